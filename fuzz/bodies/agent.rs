@@ -1,7 +1,7 @@
 //! The bytes that an agent and its client read from the network, and those that an agent finds beside its server.
 
 use weir_agent::seal::{ClientHello, admit, frame, frame_bytes, greeting};
-use weir_agent::{Secret, control_file, postmaster, read_answer, read_request, settings, write_answer, write_request};
+use weir_agent::{AgentSecret, control_file, postmaster, read_answer, read_request, settings, write_answer, write_request};
 
 /// Reads the bytes as each of them.
 pub fn run(bytes: &[u8]) {
@@ -10,7 +10,7 @@ pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let _ = control_file::read(&text, 15);
     let _ = postmaster::read(&text);
-    let _ = Secret::read(&text, Some("a:1"));
+    let _ = AgentSecret::read(&text, Some("a:1"));
     let changed = settings::change(&text, &[("a", Some("it's \\ here"))]);
     assert_eq!(settings::get(&changed, "a").as_deref(), Some("it's \\ here"));
 }
@@ -31,7 +31,7 @@ fn check_messages(bytes: &[u8]) {
 
 /// Nobody gets in with made up bytes.
 fn check_seal(bytes: &[u8]) {
-    let secret = Secret::read("0123456789abcdef", None).expect("it is long enough");
+    let secret = AgentSecret::read("0123456789abcdef", None).expect("it is long enough");
     let (agent, client) = ([1; 32], [2; 32]);
     assert!(admit(&secret, agent, bytes).is_err());
     let _ = ClientHello::answer(&secret, bytes, client);

@@ -1,7 +1,7 @@
 //! SQL text: the parser's facts, which must be equal for texts with one skeleton.
 
 use weir_sql::facts;
-use weir_sql::facts::{Effect, Facts, StateKinds};
+use weir_sql::facts::{QueryEffect, QueryFacts, StateKinds};
 use weir_sql::skeleton::skeleton;
 
 /// Two sets of literals for the skeleton's placeholders: integer, string, decimal.
@@ -32,8 +32,8 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// The session state of a refused text is guessed from its words, also from those inside strings, and may differ.
-fn without_guess(mut facts: Facts) -> Facts {
-    if facts.effect == Effect::Refused {
+fn without_guess(mut facts: QueryFacts) -> QueryFacts {
+    if facts.effect == QueryEffect::Refused {
         facts.state.keeps = StateKinds::NONE;
     }
     facts

@@ -1,28 +1,28 @@
 //! The answers of an agent.
 
-use crate::request::{Deed, OrderId};
+use crate::request::{OrderAction, OrderId};
 use crate::text::{SlotName, WordValue};
 use std::fmt;
 
-/// One answer. An order is answered by any number of `Progress` and then one of the others.
+/// One answer. An order is answered by any number of `OrderProgress` and then one of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    Status(Box<Status>),
+pub enum AgentAnswer {
+    Status(Box<AgentStatus>),
     /// The order goes on.
-    Progress(Progress),
+    Progress(OrderProgress),
     /// The order is done, or was before.
     Done,
     /// The order is not done.
-    Failed(Failure),
+    Failed(OrderFailure),
     /// Another order is under way; this one was not begun.
     Busy(JobView),
 }
 
 /// The server, its data and the agent's job at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct AgentStatus {
     pub server: ServerStatus,
-    pub data: Data,
+    pub data: DataDirectoryState,
     /// `None`: there is no control file, or it cannot be read.
     pub control: Option<ControlFile>,
     /// The server is, or will be when it starts, a standby.
@@ -32,7 +32,7 @@ pub struct Status {
     /// `primary_slot_name` of a server at rest whose data is whole, whichever of its files sets it.
     pub slot: Option<SlotName>,
     pub job: Option<JobView>,
-    pub last: Option<Finished>,
+    pub last: Option<FinishedOrder>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,12 @@ pub struct Postmaster {
     /// Seconds since 1970.
     pub started_at: u64,
     pub port: u16,
-    pub step: Step,
+    pub step: PostmasterState,
 }
 
 /// How far a server that runs has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PostmasterState {
     Starting,
     Stopping,
     /// It takes connections, also as a standby.
@@ -64,20 +64,20 @@ pub enum Step {
     Unknown,
 }
 
-impl Step {
+impl PostmasterState {
     pub fn name(self) -> &'static str {
         match self {
-            Step::Starting => "starting",
-            Step::Stopping => "stopping",
-            Step::Ready | Step::Standby => "takes connections",
-            Step::Unknown => "runs",
+            PostmasterState::Starting => "starting",
+            PostmasterState::Stopping => "stopping",
+            PostmasterState::Ready | PostmasterState::Standby => "takes connections",
+            PostmasterState::Unknown => "runs",
         }
     }
 }
 
 /// If the files of a server are all of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum DataDirectoryState {
     Whole,
     /// A rewind was cut short. The server is not started until a copy was made.
     HalfRewound,
@@ -150,7 +150,7 @@ impl ClusterState {
 
 /// Kinds of deeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OrderKind {
     Stop,
     Start,
     Restart,
@@ -159,26 +159,26 @@ pub enum Kind {
     BaseBackup,
 }
 
-impl Kind {
-    pub fn of(deed: &Deed) -> Kind {
+impl OrderKind {
+    pub fn of(deed: &OrderAction) -> OrderKind {
         match deed {
-            Deed::Stop { .. } => Kind::Stop,
-            Deed::Start { .. } => Kind::Start,
-            Deed::Restart { .. } => Kind::Restart,
-            Deed::Follow(_) => Kind::Follow,
-            Deed::Rewind(_) => Kind::Rewind,
-            Deed::BaseBackup(_) => Kind::BaseBackup,
+            OrderAction::Stop { .. } => OrderKind::Stop,
+            OrderAction::Start { .. } => OrderKind::Start,
+            OrderAction::Restart { .. } => OrderKind::Restart,
+            OrderAction::Follow(_) => OrderKind::Follow,
+            OrderAction::Rewind(_) => OrderKind::Rewind,
+            OrderAction::BaseBackup(_) => OrderKind::BaseBackup,
         }
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Stop => "stop",
-            Kind::Start => "start",
-            Kind::Restart => "restart",
-            Kind::Follow => "follow",
-            Kind::Rewind => "rewind",
-            Kind::BaseBackup => "base backup",
+            OrderKind::Stop => "stop",
+            OrderKind::Start => "start",
+            OrderKind::Restart => "restart",
+            OrderKind::Follow => "follow",
+            OrderKind::Rewind => "rewind",
+            OrderKind::BaseBackup => "base backup",
         }
     }
 }
@@ -187,14 +187,14 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     pub id: OrderId,
-    pub kind: Kind,
+    pub kind: OrderKind,
     pub since_ms: u64,
-    pub progress: Progress,
+    pub progress: OrderProgress,
 }
 
 impl fmt::Display for JobView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Progress { done_bytes, total_bytes } = self.progress;
+        let OrderProgress { done_bytes, total_bytes } = self.progress;
         write!(f, "{} for {} s", self.kind.name(), self.since_ms / 1000)?;
         if total_bytes > 0 { write!(f, ", {} of {} MB", done_bytes >> 20, total_bytes >> 20) } else { Ok(()) }
     }
@@ -202,20 +202,20 @@ impl fmt::Display for JobView {
 
 /// How much of an order is done; zeros where nobody can say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct OrderProgress {
     pub done_bytes: u64,
     pub total_bytes: u64,
 }
 
 /// The order before: kept until the next one is done, or the agent ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedOrder {
     pub id: OrderId,
-    pub kind: Kind,
+    pub kind: OrderKind,
     pub outcome: Outcome,
 }
 
-impl fmt::Display for Finished {
+impl fmt::Display for FinishedOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.outcome {
             Ok(()) => write!(f, "{}: done", self.kind.name()),
@@ -224,12 +224,12 @@ impl fmt::Display for Finished {
     }
 }
 
-pub type Outcome = Result<(), Failure>;
+pub type Outcome = Result<(), OrderFailure>;
 
 /// Why an order is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    pub kind: FailureKind,
+pub struct OrderFailure {
+    pub kind: OrderFailureKind,
     /// For the log: printable, one line, at most `FAILURE_BYTES_MAX`.
     pub text: String,
 }
@@ -238,7 +238,7 @@ pub struct Failure {
 pub const FAILURE_BYTES_MAX: usize = 2000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum OrderFailureKind {
     /// The server runs, and must not for this order.
     Running,
     /// `Stop`: another server runs than the one that was meant.
@@ -259,13 +259,13 @@ pub enum FailureKind {
     Other,
 }
 
-impl Failure {
+impl OrderFailure {
     /// A failure whose text is made fit for a log.
-    pub fn new(kind: FailureKind, text: impl AsRef<str>) -> Failure {
+    pub fn new(kind: OrderFailureKind, text: impl AsRef<str>) -> OrderFailure {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
         let mut text: String = text.as_ref().trim().chars().map(clean).collect();
         let end = text.floor_char_boundary(FAILURE_BYTES_MAX);
         text.truncate(end);
-        Failure { kind, text }
+        OrderFailure { kind, text }
     }
 }

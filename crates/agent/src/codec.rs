@@ -3,17 +3,18 @@
 //! A message is read whole or not at all: bytes behind it are an error, and so is any value that is not one of its type.
 
 use crate::answer::{
-    Answer, ClusterState, ControlFile, Data, FAILURE_BYTES_MAX, Failure, FailureKind, Finished, JobView, Kind, Outcome,
-    Postmaster, Progress, ServerStatus, Status, Step,
+    AgentAnswer, AgentStatus, ClusterState, ControlFile, DataDirectoryState, FAILURE_BYTES_MAX, FinishedOrder, JobView,
+    OrderFailure, OrderFailureKind, OrderKind, OrderProgress, Outcome, Postmaster, PostmasterState, ServerStatus,
 };
 use crate::request::{
-    BaseBackup, Checkpoint, Deed, Follow, LogKeeper, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX,
+    AgentOrder, AgentRequest, BackupCheckpoint, BaseBackup, LogKeeper, OrderAction, OrderId, RewindAction, ServerStopMode,
+    SourceServer, StandbyUpstream, WORDS_MAX,
 };
-use crate::text::{DatabaseName, Host, SlotName, TextError, UserName, Word, WordValue};
+use crate::text::{ConninfoKeyword, DatabaseName, Host, SlotName, TextError, UserName, WordValue};
 
 /// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum AgentMessageError {
     #[error("the message ends too early")]
     Short,
     #[error("{0} bytes follow the message")]
@@ -26,19 +27,19 @@ pub enum Malformed {
     Text(#[from] TextError),
 }
 
-struct Reader<'a>(&'a [u8]);
+struct AgentMessageReader<'a>(&'a [u8]);
 
-type Read<T> = Result<T, Malformed>;
+type Read<T> = Result<T, AgentMessageError>;
 
-impl<'a> Reader<'a> {
+impl<'a> AgentMessageReader<'a> {
     fn bytes(&mut self, count: usize) -> Read<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Malformed::Short)?;
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(AgentMessageError::Short)?;
         self.0 = rest;
         Ok(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(AgentMessageError::Short)?;
         self.0 = rest;
         Ok(*bytes)
     }
@@ -66,12 +67,12 @@ impl<'a> Reader<'a> {
     /// A value by its place in a list.
     fn one_of<T: Copy>(&mut self, what: &'static str, values: &[T]) -> Read<T> {
         let at = self.u8()?;
-        values.get(usize::from(at)).copied().ok_or(Malformed::Value { what, value: at.into() })
+        values.get(usize::from(at)).copied().ok_or(AgentMessageError::Value { what, value: at.into() })
     }
 
     fn text(&mut self) -> Read<&'a str> {
         let bytes = self.u16()?;
-        std::str::from_utf8(self.bytes(bytes.into())?).map_err(|_| Malformed::Encoding)
+        std::str::from_utf8(self.bytes(bytes.into())?).map_err(|_| AgentMessageError::Encoding)
     }
 
     fn checked<T>(&mut self, new: fn(&str) -> Result<T, TextError>) -> Read<T> {
@@ -83,7 +84,7 @@ impl<'a> Reader<'a> {
     }
 
     fn end(self) -> Read<()> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long(self.0.len())) }
+        if self.0.is_empty() { Ok(()) } else { Err(AgentMessageError::Long(self.0.len())) }
     }
 }
 
@@ -106,39 +107,46 @@ fn put_option<T>(out: &mut Vec<u8>, value: Option<&T>, put: impl FnOnce(&mut Vec
     }
 }
 
-const MODES: [StopMode; 2] = [StopMode::Fast, StopMode::Immediate];
+const MODES: [ServerStopMode; 2] = [ServerStopMode::Fast, ServerStopMode::Immediate];
 const LOG_KEEPERS: [LogKeeper; 2] = [LogKeeper::Copy, LogKeeper::Standby];
-const CHECKPOINTS: [Checkpoint; 2] = [Checkpoint::Fast, Checkpoint::Spread];
-const STEPS: [Step; 5] = [Step::Starting, Step::Stopping, Step::Ready, Step::Standby, Step::Unknown];
-const DATA: [Data; 3] = [Data::Whole, Data::HalfRewound, Data::Absent];
-const KINDS: [Kind; 6] = [Kind::Stop, Kind::Start, Kind::Restart, Kind::Follow, Kind::Rewind, Kind::BaseBackup];
-const FAILURES: [FailureKind; 9] = [
-    FailureKind::Running,
-    FailureKind::OtherServer,
-    FailureKind::Late,
-    FailureKind::Source,
-    FailureKind::OtherCluster,
-    FailureKind::CannotRewind,
-    FailureKind::Layout,
-    FailureKind::HalfRewound,
-    FailureKind::Other,
+const CHECKPOINTS: [BackupCheckpoint; 2] = [BackupCheckpoint::Fast, BackupCheckpoint::Spread];
+const STEPS: [PostmasterState; 5] = [
+    PostmasterState::Starting,
+    PostmasterState::Stopping,
+    PostmasterState::Ready,
+    PostmasterState::Standby,
+    PostmasterState::Unknown,
+];
+const DATA: [DataDirectoryState; 3] = [DataDirectoryState::Whole, DataDirectoryState::HalfRewound, DataDirectoryState::Absent];
+const KINDS: [OrderKind; 6] =
+    [OrderKind::Stop, OrderKind::Start, OrderKind::Restart, OrderKind::Follow, OrderKind::Rewind, OrderKind::BaseBackup];
+const FAILURES: [OrderFailureKind; 9] = [
+    OrderFailureKind::Running,
+    OrderFailureKind::OtherServer,
+    OrderFailureKind::Late,
+    OrderFailureKind::Source,
+    OrderFailureKind::OtherCluster,
+    OrderFailureKind::CannotRewind,
+    OrderFailureKind::Layout,
+    OrderFailureKind::HalfRewound,
+    OrderFailureKind::Other,
 ];
 
 /// Reads a request.
-pub fn read_request(bytes: &[u8]) -> Result<Request, Malformed> {
-    let mut reader = Reader(bytes);
+pub fn read_request(bytes: &[u8]) -> Result<AgentRequest, AgentMessageError> {
+    let mut reader = AgentMessageReader(bytes);
     let request = match reader.u8()? {
-        0 => Request::Status,
-        1 => Request::Order(Order { id: OrderId(reader.u64()?), deed: read_deed(&mut reader)? }),
-        value => return Err(Malformed::Value { what: "request", value: value.into() }),
+        0 => AgentRequest::Status,
+        1 => AgentRequest::Order(AgentOrder { id: OrderId(reader.u64()?), deed: read_deed(&mut reader)? }),
+        value => return Err(AgentMessageError::Value { what: "request", value: value.into() }),
     };
     reader.end().map(|()| request)
 }
 
-pub fn write_request(out: &mut Vec<u8>, request: &Request) {
+pub fn write_request(out: &mut Vec<u8>, request: &AgentRequest) {
     match request {
-        Request::Status => out.push(0),
-        Request::Order(order) => {
+        AgentRequest::Status => out.push(0),
+        AgentRequest::Order(order) => {
             out.push(1);
             out.extend(order.id.0.to_be_bytes());
             put_deed(out, &order.deed);
@@ -146,18 +154,18 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request) {
     }
 }
 
-fn read_deed(reader: &mut Reader<'_>) -> Read<Deed> {
+fn read_deed(reader: &mut AgentMessageReader<'_>) -> Read<OrderAction> {
     Ok(match reader.one_of("deed", &KINDS)? {
-        Kind::Stop => Deed::Stop {
+        OrderKind::Stop => OrderAction::Stop {
             mode: reader.one_of("mode", &MODES)?,
             limit_ms: reader.u32()?,
-            started_at: reader.option("time of a start", Reader::u64)?,
+            started_at: reader.option("time of a start", AgentMessageReader::u64)?,
         },
-        Kind::Start => Deed::Start { limit_ms: reader.u32()? },
-        Kind::Restart => Deed::Restart { limit_ms: reader.u32()?, started_at: reader.u64()? },
-        Kind::Follow => Deed::Follow(read_follow(reader)?),
-        Kind::Rewind => Deed::Rewind(Rewind { source: read_source(reader)?, limit_ms: reader.u32()? }),
-        Kind::BaseBackup => Deed::BaseBackup(BaseBackup {
+        OrderKind::Start => OrderAction::Start { limit_ms: reader.u32()? },
+        OrderKind::Restart => OrderAction::Restart { limit_ms: reader.u32()?, started_at: reader.u64()? },
+        OrderKind::Follow => OrderAction::Follow(read_follow(reader)?),
+        OrderKind::Rewind => OrderAction::Rewind(RewindAction { source: read_source(reader)?, limit_ms: reader.u32()? }),
+        OrderKind::BaseBackup => OrderAction::BaseBackup(BaseBackup {
             source: read_source(reader)?,
             log_keeper: reader.one_of("keeper of the log", &LOG_KEEPERS)?,
             checkpoint: reader.one_of("checkpoint", &CHECKPOINTS)?,
@@ -166,25 +174,25 @@ fn read_deed(reader: &mut Reader<'_>) -> Read<Deed> {
     })
 }
 
-fn put_deed(out: &mut Vec<u8>, deed: &Deed) {
-    out.push(place(&Kind::of(deed), &KINDS));
+fn put_deed(out: &mut Vec<u8>, deed: &OrderAction) {
+    out.push(place(&OrderKind::of(deed), &KINDS));
     match deed {
-        Deed::Stop { mode, limit_ms, started_at } => {
+        OrderAction::Stop { mode, limit_ms, started_at } => {
             out.push(place(mode, &MODES));
             out.extend(limit_ms.to_be_bytes());
             put_option(out, started_at.as_ref(), |out, at| out.extend(at.to_be_bytes()));
         }
-        Deed::Start { limit_ms } => out.extend(limit_ms.to_be_bytes()),
-        Deed::Restart { limit_ms, started_at } => {
+        OrderAction::Start { limit_ms } => out.extend(limit_ms.to_be_bytes()),
+        OrderAction::Restart { limit_ms, started_at } => {
             out.extend(limit_ms.to_be_bytes());
             out.extend(started_at.to_be_bytes());
         }
-        Deed::Follow(follow) => put_follow(out, follow),
-        Deed::Rewind(Rewind { source, limit_ms }) => {
+        OrderAction::Follow(follow) => put_follow(out, follow),
+        OrderAction::Rewind(RewindAction { source, limit_ms }) => {
             put_source(out, source);
             out.extend(limit_ms.to_be_bytes());
         }
-        Deed::BaseBackup(BaseBackup { source, log_keeper, checkpoint, limit_ms }) => {
+        OrderAction::BaseBackup(BaseBackup { source, log_keeper, checkpoint, limit_ms }) => {
             put_source(out, source);
             out.push(place(log_keeper, &LOG_KEEPERS));
             out.push(place(checkpoint, &CHECKPOINTS));
@@ -193,20 +201,20 @@ fn put_deed(out: &mut Vec<u8>, deed: &Deed) {
     }
 }
 
-fn read_follow(reader: &mut Reader<'_>) -> Read<Follow> {
+fn read_follow(reader: &mut AgentMessageReader<'_>) -> Read<StandbyUpstream> {
     let (host, port) = (reader.checked(Host::new)?, reader.u16()?);
     let user = reader.checked(UserName::new)?;
     let slot = reader.option("slot", |reader| reader.checked(SlotName::new))?;
     let count = reader.u8()?;
     if usize::from(count) > WORDS_MAX {
-        return Err(Malformed::Value { what: "number of words", value: count.into() });
+        return Err(AgentMessageError::Value { what: "number of words", value: count.into() });
     }
-    let word = |_| Ok((reader.checked(Word::new)?, reader.checked(WordValue::new)?));
+    let word = |_| Ok((reader.checked(ConninfoKeyword::new)?, reader.checked(WordValue::new)?));
     let words = (0..count).map(word).collect::<Read<_>>()?;
-    Ok(Follow { host, port, user, slot, words })
+    Ok(StandbyUpstream { host, port, user, slot, words })
 }
 
-fn put_follow(out: &mut Vec<u8>, Follow { host, port, user, slot, words }: &Follow) {
+fn put_follow(out: &mut Vec<u8>, StandbyUpstream { host, port, user, slot, words }: &StandbyUpstream) {
     put_text(out, host.as_str());
     out.extend(port.to_be_bytes());
     put_text(out, user.as_str());
@@ -219,8 +227,8 @@ fn put_follow(out: &mut Vec<u8>, Follow { host, port, user, slot, words }: &Foll
     }
 }
 
-fn read_source(reader: &mut Reader<'_>) -> Read<Source> {
-    Ok(Source {
+fn read_source(reader: &mut AgentMessageReader<'_>) -> Read<SourceServer> {
+    Ok(SourceServer {
         host: reader.checked(Host::new)?,
         port: reader.u16()?,
         user: reader.checked(UserName::new)?,
@@ -228,7 +236,7 @@ fn read_source(reader: &mut Reader<'_>) -> Read<Source> {
     })
 }
 
-fn put_source(out: &mut Vec<u8>, Source { host, port, user, dbname }: &Source) {
+fn put_source(out: &mut Vec<u8>, SourceServer { host, port, user, dbname }: &SourceServer) {
     put_text(out, host.as_str());
     out.extend(port.to_be_bytes());
     put_text(out, user.as_str());
@@ -236,47 +244,47 @@ fn put_source(out: &mut Vec<u8>, Source { host, port, user, dbname }: &Source) {
 }
 
 /// Reads an answer.
-pub fn read_answer(bytes: &[u8]) -> Result<Answer, Malformed> {
-    let mut reader = Reader(bytes);
+pub fn read_answer(bytes: &[u8]) -> Result<AgentAnswer, AgentMessageError> {
+    let mut reader = AgentMessageReader(bytes);
     let answer = match reader.u8()? {
-        0 => Answer::Status(Box::new(read_status(&mut reader)?)),
-        1 => Answer::Progress(read_progress(&mut reader)?),
-        2 => Answer::Done,
-        3 => Answer::Failed(read_failure(&mut reader)?),
-        4 => Answer::Busy(read_job(&mut reader)?),
-        value => return Err(Malformed::Value { what: "answer", value: value.into() }),
+        0 => AgentAnswer::Status(Box::new(read_status(&mut reader)?)),
+        1 => AgentAnswer::Progress(read_progress(&mut reader)?),
+        2 => AgentAnswer::Done,
+        3 => AgentAnswer::Failed(read_failure(&mut reader)?),
+        4 => AgentAnswer::Busy(read_job(&mut reader)?),
+        value => return Err(AgentMessageError::Value { what: "answer", value: value.into() }),
     };
     reader.end().map(|()| answer)
 }
 
-pub fn write_answer(out: &mut Vec<u8>, answer: &Answer) {
+pub fn write_answer(out: &mut Vec<u8>, answer: &AgentAnswer) {
     match answer {
-        Answer::Status(status) => {
+        AgentAnswer::Status(status) => {
             out.push(0);
             put_status(out, status);
         }
-        Answer::Progress(progress) => {
+        AgentAnswer::Progress(progress) => {
             out.push(1);
             put_progress(out, progress);
         }
-        Answer::Done => out.push(2),
-        Answer::Failed(failure) => {
+        AgentAnswer::Done => out.push(2),
+        AgentAnswer::Failed(failure) => {
             out.push(3);
             put_failure(out, failure);
         }
-        Answer::Busy(job) => {
+        AgentAnswer::Busy(job) => {
             out.push(4);
             put_job(out, job);
         }
     }
 }
 
-fn read_status(reader: &mut Reader<'_>) -> Read<Status> {
+fn read_status(reader: &mut AgentMessageReader<'_>) -> Read<AgentStatus> {
     let server = match reader.option("server", read_postmaster)? {
         Some(postmaster) => ServerStatus::Running(postmaster),
         None => ServerStatus::Stopped,
     };
-    Ok(Status {
+    Ok(AgentStatus {
         server,
         data: reader.one_of("state of the data", &DATA)?,
         control: reader.option("control file", read_control)?,
@@ -288,7 +296,7 @@ fn read_status(reader: &mut Reader<'_>) -> Read<Status> {
     })
 }
 
-fn put_status(out: &mut Vec<u8>, status: &Status) {
+fn put_status(out: &mut Vec<u8>, status: &AgentStatus) {
     let postmaster = match &status.server {
         ServerStatus::Running(postmaster) => Some(postmaster),
         ServerStatus::Stopped => None,
@@ -303,7 +311,7 @@ fn put_status(out: &mut Vec<u8>, status: &Status) {
     put_option(out, status.last.as_ref(), put_finished);
 }
 
-fn read_postmaster(reader: &mut Reader<'_>) -> Read<Postmaster> {
+fn read_postmaster(reader: &mut AgentMessageReader<'_>) -> Read<Postmaster> {
     Ok(Postmaster {
         pid: reader.u32()?,
         started_at: reader.u64()?,
@@ -319,7 +327,7 @@ fn put_postmaster(out: &mut Vec<u8>, Postmaster { pid, started_at, port, step }:
     out.push(place(step, &STEPS));
 }
 
-fn read_control(reader: &mut Reader<'_>) -> Read<ControlFile> {
+fn read_control(reader: &mut AgentMessageReader<'_>) -> Read<ControlFile> {
     Ok(ControlFile {
         system_identifier: reader.u64()?,
         state: reader.one_of("state of a cluster", &ClusterState::ALL)?,
@@ -345,16 +353,16 @@ fn put_control(out: &mut Vec<u8>, file: &ControlFile) {
     out.push(file.can_rewind.into());
 }
 
-fn read_progress(reader: &mut Reader<'_>) -> Read<Progress> {
-    Ok(Progress { done_bytes: reader.u64()?, total_bytes: reader.u64()? })
+fn read_progress(reader: &mut AgentMessageReader<'_>) -> Read<OrderProgress> {
+    Ok(OrderProgress { done_bytes: reader.u64()?, total_bytes: reader.u64()? })
 }
 
-fn put_progress(out: &mut Vec<u8>, progress: &Progress) {
+fn put_progress(out: &mut Vec<u8>, progress: &OrderProgress) {
     out.extend(progress.done_bytes.to_be_bytes());
     out.extend(progress.total_bytes.to_be_bytes());
 }
 
-fn read_job(reader: &mut Reader<'_>) -> Read<JobView> {
+fn read_job(reader: &mut AgentMessageReader<'_>) -> Read<JobView> {
     Ok(JobView {
         id: OrderId(reader.u64()?),
         kind: reader.one_of("deed", &KINDS)?,
@@ -370,26 +378,26 @@ fn put_job(out: &mut Vec<u8>, job: &JobView) {
     put_progress(out, &job.progress);
 }
 
-fn read_failure(reader: &mut Reader<'_>) -> Read<Failure> {
+fn read_failure(reader: &mut AgentMessageReader<'_>) -> Read<OrderFailure> {
     let (kind, text) = (reader.one_of("failure", &FAILURES)?, reader.text()?);
     if text.len() > FAILURE_BYTES_MAX {
         return Err(TextError::TooLong { what: "text of a failure", bytes: text.len(), limit: FAILURE_BYTES_MAX }.into());
     }
-    Ok(Failure::new(kind, text))
+    Ok(OrderFailure::new(kind, text))
 }
 
-fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
+fn put_failure(out: &mut Vec<u8>, failure: &OrderFailure) {
     out.push(place(&failure.kind, &FAILURES));
     put_text(out, &failure.text);
 }
 
-fn read_finished(reader: &mut Reader<'_>) -> Read<Finished> {
+fn read_finished(reader: &mut AgentMessageReader<'_>) -> Read<FinishedOrder> {
     let (id, kind) = (OrderId(reader.u64()?), reader.one_of("deed", &KINDS)?);
     let outcome: Outcome = reader.option("failure", read_failure)?.map_or(Ok(()), Err);
-    Ok(Finished { id, kind, outcome })
+    Ok(FinishedOrder { id, kind, outcome })
 }
 
-fn put_finished(out: &mut Vec<u8>, finished: &Finished) {
+fn put_finished(out: &mut Vec<u8>, finished: &FinishedOrder) {
     out.extend(finished.id.0.to_be_bytes());
     out.push(place(&finished.kind, &KINDS));
     put_option(out, finished.outcome.as_ref().err(), put_failure);

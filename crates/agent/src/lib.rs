@@ -14,12 +14,13 @@ pub mod settings;
 mod text;
 
 pub use answer::{
-    Answer, ClusterState, ControlFile, Data, Failure, FailureKind, Finished, JobView, Kind, Outcome, Postmaster, Progress,
-    ServerStatus, Status, Step,
+    AgentAnswer, AgentStatus, ClusterState, ControlFile, DataDirectoryState, FinishedOrder, JobView, OrderFailure,
+    OrderFailureKind, OrderKind, OrderProgress, Outcome, Postmaster, PostmasterState, ServerStatus,
 };
-pub use codec::{Malformed, read_answer, read_request, write_answer, write_request};
+pub use codec::{AgentMessageError, read_answer, read_request, write_answer, write_request};
 pub use request::{
-    BaseBackup, Checkpoint, Deed, Follow, LogKeeper, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX,
+    AgentOrder, AgentRequest, BackupCheckpoint, BaseBackup, LogKeeper, OrderAction, OrderId, RewindAction, ServerStopMode,
+    SourceServer, StandbyUpstream, WORDS_MAX,
 };
-pub use secret::{FILE_BYTES_MAX, Secret, SecretError};
-pub use text::{DatabaseName, Host, SlotName, TextError, UserName, Word, WordValue};
+pub use secret::{AgentSecret, AgentSecretError, FILE_BYTES_MAX};
+pub use text::{ConninfoKeyword, DatabaseName, Host, SlotName, TextError, UserName, WordValue};

@@ -2,7 +2,7 @@
 //!
 //! Source: pidfile.h.
 
-use crate::answer::{Postmaster, Step};
+use crate::answer::{Postmaster, PostmasterState};
 
 /// Reads it. The step is unknown while the server has not written that far. `None`: it makes no sense.
 pub fn read(text: &str) -> Option<Postmaster> {
@@ -14,11 +14,11 @@ pub fn read(text: &str) -> Option<Postmaster> {
         started_at: line(3).and_then(|text| text.parse().ok()).unwrap_or(0),
         port: line(4).and_then(|text| text.parse().ok()).unwrap_or(0),
         step: match line(8) {
-            Some("starting") => Step::Starting,
-            Some("stopping") => Step::Stopping,
-            Some("ready") => Step::Ready,
-            Some("standby") => Step::Standby,
-            Some(_) | None => Step::Unknown,
+            Some("starting") => PostmasterState::Starting,
+            Some("stopping") => PostmasterState::Stopping,
+            Some("ready") => PostmasterState::Ready,
+            Some("standby") => PostmasterState::Standby,
+            Some(_) | None => PostmasterState::Unknown,
         },
     })
     .filter(|postmaster| postmaster.pid > 0)
@@ -31,9 +31,9 @@ mod tests {
     #[test]
     fn the_file_is_read_as_far_as_it_was_written() {
         let whole = "4711\n/data\n1800000000\n5432\n/tmp\n*\n  123  456\nstandby \n";
-        let expected = Postmaster { pid: 4711, started_at: 1_800_000_000, port: 5432, step: Step::Standby };
+        let expected = Postmaster { pid: 4711, started_at: 1_800_000_000, port: 5432, step: PostmasterState::Standby };
         assert_eq!(read(whole), Some(expected));
-        assert_eq!(read("4711\n"), Some(Postmaster { pid: 4711, started_at: 0, port: 0, step: Step::Unknown }));
+        assert_eq!(read("4711\n"), Some(Postmaster { pid: 4711, started_at: 0, port: 0, step: PostmasterState::Unknown }));
         assert_eq!(read("-4711\n/data\n1\n").map(|file| file.pid), Some(4711));
         for wrong in ["", "x", "0\n", "99999999999\n"] {
             assert_eq!(read(wrong), None, "{wrong}");

@@ -10,7 +10,7 @@
 //! The client proves first, so that nobody without the secret gets anything made with it out of an agent. A message that is repeated, left out, moved
 //! or sent back has another number or key. Each frame begins with its length in four bytes.
 
-use crate::secret::Secret;
+use crate::secret::AgentSecret;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
@@ -45,7 +45,7 @@ type Tag = [u8; TAG_BYTES];
 
 /// Both sides' nonces.
 #[derive(Clone, Copy)]
-struct Nonces {
+struct NoncePair {
     agent: Nonce,
     client: Nonce,
 }
@@ -78,8 +78,8 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 
-impl Nonces {
-    fn tag(&self, secret: &Secret, purpose: &[u8]) -> Tag {
+impl NoncePair {
+    fn tag(&self, secret: &AgentSecret, purpose: &[u8]) -> Tag {
         mac(secret.bytes(), &[purpose, &self.agent, &self.client])
     }
 }
@@ -90,48 +90,48 @@ pub fn greeting(agent: &Nonce) -> Vec<u8> {
 }
 
 /// The client's side of the beginning.
-pub struct ClientHello(Nonces);
+pub struct ClientHello(NoncePair);
 
 impl ClientHello {
     /// Answers the greeting of an agent; the second value is what is to be sent.
-    pub fn answer(secret: &Secret, greeting: &[u8], client: Nonce) -> Result<(ClientHello, Vec<u8>), SealError> {
+    pub fn answer(secret: &AgentSecret, greeting: &[u8], client: Nonce) -> Result<(ClientHello, Vec<u8>), SealError> {
         let agent = greeting.strip_prefix(MAGIC).and_then(|rest| rest.try_into().ok()).ok_or(SealError::Protocol)?;
-        let nonces = Nonces { agent, client };
+        let nonces = NoncePair { agent, client };
         let proof = [&client[..], &nonces.tag(secret, b"client proves")].concat();
         Ok((ClientHello(nonces), proof))
     }
 
     /// Takes the agent's proof.
-    pub fn finish(self, secret: &Secret, proof: &[u8]) -> Result<Seal, SealError> {
+    pub fn finish(self, secret: &AgentSecret, proof: &[u8]) -> Result<FrameSeal, SealError> {
         if !is_same(proof, &self.0.tag(secret, b"agent proves")) {
             return Err(SealError::Secret);
         }
-        Ok(Seal::new(self.0.tag(secret, b"client to agent"), self.0.tag(secret, b"agent to client")))
+        Ok(FrameSeal::new(self.0.tag(secret, b"client to agent"), self.0.tag(secret, b"agent to client")))
     }
 }
 
 /// Takes the client's proof; the second value is the agent's, to be sent.
-pub fn admit(secret: &Secret, agent: Nonce, proof: &[u8]) -> Result<(Seal, Vec<u8>), SealError> {
+pub fn admit(secret: &AgentSecret, agent: Nonce, proof: &[u8]) -> Result<(FrameSeal, Vec<u8>), SealError> {
     let (client, tag) = proof.split_first_chunk().ok_or(SealError::Protocol)?;
-    let nonces = Nonces { agent, client: *client };
+    let nonces = NoncePair { agent, client: *client };
     if !is_same(tag, &nonces.tag(secret, b"client proves")) {
         return Err(SealError::Secret);
     }
-    let seal = Seal::new(nonces.tag(secret, b"agent to client"), nonces.tag(secret, b"client to agent"));
+    let seal = FrameSeal::new(nonces.tag(secret, b"agent to client"), nonces.tag(secret, b"client to agent"));
     Ok((seal, nonces.tag(secret, b"agent proves").to_vec()))
 }
 
 /// One side of a conversation between two that know each other.
-pub struct Seal {
+pub struct FrameSeal {
     sending: Tag,
     receiving: Tag,
     sent: u64,
     received: u64,
 }
 
-impl Seal {
-    fn new(sending: Tag, receiving: Tag) -> Seal {
-        Seal { sending, receiving, sent: 0, received: 0 }
+impl FrameSeal {
+    fn new(sending: Tag, receiving: Tag) -> FrameSeal {
+        FrameSeal { sending, receiving, sent: 0, received: 0 }
     }
 
     /// The payload of the next frame to be sent.
@@ -156,12 +156,12 @@ impl Seal {
 mod tests {
     use super::*;
 
-    fn secret(text: &str) -> Secret {
-        Secret::read(text, None).unwrap()
+    fn secret(text: &str) -> AgentSecret {
+        AgentSecret::read(text, None).unwrap()
     }
 
     /// Both sides, after they have proved themselves.
-    fn pair(agent: Nonce, client: Nonce) -> (Seal, Seal) {
+    fn pair(agent: Nonce, client: Nonce) -> (FrameSeal, FrameSeal) {
         let secret = secret("0123456789abcdef");
         let (hello, proof) = ClientHello::answer(&secret, &greeting(&agent), client).unwrap();
         let (theirs, proof) = admit(&secret, agent, &proof).unwrap();

@@ -13,11 +13,11 @@ pub const FILE_BYTES_MAX: usize = 64 << 10;
 
 /// A shared secret; wiped when it is dropped.
 #[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct AgentSecret(Zeroizing<Vec<u8>>);
 
 /// Why a file of secrets cannot be used. No text has a part of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
+pub enum AgentSecretError {
     #[error("line {line}: the secret has {bytes} bytes, at least {SECRET_BYTES_MIN} are needed")]
     Short { line: usize, bytes: usize },
     #[error("line {line}: the secret has {bytes} bytes, the limit is {SECRET_BYTES_MAX}")]
@@ -30,22 +30,22 @@ pub enum SecretError {
     Missing { place: String },
 }
 
-impl Secret {
+impl AgentSecret {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Takes a secret of the right length; `line` is for the error.
-    fn new(line: usize, text: &str) -> Result<Secret, SecretError> {
+    fn new(line: usize, text: &str) -> Result<AgentSecret, AgentSecretError> {
         match text.len() {
-            bytes if bytes < SECRET_BYTES_MIN => Err(SecretError::Short { line, bytes }),
-            bytes if bytes > SECRET_BYTES_MAX => Err(SecretError::Long { line, bytes }),
-            _ => Ok(Secret(Zeroizing::new(text.as_bytes().to_vec()))),
+            bytes if bytes < SECRET_BYTES_MIN => Err(AgentSecretError::Short { line, bytes }),
+            bytes if bytes > SECRET_BYTES_MAX => Err(AgentSecretError::Long { line, bytes }),
+            _ => Ok(AgentSecret(Zeroizing::new(text.as_bytes().to_vec()))),
         }
     }
 
     /// The secret for an agent, out of the text of a file. `None` as the place: the one for all.
-    pub fn read(text: &str, place: Option<&str>) -> Result<Secret, SecretError> {
+    pub fn read(text: &str, place: Option<&str>) -> Result<AgentSecret, AgentSecretError> {
         let (mut general, mut own) = (None, None);
         for (at, line) in text.lines().enumerate() {
             let (number, line) = (at + 1, line.trim());
@@ -54,21 +54,21 @@ impl Secret {
             }
             let mut parts = line.split_whitespace();
             let (found, secret) = match (parts.next(), parts.next(), parts.next()) {
-                (Some(secret), None, None) => (&mut general, Secret::new(number, secret)?),
+                (Some(secret), None, None) => (&mut general, AgentSecret::new(number, secret)?),
                 (Some(named), Some(secret), None) => {
-                    let secret = Secret::new(number, secret)?;
+                    let secret = AgentSecret::new(number, secret)?;
                     if place != Some(named) {
                         continue;
                     }
                     (&mut own, secret)
                 }
-                _ => return Err(SecretError::Shape { line: number }),
+                _ => return Err(AgentSecretError::Shape { line: number }),
             };
             if found.replace(secret).is_some() {
-                return Err(SecretError::Twice { line: number });
+                return Err(AgentSecretError::Twice { line: number });
             }
         }
-        own.or(general).ok_or_else(|| SecretError::Missing { place: place.unwrap_or("all agents").to_string() })
+        own.or(general).ok_or_else(|| AgentSecretError::Missing { place: place.unwrap_or("all agents").to_string() })
     }
 }
 
@@ -76,8 +76,8 @@ impl Secret {
 mod tests {
     use super::*;
 
-    fn read(text: &str, place: Option<&str>) -> Result<String, SecretError> {
-        Secret::read(text, place).map(|secret| String::from_utf8_lossy(secret.bytes()).into_owned())
+    fn read(text: &str, place: Option<&str>) -> Result<String, AgentSecretError> {
+        AgentSecret::read(text, place).map(|secret| String::from_utf8_lossy(secret.bytes()).into_owned())
     }
 
     #[test]
@@ -86,11 +86,11 @@ mod tests {
         assert_eq!(read(text, None).as_deref(), Ok("0123456789abcdef"));
         assert_eq!(read(text, Some("db2:9797")).as_deref(), Ok("0123456789abcdef"));
         assert_eq!(read(text, Some("db1:9797")).as_deref(), Ok("of-its-own-0123456"));
-        assert_eq!(read("", None), Err(SecretError::Missing { place: "all agents".into() }));
-        assert_eq!(read("db1:9797 of-its-own-0123456", Some("x")), Err(SecretError::Missing { place: "x".into() }));
-        assert_eq!(read("short", None), Err(SecretError::Short { line: 1, bytes: 5 }));
-        assert_eq!(read(&"x".repeat(1025), None), Err(SecretError::Long { line: 1, bytes: 1025 }));
-        assert_eq!(read("\na b c", None), Err(SecretError::Shape { line: 2 }));
-        assert_eq!(read("0123456789abcdef\n0123456789abcdef", None), Err(SecretError::Twice { line: 2 }));
+        assert_eq!(read("", None), Err(AgentSecretError::Missing { place: "all agents".into() }));
+        assert_eq!(read("db1:9797 of-its-own-0123456", Some("x")), Err(AgentSecretError::Missing { place: "x".into() }));
+        assert_eq!(read("short", None), Err(AgentSecretError::Short { line: 1, bytes: 5 }));
+        assert_eq!(read(&"x".repeat(1025), None), Err(AgentSecretError::Long { line: 1, bytes: 1025 }));
+        assert_eq!(read("\na b c", None), Err(AgentSecretError::Shape { line: 2 }));
+        assert_eq!(read("0123456789abcdef\n0123456789abcdef", None), Err(AgentSecretError::Twice { line: 2 }));
     }
 }

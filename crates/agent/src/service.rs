@@ -2,7 +2,7 @@
 //!
 //! Source: `parseServiceFile` in fe-connect.c: a value is the rest of its line, without blanks at its end.
 
-use crate::request::Source;
+use crate::request::SourceServer;
 
 /// The name by which programs ask for it.
 pub const SERVICE: &str = "weir_source";
@@ -26,8 +26,8 @@ pub fn show_words<'a>(words: impl IntoIterator<Item = (&'a str, &'a str)>) -> Op
 }
 
 /// The text of the file. Each value is of a type that has neither line ends nor blanks at its ends.
-pub fn show(source: &Source) -> String {
-    let Source { host, port, user, dbname } = source;
+pub fn show(source: &SourceServer) -> String {
+    let SourceServer { host, port, user, dbname } = source;
     format!(
         "[{SERVICE}]\nhost={host}\nport={port}\nuser={user}\ndbname={dbname}\napplication_name=weir_agent\nconnect_timeout={CONNECT_SECONDS}\n"
     )
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn each_value_is_a_line_of_its_own() {
-        let source = Source {
+        let source = SourceServer {
             host: Host::new("10.0.0.1").unwrap(),
             port: 5433,
             user: UserName::new("o'neil = x").unwrap(),

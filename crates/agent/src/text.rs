@@ -113,17 +113,17 @@ pub(crate) const WORDS: [&str; 8] = [
 
 /// A word of `primary_conninfo` that may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Word(&'static str);
+pub struct ConninfoKeyword(&'static str);
 
-impl Word {
+impl ConninfoKeyword {
     /// The name by which a standby is known (`synchronous_standby_names`).
-    pub const APPLICATION_NAME: Word = Word(WORDS[0]);
+    pub const APPLICATION_NAME: ConninfoKeyword = ConninfoKeyword(WORDS[0]);
     /// Where Weir keeps its mark.
-    pub const MARK: Word = Word(WORDS[2]);
+    pub const MARK: ConninfoKeyword = ConninfoKeyword(WORDS[2]);
 
-    pub fn new(name: &str) -> Result<Word, TextError> {
+    pub fn new(name: &str) -> Result<ConninfoKeyword, TextError> {
         let known = WORDS.iter().find(|word| **word == name);
-        known.map(|word| Word(word)).ok_or(TextError::Character { what: "word of primary_conninfo" })
+        known.map(|word| ConninfoKeyword(word)).ok_or(TextError::Character { what: "word of primary_conninfo" })
     }
 
     pub fn as_str(self) -> &'static str {
@@ -153,9 +153,9 @@ mod tests {
             assert!(SlotName::new(wrong).is_err(), "{wrong}");
         }
         for wrong in ["sslmode", "passfile", "options", "service", "host", "", "sslkey"] {
-            assert!(Word::new(wrong).is_err(), "{wrong}");
+            assert!(ConninfoKeyword::new(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(Word::new("fallback_application_name"), Ok(Word::MARK));
-        assert_eq!(Word::new("application_name"), Ok(Word::APPLICATION_NAME));
+        assert_eq!(ConninfoKeyword::new("fallback_application_name"), Ok(ConninfoKeyword::MARK));
+        assert_eq!(ConninfoKeyword::new("application_name"), Ok(ConninfoKeyword::APPLICATION_NAME));
     }
 }

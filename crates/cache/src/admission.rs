@@ -23,13 +23,13 @@ const FORGETTING: u64 = 256;
 
 /// Cost of a result for the server, and its size.
 #[derive(Clone, Copy, Debug)]
-pub struct Price {
+pub struct ResultCost {
     pub took_us: u64,
     /// With its key and its place in the table.
     pub bytes: u64,
 }
 
-impl Price {
+impl ResultCost {
     /// Time it saves for its room: nanoseconds for each byte, not 0.
     fn worth(self) -> u64 {
         (self.took_us.max(1).saturating_mul(1000) / self.bytes.max(1)).max(1)
@@ -39,20 +39,20 @@ impl Price {
 /// Decides which results are stored. Shared by threads; if two of them overlook each other's numbers, a decision becomes less
 /// good, not wrong.
 #[derive(Debug)]
-pub struct Admission {
+pub struct CacheAdmission {
     average: AtomicU64,
     turned_away: Box<[AtomicU32]>,
 }
 
-impl Default for Admission {
-    fn default() -> Admission {
-        Admission { average: AtomicU64::new(0), turned_away: (0..TURNED_AWAY_MAX).map(|_| AtomicU32::new(0)).collect() }
+impl Default for CacheAdmission {
+    fn default() -> CacheAdmission {
+        CacheAdmission { average: AtomicU64::new(0), turned_away: (0..TURNED_AWAY_MAX).map(|_| AtomicU32::new(0)).collect() }
     }
 }
 
-impl Admission {
+impl CacheAdmission {
     /// True if an answer is to be stored; `key` is the hash of its key, `used` of `room` bytes are in use.
-    pub fn admits(&self, key: u64, price: Price, used: u64, room: u64) -> bool {
+    pub fn admits(&self, key: u64, price: ResultCost, used: u64, room: u64) -> bool {
         let (worth, average) = (price.worth(), self.average.load(Ordering::Relaxed));
         let is_full = used.saturating_mul(8) >= room.saturating_mul(FULL_EIGHTHS);
         if is_full && worth.saturating_mul(LEAST_PART) < average && !self.was_turned_away(key) {
@@ -79,12 +79,12 @@ impl Admission {
 mod tests {
     use super::*;
 
-    const DEAR: Price = Price { took_us: 10_000, bytes: 400 };
-    const CHEAP: Price = Price { took_us: 50, bytes: 100_000 };
+    const DEAR: ResultCost = ResultCost { took_us: 10_000, bytes: 400 };
+    const CHEAP: ResultCost = ResultCost { took_us: 50, bytes: 100_000 };
 
     #[test]
     fn while_there_is_room_everybody_is_let_in() {
-        let admission = Admission::default();
+        let admission = CacheAdmission::default();
         for key in 0..100 {
             assert!(admission.admits(key, if key % 2 == 0 { DEAR } else { CHEAP }, 500, 1000));
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_takes_what_is_dear_and_what_is_asked_for_again() {
-        let admission = Admission::default();
+        let admission = CacheAdmission::default();
         (0..100).for_each(|key| assert!(admission.admits(key, DEAR, 0, 1000)));
         let key = 7 << 32 | 7;
         assert!(!admission.admits(key, CHEAP, 900, 1000), "once");
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn the_average_follows_what_is_let_in_and_falls_when_something_is_not() {
         let after = |average: u64, worth: u64, used: u64| {
-            let admission = Admission { average: AtomicU64::new(average), ..Admission::default() };
+            let admission = CacheAdmission { average: AtomicU64::new(average), ..CacheAdmission::default() };
             // Nanoseconds for each byte.
-            let price = Price { took_us: worth, bytes: 1000 };
+            let price = ResultCost { took_us: worth, bytes: 1000 };
             let is_in = admission.admits(9 << 32, price, used, 1000);
             (is_in, admission.average.load(Ordering::Relaxed))
         };
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn any_key_is_turned_away_once_at_first() {
         for high in [0, 1, 2, 3, u64::from(u32::MAX)] {
-            let admission = Admission::default();
+            let admission = CacheAdmission::default();
             let key = high << 32 | 5;
             assert_eq!([0; 4].map(|_| admission.was_turned_away(key)), [false, true, false, true], "{high}");
         }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn where_all_are_cheap_the_cheap_are_let_in() {
-        let admission = Admission::default();
+        let admission = CacheAdmission::default();
         for key in 0..100 {
             admission.admits(key, CHEAP, 0, 1000);
         }
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn numbers_at_their_ends_are_no_trouble() {
-        let admission = Admission::default();
-        for price in [Price { took_us: u64::MAX, bytes: 0 }, Price { took_us: 0, bytes: u64::MAX }] {
+        let admission = CacheAdmission::default();
+        for price in [ResultCost { took_us: u64::MAX, bytes: 0 }, ResultCost { took_us: 0, bytes: u64::MAX }] {
             admission.admits(u64::MAX, price, u64::MAX, u64::MAX);
         }
     }

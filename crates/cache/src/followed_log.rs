@@ -15,8 +15,8 @@
 //! not visible yet. So the slot comes down only when all transactions have ended that ran at a snapshot taken after the
 //! stream's begin.
 
-use super::proof::Floors;
-use super::versions::{Outcome, Slot, Versions};
+use super::proof::ChangeFloors;
+use super::versions::{Slot, TableVersions, WriterOutcome};
 use std::collections::VecDeque;
 
 /// Rounds remembered that are not covered yet. Of more, every second one of the older half is forgotten: then a later one must be covered.
@@ -28,7 +28,7 @@ const SLOTS_MAX: usize = 64;
 
 /// The history positions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct History {
+pub struct WalHistory {
     /// Number of the primary.
     pub node: u16,
     /// `system_identifier` of its cluster.
@@ -38,7 +38,7 @@ pub struct History {
 
 /// Transactions that a server's snapshot shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Snapshot {
+pub struct TxidSnapshot {
     /// All below are over.
     below: u64,
     /// This and later ones had not begun.
@@ -46,15 +46,15 @@ pub struct Snapshot {
     running: Vec<u64>,
 }
 
-impl Snapshot {
+impl TxidSnapshot {
     /// Reads the text of a `txid_snapshot`: `xmin:xmax:xip_list`.
-    pub fn parse(text: &str) -> Option<Snapshot> {
+    pub fn parse(text: &str) -> Option<TxidSnapshot> {
         let mut parts = text.splitn(3, ':');
         let below = parts.next()?.parse().ok()?;
         let next = parts.next()?.parse().ok()?;
         let list = parts.next()?;
         let running = list.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok());
-        Some(Snapshot { below, next, running: running.collect::<Option<Vec<u64>>>()? })
+        Some(TxidSnapshot { below, next, running: running.collect::<Option<Vec<u64>>>()? })
     }
 
     /// True if a transaction is over that is known by the lower half of its number.
@@ -73,41 +73,41 @@ impl Snapshot {
 
 /// One answer of the primary to the question for its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Round {
+pub struct PositionRound {
     pub number: u64,
-    pub history: History,
+    pub history: WalHistory,
     /// The primary's position: all that anybody had seen when it was asked lies before.
     pub position: u64,
-    pub snapshot: Snapshot,
+    pub snapshot: TxidSnapshot,
     /// When it was asked.
     pub asked_ms: u64,
 }
 
 /// How far a follower is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum LogFollowerState {
     /// There is no stream.
     Away,
     /// There is a stream; transactions that ran at its begin may not be visible yet.
     Starting {
-        history: History,
+        history: WalHistory,
         /// The first round that was asked for after its begin.
         round: u64,
         /// All transactions below must be over.
         below: Option<u64>,
     },
-    Following(History),
+    Following(WalHistory),
 }
 
 /// The last round that is covered, and when it was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Covered {
+pub struct CoveredRound {
     /// 0: none.
     pub round: u64,
     pub asked_ms: u64,
 }
 
-impl Covered {
+impl CoveredRound {
     /// True if all that was visible when `round` was asked for is known, and the last news are at most so old.
     #[inline]
     pub fn shows(self, round: u64, now_ms: u64, lag_ms_max: u64) -> bool {
@@ -116,14 +116,14 @@ impl Covered {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Point {
-    covered: Covered,
+struct CoveragePoint {
+    covered: CoveredRound,
     position: u64,
 }
 
 /// A transaction: its number and the tables it changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Told {
+struct DecodedTransaction {
     xid: u32,
     slots: Vec<Slot>,
 }
@@ -139,42 +139,42 @@ pub enum FollowError {
 
 /// Follows one database. See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Follower {
+pub struct LogFollower {
     /// The slot of the whole database.
     database: Slot,
-    standing: Standing,
+    standing: LogFollowerState,
     /// The stream was taken in up to here.
     position: u64,
-    covered: Covered,
-    points: VecDeque<Point>,
+    covered: CoveredRound,
+    points: VecDeque<CoveragePoint>,
     /// The transaction that is being told.
-    open: Option<Told>,
+    open: Option<DecodedTransaction>,
     /// Transactions told that may not be visible yet; their slots are raised.
-    pending: Vec<Told>,
+    pending: Vec<DecodedTransaction>,
     /// The last round of this history.
-    latest: Option<Round>,
+    latest: Option<PositionRound>,
     /// The position of the round that is covered.
     covered_position: u64,
-    floors: Floors,
+    floors: ChangeFloors,
     /// Nothing is admitted from a store that was proven before this round; none: nobody has wished that.
     forgotten: Option<u64>,
 }
 
-impl Follower {
+impl LogFollower {
     /// Nothing is followed yet.
-    pub fn new(database: Slot, versions: &Versions) -> Follower {
+    pub fn new(database: Slot, versions: &TableVersions) -> LogFollower {
         versions.raise(&[database]);
-        Follower {
+        LogFollower {
             database,
-            standing: Standing::Away,
+            standing: LogFollowerState::Away,
             position: 0,
-            covered: Covered::default(),
+            covered: CoveredRound::default(),
             points: VecDeque::new(),
             open: None,
             pending: Vec::new(),
             latest: None,
             covered_position: 0,
-            floors: Floors::default(),
+            floors: ChangeFloors::default(),
             forgotten: None,
         }
     }
@@ -192,11 +192,11 @@ impl Follower {
         self.covered_position
     }
 
-    pub(super) fn floors_mut(&mut self) -> &mut Floors {
+    pub(super) fn floors_mut(&mut self) -> &mut ChangeFloors {
         &mut self.floors
     }
 
-    pub fn standing(&self) -> &Standing {
+    pub fn standing(&self) -> &LogFollowerState {
         &self.standing
     }
 
@@ -210,8 +210,8 @@ impl Follower {
     }
 
     /// The position and round that are covered now. While no log is followed, none is.
-    pub fn covered(&self) -> Covered {
-        if matches!(self.standing, Standing::Following(_)) { self.covered } else { Covered::default() }
+    pub fn covered(&self) -> CoveredRound {
+        if matches!(self.standing, LogFollowerState::Following(_)) { self.covered } else { CoveredRound::default() }
     }
 
     /// When the oldest round was asked for that is not covered; none: all are.
@@ -220,14 +220,14 @@ impl Follower {
     }
 
     /// A stream tells all that commits after `position` in the log. `next` is the number of the next round that is begun.
-    pub fn start(&mut self, history: History, position: u64, next: u64) {
-        self.standing = Standing::Starting { history, round: next, below: None };
+    pub fn start(&mut self, history: WalHistory, position: u64, next: u64) {
+        self.standing = LogFollowerState::Starting { history, round: next, below: None };
         self.position = position;
     }
 
     /// A transaction begins to be told.
     pub fn begin(&mut self, xid: u32) -> Result<(), FollowError> {
-        match self.open.replace(Told { xid, slots: Vec::new() }) {
+        match self.open.replace(DecodedTransaction { xid, slots: Vec::new() }) {
             Some(_) => Err(FollowError::Order),
             None => Ok(()),
         }
@@ -249,7 +249,7 @@ impl Follower {
     }
 
     /// The whole transaction was told; its changes lie before `end`.
-    pub fn commit(&mut self, end: u64, versions: &Versions) -> Result<(), FollowError> {
+    pub fn commit(&mut self, end: u64, versions: &TableVersions) -> Result<(), FollowError> {
         let told = self.open.take().ok_or(FollowError::Order)?;
         if !told.slots.is_empty() {
             if self.pending.len() >= PENDING_MAX {
@@ -262,7 +262,7 @@ impl Follower {
                 Some(round) if round.snapshot.shows(told.xid) => {
                     self.floors.note_changes(&told.slots, round.number, round.position);
                     versions.note_last(self.database, round.number);
-                    versions.settle(&told.slots, Outcome::Committed { round: round.number });
+                    versions.settle(&told.slots, WriterOutcome::Committed { round: round.number });
                 }
                 Some(_) | None => self.pending.push(told),
             }
@@ -278,10 +278,10 @@ impl Follower {
     }
 
     /// The primary has told its position. True: another round is needed.
-    pub fn round(&mut self, round: &Round, versions: &Versions) -> bool {
+    pub fn round(&mut self, round: &PositionRound, versions: &TableVersions) -> bool {
         let history = match &self.standing {
-            Standing::Away => return false,
-            Standing::Starting { history, .. } | Standing::Following(history) => *history,
+            LogFollowerState::Away => return false,
+            LogFollowerState::Starting { history, .. } | LogFollowerState::Following(history) => *history,
         };
         if round.history != history {
             return false;
@@ -290,8 +290,8 @@ impl Follower {
         self.settle(round, versions);
         self.settle_start(round, versions);
         self.latest = Some(round.clone());
-        let covered = Covered { round: round.number, asked_ms: round.asked_ms };
-        self.points.push_back(Point { covered, position: round.position });
+        let covered = CoveredRound { round: round.number, asked_ms: round.asked_ms };
+        self.points.push_back(CoveragePoint { covered, position: round.position });
         if self.points.len() > POINTS_MAX {
             // The oldest stays: it is the next one that can be covered.
             let mut at = 0;
@@ -301,12 +301,12 @@ impl Follower {
             });
         }
         self.cover();
-        !self.pending.is_empty() || matches!(self.standing, Standing::Starting { .. })
+        !self.pending.is_empty() || matches!(self.standing, LogFollowerState::Starting { .. })
     }
 
     /// The catalog has changed by which names became tables: transactions told just now, or not visible yet, count for the
     /// whole database.
-    pub fn redefine(&mut self, versions: &Versions) {
+    pub fn redefine(&mut self, versions: &TableVersions) {
         if let Some(open) = &mut self.open {
             open.slots = vec![self.database];
         }
@@ -317,16 +317,16 @@ impl Follower {
     }
 
     /// The stream has ended, or cannot be relied upon: the rest of it is not known. `next` as above.
-    pub fn lose(&mut self, next: u64, versions: &Versions) {
-        if matches!(self.standing, Standing::Following(_)) {
+    pub fn lose(&mut self, next: u64, versions: &TableVersions) {
+        if matches!(self.standing, LogFollowerState::Following(_)) {
             versions.raise(&[self.database]);
         }
-        self.standing = Standing::Away;
+        self.standing = LogFollowerState::Away;
         self.open = None;
         self.latest = None;
         self.points.clear();
-        self.covered = Covered::default();
-        self.floors = Floors::default();
+        self.covered = CoveredRound::default();
+        self.floors = ChangeFloors::default();
         // The database's slot stands for them from here on.
         for told in self.pending.drain(..) {
             versions.settle_unseen(&told.slots, next);
@@ -334,33 +334,33 @@ impl Follower {
     }
 
     /// Nobody follows this database any more. The versions outlive that: the slots raised in them are settled, as changed.
-    pub fn end(&mut self, next: u64, versions: &Versions) {
+    pub fn end(&mut self, next: u64, versions: &TableVersions) {
         self.lose(next, versions);
         versions.settle_unseen(&[self.database], next);
     }
 
-    fn settle(&mut self, round: &Round, versions: &Versions) {
+    fn settle(&mut self, round: &PositionRound, versions: &TableVersions) {
         self.pending.retain(|told| {
             let is_over = round.snapshot.shows(told.xid);
             if is_over {
                 self.floors.note_changes(&told.slots, round.number, round.position);
                 versions.note_last(self.database, round.number);
-                versions.settle(&told.slots, Outcome::Committed { round: round.number });
+                versions.settle(&told.slots, WriterOutcome::Committed { round: round.number });
             }
             !is_over
         });
     }
 
-    fn settle_start(&mut self, round: &Round, versions: &Versions) {
-        let Standing::Starting { history, round: first, below } = &mut self.standing else { return };
+    fn settle_start(&mut self, round: &PositionRound, versions: &TableVersions) {
+        let LogFollowerState::Starting { history, round: first, below } = &mut self.standing else { return };
         if round.number < *first {
             return;
         }
         let below = *below.get_or_insert(round.snapshot.next);
         if round.snapshot.below >= below {
-            self.standing = Standing::Following(*history);
+            self.standing = LogFollowerState::Following(*history);
             self.floors.open(round.number, round.position);
-            versions.settle(&[self.database], Outcome::Committed { round: round.number });
+            versions.settle(&[self.database], WriterOutcome::Committed { round: round.number });
         }
     }
 

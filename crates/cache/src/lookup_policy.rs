@@ -18,18 +18,18 @@ const PACE: u64 = 32;
 
 /// Questions that any worker has seen.
 #[derive(Debug)]
-pub struct Seen(Box<[AtomicU32]>);
+pub struct SeenQueries(Box<[AtomicU32]>);
 
-impl Default for Seen {
-    fn default() -> Seen {
-        Seen((0..SEEN_MAX).map(|_| AtomicU32::new(0)).collect())
+impl Default for SeenQueries {
+    fn default() -> SeenQueries {
+        SeenQueries((0..SEEN_MAX).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
 /// See the module. For one worker.
 #[derive(Debug)]
 pub struct LookupPolicy {
-    seen: Arc<Seen>,
+    seen: Arc<SeenQueries>,
     /// Averages in microseconds: an exchange with the store; an answer of a server, none before the first.
     store_us: u64,
     server_us: Option<u64>,
@@ -41,7 +41,7 @@ fn moved(average: u64, value: u64) -> u64 {
 }
 
 impl LookupPolicy {
-    pub fn new(seen: Arc<Seen>) -> LookupPolicy {
+    pub fn new(seen: Arc<SeenQueries>) -> LookupPolicy {
         LookupPolicy { seen, store_us: 0, server_us: None, until_sample: SAMPLE }
     }
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_question_is_asked_on_its_second_sight() {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(SeenQueries::default());
         let (mut keeper, mut other) = (LookupPolicy::new(seen.clone()), LookupPolicy::new(seen));
         assert_eq!([keeper.asks(7), other.asks(7), keeper.asks(7)], [false, true, true]);
         assert!(!keeper.asks(7 + (3 << 40)), "another question at its place");

@@ -1,7 +1,7 @@
 //! Results in a store that several Weirs share: the proof of each, and the test by which another Weir accepts it.
 //!
 //! A result is *proven* for a position of the primary's log: it shows every change of its tables up to there, and none after.
-//! The Weir that fills it notes the words of its tables before the question (`Versions`). Then it waits until the log was taken
+//! The Weir that fills it notes the words of its tables before the question (`TableVersions`). Then it waits until the log was taken
 //! in up to a round that began after the answer. If the words are still the same, the round's position is the proof. Another
 //! Weir serves the result if no change of its tables that it knows of lies behind that position. It takes a change's position
 //! from the round that covers the change (its *floor*). A change whose round the primary has not answered has no floor yet, and
@@ -14,8 +14,8 @@
 //! unknown to it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses,
 //! mixes up or repeats its bytes costs misses.
 
-use super::versions::{Deps, Slot, Versions};
-use crate::followed_log::{Follower, History, Standing};
+use super::versions::{ResultDependencies, Slot, TableVersions};
+use crate::followed_log::{LogFollower, LogFollowerState, WalHistory};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Rounds whose positions are remembered. With more, every second one of the older half is forgotten: then a later one stands
@@ -24,23 +24,23 @@ const ROUNDS_MAX: usize = 1024;
 
 /// The position that a result is proven for. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Proof {
+pub struct ResultProof {
     /// `system_identifier` of the servers.
     pub system: u64,
     pub timeline: u32,
     pub position: u64,
 }
 
-impl Proof {
-    fn is_of(&self, history: &History) -> bool {
+impl ResultProof {
+    fn is_of(&self, history: &WalHistory) -> bool {
         (self.system, self.timeline) == (history.system, history.timeline)
     }
 }
 
 /// State of a result that waits for its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proving {
-    Proven(Proof),
+pub enum ResultProofState {
+    Proven(ResultProof),
     /// The log was not taken in far enough yet.
     Waits,
     /// One of its tables has changed, or the log is not followed: it will not be proven.
@@ -49,7 +49,7 @@ pub enum Proving {
 
 /// Positions of rounds, and of the last changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Floors {
+pub struct ChangeFloors {
     /// The round by which the follower began, and its position; none: it has not.
     opened: Option<(u64, u64)>,
     /// Later rounds and their positions, in order.
@@ -58,9 +58,9 @@ pub struct Floors {
     changes: BTreeMap<Slot, (u64, u64)>,
 }
 
-impl Floors {
+impl ChangeFloors {
     pub(super) fn open(&mut self, round: u64, position: u64) {
-        *self = Floors { opened: Some((round, position)), ..Floors::default() };
+        *self = ChangeFloors { opened: Some((round, position)), ..ChangeFloors::default() };
     }
 
     pub(super) fn note_round(&mut self, round: u64, position: u64) {
@@ -104,22 +104,24 @@ impl Floors {
     }
 }
 
-impl Follower {
+impl LogFollower {
     /// A result came from a server before `round` began; its tables are as `deps` says since before it was asked for.
-    pub fn prove(&self, versions: &Versions, deps: &Deps, round: u64) -> Proving {
-        let Standing::Following(History { system, timeline, node: _ }) = *self.standing() else { return Proving::Void };
+    pub fn prove(&self, versions: &TableVersions, deps: &ResultDependencies, round: u64) -> ResultProofState {
+        let LogFollowerState::Following(WalHistory { system, timeline, node: _ }) = *self.standing() else {
+            return ResultProofState::Void;
+        };
         if !versions.is_true(deps) {
-            return Proving::Void;
+            return ResultProofState::Void;
         }
         match self.covered().round >= round {
-            true => Proving::Proven(Proof { system, timeline, position: self.covered_position() }),
-            false => Proving::Waits,
+            true => ResultProofState::Proven(ResultProof { system, timeline, position: self.covered_position() }),
+            false => ResultProofState::Waits,
         }
     }
 
     /// Tells if PostgreSQL would give this result now, by its proof. Some: the round that covers the last change it shows.
-    pub fn admits(&mut self, versions: &Versions, slots: &[Slot], proof: &Proof) -> Option<u64> {
-        let Standing::Following(history) = self.standing() else { return None };
+    pub fn admits(&mut self, versions: &TableVersions, slots: &[Slot], proof: &ResultProof) -> Option<u64> {
+        let LogFollowerState::Following(history) = self.standing() else { return None };
         // A follower knows nothing behind its own position.
         if !proof.is_of(history) || proof.position > self.position() {
             return None;

@@ -10,7 +10,7 @@ const MASTERS_MAX: usize = 64;
 
 /// A master with keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Master {
+pub struct ShardMaster {
     /// Empty: the one that was asked, which does not know its own.
     pub name: String,
     pub port: u16,
@@ -18,15 +18,15 @@ pub struct Master {
 
 /// The hosts by their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shards {
-    pub masters: Vec<Master>,
+pub struct ShardMap {
+    pub masters: Vec<ShardMaster>,
     /// By slot: the number of its master.
     slots: Box<[u8]>,
 }
 
-impl Shards {
+impl ShardMap {
     /// Reads a node's map of its cluster. Error: in words, why nothing can be kept there now.
-    pub fn read(text: &str) -> Result<Shards, String> {
+    pub fn read(text: &str) -> Result<ShardMap, String> {
         let (mut masters, mut slots) = (Vec::new(), vec![u8::MAX; SLOTS]);
         for line in text.lines() {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -46,12 +46,12 @@ impl Shards {
                 found.ok_or_else(|| format!("\"{line}\" tells of no slots"))?.fill(number);
             }
             let (name, port) = address_of(address).ok_or_else(|| format!("\"{address}\" is no address"))?;
-            masters.push(Master { name, port });
+            masters.push(ShardMaster { name, port });
         }
         if slots.contains(&u8::MAX) {
             return Err("some keys of the cluster are at no node".into());
         }
-        Ok(Shards { masters, slots: slots.into() })
+        Ok(ShardMap { masters, slots: slots.into() })
     }
 
     /// The number of the master a key is at.
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_map_is_read_as_a_node_tells_it() {
-        let shards = Shards::read(THREE).unwrap();
+        let shards = ShardMap::read(THREE).unwrap();
         let names: Vec<(&str, u16)> = shards.masters.iter().map(|master| (master.name.as_str(), master.port)).collect();
         assert_eq!(names, [("10.0.0.1", 7000), ("10.0.0.2", 7000), ("::1", 7002)]);
         // Slots as Redis itself gives them (CLUSTER KEYSLOT).
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_being_moved_are_where_they_were() {
-        let moving = Shards::read(&THREE.replace("16383", "16383 [77->-bb]"));
-        assert_eq!(moving, Shards::read(THREE));
+        let moving = ShardMap::read(&THREE.replace("16383", "16383 [77->-bb]"));
+        assert_eq!(moving, ShardMap::read(THREE));
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             (&THREE.replace("0-5460", "5460-0"), "no slots"),
             ("what", "no node"),
         ] {
-            assert!(Shards::read(text).is_err_and(|error| error.contains(words)), "{words}: {:?}", Shards::read(text));
+            assert!(ShardMap::read(text).is_err_and(|error| error.contains(words)), "{words}: {:?}", ShardMap::read(text));
         }
     }
 }

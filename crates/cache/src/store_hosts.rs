@@ -5,27 +5,27 @@
 //! missing until it is back.
 
 use super::versions::fnv;
-use weir_config::hosts::Host;
+use weir_config::hosts::StoreHost;
 
 /// Points of a host on the ring. With so many, shares differ by a few per cent.
 const POINTS: u32 = 160;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Ring {
+pub struct HashRing {
     /// Points and numbers of hosts, in order.
     points: Box<[(u64, usize)]>,
 }
 
-impl Ring {
-    pub fn new(hosts: &[Host]) -> Ring {
+impl HashRing {
+    pub fn new(hosts: &[StoreHost]) -> HashRing {
         let points = hosts
             .iter()
             .enumerate()
             .flat_map(|(at, host)| (0..POINTS).map(move |number| (point(&format!("{host}-{number}")), at)));
         let mut points: Vec<(u64, usize)> = points.collect();
         points.sort_unstable();
-        Ring { points: points.into() }
+        HashRing { points: points.into() }
     }
 
     /// The host of a key; the first if there is only one.
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn keys_are_spread_and_few_move_when_a_host_comes() {
         let list = |names: &str| hosts(names, 9).unwrap();
-        let (three, four) = (Ring::new(&list("a,b,c")), Ring::new(&list("a,b,c,d")));
+        let (three, four) = (HashRing::new(&list("a,b,c")), HashRing::new(&list("a,b,c,d")));
         let mut counts = [0; 4];
         let mut moved = 0;
         for key in 0..10_000_u32 {

@@ -2,8 +2,8 @@
 //!
 //! A store is trusted with nothing: its bytes may be old, another key's, cut off or garbage. Bytes that do not read are a miss.
 
-use super::proof::Proof;
-use super::versions::{Deps, Slot};
+use super::proof::ResultProof;
+use super::versions::{ResultDependencies, Slot};
 use std::hash::{BuildHasher, Hasher};
 
 /// First byte: another one after each change of the form, or of how slots are found.
@@ -17,31 +17,31 @@ const CHECKSUM_SEED: u64 = 0x7765_6972;
 
 /// Why a result is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ResultValidity {
     /// The words of its tables were these, in the memory of the Weir that asks. `round` began after all it shows was visible.
-    Words { deps: Deps, round: u64 },
+    Words { deps: ResultDependencies, round: u64 },
     /// It is proven for a position of the log, as to these tables.
-    Position { slots: Vec<Slot>, proof: Proof },
+    Position { slots: Vec<Slot>, proof: ResultProof },
 }
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept<'a> {
+pub struct StoredResult<'a> {
     /// The server's time for the result.
     pub took_us: u64,
-    pub why: Why,
+    pub why: ResultValidity,
     /// All of it: the store's key is a digest.
     pub key: &'a [u8],
     pub bytes: &'a [u8],
 }
 
-impl<'a> Kept<'a> {
+impl<'a> StoredResult<'a> {
     /// The bytes that go to the store.
     pub fn write(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(64 + self.key.len() + self.bytes.len());
         body.extend(self.took_us.to_le_bytes());
         match &self.why {
-            Why::Words { deps, round } => {
+            ResultValidity::Words { deps, round } => {
                 body.push(OF_WORDS);
                 body.extend(round.to_le_bytes());
                 body.extend((deps.pairs().len() as u32).to_le_bytes());
@@ -50,7 +50,7 @@ impl<'a> Kept<'a> {
                     body.extend(word.to_le_bytes());
                 }
             }
-            Why::Position { slots, proof } => {
+            ResultValidity::Position { slots, proof } => {
                 body.push(OF_POSITION);
                 body.extend(proof.system.to_le_bytes());
                 body.extend(proof.timeline.to_le_bytes());
@@ -70,7 +70,7 @@ impl<'a> Kept<'a> {
     }
 
     /// Reads the bytes of a store. `None`: no Weir wrote them, or not all of them are here.
-    pub fn read(mut from: &'a [u8]) -> Option<Kept<'a>> {
+    pub fn read(mut from: &'a [u8]) -> Option<StoredResult<'a>> {
         if take::<1>(&mut from)? != [FORM] || u64::from_le_bytes(take(&mut from)?) != checksum(from) {
             return None;
         }
@@ -82,25 +82,25 @@ impl<'a> Kept<'a> {
         };
         let key_bytes = u32::from_le_bytes(take(&mut from)?) as usize;
         let (key, bytes) = from.split_at_checked(key_bytes)?;
-        Some(Kept { took_us, why, key, bytes })
+        Some(StoredResult { took_us, why, key, bytes })
     }
 }
 
-fn read_words(from: &mut &[u8]) -> Option<Why> {
+fn read_words(from: &mut &[u8]) -> Option<ResultValidity> {
     let round = u64::from_le_bytes(take(from)?);
     let count = u32::from_le_bytes(take(from)?);
     let pair = |_| Some((Slot::from_le_bytes(take(from)?), u64::from_le_bytes(take(from)?)));
     let pairs = (0..count).map(pair).collect::<Option<Vec<_>>>()?;
-    Some(Why::Words { deps: Deps::of_pairs(pairs), round })
+    Some(ResultValidity::Words { deps: ResultDependencies::of_pairs(pairs), round })
 }
 
-fn read_position(from: &mut &[u8]) -> Option<Why> {
+fn read_position(from: &mut &[u8]) -> Option<ResultValidity> {
     let system = u64::from_le_bytes(take(from)?);
     let timeline = u32::from_le_bytes(take(from)?);
     let position = u64::from_le_bytes(take(from)?);
     let count = u32::from_le_bytes(take(from)?);
     let slots = (0..count).map(|_| Some(Slot::from_le_bytes(take(from)?))).collect::<Option<Vec<_>>>()?;
-    Some(Why::Position { slots, proof: Proof { system, timeline, position } })
+    Some(ResultValidity::Position { slots, proof: ResultProof { system, timeline, position } })
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -121,19 +121,19 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_no_part_or_change_of_it_is() {
-        let proof = Proof { system: 7, timeline: 3, position: u64::MAX };
-        let words = Why::Words { deps: Deps::of_pairs(vec![(1, 2), (3, u64::MAX)]), round: 5 };
-        for why in [words, Why::Position { slots: vec![1, 9], proof }] {
-            let kept = Kept { took_us: 9, why, key: b"key", bytes: b"bytes" };
+        let proof = ResultProof { system: 7, timeline: 3, position: u64::MAX };
+        let words = ResultValidity::Words { deps: ResultDependencies::of_pairs(vec![(1, 2), (3, u64::MAX)]), round: 5 };
+        for why in [words, ResultValidity::Position { slots: vec![1, 9], proof }] {
+            let kept = StoredResult { took_us: 9, why, key: b"key", bytes: b"bytes" };
             let written = kept.write();
-            assert_eq!(Kept::read(&written), Some(kept));
+            assert_eq!(StoredResult::read(&written), Some(kept));
             for end in 0..written.len() {
-                assert_eq!(Kept::read(&written[..end]), None, "{end} bytes");
+                assert_eq!(StoredResult::read(&written[..end]), None, "{end} bytes");
             }
             for at in 0..written.len() {
                 let mut garbled = written.clone();
                 garbled[at] ^= 1;
-                assert_eq!(Kept::read(&garbled), None, "byte {at}");
+                assert_eq!(StoredResult::read(&garbled), None, "byte {at}");
             }
         }
     }
@@ -147,7 +147,7 @@ mod tests {
             body.resize(body.len() + if kind == OF_WORDS { 8 } else { 20 }, 0);
             body.extend(u32::MAX.to_le_bytes());
             let whole = [&[FORM], checksum(&body).to_le_bytes().as_slice(), &body].concat();
-            assert_eq!(Kept::read(&whole), None, "kind {kind}");
+            assert_eq!(StoredResult::read(&whole), None, "kind {kind}");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Facts about a text that the cache needs, before a look into the catalog.
 
-use weir_catalog::{Catalog, Names, Path, Touched};
+use weir_catalog::{Catalog, SearchPath, StatementNames, TouchedTables};
 use weir_config::CacheConfig;
-use weir_sql::facts::{Changes, Effect, Ending, Facts, Mark, Name, SessionVerb, Transaction};
+use weir_sql::facts::{
+    ChangeScope, QualifiedName, QueryEffect, QueryFacts, SessionVerb, TextProperty, TransactionEnd, TransactionVerb,
+};
 
 /// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
 const FORCE: &str = "/*FORCE QUERY CACHE*/";
@@ -13,7 +15,7 @@ const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
 /// Permission to cache the result of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
+pub enum CachePermission {
     Never,
     /// If the catalog says that it hangs on known tables alone.
     Judged,
@@ -23,26 +25,26 @@ pub enum Reads {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Text {
-    pub reads: Reads,
-    names: Names,
+pub struct CacheTextFacts {
+    pub reads: CachePermission,
+    names: StatementNames,
     /// Relations that it reads and the operator answers for; `strict` are the names without these.
-    vouched: Box<[Name]>,
-    strict: Names,
-    written: Box<[Name]>,
-    changes: Changes,
+    vouched: Box<[QualifiedName]>,
+    strict: StatementNames,
+    written: Box<[QualifiedName]>,
+    changes: ChangeScope,
     /// It is one statement that only reads, and all that it runs stands in its text.
     is_plain_read: bool,
     /// It runs event triggers, if there are any: also where it changes no table itself (`COMMENT`, `CREATE INDEX`, `REFRESH`).
     is_event: bool,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
     pub is_idle: bool,
-    pub end: End,
+    pub end: PossibleTransactionEnd,
 }
 
 /// The end that a text may bring to the transaction it runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum PossibleTransactionEnd {
     None,
     /// It is a plain `ROLLBACK`.
     Rollback,
@@ -50,24 +52,24 @@ pub enum End {
     Any,
 }
 
-impl Text {
-    pub fn of(facts: &Facts, text: &str, config: &CacheConfig) -> Text {
-        let names = Names::of(facts).unwrap_or_default();
-        let is_listed = |relation: &Name| config.safe_tables.iter().any(|listed| is_meant(listed, relation));
+impl CacheTextFacts {
+    pub fn of(facts: &QueryFacts, text: &str, config: &CacheConfig) -> CacheTextFacts {
+        let names = StatementNames::of(facts).unwrap_or_default();
+        let is_listed = |relation: &QualifiedName| config.safe_tables.iter().any(|listed| is_meant(listed, relation));
         let (strict, vouched) = names.clone().without(is_listed);
-        let is_refused = facts.effect == Effect::Refused;
-        Text {
+        let is_refused = facts.effect == QueryEffect::Refused;
+        CacheTextFacts {
             reads: reads(facts, text, config),
             is_plain_read: facts.statements == 1
-                && facts.effect == Effect::Reads
-                && facts.changes == Changes::Nothing
-                && !facts.has(Mark::Prepared),
+                && facts.effect == QueryEffect::Reads
+                && facts.changes == ChangeScope::Nothing
+                && !facts.has(TextProperty::Prepared),
             is_event: facts.fires_events(),
-            is_idle: facts.changes == Changes::Nothing
+            is_idle: facts.changes == ChangeScope::Nothing
                 && !facts.fires_events()
-                && names == Names::default()
+                && names == StatementNames::default()
                 && !is_refused
-                && facts.effect != Effect::Reads,
+                && facts.effect != QueryEffect::Reads,
             names,
             vouched,
             strict,
@@ -78,101 +80,103 @@ impl Text {
     }
 
     /// A text that nobody has looked at: it may do anything.
-    pub fn unread() -> Text {
-        Text {
-            reads: Reads::Never,
+    pub fn unread() -> CacheTextFacts {
+        CacheTextFacts {
+            reads: CachePermission::Never,
             is_plain_read: false,
-            names: Names::default(),
+            names: StatementNames::default(),
             vouched: Box::default(),
-            strict: Names::default(),
+            strict: StatementNames::default(),
             written: Box::default(),
-            changes: Changes::Cluster,
+            changes: ChangeScope::Cluster,
             is_event: true,
             is_idle: false,
-            end: End::Any,
+            end: PossibleTransactionEnd::Any,
         }
     }
 
     /// The tables its answer is made of, if it may be kept.
     /// Tables of the list `never` count also behind views and parents.
-    pub fn tables_read(&self, catalog: &Catalog, path: &Path, never: &[String]) -> Option<Vec<u32>> {
+    pub fn tables_read(&self, catalog: &Catalog, path: &SearchPath, never: &[String]) -> Option<Vec<u32>> {
         match self.reads {
-            Reads::Never => None,
-            Reads::Judged => {
+            CachePermission::Never => None,
+            CachePermission::Judged => {
                 let found = catalog.reads(&self.strict, &self.vouched, path)?;
                 let is_listed = |listed: &String| catalog.numbers_of(listed).iter().any(|oid| found.contains(oid));
                 (!never.iter().any(is_listed)).then_some(found)
             }
-            Reads::Forced => catalog.reads_at_least(&self.names, path),
+            CachePermission::Forced => catalog.reads_at_least(&self.names, path),
         }
     }
 
     /// The tables whose rows its answer may show. `None`: any.
-    pub fn tables_shown(&self, catalog: &Catalog, path: &Path) -> Option<Vec<u32>> {
+    pub fn tables_shown(&self, catalog: &Catalog, path: &SearchPath) -> Option<Vec<u32>> {
         if self.is_plain_read { catalog.shows(&self.names, path) } else { None }
     }
 
     /// The tables that it may change. Without a catalog nothing is known of the names in it.
-    pub fn touches(&self, known: Option<(&Catalog, &Path)>) -> Touched {
+    pub fn touches(&self, known: Option<(&Catalog, &SearchPath)>) -> TouchedTables {
         match (self.changes, known) {
-            _ if self.is_idle => Touched::Tables(Vec::new()),
-            (Changes::Database | Changes::Cluster, _) | (_, None) => Touched::All,
-            (_, Some((catalog, _))) if self.is_event && catalog.has_event_triggers() => Touched::All,
-            (Changes::Nothing | Changes::Rows, Some((catalog, path))) => catalog.touches(&self.names, &self.written, path),
+            _ if self.is_idle => TouchedTables::Tables(Vec::new()),
+            (ChangeScope::Database | ChangeScope::Cluster, _) | (_, None) => TouchedTables::All,
+            (_, Some((catalog, _))) if self.is_event && catalog.has_event_triggers() => TouchedTables::All,
+            (ChangeScope::Nothing | ChangeScope::Rows, Some((catalog, path))) => {
+                catalog.touches(&self.names, &self.written, path)
+            }
         }
     }
 
     /// True if such a one is among the relations that it names.
-    pub fn names_one(&self, is_one: impl Fn(&Name) -> bool) -> bool {
+    pub fn names_one(&self, is_one: impl Fn(&QualifiedName) -> bool) -> bool {
         self.names.relations().iter().chain(&self.written).any(is_one)
     }
 
     /// It may change objects that all databases share.
     pub fn is_for_all_databases(&self) -> bool {
-        self.changes == Changes::Cluster
+        self.changes == ChangeScope::Cluster
     }
 }
 
-fn is_one_read(facts: &Facts) -> bool {
+fn is_one_read(facts: &QueryFacts) -> bool {
     facts.statements == 1
-        && facts.effect == Effect::Reads
-        && facts.changes == Changes::Nothing
-        && facts.transaction == Transaction::None
+        && facts.effect == QueryEffect::Reads
+        && facts.changes == ChangeScope::Nothing
+        && facts.transaction == TransactionVerb::None
         && facts.session == SessionVerb::None
         && facts.state.keeps.is_empty()
-        && !facts.has(Mark::LocksRows)
+        && !facts.has(TextProperty::LocksRows)
 }
 
-fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
+fn reads(facts: &QueryFacts, text: &str, config: &CacheConfig) -> CachePermission {
     let begins = |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
-    if !is_one_read(facts) || facts.has(Mark::Explains) || begins(NEVER) {
-        return Reads::Never;
+    if !is_one_read(facts) || facts.has(TextProperty::Explains) || begins(NEVER) {
+        return CachePermission::Never;
     }
     if begins(FORCE) {
-        return Reads::Forced;
+        return CachePermission::Forced;
     }
-    let is_listed = |name: &Name| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
+    let is_listed = |name: &QualifiedName| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
     // A text that reads no table asks to hear from the server, not from the cache (`SELECT 1`).
-    match facts.has(Mark::Fleeting) || facts.named.relations.is_empty() || facts.named.relations.iter().any(is_listed) {
-        true => Reads::Never,
-        false => Reads::Judged,
+    match facts.has(TextProperty::Fleeting) || facts.named.relations.is_empty() || facts.named.relations.iter().any(is_listed) {
+        true => CachePermission::Never,
+        false => CachePermission::Judged,
     }
 }
 
 /// True if an entry of a list is about a name: `table`, or `schema.table`.
-fn is_meant(listed: &str, name: &Name) -> bool {
+fn is_meant(listed: &str, name: &QualifiedName) -> bool {
     match listed.split_once('.') {
         Some((schema, table)) => table == name.name && (name.schema.is_empty() || schema == name.schema),
         None => listed == name.name,
     }
 }
 
-fn end(facts: &Facts) -> End {
+fn end(facts: &QueryFacts) -> PossibleTransactionEnd {
     match facts.transaction {
-        _ if facts.effect == Effect::Refused => End::Any,
-        Transaction::None | Transaction::Begin(_) => End::None,
-        Transaction::End(Ending::Rollback) => End::Rollback,
-        _ => End::Any,
+        _ if facts.effect == QueryEffect::Refused => PossibleTransactionEnd::Any,
+        TransactionVerb::None | TransactionVerb::Begin(_) => PossibleTransactionEnd::None,
+        TransactionVerb::End(TransactionEnd::Rollback) => PossibleTransactionEnd::Rollback,
+        _ => PossibleTransactionEnd::Any,
     }
 }
 
@@ -251,20 +255,20 @@ fn hold_a_moment(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn text(sql: &str, config: &CacheConfig) -> Text {
-        Text::of(&weir_sql::facts(sql.as_bytes()), sql, config)
+    fn text(sql: &str, config: &CacheConfig) -> CacheTextFacts {
+        CacheTextFacts::of(&weir_sql::facts(sql.as_bytes()), sql, config)
     }
 
     #[test]
     fn only_plain_reads_of_tables_may_be_kept() {
         let config = CacheConfig { unsafe_tables: vec!["secret".into(), "s.u".into()], ..CacheConfig::default() };
-        let check = |sql: &str, expected: Reads| assert_eq!(text(sql, &config).reads, expected, "{sql}");
-        check("select a from t", Reads::Judged);
-        check("with w as (select a from t) select * from w", Reads::Judged);
-        check("/*no query cache*/ select a from t", Reads::Never);
-        check("/*FORCE QUERY CACHE*/select now()", Reads::Forced);
-        check(" /*FORCE QUERY CACHE*/select now()", Reads::Never);
-        check("/*FORCE QUERY CACHE*/insert into t values (1)", Reads::Never);
+        let check = |sql: &str, expected: CachePermission| assert_eq!(text(sql, &config).reads, expected, "{sql}");
+        check("select a from t", CachePermission::Judged);
+        check("with w as (select a from t) select * from w", CachePermission::Judged);
+        check("/*no query cache*/ select a from t", CachePermission::Never);
+        check("/*FORCE QUERY CACHE*/select now()", CachePermission::Forced);
+        check(" /*FORCE QUERY CACHE*/select now()", CachePermission::Never);
+        check("/*FORCE QUERY CACHE*/insert into t values (1)", CachePermission::Never);
         for never in [
             "select 1",
             "select a from t; select a from t",
@@ -279,9 +283,9 @@ mod tests {
             "show work_mem",
             "select set_config('a.b', 'c', false) from t",
         ] {
-            check(never, Reads::Never);
+            check(never, CachePermission::Never);
         }
-        check("select a from x.u", Reads::Judged);
+        check("select a from x.u", CachePermission::Judged);
     }
 
     #[test]
@@ -360,13 +364,13 @@ mod tests {
     #[test]
     fn a_text_that_is_not_read_may_end_a_transaction() {
         for (sql, end) in [
-            ("begin", End::None),
-            ("select 1", End::None),
-            ("selec 1", End::Any),
-            ("commit prepared 'a'", End::Any),
-            ("rollback to a", End::Any),
-            ("rollback and chain", End::Any),
-            ("rollback", End::Rollback),
+            ("begin", PossibleTransactionEnd::None),
+            ("select 1", PossibleTransactionEnd::None),
+            ("selec 1", PossibleTransactionEnd::Any),
+            ("commit prepared 'a'", PossibleTransactionEnd::Any),
+            ("rollback to a", PossibleTransactionEnd::Any),
+            ("rollback and chain", PossibleTransactionEnd::Any),
+            ("rollback", PossibleTransactionEnd::Rollback),
         ] {
             assert_eq!(text(sql, &CacheConfig::default()).end, end, "{sql}");
         }
@@ -375,7 +379,9 @@ mod tests {
     #[test]
     fn what_ends_a_transaction_is_told() {
         let config = CacheConfig::default();
-        let ends = |sql: &str| (text(sql, &config).end != End::None, text(sql, &config).end == End::Rollback);
+        let ends = |sql: &str| {
+            (text(sql, &config).end != PossibleTransactionEnd::None, text(sql, &config).end == PossibleTransactionEnd::Rollback)
+        };
         for sql in
             ["commit", "end", "commit and chain", "savepoint a", "insert into t values (1); commit", "prepare transaction 'a'"]
         {
@@ -400,7 +406,7 @@ mod tests {
         ] {
             let text = text(sql, &CacheConfig::default());
             assert_eq!(text.is_idle, is_idle, "{sql}");
-            assert_eq!(text.touches(None) == Touched::Tables(Vec::new()), is_idle, "{sql}");
+            assert_eq!(text.touches(None) == TouchedTables::Tables(Vec::new()), is_idle, "{sql}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub const FIRST_ROUND: u64 = 1;
 
 /// How a transaction ended that had raised slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriterOutcome {
     /// It may have changed something; this round covers it.
     Committed {
         round: u64,
@@ -34,12 +34,12 @@ pub enum Outcome {
 
 /// Slots an answer hangs on, with their stamps at the time its question was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Deps(Box<[(Slot, u64)]>);
+pub struct ResultDependencies(Box<[(Slot, u64)]>);
 
-impl Deps {
+impl ResultDependencies {
     /// Slots and their stamps, as a store kept them.
-    pub fn of_pairs(pairs: Vec<(Slot, u64)>) -> Deps {
-        Deps(pairs.into())
+    pub fn of_pairs(pairs: Vec<(Slot, u64)>) -> ResultDependencies {
+        ResultDependencies(pairs.into())
     }
 
     pub fn pairs(&self) -> &[(Slot, u64)] {
@@ -53,7 +53,7 @@ impl Deps {
 }
 
 #[derive(Debug)]
-struct Place {
+struct SlotVersion {
     stamp: AtomicU64,
     /// The round that covers its last change, seen or not: of results.
     round: AtomicU64,
@@ -63,8 +63,8 @@ struct Place {
 
 /// All slots of a proxy. The first is for objects that all databases share.
 #[derive(Debug)]
-pub struct Versions {
-    places: Box<[Place]>,
+pub struct TableVersions {
+    places: Box<[SlotVersion]>,
     /// Slots below are for more than one table.
     wide: Slot,
     /// The round that covers the last change of any table of a database, by the database's slot.
@@ -82,13 +82,13 @@ const WIDE_PART: usize = 64;
 /// A number that no table has, for the whole database.
 const DATABASE: u32 = 0;
 
-impl Versions {
+impl TableVersions {
     /// `count` slots, two at least.
-    pub fn new(count: usize) -> Versions {
-        let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND), told: AtomicU64::new(0) };
+    pub fn new(count: usize) -> TableVersions {
+        let place = || SlotVersion { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND), told: AtomicU64::new(0) };
         let wide = (count / WIDE_PART).max(1) as Slot;
         let last = (0..wide).map(|_| AtomicU64::new(0)).collect();
-        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last, newest: AtomicU64::new(0) }
+        TableVersions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last, newest: AtomicU64::new(0) }
     }
 
     /// The slot of all that a database holds, which all answers from it hang on.
@@ -114,28 +114,28 @@ impl Versions {
     }
 
     #[inline]
-    fn place(&self, slot: Slot) -> &Place {
+    fn place(&self, slot: Slot) -> &SlotVersion {
         &self.places[slot as usize % self.places.len()]
     }
 
     /// A question is about to be sent: the slots its result will hang on, with their stamps. `None`: one of them is about to
     /// change, so that the result is not to be stored.
-    pub fn begin(&self, slots: &[Slot]) -> Option<Deps> {
+    pub fn begin(&self, slots: &[Slot]) -> Option<ResultDependencies> {
         let stamped = slots.iter().map(|slot| {
             let stamp = self.place(*slot).stamp.load(Ordering::SeqCst);
             stamp.is_multiple_of(ONE_CHANGE).then_some((*slot, stamp))
         });
-        stamped.collect::<Option<Box<[_]>>>().map(Deps)
+        stamped.collect::<Option<Box<[_]>>>().map(ResultDependencies)
     }
 
     /// True if an answer is still one that PostgreSQL would give.
     #[inline]
-    pub fn is_true(&self, deps: &Deps) -> bool {
+    pub fn is_true(&self, deps: &ResultDependencies) -> bool {
         deps.0.iter().all(|(slot, stamp)| self.place(*slot).stamp.load(Ordering::SeqCst) == *stamp)
     }
 
     /// The round that a standby must cover for its answer to be stored. To be asked after `begin`.
-    pub fn round_needed(&self, deps: &Deps) -> u64 {
+    pub fn round_needed(&self, deps: &ResultDependencies) -> u64 {
         let rounds = deps.0.iter().map(|(slot, _)| self.round_of(*slot));
         rounds.max().unwrap_or(FIRST_ROUND)
     }
@@ -154,13 +154,13 @@ impl Versions {
     }
 
     /// It is known how that went. Once for every `raise`, with the same slots.
-    pub fn settle(&self, slots: &[Slot], outcome: Outcome) {
+    pub fn settle(&self, slots: &[Slot], outcome: WriterOutcome) {
         match outcome {
-            Outcome::Committed { round } => {
+            WriterOutcome::Committed { round } => {
                 self.note_told(slots, round);
                 self.settle_unseen(slots, round);
             }
-            Outcome::RolledBack => {
+            WriterOutcome::RolledBack => {
                 for slot in slots {
                     self.place(*slot).stamp.fetch_sub(1, Ordering::SeqCst);
                 }
@@ -249,9 +249,9 @@ pub(super) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
 
 /// Copies for tests that walk over all states.
 #[cfg(test)]
-impl Versions {
-    pub(super) fn of(places: &[(u64, u64)]) -> Versions {
-        let versions = Versions::new(places.len());
+impl TableVersions {
+    pub(super) fn of(places: &[(u64, u64)]) -> TableVersions {
+        let versions = TableVersions::new(places.len());
         for (place, (stamp, round)) in versions.places.iter().zip(places) {
             place.stamp.store(*stamp, Ordering::SeqCst);
             place.round.store(*round, Ordering::SeqCst);
@@ -269,9 +269,9 @@ impl Versions {
 }
 
 #[cfg(test)]
-impl Deps {
-    pub(super) fn of(slots: &[(Slot, u64)]) -> Deps {
-        Deps(slots.into())
+impl ResultDependencies {
+    pub(super) fn of(slots: &[(Slot, u64)]) -> ResultDependencies {
+        ResultDependencies(slots.into())
     }
 
     pub(super) fn slots(&self) -> Vec<(Slot, u64)> {

@@ -4,9 +4,9 @@
 mod rows;
 
 use rows::{ROWS, draft, path_of, routing};
-use weir_cache::Text;
-use weir_catalog::rule::Rule;
-use weir_catalog::{Catalog, Draft, Names, PARTS, Path, Touched, Who};
+use weir_cache::CacheTextFacts;
+use weir_catalog::rule::RoutingRule;
+use weir_catalog::{Catalog, CatalogDraft, LookupUser, PARTS, SearchPath, StatementNames, TouchedTables};
 use weir_config::CacheConfig;
 
 #[test]
@@ -31,9 +31,9 @@ fn what_types_run_is_not_kept_and_where_that_may_write_nothing_is() {
             ("select json_populate_record(t, '{}') from t", false),
         ] {
             let facts = weir_sql::facts(sql.as_bytes());
-            let text = Text::of(&facts, sql, &config);
+            let text = CacheTextFacts::of(&facts, sql, &config);
             assert_eq!(text.tables_read(&catalog, &path, &[]).is_some(), expected && at_all, "{sql}");
-            let is_known = Names::of(&facts).and_then(|names| catalog.judge(&names, &path)) != Some(Rule::Cast);
+            let is_known = StatementNames::of(&facts).and_then(|names| catalog.judge(&names, &path)) != Some(RoutingRule::Cast);
             assert!(is_known, "{sql}: a standby refuses what writes");
         }
     }
@@ -111,17 +111,17 @@ fn the_tables_behind_a_statement_are_known() {
         commit -> - / nothing";
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (sql, expected) = line.split_once(" -> ").unwrap();
-        let text = Text::of(&weir_sql::facts(sql.as_bytes()), sql, &config);
+        let text = CacheTextFacts::of(&weir_sql::facts(sql.as_bytes()), sql, &config);
         let reads = text.tables_read(&catalog, &path, &[]).map_or("-".to_owned(), shown);
         let touches = match text.touches(Some((&catalog, &path))) {
-            Touched::All => "all".to_owned(),
-            Touched::Tables(oids) if oids.is_empty() => "nothing".to_owned(),
-            Touched::Tables(oids) => shown(oids),
+            TouchedTables::All => "all".to_owned(),
+            TouchedTables::Tables(oids) if oids.is_empty() => "nothing".to_owned(),
+            TouchedTables::Tables(oids) => shown(oids),
         };
         assert_eq!(format!("{reads} / {touches}"), expected, "{sql}");
     }
     let is_kept = |sql: &str, never: &str| {
-        let text = Text::of(&weir_sql::facts(sql.as_bytes()), sql, &config);
+        let text = CacheTextFacts::of(&weir_sql::facts(sql.as_bytes()), sql, &config);
         text.tables_read(&catalog, &path, &[never.to_owned()]).is_some()
     };
     let behind_a_view = "select count(*) from v_parent join t using (a)";
@@ -138,7 +138,7 @@ fn of_overloads_the_least_steady_counts_in_whatever_order_they_come() {
             .finish(&routing());
         let path = path_of(&catalog, "postgres", None);
         let facts = weir_sql::facts(text.as_bytes());
-        let text = Text::of(&facts, text, &CacheConfig::default());
+        let text = CacheTextFacts::of(&facts, text, &CacheConfig::default());
         text.tables_read(&catalog, &path, &[]).is_some()
     };
     assert!(is_kept("1 20010 2200 f i\n1 20011 2200 f i"));
@@ -158,7 +158,7 @@ fn a_view_is_as_steady_as_its_operators() {
         let catalog = draft(&rows).finish(&routing());
         let text = "select a from v";
         let facts = weir_sql::facts(text.as_bytes());
-        let text = Text::of(&facts, text, &CacheConfig::default());
+        let text = CacheTextFacts::of(&facts, text, &CacheConfig::default());
         text.tables_read(&catalog, &path_of(&catalog, "postgres", None), &[]).is_some()
     };
     for (uses, expected) in [
@@ -186,8 +186,8 @@ fn a_refresh_that_calls_what_writes_may_change_anything() {
     let path = path_of(&catalog, "postgres", Some("public"));
     for (view, expected) in [("m_plain", false), ("m_writes", true), ("m_behind", true)] {
         let sql = format!("refresh materialized view {view}");
-        let text = Text::of(&weir_sql::facts(sql.as_bytes()), &sql, &CacheConfig::default());
-        assert_eq!(text.touches(Some((&catalog, &path))) == Touched::All, expected, "{view}");
+        let text = CacheTextFacts::of(&weir_sql::facts(sql.as_bytes()), &sql, &CacheConfig::default());
+        assert_eq!(text.touches(Some((&catalog, &path))) == TouchedTables::All, expected, "{view}");
     }
 }
 
@@ -210,10 +210,10 @@ fn a_column_may_be_a_function_of_a_row() {
         ("select (row(1)::t).stamp", false, false),
     ] {
         let facts = weir_sql::facts(sql.as_bytes());
-        let text = Text::of(&facts, sql, &config);
+        let text = CacheTextFacts::of(&facts, sql, &config);
         assert_eq!(text.tables_read(&catalog, &path, &[]).is_some(), is_kept, "{sql}");
-        let rule = Names::of(&facts).and_then(|names| catalog.judge(&names, &path));
-        assert_eq!(rule, (!is_read).then_some(Rule::Function), "{sql}");
-        assert_eq!(text.touches(Some((&catalog, &path))) == Touched::All, !is_read, "{sql}");
+        let rule = StatementNames::of(&facts).and_then(|names| catalog.judge(&names, &path));
+        assert_eq!(rule, (!is_read).then_some(RoutingRule::Function), "{sql}");
+        assert_eq!(text.touches(Some((&catalog, &path))) == TouchedTables::All, !is_read, "{sql}");
     }
 }

@@ -1,9 +1,11 @@
 //! A catalog in the making: takes rows in, judges views and policies, and sorts.
 
-use super::path::Defaults;
-use super::tables::{Tables, TablesDraft, in_order};
-use super::unseen::Named;
-use super::{Catalog, CodedTypes, FIRST_USER_OID, Fate, Object, Objects, PARTS, SessionDefaults, SilentCalls};
+use super::path::DbRoleSettings;
+use super::tables::{TableDependencies, TablesDraft, in_order};
+use super::unseen::UserFunctionNames;
+use super::{
+    Catalog, CatalogDefaults, CatalogObject, CodedTypes, FIRST_USER_OID, ObjectEffect, PARTS, SilentCalls, SortedObjects,
+};
 use crate::OF_TRANSACTIONS;
 use crate::builtin;
 use std::collections::HashSet;
@@ -35,45 +37,45 @@ pub enum DraftError {
 }
 
 /// An object with its number, as long as numbers are needed.
-pub(super) struct Numbered {
+pub(super) struct NumberedObject {
     pub(super) oid: u32,
-    pub(super) object: Object,
+    pub(super) object: CatalogObject,
 }
 
 /// Objects that a stored expression uses.
-struct Uses {
+struct ExpressionUses {
     relation: u32,
     /// As the server wrote it: `funcid 12,relid 16400`.
     list: Box<str>,
 }
 
 /// Casts that run functions without being asked for: one that may write, or one that is not steady.
-struct Unasked {
+struct ImplicitCasts {
     hidden: bool,
     unsteady: bool,
 }
 
 /// A catalog in the making: the rows taken in so far.
-pub struct Draft {
+pub struct CatalogDraft {
     /// What they take in memory. A server that sends rows without end is not listened to any longer when it is used up.
     pub(super) gathered: Budget,
     text: String,
     schemas: Vec<(u32, Box<str>)>,
-    relations: Vec<Numbered>,
-    functions: Vec<Numbered>,
+    relations: Vec<NumberedObject>,
+    functions: Vec<NumberedObject>,
     /// Functions that may be called like a column.
     like_columns: HashSet<u32>,
     /// With the function behind each.
-    operators: Vec<(Numbered, u32)>,
+    operators: Vec<(NumberedObject, u32)>,
     /// Type, function, and true if the cast runs without being asked for.
-    casts: Vec<(Object, u32, bool)>,
+    casts: Vec<(CatalogObject, u32, bool)>,
     types: TypesDraft,
-    parents: Vec<(u32, Fate)>,
+    parents: Vec<(u32, ObjectEffect)>,
     /// Expressions of views and policies.
-    expressions: Vec<Uses>,
+    expressions: Vec<ExpressionUses>,
     /// Expressions of materialised views.
-    refreshes: Vec<Uses>,
-    defaults: SessionDefaults,
+    refreshes: Vec<ExpressionUses>,
+    defaults: CatalogDefaults,
     tables: TablesDraft,
     pub(super) unseen: super::unseen::UnseenDraft,
 }
@@ -81,18 +83,18 @@ pub struct Draft {
 /// Types that run functions which are not immutable.
 #[derive(Default)]
 struct TypesDraft {
-    named: Vec<Object>,
+    named: Vec<CatalogObject>,
     numbers: HashSet<u32>,
     /// Functions that have such types.
     functions: Vec<u32>,
     runs_unseen: bool,
 }
 
-impl Draft {
+impl CatalogDraft {
     /// An empty one, of rows that may take so much memory (`catalog_max_size`).
-    pub fn new(bytes_max: usize) -> Draft {
+    pub fn new(bytes_max: usize) -> CatalogDraft {
         let bound = Bound { thing: "the catalog", count_max: ROWS_MAX, bytes_max, parameter: "catalog_max_size" };
-        Draft {
+        CatalogDraft {
             gathered: Budget::new(bound),
             text: String::new(),
             schemas: Vec::new(),
@@ -105,7 +107,7 @@ impl Draft {
             parents: Vec::new(),
             expressions: Vec::new(),
             refreshes: Vec::new(),
-            defaults: SessionDefaults::default(),
+            defaults: CatalogDefaults::default(),
             tables: TablesDraft::default(),
             unseen: super::unseen::UnseenDraft::default(),
         }
@@ -132,7 +134,7 @@ impl Draft {
 
     pub(super) fn function(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let volatility = word(cells, 3)?;
-        let fate = if volatility == "t" { Fate::Writes } else { Fate::Reads };
+        let fate = if volatility == "t" { ObjectEffect::Writes } else { ObjectEffect::Reads };
         if let Some(mut numbered) = self.numbered(cells, fate)? {
             numbered.object.steady = volatility == "i";
             if cells.get(4).copied().flatten() == Some(b"t") {
@@ -152,10 +154,10 @@ impl Draft {
             if word(cells, 3)? == "m" {
                 self.tables.materialised.push(numbered.oid);
             }
-            if fate == Fate::Foreign {
+            if fate == ObjectEffect::Foreign {
                 self.unseen.foreign.push(numbered.oid);
             }
-            if fate == Fate::Unlogged {
+            if fate == ObjectEffect::Unlogged {
                 self.tables.unlogged.push(numbered.oid);
             }
             self.relations.push(numbered);
@@ -165,7 +167,7 @@ impl Draft {
 
     pub(super) fn operator(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let function = number(cells, 3)?;
-        if let Some(numbered) = self.numbered(cells, Fate::Reads)? {
+        if let Some(numbered) = self.numbered(cells, ObjectEffect::Reads)? {
             self.operators.push((numbered, function));
         }
         Ok(())
@@ -174,7 +176,7 @@ impl Draft {
     pub(super) fn cast(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (function, is_hidden) = (number(cells, 2)?, word(cells, 3)? == "i");
         // Where the type is does not matter: such casts are rare, and a name is enough to be careful.
-        let object = self.object(word(cells, 1)?, 0, Fate::Writes)?;
+        let object = self.object(word(cells, 1)?, 0, ObjectEffect::Writes)?;
         self.casts.push((object, function, is_hidden));
         Ok(())
     }
@@ -189,7 +191,7 @@ impl Draft {
             "p" => self.types.functions.push(oid),
             "v" => self.types.runs_unseen = true,
             "c" => {
-                let object = self.object(word(cells, 2)?, 0, Fate::Reads)?;
+                let object = self.object(word(cells, 2)?, 0, ObjectEffect::Reads)?;
                 self.types.named.push(object);
                 self.types.numbers.insert(oid);
             }
@@ -204,12 +206,12 @@ impl Draft {
     }
 
     pub(super) fn expression(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.expressions.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
+        self.expressions.push(ExpressionUses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
         Ok(())
     }
 
     pub(super) fn refresh(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.refreshes.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
+        self.refreshes.push(ExpressionUses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
         Ok(())
     }
 
@@ -249,24 +251,24 @@ impl Draft {
         Ok(())
     }
 
-    fn of_transaction(&mut self, name: &str) -> Result<&mut Defaults, DraftError> {
+    fn of_transaction(&mut self, name: &str) -> Result<&mut DbRoleSettings, DraftError> {
         let at = OF_TRANSACTIONS.iter().position(|known| *known == name).ok_or(DraftError::Row)?;
         Ok(&mut self.defaults.transactions[at])
     }
 
     /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
-    fn numbered(&mut self, cells: &Cells<'_>, fate: Fate) -> Result<Option<Numbered>, DraftError> {
+    fn numbered(&mut self, cells: &Cells<'_>, fate: ObjectEffect) -> Result<Option<NumberedObject>, DraftError> {
         let (oid, schema, name) = (number(cells, 0)?, number(cells, 1)?, word(cells, 2)?);
         let Some(schema) = self.schemas.iter().position(|(known, _)| *known == schema) else { return Ok(None) };
         let object = self.object(name, u32::try_from(schema).map_err(|_| DraftError::TooMany)?, fate)?;
-        Ok(Some(Numbered { oid, object }))
+        Ok(Some(NumberedObject { oid, object }))
     }
 
-    fn object(&mut self, name: &str, schema: u32, fate: Fate) -> Result<Object, DraftError> {
+    fn object(&mut self, name: &str, schema: u32, fate: ObjectEffect) -> Result<CatalogObject, DraftError> {
         let at = u32::try_from(self.text.len()).map_err(|_| DraftError::TooMany)?;
         let bytes = u16::try_from(name.len()).map_err(|_| DraftError::Row)?;
         self.text.push_str(name);
-        Ok(Object { at, schema, bytes, fate, steady: false })
+        Ok(CatalogObject { at, schema, bytes, fate, steady: false })
     }
 
     /// Works out the fates and sorts. Takes a while for a large database: not for a worker's thread.
@@ -292,22 +294,23 @@ impl Draft {
         self.note_views();
         self.follow();
         for uses in std::mem::take(&mut self.refreshes) {
-            if self.fate_of_uses(&uses) == Fate::Writes {
+            if self.fate_of_uses(&uses) == ObjectEffect::Writes {
                 self.tables.wild.push(uses.relation);
             }
         }
         if !routing.check_unlogged {
-            let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
-            unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
+            let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == ObjectEffect::Unlogged);
+            unlogged.for_each(|relation| relation.object.fate = ObjectEffect::Reads);
         }
         for function in &mut self.functions {
             function.object.fate = called_fate(function, &self.text, pg_catalog, routing, &self.schemas);
         }
-        let is_hidden = |object: &&Object| object.fate != Fate::Reads && HIDDEN_OPERATORS.contains(&object.name(&self.text));
+        let is_hidden =
+            |object: &&CatalogObject| object.fate != ObjectEffect::Reads && HIDDEN_OPERATORS.contains(&object.name(&self.text));
         let hidden: Box<[u32]> = self.operators.iter().map(|(o, _)| &o.object).filter(is_hidden).map(|o| o.schema).collect();
-        let is_unsteady = |object: &&Object| !object.steady && HIDDEN_OPERATORS.contains(&object.name(&self.text));
+        let is_unsteady = |object: &&CatalogObject| !object.steady && HIDDEN_OPERATORS.contains(&object.name(&self.text));
         let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
-        let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
+        let writing_columns = self.columns_of(|function| function.fate != ObjectEffect::Reads);
         let unsteady_columns = self.columns_of(|function| !function.steady);
         let unseen = std::mem::take(&mut self.unseen);
         let own = self.functions.iter().filter(|function| is_builtin(function, pg_catalog));
@@ -315,7 +318,7 @@ impl Draft {
             own.map(|function| function.object.name(&self.text)).filter(|name| !builtin::is_repeatable(name)).collect();
         let unseen = unseen.made(|name| acting.contains(name), &self.named(pg_catalog));
         let syntax = self.syntax(pg_catalog, routing);
-        let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
+        let (relations, tables) = TableDependencies::made(self.relations, self.tables, &self.text);
         Catalog {
             writing: SilentCalls { operators: hidden, columns: writing_columns, calls: calls.hidden },
             unsteady: SilentCalls {
@@ -344,7 +347,8 @@ impl Draft {
     /// Up to version 13 `EXTRACT` calls `date_part`; texts are parsed as later versions do. Source: `func_expr_common_subexpr` in gram.y.
     fn note_extract(&mut self, pg_catalog: Option<u32>) {
         let named = |name: &str| {
-            let is_one = |function: &&Numbered| is_builtin(function, pg_catalog) && function.object.name(&self.text) == name;
+            let is_one =
+                |function: &&NumberedObject| is_builtin(function, pg_catalog) && function.object.name(&self.text) == name;
             self.functions.iter().filter(is_one).map(|function| (function.oid, function.object)).collect::<Vec<_>>()
         };
         if !named(EXTRACT).is_empty() {
@@ -353,36 +357,37 @@ impl Draft {
         let older = named("date_part");
         let (Ok(at), Ok(bytes)) = (u32::try_from(self.text.len()), u16::try_from(EXTRACT.len())) else { return };
         self.text.push_str(EXTRACT);
-        let renamed = older.into_iter().map(|(oid, object)| Numbered { oid, object: Object { at, bytes, ..object } });
+        let renamed =
+            older.into_iter().map(|(oid, object)| NumberedObject { oid, object: CatalogObject { at, bytes, ..object } });
         self.functions.extend(renamed);
     }
 
     /// Calls that are syntax to newer servers: functions of PostgreSQL's own in all but the name. An older server without such a
     /// function refuses it, wherever it is sent.
-    fn syntax(&mut self, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Vec<Object> {
+    fn syntax(&mut self, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Vec<CatalogObject> {
         let Some(pg_catalog) = pg_catalog else { return Vec::new() };
         let mut made = Vec::new();
         for name in weir_sql::syntax::FUNCTIONS {
             // The names of a catalog that is full are not known, and go to the primary.
-            let Ok(object) = self.object(name, pg_catalog, Fate::Reads) else { return made };
-            let function = Numbered { oid: 0, object: Object { steady: true, ..object } };
+            let Ok(object) = self.object(name, pg_catalog, ObjectEffect::Reads) else { return made };
+            let function = NumberedObject { oid: 0, object: CatalogObject { steady: true, ..object } };
             let fate = used_fate(&function, &self.text, Some(pg_catalog), routing, &self.schemas);
-            made.push(Object { fate, ..function.object });
+            made.push(CatalogObject { fate, ..function.object });
         }
         made
     }
 
     /// Names of users' functions that a text may call without naming them so that they are seen.
-    fn named(&self, pg_catalog: Option<u32>) -> Named<'_> {
-        let name = |function: &Numbered| function.object.name(&self.text);
+    fn named(&self, pg_catalog: Option<u32>) -> UserFunctionNames<'_> {
+        let name = |function: &NumberedObject| function.object.name(&self.text);
         let of_users = self.functions.iter().filter(|function| !is_builtin(function, pg_catalog));
         let like_own = of_users.clone().filter(|function| builtin::leaves_nothing(name(function))).map(name).collect();
         let like_columns = of_users.filter(|function| self.like_columns.contains(&function.oid)).map(name).collect();
-        Named { like_columns, like_own }
+        UserFunctionNames { like_columns, like_own }
     }
 
     /// Functions of a kind that may be called like a column.
-    fn columns_of(&self, is_one: impl Fn(&Object) -> bool) -> Box<[u32]> {
+    fn columns_of(&self, is_one: impl Fn(&CatalogObject) -> bool) -> Box<[u32]> {
         let mut found: Vec<u32> = self
             .functions
             .iter()
@@ -396,14 +401,14 @@ impl Draft {
 
     /// Casts by functions that may write, and functions that run without being asked for, judged by their own effect. A cast's
     /// function for a type is found by the statements that name or use the type.
-    fn judged_unasked(&mut self) -> (Vec<Object>, Unasked) {
+    fn judged_unasked(&mut self) -> (Vec<CatalogObject>, ImplicitCasts) {
         let casts = std::mem::take(&mut self.casts);
         let unsteady = casts.iter().any(|(_, function, _)| !self.steady_function(*function));
-        let may_write = |function: u32| self.fate_of_function(function) != Fate::Reads;
+        let may_write = |function: u32| self.fate_of_function(function) != ObjectEffect::Reads;
         let (implicit, explicit): (Vec<_>, Vec<_>) =
             casts.into_iter().filter(|(_, function, _)| may_write(*function)).partition(|(_, _, is_hidden)| *is_hidden);
         let hidden = !implicit.is_empty();
-        (explicit.into_iter().map(|(object, _, _)| object).collect(), Unasked { hidden, unsteady })
+        (explicit.into_iter().map(|(object, _, _)| object).collect(), ImplicitCasts { hidden, unsteady })
     }
 
     /// Functions of types that run something are not steady.
@@ -483,7 +488,7 @@ impl Draft {
             open.retain(|uses| {
                 let fate = self.fate_of_uses(uses);
                 self.worsen(uses.relation, fate);
-                fate == Fate::Reads
+                fate == ObjectEffect::Reads
             });
             if open.len() == before {
                 return;
@@ -491,53 +496,53 @@ impl Draft {
         }
     }
 
-    fn worsen(&mut self, relation: u32, fate: Fate) {
+    fn worsen(&mut self, relation: u32, fate: ObjectEffect) {
         if let Ok(at) = self.relations.binary_search_by_key(&relation, |relation| relation.oid) {
             let object = &mut self.relations[at].object;
             object.fate = object.fate.max(fate);
         }
     }
 
-    fn fate_of_uses(&self, uses: &Uses) -> Fate {
+    fn fate_of_uses(&self, uses: &ExpressionUses) -> ObjectEffect {
         let fate = |entry: &str| {
-            let Some((label, rest)) = entry.split_once(' ') else { return Fate::Writes };
+            let Some((label, rest)) = entry.split_once(' ') else { return ObjectEffect::Writes };
             match (label, rest.parse()) {
-                ("rowMarks", _) => Fate::Locks,
+                ("rowMarks", _) => ObjectEffect::Locks,
                 ("opnos", _) => numbers_in(rest).map(|operator| self.fate_of_operator(operator)).max().unwrap_or_default(),
                 // Before version 16 a view names itself.
-                ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
+                ("relid", Ok(relation)) if relation == uses.relation => ObjectEffect::Reads,
                 ("relid", Ok(relation)) => self.fate_of_relation(relation),
                 // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
-                ("consttype" | "resulttype" | "funcresulttype", _) => Fate::Reads,
-                ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => Fate::Reads,
+                ("consttype" | "resulttype" | "funcresulttype", _) => ObjectEffect::Reads,
+                ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => ObjectEffect::Reads,
                 ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
                 (_, Ok(function)) => self.fate_of_function(function),
-                (_, Err(_)) => Fate::Writes,
+                (_, Err(_)) => ObjectEffect::Writes,
             }
         };
         uses.list.split(',').map(fate).max().unwrap_or_default()
     }
 
-    fn fate_of_relation(&self, oid: u32) -> Fate {
+    fn fate_of_relation(&self, oid: u32) -> ObjectEffect {
         match self.relations.binary_search_by_key(&oid, |relation| relation.oid) {
             Ok(at) => self.relations[at].object.fate,
-            Err(_) => Fate::Catalog,
+            Err(_) => ObjectEffect::Catalog,
         }
     }
 
-    fn fate_of_function(&self, oid: u32) -> Fate {
+    fn fate_of_function(&self, oid: u32) -> ObjectEffect {
         match self.functions.binary_search_by_key(&oid, |function| function.oid) {
             Ok(at) => self.functions[at].object.fate,
-            Err(_) => Fate::Writes,
+            Err(_) => ObjectEffect::Writes,
         }
     }
 
     /// Operators of PostgreSQL's own only read.
-    fn fate_of_operator(&self, oid: u32) -> Fate {
+    fn fate_of_operator(&self, oid: u32) -> ObjectEffect {
         match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
             Ok(at) => self.operators[at].0.object.fate,
-            Err(_) if oid < FIRST_USER_OID => Fate::Reads,
-            Err(_) => Fate::Writes,
+            Err(_) if oid < FIRST_USER_OID => ObjectEffect::Reads,
+            Err(_) => ObjectEffect::Writes,
         }
     }
 }
@@ -563,7 +568,7 @@ fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
 }
 
 /// True if an operator's list names a function: by its name alone, or with its schema as in `public.f`.
-fn is_listed(list: &Patterns, function: &Object, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
+fn is_listed(list: &Patterns, function: &CatalogObject, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
     let name = function.name(text);
     if list.is_match(name) {
         return true;
@@ -575,52 +580,52 @@ fn is_listed(list: &Patterns, function: &Object, text: &str, schemas: &[(u32, Bo
 
 /// The fate of an object (operator, cast, view) by the function that it uses.
 fn used_fate(
-    function: &Numbered,
+    function: &NumberedObject,
     text: &str,
     pg_catalog: Option<u32>,
     routing: &RoutingConfig,
     schemas: &[(u32, Box<str>)],
-) -> Fate {
+) -> ObjectEffect {
     let is_listed = |list: &Patterns| is_listed(list, &function.object, text, schemas);
     let reads = match is_builtin(function, pg_catalog) {
         true => builtin::may_run_on_standby(function.object.name(text)),
-        false => function.object.fate == Fate::Reads,
+        false => function.object.fate == ObjectEffect::Reads,
     };
     match (is_listed(&routing.write_functions), reads || is_listed(&routing.read_only_functions)) {
-        (false, true) => Fate::Reads,
-        (true, _) | (false, false) => Fate::Writes,
+        (false, true) => ObjectEffect::Reads,
+        (true, _) | (false, false) => ObjectEffect::Writes,
     }
 }
 
 /// The fate of a function that a text calls. With a list of those that only read, all others that a user made count as writing.
 fn called_fate(
-    function: &Numbered,
+    function: &NumberedObject,
     text: &str,
     pg_catalog: Option<u32>,
     routing: &RoutingConfig,
     schemas: &[(u32, Box<str>)],
-) -> Fate {
+) -> ObjectEffect {
     let list = &routing.read_only_functions;
     let is_left_out = !list.is_empty() && !is_listed(list, &function.object, text, schemas);
-    if is_left_out && !is_builtin(function, pg_catalog) { Fate::Writes } else { function.object.fate }
+    if is_left_out && !is_builtin(function, pg_catalog) { ObjectEffect::Writes } else { function.object.fate }
 }
 
-fn is_builtin(function: &Numbered, pg_catalog: Option<u32>) -> bool {
+fn is_builtin(function: &NumberedObject, pg_catalog: Option<u32>) -> bool {
     Some(function.object.schema) == pg_catalog && function.oid < FIRST_USER_OID
 }
 
-fn fate_of(kind: &str, persistence: &str) -> Fate {
+fn fate_of(kind: &str, persistence: &str) -> ObjectEffect {
     match (kind, persistence) {
-        ("f", _) => Fate::Foreign,
-        ("S", _) => Fate::Sequence,
-        (_, "u") => Fate::Unlogged,
-        _ => Fate::Reads,
+        ("f", _) => ObjectEffect::Foreign,
+        ("S", _) => ObjectEffect::Sequence,
+        (_, "u") => ObjectEffect::Unlogged,
+        _ => ObjectEffect::Reads,
     }
 }
 
 /// Sorts by name and schema; of one name in one schema one is left, with the worst fate, and steady only if all are.
-pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objects {
-    let mut objects: Vec<Object> = objects.collect();
+pub(super) fn sorted(objects: impl Iterator<Item = CatalogObject>, text: &str) -> SortedObjects {
+    let mut objects: Vec<CatalogObject> = objects.collect();
     objects.sort_unstable_by(|one, other| (one.name(text), one.schema).cmp(&(other.name(text), other.schema)));
     objects.dedup_by(|later, first| {
         let is_same = later.schema == first.schema && later.name(text) == first.name(text);
@@ -630,7 +635,7 @@ pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objec
         }
         is_same
     });
-    Objects(objects.into())
+    SortedObjects(objects.into())
 }
 
 pub(super) fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftError> {

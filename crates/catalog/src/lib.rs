@@ -15,14 +15,14 @@ pub mod rule;
 mod tables;
 mod unseen;
 
-pub use draft::{Draft, DraftError};
-pub use path::{Path, Who};
-pub use query::{PARTS, Part, Question};
-pub use tables::Touched;
-pub use unseen::{Hidden, NAMES_MAX};
+pub use draft::{CatalogDraft, DraftError};
+pub use path::{LookupUser, SearchPath};
+pub use query::{CatalogPart, CatalogQuery, PARTS};
+pub use tables::TouchedTables;
+pub use unseen::{HiddenUses, NAMES_MAX};
 
-use crate::rule::Rule;
-use weir_sql::facts::{Facts, Name};
+use crate::rule::RoutingRule;
+use weir_sql::facts::{QualifiedName, QueryFacts};
 
 /// Parameters that shape transactions of which no server knows yet. The catalog has their defaults.
 pub const OF_TRANSACTIONS: [&str; 3] =
@@ -33,7 +33,7 @@ pub const FIRST_USER_OID: u32 = 16_384;
 
 /// Effect of a use of an object. Ordered: of several the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum ObjectEffect {
     /// It only reads data that a standby has.
     #[default]
     Reads,
@@ -53,20 +53,20 @@ enum Fate {
 
 /// The names of a statement about which the catalog is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
-    relations: Box<[Name]>,
-    functions: Box<[Name]>,
-    operators: Box<[Name]>,
-    casts: Box<[Name]>,
-    /// See `Facts::columns`.
+pub struct StatementNames {
+    relations: Box<[QualifiedName]>,
+    functions: Box<[QualifiedName]>,
+    operators: Box<[QualifiedName]>,
+    casts: Box<[QualifiedName]>,
+    /// See `QueryFacts::columns`.
     columns: Box<[u32]>,
 }
 
-impl Names {
+impl StatementNames {
     /// The names without some of the relations, and those.
-    pub fn without(self, is_out: impl Fn(&Name) -> bool) -> (Names, Box<[Name]>) {
-        let (out, rest): (Vec<Name>, Vec<Name>) = self.relations.into_vec().into_iter().partition(is_out);
-        (Names { relations: rest.into(), ..self }, out.into())
+    pub fn without(self, is_out: impl Fn(&QualifiedName) -> bool) -> (StatementNames, Box<[QualifiedName]>) {
+        let (out, rest): (Vec<QualifiedName>, Vec<QualifiedName>) = self.relations.into_vec().into_iter().partition(is_out);
+        (StatementNames { relations: rest.into(), ..self }, out.into())
     }
 
     /// How many there are.
@@ -76,7 +76,7 @@ impl Names {
     }
 
     /// The relations among them.
-    pub fn relations(&self) -> &[Name] {
+    pub fn relations(&self) -> &[QualifiedName] {
         &self.relations
     }
 
@@ -86,9 +86,9 @@ impl Names {
     }
 
     /// The names in a text; none if it has none.
-    pub fn of(facts: &Facts) -> Option<Names> {
+    pub fn of(facts: &QueryFacts) -> Option<StatementNames> {
         let names = [&facts.named.relations, &facts.named.functions, &facts.named.operators, &facts.named.casts];
-        (names.iter().any(|names| !names.is_empty()) || !facts.named.columns.is_empty()).then(|| Names {
+        (names.iter().any(|names| !names.is_empty()) || !facts.named.columns.is_empty()).then(|| StatementNames {
             relations: facts.named.relations.as_slice().into(),
             functions: facts.named.functions.as_slice().into(),
             operators: facts.named.operators.as_slice().into(),
@@ -100,20 +100,20 @@ impl Names {
 
 /// One object, or several of one name and schema (overloaded functions): then the worst of their fates.
 #[derive(Clone, Copy, Debug)]
-struct Object {
+struct CatalogObject {
     /// Where its name begins in `Catalog::text`.
     at: u32,
     /// Number of its schema in `Catalog::schemas`.
     schema: u32,
     bytes: u16,
-    fate: Fate,
+    fate: ObjectEffect,
     /// Of functions and operators: the same arguments give the same answer, as long as settings stay.
     steady: bool,
 }
 
 /// Objects of one kind, sorted by name, then schema.
 #[derive(Debug, Default)]
-struct Objects(Box<[Object]>);
+struct SortedObjects(Box<[CatalogObject]>);
 
 /// Weir's knowledge of one database. Never changed: a newer one takes its place.
 #[derive(Debug, Default)]
@@ -123,28 +123,28 @@ pub struct Catalog {
     schemas: Box<[Box<str>]>,
     /// Number of `pg_catalog` among them.
     pg_catalog: Option<u32>,
-    relations: Objects,
-    functions: Objects,
+    relations: SortedObjects,
+    functions: SortedObjects,
     /// Operators that a user made.
-    operators: Objects,
+    operators: SortedObjects,
     /// Types to which some cast runs a function that may write.
-    casts: Objects,
+    casts: SortedObjects,
     types: CodedTypes,
     /// Calls that may write.
     writing: SilentCalls,
     /// Calls of what is not steady, `CodedTypes::runs_unseen` among them.
     unsteady: SilentCalls,
     /// The tables behind relations.
-    tables: tables::Tables,
-    unseen: unseen::Unseen,
-    defaults: SessionDefaults,
+    tables: tables::TableDependencies,
+    unseen: unseen::HiddenEffects,
+    defaults: CatalogDefaults,
 }
 
 /// Types that run functions.
 #[derive(Debug, Default)]
 struct CodedTypes {
     /// Those that run functions of users which are not steady.
-    unsteady: Objects,
+    unsteady: SortedObjects,
     /// Their numbers; sorted.
     checking: Box<[u32]>,
     /// Types run functions that may write, and which statements run them is not known.
@@ -164,15 +164,15 @@ struct SilentCalls {
 
 /// Defaults of sessions.
 #[derive(Debug, Default)]
-struct SessionDefaults {
-    path: path::Defaults,
+struct CatalogDefaults {
+    path: path::DbRoleSettings,
     /// For their transactions, in the order of `OF_TRANSACTIONS`.
-    transactions: [path::Defaults; OF_TRANSACTIONS.len()],
+    transactions: [path::DbRoleSettings; OF_TRANSACTIONS.len()],
 }
 
 /// How much a catalog holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CatalogSize {
     pub relations: usize,
     pub functions: usize,
     /// Memory in bytes, about.
@@ -183,7 +183,7 @@ impl Catalog {
     /// Why a statement with these names must run on the primary; `None`: it only reads.
     ///
     /// A name that is not known is for the primary: its object may be too new to be known here.
-    pub fn judge(&self, names: &Names, path: &Path) -> Option<Rule> {
+    pub fn judge(&self, names: &StatementNames, path: &SearchPath) -> Option<RoutingRule> {
         for relation in &names.relations {
             if let Some(rule) = self.judge_relation(relation, path) {
                 return Some(rule);
@@ -191,27 +191,27 @@ impl Catalog {
         }
         if names.functions.iter().any(|function| !self.reads_function(function, path)) || names.has_column(&self.writing.columns)
         {
-            return Some(Rule::Function);
+            return Some(RoutingRule::Function);
         }
         if self.writing.calls || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
-            return Some(Rule::Cast);
+            return Some(RoutingRule::Cast);
         }
         // `mine(x)` may be written for `x::mine`.
         if names.functions.iter().any(|function| self.writes_cast(&function.name)) {
-            return Some(Rule::Cast);
+            return Some(RoutingRule::Cast);
         }
         let is_hidden = self.writing.operators.iter().any(|schema| path.holds(*schema));
         if is_hidden || names.operators.iter().any(|operator| !self.reads_operator(operator, path)) {
-            return Some(Rule::Operator);
+            return Some(RoutingRule::Operator);
         }
         None
     }
 
-    fn judge_relation(&self, relation: &Name, path: &Path) -> Option<Rule> {
+    fn judge_relation(&self, relation: &QualifiedName, path: &SearchPath) -> Option<RoutingRule> {
         let of_name = self.relations.named(&self.text, &relation.name);
         let fate = match (relation.schema.as_str(), path) {
-            ("", Path::Any) => of_name.iter().map(|object| object.fate).max(),
-            ("", Path::Listed(schemas)) => {
+            ("", SearchPath::Any) => of_name.iter().map(|object| object.fate).max(),
+            ("", SearchPath::Listed(schemas)) => {
                 let found = |schema: &u32| of_name.iter().find(|object| object.schema == *schema);
                 schemas.iter().find_map(found).map(|object| object.fate)
             }
@@ -221,26 +221,26 @@ impl Catalog {
             }
         };
         match fate {
-            Some(Fate::Reads) => None,
-            None => Some(Rule::UnknownRelation),
-            Some(Fate::Catalog) => Some(Rule::Catalog),
-            Some(Fate::Sequence) => Some(Rule::Sequence),
-            Some(Fate::Unlogged) => Some(Rule::UnloggedTable),
-            Some(Fate::Foreign) => Some(Rule::ForeignTable),
-            Some(Fate::Writes) => Some(Rule::WritingView),
-            Some(Fate::Locks) => Some(Rule::LockingView),
+            Some(ObjectEffect::Reads) => None,
+            None => Some(RoutingRule::UnknownRelation),
+            Some(ObjectEffect::Catalog) => Some(RoutingRule::Catalog),
+            Some(ObjectEffect::Sequence) => Some(RoutingRule::Sequence),
+            Some(ObjectEffect::Unlogged) => Some(RoutingRule::UnloggedTable),
+            Some(ObjectEffect::Foreign) => Some(RoutingRule::ForeignTable),
+            Some(ObjectEffect::Writes) => Some(RoutingRule::WritingView),
+            Some(ObjectEffect::Locks) => Some(RoutingRule::LockingView),
         }
     }
 
     /// True if all that a call may mean only reads. Arguments are not looked at: every overload in the path counts.
-    fn reads_function(&self, function: &Name, path: &Path) -> bool {
-        self.worst(&self.functions, function, path) == Some(Fate::Reads)
+    fn reads_function(&self, function: &QualifiedName, path: &SearchPath) -> bool {
+        self.worst(&self.functions, function, path) == Some(ObjectEffect::Reads)
     }
 
-    fn reads_operator(&self, operator: &Name, path: &Path) -> bool {
+    fn reads_operator(&self, operator: &QualifiedName, path: &SearchPath) -> bool {
         let standard = matches!(operator.schema.as_str(), "" | "pg_catalog") && builtin::is_standard_operator(&operator.name);
         match self.worst(&self.operators, operator, path) {
-            Some(fate) => fate == Fate::Reads,
+            Some(fate) => fate == ObjectEffect::Reads,
             None => standard,
         }
     }
@@ -250,10 +250,10 @@ impl Catalog {
     }
 
     /// The worst fate of all objects a name may mean; `pg_catalog` is always searched.
-    fn worst(&self, objects: &Objects, name: &Name, path: &Path) -> Option<Fate> {
+    fn worst(&self, objects: &SortedObjects, name: &QualifiedName, path: &SearchPath) -> Option<ObjectEffect> {
         let of_name = objects.named(&self.text, &name.name).iter();
         if name.schema.is_empty() {
-            let may_be = |object: &&Object| path.holds(object.schema) || Some(object.schema) == self.pg_catalog;
+            let may_be = |object: &&CatalogObject| path.holds(object.schema) || Some(object.schema) == self.pg_catalog;
             return of_name.filter(may_be).map(|object| object.fate).max();
         }
         let schema = self.schema(&name.schema);
@@ -265,7 +265,7 @@ impl Catalog {
     }
 
     /// The schemas in which a session looks for names without a schema. `set`: its own search_path, if it has set one.
-    pub fn path(&self, who: &Who<'_>, set: Option<&str>) -> Path {
+    pub fn path(&self, who: &LookupUser<'_>, set: Option<&str>) -> SearchPath {
         path::resolve(self, who, set.or_else(|| self.defaults.path.of(who.user)))
     }
 
@@ -275,26 +275,26 @@ impl Catalog {
         self.defaults.transactions[at].of(user)
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CatalogSize {
         let objects = [&self.relations, &self.functions, &self.operators, &self.casts].iter().map(|o| o.0.len()).sum::<usize>();
-        Counts {
+        CatalogSize {
             relations: self.relations.0.len(),
             functions: self.functions.0.len(),
-            bytes: objects * size_of::<Object>() + self.text.len() + self.schemas.len() * 32 + self.tables.bytes(),
+            bytes: objects * size_of::<CatalogObject>() + self.text.len() + self.schemas.len() * 32 + self.tables.bytes(),
         }
     }
 }
 
-impl Objects {
+impl SortedObjects {
     /// All objects of a name.
-    fn named(&self, text: &str, name: &str) -> &[Object] {
+    fn named(&self, text: &str, name: &str) -> &[CatalogObject] {
         let start = self.0.partition_point(|object| object.name(text) < name);
         let rest = &self.0[start..];
         &rest[..rest.partition_point(|object| object.name(text) == name)]
     }
 }
 
-impl Object {
+impl CatalogObject {
     fn name<'t>(&self, text: &'t str) -> &'t str {
         let at = self.at as usize;
         text.get(at..at + usize::from(self.bytes)).unwrap_or_default()

@@ -5,24 +5,24 @@ use super::Catalog;
 
 /// The schemas of a session's search_path, by number in its catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Path {
+pub enum SearchPath {
     Listed(Box<[u32]>),
     /// It is not known: a name may mean any object of that name in any schema.
     Any,
 }
 
-impl Path {
+impl SearchPath {
     pub(super) fn holds(&self, schema: u32) -> bool {
         match self {
-            Path::Listed(schemas) => schemas.contains(&schema),
-            Path::Any => true,
+            SearchPath::Listed(schemas) => schemas.contains(&schema),
+            SearchPath::Any => true,
         }
     }
 }
 
 /// The user whose names are looked up.
 #[derive(Clone, Copy, Debug)]
-pub struct Who<'a> {
+pub struct LookupUser<'a> {
     /// The user of the login.
     pub user: &'a str,
     /// The session runs statements as somebody else, so that `"$user"` is not known.
@@ -31,14 +31,14 @@ pub struct Who<'a> {
 
 /// Default of one parameter for new sessions: from `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, or the server's own.
 #[derive(Debug, Default)]
-pub(super) struct Defaults {
+pub(super) struct DbRoleSettings {
     /// Values that were set: role (empty: all), true if in this database only, value.
     pub(super) set: Vec<(String, bool, String)>,
     /// The user as whom the server was asked, and the default of that user.
     pub(super) asked: Option<(String, String)>,
 }
 
-impl Defaults {
+impl DbRoleSettings {
     /// The value a user begins with; the narrower setting wins. Source: `process_settings` in postinit.c.
     pub(super) fn of(&self, user: &str) -> Option<&str> {
         let find = |role: &str, here: bool| self.set.iter().find(|(r, h, _)| r == role && *h == here).map(|(_, _, v)| v.as_str());
@@ -51,19 +51,19 @@ impl Defaults {
     }
 }
 
-pub(super) fn resolve(catalog: &Catalog, who: &Who<'_>, value: Option<&str>) -> Path {
-    let Some(names) = value.and_then(split) else { return Path::Any };
+pub(super) fn resolve(catalog: &Catalog, who: &LookupUser<'_>, value: Option<&str>) -> SearchPath {
+    let Some(names) = value.and_then(split) else { return SearchPath::Any };
     let mut schemas = Vec::new();
     for name in &names {
         let name = match name.as_str() {
-            "$user" if who.has_role => return Path::Any,
+            "$user" if who.has_role => return SearchPath::Any,
             "$user" => who.user,
             name => name,
         };
         // A schema that does not exist is passed over; temporary objects keep their session on the primary.
         schemas.extend(catalog.schema(name).filter(|schema| !schemas.contains(schema)));
     }
-    Path::Listed(schemas.into())
+    SearchPath::Listed(schemas.into())
 }
 
 /// The identifiers of a list; `None` when it is none. Source: `SplitIdentifierString` in varlena.c.
@@ -133,7 +133,8 @@ mod tests {
     fn the_narrowest_default_wins() {
         let row = |role: &str, here, value: &str| (role.to_owned(), here, value.to_owned());
         let asked = Some(("asker".to_owned(), "server".to_owned()));
-        let mut defaults = Defaults { set: vec![row("joe", true, "1"), row("joe", false, "2"), row("ann", false, "3")], asked };
+        let mut defaults =
+            DbRoleSettings { set: vec![row("joe", true, "1"), row("joe", false, "2"), row("ann", false, "3")], asked };
         assert_eq!(["joe", "ann", "eve"].map(|user| defaults.of(user)), [Some("1"), Some("3"), Some("server")]);
         defaults.set.push(row("", true, "4"));
         assert_eq!(["joe", "ann", "eve"].map(|user| defaults.of(user)), [Some("1"), Some("3"), Some("4")]);

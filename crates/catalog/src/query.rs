@@ -1,14 +1,14 @@
 //! Questions to a server about its catalog, all parts in one transaction, so that they fit together.
 //!
 //! They name things without a schema, and are for connections only that Weir opens for itself with `search_path = pg_catalog, pg_temp`
-//! (`weir::auth::own_login`): `Question` is a type of its own, so that no other place can send them.
+//! (`weir::auth::own_login`): `CatalogQuery` is a type of its own, so that no other place can send them.
 
-use super::draft::{Cells, Draft, DraftError};
+use super::draft::{CatalogDraft, Cells, DraftError};
 use super::unseen::REACH;
 
 /// One of the questions of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum CatalogQuery {
     /// One row that changes with everything that the parts ask for.
     Fingerprint,
     /// The part of it about the defaults of sessions.
@@ -19,28 +19,28 @@ pub enum Question {
     Part(usize),
 }
 
-impl Question {
+impl CatalogQuery {
     /// Every one of them.
-    pub fn all() -> impl Iterator<Item = Question> {
-        let parts = (0..PARTS.len()).map(Question::Part);
-        [Question::Fingerprint, Question::Defaults, Question::Answers].into_iter().chain(parts)
+    pub fn all() -> impl Iterator<Item = CatalogQuery> {
+        let parts = (0..PARTS.len()).map(CatalogQuery::Part);
+        [CatalogQuery::Fingerprint, CatalogQuery::Defaults, CatalogQuery::Answers].into_iter().chain(parts)
     }
 
     /// Its text; empty for a part that there is not.
     pub fn sql(self) -> &'static str {
         match self {
-            Question::Fingerprint => FINGERPRINT,
-            Question::Defaults => DEFAULTS_FINGERPRINT,
-            Question::Answers => ANSWERS_FINGERPRINT,
-            Question::Part(at) => PARTS.get(at).map_or("", |part| part.sql),
+            CatalogQuery::Fingerprint => FINGERPRINT,
+            CatalogQuery::Defaults => DEFAULTS_FINGERPRINT,
+            CatalogQuery::Answers => ANSWERS_FINGERPRINT,
+            CatalogQuery::Part(at) => PARTS.get(at).map_or("", |part| part.sql),
         }
     }
 }
 
 /// One question, and the function that takes a row of its result.
-pub struct Part {
+pub struct CatalogPart {
     pub sql: &'static str,
-    pub(super) take: fn(&mut Draft, &Cells<'_>) -> Result<(), DraftError>,
+    pub(super) take: fn(&mut CatalogDraft, &Cells<'_>) -> Result<(), DraftError>,
 }
 
 /// Objects that a stored expression uses, by the labels of its nodes. Exact, since names were resolved when it was made.
@@ -58,8 +58,8 @@ macro_rules! used_in {
 }
 
 /// All questions, in an order in which each row's numbers are known from rows before it.
-pub const PARTS: &[Part] = &[
-    Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
+pub const PARTS: &[CatalogPart] = &[
+    CatalogPart { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: CatalogDraft::schema },
     // An aggregate is as good as its worst part, though it calls itself immutable. A stable function in C reads memory and no
     // tables.
     // A function that reads a sequence finds another value on a standby, whatever its own volatility: found by its source, or
@@ -68,7 +68,7 @@ pub const PARTS: &[Part] = &[
     // A function with a `regclass` or `regrole` hangs on names. A user's function with a `time` or `time with time zone` hangs
     // on today's zone, as it may stand before AT TIME ZONE.
     // The last column tells whether a function may be called like a column: it takes one row, `t.f` for `f(t)`.
-    Part {
+    CatalogPart {
         sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
               '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
               OR EXISTS (SELECT FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'S' \
@@ -89,98 +89,101 @@ pub const PARTS: &[Part] = &[
               WHERE c.oid >= 16384 AND c.casttarget = t.oid AND c.castcontext = 'i' AND s.typtype = 'c'))) \
               FROM pg_proc p, LATERAL (SELECT p.prorettype || p.proargtypes::oid[] || p.proallargtypes) AS a (types), \
               LATERAL (SELECT a.types && '{1083,1183,1266,1270}', a.types && '{2205,2210,4096,4097}') AS k (of_today, of_names) WHERE p.prokind <> 'p'",
-        take: Draft::function,
+        take: CatalogDraft::function,
     },
     // Other sessions' temporary tables mean nothing here, and a session's own keep it on the primary.
-    Part {
+    CatalogPart {
         sql: "SELECT c.oid, c.relnamespace, c.relname, c.relkind, c.relpersistence FROM pg_class c \
               WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't' \
               AND c.relnamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))",
-        take: Draft::relation,
+        take: CatalogDraft::relation,
     },
-    Part { sql: "SELECT oid, oprnamespace, oprname, oprcode::oid FROM pg_operator WHERE oid >= 16384", take: Draft::operator },
-    Part {
+    CatalogPart {
+        sql: "SELECT oid, oprnamespace, oprname, oprcode::oid FROM pg_operator WHERE oid >= 16384",
+        take: CatalogDraft::operator,
+    },
+    CatalogPart {
         sql: "SELECT t.typnamespace, t.typname, c.castfunc::oid, c.castcontext FROM pg_cast c JOIN pg_type t ON t.oid = c.casttarget \
               WHERE c.castfunc::oid >= 16384",
-        take: Draft::cast,
+        take: CatalogDraft::cast,
     },
     // A read of a table reads its partitions and children too.
-    Part {
+    CatalogPart {
         sql: "WITH RECURSIVE up (oid, kind, persistence) AS (SELECT i.inhparent, c.relkind, c.relpersistence \
               FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
               WHERE c.relkind = 'f' OR (c.relkind IN ('r', 'p') AND c.relpersistence = 'u') \
               UNION SELECT i.inhparent, up.kind, up.persistence FROM pg_inherits i JOIN up ON up.oid = i.inhrelid) \
               SELECT oid, kind, persistence FROM up",
-        take: Draft::parent,
+        take: CatalogDraft::parent,
     },
-    Part {
+    CatalogPart {
         sql: concat!(
             "SELECT r.ev_class, string_agg(DISTINCT m.found[1], ',') FROM pg_rewrite r \
              JOIN pg_class c ON c.oid = r.ev_class AND c.relkind = 'v', ",
             used_in!("r.ev_action"),
             " WHERE r.ev_type = '1' AND r.ev_class >= 16384 GROUP BY r.ev_class"
         ),
-        take: Draft::expression,
+        take: CatalogDraft::expression,
     },
     // Policies count for all, although a table's owner may not be bound by them.
-    Part {
+    CatalogPart {
         sql: concat!(
             "SELECT p.polrelid, string_agg(DISTINCT m.found[1], ',') FROM pg_policy p \
              JOIN pg_class c ON c.oid = p.polrelid AND c.relrowsecurity, ",
             used_in!("p.polqual"),
             " WHERE p.polcmd IN ('r', '*') GROUP BY p.polrelid"
         ),
-        take: Draft::expression,
+        take: CatalogDraft::expression,
     },
-    Part {
+    CatalogPart {
         sql: "SELECT coalesce(r.rolname, ''), s.setdatabase <> 0, substr(c.entry, 13) \
               FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c (entry) \
               WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
               AND c.entry LIKE 'search\\_path=%' AND (s.setrole = 0 OR r.rolname IS NOT NULL)",
-        take: Draft::default_path,
+        take: CatalogDraft::default_path,
     },
-    Part { sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'search_path'", take: Draft::asked },
+    CatalogPart { sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'search_path'", take: CatalogDraft::asked },
     // Tables that are read with a table, and tables that are written with it.
-    Part {
+    CatalogPart {
         sql: "SELECT i.inhparent, i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relkind IN ('r', 'p', 'f')",
-        take: Draft::child,
+        take: CatalogDraft::child,
     },
-    Part {
+    CatalogPart {
         sql: "SELECT DISTINCT confrelid, conrelid FROM pg_constraint WHERE contype = 'f' \
               AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))",
-        take: Draft::referring,
+        take: CatalogDraft::referring,
     },
-    Part { sql: CONTENTS, take: Draft::contents },
-    Part {
+    CatalogPart { sql: CONTENTS, take: CatalogDraft::contents },
+    CatalogPart {
         sql: "SELECT EXISTS (SELECT FROM pg_settings WHERE name = 'default_transaction_isolation' AND reset_val = 'serializable') \
               OR EXISTS (SELECT FROM pg_db_role_setting s, unnest(s.setconfig) AS c (entry) WHERE c.entry ~ '^default_transaction_isolation=')",
-        take: Draft::isolation,
+        take: CatalogDraft::isolation,
     },
-    Part {
+    CatalogPart {
         sql: "SELECT coalesce(r.rolname, ''), s.setdatabase <> 0, m.part[1], m.part[2] \
               FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c (entry), \
               LATERAL regexp_matches(c.entry, '^(default_transaction_isolation|idle_in_transaction_session_timeout|transaction_timeout)=(.*)$') AS m (part) \
               WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
               AND (s.setrole = 0 OR r.rolname IS NOT NULL)",
-        take: Draft::default_of_transactions,
+        take: CatalogDraft::default_of_transactions,
     },
-    Part {
+    CatalogPart {
         sql: "SELECT session_user, name, reset_val FROM pg_settings \
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
-        take: Draft::asked_of_transactions,
+        take: CatalogDraft::asked_of_transactions,
     },
     // Objects used by the query of a refresh: it writes rows of tables that it does not name.
-    Part {
+    CatalogPart {
         sql: concat!(
             "SELECT r.ev_class, string_agg(DISTINCT m.found[1], ',') FROM pg_rewrite r \
              JOIN pg_class c ON c.oid = r.ev_class AND c.relkind = 'm', ",
             used_in!("r.ev_action"),
             " WHERE r.ev_type = '1' GROUP BY r.ev_class"
         ),
-        take: Draft::refresh,
+        take: CatalogDraft::refresh,
     },
     // Only where functions may run that texts do not show. A longer source may do anything.
-    Part {
+    CatalogPart {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
               AND (EXISTS (SELECT FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384) \
@@ -193,13 +196,13 @@ pub const PARTS: &[Part] = &[
               OR EXISTS (SELECT FROM pg_proc f JOIN pg_language m ON m.oid = f.prolang WHERE f.oid >= 16384 AND m.lanname NOT IN ('c', 'internal') \
               AND (f.proname ~ '^(pg|txid|lo|brin|inet|has)_' OR EXISTS (SELECT FROM pg_proc o WHERE o.proname = f.proname AND o.oid < 16384) \
               OR EXISTS (SELECT FROM pg_type t WHERE t.oid = f.proargtypes[0] AND t.typtype IN ('c', 'd', 'p')))))",
-        take: Draft::source,
+        take: CatalogDraft::source,
     },
     // Functions that run with a use of a relation: with its writes (w), its reads (r), or any definition (d). Uses of
     // sequences: something asks for a drawn value (s), a view may draw or ask (v). Functions of PostgreSQL's own have no
     // dependencies; those that leave something are looked for in the expressions themselves. Login triggers run before a
     // connection belongs to anybody. Functions in C that are not PostgreSQL's own (c) may act outside of the database.
-    Part {
+    CatalogPart {
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
               WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
               'pg_try_advisory_lock_shared', 'setseed')), \
@@ -237,9 +240,9 @@ pub const PARTS: &[Part] = &[
               OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) \
               UNION SELECT 'v', 0, '' WHERE EXISTS (SELECT FROM rules WHERE draws) OR EXISTS (SELECT FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
               WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass) AND d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384 AND p.provolatile = 'v')",
-        take: Draft::hidden,
+        take: CatalogDraft::hidden,
     },
-    Part { sql: REACH, take: Draft::reach },
+    CatalogPart { sql: REACH, take: CatalogDraft::reach },
 ];
 
 /// Properties of relations and types, in one question, so that columns and types, which are the most rows, are gone through

@@ -3,7 +3,7 @@
 /// A rule. The order is that in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Rule {
+pub enum RoutingRule {
     /// The text is too long to be looked at.
     TooLong,
     LoadBalanceOff,
@@ -70,64 +70,64 @@ pub enum Rule {
 }
 
 /// Every rule and its name, in order.
-const TABLE: &[(Rule, &str)] = &[
-    (Rule::TooLong, "too_long"),
-    (Rule::LoadBalanceOff, "load_balance_off"),
-    (Rule::NotParsed, "not_parsed"),
-    (Rule::BeginReadOnly, "begin_read_only"),
-    (Rule::TransactionControl, "transaction_control"),
-    (Rule::TransactionSnapshot, "transaction_snapshot"),
-    (Rule::TransactionTime, "transaction_time"),
-    (Rule::TransactionPortal, "transaction_portal"),
-    (Rule::WroteInTransaction, "wrote_in_transaction"),
-    (Rule::Write, "write"),
-    (Rule::NotKnownToRead, "not_known_to_read"),
-    (Rule::LocksRows, "locks_rows"),
-    (Rule::SessionState, "session_state"),
-    (Rule::Hint, "hint"),
-    (Rule::PrimaryRoutingPattern, "primary_routing_pattern"),
-    (Rule::Catalog, "catalog"),
-    (Rule::CatalogUnknown, "catalog_unknown"),
-    (Rule::UnknownRelation, "unknown_relation"),
-    (Rule::Sequence, "sequence"),
-    (Rule::UnloggedTable, "unlogged_table"),
-    (Rule::ForeignTable, "foreign_table"),
-    (Rule::WritingView, "writing_view"),
-    (Rule::LockingView, "locking_view"),
-    (Rule::Function, "function"),
-    (Rule::Cast, "cast"),
-    (Rule::Operator, "operator"),
-    (Rule::Comment, "comment"),
-    (Rule::WroteInSession, "wrote_in_session"),
-    (Rule::StandbyRefused, "standby_refused"),
-    (Rule::PipelineOpen, "pipeline_open"),
-    (Rule::SessionPooling, "session_pooling"),
-    (Rule::SerializableByDefault, "serializable_by_default"),
-    (Rule::ReadOtherwise, "texts_read_otherwise"),
-    (Rule::Read, "read"),
-    (Rule::ReadHinted, "read_hinted"),
-    (Rule::ReadBySetting, "read_by_setting"),
-    (Rule::ReadFavourite, "read_favourite"),
-    (Rule::ReadRedirected, "read_redirected"),
-    (Rule::ReadByWeight, "read_by_weight"),
-    (Rule::ReadDelayed, "read_delayed"),
-    (Rule::ReadNotReplayed, "read_not_replayed"),
-    (Rule::ReadNoStandby, "read_no_standby"),
+const TABLE: &[(RoutingRule, &str)] = &[
+    (RoutingRule::TooLong, "too_long"),
+    (RoutingRule::LoadBalanceOff, "load_balance_off"),
+    (RoutingRule::NotParsed, "not_parsed"),
+    (RoutingRule::BeginReadOnly, "begin_read_only"),
+    (RoutingRule::TransactionControl, "transaction_control"),
+    (RoutingRule::TransactionSnapshot, "transaction_snapshot"),
+    (RoutingRule::TransactionTime, "transaction_time"),
+    (RoutingRule::TransactionPortal, "transaction_portal"),
+    (RoutingRule::WroteInTransaction, "wrote_in_transaction"),
+    (RoutingRule::Write, "write"),
+    (RoutingRule::NotKnownToRead, "not_known_to_read"),
+    (RoutingRule::LocksRows, "locks_rows"),
+    (RoutingRule::SessionState, "session_state"),
+    (RoutingRule::Hint, "hint"),
+    (RoutingRule::PrimaryRoutingPattern, "primary_routing_pattern"),
+    (RoutingRule::Catalog, "catalog"),
+    (RoutingRule::CatalogUnknown, "catalog_unknown"),
+    (RoutingRule::UnknownRelation, "unknown_relation"),
+    (RoutingRule::Sequence, "sequence"),
+    (RoutingRule::UnloggedTable, "unlogged_table"),
+    (RoutingRule::ForeignTable, "foreign_table"),
+    (RoutingRule::WritingView, "writing_view"),
+    (RoutingRule::LockingView, "locking_view"),
+    (RoutingRule::Function, "function"),
+    (RoutingRule::Cast, "cast"),
+    (RoutingRule::Operator, "operator"),
+    (RoutingRule::Comment, "comment"),
+    (RoutingRule::WroteInSession, "wrote_in_session"),
+    (RoutingRule::StandbyRefused, "standby_refused"),
+    (RoutingRule::PipelineOpen, "pipeline_open"),
+    (RoutingRule::SessionPooling, "session_pooling"),
+    (RoutingRule::SerializableByDefault, "serializable_by_default"),
+    (RoutingRule::ReadOtherwise, "texts_read_otherwise"),
+    (RoutingRule::Read, "read"),
+    (RoutingRule::ReadHinted, "read_hinted"),
+    (RoutingRule::ReadBySetting, "read_by_setting"),
+    (RoutingRule::ReadFavourite, "read_favourite"),
+    (RoutingRule::ReadRedirected, "read_redirected"),
+    (RoutingRule::ReadByWeight, "read_by_weight"),
+    (RoutingRule::ReadDelayed, "read_delayed"),
+    (RoutingRule::ReadNotReplayed, "read_not_replayed"),
+    (RoutingRule::ReadNoStandby, "read_no_standby"),
 ];
 
-impl Rule {
+impl RoutingRule {
     /// How many there are.
     pub const COUNT: usize = TABLE.len();
 
     /// All rules in order.
-    pub fn all() -> impl Iterator<Item = Rule> {
+    pub fn all() -> impl Iterator<Item = RoutingRule> {
         TABLE.iter().map(|(rule, _)| *rule)
     }
 
     /// True if it chooses among the nodes that may answer a read.
     #[inline]
     pub const fn is_of_read(self) -> bool {
-        self as u8 >= Rule::Read as u8
+        self as u8 >= RoutingRule::Read as u8
     }
 
     pub const fn name(self) -> &'static str {
@@ -141,15 +141,15 @@ mod tests {
 
     #[test]
     fn every_rule_stands_at_its_own_place() {
-        for (at, rule) in Rule::all().enumerate() {
+        for (at, rule) in RoutingRule::all().enumerate() {
             assert_eq!(rule as usize, at, "{}", rule.name());
         }
-        assert_eq!(Rule::ReadNoStandby as usize + 1, Rule::COUNT);
+        assert_eq!(RoutingRule::ReadNoStandby as usize + 1, RoutingRule::COUNT);
     }
 
     #[test]
     fn rules_of_reads_have_names_that_begin_so() {
-        for rule in Rule::all() {
+        for rule in RoutingRule::all() {
             assert_eq!(rule.is_of_read(), rule.name().starts_with("read"), "{}", rule.name());
         }
     }

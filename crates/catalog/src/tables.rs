@@ -3,11 +3,11 @@
 //! Small beside the catalog: a number and a byte for each relation, and a pair of numbers for each partition, child, foreign key with an
 //! action, and relation that a view reads.
 
-use super::draft::{Numbered, sorted};
-use super::{Catalog, Fate, Names, Object, Objects, Path};
+use super::draft::{NumberedObject, sorted};
+use super::{Catalog, CatalogObject, ObjectEffect, SearchPath, SortedObjects, StatementNames};
 use crate::builtin;
 use std::collections::HashSet;
-use weir_sql::facts::Name;
+use weir_sql::facts::QualifiedName;
 
 /// Tables followed for one statement. Beyond, an answer is not kept, and a write may have changed anything.
 const TABLES_MAX: usize = 4096;
@@ -41,7 +41,7 @@ pub(super) struct TablesDraft {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct TableDependencies {
     /// Numbers of the relations, in the order of `Catalog::relations`.
     oids: Box<[u32]>,
     /// Tables that are read with a relation.
@@ -64,18 +64,18 @@ pub(super) struct Tables {
 
 /// Tables that a statement may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Touched {
+pub enum TouchedTables {
     /// Tables of the database by their numbers; none: nothing.
     Tables(Vec<u32>),
     /// Any of the database's.
     All,
 }
 
-impl Tables {
+impl TableDependencies {
     /// Sorts the rows of the draft; the relations keep their numbers beside them.
-    pub(super) fn made(mut relations: Vec<Numbered>, draft: TablesDraft, text: &str) -> (Objects, Tables) {
+    pub(super) fn made(mut relations: Vec<NumberedObject>, draft: TablesDraft, text: &str) -> (SortedObjects, TableDependencies) {
         relations.sort_unstable_by(|one, other| {
-            let key = |of: &Numbered| (of.object.schema, of.oid);
+            let key = |of: &NumberedObject| (of.object.schema, of.oid);
             one.object.name(text).cmp(other.object.name(text)).then_with(|| key(one).cmp(&key(other)))
         });
         relations.dedup_by(|later, first| {
@@ -92,7 +92,7 @@ impl Tables {
         let mut written_with = draft.children;
         written_with.extend(draft.referring);
         written_with.extend(draft.views);
-        let tables = Tables {
+        let tables = TableDependencies {
             oids,
             read_with: in_order(read_with),
             written_with: in_order(written_with),
@@ -120,7 +120,7 @@ pub(super) fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
 }
 
 /// True if a function turns texts into rows of a type that no cast need name: `json_populate_record(t, ...)`.
-fn makes_rows(function: &Name) -> bool {
+fn makes_rows(function: &QualifiedName) -> bool {
     function.name.contains("populate_record")
 }
 
@@ -149,7 +149,7 @@ impl Catalog {
     /// The tables that the result of a statement with these names is made of. `None`: it may change although none of them has
     /// changed, or its tables are not known. The operator answers for `vouched`, which are not among the names: unlogged or
     /// foreign tables, or views on such.
-    pub fn reads(&self, names: &Names, vouched: &[Name], path: &Path) -> Option<Vec<u32>> {
+    pub fn reads(&self, names: &StatementNames, vouched: &[QualifiedName], path: &SearchPath) -> Option<Vec<u32>> {
         if self.judge(names, path).is_some() || self.unsteady.calls || self.tables.may_be_serializable {
             return None;
         }
@@ -178,7 +178,7 @@ impl Catalog {
 
     /// The tables whose rows the answer of a read with these names may show. `None`: any may be among them, since a function of users reads what it
     /// likes, or a relation is not known.
-    pub fn shows(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+    pub fn shows(&self, names: &StatementNames, path: &SearchPath) -> Option<Vec<u32>> {
         let runs_unseen = self.unsteady.calls
             || self.unsteady.operators.iter().any(|schema| path.holds(*schema))
             || names.has_column(&self.unsteady.columns)
@@ -196,13 +196,13 @@ impl Catalog {
     }
 
     /// True if a call shows rows of no table: it is PostgreSQL's own and reads none, or gives the same answer for the same arguments.
-    fn shows_no_table(&self, function: &Name, path: &Path) -> bool {
+    fn shows_no_table(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::may_run_on_standby(&function.name);
         if !is_plain {
             return self.is_steady(&self.functions, function, path);
         }
         let of_name = self.functions.named(&self.text, &function.name).iter();
-        let is_users = |object: &&Object| Some(object.schema) != self.pg_catalog && path.holds(object.schema);
+        let is_users = |object: &&CatalogObject| Some(object.schema) != self.pg_catalog && path.holds(object.schema);
         !function.schema.is_empty() || of_name.filter(is_users).all(|object| object.steady)
     }
 
@@ -235,14 +235,14 @@ impl Catalog {
 
     /// Schema, name and number of every relation.
     pub fn tables(&self) -> impl Iterator<Item = (&str, &str, u32)> {
-        let schema = |object: &Object| self.schemas.get(object.schema as usize).map_or("", |name| name);
+        let schema = |object: &CatalogObject| self.schemas.get(object.schema as usize).map_or("", |name| name);
         let objects = self.relations.0.iter().zip(&self.tables.oids);
         objects.map(move |(object, oid)| (schema(object), object.name(&self.text), *oid))
     }
 
     /// Like `reads`, for a statement whose author says that its result may be cached: the tables that are known. `None` where
     /// writes may go unseen.
-    pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+    pub fn reads_at_least(&self, names: &StatementNames, path: &SearchPath) -> Option<Vec<u32>> {
         if self.types.runs_unseen {
             return None;
         }
@@ -251,28 +251,28 @@ impl Catalog {
     }
 
     /// Tables that a statement may change if it names `names` and writes `written`.
-    pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
+    pub fn touches(&self, names: &StatementNames, written: &[QualifiedName], path: &SearchPath) -> TouchedTables {
         let may_write = self.runs_writing(names, path)
             || names.functions.iter().any(|function| !self.changes_no_table(function, path))
             || names.relations.iter().any(|relation| self.writes_by_view(relation, path));
         if may_write {
-            return Touched::All;
+            return TouchedTables::All;
         }
         let mut found = Vec::new();
         for relation in written {
             let before = found.len();
             found.extend(self.meant(relation, path));
-            if found.len() == before || (matches!(path, Path::Any) && found.len() > ANYWHERE_MAX) {
-                return Touched::All;
+            if found.len() == before || (matches!(path, SearchPath::Any) && found.len() > ANYWHERE_MAX) {
+                return TouchedTables::All;
             }
         }
-        let Some(found) = closure(found, &self.tables.written_with) else { return Touched::All };
+        let Some(found) = closure(found, &self.tables.written_with) else { return TouchedTables::All };
         let is_wild = |oid: &u32| self.tables.wild.binary_search(oid).is_ok();
-        if found.iter().any(is_wild) { Touched::All } else { Touched::Tables(found) }
+        if found.iter().any(is_wild) { TouchedTables::All } else { TouchedTables::Tables(found) }
     }
 
     /// True if a statement with these names may run a function that writes, by a cast, an operator or a call like a column.
-    pub(super) fn runs_writing(&self, names: &Names, path: &Path) -> bool {
+    pub(super) fn runs_writing(&self, names: &StatementNames, path: &SearchPath) -> bool {
         self.writing.calls
             || names.has_column(&self.writing.columns)
             || self.writing.operators.iter().any(|schema| path.holds(*schema))
@@ -292,12 +292,12 @@ impl Catalog {
     }
 
     /// The numbers of all relations a name may stand for, with any search_path.
-    pub(super) fn numbers(&self, relation: &Name) -> impl Iterator<Item = u32> {
+    pub(super) fn numbers(&self, relation: &QualifiedName) -> impl Iterator<Item = u32> {
         self.placed(relation).map(|(_, oid)| oid)
     }
 
     /// The numbers of all relations that a name may stand for, each with its schema.
-    fn placed(&self, relation: &Name) -> impl Iterator<Item = (u32, u32)> {
+    fn placed(&self, relation: &QualifiedName) -> impl Iterator<Item = (u32, u32)> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
         let schema = (!relation.schema.is_empty()).then(|| self.schema(&relation.schema));
         let of_name = self.relations.named(&self.text, &relation.name).iter().enumerate();
@@ -308,19 +308,19 @@ impl Catalog {
     /// The numbers of the relations that a name may stand for. Without a schema not only the first of the path counts:
     /// PostgreSQL passes over a schema whose use is not granted, and rights are not known here. Source:
     /// `recomputeNamespacePath` in namespace.c.
-    pub(super) fn meant<'c>(&'c self, relation: &'c Name, path: &'c Path) -> impl Iterator<Item = u32> + 'c {
+    pub(super) fn meant<'c>(&'c self, relation: &'c QualifiedName, path: &'c SearchPath) -> impl Iterator<Item = u32> + 'c {
         let is_free = relation.schema.is_empty();
         self.placed(relation).filter(move |(schema, _)| !is_free || path.holds(*schema)).map(|(_, oid)| oid)
     }
 
     /// The numbers of the relations that these names stand for. `None`: a name is unknown, or may stand for any relation of
     /// that name.
-    fn all_of(&self, relations: &[Name], path: &Path) -> Option<Vec<u32>> {
+    fn all_of(&self, relations: &[QualifiedName], path: &SearchPath) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for relation in relations {
             let before = found.len();
             found.extend(self.meant(relation, path));
-            if found.len() == before || (relation.schema.is_empty() && matches!(path, Path::Any)) {
+            if found.len() == before || (relation.schema.is_empty() && matches!(path, SearchPath::Any)) {
                 return None;
             }
         }
@@ -328,10 +328,10 @@ impl Catalog {
     }
 
     /// True if all that a call or an operator may mean gives the same answer for the same arguments.
-    fn is_steady(&self, objects: &Objects, name: &Name, path: &Path) -> bool {
+    fn is_steady(&self, objects: &SortedObjects, name: &QualifiedName, path: &SearchPath) -> bool {
         let of_name = objects.named(&self.text, &name.name).iter();
         let schema = if name.schema.is_empty() { None } else { self.schema(&name.schema) };
-        let may_be = |object: &&Object| match name.schema.as_str() {
+        let may_be = |object: &&CatalogObject| match name.schema.as_str() {
             "" => path.holds(object.schema) || Some(object.schema) == self.pg_catalog,
             _ => Some(object.schema) == schema,
         };
@@ -341,7 +341,7 @@ impl Catalog {
         is_known && meant.all(|object| object.steady)
     }
 
-    fn changes_no_table(&self, function: &Name, path: &Path) -> bool {
+    fn changes_no_table(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::changes_no_table(&function.name);
         match is_plain {
             true => self.users_only_read(function, path),
@@ -350,24 +350,24 @@ impl Catalog {
     }
 
     /// True if no function of users that a name may mean writes.
-    pub(super) fn users_only_read(&self, function: &Name, path: &Path) -> bool {
+    pub(super) fn users_only_read(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let of_name = self.functions.named(&self.text, &function.name).iter();
         let mut users = of_name.filter(|object| Some(object.schema) != self.pg_catalog && path.holds(object.schema));
-        users.all(|object| object.fate == Fate::Reads)
+        users.all(|object| object.fate == ObjectEffect::Reads)
     }
 
     /// True if a name is of a view that writes, or of something that is not known; PostgreSQL's own views do not.
-    fn writes_by_view(&self, relation: &Name, path: &Path) -> bool {
+    fn writes_by_view(&self, relation: &QualifiedName, path: &SearchPath) -> bool {
         let is_system = matches!(relation.schema.as_str(), "pg_catalog" | "information_schema");
         let is_catalog = is_system || (relation.schema.is_empty() && relation.name.starts_with("pg_"));
         if relation.schema.is_empty() {
             let of_name = self.relations.named(&self.text, &relation.name);
             let mut meant = of_name.iter().filter(|object| path.holds(object.schema)).peekable();
-            return (meant.peek().is_none() && !is_catalog) || meant.any(|object| object.fate == Fate::Writes);
+            return (meant.peek().is_none() && !is_catalog) || meant.any(|object| object.fate == ObjectEffect::Writes);
         }
         match self.meant(relation, path).next() {
             None => !is_catalog,
-            Some(_) => self.judge_relation(relation, path) == Some(crate::rule::Rule::WritingView),
+            Some(_) => self.judge_relation(relation, path) == Some(crate::rule::RoutingRule::WritingView),
         }
     }
 }

@@ -1,16 +1,16 @@
 pub(crate) mod rows;
 
-use super::tables::Touched;
+use super::tables::TouchedTables;
 use super::*;
 use rows::{ROWS, draft, empty, path_of, routing};
 use weir_config::{Patterns, RoutingConfig};
 
 /// A line is `statement -> rule`; `read` for none.
-fn check(catalog: &Catalog, path: &Path, lines: &str) {
+fn check(catalog: &Catalog, path: &SearchPath, lines: &str) {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (text, expected) = line.rsplit_once(" -> ").unwrap();
-        let rule = Names::of(&weir_sql::facts(text.as_bytes())).and_then(|names| catalog.judge(&names, path));
-        assert_eq!(rule.map_or("read", Rule::name), expected, "{text}");
+        let rule = StatementNames::of(&weir_sql::facts(text.as_bytes())).and_then(|names| catalog.judge(&names, path));
+        assert_eq!(rule.map_or("read", RoutingRule::name), expected, "{text}");
     }
 }
 
@@ -72,24 +72,24 @@ fn a_name_is_looked_up_where_the_session_looks() {
     check(&catalog, &path_of(&catalog, "joe", None), "select a from t -> unlogged_table\nselect a from mine -> unknown_relation");
     check(&catalog, &path_of(&catalog, "joe", Some("public, app")), "select a from t -> read\nselect twice(1) -> function");
     check(&catalog, &path_of(&catalog, "joe", Some("\"$user\", app")), "select a from mine -> read\nselect lower('X') -> read");
-    let as_other = Who { user: "joe", has_role: true };
-    assert_eq!(catalog.path(&as_other, Some("\"$user\"")), Path::Any);
-    check(&catalog, &Path::Any, "select a from t -> unlogged_table\nselect a from mine -> read\nselect reads(1) -> read");
+    let as_other = LookupUser { user: "joe", has_role: true };
+    assert_eq!(catalog.path(&as_other, Some("\"$user\"")), SearchPath::Any);
+    check(&catalog, &SearchPath::Any, "select a from t -> unlogged_table\nselect a from mine -> read\nselect reads(1) -> read");
 }
 
 #[test]
 fn a_call_that_newer_servers_take_for_syntax_may_be_of_a_users_function() {
     let catalog = draft(ROWS).finish(&routing());
     let texts = ["json_value(a, '$')", "json_scalar(a)", "json_array(a)", "json(a)", "merge_action()", "json_object()"];
-    let check_all = |path: &Path, expected: [&str; 6]| {
+    let check_all = |path: &SearchPath, expected: [&str; 6]| {
         let lines: Vec<String> =
             texts.iter().zip(expected).map(|(text, rule)| format!("select {text} from t -> {rule}")).collect();
         check(&catalog, path, &lines.join("\n"));
     };
     check_all(&path_of(&catalog, "postgres", None), ["read"; 6]);
     check_all(&path_of(&catalog, "postgres", Some("public, app")), ["function", "read", "read", "read", "read", "read"]);
-    check_all(&Path::Any, ["unlogged_table"; 6]);
-    check(&catalog, &Path::Any, "select json_value('x', '$') -> function\nselect json_array('x') -> read");
+    check_all(&SearchPath::Any, ["unlogged_table"; 6]);
+    check(&catalog, &SearchPath::Any, "select json_value('x', '$') -> function\nselect json_array('x') -> read");
     let routing = RoutingConfig { write_functions: Patterns::new(&["json_array".into()]).unwrap(), ..routing() };
     let catalog = draft(ROWS).finish(&routing);
     check(
@@ -179,12 +179,12 @@ fn all_relations_are_told_with_schema_name_and_number() {
 
 #[test]
 fn a_write_of_a_name_that_many_schemas_have_touches_all_of_them_up_to_a_limit() {
-    for (count, expected) in [(64, Touched::Tables((30_000..30_064).collect())), (65, Touched::All)] {
+    for (count, expected) in [(64, TouchedTables::Tables((30_000..30_064).collect())), (65, TouchedTables::All)] {
         let rows = (0..count).map(|at| format!("0 {0} schema_{at}\n2 {0} {0} many r p", 30_000 + at));
         let catalog = draft(&format!("0 11 pg_catalog\n{}", rows.collect::<Vec<_>>().join("\n"))).finish(&routing());
         let facts = weir_sql::facts(b"delete from many");
-        let names = Names::of(&facts).unwrap();
-        assert_eq!(catalog.touches(&names, &facts.named.written, &Path::Any), expected, "{count}");
+        let names = StatementNames::of(&facts).unwrap();
+        assert_eq!(catalog.touches(&names, &facts.named.written, &SearchPath::Any), expected, "{count}");
     }
 }
 
@@ -194,7 +194,7 @@ fn an_answer_is_kept_only_if_all_functions_of_its_names_are_steady() {
     let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
     let catalog = draft(&rows.join("\n")).finish(&routing());
     let reads = |text: &str, path: &str| {
-        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let names = StatementNames::of(&weir_sql::facts(text.as_bytes())).unwrap();
         catalog.reads(&names, &[], &path_of(&catalog, "postgres", Some(path)))
     };
     assert_eq!(reads("select json_array(a) from t", "public"), Some(vec![20100]));
@@ -209,7 +209,7 @@ fn a_time_of_day_taken_to_another_zone_and_a_view_that_may_change_by_itself_are_
     let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
     let catalog = draft(&rows.join("\n")).finish(&routing());
     let reads = |text: &str| {
-        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let names = StatementNames::of(&weir_sql::facts(text.as_bytes())).unwrap();
         catalog.reads(&names, &[], &path_of(&catalog, "postgres", Some("public")))
     };
     assert_eq!(reads("select a from t"), Some(vec![20100]));
@@ -221,7 +221,7 @@ fn a_time_of_day_taken_to_another_zone_and_a_view_that_may_change_by_itself_are_
 fn an_answer_that_is_kept_because_its_author_says_so_knows_the_tables_it_comes_from() {
     let catalog = draft(ROWS).finish(&routing());
     let reads = |text: &str| {
-        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let names = StatementNames::of(&weir_sql::facts(text.as_bytes())).unwrap();
         catalog.reads_at_least(&names, &path_of(&catalog, "postgres", Some("public")))
     };
     assert_eq!(reads("select random() from t"), Some(vec![20100]));
@@ -236,7 +236,7 @@ fn a_time_of_day_moved_to_a_zone_and_rows_made_of_texts_hang_on_more_than_tables
     let with_time = draft(&format!("{rows}\n{contents} t 20100")).finish(&routing());
     let with_type = draft(&format!("{rows}\n{contents} c 30000 moody")).finish(&routing());
     let of = |catalog: &Catalog, text: &str| {
-        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let names = StatementNames::of(&weir_sql::facts(text.as_bytes())).unwrap();
         let path = path_of(catalog, "postgres", Some("public"));
         (catalog.reads(&names, &[], &path), catalog.shows(&names, &path))
     };
@@ -326,7 +326,7 @@ fn a_hundred_thousand_tables_take_a_few_megabytes() {
 #[test]
 fn a_large_catalog_stays_far_below_what_is_taken_in_by_default_and_a_huge_one_fits() {
     let filled = |tables: usize, functions: usize| {
-        let mut draft = Draft::new(routing().catalog_bytes_max);
+        let mut draft = CatalogDraft::new(routing().catalog_bytes_max);
         let mut row = |part: usize, cells: &[&str]| {
             let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
             draft.row(part, &cells).unwrap();
@@ -358,7 +358,7 @@ fn rows_without_end_are_refused_in_words_that_name_the_limit_whatever_they_tell(
         (PARTS.len() - 1, &["w", "1", "", ""]),
     ];
     for (part, cells) in rows {
-        let mut draft = Draft::new(1 << 20);
+        let mut draft = CatalogDraft::new(1 << 20);
         let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
         let error = (0..20_000).find_map(|_| draft.row(part, &cells).err()).expect("a limit");
         assert_eq!(error.to_string(), "the catalog takes more than 1048576 bytes (catalog_max_size, which may be raised)");

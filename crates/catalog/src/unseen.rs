@@ -6,57 +6,57 @@
 
 mod function_reach;
 
-use super::draft::{Cells, Draft, DraftError, number, word};
+use super::draft::{CatalogDraft, Cells, DraftError, number, word};
 use super::tables::closure;
-use super::{Catalog, Names, Path};
+use super::{Catalog, SearchPath, StatementNames};
 use crate::builtin;
-use crate::functions::Functions;
-use crate::unseen::function_reach::{Followed, ReachDraft, Reached};
-pub(super) use crate::unseen::function_reach::{Named, REACH};
+use crate::functions::DatabaseFunctions;
+pub(super) use crate::unseen::function_reach::{REACH, UserFunctionNames};
+use crate::unseen::function_reach::{ReachDraft, StatefulFunctions, StatefulNames};
 
 use std::collections::{BTreeSet, HashSet};
-use weir_sql::facts::Name;
+use weir_sql::facts::QualifiedName;
 
 /// Names of parameters asked for at once.
 pub const NAMES_MAX: usize = 256;
 
 /// Ways of using a database that may leave something which no text shows; also the ways of one statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hidden(u8);
+pub struct HiddenUses(u8);
 
-impl Hidden {
-    pub const NONE: Hidden = Hidden(0);
+impl HiddenUses {
+    pub const NONE: HiddenUses = HiddenUses(0);
     /// Writing rows: triggers, rules, defaults, checks.
-    pub const WRITES: Hidden = Hidden(1);
+    pub const WRITES: HiddenUses = HiddenUses(1);
     /// Reading: views, policies.
-    pub const READS: Hidden = Hidden(2);
+    pub const READS: HiddenUses = HiddenUses(2);
     /// Defining something: event triggers.
-    pub const DEFINES: Hidden = Hidden(4);
+    pub const DEFINES: HiddenUses = HiddenUses(4);
     /// Something asks for drawn sequence values, by `currval` or `lastval`. No statement is asked about for that.
-    pub const RECALLS: Hidden = Hidden(8);
+    pub const RECALLS: HiddenUses = HiddenUses(8);
     /// A view draws from sequences, or asks for drawn values: so any read may. No statement is asked about for that.
-    pub const SEQUENCE_VIEWS: Hidden = Hidden(16);
+    pub const SEQUENCE_VIEWS: HiddenUses = HiddenUses(16);
     /// Names that call nothing, so it seems: of types, operators, columns, and functions that run others.
-    pub const NAMES: Hidden = Hidden(32);
+    pub const NAMES: HiddenUses = HiddenUses(32);
     /// Any statement: casts and operators that no text shows.
-    pub const ANYTHING: Hidden = Hidden(64);
+    pub const ANYTHING: HiddenUses = HiddenUses(64);
     /// It writes rows of relations that refer to those it names, whatever their keys do. No database hides this by itself.
-    pub const CASCADES: Hidden = Hidden(128);
+    pub const CASCADES: HiddenUses = HiddenUses(128);
     /// Uses of sequences that are assumed after a definition, until the catalog is read again.
-    pub const SEQUENCES: Hidden = Hidden::RECALLS.and(Hidden::SEQUENCE_VIEWS);
+    pub const SEQUENCES: HiddenUses = HiddenUses::RECALLS.and(HiddenUses::SEQUENCE_VIEWS);
     /// All ways of statements.
-    pub const ALL: Hidden = Hidden::ASSUMED.and(Hidden::ANYTHING).and(Hidden::CASCADES);
+    pub const ALL: HiddenUses = HiddenUses::ASSUMED.and(HiddenUses::ANYTHING).and(HiddenUses::CASCADES);
     /// Ways that are assumed before the catalog was read, and after a definition until it is read again. Only a `SELECT 1` is not asked about
     /// then: casts and operators that no text shows are rare.
-    pub const ASSUMED: Hidden = Hidden::WRITES.and(Hidden::READS).and(Hidden::DEFINES).and(Hidden::NAMES);
+    pub const ASSUMED: HiddenUses = HiddenUses::WRITES.and(HiddenUses::READS).and(HiddenUses::DEFINES).and(HiddenUses::NAMES);
 
     #[must_use]
-    pub const fn and(self, other: Hidden) -> Hidden {
-        Hidden(self.0 | other.0)
+    pub const fn and(self, other: HiddenUses) -> HiddenUses {
+        HiddenUses(self.0 | other.0)
     }
 
     /// True if there is something in both.
-    pub const fn meets(self, other: Hidden) -> bool {
+    pub const fn meets(self, other: HiddenUses) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -64,19 +64,19 @@ impl Hidden {
         self.0
     }
 
-    pub const fn of_bits(bits: u8) -> Hidden {
-        Hidden(bits)
+    pub const fn of_bits(bits: u8) -> HiddenUses {
+        HiddenUses(bits)
     }
 
-    const fn when(self, condition: bool) -> Hidden {
-        if condition { self } else { Hidden::NONE }
+    const fn when(self, condition: bool) -> HiddenUses {
+        if condition { self } else { HiddenUses::NONE }
     }
 }
 
 /// Rows about hidden functions that a draft has taken in.
 #[derive(Default)]
 pub(super) struct UnseenDraft {
-    functions: Functions,
+    functions: DatabaseFunctions,
     /// Relations, and functions that run when they are written; no name: something is written with them.
     with_writes: Vec<(u32, String)>,
     /// Functions that run when a relation is read.
@@ -86,7 +86,7 @@ pub(super) struct UnseenDraft {
     /// Functions in C that are not PostgreSQL's own, if any function runs unseen.
     in_c: HashSet<String>,
     pub(super) foreign: Vec<u32>,
-    sequences: Hidden,
+    sequences: HiddenUses,
     made_up: BTreeSet<String>,
     reach: ReachDraft,
 }
@@ -100,7 +100,7 @@ impl UnseenDraft {
     }
 }
 
-impl Draft {
+impl CatalogDraft {
     /// Name, language and source of a function.
     pub(super) fn source(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (name, language, source) = (word(cells, 0)?, word(cells, 1)?, word(cells, 2)?);
@@ -120,8 +120,8 @@ impl Draft {
             "r" => self.unseen.with_reads.push((relation, function)),
             "d" => self.unseen.with_definitions.push(function),
             "c" => drop(self.unseen.in_c.insert(function)),
-            "s" => self.unseen.sequences = self.unseen.sequences.and(Hidden::RECALLS),
-            "v" => self.unseen.sequences = self.unseen.sequences.and(Hidden::SEQUENCES),
+            "s" => self.unseen.sequences = self.unseen.sequences.and(HiddenUses::RECALLS),
+            "v" => self.unseen.sequences = self.unseen.sequences.and(HiddenUses::SEQUENCES),
             _ => return Err(DraftError::Row),
         }
         Ok(())
@@ -130,8 +130,8 @@ impl Draft {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Unseen {
-    hidden: Hidden,
+pub(super) struct HiddenEffects {
+    hidden: HiddenUses,
     has_event_triggers: bool,
     /// Relations whose writing may leave something; sorted.
     written: Box<[u32]>,
@@ -142,7 +142,7 @@ pub(super) struct Unseen {
     /// The same of reading.
     acts_by_reads: Box<[u32]>,
     made_up: Box<[String]>,
-    reached: Reached,
+    reached: StatefulNames,
 }
 
 impl UnseenDraft {
@@ -166,11 +166,11 @@ impl UnseenDraft {
     }
 
     /// `acts`: functions of PostgreSQL's own that act outside of the database.
-    pub(super) fn made(self, acts: impl Fn(&str) -> bool, named: &Named<'_>) -> Unseen {
+    pub(super) fn made(self, acts: impl Fn(&str) -> bool, named: &UserFunctionNames<'_>) -> HiddenEffects {
         let (acts_by_writes, acts_by_reads) = self.acting(acts);
         let UnseenDraft { functions, with_writes, with_reads, with_definitions, sequences, made_up, reach, .. } = self;
         let others = with_writes.iter().map(|(_, name)| name).chain(&with_definitions).map(String::as_str);
-        let followed = Followed::of(&reach, &functions, others);
+        let followed = StatefulFunctions::of(&reach, &functions, others);
         let leaves = |name: &str| followed.leaves(name);
         let reached = followed.made(named);
         let (more_written, more_read) = followed.by_relations();
@@ -185,21 +185,21 @@ impl UnseenDraft {
             found.chain(more).collect::<BTreeSet<u32>>().into_iter().collect()
         };
         let (written, read) = (all(&with_writes, more_written), all(&with_reads, more_read));
-        let hidden = Hidden::WRITES
+        let hidden = HiddenUses::WRITES
             .when(!written.is_empty())
-            .and(Hidden::READS.when(!read.is_empty()))
-            .and(Hidden::NAMES.when(reached.has_names()))
-            .and(Hidden::ANYTHING.when(reached.is_anywhere()))
+            .and(HiddenUses::READS.when(!read.is_empty()))
+            .and(HiddenUses::NAMES.when(reached.has_names()))
+            .and(HiddenUses::ANYTHING.when(reached.is_anywhere()))
             .and(sequences)
-            .and(Hidden::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
+            .and(HiddenUses::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
         let made_up = made_up.into_iter().collect();
-        Unseen { hidden, has_event_triggers, written, read, acts_by_writes, acts_by_reads, made_up, reached }
+        HiddenEffects { hidden, has_event_triggers, written, read, acts_by_writes, acts_by_reads, made_up, reached }
     }
 }
 
 impl Catalog {
     /// Ways of using the database that may leave something which no text shows.
-    pub fn hidden(&self) -> Hidden {
+    pub fn hidden(&self) -> HiddenUses {
         self.unseen.hidden
     }
 
@@ -212,7 +212,7 @@ impl Catalog {
     /// known.
     ///
     /// A name counts for all relations of that name: which of them it means hangs on a `search_path` that a transaction may have set.
-    pub fn leaves_by_writing(&self, written: &[Name]) -> bool {
+    pub fn leaves_by_writing(&self, written: &[QualifiedName]) -> bool {
         let mut found = Vec::new();
         for relation in written {
             let before = found.len();
@@ -227,7 +227,7 @@ impl Catalog {
 
     /// True if a read of these relations may leave something, or if one is not known and not PostgreSQL's own: a temporary one may have a column
     /// of any type.
-    pub fn leaves_by_reading(&self, names: &Names) -> bool {
+    pub fn leaves_by_reading(&self, names: &StatementNames) -> bool {
         if names.relations.iter().any(|relation| !is_own(relation) && self.numbers(relation).next().is_none()) {
             return true;
         }
@@ -239,9 +239,9 @@ impl Catalog {
     /// True if a statement that names these and writes `written` has no effect outside of the database, for certain, as far as names show: its
     /// functions may be repeated, and it uses no foreign table, and nothing by which a function in C of an extension runs. Functions of types,
     /// operators and indexes are not looked at, unless they may write.
-    pub fn stays_inside(&self, names: &Names, written: &[Name], path: &Path) -> bool {
-        let is_known = |relation: &Name| is_own(relation) || self.numbers(relation).next().is_some();
-        let acts = |relations: &[Name], with: &[(u32, u32)], acting: &[u32]| {
+    pub fn stays_inside(&self, names: &StatementNames, written: &[QualifiedName], path: &SearchPath) -> bool {
+        let is_known = |relation: &QualifiedName| is_own(relation) || self.numbers(relation).next().is_some();
+        let acts = |relations: &[QualifiedName], with: &[(u32, u32)], acting: &[u32]| {
             if acting.is_empty() {
                 return false;
             }
@@ -256,7 +256,7 @@ impl Catalog {
     }
 
     /// True if a call may mean only functions of PostgreSQL's own that may be repeated, or such of users that write nothing.
-    fn is_repeatable(&self, function: &Name, path: &Path) -> bool {
+    fn is_repeatable(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let is_own = match function.schema.as_str() {
             "" | "pg_catalog" => builtin::is_repeatable(&function.name),
             schema => schema == "information_schema",
@@ -271,7 +271,7 @@ impl Catalog {
 }
 
 /// True if a relation is PostgreSQL's own: those are not listed.
-fn is_own(relation: &Name) -> bool {
+fn is_own(relation: &QualifiedName) -> bool {
     match relation.schema.as_str() {
         "" => relation.name.starts_with("pg_"),
         schema => matches!(schema, "pg_catalog" | "information_schema"),
@@ -296,8 +296,8 @@ mod tests {
         draft.finish(&weir_config::Config::default().routing)
     }
 
-    fn name(name: &str) -> Name {
-        Name { schema: String::new(), name: name.into() }
+    fn name(name: &str) -> QualifiedName {
+        QualifiedName { schema: String::new(), name: name.into() }
     }
 
     fn check_writing(catalog: &Catalog, expected: &[(&str, bool)]) {
@@ -330,7 +330,7 @@ mod tests {
             (HIDDEN, &["w", "20104", ""]),
             (HIDDEN, &["w", "20105", "audit"]),
         ]);
-        assert_eq!(catalog.hidden(), Hidden::WRITES);
+        assert_eq!(catalog.hidden(), HiddenUses::WRITES);
         check_writing(
             &catalog,
             &[("plain", false), ("stamped", false), ("sets", true), ("parent", true), ("ruled", true), ("audited", true)],
@@ -351,7 +351,7 @@ mod tests {
             (HIDDEN, &["r", "20104", "count"]),
             (HIDDEN, &["d", "0", "audit"]),
         ]);
-        assert_eq!(catalog.hidden(), Hidden::NONE);
+        assert_eq!(catalog.hidden(), HiddenUses::NONE);
         check_writing(&catalog, &[("ruled", false), ("audited", false)]);
     }
 
@@ -366,9 +366,9 @@ mod tests {
             (6, &["20102", "relid 20101"]),
         ];
         let catalog_of_views = catalog(&rows);
-        assert_eq!(catalog_of_views.hidden(), Hidden::READS);
+        assert_eq!(catalog_of_views.hidden(), HiddenUses::READS);
         for (relation, expected) in [("plain", false), ("setting", true), ("outer_one", true), ("pg_class", false)] {
-            let names = Names { relations: [name(relation)].into(), ..Names::default() };
+            let names = StatementNames { relations: [name(relation)].into(), ..StatementNames::default() };
             assert_eq!(catalog_of_views.leaves_by_reading(&names), expected, "{relation}");
         }
         let sets = catalog(&[
@@ -376,15 +376,15 @@ mod tests {
             (HIDDEN, &["d", "0", "sets"]),
             (HIDDEN, &["s", "0", ""]),
         ]);
-        assert_eq!(sets.hidden(), Hidden::DEFINES.and(Hidden::RECALLS));
-        assert_eq!(catalog(&[(HIDDEN, &["v", "0", ""])]).hidden(), Hidden::SEQUENCES);
+        assert_eq!(sets.hidden(), HiddenUses::DEFINES.and(HiddenUses::RECALLS));
+        assert_eq!(catalog(&[(HIDDEN, &["v", "0", ""])]).hidden(), HiddenUses::SEQUENCES);
     }
 
     /// True if a text has no effect outside of the database.
     fn stays_inside(catalog: &Catalog, text: &str) -> bool {
         let facts = weir_sql::facts(text.as_bytes());
-        let path = catalog.path(&crate::Who { user: "postgres", has_role: false }, None);
-        catalog.stays_inside(&Names::of(&facts).unwrap_or_default(), &facts.named.written, &path)
+        let path = catalog.path(&crate::LookupUser { user: "postgres", has_role: false }, None);
+        catalog.stays_inside(&StatementNames::of(&facts).unwrap_or_default(), &facts.named.written, &path)
     }
 
     fn check_inside(catalog: &Catalog, expected: &[(&str, bool)]) {
@@ -428,7 +428,7 @@ mod tests {
             (HIDDEN, &["w", "20106", "audit"]),
             (HIDDEN, &["w", "20107", "reads_file"]),
         ]);
-        assert_eq!(catalog.hidden(), Hidden::NONE, "nothing of that leaves anything on a session");
+        assert_eq!(catalog.hidden(), HiddenUses::NONE, "nothing of that leaves anything on a session");
         check_inside(
             &catalog,
             &[
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_database_without_such_things_costs_nothing() {
         let catalog = catalog(&[(0, &["2200", "public"]), (2, &["20100", "2200", "plain", "r", "p"])]);
-        assert_eq!(catalog.hidden(), Hidden::NONE);
+        assert_eq!(catalog.hidden(), HiddenUses::NONE);
         assert!(!catalog.leaves_by_writing(&[name("plain")]));
     }
 }

@@ -1,7 +1,7 @@
 //! Agents beside the servers (`weir agent`): how they are reached, and if they bring nodes back.
 
 use crate::encryption::{PeerFiles, SslMode};
-use crate::hosts::Host;
+use crate::hosts::StoreHost;
 use std::path::PathBuf;
 
 /// Port of an agent that is named without one.
@@ -14,7 +14,7 @@ pub struct AgentConfig {
     pub secret_file: Option<PathBuf>,
     /// The user as whom agents and standbys read the primary; empty: that of the health check.
     pub user: String,
-    pub rejoin: Rejoin,
+    pub rejoin: RejoinAuthority,
     /// Time that transactions get to end before a switchover.
     pub transaction_limit_ms: u64,
     /// If connections to them are encrypted: no mode that would also do without.
@@ -24,7 +24,7 @@ pub struct AgentConfig {
 
 /// The one that brings a replaced primary back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rejoin {
+pub enum RejoinAuthority {
     ByAgent,
     #[default]
     ByOperator,
@@ -52,7 +52,7 @@ pub(crate) fn place(text: &str) -> Result<Option<(String, u16)>, String> {
         return Ok(None);
     }
     match crate::hosts::hosts(text, PORT)?.as_slice() {
-        [Host::Tcp { name, port }] => Ok(Some((name.clone(), *port))),
+        [StoreHost::Tcp { name, port }] => Ok(Some((name.clone(), *port))),
         _ => Err(format!("\"{text}\" is not one host and port")),
     }
 }

@@ -2,13 +2,13 @@
 use std::collections::BTreeSet;
 
 use super::problem::{Problem, Severity};
-use super::{ClusteringMode, Config, Given, Source};
-use crate::failover_settings::Mode;
-use crate::params::Indexed;
-use weir_sql::facts::{Effect, Transaction};
+use super::{ClusteringMode, Config, Given, SettingSource};
+use crate::failover_settings::FailoverMode;
+use crate::params::ParamIndexing;
+use weir_sql::facts::{QueryEffect, TransactionVerb};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 19] = [
+const CHECKS: [fn(&mut CheckContext<'_>); 19] = [
     check_nodes,
     check_same_servers,
     check_host_names,
@@ -31,7 +31,7 @@ const CHECKS: [fn(&mut Findings<'_>); 19] = [
 ];
 
 /// The input of the checks, and the problems that they found.
-struct Findings<'a> {
+struct CheckContext<'a> {
     config: &'a Config,
     given: &'a Given,
     problems: &'a mut Vec<Problem>,
@@ -39,16 +39,16 @@ struct Findings<'a> {
 
 /// Adds the problems of the whole to `problems`.
 pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<Problem>) {
-    let mut findings = Findings { config, given, problems };
+    let mut findings = CheckContext { config, given, problems };
     for check in CHECKS {
         check(&mut findings);
     }
 }
 
-impl Findings<'_> {
+impl CheckContext<'_> {
     /// Adds a problem at the line of setting `name`.
     fn add(&mut self, severity: Severity, name: &str, index: Option<u16>, message: String) {
-        let source = self.config.setting(name, index).map_or(Source::Default, |setting| setting.source.clone());
+        let source = self.config.setting(name, index).map_or(SettingSource::Default, |setting| setting.source.clone());
         self.problems.push(Problem::at(severity, &source, message));
     }
 
@@ -60,17 +60,17 @@ impl Findings<'_> {
 
     /// The value of a setting as shown.
     fn shown(&self, name: &str) -> String {
-        self.config.setting(name, None).map(super::Setting::shown).unwrap_or_default()
+        self.config.setting(name, None).map(super::ConfigSetting::shown).unwrap_or_default()
     }
 }
 
 /// Some node is there, and no setting is of a node that is not.
-fn check_nodes(findings: &mut Findings<'_>) {
+fn check_nodes(findings: &mut CheckContext<'_>) {
     let known: BTreeSet<u16> = findings.config.nodes.iter().map(|node| node.id).collect();
     let mut unknown = BTreeSet::new();
     for setting in findings.given.values() {
         let Some(index) = setting.index else { continue };
-        let of_node = matches!(setting.param.indexed, Indexed::Node | Indexed::NodeOrDefault);
+        let of_node = matches!(setting.param.indexed, ParamIndexing::Node | ParamIndexing::NodeOrDefault);
         // An empty name takes a node out.
         let is_of_none = of_node && !known.contains(&index) && setting.param.name != "backend_hostname";
         if is_of_none && unknown.insert(index) {
@@ -96,7 +96,7 @@ pub fn unnamed_role_user(config: &Config) -> Option<Problem> {
 }
 
 /// Two nodes on one address would get every write twice, or hide a lost server.
-fn check_same_servers(findings: &mut Findings<'_>) {
+fn check_same_servers(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for (at, node) in config.nodes.iter().enumerate() {
         let same = |other: &&super::NodeConfig| other.hostname == node.hostname && other.port == node.port;
@@ -108,7 +108,7 @@ fn check_same_servers(findings: &mut Findings<'_>) {
 }
 
 /// An address of IPv6 stands in brackets only where a port follows it.
-fn check_host_names(findings: &mut Findings<'_>) {
+fn check_host_names(findings: &mut CheckContext<'_>) {
     for node in &findings.config.nodes {
         if node.hostname.starts_with('[') {
             let message =
@@ -119,7 +119,7 @@ fn check_host_names(findings: &mut Findings<'_>) {
 }
 
 /// The words of a flag do not exclude each other, and at most one node is always the primary.
-fn check_flags(findings: &mut Findings<'_>) {
+fn check_flags(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for node in &config.nodes {
         let flags = config.setting("backend_flag", Some(node.id)).map(|s| s.raw.to_ascii_uppercase()).unwrap_or_default();
@@ -137,7 +137,7 @@ fn check_flags(findings: &mut Findings<'_>) {
 }
 
 /// The mode is one that works. Writes that reach one node instead of all would be a silent loss, so the others are refused.
-fn check_mode(findings: &mut Findings<'_>) {
+fn check_mode(findings: &mut CheckContext<'_>) {
     match findings.config.clustering_mode {
         ClusteringMode::StreamingReplication | ClusteringMode::Raw => {}
         ClusteringMode::NativeReplication | ClusteringMode::LogicalReplication | ClusteringMode::SnapshotIsolation => {
@@ -148,14 +148,14 @@ fn check_mode(findings: &mut Findings<'_>) {
     }
 }
 
-fn check_listening(findings: &mut Findings<'_>) {
+fn check_listening(findings: &mut CheckContext<'_>) {
     if findings.config.listen_addresses.is_empty() && findings.config.unix_socket_directories.is_empty() {
         let message = "\"listen_addresses\" and \"unix_socket_directories\" are both empty, no client could connect".into();
         findings.add(Severity::Error, "listen_addresses", None, message);
     }
 }
 
-fn check_functions(findings: &mut Findings<'_>) {
+fn check_functions(findings: &mut CheckContext<'_>) {
     let routing = &findings.config.routing;
     if !routing.read_only_functions.is_empty() && !routing.write_functions.is_empty() {
         let message = "\"read_only_function_list\" and \"write_function_list\" exclude each other, set only one".into();
@@ -164,16 +164,17 @@ fn check_functions(findings: &mut Findings<'_>) {
 }
 
 /// Without ABORT an open transaction would reach the next client.
-fn check_reset(findings: &mut Findings<'_>) {
+fn check_reset(findings: &mut CheckContext<'_>) {
     if !findings.config.pool.reset_query_list.iter().any(|query| query.eq_ignore_ascii_case("abort")) {
         findings.add(Severity::Warning, "reset_query_list", None, "\"reset_query_list\" must contain ABORT".into());
     }
 }
 
 /// A session gets the connection as the query leaves it: in no transaction, and with nothing that it did not set.
-fn check_check_query(findings: &mut Findings<'_>) {
+fn check_check_query(findings: &mut CheckContext<'_>) {
     let facts = weir_sql::facts(findings.config.pool.check_query.as_bytes());
-    let is_harmless = facts.effect <= Effect::Reads && facts.transaction == Transaction::None && facts.state.keeps.is_empty();
+    let is_harmless =
+        facts.effect <= QueryEffect::Reads && facts.transaction == TransactionVerb::None && facts.state.keeps.is_empty();
     if !is_harmless {
         let message = "\"server_check_query\" must only read, like SELECT 1".into();
         findings.add(Severity::Error, "server_check_query", None, message);
@@ -181,7 +182,7 @@ fn check_check_query(findings: &mut Findings<'_>) {
 }
 
 /// With one node there is nothing to choose, so its weight does not matter.
-fn check_weights(findings: &mut Findings<'_>) {
+fn check_weights(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     let is_balanced = config.routing.load_balance && config.clustering_mode != ClusteringMode::Raw;
     if is_balanced && config.nodes.len() > 1 && config.nodes.iter().all(|node| node.weight == 0.0) {
@@ -190,7 +191,7 @@ fn check_weights(findings: &mut Findings<'_>) {
     }
 }
 
-fn check_limits(findings: &mut Findings<'_>) {
+fn check_limits(findings: &mut CheckContext<'_>) {
     let (size, limit) = (findings.config.pool.size, findings.config.conns_per_node_max());
     if size > limit {
         let which = match findings.config.limits.conns_per_node {
@@ -208,14 +209,14 @@ fn check_limits(findings: &mut Findings<'_>) {
     }
 }
 
-fn check_overrides(findings: &mut Findings<'_>) {
+fn check_overrides(findings: &mut CheckContext<'_>) {
     let text = findings.config.setting("limit_override_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
     if let Err(error) = crate::limits::read_overrides(&text) {
         findings.add(Severity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
     }
 }
 
-fn check_peers(findings: &mut Findings<'_>) {
+fn check_peers(findings: &mut CheckContext<'_>) {
     let text = findings.config.setting("peer_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     if let Err(error) = crate::peers::read(entries) {
@@ -224,7 +225,7 @@ fn check_peers(findings: &mut Findings<'_>) {
 }
 
 /// No user is looked up in the console, as PgBouncer refuses it: a database of the servers by that name needs another one in `database_file`.
-fn check_look_ups(findings: &mut Findings<'_>) {
+fn check_look_ups(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     let console = config.admin.database.as_str();
     if console.is_empty() || config.databases.named(console).is_some() {
@@ -242,7 +243,7 @@ fn check_look_ups(findings: &mut Findings<'_>) {
 }
 
 /// The lists of preferred nodes can be read, and their nodes are there.
-fn check_redirects(findings: &mut Findings<'_>) {
+fn check_redirects(findings: &mut CheckContext<'_>) {
     for name in ["user_redirect_preference_list", "database_redirect_preference_list", "app_name_redirect_preference_list"] {
         let text = findings.config.setting(name, None).map(|setting| setting.raw.clone()).unwrap_or_default();
         if let Err(error) = crate::redirect::check_nodes(&text, |id| findings.config.nodes.iter().any(|node| node.id == id)) {
@@ -252,7 +253,7 @@ fn check_redirects(findings: &mut Findings<'_>) {
 }
 
 /// Where answers are kept, if not in our memory.
-fn check_stores(findings: &mut Findings<'_>) {
+fn check_stores(findings: &mut CheckContext<'_>) {
     let cache = &findings.config.cache;
     let (Some(store), method) = (cache.store(), cache.method) else { return };
     if let Err(message) = crate::hosts::hosts(&store.hosts, store.port) {
@@ -272,7 +273,7 @@ fn check_stores(findings: &mut Findings<'_>) {
 const NAMESPACE_BYTES_MAX: usize = 64;
 
 /// Pairs of settings of which one must not be above the other, where Pgpool-II would use them.
-fn check_ranges(findings: &mut Findings<'_>) {
+fn check_ranges(findings: &mut CheckContext<'_>) {
     let is_dynamic = findings.shown("process_management_mode") == "dynamic";
     let is_cached = findings.shown("memory_cache_enabled") == "on";
     let is_watched = findings.shown("use_watchdog") == "on";
@@ -294,23 +295,23 @@ fn check_ranges(findings: &mut Findings<'_>) {
 }
 
 /// A failover has what it needs, and parameters of failovers that nobody makes are named.
-fn check_failover(findings: &mut Findings<'_>) {
+fn check_failover(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     let failover = &config.failover;
     let streams = config.clustering_mode == ClusteringMode::StreamingReplication;
     match failover.mode() {
-        Mode::Builtin if !streams => {
+        FailoverMode::Builtin if !streams => {
             let message = "failover_mode = builtin needs backend_clustering_mode = streaming_replication";
             findings.add(Severity::Error, "failover_mode", None, message.into());
         }
-        Mode::Builtin => check_builtin(findings),
-        Mode::Command if failover.command.is_empty() => {
+        FailoverMode::Builtin => check_builtin(findings),
+        FailoverMode::Command if failover.command.is_empty() => {
             let message = "failover_mode = command needs a failover_command";
             findings.add(Severity::Error, "failover_mode", None, message.into());
         }
-        Mode::Command | Mode::Follow | Mode::Off => {}
+        FailoverMode::Command | FailoverMode::Follow | FailoverMode::Off => {}
     }
-    let is_run = failover.mode() == Mode::Command;
+    let is_run = failover.mode() == FailoverMode::Command;
     for (name, command) in [("failover_command", &failover.command), ("follow_primary_command", &failover.follow_primary_command)]
     {
         if !command.is_empty() && !is_run {
@@ -321,7 +322,7 @@ fn check_failover(findings: &mut Findings<'_>) {
 }
 
 /// Agents are named so that they can be reached, and there is a secret.
-fn check_agents(findings: &mut Findings<'_>) {
+fn check_agents(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for node in &config.nodes {
         if let Err(message) = super::agents::place(&node.agent) {
@@ -336,7 +337,7 @@ fn check_agents(findings: &mut Findings<'_>) {
 }
 
 /// Weir itself promotes.
-fn check_builtin(findings: &mut Findings<'_>) {
+fn check_builtin(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     if config.nodes.len() < 2 {
         findings.add(Severity::Warning, "failover_mode", None, "failover_mode = builtin has no standby to promote".into());

@@ -2,7 +2,7 @@
 
 /// Demands on all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Demands {
+pub struct ClientDemands {
     /// The method of rules that leave it to `auth_type`.
     pub method: CommonMethod,
     /// The encryption of clients over TCP.

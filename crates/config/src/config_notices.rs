@@ -3,28 +3,28 @@
 //! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where
 //! many of them serve one purpose. Then one sentence names the missing feature and the way out.
 
-use super::{CausalReads, Config, Setting};
-use crate::params::{Effect, Group, Param};
+use super::{CausalReads, Config, ConfigSetting};
+use crate::params::{ConfigParam, Effect, ParamGroup};
 
 /// Descriptors for sockets to listen on, files, and connections that ask servers.
 const DESCRIPTORS_OF_OURS: u64 = 64;
 
 /// Rows of one purpose, and the text behind their names.
-struct Purpose {
-    has: fn(&Param) -> bool,
+struct MissingFeature {
+    has: fn(&ConfigParam) -> bool,
     /// Without, nothing of it happens, and nothing needs to be said.
     switch: Option<&'static str>,
     says: &'static str,
 }
 
-const PURPOSES: &[Purpose] = &[
-    Purpose {
-        has: |param| param.group == Group::Watchdog,
+const PURPOSES: &[MissingFeature] = &[
+    MissingFeature {
+        has: |param| param.group == ParamGroup::Watchdog,
         switch: Some("use_watchdog"),
         says: "but there is no watchdog: this Weir neither knows of others nor holds a virtual IP address",
     },
-    Purpose {
-        has: |param| param.group == Group::Recovery,
+    MissingFeature {
+        has: |param| param.group == ParamGroup::Recovery,
         switch: None,
         says: "but online recovery has one stage: clients need not leave for it",
     },
@@ -33,7 +33,7 @@ const PURPOSES: &[Purpose] = &[
 impl Config {
     /// Settings that are set and do not do what their name says.
     pub fn notices(&self) -> Vec<String> {
-        let idle: Vec<&Setting> = self.settings.iter().filter(|setting| is_idle(setting)).collect();
+        let idle: Vec<&ConfigSetting> = self.settings.iter().filter(|setting| is_idle(setting)).collect();
         let mut notices = Vec::new();
         for purpose in PURPOSES {
             let names: Vec<String> = idle.iter().filter(|setting| (purpose.has)(setting.param)).map(|s| s.name()).collect();
@@ -89,7 +89,7 @@ impl Config {
 }
 
 /// True if a setting was given another value than its default, although nothing reads it yet.
-fn is_idle(setting: &Setting) -> bool {
+fn is_idle(setting: &ConfigSetting) -> bool {
     let param = setting.param;
     param.effect == Effect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)
 }

@@ -16,7 +16,7 @@ const ENTRIES_MAX: usize = 10_000;
 
 /// The meaning of one database name of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DatabaseEntry {
     /// The database of the servers; `None`: that of the clients' name.
     pub database: Option<Arc<str>>,
     /// All clients of the name use this user's server connections; `None`: each uses those of its own user.
@@ -43,10 +43,10 @@ pub struct OwnLookUp {
 
 /// The entries by the name that clients use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Databases {
-    entries: BTreeMap<Arc<str>, Entry>,
+pub struct DatabaseMap {
+    entries: BTreeMap<Arc<str>, DatabaseEntry>,
     /// The entry of all other names.
-    others: Option<Entry>,
+    others: Option<DatabaseEntry>,
 }
 
 /// A fault in a line; always the operator's.
@@ -88,7 +88,7 @@ const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session autho
 /// The name that stands for all databases without an entry.
 pub const OTHERS: &str = "*";
 
-impl Entry {
+impl DatabaseEntry {
     /// The servers' name of a database that clients call `name`.
     pub fn database<'a>(&'a self, name: &'a str) -> &'a str {
         self.database.as_deref().unwrap_or(name)
@@ -100,14 +100,14 @@ impl Entry {
     }
 }
 
-impl Databases {
+impl DatabaseMap {
     /// The entry that serves a name: its own, or that of all others.
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    pub fn get(&self, name: &str) -> Option<&DatabaseEntry> {
         self.named(name).or(self.others.as_ref())
     }
 
     /// The entry of this very name.
-    pub fn named(&self, name: &str) -> Option<&Entry> {
+    pub fn named(&self, name: &str) -> Option<&DatabaseEntry> {
         self.entries.get(name)
     }
 
@@ -122,7 +122,7 @@ impl Databases {
     }
 
     /// All names that are listed, and their entries.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &DatabaseEntry)> {
         self.entries.iter()
     }
 
@@ -131,14 +131,14 @@ impl Databases {
     }
 
     /// True if a name is served by another entry than before.
-    pub fn is_changed(&self, before: &Databases, name: &str) -> bool {
+    pub fn is_changed(&self, before: &DatabaseMap, name: &str) -> bool {
         self.get(name) != before.get(name)
     }
 }
 
 /// Reads the file. Beside the entries: the lines that are wrong, from 1.
-pub fn read(text: &str) -> (Databases, Vec<(u32, DatabaseError)>) {
-    let (mut databases, mut wrong) = (Databases::default(), Vec::new());
+pub fn read(text: &str) -> (DatabaseMap, Vec<(u32, DatabaseError)>) {
+    let (mut databases, mut wrong) = (DatabaseMap::default(), Vec::new());
     for (line, number) in text.lines().zip(1..) {
         if line.trim().is_empty() || line.trim_start().starts_with(['#', ';']) {
             continue;
@@ -167,7 +167,7 @@ pub fn read(text: &str) -> (Databases, Vec<(u32, DatabaseError)>) {
     (databases, wrong)
 }
 
-fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
+fn read_line(line: &str) -> Result<(String, DatabaseEntry), DatabaseError> {
     let mut rest = line.trim();
     let name = if rest.starts_with('"') {
         take_quoted(&mut rest, '"')?
@@ -183,7 +183,7 @@ fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
     if name.is_empty() {
         return Err(DatabaseError::NoValue);
     }
-    let mut entry = Entry {
+    let mut entry = DatabaseEntry {
         database: None,
         user: None,
         password: None,
@@ -239,7 +239,7 @@ fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
     Err(DatabaseError::OpenQuote)
 }
 
-fn set(entry: &mut Entry, key: &str, value: String) -> Result<(), DatabaseError> {
+fn set(entry: &mut DatabaseEntry, key: &str, value: String) -> Result<(), DatabaseError> {
     let number = || value.parse::<u32>().map_err(|_| DatabaseError::NoNumber(key.to_string()));
     match key {
         "dbname" if !value.is_empty() => entry.database = Some(cut_name(&value).into()),

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct FailoverConfig {
     /// The authority that decides; `None`: `failover_command` if it is set, else somebody outside.
-    pub mode: Option<Mode>,
+    pub mode: Option<FailoverMode>,
     pub command: String,
     pub failback_command: String,
     pub follow_primary_command: String,
@@ -30,7 +30,7 @@ pub struct FailoverConfig {
     /// Most bytes of messages of a transaction that is replayed.
     pub replay_bytes_max: u64,
     /// If other proxies promote the same servers.
-    pub company: Company,
+    pub company: OtherPromoters,
     /// A file names nodes whose checks fail.
     pub test_file: bool,
 }
@@ -83,14 +83,14 @@ impl FailoverConfig {
             commit_outcome: false,
             replay: false,
             replay_bytes_max: 0,
-            company: Company::Possible,
+            company: OtherPromoters::Possible,
             test_file: false,
         }
     }
 
     /// The authority that decides, with its default.
-    pub fn mode(&self) -> Mode {
-        self.mode.unwrap_or(if self.command.is_empty() { Mode::Follow } else { Mode::Command })
+    pub fn mode(&self) -> FailoverMode {
+        self.mode.unwrap_or(if self.command.is_empty() { FailoverMode::Follow } else { FailoverMode::Command })
     }
 }
 
@@ -102,7 +102,7 @@ impl OnLost {
 
 /// The authority that decides that a standby becomes the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum FailoverMode {
     /// Weir does.
     Builtin,
     /// The operator's `failover_command` does.
@@ -115,7 +115,7 @@ pub enum Mode {
 
 /// If other Weirs promote the same servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum OtherPromoters {
     /// There may be some: a majority of the voters decides.
     Possible,
     /// The operator vouches that there is none.
@@ -145,14 +145,14 @@ pub enum FalsePrimary {
     Detached,
 }
 
-impl Mode {
+impl FailoverMode {
     /// The word of `failover_mode`; `None`: it hangs on `failover_command`.
-    pub(crate) fn of_word(word: &str) -> Option<Mode> {
+    pub(crate) fn of_word(word: &str) -> Option<FailoverMode> {
         match word {
-            "builtin" => Some(Mode::Builtin),
-            "command" => Some(Mode::Command),
-            "follow" => Some(Mode::Follow),
-            "off" => Some(Mode::Off),
+            "builtin" => Some(FailoverMode::Builtin),
+            "command" => Some(FailoverMode::Command),
+            "follow" => Some(FailoverMode::Follow),
+            "off" => Some(FailoverMode::Off),
             _ => None,
         }
     }

@@ -13,13 +13,13 @@ mod ident;
 mod ldap;
 mod tokens;
 
-pub use address::Network;
-pub use ldap::{Directory, Scope, Steps};
-pub use tokens::{LoadError, Loader};
+pub use address::IpNetwork;
+pub use ldap::{LdapDirectory, LdapSearchScope, LdapSteps};
+pub use tokens::{FileLoader, LoadError};
 
-use crate::client_demands::Demands;
+use crate::client_demands::ClientDemands;
 use crate::{Problem, Severity, TlsConfig};
-use address::Address;
+use address::HbaAddress;
 use core::net::IpAddr;
 use ident::IdentMaps;
 use regex::Regex;
@@ -29,32 +29,32 @@ use std::sync::Arc;
 
 /// The rules of a file, in its order, and the maps of user names beside it.
 #[derive(Debug, Clone)]
-pub struct Hba {
-    rules: Vec<Rule>,
+pub struct HbaRuleSet {
+    rules: Vec<HbaRule>,
     maps: IdentMaps,
 }
 
 /// One line of the file.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct HbaRule {
     /// The file it stands in, which may be an included one.
     pub file: PathBuf,
     /// Where it begins there, from 1.
     pub line: u32,
     /// The proof that the client must give.
-    pub method: Method,
+    pub method: HbaAuthMethod,
     /// Demand for a certificate beside the method.
-    pub certificate: Certificate,
+    pub certificate: ClientCertDemand,
     /// The users that the rule lets in (`known_users`).
-    pub admits: Admits,
+    pub admits: AdmittedUsers,
     /// The directory that judges passwords, with method `Ldap`.
-    pub directory: Option<Arc<Directory>>,
+    pub directory: Option<Arc<LdapDirectory>>,
     /// The PAM service that judges passwords, with method `Pam`.
-    pub service: Option<Arc<Service>>,
-    connection: Connection,
-    databases: Vec<Word>,
-    users: Vec<Word>,
-    address: Address,
+    pub service: Option<Arc<PamService>>,
+    connection: HbaConnectionType,
+    databases: Vec<HbaNameEntry>,
+    users: Vec<HbaNameEntry>,
+    address: HbaAddress,
     /// Name of the map between the certificate's name and the user's.
     map: Option<String>,
     by: CertificateName,
@@ -62,7 +62,7 @@ pub struct Rule {
 
 /// How a client proves who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum HbaAuthMethod {
     /// It is believed.
     Trust,
     /// It is refused.
@@ -85,7 +85,7 @@ pub enum Method {
 
 /// Options of a `pam` rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Service {
+pub struct PamService {
     /// Name of the service: a file in `/etc/pam.d`.
     pub name: String,
     /// True if modules are told the name of the client's host, and not its address.
@@ -94,7 +94,7 @@ pub struct Service {
     pub is_password_for_servers: bool,
 }
 
-impl Service {
+impl PamService {
     /// Takes one option of a rule; one without a name for the service leaves it as it is, as in PostgreSQL.
     fn set(&mut self, option: &str, value: &str) {
         match option {
@@ -106,16 +106,16 @@ impl Service {
     }
 }
 
-impl Default for Service {
+impl Default for PamService {
     /// The name is Pgpool-II's.
-    fn default() -> Service {
-        Service { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false }
+    fn default() -> PamService {
+        PamService { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false }
     }
 }
 
 /// Demand on a client's certificate beside the method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certificate {
+pub enum ClientCertDemand {
     /// Nothing.
     Any,
     /// Signed by an authority we trust.
@@ -126,7 +126,7 @@ pub enum Certificate {
 
 /// The users that a rule lets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admits {
+pub enum AdmittedUsers {
     /// All that match and give the method's proof.
     Anyone,
     /// Of those, users with a line in `pool_passwd`, or with a password by `auth_query`: PgBouncer's rule for all methods.
@@ -142,7 +142,7 @@ enum CertificateName {
 
 /// The first field of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Connection {
+enum HbaConnectionType {
     Local,
     Host,
     HostSsl,
@@ -154,7 +154,7 @@ enum Connection {
 
 /// One entry of the database or user field.
 #[derive(Debug, Clone)]
-enum Word {
+enum HbaNameEntry {
     All,
     SameUser,
     SameRole,
@@ -167,30 +167,30 @@ enum Word {
 
 /// Knowledge of one client that wants to log in.
 #[derive(Debug, Clone, Copy)]
-pub struct Visit<'a> {
+pub struct LoginFacts<'a> {
     /// Name given in the startup packet.
     pub user: &'a str,
     /// Database given there, or the user's name.
     pub database: &'a str,
     /// Its wish to replicate.
-    pub replication: Replication,
+    pub replication: ReplicationRequest,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: ClientOrigin,
     /// Facts from its TLS session; `None` without one.
-    pub tls: Option<Tls<'a>>,
+    pub tls: Option<ClientTlsFacts<'a>>,
     /// Name of the system user at the other end of a unix socket, if there is one by that number.
     pub system_user: Option<&'a str>,
     /// Networks this machine has an address in.
-    pub networks: &'a [Network],
+    pub networks: &'a [IpNetwork],
     /// Roles the user is a member of, himself included.
-    pub groups: Known<&'a BTreeSet<String>>,
+    pub groups: HbaFact<&'a BTreeSet<String>>,
     /// Name of the client's host, if it is proved by the address behind the name.
-    pub host: Known<&'a str>,
+    pub host: HbaFact<&'a str>,
 }
 
 /// Where a client comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum ClientOrigin {
     /// A unix socket.
     Local,
     /// TCP.
@@ -199,7 +199,7 @@ pub enum Origin {
 
 /// Facts from a client's TLS session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tls<'a> {
+pub struct ClientTlsFacts<'a> {
     /// The certificate's common name, if one was shown and it was signed by an authority we trust.
     pub common_name: Option<&'a str>,
     /// Its whole subject.
@@ -208,7 +208,7 @@ pub struct Tls<'a> {
 
 /// Purpose of a connection. Source: `am_walsender` and `am_db_walsender` in walsender.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replication {
+pub enum ReplicationRequest {
     /// Statements.
     No,
     /// All of the server's log of changes; matches the keyword `replication` only.
@@ -219,7 +219,7 @@ pub enum Replication {
 
 /// The answer to a question that may not have been asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known<T> {
+pub enum HbaFact<T> {
     /// Nobody asked.
     NotAsked,
     /// It was asked, and nobody could say.
@@ -230,54 +230,54 @@ pub enum Known<T> {
 
 /// A fact that is needed before the rules can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
-    /// `Visit::groups`.
+pub enum HbaQuestion {
+    /// `LoginFacts::groups`.
     Groups,
-    /// `Visit::host`.
+    /// `LoginFacts::host`.
     HostName,
 }
 
 /// Decision of the rules.
 #[derive(Debug, Clone, Copy)]
-pub enum Verdict<'a> {
+pub enum HbaVerdict<'a> {
     /// Find this out and ask again.
-    Ask(Question),
+    Ask(HbaQuestion),
     /// The first rule that matches.
-    Apply(&'a Rule),
+    Apply(&'a HbaRule),
     /// No rule matches.
     NoEntry,
     /// This rule might match, but the user's groups cannot be asked for. Refused: the next rule may be more generous than meant.
-    InDoubt(&'a Rule),
+    InDoubt(&'a HbaRule),
 }
 
 /// Match of one part of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fit {
+enum HbaMatch {
     Yes,
     No,
-    Ask(Question),
+    Ask(HbaQuestion),
     InDoubt,
 }
 
-impl From<bool> for Fit {
-    fn from(fits: bool) -> Fit {
-        if fits { Fit::Yes } else { Fit::No }
+impl From<bool> for HbaMatch {
+    fn from(fits: bool) -> HbaMatch {
+        if fits { HbaMatch::Yes } else { HbaMatch::No }
     }
 }
 
-impl Hba {
+impl HbaRuleSet {
     /// Reads the rules in `path` and, if there is such a file, the maps in `ident`. `None` if anything is wrong with them.
-    pub fn read(path: &Path, ident: Option<&Path>, loader: &mut Loader<'_>) -> (Option<Hba>, Vec<Problem>) {
-        Hba::read_under(Demands::default(), path, ident, loader)
+    pub fn read(path: &Path, ident: Option<&Path>, loader: &mut FileLoader<'_>) -> (Option<HbaRuleSet>, Vec<Problem>) {
+        HbaRuleSet::read_under(ClientDemands::default(), path, ident, loader)
     }
 
     /// The same, under the demands that parameters make on all clients.
     pub fn read_under(
-        demands: Demands,
+        demands: ClientDemands,
         path: &Path,
         ident: Option<&Path>,
-        loader: &mut Loader<'_>,
-    ) -> (Option<Hba>, Vec<Problem>) {
+        loader: &mut FileLoader<'_>,
+    ) -> (Option<HbaRuleSet>, Vec<Problem>) {
         let mut problems = Vec::new();
         let rules = hba_line::rules(path, loader, demands, &mut problems);
         let maps = ident.map(|path| ident::read(path, loader, &mut problems)).unwrap_or_default();
@@ -293,16 +293,16 @@ impl Hba {
         }
         problems.extend(cover::warnings(&rules));
         let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
-        (is_usable.then_some(Hba { rules, maps }), problems)
+        (is_usable.then_some(HbaRuleSet { rules, maps }), problems)
     }
 
     /// Warnings about rules that let nobody in because of the settings of encryption.
     pub fn without_encryption(&self, tls: &TlsConfig) -> Vec<Problem> {
         let has_authority = tls.ca_cert.is_some() || tls.ca_cert_dir.is_some();
-        let warning = |rule: &Rule| {
+        let warning = |rule: &HbaRule| {
             let message = match (rule.connection, rule.certificate) {
-                (Connection::HostSsl, _) if !tls.enabled => "hostssl matches no client: \"ssl\" is off",
-                (_, Certificate::VerifyCa | Certificate::VerifyFull) if !has_authority => {
+                (HbaConnectionType::HostSsl, _) if !tls.enabled => "hostssl matches no client: \"ssl\" is off",
+                (_, ClientCertDemand::VerifyCa | ClientCertDemand::VerifyFull) if !has_authority => {
                     "the rule asks for a certificate and lets nobody in: neither \"ssl_ca_cert\" nor \"ssl_ca_cert_dir\" is set"
                 }
                 _ => return None,
@@ -318,159 +318,162 @@ impl Hba {
     }
 
     /// The first rule that matches, or the fact that is needed to find it.
-    pub fn decide(&self, visit: &Visit<'_>) -> Verdict<'_> {
+    pub fn decide(&self, visit: &LoginFacts<'_>) -> HbaVerdict<'_> {
         for rule in &self.rules {
             match rule.fit(visit) {
-                Fit::No => {}
-                Fit::Yes => return Verdict::Apply(rule),
-                Fit::Ask(question) => return Verdict::Ask(question),
-                Fit::InDoubt => return Verdict::InDoubt(rule),
+                HbaMatch::No => {}
+                HbaMatch::Yes => return HbaVerdict::Apply(rule),
+                HbaMatch::Ask(question) => return HbaVerdict::Ask(question),
+                HbaMatch::InDoubt => return HbaVerdict::InDoubt(rule),
             }
         }
-        Verdict::NoEntry
+        HbaVerdict::NoEntry
     }
 
     /// True if the client's outside name (in its certificate, or in the system) is enough for this rule, or if the rule wants
     /// none.
     ///
     /// `None`: the groups must be known first.
-    pub fn accepts_outside_name(&self, rule: &Rule, visit: &Visit<'_>) -> Option<bool> {
+    pub fn accepts_outside_name(&self, rule: &HbaRule, visit: &LoginFacts<'_>) -> Option<bool> {
         let shown = visit.tls.and_then(|tls| match rule.by {
             CertificateName::Common => tls.common_name,
             CertificateName::Distinguished => tls.distinguished_name,
         });
         match (rule.method, rule.certificate) {
-            (Method::Peer, _) => self.is_called(rule, visit.system_user, visit),
-            (_, Certificate::Any) => Some(true),
-            (_, Certificate::VerifyCa) => Some(shown.is_some()),
-            (_, Certificate::VerifyFull) => self.is_called(rule, shown, visit),
+            (HbaAuthMethod::Peer, _) => self.is_called(rule, visit.system_user, visit),
+            (_, ClientCertDemand::Any) => Some(true),
+            (_, ClientCertDemand::VerifyCa) => Some(shown.is_some()),
+            (_, ClientCertDemand::VerifyFull) => self.is_called(rule, shown, visit),
         }
     }
 
     /// True if this outside name may be the user: by the rule's map, or as the same name.
-    fn is_called(&self, rule: &Rule, outside: Option<&str>, visit: &Visit<'_>) -> Option<bool> {
+    fn is_called(&self, rule: &HbaRule, outside: Option<&str>, visit: &LoginFacts<'_>) -> Option<bool> {
         let Some(name) = outside else { return Some(false) };
         match rule.map.as_ref().map(|map| self.maps.fit(map, name, visit)) {
             None => Some(name == visit.user),
-            Some(Fit::Yes) => Some(true),
-            Some(Fit::No | Fit::InDoubt) => Some(false),
-            Some(Fit::Ask(_)) => None,
+            Some(HbaMatch::Yes) => Some(true),
+            Some(HbaMatch::No | HbaMatch::InDoubt) => Some(false),
+            Some(HbaMatch::Ask(_)) => None,
         }
     }
 
     /// True if some clients on other machines are believed without a proof.
     pub fn trusts_hosts(&self) -> bool {
-        self.unasked().any(|rule| rule.admits == Admits::Anyone)
+        self.unasked().any(|rule| rule.admits == AdmittedUsers::Anyone)
     }
 
     /// True if a rule leaves passwords of users of whom nothing is known to the servers, where there is no `auth_user`.
     pub fn passes_passwords_on(&self) -> bool {
-        self.rules.iter().any(|rule| rule.method == Method::Password && rule.admits == Admits::Anyone)
+        self.rules.iter().any(|rule| rule.method == HbaAuthMethod::Password && rule.admits == AdmittedUsers::Anyone)
     }
 
     /// Rules that let clients of other machines in and ask them for nothing.
-    pub fn unasked(&self) -> impl Iterator<Item = &Rule> {
+    pub fn unasked(&self) -> impl Iterator<Item = &HbaRule> {
         self.rules.iter().filter(|rule| {
-            let asks_nothing = rule.method == Method::Trust && rule.certificate == Certificate::Any;
+            let asks_nothing = rule.method == HbaAuthMethod::Trust && rule.certificate == ClientCertDemand::Any;
             asks_nothing && rule.connection.is_remote() && rule.address.has_others()
         })
     }
 
     /// True if any rule asks for the system user.
     pub fn asks_for_system_user(&self) -> bool {
-        self.rules.iter().any(|rule| rule.method == Method::Peer)
+        self.rules.iter().any(|rule| rule.method == HbaAuthMethod::Peer)
     }
 }
 
-impl Rule {
+impl HbaRule {
     /// A warning at its line.
     fn warning(&self, message: String) -> Problem {
         Problem { severity: Severity::Warning, ..problem(&self.file, Some(self.line), message) }
     }
 
     /// No part that asks is looked at when another part does not fit anyway.
-    fn fit(&self, visit: &Visit<'_>) -> Fit {
+    fn fit(&self, visit: &LoginFacts<'_>) -> HbaMatch {
         if !self.connection.fits(visit) {
-            return Fit::No;
+            return HbaMatch::No;
         }
         let database = any(&self.databases, |word| word.fits_database(visit));
         let parts = [database, any(&self.users, |word| word.fits_user(visit)), self.address.fit(visit)];
-        if parts.contains(&Fit::No) {
-            return Fit::No;
+        if parts.contains(&HbaMatch::No) {
+            return HbaMatch::No;
         }
-        parts.into_iter().find(|part| *part != Fit::Yes).unwrap_or(Fit::Yes)
+        parts.into_iter().find(|part| *part != HbaMatch::Yes).unwrap_or(HbaMatch::Yes)
     }
 }
 
-impl Connection {
+impl HbaConnectionType {
     /// True if a client of another machine can match.
     fn is_remote(self) -> bool {
         match self {
-            Connection::Local | Connection::HostGss => false,
-            Connection::Host | Connection::HostSsl | Connection::HostNoSsl | Connection::HostNoGss => true,
+            HbaConnectionType::Local | HbaConnectionType::HostGss => false,
+            HbaConnectionType::Host
+            | HbaConnectionType::HostSsl
+            | HbaConnectionType::HostNoSsl
+            | HbaConnectionType::HostNoGss => true,
         }
     }
 
-    fn fits(self, visit: &Visit<'_>) -> bool {
-        let is_local = visit.origin == Origin::Local;
+    fn fits(self, visit: &LoginFacts<'_>) -> bool {
+        let is_local = visit.origin == ClientOrigin::Local;
         match self {
-            Connection::Local => is_local,
-            Connection::Host | Connection::HostNoGss => !is_local,
-            Connection::HostSsl => !is_local && visit.tls.is_some(),
-            Connection::HostNoSsl => !is_local && visit.tls.is_none(),
-            Connection::HostGss => false,
+            HbaConnectionType::Local => is_local,
+            HbaConnectionType::Host | HbaConnectionType::HostNoGss => !is_local,
+            HbaConnectionType::HostSsl => !is_local && visit.tls.is_some(),
+            HbaConnectionType::HostNoSsl => !is_local && visit.tls.is_none(),
+            HbaConnectionType::HostGss => false,
         }
     }
 }
 
 /// The best match of these words; a fact that is needed is only asked for when no word matches without it.
-fn any(words: &[Word], fit: impl Fn(&Word) -> Fit) -> Fit {
-    let mut best = Fit::No;
+fn any(words: &[HbaNameEntry], fit: impl Fn(&HbaNameEntry) -> HbaMatch) -> HbaMatch {
+    let mut best = HbaMatch::No;
     for word in words {
         match fit(word) {
-            Fit::Yes => return Fit::Yes,
-            Fit::No => {}
-            unsure @ (Fit::Ask(_) | Fit::InDoubt) => best = unsure,
+            HbaMatch::Yes => return HbaMatch::Yes,
+            HbaMatch::No => {}
+            unsure @ (HbaMatch::Ask(_) | HbaMatch::InDoubt) => best = unsure,
         }
     }
     best
 }
 
-impl Word {
+impl HbaNameEntry {
     /// Source: `check_db` in hba.c.
-    fn fits_database(&self, visit: &Visit<'_>) -> Fit {
-        if visit.replication == Replication::Physical {
-            return matches!(self, Word::Replication).into();
+    fn fits_database(&self, visit: &LoginFacts<'_>) -> HbaMatch {
+        if visit.replication == ReplicationRequest::Physical {
+            return matches!(self, HbaNameEntry::Replication).into();
         }
         match self {
-            Word::All => Fit::Yes,
-            Word::SameUser => (visit.user == visit.database).into(),
-            Word::SameRole => is_member(visit, visit.database),
-            Word::Replication => Fit::No,
-            Word::Group(role) => is_member(visit, role),
-            Word::Pattern(pattern) => pattern.is_match(visit.database).into(),
-            Word::Name(name) => (name == visit.database).into(),
+            HbaNameEntry::All => HbaMatch::Yes,
+            HbaNameEntry::SameUser => (visit.user == visit.database).into(),
+            HbaNameEntry::SameRole => is_member(visit, visit.database),
+            HbaNameEntry::Replication => HbaMatch::No,
+            HbaNameEntry::Group(role) => is_member(visit, role),
+            HbaNameEntry::Pattern(pattern) => pattern.is_match(visit.database).into(),
+            HbaNameEntry::Name(name) => (name == visit.database).into(),
         }
     }
 
     /// Source: `check_role` in hba.c.
-    fn fits_user(&self, visit: &Visit<'_>) -> Fit {
+    fn fits_user(&self, visit: &LoginFacts<'_>) -> HbaMatch {
         match self {
-            Word::All => Fit::Yes,
-            Word::Group(role) => is_member(visit, role),
-            Word::Pattern(pattern) => pattern.is_match(visit.user).into(),
-            Word::Name(name) => (name == visit.user).into(),
-            Word::SameUser | Word::SameRole | Word::Replication => Fit::No,
+            HbaNameEntry::All => HbaMatch::Yes,
+            HbaNameEntry::Group(role) => is_member(visit, role),
+            HbaNameEntry::Pattern(pattern) => pattern.is_match(visit.user).into(),
+            HbaNameEntry::Name(name) => (name == visit.user).into(),
+            HbaNameEntry::SameUser | HbaNameEntry::SameRole | HbaNameEntry::Replication => HbaMatch::No,
         }
     }
 }
 
 /// Tells if the user is a member of a role. A role is a member of itself, if it exists at all.
-fn is_member(visit: &Visit<'_>, role: &str) -> Fit {
+fn is_member(visit: &LoginFacts<'_>, role: &str) -> HbaMatch {
     match visit.groups {
-        Known::NotAsked => Fit::Ask(Question::Groups),
-        Known::Nothing => Fit::InDoubt,
-        Known::Is(groups) => groups.contains(role).into(),
+        HbaFact::NotAsked => HbaMatch::Ask(HbaQuestion::Groups),
+        HbaFact::Nothing => HbaMatch::InDoubt,
+        HbaFact::Is(groups) => groups.contains(role).into(),
     }
 }
 

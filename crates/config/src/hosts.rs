@@ -5,7 +5,7 @@ const HOSTS_MAX: usize = 32;
 
 /// A host of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
+pub enum StoreHost {
     Tcp {
         name: String,
         port: u16,
@@ -14,19 +14,19 @@ pub enum Host {
     Unix(String),
 }
 
-impl std::fmt::Display for Host {
+impl std::fmt::Display for StoreHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Host::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
-            Host::Tcp { name, port } => write!(f, "{name}:{port}"),
-            Host::Unix(path) => f.write_str(path),
+            StoreHost::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
+            StoreHost::Tcp { name, port } => write!(f, "{name}:{port}"),
+            StoreHost::Unix(path) => f.write_str(path),
         }
     }
 }
 
 /// Reads a list of hosts: `name`, `name:port`, `[::1]:port` or `/path`, with commas between them. Error: the fault, in words.
-pub fn hosts(list: &str, port: u16) -> Result<Vec<Host>, String> {
-    let hosts = list.split(',').map(|text| host(text.trim(), port)).collect::<Result<Vec<Host>, String>>()?;
+pub fn hosts(list: &str, port: u16) -> Result<Vec<StoreHost>, String> {
+    let hosts = list.split(',').map(|text| host(text.trim(), port)).collect::<Result<Vec<StoreHost>, String>>()?;
     if hosts.len() > HOSTS_MAX {
         return Err(format!("{} hosts, the limit is {HOSTS_MAX}", hosts.len()));
     }
@@ -38,9 +38,9 @@ pub fn hosts(list: &str, port: u16) -> Result<Vec<Host>, String> {
     Ok(hosts)
 }
 
-fn host(text: &str, port: u16) -> Result<Host, String> {
+fn host(text: &str, port: u16) -> Result<StoreHost, String> {
     if text.starts_with('/') {
-        return Ok(Host::Unix(text.to_string()));
+        return Ok(StoreHost::Unix(text.to_string()));
     }
     let bracketed = text.strip_prefix('[').and_then(|text| text.split_once(']'));
     let (name, given) = match bracketed {
@@ -56,7 +56,7 @@ fn host(text: &str, port: u16) -> Result<Host, String> {
         None => port,
         Some(given) => given.parse().map_err(|_| format!("\"{given}\" in \"{text}\" is no port"))?,
     };
-    Ok(Host::Tcp { name: name.to_string(), port })
+    Ok(StoreHost::Tcp { name: name.to_string(), port })
 }
 
 #[cfg(test)]
@@ -65,12 +65,12 @@ mod tests {
 
     #[test]
     fn hosts_are_read_from_a_list() {
-        let tcp = |name: &str, port| Host::Tcp { name: name.into(), port };
+        let tcp = |name: &str, port| StoreHost::Tcp { name: name.into(), port };
         assert_eq!(hosts("localhost", 11211), Ok(vec![tcp("localhost", 11211)]));
         let many = hosts("a:1, b,/run/m.sock,[::1]:7,::2", 9);
-        assert_eq!(many, Ok(vec![tcp("a", 1), tcp("b", 9), Host::Unix("/run/m.sock".into()), tcp("::1", 7), tcp("::2", 9)]));
+        assert_eq!(many, Ok(vec![tcp("a", 1), tcp("b", 9), StoreHost::Unix("/run/m.sock".into()), tcp("::1", 7), tcp("::2", 9)]));
         assert_eq!(
-            many.unwrap().iter().map(Host::to_string).collect::<Vec<_>>().join(" "),
+            many.unwrap().iter().map(StoreHost::to_string).collect::<Vec<_>>().join(" "),
             "a:1 b:9 /run/m.sock [::1]:7 [::2]:9"
         );
         let named = |count: usize| (0..count).map(|at| format!("h{at}")).collect::<Vec<_>>().join(",");

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::params::{Indexed, Param};
+use crate::params::{ConfigParam, ParamIndexing};
 
 pub mod agents;
 mod check;
@@ -117,7 +117,7 @@ pub struct Config {
     /// How much of everything there may be.
     pub limits: LimitConfig,
     /// Databases by another name. Not made from `settings`, but read from the file that `auth.database_file` names.
-    pub databases: std::sync::Arc<crate::databases::Databases>,
+    pub databases: std::sync::Arc<crate::databases::DatabaseMap>,
     /// The administration console and monitoring.
     pub admin: AdminConfig,
     /// Pgpool-II's administration.
@@ -131,25 +131,25 @@ pub struct Config {
     /// Directory for files of ours.
     pub work_dir: PathBuf,
     /// Every setting, defaults included, in the order of the table.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<ConfigSetting>,
 }
 
 /// The text of one parameter, and where it came from. Secrets are masked in `Debug`.
 #[derive(Clone)]
-pub struct Setting {
+pub struct ConfigSetting {
     /// Its row.
-    pub param: &'static Param,
+    pub param: &'static ConfigParam,
     /// The number behind the name; `None` for a value that is not numbered, or holds for all nodes.
     pub index: Option<u16>,
     /// The text, quotes removed.
     pub raw: String,
     /// Where it came from.
-    pub source: Source,
+    pub source: SettingSource,
 }
 
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// The table.
     Default,
     /// A line of a file.
@@ -172,7 +172,7 @@ pub enum Source {
 }
 
 /// Settings that somebody gave, by place in the table and number. A later one replaces an earlier one.
-type Given = BTreeMap<(usize, Option<u16>), Setting>;
+type Given = BTreeMap<(usize, Option<u16>), ConfigSetting>;
 
 impl Default for Config {
     /// The meaning of an empty file: every default, and no node.
@@ -208,17 +208,18 @@ impl Config {
 
     /// True if nobody has given this parameter a value.
     pub fn is_default(&self, name: &str) -> bool {
-        let is_nobodys = |setting: &Setting| matches!(setting.source, Source::Default | Source::DebianPackage);
+        let is_nobodys =
+            |setting: &ConfigSetting| matches!(setting.source, SettingSource::Default | SettingSource::DebianPackage);
         self.setting(name, None).is_none_or(is_nobodys)
     }
 
     /// True if a folder that systemd made for the service stands for the default of a parameter.
     pub fn is_of_unit(&self, name: &str) -> bool {
-        self.setting(name, None).is_some_and(|setting| setting.source == Source::Unit)
+        self.setting(name, None).is_some_and(|setting| setting.source == SettingSource::Unit)
     }
 
     /// The text in force for a parameter: of the numbered form if there is one, else of the bare name.
-    pub fn setting(&self, name: &str, index: Option<u16>) -> Option<&Setting> {
+    pub fn setting(&self, name: &str, index: Option<u16>) -> Option<&ConfigSetting> {
         let of = |index| self.settings.iter().find(move |s| s.param.name == name && s.index == index);
         of(index).or_else(|| of(None))
     }
@@ -246,7 +247,7 @@ impl Config {
             match (setting.param.indexed, setting.index) {
                 // The bare name goes first in `settings`, so that a numbered one replaces it. The nodes are here by now:
                 // the table has their host names before everything else that is repeated per node.
-                (Indexed::NodeOrDefault, None) => {
+                (ParamIndexing::NodeOrDefault, None) => {
                     for id in config.nodes.iter().map(|node| node.id).collect::<Vec<_>>() {
                         (setting.param.set)(&mut config, id, &value);
                     }
@@ -263,7 +264,7 @@ impl Config {
     /// The settings that somebody gave, to build from again.
     fn given(&self) -> Given {
         let mut given = Given::new();
-        for setting in self.settings.iter().filter(|setting| setting.source != Source::Default) {
+        for setting in self.settings.iter().filter(|setting| setting.source != SettingSource::Default) {
             given.insert((place(setting.param), setting.index), setting.clone());
         }
         given
@@ -321,26 +322,26 @@ impl Config {
 }
 
 /// Position of a row in the table.
-fn place(param: &'static Param) -> usize {
-    // Every `&'static Param` comes from the table, so the name is always found.
+fn place(param: &'static ConfigParam) -> usize {
+    // Every `&'static ConfigParam` comes from the table, so the name is always found.
     params::all().position(|row| row.name == param.name).unwrap_or(usize::MAX)
 }
 
 /// Adds the defaults to the given settings, in the order of the table. Numbered settings of nodes without a host name fall out.
-fn complete(given: &Given) -> Vec<Setting> {
+fn complete(given: &Given) -> Vec<ConfigSetting> {
     let mut settings = Vec::new();
     for (place, param) in params::all().enumerate() {
         if param.alias_of.is_some() {
             continue;
         }
-        if matches!(param.indexed, Indexed::No | Indexed::NodeOrDefault) {
-            settings.push(given.get(&(place, None)).cloned().unwrap_or_else(|| Setting::default_of(param, None)));
+        if matches!(param.indexed, ParamIndexing::No | ParamIndexing::NodeOrDefault) {
+            settings.push(given.get(&(place, None)).cloned().unwrap_or_else(|| ConfigSetting::default_of(param, None)));
         }
         for index in numbers(given, param.indexed) {
             match given.get(&(place, Some(index))) {
                 Some(setting) => settings.push(setting.clone()),
-                None if param.indexed == Indexed::NodeOrDefault => {}
-                None => settings.push(Setting::default_of(param, Some(index))),
+                None if param.indexed == ParamIndexing::NodeOrDefault => {}
+                None => settings.push(ConfigSetting::default_of(param, Some(index))),
             }
         }
     }
@@ -348,18 +349,18 @@ fn complete(given: &Given) -> Vec<Setting> {
 }
 
 /// The numbers that exist: nodes with a host name, or peers and devices with any setting.
-fn numbers(given: &Given, indexed: Indexed) -> BTreeSet<u16> {
-    let counts = |setting: &&Setting| match indexed {
-        Indexed::No => false,
-        Indexed::Node | Indexed::NodeOrDefault => setting.param.name == "backend_hostname" && !setting.raw.is_empty(),
-        Indexed::Watchdog | Indexed::Heartbeat => setting.param.indexed == indexed,
+fn numbers(given: &Given, indexed: ParamIndexing) -> BTreeSet<u16> {
+    let counts = |setting: &&ConfigSetting| match indexed {
+        ParamIndexing::No => false,
+        ParamIndexing::Node | ParamIndexing::NodeOrDefault => setting.param.name == "backend_hostname" && !setting.raw.is_empty(),
+        ParamIndexing::Watchdog | ParamIndexing::Heartbeat => setting.param.indexed == indexed,
     };
     given.values().filter(counts).filter_map(|setting| setting.index).collect()
 }
 
-impl Setting {
-    fn default_of(param: &'static Param, index: Option<u16>) -> Setting {
-        Setting { param, index, raw: param.default.to_string(), source: Source::Default }
+impl ConfigSetting {
+    fn default_of(param: &'static ConfigParam, index: Option<u16>) -> ConfigSetting {
+        ConfigSetting { param, index, raw: param.default.to_string(), source: SettingSource::Default }
     }
 
     /// Name as written in the file, with its number.
@@ -373,22 +374,22 @@ impl Setting {
     }
 }
 
-impl fmt::Debug for Setting {
+impl fmt::Debug for ConfigSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} = {:?} ({})", self.name(), self.shown(), self.source)
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Default => write!(f, "default"),
-            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Source::CommandLine => write!(f, "command line"),
-            Source::Unit => write!(f, "systemd"),
-            Source::CalledPgpool => write!(f, "called pgpool"),
-            Source::DebianPackage => write!(f, "Debian's package pgpool2"),
-            Source::Session => write!(f, "session"),
+            SettingSource::Default => write!(f, "default"),
+            SettingSource::File { path, line } => write!(f, "{}:{line}", path.display()),
+            SettingSource::CommandLine => write!(f, "command line"),
+            SettingSource::Unit => write!(f, "systemd"),
+            SettingSource::CalledPgpool => write!(f, "called pgpool"),
+            SettingSource::DebianPackage => write!(f, "Debian's package pgpool2"),
+            SettingSource::Session => write!(f, "session"),
         }
     }
 }

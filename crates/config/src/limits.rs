@@ -8,14 +8,14 @@ use weir_wire::startup_packet::cut_name;
 
 /// The limits of one user in one database. A limit of 0 is none, except for `pool_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct UserLimits {
     pub mode: PoolMode,
     pub on_release: OnRelease,
     pub pool_size: u32,
     pub pool_min: u32,
     pub reserve: u32,
     pub reserve_after_ms: u64,
-    pub waits: Waits,
+    pub waits: WaitLimits,
     pub query_ms: u64,
     pub transaction_ms: u64,
     pub idle_transaction_ms: u64,
@@ -54,7 +54,7 @@ pub struct ClientsMax {
 
 /// Longest times that a statement waits before it is sent, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub struct WaitLimits {
     /// For a server connection that others have.
     pub conn_ms: u64,
     /// For a primary that is there and lets somebody in.
@@ -62,7 +62,7 @@ pub struct Waits {
 }
 
 /// Stores one value.
-type Setter = fn(&mut Limits, &Value);
+type Setter = fn(&mut UserLimits, &Value);
 
 /// The parameters that can be overridden.
 const OVERRIDABLE: &[(&str, Setter)] = &[
@@ -170,9 +170,9 @@ fn unquoted(text: &str) -> String {
 }
 
 /// The limits in force for a user in a database.
-pub fn of(config: &Config, user: &str, database: &str) -> Limits {
+pub fn of(config: &Config, user: &str, database: &str) -> UserLimits {
     let base = &config.limits;
-    let mut limits = Limits {
+    let mut limits = UserLimits {
         mode: config.pool.mode,
         on_release: OnRelease {
             sequences: config.pool.sequences,
@@ -183,7 +183,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         pool_min: base.pool_min,
         reserve: base.reserve,
         reserve_after_ms: base.reserve_after_ms,
-        waits: Waits { conn_ms: config.pool.wait_timeout_ms, primary_ms: config.failover.wait_ms },
+        waits: WaitLimits { conn_ms: config.pool.wait_timeout_ms, primary_ms: config.failover.wait_ms },
         query_ms: base.query_ms,
         transaction_ms: base.transaction_ms,
         idle_transaction_ms: base.idle_transaction_ms,
@@ -214,7 +214,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
 }
 
 /// The limits of everybody, and those that each entry of the list makes of them.
-pub fn all(config: &Config) -> impl Iterator<Item = Limits> {
+pub fn all(config: &Config) -> impl Iterator<Item = UserLimits> {
     let base = of(config, "", "");
     let overridden = config.limits.overrides.iter().map(move |entry| {
         let mut limits = base;
@@ -225,7 +225,7 @@ pub fn all(config: &Config) -> impl Iterator<Item = Limits> {
 }
 
 impl Override {
-    fn apply(&self, limits: &mut Limits) {
+    fn apply(&self, limits: &mut UserLimits) {
         for (name, value) in &self.values {
             if let Some((_, set)) = OVERRIDABLE.iter().find(|(known, _)| known == name) {
                 set(limits, value);

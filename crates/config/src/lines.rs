@@ -6,7 +6,7 @@
 
 /// One line that sets something.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ConfigLine {
     /// Number, from 1.
     pub number: u32,
     /// Left of the sign, as written.
@@ -17,7 +17,7 @@ pub struct Line {
 
 /// A line that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub struct BadLine {
+pub struct BadConfigLine {
     /// Number, from 1.
     pub number: u32,
     /// The fault.
@@ -25,7 +25,7 @@ pub struct BadLine {
 }
 
 /// Reads every line of a file. Empty lines and comments are left out.
-pub fn lines(bytes: &[u8]) -> impl Iterator<Item = Result<Line, BadLine>> {
+pub fn lines(bytes: &[u8]) -> impl Iterator<Item = Result<ConfigLine, BadConfigLine>> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     bytes.split(|byte| *byte == b'\n').zip(1..).filter_map(|(line, number)| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -35,8 +35,8 @@ pub fn lines(bytes: &[u8]) -> impl Iterator<Item = Result<Line, BadLine>> {
         };
         match read {
             Ok(None) => None,
-            Ok(Some((name, value))) => Some(Ok(Line { number, name, value })),
-            Err(message) => Some(Err(BadLine { number, message })),
+            Ok(Some((name, value))) => Some(Ok(ConfigLine { number, name, value })),
+            Err(message) => Some(Err(BadConfigLine { number, message })),
         }
     })
 }

@@ -1,5 +1,5 @@
 //! Two texts made from the table: a sample `pgpool.conf` and the reference page of all parameters.
-use crate::params::{self, Effect, Indexed, Param};
+use crate::params::{self, ConfigParam, Effect, ParamIndexing};
 use crate::visibility::Visibility;
 
 /// Longest line of the sample file.
@@ -51,7 +51,7 @@ pub fn reference_page() -> String {
     text
 }
 
-fn no_effect(param: &Param) -> &'static str {
+fn no_effect(param: &ConfigParam) -> &'static str {
     match (param.alias_of, param.effect) {
         (None, Effect::NotYet) => "*No effect yet.* ",
         (Some(_), _) | (_, Effect::Built | Effect::Needless) => "",
@@ -59,7 +59,7 @@ fn no_effect(param: &Param) -> &'static str {
 }
 
 /// Who sees the value, unless everyone does.
-fn shown_to(param: &Param) -> &'static str {
+fn shown_to(param: &ConfigParam) -> &'static str {
     match param.kind.visibility() {
         Visibility::Everyone | Visibility::Owner => "",
         Visibility::Operators => " *Shown to operators only.*",
@@ -68,9 +68,9 @@ fn shown_to(param: &Param) -> &'static str {
 }
 
 /// The line below the meaning in the sample file.
-fn notes(param: &Param) -> String {
+fn notes(param: &ConfigParam) -> String {
     let mut notes = format!("Allowed: {}. A change needs a {}.", param.kind.describe(), param.applies.describe());
-    if param.indexed == Indexed::NodeOrDefault {
+    if param.indexed == ParamIndexing::NodeOrDefault {
         notes += &format!(" For node 0 alone: {}0.", param.name);
     }
     if param.effect == Effect::NotYet {
@@ -80,16 +80,16 @@ fn notes(param: &Param) -> String {
 }
 
 /// Name with its number. In the sample a parameter with a value for all nodes has none.
-fn written_name(param: &Param, number: &str) -> String {
+fn written_name(param: &ConfigParam, number: &str) -> String {
     match (param.indexed, number) {
-        (Indexed::No, _) => param.name.to_string(),
-        (Indexed::NodeOrDefault, "N") => format!("{}[N]", param.name),
-        (Indexed::NodeOrDefault, _) => param.name.to_string(),
-        (Indexed::Node | Indexed::Watchdog | Indexed::Heartbeat, _) => format!("{}{number}", param.name),
+        (ParamIndexing::No, _) => param.name.to_string(),
+        (ParamIndexing::NodeOrDefault, "N") => format!("{}[N]", param.name),
+        (ParamIndexing::NodeOrDefault, _) => param.name.to_string(),
+        (ParamIndexing::Node | ParamIndexing::Watchdog | ParamIndexing::Heartbeat, _) => format!("{}{number}", param.name),
     }
 }
 
-fn written_default(param: &Param) -> String {
+fn written_default(param: &ConfigParam) -> String {
     if param.kind.is_quoted() {
         return format!("'{}'", param.default.replace('\\', "\\\\").replace('\'', "''"));
     }

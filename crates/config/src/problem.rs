@@ -2,7 +2,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{Config, Source};
+use super::{Config, SettingSource};
 
 /// Message about a configuration without a node.
 pub(super) const NO_NODE: &str = "no node is configured, set at least \"backend_hostname0\"";
@@ -43,7 +43,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with what a parameter names, at the line that sets it.
     pub fn of_parameter(config: &Config, severity: Severity, name: &str, what: &str) -> Problem {
-        let source = config.setting(name, None).map_or(Source::Default, |setting| setting.source.clone());
+        let source = config.setting(name, None).map_or(SettingSource::Default, |setting| setting.source.clone());
         Problem::at(severity, &source, format!("{name}: {what}"))
     }
 

@@ -2,8 +2,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::problem::{Outcome, Problem, Severity};
-use super::{Config, Given, Setting, Source, check, lines, place};
-use crate::params::{self, INDEX_MAX, Named, Param};
+use super::{Config, ConfigSetting, Given, SettingSource, check, lines, place};
+use crate::params::{self, ConfigParam, INDEX_MAX, Named};
 
 /// The parameter that makes a number one of a node.
 const BACKEND_HOSTNAME: &str = "backend_hostname";
@@ -36,7 +36,7 @@ pub fn read_with(
 pub struct Stand {
     pub name: &'static str,
     pub value: String,
-    pub source: Source,
+    pub source: SettingSource,
 }
 
 /// Reads it with values that stand for defaults, as under systemd.
@@ -58,9 +58,9 @@ pub fn read_with_defaults(
     for Stand { name, value, source } in defaults {
         reader.set(name, value, source.clone());
     }
-    reader.read_file(path, &Source::CommandLine);
+    reader.read_file(path, &SettingSource::CommandLine);
     for (name, value) in command_line {
-        reader.set(name, value, Source::CommandLine);
+        reader.set(name, value, SettingSource::CommandLine);
     }
     let mut config = Config::build(&reader.given);
     reader.judge_repeated(&config);
@@ -90,15 +90,15 @@ struct Reader<'a> {
 /// A node whose host name has a second line, with what the lines before say of it.
 struct Repeated {
     index: u16,
-    first: Source,
-    second: Source,
+    first: SettingSource,
+    second: SettingSource,
     hostname: String,
     port: Option<String>,
 }
 
 impl Reader<'_> {
     /// Reads one file; `asked` is the line that includes it.
-    fn read_file(&mut self, path: &Path, asked: &Source) {
+    fn read_file(&mut self, path: &Path, asked: &SettingSource) {
         let shown = path.display();
         let known = tidy(path);
         if self.open.contains(&known) {
@@ -126,7 +126,7 @@ impl Reader<'_> {
             }
             match line {
                 Ok(line) => {
-                    let source = Source::File { path: path.to_path_buf(), line: line.number };
+                    let source = SettingSource::File { path: path.to_path_buf(), line: line.number };
                     if line.name.eq_ignore_ascii_case("include") {
                         let directory = path.parent().unwrap_or(Path::new(""));
                         self.read_file(&directory.join(&line.value), &source);
@@ -136,7 +136,7 @@ impl Reader<'_> {
                         self.set(&line.name, &line.value, source);
                     }
                 }
-                Err(bad) => self.error(&Source::File { path: path.to_path_buf(), line: bad.number }, bad.message),
+                Err(bad) => self.error(&SettingSource::File { path: path.to_path_buf(), line: bad.number }, bad.message),
             }
         }
         self.open.pop();
@@ -146,7 +146,7 @@ impl Reader<'_> {
     fn read_databases(&mut self, path: &Path, config: &mut Config) {
         let Some(file) = &config.auth.database_file else { return };
         let path = path.parent().unwrap_or(Path::new("")).join(file);
-        let source = config.setting("database_file", None).map_or(Source::Default, |setting| setting.source.clone());
+        let source = config.setting("database_file", None).map_or(SettingSource::Default, |setting| setting.source.clone());
         let text = match (self.load)(&path).map(String::from_utf8) {
             Ok(Ok(text)) => text,
             Ok(Err(_)) => return self.error(&source, format!("database_file: \"{}\" is not UTF-8", path.display())),
@@ -154,13 +154,13 @@ impl Reader<'_> {
         };
         let (databases, wrong) = crate::databases::read(&text);
         for (line, cause) in wrong.into_iter().take(PROBLEMS_MAX) {
-            self.error(&Source::File { path: path.clone(), line }, cause.to_string());
+            self.error(&SettingSource::File { path: path.clone(), line }, cause.to_string());
         }
         config.databases = databases.into();
     }
 
     /// Takes one setting, if its name is known and its value allowed.
-    fn set(&mut self, name: &str, value: &str, source: Source) {
+    fn set(&mut self, name: &str, value: &str, source: SettingSource) {
         match params::resolve(name) {
             Named::Found { param, index, alias } => {
                 if let Some(old) = alias {
@@ -182,26 +182,26 @@ impl Reader<'_> {
         }
     }
 
-    fn store(&mut self, param: &'static Param, index: Option<u16>, value: &str, source: Source) {
-        let name = Setting { param, index, raw: String::new(), source: Source::Default }.name();
+    fn store(&mut self, param: &'static ConfigParam, index: Option<u16>, value: &str, source: SettingSource) {
+        let name = ConfigSetting { param, index, raw: String::new(), source: SettingSource::Default }.name();
         match param.kind.parse(&name, value) {
             Ok(_) => {
                 if let (BACKEND_HOSTNAME, Some(index)) = (param.name, index) {
                     self.note_repeated(param, index, &source);
                 }
-                let setting = Setting { param, index, raw: value.to_string(), source };
+                let setting = ConfigSetting { param, index, raw: value.to_string(), source };
                 self.given.insert((place(param), index), setting);
             }
-            Err(cause) if source == Source::CommandLine => self.error(&source, format!("on the command line: {cause}")),
+            Err(cause) if source == SettingSource::CommandLine => self.error(&source, format!("on the command line: {cause}")),
             Err(cause) => self.error(&source, cause.to_string()),
         }
     }
 
     /// Keeps the place and the server of a node that a line of a file names again.
-    fn note_repeated(&mut self, param: &'static Param, index: u16, second: &Source) {
+    fn note_repeated(&mut self, param: &'static ConfigParam, index: u16, second: &SettingSource) {
         let known = self.given.get(&(place(param), Some(index)));
-        let (Some(known), Source::File { .. }) = (known, second) else { return };
-        if !matches!(known.source, Source::File { .. }) || known.raw.is_empty() {
+        let (Some(known), SettingSource::File { .. }) = (known, second) else { return };
+        if !matches!(known.source, SettingSource::File { .. }) || known.raw.is_empty() {
             return;
         }
         let port = params::find("backend_port").and_then(|param| self.given.get(&(place(param), Some(index))));
@@ -236,30 +236,30 @@ impl Reader<'_> {
         }
     }
 
-    fn error(&mut self, source: &Source, message: String) {
+    fn error(&mut self, source: &SettingSource, message: String) {
         self.problems.push(Problem::at(Severity::Error, source, message));
     }
 
-    fn warn(&mut self, source: &Source, message: String) {
+    fn warn(&mut self, source: &SettingSource, message: String) {
         self.problems.push(Problem::at(Severity::Warning, source, message));
     }
 }
 
-fn are_of_one_file(one: &Source, other: &Source) -> bool {
-    matches!((one, other), (Source::File { path: one, .. }, Source::File { path: other, .. }) if one == other)
+fn are_of_one_file(one: &SettingSource, other: &SettingSource) -> bool {
+    matches!((one, other), (SettingSource::File { path: one, .. }, SettingSource::File { path: other, .. }) if one == other)
 }
 
 impl Problem {
     /// A problem in the line that `source` names.
-    pub(super) fn at(severity: Severity, source: &Source, message: String) -> Problem {
+    pub(super) fn at(severity: Severity, source: &SettingSource, message: String) -> Problem {
         let (path, line) = match source {
-            Source::File { path, line } => (Some(path.clone()), Some(*line)),
-            Source::Default
-            | Source::CommandLine
-            | Source::Unit
-            | Source::CalledPgpool
-            | Source::DebianPackage
-            | Source::Session => (None, None),
+            SettingSource::File { path, line } => (Some(path.clone()), Some(*line)),
+            SettingSource::Default
+            | SettingSource::CommandLine
+            | SettingSource::Unit
+            | SettingSource::CalledPgpool
+            | SettingSource::DebianPackage
+            | SettingSource::Session => (None, None),
         };
         Problem { severity, path, line, message }
     }

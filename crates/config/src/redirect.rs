@@ -2,7 +2,7 @@
 
 use crate::pattern::whole_pattern;
 use regex::Regex;
-use weir_sql::facts::Hint;
+use weir_sql::facts::RoutingHint;
 
 /// The node that a read preference asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub enum ReadTarget {
 
 impl ReadTarget {
     /// The node that a hint asks for; `None`: the hint asks for nothing, or is unknown.
-    pub fn of_hint(hint: Hint) -> Option<ReadTarget> {
+    pub fn of_hint(hint: RoutingHint) -> Option<ReadTarget> {
         match hint {
-            Hint::None | Hint::Unknown => None,
-            Hint::Primary => Some(ReadTarget::Primary),
-            Hint::Standby => Some(ReadTarget::Standby),
-            Hint::Node(node) => Some(ReadTarget::Node(node)),
+            RoutingHint::None | RoutingHint::Unknown => None,
+            RoutingHint::Primary => Some(ReadTarget::Primary),
+            RoutingHint::Standby => Some(ReadTarget::Standby),
+            RoutingHint::Node(node) => Some(ReadTarget::Node(node)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Changes of a configuration: by a file that is read again, or by a session that sets something for itself.
 use super::problem::Severity;
-use super::{Config, Given, Setting, Source, check, place};
-use crate::params::{self, Applies, Group, Indexed, Named, Param, ValueError};
+use super::{Config, ConfigSetting, Given, SettingSource, check, place};
+use crate::params::{self, ConfigParam, Named, ParamContext, ParamGroup, ParamIndexing, ValueError};
 
 /// Takes the settings from `new` that may change while running, and names those that must wait for a restart.
 ///
@@ -10,10 +10,10 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
     let mut given = new.given();
     let mut waiting = Vec::new();
     for kept in &old.settings {
-        let is_lost = kept.param.indexed == Indexed::Node && !has_node(&new, kept.index);
+        let is_lost = kept.param.indexed == ParamIndexing::Node && !has_node(&new, kept.index);
         let must_stay = match kept.param.applies {
-            Applies::AtStart | Applies::NewNodeOnReload => true,
-            Applies::OnReload | Applies::PerSession => is_lost,
+            ParamContext::AtStart | ParamContext::NewNodeOnReload => true,
+            ParamContext::OnReload | ParamContext::PerSession => is_lost,
         };
         if !must_stay {
             continue;
@@ -28,7 +28,7 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
         }
     }
     // A numbered setting that only `new` has is reported too, unless its node is new.
-    for added in new.settings.iter().filter(|s| s.param.applies == Applies::AtStart && s.index.is_some()) {
+    for added in new.settings.iter().filter(|s| s.param.applies == ParamContext::AtStart && s.index.is_some()) {
         if old.settings.iter().all(|s| s.name() != added.name()) {
             waiting.push(added.name());
             given.remove(&(place(added.param), added.index));
@@ -42,20 +42,20 @@ fn has_node(config: &Config, id: Option<u16>) -> bool {
 }
 
 /// True if two texts mean the same: `60s` and `1min` do.
-fn is_equal(a: &Setting, b: &Setting) -> bool {
+fn is_equal(a: &ConfigSetting, b: &ConfigSetting) -> bool {
     a.param.kind.show(&a.raw) == b.param.kind.show(&b.raw)
 }
 
-fn keep(given: &mut Given, setting: &Setting) {
+fn keep(given: &mut Given, setting: &ConfigSetting) {
     let key = (place(setting.param), setting.index);
     match setting.source {
-        Source::Default => given.remove(&key),
-        Source::File { .. }
-        | Source::CommandLine
-        | Source::Unit
-        | Source::CalledPgpool
-        | Source::DebianPackage
-        | Source::Session => given.insert(key, setting.clone()),
+        SettingSource::Default => given.remove(&key),
+        SettingSource::File { .. }
+        | SettingSource::CommandLine
+        | SettingSource::Unit
+        | SettingSource::CalledPgpool
+        | SettingSource::DebianPackage
+        | SettingSource::Session => given.insert(key, setting.clone()),
     };
 }
 
@@ -85,7 +85,7 @@ impl Config {
         let param = session_param(name)?;
         param.kind.parse(param.name, value)?;
         let mut given = self.given();
-        let setting = Setting { param, index: None, raw: value.to_string(), source: Source::Session };
+        let setting = ConfigSetting { param, index: None, raw: value.to_string(), source: SettingSource::Session };
         given.insert((place(param), None), setting);
         Ok(self.rebuilt(&given))
     }
@@ -98,7 +98,7 @@ impl Config {
             Named::Found { param, index, .. } => (param, index),
             Named::NumberMissing(_) | Named::NumberTooHigh(_) | Named::Unknown => return Err(SetError::Unknown(name.into())),
         };
-        let must_restart = matches!(param.applies, Applies::AtStart | Applies::NewNodeOnReload);
+        let must_restart = matches!(param.applies, ParamContext::AtStart | ParamContext::NewNodeOnReload);
         if must_restart {
             return Err(SetError::AtStart(name.into()));
         }
@@ -108,7 +108,10 @@ impl Config {
         }
         param.kind.parse(param.name, value)?;
         let mut given = self.given();
-        given.insert((place(param), index), Setting { param, index, raw: value.to_string(), source: Source::Session });
+        given.insert(
+            (place(param), index),
+            ConfigSetting { param, index, raw: value.to_string(), source: SettingSource::Session },
+        );
         let changed = self.rebuilt(&given);
         let mut problems = Vec::new();
         check::check(&changed, &given, &mut problems);
@@ -140,7 +143,7 @@ impl Config {
 
 /// True if a parameter counts together with keys and certificates.
 pub fn names_files(name: &str) -> bool {
-    matches!(params::resolve(name), Named::Found { param, .. } if param.group == Group::Tls)
+    matches!(params::resolve(name), Named::Found { param, .. } if param.group == ParamGroup::Tls)
 }
 
 /// True if a parameter counts together with the rules of access.
@@ -148,9 +151,9 @@ pub fn shapes_rules(name: &str) -> bool {
     matches!(params::resolve(name), Named::Found { param, .. } if matches!(param.name, "auth_type" | "client_sslmode"))
 }
 
-fn session_param(name: &str) -> Result<&'static Param, SetError> {
+fn session_param(name: &str) -> Result<&'static ConfigParam, SetError> {
     match params::resolve(name) {
-        Named::Found { param, index: None, .. } if param.applies == Applies::PerSession => Ok(param),
+        Named::Found { param, index: None, .. } if param.applies == ParamContext::PerSession => Ok(param),
         Named::Found { .. } | Named::NumberMissing(_) => Err(SetError::NotPerSession(name.into())),
         Named::NumberTooHigh(_) | Named::Unknown => Err(SetError::Unknown(name.into())),
     }

@@ -1,6 +1,6 @@
 //! The configuration as `PGPOOL SHOW` prints it.
-use super::{Config, Setting};
-use crate::params::{self, Group, Indexed, Named, Param};
+use super::{Config, ConfigSetting};
+use crate::params::{self, ConfigParam, Named, ParamGroup, ParamIndexing};
 use crate::visibility::{Viewer, Visibility};
 
 /// One row of `PGPOOL SHOW`.
@@ -83,13 +83,13 @@ fn show_named(config: &Config, name: &str) -> Result<Vec<Shown>, ShowError> {
 
 /// All parameters of one numbering, number after number; `None` if `name` is no such family.
 fn show_family(config: &Config, name: &str) -> Option<Vec<Shown>> {
-    let is_member = |param: &&Param| param.indexed.family().is_some_and(|family| family.eq_ignore_ascii_case(name));
+    let is_member = |param: &&ConfigParam| param.indexed.family().is_some_and(|family| family.eq_ignore_ascii_case(name));
     // `backend_sslmode` is numbered like health checks, and is none.
-    let members: Vec<_> = params::all().filter(is_member).filter(|param| param.group != Group::Tls).collect();
+    let members: Vec<_> = params::all().filter(is_member).filter(|param| param.group != ParamGroup::Tls).collect();
     let first = members.first()?;
     let mut rows = Vec::new();
-    if first.indexed == Indexed::NodeOrDefault {
-        let is_bare = |s: &&Setting| s.param.indexed == first.indexed && s.param.group == first.group && s.index.is_none();
+    if first.indexed == ParamIndexing::NodeOrDefault {
+        let is_bare = |s: &&ConfigSetting| s.param.indexed == first.indexed && s.param.group == first.group && s.index.is_none();
         rows.extend(config.settings.iter().filter(is_bare).map(row));
     }
     for index in numbers(config, first) {
@@ -98,14 +98,14 @@ fn show_family(config: &Config, name: &str) -> Option<Vec<Shown>> {
     Some(rows)
 }
 
-fn show_every_number(config: &Config, param: &'static Param) -> Vec<Shown> {
+fn show_every_number(config: &Config, param: &'static ConfigParam) -> Vec<Shown> {
     let bare = config.settings.iter().filter(|s| s.param.name == param.name && s.index.is_none()).map(row);
     let numbered = numbers(config, param).into_iter().filter_map(|index| show_number(config, param, index));
     bare.chain(numbered).collect()
 }
 
 /// The value in force for one number, under its numbered name.
-fn show_number(config: &Config, param: &'static Param, index: u16) -> Option<Shown> {
+fn show_number(config: &Config, param: &'static ConfigParam, index: u16) -> Option<Shown> {
     if !numbers(config, param).contains(&index) {
         return None;
     }
@@ -114,17 +114,17 @@ fn show_number(config: &Config, param: &'static Param, index: u16) -> Option<Sho
 }
 
 /// The numbers a parameter has values for.
-fn numbers(config: &Config, param: &Param) -> Vec<u16> {
+fn numbers(config: &Config, param: &ConfigParam) -> Vec<u16> {
     match param.indexed {
-        Indexed::No => Vec::new(),
-        Indexed::Node | Indexed::NodeOrDefault => config.nodes.iter().map(|node| node.id).collect(),
-        Indexed::Watchdog | Indexed::Heartbeat => {
+        ParamIndexing::No => Vec::new(),
+        ParamIndexing::Node | ParamIndexing::NodeOrDefault => config.nodes.iter().map(|node| node.id).collect(),
+        ParamIndexing::Watchdog | ParamIndexing::Heartbeat => {
             config.settings.iter().filter(|s| s.param.name == param.name).filter_map(|s| s.index).collect()
         }
     }
 }
 
-fn row(setting: &Setting) -> Shown {
+fn row(setting: &ConfigSetting) -> Shown {
     Shown {
         name: setting.name(),
         value: setting.shown(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::pattern::Patterns;
 
 use super::encryption::SslMode;
-use crate::client_demands::Demands;
+use crate::client_demands::ClientDemands;
 use crate::redirect::Redirect;
 use crate::routing::{CausalReads, OnWrite};
 use crate::value::Value;
@@ -336,7 +336,7 @@ pub struct AuthConfig {
     /// Rules of `pool_hba.conf` decide.
     pub use_hba: bool,
     /// Demands on all clients beside the rules.
-    pub demands: Demands,
+    pub demands: ClientDemands,
     /// File with maps of user names, relative to the directory of the configuration file.
     pub ident_file: Option<PathBuf>,
     /// File with users and passwords, relative to the directory of the configuration file.
@@ -690,7 +690,7 @@ impl AuthConfig {
     pub(super) fn empty() -> AuthConfig {
         AuthConfig {
             use_hba: false,
-            demands: Demands::default(),
+            demands: ClientDemands::default(),
             ident_file: None,
             passwd_file: None,
             passwd_proof: PasswdProof::Always,

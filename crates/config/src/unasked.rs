@@ -3,18 +3,18 @@
 //! In: the configuration, the rules, the number of users with a password. Out: warnings. No IO.
 //! Servers that let this machine in without a password are another matter: they must be asked.
 
-use crate::hba::{Admits, Hba};
+use crate::hba::{AdmittedUsers, HbaRuleSet};
 use crate::{Config, PasswdProof, Problem, Severity};
 
 /// A warning for each way in. `rules` are those in force, `users` the lines of `pool_passwd` that can be used.
-pub fn warnings(config: &Config, rules: Option<&Hba>, users: usize) -> Vec<Problem> {
+pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Vec<Problem> {
     match rules {
         Some(rules) if config.listens_to_others() => rules
             .unasked()
             .map(|rule| {
                 let who = match rule.admits {
-                    Admits::Anyone => "clients of other machines",
-                    Admits::KnownUsers => "clients of other machines that name a user of pool_passwd",
+                    AdmittedUsers::Anyone => "clients of other machines",
+                    AdmittedUsers::KnownUsers => "clients of other machines that name a user of pool_passwd",
                 };
                 let message = format!("{who} get in by method trust and are asked for no password");
                 Problem { severity: Severity::Warning, path: Some(rule.file.clone()), line: Some(rule.line), message }
@@ -44,7 +44,7 @@ fn without_rules(config: &Config, users: usize) -> Option<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hba::{LoadError, Loader};
+    use crate::hba::{FileLoader, LoadError};
     use std::path::Path;
 
     /// The warnings of a configuration (`;` for line ends) with these rules, and this many users.
@@ -55,7 +55,8 @@ mod tests {
         let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
         let mut folder = |_: &Path| Err(LoadError::NotFound);
         let hba = (!rules.is_empty()).then(|| {
-            let (hba, problems) = Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder });
+            let (hba, problems) =
+                HbaRuleSet::read(Path::new("h"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
             hba.unwrap_or_else(|| panic!("{problems:?}"))
         });
         let found: Vec<String> = warnings(&config, hba.as_ref(), users)

@@ -2,9 +2,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weir_config::params::{self, Applies, Effect, Indexed, Kind};
+use weir_config::params::{self, Effect, ParamContext, ParamIndexing, ParamKind};
 use weir_config::visibility::{Viewer, Visibility};
-use weir_config::{self as config, ClusteringMode, Config, LogLevel, Outcome, PoolMode, Severity, Source};
+use weir_config::{self as config, ClusteringMode, Config, LogLevel, Outcome, PoolMode, SettingSource, Severity};
 
 /// One case of `config_cases.txt`.
 struct Case {
@@ -84,7 +84,7 @@ fn every_parameter_of_pgpool_has_a_row() {
         let (name, is_numbered) = line.strip_suffix('N').map_or((line, false), |name| (name, true));
         let param = params::all().find(|param| param.name == name);
         let param = param.unwrap_or_else(|| panic!("no row for {line}"));
-        assert_eq!(param.indexed != Indexed::No, is_numbered, "{line}");
+        assert_eq!(param.indexed != ParamIndexing::No, is_numbered, "{line}");
         count += 1;
     }
     assert_eq!(count, 198);
@@ -171,7 +171,7 @@ fn a_built_row_changes_the_typed_fields() {
         if ["worker_threads", "backend_clustering_mode"].contains(&param.name) {
             continue;
         }
-        let name = if param.indexed == Indexed::No { param.name.to_string() } else { format!("{}0", param.name) };
+        let name = if param.indexed == ParamIndexing::No { param.name.to_string() } else { format!("{}0", param.name) };
         // A server given twice is an error.
         let few = few.lines().filter(|line| !line.starts_with(&name)).collect::<Vec<_>>().join("\n");
         let is_other = |value: &&&str| {
@@ -287,7 +287,7 @@ fn the_command_line_wins_and_its_problems_have_no_file() {
     let config = outcome.config.unwrap();
     assert_eq!(config.port, 7777);
     let port = config.settings.iter().find(|setting| setting.param.name == "port").unwrap();
-    assert_eq!(port.source, Source::CommandLine);
+    assert_eq!(port.source, SettingSource::CommandLine);
     let outcome = read_files(&files, &[pair("port", "7")]);
     assert_eq!(
         outcome.problems[0].to_string(),
@@ -398,7 +398,7 @@ fn a_reload_of_the_same_file_changes_nothing() {
 #[test]
 fn every_parameter_reloads_as_its_row_says() {
     let old = check_read("backend_hostname0 = 'a'");
-    for param in params::all().filter(|param| param.indexed == Indexed::No && param.alias_of.is_none()) {
+    for param in params::all().filter(|param| param.indexed == ParamIndexing::No && param.alias_of.is_none()) {
         let outcome = OTHER_VALUES.iter().find_map(|value| {
             let is_other =
                 param.kind.parse(param.name, value).is_ok() && param.kind.show(value) != param.kind.show(param.default);
@@ -407,7 +407,7 @@ fn every_parameter_reloads_as_its_row_says() {
         });
         let new = outcome.unwrap_or_else(|| panic!("no other value for {}", param.name));
         let (merged, waiting) = config::reload(&old, new.clone());
-        if param.applies == Applies::AtStart {
+        if param.applies == ParamContext::AtStart {
             assert_eq!(waiting, [param.name]);
             assert_eq!(shown(&merged, param.name), shown(&old, param.name));
         } else {
@@ -484,7 +484,7 @@ fn a_command_a_key_and_a_query_are_for_operators() {
     // Words and numbers; names that everybody may know.
     const OPEN: [&str; 1] = ["ssl_ca_cert_dir"];
     for param in params::all().filter(|param| !OPEN.contains(&param.name)) {
-        let is_text = matches!(param.kind, Kind::Text(_) | Kind::List { .. } | Kind::Patterns { .. });
+        let is_text = matches!(param.kind, ParamKind::Text(_) | ParamKind::List { .. } | ParamKind::Patterns { .. });
         if is_text && SIGNS.iter().any(|sign| param.name.contains(sign)) && !param.name.starts_with("user_redirect") {
             assert_ne!(param.kind.visibility(), Visibility::Everyone, "{}", param.name);
         }

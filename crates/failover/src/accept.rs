@@ -6,8 +6,8 @@ use super::action::{Action, Held, Report, Transactions};
 use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
 use super::event::{Facts, Failure, Ms};
 use super::history::{History, Lsn, Relation, Source};
-use super::record::{Loss, Parts, Record, Why};
-use super::rules::{Company, Mode, Quorum, Rule, Rules};
+use super::record::{CommitLoss, FailoverDurations, Record, Why};
+use super::rules::{FailoverMode, FailoverRules, OtherPromoters, QuorumSize, SafetyRule};
 use super::{promises, switchover, sync};
 use crate::failover_state::{Disk, Gate, Life, Line, State};
 use crate::node_state::{Node, Seen, Standing};
@@ -21,18 +21,25 @@ pub(super) struct Accepting {
     /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
     pub vote: Option<Vote>,
     pub why: Why,
-    pub parts: Parts,
-    pub loss: Loss,
+    pub parts: FailoverDurations,
+    pub loss: CommitLoss,
 }
 
 /// Accepts it. Writes go on once this is on disk.
-pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Option<Facts>, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn accept(
+    state: &mut State,
+    rules: &FailoverRules,
+    new: Accepting,
+    found: Option<Facts>,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
     let old = state.primary();
     let Accepting { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.relation(facts));
     let is_read = found.as_ref().is_some_and(|facts| facts.history.source == Source::Read);
     let loss = match (loss, left.filter(|_| is_read)) {
-        (Loss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
+        (CommitLoss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
         (loss, _) => loss,
     };
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
@@ -83,7 +90,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
             ballot: epoch.ballot,
             why,
             parts,
-            loss: if is_earlier { Loss::Nothing } else { loss },
+            loss: if is_earlier { CommitLoss::Nothing } else { loss },
         };
         state.keep_record(record.clone());
         out.push(Action::Report(Report::Done(Box::new(record))));
@@ -103,20 +110,20 @@ fn begin_line(state: &mut State, left: Option<Relation>, found: Option<&Facts>, 
 }
 
 /// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
-pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
+pub(super) fn learn_votes(state: &mut State, rules: &FailoverRules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
     let seen = |node: &Node| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
     let of_nodes: Vec<(NodeId, Vote)> = state.nodes.iter().filter_map(|(id, node)| Some((*id, seen(node)?))).collect();
     let parents = of_nodes.iter().map(|(_, vote)| vote.parent).chain(extra.iter().map(|vote| vote.parent));
     let newest = parents.max_by_key(|parent| parent.ballot);
     let is_newer = |parent: &Epoch| state.epoch().is_none_or(|known| parent.ballot > known.ballot);
     let slept = newest.filter(is_newer);
-    if let Some(parent) = slept.filter(|_| state.epoch().is_some() && rules.mode == Mode::Builtin) {
+    if let Some(parent) = slept.filter(|_| state.epoch().is_some() && rules.mode == FailoverMode::Builtin) {
         // Its successor may be this Weir's old primary: what is known of that one's log goes with this step.
         adopt(state, rules, parent, None, now, out);
     }
     let Some(last) = slept.or(state.epoch()) else { return };
     if let Some(vote) = decided(state, rules, &last, &of_nodes) {
-        if rules.mode == Mode::Builtin || is_borne_out(state, &vote.epoch) {
+        if rules.mode == FailoverMode::Builtin || is_borne_out(state, &vote.epoch) {
             if state.epoch().is_none() && last.node != vote.epoch.node {
                 state.change(|durable| durable.given_up.insert(last.node));
             }
@@ -126,24 +133,24 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
     }
     // The successor of this one is not known to be decided. Others may know more, and where somebody else promotes roles tell.
     let is_asked = state.nodes.values().all(|node| node.looked_at.is_some());
-    if state.epoch().is_none() && is_asked && rules.mode == Mode::Builtin {
+    if state.epoch().is_none() && is_asked && rules.mode == FailoverMode::Builtin {
         adopt(state, rules, last, None, now, out);
     }
 }
 
 /// The vote by which a majority made somebody the successor of `last`.
-fn decided(state: &State, rules: &Rules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
+fn decided(state: &State, rules: &FailoverRules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
     // Of the synchronous standbys of a primary that was never accepted nothing is known, so that one vote is not enough.
     let is_accepted = state.epoch().is_some_and(|known| known.ballot == last.ballot);
-    let quorum = if is_accepted { state.quorum(rules) } else { Quorum::Majority };
+    let quorum = if is_accepted { state.quorum(rules) } else { QuorumSize::Majority };
     let is_next = |vote: &Vote| vote.parent.ballot == last.ballot && vote.epoch.ballot > last.ballot;
     // A vote of this Weir that it did not store decided nothing.
-    let is_own = |vote: &Vote| quorum == Quorum::One && vote.ballot.weir == state.durable.weir;
+    let is_own = |vote: &Vote| quorum == QuorumSize::One && vote.ballot.weir == state.durable.weir;
     let has_won = |vote: &Vote| {
         let stays = vote.epoch.node == vote.parent.node;
         let voters = if stays { vote.epoch.voters(rules.ids()) } else { vote.parent.voters(rules.ids()) };
-        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));
-        let needed = if quorum == Quorum::One { 1 } else { ballot::majority(voters.len()) };
+        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == QuorumSize::One));
+        let needed = if quorum == QuorumSize::One { 1 } else { ballot::majority(voters.len()) };
         for_it.count() >= needed
     };
     of_nodes.iter().map(|(_, vote)| *vote).find(|vote| is_next(vote) && !is_own(vote) && has_won(vote))
@@ -171,14 +178,14 @@ pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
     state.facts(epoch.node).filter(has_vote).cloned()
 }
 
-fn adopt(state: &mut State, rules: &Rules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
+fn adopt(state: &mut State, rules: &FailoverRules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
     let found = own_facts(state, &epoch);
-    let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: Parts::default(), loss: Loss::Unknown };
+    let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: FailoverDurations::default(), loss: CommitLoss::Unknown };
     accept(state, rules, accepting, found, now, out);
 }
 
 /// Accepts a primary that was not decided by votes: at the start, or where others decide.
-pub(super) fn find(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn find(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     if let Some(node) = rules.always_primary() {
         if state.primary() != Some(node) {
             accept_found(state, rules, node, Why::Found, now, out);
@@ -198,12 +205,12 @@ pub(super) fn find(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     }
 }
 
-fn accept_found(state: &mut State, rules: &Rules, node: NodeId, why: Why, now: Ms, out: &mut Vec<Action>) {
+fn accept_found(state: &mut State, rules: &FailoverRules, node: NodeId, why: Why, now: Ms, out: &mut Vec<Action>) {
     let ballot = state.epoch().map_or(Ballot::default(), |epoch| epoch.ballot);
     let found = state.facts(node).cloned();
     let epoch = Epoch { ballot, ..Epoch::found(node) };
-    let loss = if why == Why::Found { Loss::Nothing } else { Loss::Unknown };
-    accept(state, rules, Accepting { epoch, vote: None, why, parts: Parts::default(), loss }, found, now, out);
+    let loss = if why == Why::Found { CommitLoss::Nothing } else { CommitLoss::Unknown };
+    accept(state, rules, Accepting { epoch, vote: None, why, parts: FailoverDurations::default(), loss }, found, now, out);
     if why == Why::Found {
         // Nothing was replaced, and newer decisions of others are still to be heard of.
         state.line.confirmed = None;
@@ -213,7 +220,7 @@ fn accept_found(state: &mut State, rules: &Rules, node: NodeId, why: Why, now: M
 }
 
 /// The primary to begin with: the only one, or the only one that a standby follows. Not before all nodes were looked at.
-fn first(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<NodeId> {
+fn first(state: &State, rules: &FailoverRules, primaries: &[NodeId]) -> Option<NodeId> {
     if state.nodes.values().any(|node| node.looked_at.is_none()) {
         return None;
     }
@@ -226,7 +233,7 @@ fn first(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<NodeId> {
         ([only], _) | (_, [only]) => *only,
         _ => return None,
     };
-    let has_company = rules.mode == Mode::Builtin && rules.company == Company::Possible;
+    let has_company = rules.mode == FailoverMode::Builtin && rules.company == OtherPromoters::Possible;
     // With company, those who follow it must be one in every majority, and nobody may have pledged to a Weir.
     let is_virgin =
         state.nodes.values().all(|node| node.seen.as_ref().is_none_or(|seen| seen.facts.mark == ballot::Mark::default()));
@@ -236,18 +243,18 @@ fn first(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<NodeId> {
 
 /// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline. Ours itself may have been that
 /// standby: it was started in recovery and promoted again, as Patroni does at each restart of a leader. Another one that is a primary goes before it.
-fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(NodeId, Why)> {
+fn successor(state: &State, rules: &FailoverRules, primaries: &[NodeId]) -> Option<(NodeId, Why)> {
     let timeline = state.history()?.timeline;
     let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
     let descends = |id: &&NodeId| matches!(relation(id), Some(Relation::Left(_)));
-    if !rules.keeps(Rule::OnePrimary) {
+    if !rules.keeps(SafetyRule::OnePrimary) {
         let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
         return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
     }
-    let by_others = rules.mode != Mode::Builtin;
+    let by_others = rules.mode != FailoverMode::Builtin;
     let why = gone(state).or_else(|| ceded(state))?;
     // Others may promote one while ours is there, and name it by letting ours go.
-    let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
+    let is_named = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
     let others = primaries.iter().filter(|id| Some(**id) != state.primary());
     let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
@@ -285,7 +292,7 @@ fn ceded(state: &State) -> Option<Why> {
 }
 
 /// Notes primaries beside the accepted one while that one answers.
-pub(super) fn note_false_primaries(state: &mut State, rules: &Rules, out: &mut Vec<Action>) {
+pub(super) fn note_false_primaries(state: &mut State, rules: &FailoverRules, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
     if state.attempt.is_some() || state.facts(epoch.node).is_none_or(|facts| !state.is_on_line(facts)) {
         return;
@@ -296,7 +303,7 @@ pub(super) fn note_false_primaries(state: &mut State, rules: &Rules, out: &mut V
         **id != epoch.node && node.facts().is_some_and(is_one)
     };
     let now_false: Vec<NodeId> = state.nodes.iter().filter(is_false).map(|(id, _)| *id).collect();
-    for id in now_false.into_iter().filter(|id| !known.contains(id) && rules.keeps(Rule::OnePrimary)) {
+    for id in now_false.into_iter().filter(|id| !known.contains(id) && rules.keeps(SafetyRule::OnePrimary)) {
         state.change(|durable| durable.false_primaries.insert(id));
         out.push(Action::Report(Report::FalsePrimary { node: id }));
     }
@@ -307,7 +314,7 @@ pub(super) fn note_false_primaries(state: &mut State, rules: &Rules, out: &mut V
 }
 
 /// Takes in what a look at the accepted primary tells of its log and of its synchronous standbys.
-pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_at: Ms) {
+pub(super) fn learn_line(state: &mut State, rules: &FailoverRules, node: NodeId, begun_at: Ms) {
     if state.primary() != Some(node) {
         return;
     }
@@ -339,7 +346,7 @@ pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_a
 }
 
 /// Up to where the rule in force has surely acknowledged: as many as it wants have flushed that much.
-fn acknowledged(rules: &Rules, facts: &Facts, primary: NodeId) -> Lsn {
+fn acknowledged(rules: &FailoverRules, facts: &Facts, primary: NodeId) -> Lsn {
     let Ok(Some(rule)) = sync::parse(facts.sync_names.as_deref().unwrap_or_default()) else { return 0 };
     let who = rule.acknowledgers(&rules.names(), primary);
     let mut flushed: Vec<Lsn> = facts
@@ -353,7 +360,7 @@ fn acknowledged(rules: &Rules, facts: &Facts, primary: NodeId) -> Lsn {
 }
 
 /// Notes that enough standbys were heard since the primary was last started to know of every newer decision.
-pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
+pub(super) fn confirm(state: &mut State, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(primary) = state.nodes.get(&epoch.node) else { return };
     let Some(started_at) = primary.facts().map(|facts| facts.started_at) else { return };
@@ -367,7 +374,8 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
     let is_heard =
         |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
     let are_heard = |of: &BTreeSet<NodeId>| of.iter().filter(is_heard).count() >= ballot::hearing(of.len());
-    let needs_none = rules.mode != Mode::Builtin || state.quorum(rules) == Quorum::One || !rules.keeps(Rule::Confirm);
+    let needs_none =
+        rules.mode != FailoverMode::Builtin || state.quorum(rules) == QuorumSize::One || !rules.keeps(SafetyRule::Confirm);
     if needs_none || (are_heard(&voters) && are_heard(&others)) {
         state.line.confirmed = Some(started_at);
         return;
@@ -385,8 +393,8 @@ pub(super) fn history_of(found: Option<&Facts>) -> Option<History> {
 }
 
 /// Where writes may go now.
-pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
-    let end = if rules.keeps(Rule::EndTransactions) { Transactions::End } else { Transactions::Go };
+pub(super) fn gate(state: &State, rules: &FailoverRules) -> Gate {
+    let end = if rules.keeps(SafetyRule::EndTransactions) { Transactions::End } else { Transactions::Go };
     let held = |why| Gate::Held(why, end);
     let waits = |why| Gate::Held(why, Transactions::Go);
     let Some(epoch) = state.epoch() else { return waits(Held::NoPrimary) };
@@ -407,7 +415,7 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     }
     // Where nothing was ever stored no decision of ours was either: attempts wait for the disk. A restart would find this primary as this start did.
     let is_behind = state.store.stored < state.store.accepted && state.store.disk != Disk::Refuses;
-    if is_behind && rules.keeps(Rule::StoreFirst) {
+    if is_behind && rules.keeps(SafetyRule::StoreFirst) {
         return waits(Held::Unconfirmed);
     }
     if rules.always_primary() == Some(epoch.node) {
@@ -419,7 +427,7 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     }
     let is_void = |ballot| Some(ballot) == own || promises::is_void(state, ballot);
     let promise = promises::unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
-    if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
+    if let Some(promise) = promise.filter(|_| rules.mode == FailoverMode::Builtin && rules.keeps(SafetyRule::SeenPromise)) {
         return match promise.purpose() {
             Purpose::Failover => held(Held::Replaced),
             // Transactions under way may end: their log is sent to the standbys before the primary stops.
@@ -443,6 +451,6 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if state.line.confirmed != Some(seen.facts.started_at) {
         return waits(Held::Unconfirmed);
     }
-    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority;
+    let has_company = rules.mode == FailoverMode::Builtin && state.quorum(rules) == QuorumSize::Majority;
     Gate::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
 }

@@ -6,7 +6,7 @@ use super::ballot::NodeId;
 use super::event::{Done, Ms};
 use super::operations::Inquiry;
 use super::record::Why;
-use super::rules::Rules;
+use super::rules::FailoverRules;
 use crate::failover_state::State;
 
 /// Time for the answer.
@@ -27,7 +27,7 @@ pub(super) enum Word {
 }
 
 /// Asks the agent of a primary that is gone for this reason, if its last word is too old. A server that starts or recovers is left to do so.
-pub(super) fn about(state: &mut State, rules: &Rules, why: Why, now: Ms, out: &mut Vec<Action>) -> Word {
+pub(super) fn about(state: &mut State, rules: &FailoverRules, why: Why, now: Ms, out: &mut Vec<Action>) -> Word {
     let is_silence = matches!(why, Why::Died(failure) if failure.is_silence());
     let Some(id) = state.primary().filter(|id| is_silence && rules.has_agent(*id)) else { return Word::Silent };
     match state.inquiry {

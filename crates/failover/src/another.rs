@@ -9,13 +9,13 @@ use super::choose::Refusal;
 use super::durable::Durable;
 use super::event::Ms;
 use super::history::Relation;
-use super::rules::{Company, Mode, Rules};
+use super::rules::{FailoverMode, FailoverRules, OtherPromoters};
 use super::{accept, attempt, duty};
 use crate::failover_state::{self, Line, State};
 use crate::node_state::{Node, Standing};
 
 /// A node answers whose server is of another cluster than the accepted one.
-pub(super) fn note(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn note(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let (system, is_primary) = (facts.history.system, facts.is_primary());
     let is_named = rules.always_primary() == Some(id) || is_named_by_reload(state, id);
@@ -47,7 +47,7 @@ pub(super) fn note(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &
 }
 
 /// A node answers whose server is of the accepted cluster. One that had to make room for another cluster's server is used again.
-pub(super) fn over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn over(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.told_foreign = None;
     let was_foreign = matches!(node.standing, Standing::Down { why: Lost::Foreign, .. });
@@ -70,17 +70,19 @@ fn is_named_by_reload(state: &State, id: NodeId) -> bool {
 
 /// True if an operator who names this node as the primary means another log than the accepted one: another cluster's, or that of a server which was
 /// restored in its place.
-pub(super) fn is_at(state: &State, rules: &Rules, id: NodeId) -> bool {
+pub(super) fn is_at(state: &State, rules: &FailoverRules, id: NodeId) -> bool {
     let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.relation(facts));
     match relation {
         Some(Relation::Foreign) => true,
-        Some(Relation::Diverged) => state.primary() == Some(id) && (rules.mode != Mode::Builtin || state.nodes.len() == 1),
+        Some(Relation::Diverged) => {
+            state.primary() == Some(id) && (rules.mode != FailoverMode::Builtin || state.nodes.len() == 1)
+        }
         Some(Relation::Holds(_) | Relation::Left(_)) | None => false,
     }
 }
 
 /// Begins anew with this node as the primary: nothing that is known of the cluster of before holds for the new one.
-pub(super) fn accept(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn accept(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let system = facts.history.system;
     attempt::end(state, Refusal::Outrun, now, out);
@@ -102,7 +104,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out:
     }
     out.push(Action::Report(Report::Begun { node: id, system }));
     // With company each Weir begins as at its first start: it looks at all nodes and finds the primary that standbys follow.
-    if rules.mode != Mode::Builtin || rules.company != Company::Possible {
+    if rules.mode != FailoverMode::Builtin || rules.company != OtherPromoters::Possible {
         state.planned.named = Some(id);
         accept::find(state, rules, now, out);
     }

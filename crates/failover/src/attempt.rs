@@ -21,8 +21,8 @@ use super::choose::{self, Refusal, Sync};
 use super::event::{Done, End, Facts, Failure, Ms, Pledge, Repointed};
 use super::health::RECHECK_MS;
 use super::operations::{Aim, Answer, Asked, Attempt, Phase};
-use super::record::{Loss, Why};
-use super::rules::{Quorum, Rule, Rules};
+use super::record::{CommitLoss, Why};
+use super::rules::{FailoverRules, QuorumSize, SafetyRule};
 use super::{eligible, switchover};
 use crate::agent_inquiry;
 use crate::failover_state::State;
@@ -87,7 +87,7 @@ pub(super) fn promoted(state: &mut State, node: NodeId, ballot: Ballot, done: Do
 /// Takes in that the chosen server takes writes, or does not in time.
 pub(super) fn writable(
     state: &mut State,
-    rules: &Rules,
+    rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
     outcome: &Result<Facts, Failure>,
     now: Ms,
@@ -122,7 +122,7 @@ pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Re
 }
 
 /// Goes on as far as the answers allow.
-pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     // Each turn enters a later phase, of which there are twelve.
     for _ in 0..12 {
         let Some(mut attempt) = state.attempt.take() else { return };
@@ -145,13 +145,13 @@ pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Act
     }
 }
 
-fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn advance(state: &mut State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Next {
     if attempt.is_before_stop() && accept::gone(state).is_some() {
         return Next::End(Refusal::Failed { node: attempt.parent.node });
     }
     match attempt.phase.clone() {
         Phase::Storing => {
-            if state.is_stored() || !rules.keeps(Rule::StoreFirst) {
+            if state.is_stored() || !rules.keeps(SafetyRule::StoreFirst) {
                 let until = ask(state, attempt, rules, now, out);
                 Next::Phase(Phase::Pledging { until })
             } else {
@@ -185,7 +185,7 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
         Phase::Voting { votes, until, .. } => {
             let counted = votes.intersection(&attempt.electors(rules)).count();
             let needed = attempt.needed(rules);
-            if counted >= needed || !rules.keeps(Rule::CarryFirst) {
+            if counted >= needed || !rules.keeps(SafetyRule::CarryFirst) {
                 return Next::Decided;
             }
             let of = attempt.electors(rules).len();
@@ -195,13 +195,13 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
 }
 
 /// Asks all other nodes for their pledge, until then. Standbys are cut off from a primary that is to be replaced, and from one that was stopped.
-fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Ms {
+fn ask(state: &State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Ms {
     let is_over = match attempt.aim {
         Aim::Replace | Aim::Force { .. } => true,
         Aim::Succeed { .. } => attempt.phase != Phase::Storing,
         Aim::Settle | Aim::Tidy | Aim::Readmit => false,
     };
-    let cuts = rules.keeps(Rule::CutOff) && is_over;
+    let cuts = rules.keeps(SafetyRule::CutOff) && is_over;
     let ballot = attempt.ballot;
     for id in rules.ids().filter(|id| *id != attempt.parent.node) {
         attempt.pledges.insert(id, Answer::Open);
@@ -218,7 +218,7 @@ fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut V
     now + if hopeless { RECHECK_MS } else { PLEDGE_MS }
 }
 
-fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Next {
     attempt.parts.pledge_ms = now.saturating_sub(attempt.begun_at);
     let (given, electors) = (attempt.given(), attempt.electors(rules));
     let (pledged, needed) = (given.intersection(&electors).count(), attempt.needed(rules));
@@ -233,10 +233,10 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
     }
     let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
     // Alone, a vote of this Weir that it did not store decided nothing.
-    let is_void = |vote: &Vote| attempt.quorum == Quorum::One && vote.ballot.weir == attempt.ballot.weir;
+    let is_void = |vote: &Vote| attempt.quorum == QuorumSize::One && vote.ballot.weir == attempt.ballot.weir;
     let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
     let newest = siblings.max_by_key(|vote| vote.ballot).copied();
-    let newest = newest.filter(|_| rules.keeps(Rule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
+    let newest = newest.filter(|_| rules.keeps(SafetyRule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
     if let Some(found) = newest {
         let facts = accept::own_facts(state, &found.epoch).map(Box::new);
         attempt.why = Why::Adopted;
@@ -257,7 +257,7 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
 fn prove(
     state: &mut State,
     attempt: &mut Attempt,
-    rules: &Rules,
+    rules: &FailoverRules,
     (from, until): (Ms, Ms),
     now: Ms,
     out: &mut Vec<Action>,
@@ -268,7 +268,7 @@ fn prove(
         let is_asked = attempt.given().contains(&node);
         return if is_asked { promote(attempt, node, now, out) } else { Next::End(Refusal::NoStandby) };
     }
-    let skips = !rules.keeps(Rule::SecondLook) && attempt.aim == Aim::Replace;
+    let skips = !rules.keeps(SafetyRule::SecondLook) && attempt.aim == Aim::Replace;
     if !node.was_looked_at_since(from) && !skips {
         return if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay };
     }
@@ -315,7 +315,7 @@ fn prove(
 
 /// True if the agent of a primary that a look does not find ends it. One that answers is never ended, also if it only says that it starts or shuts
 /// down. A port that refuses may be that of a server behind a firewall.
-fn is_to_be_ended(rules: &Rules, id: NodeId, failure: Failure) -> bool {
+fn is_to_be_ended(rules: &FailoverRules, id: NodeId, failure: Failure) -> bool {
     rules.has_agent(id) && (failure == Failure::Refused || failure.is_silence())
 }
 
@@ -324,7 +324,7 @@ fn is_to_be_ended(rules: &Rules, id: NodeId, failure: Failure) -> bool {
 fn ended(
     state: &mut State,
     attempt: &mut Attempt,
-    rules: &Rules,
+    rules: &FailoverRules,
     (failure, end): (Failure, End),
     now: Ms,
     out: &mut Vec<Action>,
@@ -345,19 +345,19 @@ fn ended(
     if is_proven { pick(state, attempt, rules, now, out) } else { Next::End(Refusal::NotProvenDead) }
 }
 
-fn chosen(state: &State, attempt: &Attempt, rules: &Rules) -> Result<choose::Choice, Refusal> {
+fn chosen(state: &State, attempt: &Attempt, rules: &FailoverRules) -> Result<choose::Choice, Refusal> {
     let candidates = eligible::candidates(state, rules, attempt.facts())?;
     choose::choose(rules, &state.sync(rules), &candidates, state.samples())
 }
 
-fn pick(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn pick(state: &State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Next {
     match chosen(state, attempt, rules) {
         Err(refusal) => Next::End(refusal),
         Ok(choice) => {
             let sync = state.sync(rules);
             attempt.loss = match sync {
-                _ if !rules.keeps(Rule::TellLoss) => Loss::Nothing,
-                Sync::Synchronous(_) => Loss::Nothing,
+                _ if !rules.keeps(SafetyRule::TellLoss) => CommitLoss::Nothing,
+                Sync::Synchronous(_) => CommitLoss::Nothing,
                 Sync::Asynchronous | Sync::Unknown => state.loss_at(choice.position),
             };
             promote(attempt, choice.node, now, out)
@@ -371,7 +371,7 @@ fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> N
 }
 
 /// Asks for votes.
-fn vote(attempt: &mut Attempt, rules: &Rules, epoch: Epoch, found: Option<Box<Facts>>, now: Ms, out: &mut Vec<Action>) {
+fn vote(attempt: &mut Attempt, rules: &FailoverRules, epoch: Epoch, found: Option<Box<Facts>>, now: Ms, out: &mut Vec<Action>) {
     let vote = Vote { ballot: attempt.ballot, epoch, parent: attempt.parent };
     out.push(Action::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
     // A primary that stays, or that others voted for before, has followers already.
@@ -383,19 +383,19 @@ fn vote(attempt: &mut Attempt, rules: &Rules, epoch: Epoch, found: Option<Box<Fa
     attempt.phase = Phase::Voting { vote, found, votes: BTreeSet::new(), asked, until: now + VOTE_MS };
 }
 
-fn ask_others(attempt: &Attempt, rules: &Rules, vote: Vote, out: &mut Vec<Action>) {
+fn ask_others(attempt: &Attempt, rules: &FailoverRules, vote: Vote, out: &mut Vec<Action>) {
     for node in attempt.electors(rules).into_iter().filter(|id| *id != vote.epoch.node) {
         out.push(Action::Repoint { node, vote, limit_ms: VOTE_MS });
     }
 }
 
-fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
+fn decided(state: &mut State, rules: &FailoverRules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
     let Phase::Voting { vote, found, .. } = attempt.phase else { return };
     attempt.parts.vote_ms = now.saturating_sub(attempt.begun_at + attempt.parts.pledge_ms + attempt.parts.promote_ms);
     if let Aim::Force { ticket, .. } = attempt.aim {
         out.push(Action::Reply { ticket, answer: Ok(()) });
     }
-    let loss = if vote.epoch.node == attempt.parent.node { Loss::Nothing } else { attempt.loss };
+    let loss = if vote.epoch.node == attempt.parent.node { CommitLoss::Nothing } else { attempt.loss };
     let accepting = Accepting { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
     accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::ballot::NodeId;
 use super::event::Ms;
 use super::history::Lsn;
-use super::rules::{Rule, Rules};
-use super::sync::Acknowledgers;
+use super::rules::{FailoverRules, SafetyRule};
+use super::sync::CommitAcknowledgers;
 
 /// A standby that was cut off and asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Sync {
     /// Nobody had to acknowledge.
     Asynchronous,
     /// All of these may have been in force.
-    Synchronous(Vec<Acknowledgers>),
+    Synchronous(Vec<CommitAcknowledgers>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,10 +139,10 @@ impl Sync {
 }
 
 /// Most WAL, then priority, then the lowest number. `samples`: when the primary was looked at, and where its log ended then.
-pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], samples: &[(Ms, Lsn)]) -> Result<Choice, Refusal> {
+pub fn choose(rules: &FailoverRules, sync: &Sync, candidates: &[Candidate], samples: &[(Ms, Lsn)]) -> Result<Choice, Refusal> {
     let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     if let Sync::Synchronous(all) = sync
-        && rules.keeps(Rule::ReadQuorum)
+        && rules.keeps(SafetyRule::ReadQuorum)
         && let Some(refusal) = too_few_asked(all, &asked)
     {
         return Err(refusal);
@@ -152,7 +152,7 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], samples: &[(
     }
     let priority = |id: NodeId| rules.node(id).map_or(0, |node| node.priority);
     let allowed = candidates.iter().filter(|candidate| candidate.bar == Bar::None);
-    let best = if rules.keeps(Rule::MostWal) {
+    let best = if rules.keeps(SafetyRule::MostWal) {
         allowed.max_by_key(|candidate| (candidate.position, priority(candidate.node), std::cmp::Reverse(candidate.node)))
     } else {
         allowed.min_by_key(|candidate| candidate.node)
@@ -191,7 +191,7 @@ fn lack(samples: &[(Ms, Lsn)], position: Lsn) -> (u64, Ms) {
 }
 
 /// R + W > N: one of those not asked may know of a commit that none of the others has.
-pub(super) fn too_few_asked(all: &[Acknowledgers], asked: &BTreeSet<NodeId>) -> Option<Refusal> {
+pub(super) fn too_few_asked(all: &[CommitAcknowledgers], asked: &BTreeSet<NodeId>) -> Option<Refusal> {
     let who = all.iter().find(|who| !who.are_covered_by(asked))?;
     let of = who.nodes.len() + who.strangers;
     Some(Refusal::TooFewAsked { asked: who.nodes.intersection(asked).count(), acks: who.acks, of })
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_lack_is_measured_in_time_too() {
-        let rules = Rules { lag_ms_max: Some(10_000), ..rules(3) };
+        let rules = FailoverRules { lag_ms_max: Some(10_000), ..rules(3) };
         // A row in a minute is few bytes.
         let samples: Vec<(Ms, Lsn)> = (0..10).map(|at| (at * 6_000, 100 + at)).collect();
         let of = |position: Lsn, samples: &[(Ms, Lsn)]| {

@@ -7,7 +7,7 @@ use super::event::{Done, Facts, Ms, Recovery, Stream};
 use super::history::Relation;
 use super::operations::{Aim, Rejoin};
 use super::record::Why;
-use super::rules::{Failback, Mode, Quorum, Rule, Rules};
+use super::rules::{FailbackMode, FailoverMode, FailoverRules, QuorumSize, SafetyRule};
 use super::{choose, eligible, promises};
 use crate::failover_state::{State, Trouble};
 use crate::node_state::{Standing, Woken};
@@ -25,9 +25,9 @@ const COMMAND_MS: Ms = 600_000;
 const COMMANDS_MAX: usize = 128;
 
 /// Fences, undoes fences, points standbys at the primary. One piece of work per node at a time.
-pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn work(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
-    if rules.mode != Mode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
+    if rules.mode != FailoverMode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
         return;
     }
     let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
@@ -38,7 +38,7 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
         }
         let done = if facts.is_primary() && id != epoch.node {
             fence(state, id, &facts, out)
-        } else if facts.is_read_only && state.durable.fenced.contains_key(&id) && rules.keeps(Rule::Unfence) {
+        } else if facts.is_read_only && state.durable.fenced.contains_key(&id) && rules.keeps(SafetyRule::Unfence) {
             out.push(Action::Unfence { node: id, limit_ms: FENCE_MS });
             true
         } else if !facts.is_primary() {
@@ -134,7 +134,7 @@ fn wake(state: &mut State, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Act
 }
 
 /// Lets the replaced node vote again if that makes the cluster survive more: with an even number of voters one more costs nothing.
-fn readmit(state: &mut State, rules: &Rules, now: Ms) {
+fn readmit(state: &mut State, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(replaced) = epoch.replaced else { return };
     let streams = |facts: &Facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. });
@@ -150,7 +150,7 @@ fn readmit(state: &mut State, rules: &Rules, now: Ms) {
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let voters = epoch.voters(rules.ids());
     let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);
-    let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == Quorum::Majority;
+    let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == QuorumSize::Majority;
     if helps && follows && is_fine && are_there && now >= state.retry_at {
         state.begin_attempt(rules, Aim::Readmit, Why::Adopted, now);
     }
@@ -175,7 +175,7 @@ pub(super) fn fenced(state: &mut State, node: NodeId, now: Ms) {
 }
 
 /// Attaches nodes that stream again, where the configuration says so. Where it leaves that to the operator, he is told of each once.
-pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn fail_back(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
     let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
@@ -188,10 +188,11 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
         let is_primary = id == epoch.node && state.is_on_line(facts);
         let follows = !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)));
         // A standby that follows another one is as good, where nobody here sees to whom it follows.
-        let streams = follows && (rules.mode != Mode::Builtin || facts.upstream() == Some(epoch.node));
+        let streams = follows && (rules.mode != FailoverMode::Builtin || facts.upstream() == Some(epoch.node));
         // Without health checks nobody but live traffic took it out, and it comes back as it went.
         let by_itself = why != Lost::StatusFile && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
-        let by_rule = matches!(rules.failback, Failback::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
+        let by_rule =
+            matches!(rules.failback, FailbackMode::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
         let by_agent = super::rejoin::is_back(state, rules, id);
         if is_primary || (streams && (by_itself || by_rule || by_agent)) {
             if !is_primary && !by_itself {
@@ -202,7 +203,7 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
         }
         // A switchover or an agent that is at work has its own end.
         let is_brought = state.planned.switchover.is_some() || matches!(node.rejoin, Rejoin::UnderWay { .. });
-        let waits = streams && facts.silent_ms().is_some() && rules.failback == Failback::ByOperator && !is_brought;
+        let waits = streams && facts.silent_ms().is_some() && rules.failback == FailbackMode::ByOperator && !is_brought;
         let started_at = facts.started_at;
         if let Some(node) = state.nodes.get_mut(&id).filter(|node| waits && node.told_unused != Some(started_at)) {
             node.told_unused = Some(started_at);
@@ -212,7 +213,7 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
 }
 
 /// Puts a node into use.
-pub(super) fn attach(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn attach(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.standing = Standing::Waiting;
     if state.durable.detached.contains(&id) {
@@ -226,7 +227,7 @@ pub(super) fn attach(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec
 }
 
 /// Puts a server out of use: nobody is sent to it, and those are told who asked for that.
-pub(super) fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn put_down(state: &mut State, rules: &FailoverRules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
     node.standing = Standing::Down { why, since: now };
     let was_up = node.seen.is_some() || state.primary() == Some(id);
@@ -239,18 +240,18 @@ pub(super) fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, 
 }
 
 /// The standby that a command is to promote, by what the last looks found.
-pub(super) fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
+pub(super) fn likely(state: &State, rules: &FailoverRules) -> Option<NodeId> {
     let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
     let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
     let candidates = eligible::candidates(state, rules, standbys).ok()?;
-    let any = Rules { lag_bytes_max: None, lag_ms_max: None, ..rules.clone() };
+    let any = FailoverRules { lag_bytes_max: None, lag_ms_max: None, ..rules.clone() };
     choose::choose(&any, &choose::Sync::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
 }
 
 /// Commands after a node was lost. `new`: the standby to be promoted, if it was the primary; a command is told of no standby that may not be.
-pub(super) fn lost(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+pub(super) fn lost(state: &mut State, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
     write_status(state, rules, out);
-    if rules.mode == Mode::Command {
+    if rules.mode == FailoverMode::Command {
         let new = if state.primary() == Some(id) { new } else { main(state) };
         let line = command_line(rules, &rules.commands.failover, id, new, state.primary());
         enqueue(state, Command::Failover, id, line);
@@ -258,17 +259,17 @@ pub(super) fn lost(state: &mut State, rules: &Rules, id: NodeId, new: Option<Nod
 }
 
 /// A node that has never answered was not lost: there is nothing to fail over from, and a script could promote another one for it.
-pub(super) fn absent(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn absent(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
     write_status(state, rules, out);
-    if rules.mode == Mode::Command && !rules.commands.failover.is_empty() {
+    if rules.mode == FailoverMode::Command && !rules.commands.failover.is_empty() {
         out.push(Action::Report(Report::CommandLeftOut { node: id }));
     }
 }
 
 /// Commands after another node became the primary: all others are brought to follow it, one after the other.
-pub(super) fn primary_changed(state: &mut State, rules: &Rules, old: Option<NodeId>, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn primary_changed(state: &mut State, rules: &FailoverRules, old: Option<NodeId>, now: Ms, out: &mut Vec<Action>) {
     let Some(new) = state.primary() else { return };
-    if rules.mode != Mode::Command || rules.commands.follow_primary.is_empty() || old.is_none() {
+    if rules.mode != FailoverMode::Command || rules.commands.follow_primary.is_empty() || old.is_none() {
         return;
     }
     let others: Vec<NodeId> = state.nodes.keys().copied().filter(|id| *id != new).collect();
@@ -282,7 +283,7 @@ pub(super) fn primary_changed(state: &mut State, rules: &Rules, old: Option<Node
     write_status(state, rules, out);
 }
 
-fn command_line(rules: &Rules, text: &str, of: NodeId, new: Option<NodeId>, old: Option<NodeId>) -> String {
+fn command_line(rules: &FailoverRules, text: &str, of: NodeId, new: Option<NodeId>, old: Option<NodeId>) -> String {
     escapes::expand(text, rules, &Escapes { node: of, new_main: new, old_main: old, old_primary: old })
 }
 
@@ -322,7 +323,7 @@ pub(super) fn command_ended(state: &mut State, number: u64, done: Done, now: Ms,
 }
 
 /// The primary made room for a standby, and the command failed: if that one was not promoted all the same, the primary is put into use again.
-pub(super) fn take_back(state: &mut State, rules: &Rules, out: &mut Vec<Action>) {
+pub(super) fn take_back(state: &mut State, rules: &FailoverRules, out: &mut Vec<Action>) {
     let (Some(named), Some(failed_at)) = (state.planned.named, state.planned.failed_at) else { return };
     let is_seen = state.nodes.get(&named).is_none_or(|node| node.was_looked_at_since(failed_at));
     if is_seen && !state.facts(named).is_some_and(Facts::is_primary) {
@@ -333,7 +334,7 @@ pub(super) fn take_back(state: &mut State, rules: &Rules, out: &mut Vec<Action>)
 }
 
 /// Has `pgpool_status` written.
-pub(super) fn write_status(state: &State, rules: &Rules, out: &mut Vec<Action>) {
+pub(super) fn write_status(state: &State, rules: &FailoverRules, out: &mut Vec<Action>) {
     if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, !state.is_out(rules, id)))) {
         out.push(Action::WriteStatus { text });
     }

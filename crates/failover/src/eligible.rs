@@ -6,17 +6,17 @@ use super::ballot::NodeId;
 use super::choose::{Bar, Candidate, Refusal};
 use super::event::{Facts, Received};
 use super::history::{History, Relation};
-use super::rules::{Rule, Rules};
+use super::rules::{FailoverRules, SafetyRule};
 use crate::failover_state::State;
 use crate::node_state::Standing;
 
 /// True if a primary that says nothing may be replaced: nobody else writes to it, or nothing is acknowledged there any more.
-pub(super) fn may_be_silent(state: &State, rules: &Rules, cut_off: &BTreeSet<NodeId>) -> bool {
-    rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(Rule::ProvenDead)
+pub(super) fn may_be_silent(state: &State, rules: &FailoverRules, cut_off: &BTreeSet<NodeId>) -> bool {
+    rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(SafetyRule::ProvenDead)
 }
 
 /// True if those that answered their last look are enough for an attempt: else none is begun, since it leaves promises behind.
-pub(super) fn could_be_decided(state: &State, rules: &Rules) -> Result<(), Refusal> {
+pub(super) fn could_be_decided(state: &State, rules: &FailoverRules) -> Result<(), Refusal> {
     let Some(epoch) = state.epoch() else { return Err(Refusal::HistoryUnknown) };
     let voters = rules.electors(&epoch, state.quorum(rules));
     let pledged = voters.iter().filter(|id| state.facts(**id).is_some()).count();
@@ -25,7 +25,7 @@ pub(super) fn could_be_decided(state: &State, rules: &Rules) -> Result<(), Refus
 }
 
 /// The same before anybody was cut off.
-pub(super) fn could_be_silent(state: &State, rules: &Rules) -> bool {
+pub(super) fn could_be_silent(state: &State, rules: &FailoverRules) -> bool {
     let others: BTreeSet<NodeId> = rules.ids().filter(|id| Some(*id) != state.primary()).collect();
     may_be_silent(state, rules, &others)
 }
@@ -33,7 +33,7 @@ pub(super) fn could_be_silent(state: &State, rules: &Rules) -> bool {
 /// Those that pledged, as candidates. `Err`: the log to compare with was never seen.
 pub(super) fn candidates<'a>(
     state: &State,
-    rules: &Rules,
+    rules: &FailoverRules,
     facts: impl Iterator<Item = (NodeId, &'a Facts)>,
 ) -> Result<Vec<Candidate>, Refusal> {
     let Some(history) = state.history() else { return Err(Refusal::HistoryUnknown) };

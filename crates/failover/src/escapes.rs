@@ -3,7 +3,7 @@
 //! Source: `trigger_failover_command` in Pgpool's pgpool_main.c.
 
 use super::ballot::NodeId;
-use super::rules::{NodeRules, Rules};
+use super::rules::{FailoverRules, NodeRules};
 
 /// Nodes that the escapes speak of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Escapes {
 }
 
 /// The command to run. An escape that nobody knows is left out.
-pub fn expand(text: &str, rules: &Rules, of: &Escapes) -> String {
+pub fn expand(text: &str, rules: &FailoverRules, of: &Escapes) -> String {
     let mut line = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

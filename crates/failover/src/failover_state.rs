@@ -9,8 +9,8 @@ use super::durable::Durable;
 use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
 use super::operations::{Aim, Attempt, Inquiry, Phase, Planned, Restart, Switchover};
-use super::record::{Loss, Parts, RECORDS_MAX, Record, Why};
-use super::rules::{Flag, Mode, Quorum, Rules};
+use super::record::{CommitLoss, FailoverDurations, RECORDS_MAX, Record, Why};
+use super::rules::{BackendFlag, FailoverMode, FailoverRules, QuorumSize};
 use super::sync;
 use crate::node_state::{Look, Node, Standing};
 
@@ -167,7 +167,7 @@ pub(super) struct Queue {
 impl State {
     /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
     /// `pgpool_status` keeps out of use.
-    pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
+    pub fn new(rules: &FailoverRules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
         let disk = if stored.is_some() { Disk::Holds } else { Disk::Untried };
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
         let life = if durable.epoch.is_some() { Life::Known } else { Life::Blank };
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Takes over the nodes of a changed configuration.
-    pub fn reload(&mut self, rules: &Rules) {
+    pub fn reload(&mut self, rules: &FailoverRules) {
         self.nodes.retain(|id, _| rules.node(*id).is_some());
         for id in rules.ids() {
             let is_detached = self.durable.detached.contains(&id);
@@ -227,7 +227,7 @@ impl State {
     }
 
     /// Begins an attempt. The term is stored first.
-    pub(super) fn begin_attempt(&mut self, rules: &Rules, aim: Aim, why: Why, now: Ms) {
+    pub(super) fn begin_attempt(&mut self, rules: &FailoverRules, aim: Aim, why: Why, now: Ms) {
         let Some(parent) = self.epoch() else { return };
         let quorum = self.quorum(rules);
         let seen = self.promises.term_seen.max(self.durable.term);
@@ -235,7 +235,7 @@ impl State {
         self.promises.term_seen = ballot.term;
         self.change(|durable| durable.term = ballot.term);
         let lost_at = self.line.lost_at.unwrap_or(now);
-        let parts = Parts { verdict_ms: now.saturating_sub(lost_at), ..Parts::default() };
+        let parts = FailoverDurations { verdict_ms: now.saturating_sub(lost_at), ..FailoverDurations::default() };
         self.attempt = Some(Attempt {
             aim,
             ballot,
@@ -245,7 +245,7 @@ impl State {
             pledges: BTreeMap::new(),
             begun_at: now,
             parts,
-            loss: Loss::Unknown,
+            loss: CommitLoss::Unknown,
             why,
         });
     }
@@ -278,16 +278,16 @@ impl State {
     }
 
     /// Pgpool's main node: the first one in use.
-    pub fn first_in_use(&self, rules: &Rules) -> Option<NodeId> {
+    pub fn first_in_use(&self, rules: &FailoverRules) -> Option<NodeId> {
         self.nodes.keys().copied().find(|id| !self.is_out(rules, *id))
     }
 
     /// True if sessions must not use this node.
     ///
     /// Where Weir promotes nothing and a node has no health checks, one that failed is used again as soon as it answers as what it was.
-    pub fn is_out(&self, rules: &Rules, id: NodeId) -> bool {
+    pub fn is_out(&self, rules: &FailoverRules, id: NodeId) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
-        let by_roles = matches!(rules.mode, Mode::Follow | Mode::Off);
+        let by_roles = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
         match node.standing {
             Standing::Waiting | Standing::Up => false,
             Standing::Down { why: Lost::Failed(_), .. } | Standing::Quarantined { .. } => {
@@ -299,21 +299,21 @@ impl State {
 
     /// True if sessions must not use this node now: it is out of use, or it is dead and stays in its place all the same. The latter is used again as
     /// soon as it answers.
-    pub fn is_avoided(&self, rules: &Rules, id: NodeId) -> bool {
-        let by_roles = matches!(rules.mode, Mode::Follow | Mode::Off);
+    pub fn is_avoided(&self, rules: &FailoverRules, id: NodeId) -> bool {
+        let by_roles = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
         let has_checks = rules.node(id).is_some_and(|node| node.health.period_ms > 0);
         self.is_out(rules, id) || (self.is_kept_dead(rules, id) && (!by_roles || has_checks))
     }
 
     /// True if this node is dead by its health, and in use since `backend_flag` has it stay.
-    pub(super) fn is_kept_dead(&self, rules: &Rules, id: NodeId) -> bool {
+    pub(super) fn is_kept_dead(&self, rules: &FailoverRules, id: NodeId) -> bool {
         is_kept(rules, id) && self.nodes.get(&id).is_some_and(|node| node.is_in_use() && node.dead.is_some())
     }
 
     /// The source that says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
-    pub fn decider(&self, rules: &Rules) -> Decider {
+    pub fn decider(&self, rules: &FailoverRules) -> Decider {
         let is_known = self.primary().is_some() && (self.history().is_some() || rules.always_primary().is_some());
-        if matches!(rules.mode, Mode::Builtin | Mode::Command) || is_known {
+        if matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) || is_known {
             return Decider::Gate;
         }
         let primaries = self.nodes.values().filter(|node| node.is_in_use() && node.facts().is_some_and(Facts::is_primary));
@@ -360,16 +360,16 @@ impl State {
     }
 
     /// The possible loss if a server with this much of the accepted log succeeds.
-    pub(super) fn loss_at(&self, position: Lsn) -> Loss {
+    pub(super) fn loss_at(&self, position: Lsn) -> CommitLoss {
         let contained = self.line.samples.iter().rev().find(|(_, end)| *end <= position);
         match (contained, self.last_position()) {
-            (Some((at, _)), Some(last)) => Loss::After { at: *at, bytes: last.saturating_sub(position) },
-            _ => Loss::Unknown,
+            (Some((at, _)), Some(last)) => CommitLoss::After { at: *at, bytes: last.saturating_sub(position) },
+            _ => CommitLoss::Unknown,
         }
     }
 
     /// Knowledge of synchronous standbys.
-    pub(super) fn sync(&self, rules: &Rules) -> Sync {
+    pub(super) fn sync(&self, rules: &FailoverRules) -> Sync {
         let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else { return Sync::Unknown };
         let mut all = Vec::new();
         for names in std::iter::once(names).chain(&self.durable.sync_names_before) {
@@ -394,8 +394,8 @@ impl State {
 
     /// How many must agree. Alone, the file of this Weir decides, since it lets nobody write before; but synchronous standbys may have
     /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
-    pub(super) fn quorum(&self, rules: &Rules) -> Quorum {
-        if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { Quorum::One } else { Quorum::Majority }
+    pub(super) fn quorum(&self, rules: &FailoverRules) -> QuorumSize {
+        if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { QuorumSize::One } else { QuorumSize::Majority }
     }
 
     /// Nothing will come of this attempt of ours.
@@ -421,13 +421,13 @@ impl State {
 }
 
 /// True if nobody takes the place of this node, however long it is dead.
-pub(super) fn is_kept(rules: &Rules, id: NodeId) -> bool {
+pub(super) fn is_kept(rules: &FailoverRules, id: NodeId) -> bool {
     is_untouchable(rules, id) || rules.always_primary() == Some(id)
 }
 
 /// True if this node may not be taken out of use.
-pub(super) fn is_untouchable(rules: &Rules, id: NodeId) -> bool {
-    rules.node(id).is_some_and(|node| node.flag == Flag::DisallowToFailover)
+pub(super) fn is_untouchable(rules: &FailoverRules, id: NodeId) -> bool {
+    rules.node(id).is_some_and(|node| node.flag == BackendFlag::DisallowToFailover)
 }
 
 /// The action that tells a changed gate, if it changed.

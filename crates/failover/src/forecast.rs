@@ -6,8 +6,8 @@ use super::ballot::NodeId;
 use super::choose::{self, Refusal};
 use super::eligible;
 use super::event::Facts;
-use super::record::Loss;
-use super::rules::{Flag, Mode, Rules};
+use super::record::CommitLoss;
+use super::rules::{BackendFlag, FailoverMode, FailoverRules};
 use crate::failover_state::State;
 use crate::node_state::Node;
 
@@ -23,7 +23,7 @@ pub enum Outlook {
     /// There is none to lose, for this reason.
     NoPrimary(Missing),
     /// This standby would be promoted by Weir.
-    Promotes { node: NodeId, loss: Loss, proof: Proof },
+    Promotes { node: NodeId, loss: CommitLoss, proof: Proof },
     /// The command would be run for this standby.
     Runs { node: Option<NodeId> },
     /// Writes would wait.
@@ -54,7 +54,7 @@ pub enum Proof {
 }
 
 /// As if the primary died now, and all standbys answered that answered their last look.
-pub fn forecast(state: &State, rules: &Rules) -> Forecast {
+pub fn forecast(state: &State, rules: &FailoverRules) -> Forecast {
     let primary = state.primary();
     Forecast { primary, outlook: primary.map_or_else(|| Outlook::NoPrimary(missing(state)), |id| outlook(state, rules, id)) }
 }
@@ -69,8 +69,8 @@ fn missing(state: &State) -> Missing {
     }
 }
 
-fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
-    let flag = rules.node(primary).map_or(Flag::None, |node| node.flag);
+fn outlook(state: &State, rules: &FailoverRules, primary: NodeId) -> Outlook {
+    let flag = rules.node(primary).map_or(BackendFlag::None, |node| node.flag);
     let standbys = || {
         let answers = |(id, node): (&NodeId, &'_ Node)| Some((*id, node.facts().cloned()?));
         state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, Facts)>>()
@@ -78,18 +78,18 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
     let facts = standbys();
     let candidates = eligible::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
     let why = match (flag, rules.mode) {
-        (Flag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
-        (Flag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
-        (Flag::None, Mode::Follow | Mode::Off) => Some(Refusal::NotByWeir),
-        (Flag::None, Mode::Builtin) => state.is_unstorable().then_some(Refusal::NotStored),
-        (Flag::None, Mode::Command) => None,
+        (BackendFlag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
+        (BackendFlag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
+        (BackendFlag::None, FailoverMode::Follow | FailoverMode::Off) => Some(Refusal::NotByWeir),
+        (BackendFlag::None, FailoverMode::Builtin) => state.is_unstorable().then_some(Refusal::NotStored),
+        (BackendFlag::None, FailoverMode::Command) => None,
     };
     let candidates = match (why, candidates) {
         (Some(why), _) | (None, Err(why)) => return Outlook::Waits { why },
         (None, Ok(candidates)) => candidates,
     };
     let sync = state.sync(rules);
-    if rules.mode == Mode::Command {
+    if rules.mode == FailoverMode::Command {
         let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, &[]);
         return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
     }
@@ -104,7 +104,7 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
     match choose::choose(rules, &sync, &candidates, state.samples()) {
         Err(why) => Outlook::Waits { why },
         Ok(choice) => {
-            let loss = if sync.is_covered_by(&asked) { Loss::Nothing } else { state.loss_at(choice.position) };
+            let loss = if sync.is_covered_by(&asked) { CommitLoss::Nothing } else { state.loss_at(choice.position) };
             let proof = match (eligible::could_be_silent(state, rules), rules.has_agent(primary)) {
                 (true, _) => Proof::None,
                 (false, true) => Proof::RefusedOrEnded,

@@ -1,7 +1,7 @@
 //! Health of one node: turns what looks found into a verdict, as Pgpool's health check does, and counts what SHOW pool_health_check_stats shows.
 
 use super::event::{Failure, Found, LinkEnd, Ms};
-use super::rules::{HealthRules, OnLinkEnd, Rules};
+use super::rules::{FailoverRules, HealthRules, OnLinkEnd};
 
 /// Shortest time that a server may take to start or to recover from a crash before it counts as failed.
 const STARTING_MS: Ms = 10_000;
@@ -124,7 +124,7 @@ impl Health {
     }
 
     /// Takes in the end of a client's connection. The node is to be looked at in any case.
-    pub fn suspect(&mut self, rules: &Rules, how: LinkEnd, now: Ms) {
+    pub fn suspect(&mut self, rules: &FailoverRules, how: LinkEnd, now: Ms) {
         let next = match how {
             LinkEnd::Terminated if rules.on_shutdown == OnLinkEnd::Counts => Suspicion::Terminated { since: now },
             LinkEnd::Broken if rules.on_error == OnLinkEnd::Counts => Suspicion::Broken { since: now },

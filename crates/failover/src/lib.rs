@@ -64,11 +64,11 @@ pub use history::{History, Lsn, Relation, Source, parse_lsn, show_lsn};
 pub use holders::{Grip, Holder, Holders, Rank};
 pub use numbers::Numbers;
 pub use operations::{Aim, Asked, Attempt, Phase, Planned, Restart, Stage, Start, Step, StopOrder, Switchover};
-pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+pub use record::{CommitLoss, FailoverDurations, RECORDS_MAX, Record, Why};
 pub use rules::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
-    Rule, Rules, Servers,
+    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary, HealthRules,
+    NodeLocation, NodeRules, OnLinkEnd, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,
 };
 pub use step::step;
-pub use sync::{Acknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};
+pub use sync::{CommitAcknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};
 pub use view::{FailoverView, NodeFailover};

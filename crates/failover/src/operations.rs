@@ -7,8 +7,8 @@ use super::ballot::{Ballot, Epoch, NodeId, Purpose, Vote};
 use super::choose::Refusal;
 use super::event::{Done, Facts, Failure, Ms};
 use super::history::Lsn;
-use super::record::{Loss, Parts, Why};
-use super::rules::{Quorum, Rules};
+use super::record::{CommitLoss, FailoverDurations, Why};
+use super::rules::{FailoverRules, QuorumSize};
 
 /// An attempt: see `attempt`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,12 +16,12 @@ pub struct Attempt {
     pub aim: Aim,
     pub ballot: Ballot,
     pub parent: Epoch,
-    pub(super) quorum: Quorum,
+    pub(super) quorum: QuorumSize,
     pub phase: Phase,
     pub(super) pledges: BTreeMap<NodeId, Answer>,
     pub(super) begun_at: Ms,
-    pub(super) parts: Parts,
-    pub(super) loss: Loss,
+    pub(super) parts: FailoverDurations,
+    pub(super) loss: CommitLoss,
     pub(super) why: Why,
 }
 
@@ -202,7 +202,7 @@ impl Attempt {
         })
     }
 
-    pub(super) fn needed(&self, rules: &Rules) -> usize {
+    pub(super) fn needed(&self, rules: &FailoverRules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
             Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => {
@@ -212,7 +212,7 @@ impl Attempt {
     }
 
     /// Those whose pledges and votes count.
-    pub(super) fn electors(&self, rules: &Rules) -> BTreeSet<NodeId> {
+    pub(super) fn electors(&self, rules: &FailoverRules) -> BTreeSet<NodeId> {
         match self.aim {
             // One more than before: they overlap with every majority of before.
             Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),

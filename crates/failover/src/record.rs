@@ -14,8 +14,8 @@ pub struct Record {
     pub new: NodeId,
     pub ballot: Ballot,
     pub why: Why,
-    pub parts: Parts,
-    pub loss: Loss,
+    pub parts: FailoverDurations,
+    pub loss: CommitLoss,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub enum Why {
 
 /// How long the parts took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Parts {
+pub struct FailoverDurations {
     /// From the first failed look to the verdict.
     pub verdict_ms: Ms,
     /// To the pledges of the standbys.
@@ -48,7 +48,7 @@ pub struct Parts {
 
 /// Acknowledged commits that the new primary may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Loss {
+pub enum CommitLoss {
     /// None. Commits for which a client waived the acknowledgement of standbys do not count.
     Nothing,
     /// Those acknowledged after this time. `bytes`: its certain lack of the log as last seen.
@@ -57,24 +57,24 @@ pub enum Loss {
     Unknown,
 }
 
-impl Parts {
+impl FailoverDurations {
     pub fn total_ms(&self) -> Ms {
         self.verdict_ms + self.pledge_ms + self.promote_ms + self.vote_ms
     }
 }
 
-impl Loss {
+impl CommitLoss {
     /// For SHOW and the log, read at `now`.
     pub fn describe(&self, now: Ms) -> String {
         match self {
-            Loss::Nothing => "nothing that was acknowledged".into(),
-            Loss::After { at, bytes } => {
+            CommitLoss::Nothing => "nothing that was acknowledged".into(),
+            CommitLoss::After { at, bytes } => {
                 format!(
                     "at most what was acknowledged in the {} ms before; at least {bytes} bytes of log",
                     now.saturating_sub(*at)
                 )
             }
-            Loss::Unknown => "unknown: too little was seen of the old primary's log".into(),
+            CommitLoss::Unknown => "unknown: too little was seen of the old primary's log".into(),
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_failover_is_that_of_its_parts() {
-        let parts = Parts { verdict_ms: 1000, pledge_ms: 200, promote_ms: 30, vote_ms: 4 };
+        let parts = FailoverDurations { verdict_ms: 1000, pledge_ms: 200, promote_ms: 30, vote_ms: 4 };
         assert_eq!(parts.total_ms(), 1234);
     }
 }

@@ -9,7 +9,7 @@ use super::event::{Done, Ms, Recovery, Stream};
 use super::history::Relation;
 use super::operations::{Rejoin, Then, Way};
 use super::promises;
-use super::rules::{Mode, Returns, Rule, Rules};
+use super::rules::{FailoverMode, FailoverRules, RejoinInitiator, SafetyRule};
 use crate::failover_state::{Gate, State};
 use crate::node_state::{Node, Standing};
 
@@ -24,18 +24,19 @@ const PAUSE_MS: Ms = 5_000;
 const PAUSE_MS_MAX: Ms = 300_000;
 
 /// Orders the return that is due. One at a time.
-pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn work(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
     settle(state);
     let is_decided = matches!(state.gate, Gate::Open { node, .. } if node == epoch.node) && state.is_stored();
     let is_quiet = state.attempt.is_none() && promises::newer_promise(state).is_none();
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
-    let counts = is_decided && is_quiet && is_fine || !rules.keeps(Rule::DecidedReturn);
-    if rules.mode != Mode::Builtin || !counts || is_one_under_way {
+    let counts = is_decided && is_quiet && is_fine || !rules.keeps(SafetyRule::DecidedReturn);
+    if rules.mode != FailoverMode::Builtin || !counts || is_one_under_way {
         return;
     }
-    let Some((id, Due { way, failures, copies })) = rules.ids().find_map(|id| Some((id, due(state, rules, &vote, id, now)?)))
+    let Some((id, PendingRejoin { way, failures, copies })) =
+        rules.ids().find_map(|id| Some((id, due(state, rules, &vote, id, now)?)))
     else {
         return;
     };
@@ -53,19 +54,19 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
 }
 
 /// A return that is due: the way, how often it failed before, and which copy in a row it is.
-struct Due {
+struct PendingRejoin {
     way: Way,
     failures: u32,
     copies: u32,
 }
 
-fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option<Due> {
+fn due(state: &State, rules: &FailoverRules, vote: &Vote, id: NodeId, now: Ms) -> Option<PendingRejoin> {
     let node = state.nodes.get(&id)?;
     // A switchover brings its old primary back itself.
     if state.planned.switchover.as_ref().is_some_and(|of| of.from == id) {
         return None;
     }
-    let is_ours = id != vote.epoch.node && rules.node(id)?.returns == Returns::ByAgent;
+    let is_ours = id != vote.epoch.node && rules.node(id)?.returns == RejoinInitiator::ByAgent;
     if !is_ours || matches!(node.standing, Standing::Detached | Standing::Recovering) {
         return None;
     }
@@ -81,10 +82,10 @@ fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option
         (None, None) => (false, Way::Rewind),
     };
     let due = match node.rejoin {
-        Rejoin::No => Due { way: first, failures: 0, copies: 0 },
-        Rejoin::Vain { ballot } if ballot != vote.ballot => Due { way: first, failures: 0, copies: 0 },
-        Rejoin::Failed { way, failures, copies, again_at } if now >= again_at => Due { way, failures, copies },
-        Rejoin::Brought { copies, .. } if has_stalled => Due { way: Way::Copy, failures: 0, copies: copies + 1 },
+        Rejoin::No => PendingRejoin { way: first, failures: 0, copies: 0 },
+        Rejoin::Vain { ballot } if ballot != vote.ballot => PendingRejoin { way: first, failures: 0, copies: 0 },
+        Rejoin::Failed { way, failures, copies, again_at } if now >= again_at => PendingRejoin { way, failures, copies },
+        Rejoin::Brought { copies, .. } if has_stalled => PendingRejoin { way: Way::Copy, failures: 0, copies: copies + 1 },
         Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } | Rejoin::Vain { .. } => return None,
     };
     is_lost.then_some(due)
@@ -105,9 +106,9 @@ fn streams(node: &Node) -> bool {
 }
 
 /// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
-pub(super) fn is_back(state: &State, rules: &Rules, id: NodeId) -> bool {
+pub(super) fn is_back(state: &State, rules: &FailoverRules, id: NodeId) -> bool {
     let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
-    let is_ours = rules.node(id).is_some_and(|node| node.returns == Returns::ByAgent);
+    let is_ours = rules.node(id).is_some_and(|node| node.returns == RejoinInitiator::ByAgent);
     let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Vain { .. }) || is_replaced;
     is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
 }
@@ -128,21 +129,21 @@ pub(super) fn rejoined(state: &mut State, id: NodeId, done: Done, now: Ms) {
 
 /// The facts that an agent tells of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    pub server: Server,
-    pub files: Files,
+pub struct RejoinFacts {
+    pub server: ServerRunState,
+    pub files: RewindFitness,
     pub mark: Mark,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
+pub enum ServerRunState {
     Stopped,
     Primary,
     Standby,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Files {
+pub enum RewindFitness {
     CanBeRewound,
     MustBeCopied,
 }
@@ -158,7 +159,7 @@ pub enum SoFar {
 
 /// The next deed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum RejoinStep {
     Stop,
     Rewind,
     Copy,
@@ -171,24 +172,26 @@ pub enum Deed {
 }
 
 /// Decides it. `ballot`: the attempt by which the server was replaced; none where no Weir decides.
-pub fn deed(seen: &Seen, so_far: SoFar, way: Way, ballot: Option<Ballot>) -> Deed {
+pub fn deed(seen: &RejoinFacts, so_far: SoFar, way: Way, ballot: Option<Ballot>) -> RejoinStep {
     if ballot.is_some_and(|ballot| seen.mark.promised > ballot) {
-        return Deed::Leave("it has promised a newer attempt");
+        return RejoinStep::Leave("it has promised a newer attempt");
     }
     match (so_far, seen.server) {
-        (SoFar::Nothing, Server::Standby) if way == Way::Rewind => Deed::Leave("it is a standby already"),
-        (SoFar::Nothing, Server::Primary | Server::Standby) => Deed::Stop,
-        (SoFar::Nothing, Server::Stopped) => match (way, seen.files) {
-            (Way::Rewind, Files::CanBeRewound) => Deed::Rewind,
-            (Way::Rewind, Files::MustBeCopied) | (Way::Copy, _) => Deed::Copy,
+        (SoFar::Nothing, ServerRunState::Standby) if way == Way::Rewind => RejoinStep::Leave("it is a standby already"),
+        (SoFar::Nothing, ServerRunState::Primary | ServerRunState::Standby) => RejoinStep::Stop,
+        (SoFar::Nothing, ServerRunState::Stopped) => match (way, seen.files) {
+            (Way::Rewind, RewindFitness::CanBeRewound) => RejoinStep::Rewind,
+            (Way::Rewind, RewindFitness::MustBeCopied) | (Way::Copy, _) => RejoinStep::Copy,
         },
-        (SoFar::Restored, Server::Stopped) => Deed::Follow,
-        (SoFar::Pointed, Server::Stopped) => Deed::Start,
-        (SoFar::Pointed | SoFar::Started, Server::Standby) => Deed::Rest,
-        (SoFar::Restored, Server::Primary | Server::Standby) | (SoFar::Pointed, Server::Primary) => {
-            Deed::Leave("somebody else has started it")
+        (SoFar::Restored, ServerRunState::Stopped) => RejoinStep::Follow,
+        (SoFar::Pointed, ServerRunState::Stopped) => RejoinStep::Start,
+        (SoFar::Pointed | SoFar::Started, ServerRunState::Standby) => RejoinStep::Rest,
+        (SoFar::Restored, ServerRunState::Primary | ServerRunState::Standby) | (SoFar::Pointed, ServerRunState::Primary) => {
+            RejoinStep::Leave("somebody else has started it")
         }
-        (SoFar::Started, Server::Stopped | Server::Primary) => Deed::Leave("it runs no longer as it was started"),
+        (SoFar::Started, ServerRunState::Stopped | ServerRunState::Primary) => {
+            RejoinStep::Leave("it runs no longer as it was started")
+        }
     }
 }
 

@@ -6,27 +6,27 @@ const AGAIN_MAX: u32 = 20;
 
 /// The losses of one transaction so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
+pub struct TransactionLosses {
     count: u32,
     /// The number of the message group that its server was at, if that had one.
     at: Option<u32>,
 }
 
-impl Losses {
+impl TransactionLosses {
     /// The same with one more; `None`: the transaction does not run again. A message group that two servers in a row did not survive is not sent to
     /// a third. `at`: the number of the group that the server had before it and did not answer; `None`: it had none, or nothing shows that it
     /// ever had it, as with a connection that was dead when it was taken.
     #[must_use]
-    pub fn with(self, at: Option<u32>) -> Option<Losses> {
+    pub fn with(self, at: Option<u32>) -> Option<TransactionLosses> {
         let is_same = at.is_some() && at == self.at;
         let is_over = is_same || self.count >= AGAIN_MAX;
-        (!is_over).then(|| Losses { count: self.count + 1, at: at.or(self.at) })
+        (!is_over).then(|| TransactionLosses { count: self.count + 1, at: at.or(self.at) })
     }
 }
 
 /// The answers of a transaction that runs again, beside those that its client was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum RerunMatch {
     /// There are less of them, and more may come.
     Short,
     Same,
@@ -35,12 +35,12 @@ pub enum Came {
 }
 
 /// Compares them. `answered` of the bytes of the answers, up to `shown`, are there, and `is_equal` looks at all of them. `has_ended`: no more will come.
-pub fn came_out(shown: u64, answered: u64, has_ended: bool, is_equal: impl FnOnce() -> bool) -> Came {
+pub fn came_out(shown: u64, answered: u64, has_ended: bool, is_equal: impl FnOnce() -> bool) -> RerunMatch {
     match answered < shown {
-        true if has_ended => Came::Other,
-        true => Came::Short,
-        false if is_equal() => Came::Same,
-        false => Came::Other,
+        true if has_ended => RerunMatch::Other,
+        true => RerunMatch::Short,
+        false if is_equal() => RerunMatch::Same,
+        false => RerunMatch::Other,
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_two_servers_in_a_row_did_not_survive_is_not_sent_to_a_third() {
-        let after = |at: &[Option<u32>]| at.iter().try_fold(Losses::default(), |losses, at| losses.with(*at));
+        let after = |at: &[Option<u32>]| at.iter().try_fold(TransactionLosses::default(), |losses, at| losses.with(*at));
         for (at, expected) in [
             (&[Some(2)][..], true),
             (&[Some(2), Some(2)], false),
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn a_transaction_goes_on_once_all_that_was_shown_came_again() {
         for (shown, answered, has_ended, is_equal, expected) in [
-            (9, 8, false, true, Came::Short),
-            (9, 8, true, true, Came::Other),
-            (9, 9, false, true, Came::Same),
-            (9, 9, true, true, Came::Same),
-            (9, 9, false, false, Came::Other),
-            (0, 0, false, true, Came::Same),
+            (9, 8, false, true, RerunMatch::Short),
+            (9, 8, true, true, RerunMatch::Other),
+            (9, 9, false, true, RerunMatch::Same),
+            (9, 9, true, true, RerunMatch::Same),
+            (9, 9, false, false, RerunMatch::Other),
+            (0, 0, false, true, RerunMatch::Same),
         ] {
             assert_eq!(came_out(shown, answered, has_ended, || is_equal), expected, "{answered} of {shown} {has_ended}");
         }

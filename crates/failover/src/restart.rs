@@ -10,7 +10,7 @@ use super::event::{Done, Ms};
 use super::health::RECHECK_MS;
 use super::history::Relation;
 use super::operations::{Restart, Step};
-use super::rules::{Agent, Rules};
+use super::rules::{AgentPresence, FailoverRules};
 use crate::failover_state::State;
 use crate::node_state::{Node, Standing};
 
@@ -42,7 +42,7 @@ pub(super) fn request(state: &mut State, node: NodeId, ticket: u64, now: Ms) -> 
 /// Takes the standby out of use once it is seen streaming. `Err`: it never was.
 fn begin(
     state: &mut State,
-    rules: &Rules,
+    rules: &FailoverRules,
     (node, until): (NodeId, Ms),
     now: Ms,
     out: &mut Vec<Action>,
@@ -65,7 +65,7 @@ fn begin(
 }
 
 /// Goes on as far as the facts allow.
-pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let Some(mut of) = state.planned.restart.take() else { return };
     let id = of.node;
     let is_back = state.facts(id).is_some_and(|facts| {
@@ -82,7 +82,7 @@ pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Act
             Err(why) => Some(Err(why)),
         },
         Step::Draining { until } if now >= until => {
-            of.step = if rules.node(id).is_some_and(|node| node.agent == Agent::There) {
+            of.step = if rules.node(id).is_some_and(|node| node.agent == AgentPresence::There) {
                 out.push(Action::RestartServer { node: id, started_at: of.started_at, limit_ms: RESTART_MS });
                 Step::Restarting { until: now + RESTART_MS + SLACK_MS }
             } else {

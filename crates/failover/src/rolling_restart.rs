@@ -6,7 +6,7 @@ use crate::node_state::Standing;
 
 /// A node, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct RestartMember {
     pub id: NodeId,
     pub standing: Standing,
     /// Its `backend_promote_priority`.
@@ -16,17 +16,17 @@ pub struct Member {
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walk {
+pub struct RollingRestart {
     /// In this order. The first one that fails ends the walk.
     pub steps: Vec<Request>,
     /// The nodes that the operator took out of use.
     left_out: Vec<NodeId>,
-    obstacle: Option<Obstacle>,
+    obstacle: Option<RestartObstacle>,
 }
 
 /// Why the primary goes on as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
+pub enum RestartObstacle {
     #[error("there is no primary")]
     NoPrimary,
     #[error("all standbys were started anew; node {0} is the primary and has no agent")]
@@ -37,20 +37,20 @@ pub enum Obstacle {
     NoSuccessor(NodeId),
 }
 
-impl Obstacle {
+impl RestartObstacle {
     /// The operator's way on; empty: there is none.
     pub fn hint(self) -> &'static str {
         match self {
-            Obstacle::NoPrimary => "",
-            Obstacle::NoAgent(_) => "Switch over in another way, and start its server anew.",
-            Obstacle::NoSuccessor(_) => "Start the server of the primary anew by hand: writes wait meanwhile.",
+            RestartObstacle::NoPrimary => "",
+            RestartObstacle::NoAgent(_) => "Switch over in another way, and start its server anew.",
+            RestartObstacle::NoSuccessor(_) => "Start the server of the primary anew by hand: writes wait meanwhile.",
         }
     }
 }
 
-impl Walk {
+impl RollingRestart {
     /// The answer when all steps are done: something to tell of a success, or why that is not all.
-    pub fn end(&self) -> Result<Option<String>, Obstacle> {
+    pub fn end(&self) -> Result<Option<String>, RestartObstacle> {
         if let Some(obstacle) = self.obstacle {
             return Err(obstacle);
         }
@@ -61,22 +61,23 @@ impl Walk {
 
 /// Decides it. A standby that has failed is one of those that are started anew: the walk ends there, and the operator hears of it. The restart of the
 /// primary's server is part of the switchover.
-pub fn plan(primary: Option<NodeId>, members: &[Member]) -> Walk {
+pub fn plan(primary: Option<NodeId>, members: &[RestartMember]) -> RollingRestart {
     let Some(primary) = primary else {
-        return Walk { steps: Vec::new(), left_out: Vec::new(), obstacle: Some(Obstacle::NoPrimary) };
+        return RollingRestart { steps: Vec::new(), left_out: Vec::new(), obstacle: Some(RestartObstacle::NoPrimary) };
     };
-    let is_left_out = |member: &&Member| matches!(member.standing, Standing::Detached | Standing::Recovering);
+    let is_left_out = |member: &&RestartMember| matches!(member.standing, Standing::Detached | Standing::Recovering);
     let others = || members.iter().filter(|member| member.id != primary);
-    let may_succeed = |member: &&Member| member.priority > 0 && matches!(member.standing, Standing::Waiting | Standing::Up);
+    let may_succeed =
+        |member: &&RestartMember| member.priority > 0 && matches!(member.standing, Standing::Waiting | Standing::Up);
     let best = others().filter(may_succeed).max_by_key(|member| (member.priority, std::cmp::Reverse(member.id)));
     let has_agent = members.iter().any(|member| member.id == primary && member.has_agent);
     let last = match best {
-        _ if !has_agent => Err(Obstacle::NoAgent(primary)),
-        None => Err(Obstacle::NoSuccessor(primary)),
+        _ if !has_agent => Err(RestartObstacle::NoAgent(primary)),
+        None => Err(RestartObstacle::NoSuccessor(primary)),
         Some(next) => Ok(Request::SwitchOver(next.id)),
     };
     let restarts = others().filter(|member| !is_left_out(member)).map(|member| Request::Restart(member.id));
-    Walk {
+    RollingRestart {
         steps: restarts.chain(last.ok()).collect(),
         left_out: others().filter(is_left_out).map(|member| member.id).collect(),
         obstacle: last.err(),
@@ -90,12 +91,12 @@ mod tests {
     const UP: (Standing, u32) = (Standing::Up, 100);
 
     /// Node 0 is the primary, the others are two standbys with their priorities.
-    fn members(others: [(Standing, u32); 2], has_agent: bool) -> Vec<Member> {
-        let member = |(id, (standing, priority)): (NodeId, (Standing, u32))| Member { id, standing, priority, has_agent };
+    fn members(others: [(Standing, u32); 2], has_agent: bool) -> Vec<RestartMember> {
+        let member = |(id, (standing, priority)): (NodeId, (Standing, u32))| RestartMember { id, standing, priority, has_agent };
         (1..).zip(others).chain([(0, UP)]).map(member).collect()
     }
 
-    fn check(name: &str, walk: &Walk, steps: &str, end: &str) {
+    fn check(name: &str, walk: &RollingRestart, steps: &str, end: &str) {
         assert_eq!(format!("{:?}", walk.steps), steps, "{name}");
         let told = walk.end().map_or_else(|obstacle| format!("error: {obstacle}"), Option::unwrap_or_default);
         assert_eq!(told, end, "{name}");

@@ -1,19 +1,19 @@
 //! The part of the configuration that decides about failover.
 
 use std::collections::BTreeSet;
-pub use weir_config::failover_settings::{Company, FalsePrimary, Mode, OnLinkEnd};
+pub use weir_config::failover_settings::{FailoverMode, FalsePrimary, OnLinkEnd, OtherPromoters};
 
 use super::ballot::{self, Epoch, NodeId};
 use super::event::Ms;
 
 /// Settings of all nodes, and of each.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rules {
-    pub mode: Mode,
-    pub servers: Servers,
+pub struct FailoverRules {
+    pub mode: FailoverMode,
+    pub servers: ServerRelation,
     pub nodes: Vec<NodeRules>,
     /// The others that promote beside this Weir.
-    pub company: Company,
+    pub company: OtherPromoters,
     /// Largest known lack of an asynchronous standby that is promoted, in bytes; `None`: any.
     pub lag_bytes_max: Option<u64>,
     /// Longest time since the primary was seen to have what such a standby lacks; `None`: any.
@@ -25,17 +25,17 @@ pub struct Rules {
     pub on_error: OnLinkEnd,
     pub on_shutdown: OnLinkEnd,
     pub false_primary: FalsePrimary,
-    pub failback: Failback,
+    pub failback: FailbackMode,
     /// Time that transactions get to end before a switchover.
     pub transaction_limit_ms: Ms,
-    pub commands: Commands,
+    pub commands: FailoverCommands,
     /// A safety rule left out, to see that tests would find it. Nothing else sets it.
-    pub without: Option<Rule>,
+    pub without: Option<SafetyRule>,
 }
 
 /// How the servers belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Servers {
+pub enum ServerRelation {
     /// Standbys copy the primary.
     Copies,
     /// They know nothing of each other (`raw`): the first one in use has everything.
@@ -46,20 +46,20 @@ pub enum Servers {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeRules {
     pub id: NodeId,
-    pub address: Address,
+    pub address: NodeLocation,
     /// Its name in `synchronous_standby_names` and `pg_stat_replication`.
     pub application_name: String,
-    pub flag: Flag,
+    pub flag: BackendFlag,
     /// Among equal standbys the highest is promoted; 0: never.
     pub priority: u32,
-    pub agent: Agent,
+    pub agent: AgentPresence,
     pub health: HealthRules,
-    pub returns: Returns,
+    pub returns: RejoinInitiator,
 }
 
 /// The one that brings a node back that was replaced as the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Returns {
+pub enum RejoinInitiator {
     ByOperator,
     /// The agent beside it.
     ByAgent,
@@ -67,7 +67,7 @@ pub enum Returns {
 
 /// If a program beside the server can stop, start and change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Agent {
+pub enum AgentPresence {
     #[default]
     None,
     There,
@@ -75,7 +75,7 @@ pub enum Agent {
 
 /// Where a node is, for commands.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Address {
+pub struct NodeLocation {
     pub hostname: String,
     pub port: u16,
     pub data_directory: String,
@@ -93,14 +93,14 @@ pub struct HealthRules {
 
 /// How many of the other nodes must agree to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quorum {
+pub enum QuorumSize {
     Majority,
     One,
 }
 
 /// The value of `backend_flag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flag {
+pub enum BackendFlag {
     None,
     /// Is never taken out of use, not even by hand.
     DisallowToFailover,
@@ -110,7 +110,7 @@ pub enum Flag {
 
 /// How a standby that failed comes back into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failback {
+pub enum FailbackMode {
     ByOperator,
     /// Once it streams; so long after the last time at the earliest.
     Auto {
@@ -120,7 +120,7 @@ pub enum Failback {
 
 /// The operator's commands, with their escapes; empty: none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Commands {
+pub struct FailoverCommands {
     pub failover: String,
     pub failback: String,
     pub follow_primary: String,
@@ -128,7 +128,7 @@ pub struct Commands {
 
 /// Safety rules, each of which is needed: see `docs/design/failover.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
+pub enum SafetyRule {
     /// The standby with most WAL is promoted, not the lowest number.
     MostWal,
     /// Standbys are cut off before their positions count.
@@ -171,43 +171,43 @@ pub enum Rule {
     DecidedReturn,
 }
 
-impl Rule {
-    pub const ALL: [Rule; 20] = [
-        Rule::MostWal,
-        Rule::CutOff,
-        Rule::ReadQuorum,
-        Rule::OnePrimary,
-        Rule::Majority,
-        Rule::Evidence,
-        Rule::CarryFirst,
-        Rule::StoreFirst,
-        Rule::EndTransactions,
-        Rule::ProvenDead,
-        Rule::Confirm,
-        Rule::SeenPromise,
-        Rule::Quarantine,
-        Rule::Unfence,
-        Rule::SecondLook,
-        Rule::TellLoss,
-        Rule::Drain,
-        Rule::StopFirst,
-        Rule::WholeLog,
-        Rule::DecidedReturn,
+impl SafetyRule {
+    pub const ALL: [SafetyRule; 20] = [
+        SafetyRule::MostWal,
+        SafetyRule::CutOff,
+        SafetyRule::ReadQuorum,
+        SafetyRule::OnePrimary,
+        SafetyRule::Majority,
+        SafetyRule::Evidence,
+        SafetyRule::CarryFirst,
+        SafetyRule::StoreFirst,
+        SafetyRule::EndTransactions,
+        SafetyRule::ProvenDead,
+        SafetyRule::Confirm,
+        SafetyRule::SeenPromise,
+        SafetyRule::Quarantine,
+        SafetyRule::Unfence,
+        SafetyRule::SecondLook,
+        SafetyRule::TellLoss,
+        SafetyRule::Drain,
+        SafetyRule::StopFirst,
+        SafetyRule::WholeLog,
+        SafetyRule::DecidedReturn,
     ];
 }
 
-impl Rules {
+impl FailoverRules {
     /// Nodes that had another address before.
-    pub fn readdressed(&self, before: &Rules) -> Vec<NodeId> {
+    pub fn readdressed(&self, before: &FailoverRules) -> Vec<NodeId> {
         let is_elsewhere = |node: &&NodeRules| {
-            let place = |of: &Address| (of.hostname.clone(), of.port);
+            let place = |of: &NodeLocation| (of.hostname.clone(), of.port);
             before.node(node.id).is_some_and(|known| place(&known.address) != place(&node.address))
         };
         self.nodes.iter().filter(is_elsewhere).map(|node| node.id).collect()
     }
 
     /// True if this safety rule counts.
-    pub fn keeps(&self, rule: Rule) -> bool {
+    pub fn keeps(&self, rule: SafetyRule) -> bool {
         self.without != Some(rule)
     }
 
@@ -220,33 +220,33 @@ impl Rules {
     }
 
     pub fn is_alone(&self) -> bool {
-        self.company == Company::Alone
+        self.company == OtherPromoters::Alone
     }
 
     /// True if a program beside the server can stop and start it.
     pub fn has_agent(&self, id: NodeId) -> bool {
-        self.node(id).is_some_and(|node| node.agent == Agent::There)
+        self.node(id).is_some_and(|node| node.agent == AgentPresence::There)
     }
 
     /// True if the node of this epoch is the primary without being asked.
     pub fn always_primary(&self) -> Option<NodeId> {
-        self.nodes.iter().find(|node| node.flag == Flag::AlwaysPrimary).map(|node| node.id)
+        self.nodes.iter().find(|node| node.flag == BackendFlag::AlwaysPrimary).map(|node| node.id)
     }
 
     /// Those who decide who comes after `epoch`.
-    pub fn electors(&self, epoch: &Epoch, quorum: Quorum) -> BTreeSet<NodeId> {
+    pub fn electors(&self, epoch: &Epoch, quorum: QuorumSize) -> BTreeSet<NodeId> {
         match quorum {
-            Quorum::Majority => epoch.voters(self.ids()),
+            QuorumSize::Majority => epoch.voters(self.ids()),
             // The file of this Weir decides; one other node is enough, and it may be the one that was replaced.
-            Quorum::One => Epoch { replaced: None, ..*epoch }.voters(self.ids()),
+            QuorumSize::One => Epoch { replaced: None, ..*epoch }.voters(self.ids()),
         }
     }
 
     /// How many of so many decide.
-    pub fn needed(&self, electors: usize, quorum: Quorum) -> usize {
+    pub fn needed(&self, electors: usize, quorum: QuorumSize) -> usize {
         match quorum {
-            Quorum::Majority if self.keeps(Rule::Majority) => ballot::majority(electors),
-            Quorum::Majority | Quorum::One => 1,
+            QuorumSize::Majority if self.keeps(SafetyRule::Majority) => ballot::majority(electors),
+            QuorumSize::Majority | QuorumSize::One => 1,
         }
     }
 
@@ -283,22 +283,22 @@ pub(crate) mod tests {
     use super::*;
 
     /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
-    pub(crate) fn rules(nodes: NodeId) -> Rules {
+    pub(crate) fn rules(nodes: NodeId) -> FailoverRules {
         let node = |id: NodeId| NodeRules {
             id,
-            address: Address { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
+            address: NodeLocation { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
             application_name: format!("n{id}"),
-            flag: Flag::None,
+            flag: BackendFlag::None,
             priority: 100,
-            agent: Agent::There,
+            agent: AgentPresence::There,
             health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
-            returns: Returns::ByOperator,
+            returns: RejoinInitiator::ByOperator,
         };
-        Rules {
-            mode: Mode::Builtin,
-            servers: Servers::Copies,
+        FailoverRules {
+            mode: FailoverMode::Builtin,
+            servers: ServerRelation::Copies,
             nodes: (0..nodes).map(node).collect(),
-            company: Company::Alone,
+            company: OtherPromoters::Alone,
             lag_bytes_max: None,
             lag_ms_max: None,
             role_period_ms: 1000,
@@ -306,9 +306,9 @@ pub(crate) mod tests {
             on_error: OnLinkEnd::Counts,
             on_shutdown: OnLinkEnd::Looks,
             false_primary: FalsePrimary::Ignored,
-            failback: Failback::ByOperator,
+            failback: FailbackMode::ByOperator,
             transaction_limit_ms: 1000,
-            commands: Commands::default(),
+            commands: FailoverCommands::default(),
             without: None,
         }
     }

@@ -10,7 +10,7 @@ use super::health::{Late, RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::operations::{Aim, Attempt};
 use super::record::Why;
-use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules, Servers};
+use super::rules::{FailoverMode, FailoverRules, FalsePrimary, QuorumSize, SafetyRule, ServerRelation};
 use super::{accept, another, attempt, duty, eligible, promises, rejoin, restart, switchover, unrelated};
 use crate::agent_inquiry::{self, Word};
 use crate::failover_state::{self, Disk, Gate, Life, Search, State, Trouble};
@@ -36,14 +36,14 @@ const LATE_MS: Ms = 60_000;
 const PROOF_MS: Ms = 500;
 
 /// Takes in one event and says what is to be done. The same state, event and time give the same actions.
-pub fn step(state: &mut State, rules: &Rules, event: &Event, now: Ms) -> Vec<Action> {
+pub fn step(state: &mut State, rules: &FailoverRules, event: &Event, now: Ms) -> Vec<Action> {
     let mut out = Vec::new();
     take_in(state, rules, event, now, &mut out);
     conclude(state, rules, now, &mut out);
     out
 }
 
-fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut Vec<Action>) {
+fn take_in(state: &mut State, rules: &FailoverRules, event: &Event, now: Ms, out: &mut Vec<Action>) {
     match event {
         Event::Timer => {}
         Event::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
@@ -90,10 +90,10 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
 }
 
 /// All that follows from what is known now.
-fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+fn conclude(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     match rules.servers {
-        Servers::Copies => conclude_copies(state, rules, now, out),
-        Servers::Unrelated => {
+        ServerRelation::Copies => conclude_copies(state, rules, now, out),
+        ServerRelation::Unrelated => {
             unrelated::leave_dead(state, rules, now, out);
             duty::run_commands(state, out);
             store(state, now, out);
@@ -102,7 +102,7 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     }
 }
 
-fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+fn conclude_copies(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     accept::learn_votes(state, rules, &[], now, out);
     abandon(state, now, out);
     accept::find(state, rules, now, out);
@@ -137,7 +137,7 @@ fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     look(state, rules, now, out);
 }
 
-fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found: &Found, now: Ms, out: &mut Vec<Action>) {
+fn probed(state: &mut State, rules: &FailoverRules, (id, begun_at): (NodeId, Ms), found: &Found, now: Ms, out: &mut Vec<Action>) {
     let is_tested = state.tested_down.contains(&id);
     let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
     let found = if is_tested { &Found::Failed(Failure::Unreachable) } else { found };
@@ -217,16 +217,16 @@ fn note_return(state: &mut State, id: NodeId, begun_at: Ms, now: Ms) {
 }
 
 /// Time to the next look at a node that is as it should be.
-fn period(state: &State, rules: &Rules, id: NodeId) -> Ms {
+fn period(state: &State, rules: &FailoverRules, id: NodeId) -> Ms {
     let health = rules.node(id).map_or(0, |node| node.health.period_ms);
     let period = [health, rules.role_period_ms].into_iter().filter(|period| *period > 0).min().unwrap_or(QUIET_MS);
-    let is_quiet = (matches!(state.gate, Gate::Open { .. }) || rules.servers == Servers::Unrelated)
+    let is_quiet = (matches!(state.gate, Gate::Open { .. }) || rules.servers == ServerRelation::Unrelated)
         && state.nodes.values().all(|node| node.dead.is_none());
     if is_quiet { period } else { period.min(UNQUIET_MS) }
 }
 
 /// A node that answers leaves quarantine; a server of another cluster is put out of use.
-fn revive(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+fn revive(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
     let is_on_line = state.is_on_line(facts);
@@ -241,7 +241,7 @@ fn revive(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<A
     }
 }
 
-fn link_died(state: &mut State, rules: &Rules, id: NodeId, how: LinkEnd, now: Ms) {
+fn link_died(state: &mut State, rules: &FailoverRules, id: NodeId, how: LinkEnd, now: Ms) {
     let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) else { return };
     node.health.suspect(rules, how, now);
     node.look_anew(now);
@@ -249,7 +249,8 @@ fn link_died(state: &mut State, rules: &Rules, id: NodeId, how: LinkEnd, now: Ms
         state.line.trouble = Trouble::Since(now);
     }
     // The server may have been started anew, and others may have replaced it meanwhile.
-    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority && rules.keeps(Rule::Confirm);
+    let has_company =
+        rules.mode == FailoverMode::Builtin && state.quorum(rules) == QuorumSize::Majority && rules.keeps(SafetyRule::Confirm);
     if has_company && state.primary() == Some(id) {
         state.line.check_from = now;
     }
@@ -293,7 +294,7 @@ fn abandon(state: &mut State, now: Ms, out: &mut Vec<Action>) {
 }
 
 /// Takes nodes out of use whose health says that they are dead. A primary that its standbys hear is quarantined.
-fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+fn mourn(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let dead: Vec<(NodeId, Ms, Failure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
     for (id, since, failure) in dead {
@@ -302,7 +303,7 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         }
         if failover_state::is_kept(rules, id) {
             // It stays in its place. `State::is_avoided` and the gate see to it that nobody uses it meanwhile.
-            if state.primary() == Some(id) && matches!(rules.mode, Mode::Builtin | Mode::Command) {
+            if state.primary() == Some(id) && matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) {
                 let is_always = rules.always_primary() == Some(id);
                 let why = if is_always { Refusal::AlwaysPrimary } else { Refusal::DisallowToFailover };
                 attempt::stuck(state, why, out);
@@ -316,7 +317,10 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
             // Out of use for another reason, which stands.
             Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
             // It says itself that it goes, or does not run.
-            _ if !is_primary || matches!(failure, Failure::Refused | Failure::ShuttingDown) || !rules.keeps(Rule::Quarantine) => {
+            _ if !is_primary
+                || matches!(failure, Failure::Refused | Failure::ShuttingDown)
+                || !rules.keeps(SafetyRule::Quarantine) =>
+            {
                 BTreeSet::new()
             }
             Standing::Waiting | Standing::Up => {
@@ -362,7 +366,7 @@ fn note_promise(state: &mut State, promise: Option<Ballot>, now: Ms) {
 }
 
 /// The time from which another Weir's attempt counts as left undone.
-fn undone_at(state: &State, rules: &Rules, promise: Ballot) -> Ms {
+fn undone_at(state: &State, rules: &FailoverRules, promise: Ballot) -> Ms {
     let since = state.promises.since.unwrap_or_default();
     match (promise.purpose(), state.promises.gone_since) {
         (Purpose::Failover | Purpose::Tend, _) => since + OTHERS_MS,
@@ -372,12 +376,12 @@ fn undone_at(state: &State, rules: &Rules, promise: Ballot) -> Ms {
 }
 
 /// Begins an attempt where one is due.
-fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+fn pursue(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let promise = promises::newer_promise_of_any(state);
     note_promise(state, promise, now);
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
-    if rules.mode != Mode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
-        if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
+    if rules.mode != FailoverMode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
+        if accept::gone(state).is_some() && rules.mode != FailoverMode::Builtin {
             attempt::stuck(state, Refusal::NotByWeir, out);
         }
         return;
@@ -413,8 +417,8 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
 
 /// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
 /// one has it accepted all the same.
-fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    let is_lost = rules.mode != Mode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
+fn search(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+    let is_lost = rules.mode != FailoverMode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
     let next = match (is_lost, state.line.search) {
         (false, _) => Search::No,
         (true, Search::No) => {
@@ -431,7 +435,7 @@ fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
 }
 
 /// `detach_false_primary`.
-fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+fn detach_false(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     if rules.false_primary == FalsePrimary::Detached {
         let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(Node::is_in_use);
         let found: Vec<NodeId> = state.durable.false_primaries.iter().copied().filter(in_use).collect();
@@ -439,7 +443,7 @@ fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>
     }
 }
 
-fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
+fn operator(state: &mut State, rules: &FailoverRules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
     let id = request.node();
     let answer = match (state.nodes.contains_key(&id), request) {
         (false, _) => Err(format!("node {id} does not exist")),
@@ -464,7 +468,7 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             Ok(()) => return,
             Err(text) => Err(text),
         },
-        (true, Request::SwitchOver(_)) if rules.mode == Mode::Builtin => {
+        (true, Request::SwitchOver(_)) if rules.mode == FailoverMode::Builtin => {
             match switchover::request(state, rules, id, ticket, now) {
                 // It answers at its end.
                 Ok(()) => return,
@@ -497,7 +501,7 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
     }
 }
 
-fn detach(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+fn detach(state: &mut State, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
     put_aside(state, id);
     duty::lost(state, rules, id, new, out);
 }
@@ -509,12 +513,12 @@ fn put_aside(state: &mut State, id: NodeId) {
 }
 
 /// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
-fn switch_over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
+fn switch_over(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
     let Some(primary) = state.primary() else { return Err("there is no primary".into()) };
     if primary == id {
         return Err(format!("node {id} is the primary already"));
     }
-    if rules.mode != Mode::Command {
+    if rules.mode != FailoverMode::Command {
         return Err("failover_mode leaves promotion to others".into());
     }
     if failover_state::is_untouchable(rules, primary) {
@@ -541,7 +545,14 @@ fn may_attach(state: &State, id: NodeId) -> Result<(), String> {
 }
 
 /// The operator names a primary. `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
-fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, out: &mut Vec<Action>) -> Result<bool, String> {
+fn promote(
+    state: &mut State,
+    rules: &FailoverRules,
+    id: NodeId,
+    ticket: u64,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Result<bool, String> {
     if another::is_at(state, rules, id) {
         another::accept(state, rules, id, now, out);
         return Ok(true);
@@ -551,7 +562,7 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
     }
     let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
     let is_primary = facts.is_primary();
-    if rules.mode != Mode::Builtin || state.primary().is_none() {
+    if rules.mode != FailoverMode::Builtin || state.primary().is_none() {
         if !is_primary {
             return Err(format!("node {id} is in recovery, and failover_mode leaves promotion to others"));
         }
@@ -570,7 +581,7 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
 }
 
 /// Begins the looks that are due.
-fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+fn look(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let is_unquiet = state.attempt.is_some() || state.promises.since.is_some();
     let spared = state.attempt.as_ref().and_then(Attempt::spares);
     let proved = state.attempt.as_ref().and_then(Attempt::proves);
@@ -606,11 +617,11 @@ mod tests {
 
     #[test]
     fn an_attempt_of_another_weir_counts_as_left_undone_after_the_longest_time_that_it_may_take() {
-        let rules = Rules { transaction_limit_ms: 7_000, ..rules(3) };
+        let rules = FailoverRules { transaction_limit_ms: 7_000, ..rules(3) };
         let mut state = State::new(&rules, None, 9, &BTreeSet::new());
         let mut undone_at = |purpose, gone_since, limit_ms| {
             (state.promises.since, state.promises.gone_since) = (Some(1_000), gone_since);
-            undone_at(&state, &Rules { transaction_limit_ms: limit_ms, ..rules.clone() }, Ballot::after(0, purpose, 1))
+            undone_at(&state, &FailoverRules { transaction_limit_ms: limit_ms, ..rules.clone() }, Ballot::after(0, purpose, 1))
         };
         for purpose in [Purpose::Failover, Purpose::Tend] {
             assert_eq!(undone_at(purpose, None, 7_000), 1_000 + OTHERS_MS);

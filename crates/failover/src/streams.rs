@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 5;
 
 /// A fault of a standby's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+enum StreamFault {
     /// It receives from no server.
     None,
     /// The primary has others in its list; it may be one of these.
@@ -23,18 +23,18 @@ enum Fault {
 
 /// The time since when there is a fault, or that the log has said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum FaultReportState {
     Seen { at_ms: u64 },
     Said,
 }
 
 /// Standbys that have such a fault, with the time since when.
 #[derive(Debug, Default)]
-pub struct Streams {
-    faults: BTreeMap<u16, Stage>,
+pub struct FaultyStreams {
+    faults: BTreeMap<u16, FaultReportState>,
 }
 
-impl Streams {
+impl FaultyStreams {
     /// Takes in a round. A node that says nothing in it, or is no standby, is not judged.
     pub fn take_in(&mut self, config: &Config, view: &ClusterView, answers: &[Answer], now_ms: u64) -> Vec<News> {
         let mut news = Vec::new();
@@ -48,14 +48,14 @@ impl Streams {
             let place = format!("node {} ({}:{})", node.id, node.hostname, node.port);
             match fault(config, node, said.timeline.is_some(), listed) {
                 None => {
-                    if self.faults.remove(&node.id) == Some(Stage::Said) {
+                    if self.faults.remove(&node.id) == Some(FaultReportState::Said) {
                         news.push(News { weight: Weight::Log, text: format!("{place} streams again") });
                     }
                 }
                 Some(fault) => {
-                    let stage = self.faults.entry(node.id).or_insert(Stage::Seen { at_ms: now_ms });
-                    if matches!(*stage, Stage::Seen { at_ms } if now_ms.saturating_sub(at_ms) >= GRACE_MS) {
-                        *stage = Stage::Said;
+                    let stage = self.faults.entry(node.id).or_insert(FaultReportState::Seen { at_ms: now_ms });
+                    if matches!(*stage, FaultReportState::Seen { at_ms } if now_ms.saturating_sub(at_ms) >= GRACE_MS) {
+                        *stage = FaultReportState::Said;
                         news.push(News { weight: Weight::Warning, text: format!("{place} {}", words(&fault, node)) });
                     }
                 }
@@ -73,7 +73,7 @@ fn listed(answers: &[Answer], primary: NodeIndex) -> Option<&[Streaming]> {
 
 /// `receives`: it has told the timeline that it receives. A user without rights is told neither that nor the states in the list, so that nothing is
 /// known then; but a list without a row says that nobody streams.
-fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[Streaming]) -> Option<Fault> {
+fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[Streaming]) -> Option<StreamFault> {
     let is_known = |name: &str| config.nodes.iter().any(|node| node.application_name.eq_ignore_ascii_case(name));
     if listed
         .iter()
@@ -83,20 +83,22 @@ fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[Streaming
     }
     if !receives {
         let is_told = listed.is_empty() || listed.iter().any(|row| !row.state.is_empty());
-        return is_told.then_some(Fault::None);
+        return is_told.then_some(StreamFault::None);
     }
     // Without a name in the configuration there is nothing to find. One that cascades stands in the list of another standby.
     let strange = listed.iter().map(|row| &row.application_name).filter(|name| !name.is_empty() && !is_known(name));
     let strange: Vec<String> = strange.take(NAMES_MAX).cloned().collect();
-    (!node.application_name.is_empty() && !strange.is_empty()).then_some(Fault::OtherName(strange))
+    (!node.application_name.is_empty() && !strange.is_empty()).then_some(StreamFault::OtherName(strange))
 }
 
-fn words(fault: &Fault, node: &NodeConfig) -> String {
+fn words(fault: &StreamFault, node: &NodeConfig) -> String {
     match fault {
-        Fault::None => "is a standby and does not stream from any server: look at its log for primary_conninfo and the login; \
+        StreamFault::None => {
+            "is a standby and does not stream from any server: look at its log for primary_conninfo and the login; \
                         `weir check --connect` tells more"
-            .to_owned(),
-        Fault::OtherName(names) => format!(
+                .to_owned()
+        }
+        StreamFault::OtherName(names) => format!(
             "streams under no name of backend_application_name{id} = '{}': the primary has {}; set the parameter, or application_name in the \
              standby's primary_conninfo",
             node.application_name,
@@ -136,7 +138,7 @@ mod tests {
 
     fn lines(config: &Config, answers: &[Answer]) -> Vec<String> {
         let view = view(&[(1.0, PRIMARY), (1.0, STANDBY), (1.0, STANDBY)]);
-        let mut streams = Streams::default();
+        let mut streams = FaultyStreams::default();
         let mut all = Vec::new();
         for now_ms in [0, GRACE_MS - 1, GRACE_MS, GRACE_MS + 1, 100_000] {
             let news = streams.take_in(config, &view, answers, now_ms);
@@ -185,7 +187,7 @@ mod tests {
         let (config, view) = (config(), view(&[(1.0, PRIMARY), (1.0, STANDBY), (1.0, STANDBY)]));
         let (bad, good) =
             (answers([true, false], &[("b", "streaming")]), answers([true, true], &[("b", "streaming"), ("c", "streaming")]));
-        let mut streams = Streams::default();
+        let mut streams = FaultyStreams::default();
         let mut told = Vec::new();
         // A short fault is none.
         for (answers, now_s) in

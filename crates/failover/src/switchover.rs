@@ -18,7 +18,7 @@ use super::health::RECHECK_MS;
 use super::history::{Lsn, Relation};
 use super::operations::{Aim, Attempt, Phase, Stage, Start, StopOrder, Switchover};
 use super::record::Why;
-use super::rules::{Agent, Rules};
+use super::rules::{AgentPresence, FailoverRules};
 use super::{duty, eligible, promises};
 use crate::failover_state::{self, Gate, State};
 use crate::node_state::Standing;
@@ -49,7 +49,7 @@ const RETRY_MS: Ms = 500;
 const LAG_BYTES_MAX: u64 = 128 << 20;
 
 /// How far a switchover goes with an event.
-enum Next {
+enum SwitchoverTransition {
     Stay,
     Stage(Stage),
     /// It is over.
@@ -57,7 +57,7 @@ enum Next {
 }
 
 /// An operator asks for it. Error: nothing is begun.
-pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
+pub(super) fn request(state: &mut State, rules: &FailoverRules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     let Some(from) = state.primary() else { return Err("there is no primary".into()) };
     if state.planned.switchover.is_some() || state.planned.restart.is_some() {
         return Err("a restart or a switchover is under way".into());
@@ -69,7 +69,7 @@ pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64,
 }
 
 /// The conditions that nothing but an operator changes.
-fn is_allowed(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+fn is_allowed(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
     if from == to {
         return Err(format!("node {to} is the primary already"));
     }
@@ -79,7 +79,7 @@ fn is_allowed(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<
     if rules.always_primary().is_some() {
         return Err(Refusal::AlwaysPrimary.describe());
     }
-    if rules.node(from).is_none_or(|node| node.agent == Agent::None) {
+    if rules.node(from).is_none_or(|node| node.agent == AgentPresence::None) {
         return Err(format!("node {from} has no agent that could stop it"));
     }
     if rules.node(to).is_none_or(|node| node.priority == 0) {
@@ -92,7 +92,7 @@ fn is_allowed(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<
 }
 
 /// Those that time may bring: a standby that was pointed at the primary a moment ago does not stream yet.
-fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+fn is_ready(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
     if state.attempt.is_some() || !matches!(state.gate, Gate::Open { .. }) {
         return Err("writes wait already; SHOW pool_failover tells why".into());
     }
@@ -132,54 +132,62 @@ fn replays(state: &State, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> R
 }
 
 /// Goes on as far as the facts allow.
-pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     // Each turn enters a later stage, of which there are seven.
     for _ in 0..7 {
         let Some(mut switchover) = state.planned.switchover.take() else { return };
         match advance(state, &mut switchover, rules, now, out) {
-            Next::Stay => {
+            SwitchoverTransition::Stay => {
                 state.planned.switchover = Some(switchover);
                 return;
             }
-            Next::Stage(stage) => state.planned.switchover = Some(Switchover { stage, ..switchover }),
-            Next::End(answer) => return out.push(Action::Reply { ticket: switchover.ticket, answer }),
+            SwitchoverTransition::Stage(stage) => state.planned.switchover = Some(Switchover { stage, ..switchover }),
+            SwitchoverTransition::End(answer) => return out.push(Action::Reply { ticket: switchover.ticket, answer }),
         }
     }
 }
 
-fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn advance(
+    state: &mut State,
+    of: &mut Switchover,
+    rules: &FailoverRules,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> SwitchoverTransition {
     let (from, to) = (of.from, of.to);
     let primary = state.primary();
     match &mut of.stage {
         Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
-            Next::End(Err("the primary is another one meanwhile".into()))
+            SwitchoverTransition::End(Err("the primary is another one meanwhile".into()))
         }
         Stage::Waiting { until, since, had } => {
             match is_ready(state, rules, from, to).and_then(|()| replays(state, to, (*since, had))) {
                 Ok(()) => {
                     out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
-                    Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+                    SwitchoverTransition::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
                 }
-                Err(why) if now >= *until => Next::End(Err(why)),
+                Err(why) if now >= *until => SwitchoverTransition::End(Err(why)),
                 Err(_) => {
                     state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
-                    Next::Stay
+                    SwitchoverTransition::Stay
                 }
             }
         }
         Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
-        Stage::Preparing { .. } => Next::Stay,
+        Stage::Preparing { .. } => SwitchoverTransition::Stay,
         Stage::Taking if primary == Some(to) => {
             put_aside(state, from, now);
-            Next::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
+            SwitchoverTransition::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
         }
-        Stage::Taking if primary != Some(from) => Next::End(Err(format!("node {} is the primary now", of_primary(primary)))),
+        Stage::Taking if primary != Some(from) => {
+            SwitchoverTransition::End(Err(format!("node {} is the primary now", of_primary(primary))))
+        }
         // Votes that were found kept the old one, or `attempt_ended` has changed the stage.
         Stage::Taking if state.attempt.is_none() => {
             let why = "an earlier attempt was to be ended first".to_string();
-            Next::Stage(undoing(why, None, now))
+            SwitchoverTransition::Stage(undoing(why, None, now))
         }
-        Stage::Taking => Next::Stay,
+        Stage::Taking => SwitchoverTransition::Stay,
         Stage::Undoing { .. } => undo(state, of, now, out),
         Stage::Following { .. } | Stage::Starting { .. } | Stage::Returning { .. } => bring_back(state, of, rules, now, out),
     }
@@ -189,16 +197,16 @@ fn of_primary(primary: Option<NodeId>) -> String {
     primary.map_or("-".into(), |id| id.to_string())
 }
 
-fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms) -> Next {
+fn take(state: &mut State, rules: &FailoverRules, (from, to): (NodeId, NodeId), now: Ms) -> SwitchoverTransition {
     if let Err(why) = is_ready(state, rules, from, to) {
-        return Next::End(Err(why));
+        return SwitchoverTransition::End(Err(why));
     }
     if promises::newer_promise(state).is_some() {
-        return Next::End(Err("another proxy has begun to replace the primary".into()));
+        return SwitchoverTransition::End(Err("another proxy has begun to replace the primary".into()));
     }
     let started_at = state.facts(from).map(|facts| facts.started_at);
     state.begin_attempt(rules, Aim::Succeed { node: to, started_at }, Why::SwitchedOver, now);
-    Next::Stage(Stage::Taking)
+    SwitchoverTransition::Stage(Stage::Taking)
 }
 
 fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> Stage {
@@ -212,13 +220,13 @@ fn put_aside(state: &mut State, from: NodeId, now: Ms) {
     }
 }
 
-fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> Next {
+fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> SwitchoverTransition {
     let from = of.from;
-    let Stage::Undoing { why, since, start, stop, until } = &mut of.stage else { return Next::Stay };
+    let Stage::Undoing { why, since, start, stop, until } = &mut of.stage else { return SwitchoverTransition::Stay };
     let since = *since;
     let primary = state.primary();
     if primary != Some(from) {
-        return Next::End(Err(format!("{why}; node {} is the primary now", of_primary(primary))));
+        return SwitchoverTransition::End(Err(format!("{why}; node {} is the primary now", of_primary(primary))));
     }
     // One that was told to stop, and not heard to be started, may still be about to stop.
     let since = match start {
@@ -231,10 +239,10 @@ fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) 
     if answers && !is_ending && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
         // Promises that the attempt left behind are settled at once.
         state.retry_at = now;
-        return Next::End(Err(format!("{why}; node {from} is the primary as before")));
+        return SwitchoverTransition::End(Err(format!("{why}; node {from} is the primary as before")));
     }
     if now >= *until {
-        return Next::End(Err(format!("{why}; node {from} does not answer, and a standby is to replace it")));
+        return SwitchoverTransition::End(Err(format!("{why}; node {from} does not answer, and a standby is to replace it")));
     }
     if let Start::DueAt(at) = *start
         && now >= at
@@ -254,13 +262,19 @@ fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) 
     if let Some(node) = state.nodes.get_mut(&from) {
         node.look_soon(now, RECHECK_MS);
     }
-    Next::Stay
+    SwitchoverTransition::Stay
 }
 
 /// Makes the old primary a standby of the new one.
-fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn bring_back(
+    state: &mut State,
+    of: &mut Switchover,
+    rules: &FailoverRules,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> SwitchoverTransition {
     let (from, to) = (of.from, of.to);
-    let failed = |what: &str| Next::End(Err(format!("node {to} is the primary now, but node {from} {what}")));
+    let failed = |what: &str| SwitchoverTransition::End(Err(format!("node {to} is the primary now, but node {from} {what}")));
     if state.primary() != Some(to) {
         return failed("was not brought back, since the primary changed again");
     }
@@ -274,7 +288,7 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
         if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, Standing::Down { .. })) {
             duty::attach(state, rules, from, out);
         }
-        return Next::End(Ok(()));
+        return SwitchoverTransition::End(Ok(()));
     }
     match &mut of.stage {
         Stage::Following { until, .. } if now >= *until => {
@@ -286,20 +300,20 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
             *retry_at = Ms::MAX;
             let ballot = state.durable.vote.map_or(Ballot::default(), |vote| vote.ballot);
             out.push(Action::FollowServer { node: from, primary: to, ballot, limit_ms: FOLLOW_MS });
-            Next::Stay
+            SwitchoverTransition::Stay
         }
         Stage::Starting { retry_at, .. } if now >= *retry_at => {
             *retry_at = Ms::MAX;
             out.push(Action::StartServer { node: from, limit_ms: START_MS });
-            Next::Stay
+            SwitchoverTransition::Stay
         }
         Stage::Returning { .. } => {
             if let Some(node) = state.nodes.get_mut(&from) {
                 node.look_soon(now, RECHECK_MS);
             }
-            Next::Stay
+            SwitchoverTransition::Stay
         }
-        _ => Next::Stay,
+        _ => SwitchoverTransition::Stay,
     }
 }
 

@@ -18,7 +18,7 @@ pub struct SyncRule {
 
 /// Nodes that may have acknowledged a commit, and how many of them had to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Acknowledgers {
+pub struct CommitAcknowledgers {
     pub acks: usize,
     pub nodes: BTreeSet<NodeId>,
     /// Names that no node of ours has. One of them may have acknowledged, and cannot be asked.
@@ -26,7 +26,7 @@ pub struct Acknowledgers {
 }
 
 #[derive(Debug, PartialEq)]
-enum Token {
+enum SyncrepToken {
     Name(String),
     Number(String),
     Any,
@@ -52,8 +52,14 @@ pub fn parse(text: &str) -> Result<Option<SyncRule>, &'static str> {
     }
     let tokens = scan(text)?;
     let (acks, list) = match tokens.as_slice() {
-        [Token::Any | Token::First, Token::Number(acks), Token::Open, list @ .., Token::Close]
-        | [Token::Number(acks), Token::Open, list @ .., Token::Close] => {
+        [
+            SyncrepToken::Any | SyncrepToken::First,
+            SyncrepToken::Number(acks),
+            SyncrepToken::Open,
+            list @ ..,
+            SyncrepToken::Close,
+        ]
+        | [SyncrepToken::Number(acks), SyncrepToken::Open, list @ .., SyncrepToken::Close] => {
             (acks.parse().map_err(|_| "number of standbys too large")?, list)
         }
         list => (1, list),
@@ -64,8 +70,8 @@ pub fn parse(text: &str) -> Result<Option<SyncRule>, &'static str> {
     let mut names = Vec::new();
     for (at, token) in list.iter().enumerate() {
         match token {
-            Token::Name(name) | Token::Number(name) if at % 2 == 0 => names.push(name.clone()),
-            Token::Comma if at % 2 == 1 => {}
+            SyncrepToken::Name(name) | SyncrepToken::Number(name) if at % 2 == 0 => names.push(name.clone()),
+            SyncrepToken::Comma if at % 2 == 1 => {}
             _ => return Err("syntax error"),
         }
     }
@@ -75,7 +81,7 @@ pub fn parse(text: &str) -> Result<Option<SyncRule>, &'static str> {
     Ok(Some(SyncRule { acks, names }))
 }
 
-fn scan(text: &str) -> Result<Vec<Token>, &'static str> {
+fn scan(text: &str) -> Result<Vec<SyncrepToken>, &'static str> {
     let is_start = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     let is_inside = |c: char| is_start(c) || c.is_ascii_digit() || c == '$';
     let mut tokens = Vec::new();
@@ -88,29 +94,29 @@ fn scan(text: &str) -> Result<Vec<Token>, &'static str> {
             }
             '"' => {
                 let (name, length) = quoted(rest)?;
-                tokens.push(Token::Name(name));
+                tokens.push(SyncrepToken::Name(name));
                 length
             }
             ',' | '(' | ')' | '*' => {
                 tokens.push(match first {
-                    ',' => Token::Comma,
-                    '(' => Token::Open,
-                    ')' => Token::Close,
-                    _ => Token::Name("*".into()),
+                    ',' => SyncrepToken::Comma,
+                    '(' => SyncrepToken::Open,
+                    ')' => SyncrepToken::Close,
+                    _ => SyncrepToken::Name("*".into()),
                 });
                 1
             }
             c if c.is_ascii_digit() => {
                 let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-                tokens.push(Token::Number(rest[..length].into()));
+                tokens.push(SyncrepToken::Number(rest[..length].into()));
                 length
             }
             c if is_start(c) => {
                 let length = rest.find(|c: char| !is_inside(c)).unwrap_or(rest.len());
                 tokens.push(match &rest[..length] {
-                    word if word.eq_ignore_ascii_case("any") => Token::Any,
-                    word if word.eq_ignore_ascii_case("first") => Token::First,
-                    word => Token::Name(word.into()),
+                    word if word.eq_ignore_ascii_case("any") => SyncrepToken::Any,
+                    word if word.eq_ignore_ascii_case("first") => SyncrepToken::First,
+                    word => SyncrepToken::Name(word.into()),
                 });
                 length
             }
@@ -139,8 +145,8 @@ fn quoted(text: &str) -> Result<(String, usize), &'static str> {
 
 impl SyncRule {
     /// The standbys that may have acknowledged, when nodes have these names. Names compare as in PostgreSQL, without regard to case.
-    pub fn acknowledgers(&self, nodes: &[(NodeId, &str)], primary: NodeId) -> Acknowledgers {
-        let mut found = Acknowledgers { acks: self.acks, nodes: BTreeSet::new(), strangers: 0 };
+    pub fn acknowledgers(&self, nodes: &[(NodeId, &str)], primary: NodeId) -> CommitAcknowledgers {
+        let mut found = CommitAcknowledgers { acks: self.acks, nodes: BTreeSet::new(), strangers: 0 };
         let mut seen: Vec<&str> = Vec::new();
         for name in &self.names {
             if seen.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -159,7 +165,7 @@ impl SyncRule {
     }
 }
 
-impl Acknowledgers {
+impl CommitAcknowledgers {
     /// True if those cut off contain every acknowledged commit, and the others are too few to acknowledge one: R + W > N.
     pub fn are_covered_by(&self, cut_off: &BTreeSet<NodeId>) -> bool {
         let asked = self.nodes.intersection(cut_off).count();

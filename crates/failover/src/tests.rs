@@ -42,7 +42,7 @@ fn promoted(position: Lsn) -> Facts {
 /// A Weir in front of three nodes, node 0 being the primary with 100 bytes and its standbys having 90 and 95.
 struct Play {
     state: State,
-    rules: Rules,
+    rules: FailoverRules,
     now: Ms,
     said: Vec<String>,
     /// The outcome of every store.
@@ -50,11 +50,11 @@ struct Play {
 }
 
 impl Play {
-    fn new(change: impl FnOnce(&mut Rules)) -> Play {
+    fn new(change: impl FnOnce(&mut FailoverRules)) -> Play {
         Play::on_disk(Done::Yes, change)
     }
 
-    fn on_disk(disk: Done, change: impl FnOnce(&mut Rules)) -> Play {
+    fn on_disk(disk: Done, change: impl FnOnce(&mut FailoverRules)) -> Play {
         let mut rules = rules(3);
         change(&mut rules);
         let state = State::new(&rules, None, 9, &BTreeSet::new());
@@ -163,7 +163,7 @@ fn a_weir_that_cannot_store_its_state_lets_writes_through_and_decides_no_failove
 
 #[test]
 fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
-    let mut play = Play::new(|rules| rules.nodes[0].agent = Agent::None);
+    let mut play = Play::new(|rules| rules.nodes[0].agent = AgentPresence::None);
     play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
     play.check("one failed look", &[]);
     play.after(500, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
@@ -212,7 +212,7 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
         (torn(95), torn(95), "stuck Torn { node: 1 }"),
     ] {
         let mut rules = rules(3);
-        rules.nodes[0].agent = Agent::None;
+        rules.nodes[0].agent = AgentPresence::None;
         let mut play =
             Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
@@ -237,7 +237,7 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
 /// As Patroni starts a leader anew, and as an operator may do by hand.
 #[test]
 fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
-    for mode in [Mode::Follow, Mode::Off, Mode::Command] {
+    for mode in [FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command] {
         let mut play = Play::new(|rules| rules.mode = mode);
         let again = || Facts { started_at: 2, ..promoted(100) };
         let in_recovery = || Facts { started_at: 2, ..cut_off(100, Mark::default()) };
@@ -265,8 +265,8 @@ fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
 
 #[test]
 fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
-    for mode in [Mode::Builtin, Mode::Follow, Mode::Off, Mode::Command] {
-        let rules = Rules { mode, ..rules(1) };
+    for mode in [FailoverMode::Builtin, FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command] {
+        let rules = FailoverRules { mode, ..rules(1) };
         let mut play =
             Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
@@ -282,7 +282,7 @@ fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
 
 #[test]
 fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timeline() {
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     play.after(1000, [gone(Failure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
     play.after(1000, [gone(Failure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
     play.said.clear();
@@ -294,7 +294,7 @@ fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timel
 /// One name leads to the primary and the other one to the standby, and others promote.
 #[test]
 fn the_accepted_server_is_followed_to_another_node() {
-    for mode in [Mode::Follow, Mode::Off, Mode::Command] {
+    for mode in [FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command] {
         let mut play = Play::new(|rules| rules.mode = mode);
         // The other server is found where the primary was, first.
         let other = || seen(Facts { started_at: 2, ..standby(100, 10) });
@@ -348,7 +348,7 @@ fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() 
 fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
     let mut play = Play::new(|rules| {
         rules.on_shutdown = OnLinkEnd::Counts;
-        rules.nodes[0].agent = Agent::None;
+        rules.nodes[0].agent = AgentPresence::None;
     });
     play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
     play.probed(0, gone(Failure::ShuttingDown));
@@ -369,7 +369,7 @@ fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
 #[test]
 fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
     for failure in [Failure::TooManyConnections, Failure::WrongPassword] {
-        let mut play = Play::new(|rules| rules.company = Company::Possible);
+        let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
         let standbys = || [seen(standby(100, 5)), seen(standby(100, 5))];
         let [first, second] = standbys();
         play.after(1000, [seen(primary(100)), first, second]);
@@ -387,9 +387,9 @@ fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
 #[test]
 fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
     for (names, expected) in [("*", &["stuck SyncUnknown"][..]), ("ANY 2 (b, c)", &["promote 2"])] {
-        let named = |rules: &mut Rules| {
+        let named = |rules: &mut FailoverRules| {
             rules.nodes.iter_mut().zip(["a", "b", "c"]).for_each(|(node, name)| {
-                (node.application_name, node.agent) = (name.into(), Agent::None);
+                (node.application_name, node.agent) = (name.into(), AgentPresence::None);
             });
         };
         let mut before = Play::new(named);
@@ -415,7 +415,7 @@ fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
 #[test]
 fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
     let mut play = Play::new(|rules| {
-        rules.mode = Mode::Command;
+        rules.mode = FailoverMode::Command;
         rules.commands.failover = "f %d %m %H".into();
         rules.nodes.iter_mut().for_each(|node| node.priority = 0);
     });
@@ -430,7 +430,11 @@ fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
 /// `pgpool_setup` starts Pgpool-II before it makes the standbys.
 #[test]
 fn no_command_is_run_for_a_node_that_has_never_answered() {
-    let rules = Rules { mode: Mode::Command, commands: Commands { failover: "f %d".into(), ..rules(3).commands }, ..rules(3) };
+    let rules = FailoverRules {
+        mode: FailoverMode::Command,
+        commands: FailoverCommands { failover: "f %d".into(), ..rules(3).commands },
+        ..rules(3)
+    };
     let state = State::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     play.tell(Event::Timer);
@@ -448,8 +452,8 @@ fn no_command_is_run_for_a_node_that_has_never_answered() {
 /// A restart of Weir does not turn a node that failed into one that somebody took out.
 #[test]
 fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
-    for (failback, expected) in [(Failback::Auto { interval_ms: 0 }, true), (Failback::ByOperator, false)] {
-        let rules = Rules { failback, ..rules(3) };
+    for (failback, expected) in [(FailbackMode::Auto { interval_ms: 0 }, true), (FailbackMode::ByOperator, false)] {
+        let rules = FailoverRules { failback, ..rules(3) };
         let state = State::new(&rules, None, 9, &BTreeSet::from([2]));
         let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
@@ -465,7 +469,7 @@ fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
 fn a_primary_that_made_room_for_nothing_is_put_into_use_again() {
     let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];
     let mut play = Play::new(|rules| {
-        rules.mode = Mode::Command;
+        rules.mode = FailoverMode::Command;
         rules.commands.failover = "f %m".into();
     });
     play.after(1000, live());
@@ -481,8 +485,8 @@ fn a_primary_that_made_room_for_nothing_is_put_into_use_again() {
 #[test]
 fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
     let mut play = Play::new(|rules| {
-        rules.company = Company::Possible;
-        rules.nodes[0].agent = Agent::None;
+        rules.company = OtherPromoters::Possible;
+        rules.nodes[0].agent = AgentPresence::None;
     });
     let standbys = || [seen(standby(90, 9_000)), seen(standby(95, 9_000))];
     for passed in [1000, 200, 200, 500] {
@@ -498,7 +502,7 @@ fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
 #[test]
 fn what_standbys_heard_at_the_moment_when_a_primary_fell_silent_is_no_sign_of_its_life() {
     for (silent_ms, expected) in [(499, "hold Quarantined End"), (500, "hold Gone End")] {
-        let mut play = Play::new(|rules| rules.company = Company::Possible);
+        let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
         play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
         let heard = || seen(standby(101, silent_ms));
         play.after(500, [gone(Failure::TimedOut), heard(), heard()]);
@@ -508,7 +512,7 @@ fn what_standbys_heard_at_the_moment_when_a_primary_fell_silent_is_no_sign_of_it
 
 #[test]
 fn where_somebody_else_promotes_a_later_vote_for_the_primary_itself_is_taken_over() {
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     let ballot = Ballot { term: 1, weir: 5 };
     let voted = |node| {
         let epoch = Epoch { ballot, ..Epoch::found(node) };
@@ -581,8 +585,8 @@ fn a_second_primary_is_false_while_the_first_answers() {
 #[test]
 fn with_company_silence_is_no_proof_and_one_standby_no_majority() {
     let mut play = Play::new(|rules| {
-        rules.company = Company::Possible;
-        rules.nodes[0].agent = Agent::None;
+        rules.company = OtherPromoters::Possible;
+        rules.nodes[0].agent = AgentPresence::None;
     });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
@@ -602,18 +606,18 @@ fn who_decides_is_a_matter_of_the_mode() {
         play.after(1000, [gone(Failure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
         play.after(500, [gone(Failure::Refused), seen(standby(90, 2_500)), seen(standby(95, 2_500))]);
     };
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     lost(&mut play);
     play.check("follow", &["hold Gone End", "stuck NotByWeir"]);
     play.after(1000, [gone(Failure::Refused), seen(promoted(90)), seen(standby(95, 3_500))]);
     play.check("somebody promoted one", &["hold Unconfirmed Go", "done 1 Unknown", "release 1"]);
     let mut play = Play::new(|rules| {
-        rules.mode = Mode::Command;
+        rules.mode = FailoverMode::Command;
         rules.commands.failover = "f.sh %d %m %H".into();
     });
     lost(&mut play);
     play.check("command", &["hold Gone End", "stuck NotByWeir", "run f.sh  0  2 host2"]);
-    let mut play = Play::new(|rules| rules.mode = Mode::Off);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Off);
     lost(&mut play);
     play.check("off", &["hold Gone End", "stuck NotByWeir"]);
 }
@@ -621,7 +625,7 @@ fn who_decides_is_a_matter_of_the_mode() {
 #[test]
 fn a_switchover_lets_the_command_promote_the_node_that_was_named() {
     let mut play = Play::new(|rules| {
-        rules.mode = Mode::Command;
+        rules.mode = FailoverMode::Command;
         rules.commands.failover = "f.sh %d %m %H".into();
     });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
@@ -635,7 +639,7 @@ fn a_switchover_lets_the_command_promote_the_node_that_was_named() {
         play.check(expected, &[&format!("reply Err(\"{expected}\")")]);
     };
     refusal(&mut play, 2, "node 2 is the primary already");
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
     refusal(&mut play, 1, "failover_mode leaves promotion to others");
@@ -644,7 +648,7 @@ fn a_switchover_lets_the_command_promote_the_node_that_was_named() {
 #[test]
 fn a_detached_primary_makes_room_for_the_standby_that_the_command_promotes() {
     let mut play = Play::new(|rules| {
-        rules.mode = Mode::Command;
+        rules.mode = FailoverMode::Command;
         rules.commands.failover = "f.sh %d %m %H".into();
     });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
@@ -685,7 +689,7 @@ fn nodes_are_shown_late_while_another_primary_is_about_to_come() {
     assert!(!is_settled(&play, play.now), "the next one who asks waits as well");
     play.now += 14_000;
     assert!(is_settled(&play, play.now), "it did not come");
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     play.looks(looks());
     assert!(is_settled(&play, play.now), "nobody here promotes one");
 }
@@ -715,8 +719,8 @@ fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
 #[test]
 fn a_primary_that_may_not_be_replaced_is_not_used_while_it_is_dead() {
     for (name, flag, why) in [
-        ("DISALLOW_TO_FAILOVER", Flag::DisallowToFailover, "stuck DisallowToFailover"),
-        ("ALWAYS_PRIMARY", Flag::AlwaysPrimary, "stuck AlwaysPrimary"),
+        ("DISALLOW_TO_FAILOVER", BackendFlag::DisallowToFailover, "stuck DisallowToFailover"),
+        ("ALWAYS_PRIMARY", BackendFlag::AlwaysPrimary, "stuck AlwaysPrimary"),
     ] {
         let mut play = Play::new(|rules| rules.nodes[0].flag = flag);
         let is_avoided = |play: &Play| [0, 1, 2].map(|id| play.state.is_avoided(&play.rules, id));
@@ -743,7 +747,7 @@ fn a_primary_that_may_not_be_replaced_is_not_used_while_it_is_dead() {
 /// A standby with the flag, too: it is not read while it is dead, and used again without an operator.
 #[test]
 fn a_standby_that_may_not_be_detached_is_not_read_while_it_is_dead() {
-    let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
+    let mut play = Play::new(|rules| rules.nodes[1].flag = BackendFlag::DisallowToFailover);
     let is_avoided = |play: &Play| play.state.is_avoided(&play.rules, 1);
     for _ in 0..2 {
         play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(95, 10))]);
@@ -796,7 +800,7 @@ fn a_look_that_comes_near_to_its_limit_is_told_once() {
 
 #[test]
 fn operators_are_answered_truly() {
-    let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
+    let mut play = Play::new(|rules| rules.nodes[1].flag = BackendFlag::DisallowToFailover);
     let cases: &[(Request, &str)] = &[
         (Request::Attach(7), "reply Err(\"node 7 does not exist\")"),
         (Request::Detach(1), "reply Err(\"node 1 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER\")"),
@@ -815,8 +819,8 @@ fn operators_are_answered_truly() {
 fn the_forecast_says_what_a_failover_would_do() {
     let play = Play::new(|_| ());
     let outlook = forecast(&play.state, &play.rules).outlook;
-    assert_eq!(outlook, Outlook::Promotes { node: 2, loss: Loss::Unknown, proof: Proof::None });
-    let mut play = Play::new(|rules| rules.company = Company::Possible);
+    assert_eq!(outlook, Outlook::Promotes { node: 2, loss: CommitLoss::Unknown, proof: Proof::None });
+    let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
     play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(100, 5))]);
     let why = Refusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };
     assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why });
@@ -834,7 +838,7 @@ fn the_forecast_says_what_a_failover_would_do() {
 
 #[test]
 fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
-    for mode in [Mode::Follow, Mode::Off] {
+    for mode in [FailoverMode::Follow, FailoverMode::Off] {
         let mut play = Play::new(|rules| rules.mode = mode);
         play.after(1000, [seen(primary(110)), seen(promoted(95)), seen(standby(95, 10))]);
         play.check("the accepted one answers as a primary", &["false primary 1"]);
@@ -859,7 +863,7 @@ fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets
         ("the same timeline, as without a promotion", History { system: 7, timeline: 1, ..History::default() }, &[][..]),
         ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)], ..History::default() }, &["foreign 1"]),
     ] {
-        let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+        let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
         play.after(1000, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
         play.after(500, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
         play.check(name, &[told, &["hold Gone End", "stuck NotByWeir"]].concat());
@@ -869,7 +873,7 @@ fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets
 #[test]
 fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
     let mut rules = rules(2);
-    rules.mode = Mode::Follow;
+    rules.mode = FailoverMode::Follow;
     let state = State::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     assert_eq!(play.state.decider(&play.rules), Decider::Roles, "nobody was asked yet");
@@ -884,7 +888,7 @@ fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
 #[test]
 fn the_search_for_a_primary_ends_in_the_log_and_one_that_comes_later_is_taken() {
     for (search_ms, told) in [(Some(5000), &["none in 5000"][..]), (None, &[])] {
-        let mut play = Play::new(|rules| (rules.mode, rules.search_ms) = (Mode::Follow, search_ms));
+        let mut play = Play::new(|rules| (rules.mode, rules.search_ms) = (FailoverMode::Follow, search_ms));
         play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.after(500, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.check("it is gone", &["hold Gone End", "stuck NotByWeir"]);

@@ -7,11 +7,11 @@ use super::action::{Action, Lost};
 use super::ballot::NodeId;
 use super::duty;
 use super::event::Ms;
-use super::rules::Rules;
+use super::rules::FailoverRules;
 use crate::failover_state::{self, State};
 
 /// Takes the first node out of use if it is dead and another one is alive.
-pub(super) fn leave_dead(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn leave_dead(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     while let Some(first) = state.first_in_use(rules) {
         let is_watched = rules.node(first).is_some_and(|node| node.health.period_ms > 0);
         let dead = state
@@ -25,7 +25,7 @@ pub(super) fn leave_dead(state: &mut State, rules: &Rules, now: Ms, out: &mut Ve
 }
 
 /// True if another node in use is there: with none the first one is waited for, and not lost beside the others.
-fn has_another(state: &State, rules: &Rules, first: NodeId) -> bool {
+fn has_another(state: &State, rules: &FailoverRules, first: NodeId) -> bool {
     let lives = |(id, node): (&NodeId, &crate::node_state::Node)| {
         *id != first
             && !state.is_out(rules, *id)
@@ -40,19 +40,19 @@ mod tests {
     use super::super::event::{Event, Facts, Failure, Found};
     use super::super::history::History;
     use super::super::rules::tests::rules;
-    use super::super::rules::{Mode, Servers};
+    use super::super::rules::{FailoverMode, ServerRelation};
     use super::super::{State, step};
     use super::*;
 
     struct Scene {
-        rules: Rules,
+        rules: FailoverRules,
         state: State,
         now: Ms,
     }
 
     impl Scene {
         fn new(period_ms: Ms) -> Scene {
-            let mut rules = Rules { mode: Mode::Off, servers: Servers::Unrelated, ..rules(2) };
+            let mut rules = FailoverRules { mode: FailoverMode::Off, servers: ServerRelation::Unrelated, ..rules(2) };
             rules.nodes.iter_mut().for_each(|node| (node.health.period_ms, node.health.retries) = (period_ms, 1));
             let state = State::new(&rules, None, 1, &Default::default());
             Scene { rules, state, now: 0 }

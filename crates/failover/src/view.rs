@@ -7,7 +7,7 @@ use super::forecast::forecast;
 use super::health::Stats;
 use super::history::Lsn;
 use super::record::Record;
-use super::rules::{Mode, Rules};
+use super::rules::{FailoverMode, FailoverRules};
 use crate::failover_state::{Decider, Gate, State};
 use crate::node_state::{Look, Standing};
 
@@ -57,7 +57,7 @@ pub struct NodeFailover {
 }
 
 impl FailoverView {
-    pub fn of(state: &State, rules: &Rules, now: Ms) -> FailoverView {
+    pub fn of(state: &State, rules: &FailoverRules, now: Ms) -> FailoverView {
         let node = |(id, node): (&NodeId, &super::Node)| NodeFailover {
             id: *id,
             standing: node.standing,
@@ -113,8 +113,8 @@ impl NodeFailover {
 }
 
 /// See the field. Nobody knows how long others take to promote a node, if they do, and without a node that answers there is nothing to wait for.
-fn flux_until(state: &State, rules: &Rules) -> Option<Ms> {
-    let promotes = matches!(rules.mode, Mode::Builtin | Mode::Command);
+fn flux_until(state: &State, rules: &FailoverRules) -> Option<Ms> {
+    let promotes = matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command);
     let is_stuck = state.stuck.is_some_and(|why| why != Refusal::NotByWeir);
     let is_lost = state.line.lost_at.is_some() || matches!(state.gate, Gate::Held(..));
     let may_succeed =

@@ -5,17 +5,17 @@
 //! whatever the method, except with `pam` and `ldap`. The unix socket needs no TLS.
 
 use super::Load;
-use crate::imported_databases::{Listed, PhysicalReplication};
+use crate::imported_databases::{PhysicalReplication, ReachableDatabases};
 use std::fmt::Write as _;
-use weir_config::params::{self, Kind, Param};
+use weir_config::params::{self, ConfigParam, ParamKind};
 
 /// The settings that decide.
-pub(super) struct Setup<'a> {
+pub(super) struct AccessSettings<'a> {
     pub auth_type: &'a str,
     pub tls: &'a str,
     pub hba_file: &'a str,
     pub ldap_options: &'a str,
-    pub databases: &'a Listed,
+    pub databases: &'a ReachableDatabases,
     /// Databases with a forced user.
     pub forced: &'a [String],
     pub replication: PhysicalReplication,
@@ -25,8 +25,8 @@ pub(super) struct Setup<'a> {
 const CONSOLE: &str = "pgbouncer";
 
 /// The text of `pool_hba.conf`, and notes.
-pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<String>) {
-    let Setup { auth_type, tls, .. } = setup;
+pub(super) fn rules(setup: &AccessSettings<'_>, load: &mut Load<'_>) -> (String, Vec<String>) {
+    let AccessSettings { auth_type, tls, .. } = setup;
     let tls = if tls.is_empty() { "disable" } else { tls };
     let mut text = format!(
         "# Made from pgbouncer.ini by `weir import`: auth_type = {auth_type}, client_tls_sslmode = {tls}.\n\
@@ -34,7 +34,7 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
          # known_users=1 lets in users with a line in pool_passwd only, or those whom auth_query knows.\n\n"
     );
     let mut notes = Vec::new();
-    if let Listed::AllBut(refused) = setup.databases
+    if let ReachableDatabases::AllBut(refused) = setup.databases
         && !refused.is_empty()
     {
         let names = list(refused);
@@ -79,12 +79,12 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
 
 /// True if the parameter of the same name has this method.
 pub(super) fn is_by_parameter(auth_type: &str) -> bool {
-    let is_one = |param: &Param| matches!(param.kind, Kind::Enum { values, .. } if values.contains(&auth_type));
+    let is_one = |param: &ConfigParam| matches!(param.kind, ParamKind::Enum { values, .. } if values.contains(&auth_type));
     auth_type != "hba" && params::find("auth_type").is_some_and(is_one)
 }
 
 /// The method and options of rules that say it themselves.
-fn method(setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
+fn method(setup: &AccessSettings<'_>, notes: &mut Vec<String>) -> String {
     match setup.auth_type {
         "ldap" => format!("ldap {} backend_use_passwd=1", setup.ldap_options),
         "any" => {
@@ -99,7 +99,7 @@ fn method(setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
 }
 
 /// The rules of an `auth_hba_file`, with PgBouncer's own checks.
-fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
+fn translated(bytes: &[u8], setup: &AccessSettings<'_>, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
     for line in String::from_utf8_lossy(bytes).lines() {
         let mut fields = fields(line);
@@ -162,10 +162,10 @@ fn fields(line: &str) -> Vec<String> {
 }
 
 /// The field of databases.
-fn databases(listed: &Listed) -> String {
+fn databases(listed: &ReachableDatabases) -> String {
     match listed {
-        Listed::AllBut(_) => "all".to_string(),
-        Listed::Only(names) => {
+        ReachableDatabases::AllBut(_) => "all".to_string(),
+        ReachableDatabases::Only(names) => {
             let console = (!names.iter().any(|name| name == CONSOLE)).then(|| CONSOLE.to_string());
             list(&names.iter().cloned().chain(console).collect::<Vec<_>>())
         }

@@ -15,7 +15,7 @@ const EXCEPTIONS_OF_OTHERS: [&str; 6] = ["dbname", "user", "password", "pool_mod
 
 /// One line.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct ImportedDatabase {
     pub line: u32,
     /// The clients' name; `*` stands for all databases without a line.
     pub name: String,
@@ -33,7 +33,7 @@ pub(super) enum PhysicalReplication {
 
 /// The databases that clients reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Listed {
+pub(super) enum ReachableDatabases {
     /// All but these.
     AllBut(Vec<String>),
     /// These and no others.
@@ -41,10 +41,10 @@ pub(super) enum Listed {
 }
 
 /// Where everything goes.
-pub(super) struct Place {
+pub(super) struct ImportedTopology {
     /// Host and port of each server of the cluster.
     pub servers: Vec<Server>,
-    pub listed: Listed,
+    pub listed: ReachableDatabases,
     /// Databases on other servers.
     pub refused: Vec<String>,
     /// Databases whose reads go to standbys.
@@ -64,9 +64,9 @@ const LOOPBACK: &str = "127.0.0.1";
 /// Host and port.
 type Server = (String, String);
 
-impl Entry {
-    pub fn new(line: u32, name: &str, pairs: Vec<(String, String)>) -> Entry {
-        Entry { line, name: name.to_string(), words: pairs.into_iter().collect() }
+impl ImportedDatabase {
+    pub fn new(line: u32, name: &str, pairs: Vec<(String, String)>) -> ImportedDatabase {
+        ImportedDatabase { line, name: name.to_string(), words: pairs.into_iter().collect() }
     }
 
     fn get(&self, word: &str) -> Option<&str> {
@@ -140,7 +140,7 @@ impl Entry {
 }
 
 /// The name of this machine that most entries have: a certificate is checked by it.
-fn own_name(entries: &[Entry]) -> &'static str {
+fn own_name(entries: &[ImportedDatabase]) -> &'static str {
     let names = [LOOPBACK, "localhost", "::1"];
     let count = |name: &&str| {
         let hosts = entries.iter().filter_map(|entry| entry.get("host"));
@@ -160,17 +160,18 @@ fn line(name: &str, words: &[(&str, &str)]) -> String {
 }
 
 /// Takes the servers that most entries name, and refuses databases on others, which would not be the same databases: except replicas.
-pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
-    let servers_of = |entry: &Entry| entry.servers(folder);
+pub(super) fn place(entries: &[ImportedDatabase], folder: &str) -> ImportedTopology {
+    let servers_of = |entry: &ImportedDatabase| entry.servers(folder);
     let count = |servers: &[Server]| entries.iter().filter(|entry| servers_of(entry) == servers).count();
     // The first of equals.
     let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
     let mut servers = main.map(servers_of).unwrap_or_default();
     let main_servers = servers.clone();
     // Each of an entry's hosts would do for PgBouncer, so that this one does.
-    let is_served =
-        |entry: &Entry| servers_of(entry) == main_servers || servers_of(entry).iter().any(|one| main_servers == [one.clone()]);
-    let served: BTreeSet<&str> = entries.iter().filter(|entry| is_served(entry)).map(Entry::database).collect();
+    let is_served = |entry: &ImportedDatabase| {
+        servers_of(entry) == main_servers || servers_of(entry).iter().any(|one| main_servers == [one.clone()])
+    };
+    let served: BTreeSet<&str> = entries.iter().filter(|entry| is_served(entry)).map(ImportedDatabase::database).collect();
     let (mut taken, mut refused, mut readers) = (Vec::new(), Vec::new(), Vec::new());
     let (mut notes, mut has_others) = (Vec::new(), false);
     let (mut exceptions, mut forced) = (String::new(), Vec::new());
@@ -218,8 +219,8 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
         }
     }
     servers.iter_mut().filter(|(host, _)| host == LOOPBACK).for_each(|(host, _)| own_name(entries).clone_into(host));
-    let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
-    Place { servers, listed, refused, readers, forced, replication, entries: exceptions, notes }
+    let listed = if has_others { ReachableDatabases::AllBut(refused.clone()) } else { ReachableDatabases::Only(taken) };
+    ImportedTopology { servers, listed, refused, readers, forced, replication, entries: exceptions, notes }
 }
 
 /// Parts of a database's name that say that its server is a replica. Without one of them, two servers with a database of one name may as well be

@@ -3,7 +3,7 @@
 use weir_config::Config;
 
 /// The equal of a setting here.
-pub(super) enum Fate {
+pub(super) enum SettingTranslation {
     /// The parameter of this name, with the value brought into our form.
     Is(&'static str, fn(&str) -> String),
     /// Not needed: Weir does this unasked, or it means nothing here.
@@ -14,7 +14,7 @@ pub(super) enum Fate {
     Known,
 }
 
-use Fate::{Is, Known, Missing, Needless};
+use SettingTranslation::{Is, Known, Missing, Needless};
 
 fn same(value: &str) -> String {
     value.to_string()
@@ -68,7 +68,7 @@ fn ciphers(value: &str) -> String {
 
 /// Every setting of PgBouncer 1.25 that may stand in `[pgbouncer]`.
 #[rustfmt::skip] // one line a row keeps the table readable as one
-pub(super) const SETTINGS: &[(&str, Fate)] = &[
+pub(super) const SETTINGS: &[(&str, SettingTranslation)] = &[
     ("admin_users", Is("admin_users", list)),
     ("application_name_add_host", Missing("application_name is passed on as the client sends it")),
     ("auth_dbname", Is("auth_dbname", quoted)),
@@ -172,7 +172,7 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
 
 /// Meaning of a setting of PgBouncer's here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum SettingMeaning {
     /// These parameters, with values in the form of their file, and what is not the same. Without parameters, it is so in any case.
     Sets(Vec<(&'static str, String)>, Option<String>),
     /// It has no effect, for this reason.
@@ -180,10 +180,10 @@ pub enum Meaning {
 }
 
 /// The meaning of a setting by PgBouncer's name while the proxy runs; `None`: it is none of PgBouncer's.
-pub fn meaning_of(name: &str, value: &str, config: &Config) -> Option<Meaning> {
+pub fn meaning_of(name: &str, value: &str, config: &Config) -> Option<SettingMeaning> {
     Some(match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate)? {
-        Is(ours, form) => Meaning::Sets(vec![(ours, form(value))], None),
-        Needless(why) | Missing(why) => Meaning::Nothing((*why).to_string()),
+        Is(ours, form) => SettingMeaning::Sets(vec![(ours, form(value))], None),
+        Needless(why) | Missing(why) => SettingMeaning::Nothing((*why).to_string()),
         Known => while_running(name, value, config).or_else(|| by_value(name, value))?,
     })
 }
@@ -192,12 +192,12 @@ pub fn meaning_of(name: &str, value: &str, config: &Config) -> Option<Meaning> {
 pub(super) const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The meaning of a setting whose value decides; `None`: other settings decide, too.
-pub(super) fn by_value(name: &str, value: &str) -> Option<Meaning> {
-    let set = |name, value: &str| Meaning::Sets(vec![(name, value.to_string())], None);
-    let nothing = |why: &str| Meaning::Nothing(why.to_string());
+pub(super) fn by_value(name: &str, value: &str) -> Option<SettingMeaning> {
+    let set = |name, value: &str| SettingMeaning::Sets(vec![(name, value.to_string())], None);
+    let nothing = |why: &str| SettingMeaning::Nothing(why.to_string());
     Some(match (name, value) {
-        ("logfile", "") => Meaning::Sets(Vec::new(), None),
-        ("logfile", path) => Meaning::Sets(
+        ("logfile", "") => SettingMeaning::Sets(Vec::new(), None),
+        ("logfile", path) => SettingMeaning::Sets(
             [("logging_collector", "on".to_string())]
                 .into_iter()
                 .chain(log_file(path))
@@ -208,10 +208,10 @@ pub(super) fn by_value(name: &str, value: &str) -> Option<Meaning> {
         ("syslog", value) => set("log_destination", if flag(value) == "on" { "'stderr,syslog'" } else { "stderr" }),
         ("max_prepared_statements", "0") => nothing("prepared statements are always followed"),
         ("max_prepared_statements", count) => set("prepared_statements_max", count),
-        ("client_tls_ecdhcurve", "" | "auto") => Meaning::Sets(Vec::new(), None),
+        ("client_tls_ecdhcurve", "" | "auto") => SettingMeaning::Sets(Vec::new(), None),
         ("client_tls_ecdhcurve", "none") => nothing("all key exchanges are by curves"),
         ("client_tls_ecdhcurve", curve) => set("ssl_ecdh_curve", &quoted(curve)),
-        ("server_lifetime", value) if whole_seconds(value) == "0" => Meaning::Sets(
+        ("server_lifetime", value) if whole_seconds(value) == "0" => SettingMeaning::Sets(
             vec![("connection_life_time", "1".to_string())],
             // Here 0 keeps it for ever.
             Some("a server connection is closed when it is a second old, not after one use".to_string()),
@@ -229,31 +229,32 @@ fn log_file(path: &str) -> [(&'static str, String); 2] {
 }
 
 /// There is one lowest version for both sides.
-fn protocols(name: &str, value: &str) -> Meaning {
+fn protocols(name: &str, value: &str) -> SettingMeaning {
     let has = |version: &str| value.contains(version);
     let lowest = |version: &str| vec![("ssl_min_protocol_version", version.to_string())];
     let is_old = value == "all" || has("tlsv1.0") || has("tlsv1.1");
     match (name, has("tlsv1.2"), has("tlsv1.3")) {
-        ("client_tls_protocols", false, true) => {
-            Meaning::Sets(lowest("TLSv1.3"), Some("ssl_min_protocol_version is that of connections to servers, too".to_string()))
-        }
-        (_, false, true) => Meaning::Nothing("set ssl_min_protocol_version, if clients can have TLSv1.3, too".to_string()),
-        (_, true, false) => Meaning::Nothing("TLSv1.3 cannot be turned off".to_string()),
-        _ if is_old => Meaning::Nothing("versions older than TLSv1.2 are never spoken".to_string()),
-        ("client_tls_protocols", ..) => Meaning::Sets(lowest("TLSv1.2"), None),
-        _ => Meaning::Sets(Vec::new(), None),
+        ("client_tls_protocols", false, true) => SettingMeaning::Sets(
+            lowest("TLSv1.3"),
+            Some("ssl_min_protocol_version is that of connections to servers, too".to_string()),
+        ),
+        (_, false, true) => SettingMeaning::Nothing("set ssl_min_protocol_version, if clients can have TLSv1.3, too".to_string()),
+        (_, true, false) => SettingMeaning::Nothing("TLSv1.3 cannot be turned off".to_string()),
+        _ if is_old => SettingMeaning::Nothing("versions older than TLSv1.2 are never spoken".to_string()),
+        ("client_tls_protocols", ..) => SettingMeaning::Sets(lowest("TLSv1.2"), None),
+        _ => SettingMeaning::Sets(Vec::new(), None),
     }
 }
 
 /// The meaning of a setting that becomes something else while the proxy runs than in a file.
-fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
-    let nothing = |why: &str| Meaning::Nothing(why.to_string());
+fn while_running(name: &str, value: &str, config: &Config) -> Option<SettingMeaning> {
+    let nothing = |why: &str| SettingMeaning::Nothing(why.to_string());
     Some(match name {
         "auth_type" if !config.auth.use_hba => nothing("enable_pool_hba is off, so that no rule asks for a method"),
         "auth_type" if matches!(value, "any" | "ldap") => {
             nothing("rules of pool_hba.conf say that, and RELOAD reads them; weir import makes them of auth_type")
         }
-        "auth_type" => Meaning::Sets(vec![("auth_type", value.to_string())], None),
+        "auth_type" => SettingMeaning::Sets(vec![("auth_type", value.to_string())], None),
         "auth_hba_file" | "auth_ldap_options" => nothing("pool_hba.conf says how users prove who they are, and RELOAD reads it"),
         "auth_file" => {
             nothing("users and passwords are those of pool_passwd, which RELOAD reads; weir import makes it of auth_file")
@@ -261,13 +262,13 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
         "logfile" if value.is_empty() || !config.log.file.is_used => {
             nothing("logging_collector, which says if there is a log file, needs a restart")
         }
-        "logfile" => Meaning::Sets(log_file(value).into(), None),
+        "logfile" => SettingMeaning::Sets(log_file(value).into(), None),
         "client_tls_sslmode" => {
             let demand = config.auth.use_hba.then(|| ("client_sslmode", value.to_string()));
             let rest = "enable_pool_hba is off, so that no client must use TLS, or show a certificate";
             let is_offer = matches!(value, "disable" | "allow" | "prefer");
             let note = (demand.is_none() && !is_offer).then(|| rest.to_string());
-            Meaning::Sets([("ssl", flag_of_tls(value))].into_iter().chain(demand).collect(), note)
+            SettingMeaning::Sets([("ssl", flag_of_tls(value))].into_iter().chain(demand).collect(), note)
         }
         // As in a file: PgBouncer checks servers' certificates in these modes only.
         "server_tls_sslmode" if matches!(value, "verify-ca" | "verify-full") => {
@@ -277,10 +278,10 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
                 sets.push(("backend_sslrootcert", quoted(SYSTEM_AUTHORITIES)));
             }
             let note = format!("servers' certificates are checked by {SYSTEM_AUTHORITIES}: set server_tls_ca_file for others");
-            Meaning::Sets(sets, (!is_checked).then_some(note))
+            SettingMeaning::Sets(sets, (!is_checked).then_some(note))
         }
         "server_tls_sslmode" => {
-            Meaning::Sets(vec![("backend_sslmode", value.to_string()), ("backend_sslrootcert", quoted("none"))], None)
+            SettingMeaning::Sets(vec![("backend_sslmode", value.to_string()), ("backend_sslrootcert", quoted("none"))], None)
         }
         _ => return None,
     })

@@ -1,13 +1,13 @@
 //! The syntax of `pgbouncer.ini`: sections, `name = value`, comments with `;` and `#`, `%include`.
 
-use super::Note;
+use super::ImportNote;
 
 /// Files that may be included in all.
 const FILES_MAX: usize = 100;
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct IniLine {
     pub section: String,
     pub number: u32,
     pub name: String,
@@ -16,21 +16,21 @@ pub struct Line {
 
 /// All settings of a file and those it includes, and the lines that cannot be read. A line of an included file has the number
 /// of the include.
-pub fn read(bytes: &[u8], include: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>) -> (Vec<Line>, Vec<Note>) {
-    let mut reader = Reader { include, section: String::new(), lines: Vec::new(), notes: Vec::new(), files: 0 };
+pub fn read(bytes: &[u8], include: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>) -> (Vec<IniLine>, Vec<ImportNote>) {
+    let mut reader = IniReader { include, section: String::new(), lines: Vec::new(), notes: Vec::new(), files: 0 };
     reader.file(bytes, None);
     (reader.lines, reader.notes)
 }
 
-struct Reader<'a> {
+struct IniReader<'a> {
     include: &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
     section: String,
-    lines: Vec<Line>,
-    notes: Vec<Note>,
+    lines: Vec<IniLine>,
+    notes: Vec<ImportNote>,
     files: usize,
 }
 
-impl Reader<'_> {
+impl IniReader<'_> {
     fn file(&mut self, bytes: &[u8], included_at: Option<u32>) {
         for (line, number) in String::from_utf8_lossy(bytes).lines().zip(1..) {
             let number = included_at.unwrap_or(number);
@@ -44,9 +44,9 @@ impl Reader<'_> {
                 self.include(path.trim(), number);
             } else if let Some((name, value)) = split(line) {
                 let name = if self.section == "pgbouncer" { name.to_ascii_lowercase() } else { name };
-                self.lines.push(Line { section: self.section.clone(), number, name, value });
+                self.lines.push(IniLine { section: self.section.clone(), number, name, value });
             } else {
-                self.notes.push(Note { line: number, text: "is no setting".to_string() });
+                self.notes.push(ImportNote { line: number, text: "is no setting".to_string() });
             }
         }
     }
@@ -56,7 +56,7 @@ impl Reader<'_> {
         let read = if self.files > FILES_MAX { Err(format!("more than {FILES_MAX} files")) } else { (self.include)(path) };
         match read {
             Ok(bytes) => self.file(&bytes, Some(number)),
-            Err(why) => self.notes.push(Note { line: number, text: format!("%include {path}: {why}") }),
+            Err(why) => self.notes.push(ImportNote { line: number, text: format!("%include {path}: {why}") }),
         }
     }
 }

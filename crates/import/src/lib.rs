@@ -2,8 +2,10 @@
 //!
 //! In: the bytes of the files. Out: texts of `pgpool.conf`, `pool_hba.conf` and `pool_passwd`, and notes. No IO.
 
-use crate::imported_databases::{Entry, Place};
-use crate::imported_settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
+use crate::imported_databases::{ImportedDatabase, ImportedTopology};
+use crate::imported_settings::{
+    DEFAULTS, SETTINGS, SYSTEM_AUTHORITIES, SettingTranslation, by_value, quoted, seconds, whole_seconds,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weir_config::databases::OTHERS;
@@ -15,12 +17,12 @@ mod imported_settings;
 mod ini;
 mod users;
 
-pub use crate::imported_settings::{Meaning, equals, meaning_of, names};
+pub use crate::imported_settings::{SettingMeaning, equals, meaning_of, names};
 pub use users::read_users;
 
 /// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct ImportNote {
     /// From 1; 0 stands for the whole file.
     pub line: u32,
     pub text: String,
@@ -28,7 +30,7 @@ pub struct Note {
 
 /// A setup, translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Import {
+pub struct ImportedSetup {
     /// The text of `pgpool.conf`.
     pub conf: String,
     /// The text of `pool_hba.conf`: PgBouncer's rules of access.
@@ -37,15 +39,15 @@ pub struct Import {
     pub databases: Option<String>,
     /// `auth_file`, if the file names one: the users in it go to `pool_passwd`.
     pub auth_file: Option<String>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<ImportNote>,
 }
 
 /// How another file that the setup names is read: its bytes, or why it cannot be read.
 pub type Load<'a> = dyn FnMut(&str) -> Result<Vec<u8>, String> + 'a;
 
 /// Translates `pgbouncer.ini`. `load` reads files that it includes or names.
-pub fn import(bytes: &[u8], load: &mut Load<'_>) -> Import {
-    let mut work = Work::default();
+pub fn import(bytes: &[u8], load: &mut Load<'_>) -> ImportedSetup {
+    let mut work = ImportBuilder::default();
     let (lines, notes) = ini::read(bytes, load);
     work.notes = notes;
     for line in &lines {
@@ -61,21 +63,21 @@ pub fn import(bytes: &[u8], load: &mut Load<'_>) -> Import {
 }
 
 #[derive(Default)]
-struct Work {
+struct ImportBuilder {
     /// Values by PgBouncer's names, and their lines.
     given: BTreeMap<String, (String, u32)>,
-    entries: Vec<Entry>,
+    entries: Vec<ImportedDatabase>,
     overrides: Vec<String>,
     /// Places of other processes.
     peers: Vec<String>,
-    notes: Vec<Note>,
+    notes: Vec<ImportNote>,
     /// Parameters by our names.
     lines: Vec<(String, String)>,
 }
 
-impl Work {
+impl ImportBuilder {
     fn note(&mut self, line: u32, text: String) {
-        self.notes.push(Note { line, text });
+        self.notes.push(ImportNote { line, text });
     }
 
     /// Sets a parameter; of several values the last counts, as in PgBouncer.
@@ -93,17 +95,17 @@ impl Work {
         self.given.get(name).map_or(0, |(_, line)| *line)
     }
 
-    fn setting(&mut self, line: &ini::Line) {
+    fn setting(&mut self, line: &ini::IniLine) {
         let (name, value) = (line.name.as_str(), line.value.as_str());
         if value == "<system default>" {
             return;
         }
         self.given.insert(line.name.clone(), (line.value.clone(), line.number));
         match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate) {
-            Some(Fate::Is(ours, form)) => self.set(ours, form(value)),
-            Some(Fate::Needless(why)) => self.note(line.number, format!("{name}: not needed: {why}")),
-            Some(Fate::Missing(why)) => self.note(line.number, format!("{name}: no equal: {why}")),
-            Some(Fate::Known) => self.known(line.number, name, value),
+            Some(SettingTranslation::Is(ours, form)) => self.set(ours, form(value)),
+            Some(SettingTranslation::Needless(why)) => self.note(line.number, format!("{name}: not needed: {why}")),
+            Some(SettingTranslation::Missing(why)) => self.note(line.number, format!("{name}: no equal: {why}")),
+            Some(SettingTranslation::Known) => self.known(line.number, name, value),
             None => self.note(line.number, format!("{name}: is no setting of PgBouncer 1.25")),
         }
     }
@@ -111,19 +113,19 @@ impl Work {
     /// Settings that become several, or depend on their value.
     fn known(&mut self, line: u32, name: &str, value: &str) {
         match by_value(name, value) {
-            Some(Meaning::Sets(parameters, note)) => {
+            Some(SettingMeaning::Sets(parameters, note)) => {
                 parameters.into_iter().for_each(|(ours, value)| self.set(ours, value));
                 if let Some(why) = note {
                     self.note(line, format!("{name} = {value}: no equal: {why}"));
                 }
             }
-            Some(Meaning::Nothing(why)) => self.note(line, format!("{name} = {value}: no equal: {why}")),
+            Some(SettingMeaning::Nothing(why)) => self.note(line, format!("{name} = {value}: no equal: {why}")),
             // Its meaning hangs on others: it comes at the end.
             None => {}
         }
     }
 
-    fn database(&mut self, line: &ini::Line) {
+    fn database(&mut self, line: &ini::IniLine) {
         let Ok(pairs) = ini::pairs(&line.value) else {
             return self.note(line.number, format!("{}: cannot be read", line.name));
         };
@@ -152,7 +154,7 @@ impl Work {
         }
         // Of two entries with one name the last counts, as in PgBouncer.
         self.entries.retain(|entry| entry.name != line.name);
-        self.entries.push(Entry::new(line.number, &line.name, pairs));
+        self.entries.push(ImportedDatabase::new(line.number, &line.name, pairs));
         if !limits.is_empty() && line.name == OTHERS {
             self.note(line.number, "*: limits of databases without a line of their own: set them for all".to_string());
         } else {
@@ -161,7 +163,7 @@ impl Work {
     }
 
     /// PgBouncer names its peers by numbers, which are parts of its cancel keys. Weir needs none.
-    fn peer(&mut self, line: &ini::Line) {
+    fn peer(&mut self, line: &ini::IniLine) {
         let pairs: BTreeMap<String, String> = ini::pairs(&line.value).unwrap_or_default().into_iter().collect();
         let Some(host) = pairs.get("host") else {
             return self.note(line.number, format!("peer {}: has no host", line.name));
@@ -170,7 +172,7 @@ impl Work {
         self.peers.push(format!("{host}:{}", pairs.get("port").map_or("6432", String::as_str)));
     }
 
-    fn user(&mut self, line: &ini::Line) {
+    fn user(&mut self, line: &ini::IniLine) {
         let Ok(pairs) = ini::pairs(&line.value) else {
             return self.note(line.number, format!("{}: cannot be read", line.name));
         };
@@ -195,7 +197,7 @@ impl Work {
         self.limit("user", line, &limits);
     }
 
-    fn limit(&mut self, of: &str, line: &ini::Line, limits: &str) {
+    fn limit(&mut self, of: &str, line: &ini::IniLine, limits: &str) {
         if limits.is_empty() {
             return;
         }
@@ -206,15 +208,15 @@ impl Work {
         }
     }
 
-    fn finish(mut self, load: &mut Load<'_>) -> Import {
+    fn finish(mut self, load: &mut Load<'_>) -> ImportedSetup {
         for (name, value) in DEFAULTS {
             if self.given.contains_key(name) {
                 continue;
             }
             match SETTINGS.iter().find(|(known, _)| *known == name) {
-                Some((_, Fate::Is(ours, form))) => self.set(ours, form(value)),
-                Some((_, Fate::Known)) => self.known(0, name, value),
-                Some((_, Fate::Needless(_) | Fate::Missing(_))) | None => {}
+                Some((_, SettingTranslation::Is(ours, form))) => self.set(ours, form(value)),
+                Some((_, SettingTranslation::Known)) => self.known(0, name, value),
+                Some((_, SettingTranslation::Needless(_) | SettingTranslation::Missing(_))) | None => {}
             }
         }
         self.tls_of_clients();
@@ -226,7 +228,7 @@ impl Work {
         self.notes.sort_by_key(|note| note.line);
         let auth_file = Some(self.value("auth_file").to_string()).filter(|file| !file.is_empty());
         let databases = Some(place.entries).filter(|text| !text.is_empty());
-        Import { conf, rules, databases, auth_file, notes: self.notes }
+        ImportedSetup { conf, rules, databases, auth_file, notes: self.notes }
     }
 
     fn tls_of_clients(&mut self) {
@@ -320,7 +322,7 @@ impl Work {
     }
 
     /// The servers there are, and the fate of each database.
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> ImportedTopology {
         let folder = if self.given.contains_key("unix_socket_dir") { self.value("unix_socket_dir") } else { "/tmp" };
         let place = imported_databases::place(&self.entries, folder);
         for (line, text) in &place.notes {
@@ -345,8 +347,8 @@ impl Work {
         place
     }
 
-    fn rules(&mut self, place: &Place, load: &mut Load<'_>) -> String {
-        let setup = imported_access::Setup {
+    fn rules(&mut self, place: &ImportedTopology, load: &mut Load<'_>) -> String {
+        let setup = imported_access::AccessSettings {
             auth_type: Some(self.value("auth_type")).filter(|word| !word.is_empty()).unwrap_or("md5"),
             tls: self.value("client_tls_sslmode"),
             hba_file: self.value("auth_hba_file"),
@@ -363,7 +365,7 @@ impl Work {
         text
     }
 
-    fn conf(&self, place: &Place) -> String {
+    fn conf(&self, place: &ImportedTopology) -> String {
         let mut conf = String::from("# Made from pgbouncer.ini by `weir import`.\n\n");
         for (at, (host, port)) in place.servers.iter().enumerate() {
             let _ = write!(conf, "backend_hostname{at} = {}\nbackend_port{at} = {port}\nbackend_weight{at} = 1\n", quoted(host));

@@ -1,14 +1,14 @@
 use super::*;
 use std::path::Path;
-use weir_config::hba::{Hba, LoadError, Loader};
+use weir_config::hba::{FileLoader, HbaRuleSet, LoadError};
 use weir_config::params;
 
-fn run(text: &str) -> Import {
+fn run(text: &str) -> ImportedSetup {
     import(text.as_bytes(), &mut |name| Err(format!("no file {name}")))
 }
 
 /// The configuration that comes of it, which must be one without problems.
-fn config_of(import: &Import) -> weir_config::Config {
+fn config_of(import: &ImportedSetup) -> weir_config::Config {
     let text = |path: &Path| {
         if path.ends_with("databases") { import.databases.clone().unwrap_or_default() } else { import.conf.clone() }
     };
@@ -18,23 +18,27 @@ fn config_of(import: &Import) -> weir_config::Config {
 }
 
 /// The rules that come of it, which must be such; without comments and with single blanks.
-fn rules_of(import: &Import) -> Vec<String> {
+fn rules_of(import: &ImportedSetup) -> Vec<String> {
     let demands = config_of(import).auth.demands;
     let mut file = |_: &Path| Ok(import.rules.clone().into_bytes());
     let mut folder = |_: &Path| Err(LoadError::NotFound);
-    let (hba, problems) =
-        Hba::read_under(demands, Path::new("pool_hba.conf"), None, &mut Loader { file: &mut file, folder: &mut folder });
+    let (hba, problems) = HbaRuleSet::read_under(
+        demands,
+        Path::new("pool_hba.conf"),
+        None,
+        &mut FileLoader { file: &mut file, folder: &mut folder },
+    );
     assert!(hba.is_some(), "{problems:?}\n{}", import.rules);
     let lines = import.rules.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
 /// Rules that name their method themselves.
-fn own_rules_of(import: &Import) -> Vec<String> {
+fn own_rules_of(import: &ImportedSetup) -> Vec<String> {
     rules_of(import).into_iter().filter(|rule| !rule.ends_with(" auth_type")).collect()
 }
 
-fn notes_of(import: &Import) -> Vec<String> {
+fn notes_of(import: &ImportedSetup) -> Vec<String> {
     import.notes.iter().map(|note| format!("{}: {}", note.line, note.text)).collect()
 }
 
@@ -70,7 +74,7 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
     let import = run(SAMPLE);
     assert_eq!(import.auth_file.as_deref(), Some("/etc/pgbouncer/userlist.txt"));
     // The other file is read together with this one.
-    let import = Import { conf: import.conf.replace("database_file", "#"), ..import };
+    let import = ImportedSetup { conf: import.conf.replace("database_file", "#"), ..import };
     let config = config_of(&import);
     assert_eq!((config.nodes.len(), config.nodes[0].port, config.port), (1, 5433, 6432));
     assert_eq!((config.pool.size, config.pool.max_clients, config.pool.wait_timeout_ms), (25, 100, 11_000));
@@ -138,7 +142,7 @@ fn every_auth_type_and_tls_mode_has_its_rules() {
             given("client_tls_sslmode", tls)
         );
         let import = run(&text);
-        let demands = weir_config::client_demands::Demands { method, tls: demand };
+        let demands = weir_config::client_demands::ClientDemands { method, tls: demand };
         assert_eq!(config_of(&import).auth.demands, demands, "{auth_type} {tls}");
         assert_eq!(rules_of(&import)[..2], ["local all,replication all auth_type", "host all,replication all all auth_type"]);
         let databases = if auth_type == "any" { "all" } else { "all,replication" };
@@ -197,7 +201,7 @@ fn settings_that_are_files_here_are_set_by_them_while_the_proxy_runs() {
     let config = weir_config::Config::default();
     for (name, word) in [("auth_file", "pool_passwd"), ("auth_hba_file", "pool_hba.conf"), ("auth_type", "enable_pool_hba")] {
         let meaning = crate::imported_settings::meaning_of(name, "x", &config);
-        let is_told = matches!(&meaning, Some(crate::imported_settings::Meaning::Nothing(why)) if why.contains(word));
+        let is_told = matches!(&meaning, Some(crate::imported_settings::SettingMeaning::Nothing(why)) if why.contains(word));
         assert!(is_told, "{name}: {meaning:?}");
     }
 }
@@ -377,7 +381,7 @@ fn values_of_settings_come_out_right() {
 #[test]
 fn every_parameter_named_here_is_one() {
     for (theirs, fate) in SETTINGS {
-        if let Fate::Is(ours, _) = fate {
+        if let SettingTranslation::Is(ours, _) = fate {
             assert!(params::find(ours).is_some(), "{theirs} -> {ours}");
         }
     }
@@ -421,7 +425,7 @@ fn a_replica_of_a_database_is_a_node_of_its_cluster() {
         "[databases]\nshop = host=h1\nshop_ro = host=h2 dbname=shop\nshop-replica = host=h2,h3 dbname=shop\nother = host=h1\n\
                       app = host=h1 dbname=shop\nshop_test = host=h4 dbname=shop\nlog_ro = host=h5\n[pgbouncer]\n",
     );
-    let import = Import { conf: import.conf.replace("database_file", "#"), ..import };
+    let import = ImportedSetup { conf: import.conf.replace("database_file", "#"), ..import };
     let config = config_of(&import);
     let nodes: Vec<&str> = config.nodes.iter().map(|node| node.hostname.as_str()).collect();
     assert_eq!(nodes, ["h1", "h2", "h3"]);

@@ -1,18 +1,18 @@
 //! `userlist.txt` as `pool_passwd`.
 
-use super::Note;
+use super::ImportNote;
 
 /// The lines of `pool_passwd` for the users of a `userlist.txt`, and notes on the others.
 ///
 /// Each line is `"user" "password"`; a doubled quote stands for itself; the password is plain, md5 or a SCRAM verifier.
-pub fn read_users(bytes: &[u8]) -> (String, Vec<Note>) {
+pub fn read_users(bytes: &[u8]) -> (String, Vec<ImportNote>) {
     let (mut passwd, mut notes) = (String::new(), Vec::new());
     for (line, number) in String::from_utf8_lossy(bytes).lines().zip(1..) {
         let line = line.trim();
         if line.is_empty() || line.starts_with([';', '#']) {
             continue;
         }
-        let mut note = |text: &str| notes.push(Note { line: number, text: text.to_string() });
+        let mut note = |text: &str| notes.push(ImportNote { line: number, text: text.to_string() });
         let Some((user, rest)) = quoted(line) else {
             note("is not \"user\" \"password\"");
             continue;

@@ -1,7 +1,7 @@
 //! Buffers of a worker that nobody uses now.
 
 use std::cell::RefCell;
-use weir_ring::Bytes;
+use weir_ring::SendBuffer;
 
 /// Buffers kept for reuse; more than this are given back to the allocator.
 const KEPT_MAX: usize = 256;
@@ -13,17 +13,17 @@ const EXTRA_BYTES: usize = 8 << 10;
 const EXTRA_KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Buffers that wait to be used again: `bulk` of one size to receive into, `extra` that grow to write into.
-pub struct Buffers {
+pub struct BufferPool {
     bulk: RefCell<Vec<Box<[u8]>>>,
     extra: RefCell<Vec<Vec<u8>>>,
     buffer_bytes: usize,
 }
 
-impl Buffers {
+impl BufferPool {
     #[inline]
-    pub fn new(buffer_bytes: usize) -> Buffers {
+    pub fn new(buffer_bytes: usize) -> BufferPool {
         let (bulk, extra) = (RefCell::new(Vec::with_capacity(KEPT_MAX)), RefCell::new(Vec::with_capacity(KEPT_MAX)));
-        Buffers { bulk, extra, buffer_bytes }
+        BufferPool { bulk, extra, buffer_bytes }
     }
 
     /// Buffers at rest.
@@ -61,10 +61,10 @@ impl Buffers {
 
     /// Takes back memory of either kind.
     #[inline]
-    pub fn put(&self, bytes: Bytes) {
+    pub fn put(&self, bytes: SendBuffer) {
         match bytes {
-            Bytes::Buffer(buffer) => self.put_bulk(buffer),
-            Bytes::Vector(vector) => self.put_extra(vector),
+            SendBuffer::Buffer(buffer) => self.put_bulk(buffer),
+            SendBuffer::Vector(vector) => self.put_extra(vector),
         }
     }
 }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 /// Time since an origin that all threads share.
 #[derive(Debug)]
-pub struct Clock {
+pub struct RoundClock {
     origin: Instant,
     us: Cell<u64>,
 }
 
-impl Clock {
+impl RoundClock {
     /// A clock that shows now, or the origin if that is later.
-    pub fn new(origin: Instant) -> Clock {
-        let clock = Clock { origin, us: Cell::default() };
+    pub fn new(origin: Instant) -> RoundClock {
+        let clock = RoundClock { origin, us: Cell::default() };
         clock.tick();
         clock
     }
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_clock_agrees_with_instants() {
         let origin = Instant::now() - Duration::from_secs(5);
-        let clock = Clock::new(origin);
+        let clock = RoundClock::new(origin);
         let before = Instant::now();
         clock.tick();
         let after = Instant::now();
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn moments_are_rounded_up_and_none_is_before_the_origin() {
         let origin = Instant::now();
-        let clock = Clock::new(origin);
+        let clock = RoundClock::new(origin);
         assert_eq!(clock.us_at(origin + Duration::from_nanos(1001)), 2);
         assert_eq!(clock.us_at(origin + Duration::from_micros(7)), 7);
         assert_eq!(clock.us_at(origin - Duration::from_secs(1)), 0);

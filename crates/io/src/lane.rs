@@ -7,26 +7,26 @@
 //! ```
 //!
 //! Invariant: while `extra` holds something, nothing is added before it (`mark` stands still), so order is kept.
-//! An idle lane holds no memory: both buffers go back to the worker's `Buffers`.
+//! An idle lane holds no memory: both buffers go back to the worker's `BufferPool`.
 
-use crate::buffers::Buffers;
+use crate::buffers::BufferPool;
 use crate::reactor::Reactor;
 use crate::socket::Socket;
 use std::io;
-use weir_ring::{Bytes, Chunk, Piece};
+use weir_ring::{ReceivedChunk, SendBuffer, SendPiece};
 use weir_wire::frame::{Header, WireError, read_header, run_bytes};
 
-pub use crate::socket::Got;
+pub use crate::socket::ReadOutcome;
 
 /// Treatment of the rest of a message after the decision on its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum MessageRemainder {
     Forward,
     Drop,
 }
 
 /// The buffer of one direction.
-pub struct Lane {
+pub struct RelayBuffer {
     buffer: Option<Box<[u8]>>,
     start: usize,
     mark: usize,
@@ -36,15 +36,15 @@ pub struct Lane {
     extra_sent: usize,
     /// Bytes still to come of a message already decided on.
     rest_bytes: usize,
-    rest: Rest,
+    rest: MessageRemainder,
     /// Bytes that must lie whole in the buffer before the next message can be decided on.
     want: usize,
 }
 
-impl Default for Lane {
+impl Default for RelayBuffer {
     #[inline]
-    fn default() -> Lane {
-        Lane {
+    fn default() -> RelayBuffer {
+        RelayBuffer {
             buffer: None,
             start: 0,
             mark: 0,
@@ -53,13 +53,13 @@ impl Default for Lane {
             extra: None,
             extra_sent: 0,
             rest_bytes: 0,
-            rest: Rest::Forward,
+            rest: MessageRemainder::Forward,
             want: 0,
         }
     }
 }
 
-impl Lane {
+impl RelayBuffer {
     /// Bytes wait to be sent.
     #[inline]
     pub fn has_pending(&self) -> bool {
@@ -80,21 +80,21 @@ impl Lane {
 
     /// Reads once from a socket. Makes room first; grows only for a message that must be looked at whole.
     #[inline]
-    pub fn fill(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
+    pub fn fill(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<ReadOutcome> {
         if !socket.is_readable() {
-            return Ok(Got::Nothing);
+            return Ok(ReadOutcome::Nothing);
         }
         if socket.is_ringed() {
             return self.adopt(socket, reactor);
         }
         let buffers = &reactor.buffers;
         self.make_room(buffers);
-        let Some(buffer) = self.buffer.as_mut() else { return Ok(Got::Nothing) };
+        let Some(buffer) = self.buffer.as_mut() else { return Ok(ReadOutcome::Nothing) };
         if self.end == buffer.len() {
-            return Ok(Got::Nothing);
+            return Ok(ReadOutcome::Nothing);
         }
         let got = socket.try_read(reactor, &mut buffer[self.end..])?;
-        if let Got::Bytes(bytes) = got {
+        if let ReadOutcome::Bytes(bytes) = got {
             self.end += bytes;
         } else {
             self.rest_if_empty(buffers);
@@ -104,17 +104,17 @@ impl Lane {
 
     /// Takes what the ring has received. An empty lane takes the buffer itself; else the bytes are added to what is here.
     #[inline]
-    fn adopt(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
-        let Some(mut chunk) = socket.take(reactor)? else { return Ok(Got::Nothing) };
+    fn adopt(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<ReadOutcome> {
+        let Some(mut chunk) = socket.take(reactor)? else { return Ok(ReadOutcome::Nothing) };
         let here = chunk.end - chunk.start;
         if here == 0 {
-            return Ok(Got::End);
+            return Ok(ReadOutcome::End);
         }
         if self.buffer.is_none() && self.want <= chunk.buffer.len() - chunk.start {
-            let Chunk { buffer, start, end } = chunk;
+            let ReceivedChunk { buffer, start, end } = chunk;
             self.buffer = Some(buffer);
             (self.start, self.mark, self.seen, self.end) = (start, start, start, end);
-            return Ok(Got::Bytes(here));
+            return Ok(ReadOutcome::Bytes(here));
         }
         self.make_room(&reactor.buffers);
         let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
@@ -123,11 +123,11 @@ impl Lane {
         self.end += taken;
         chunk.start += taken;
         socket.put_back(reactor, chunk);
-        Ok(if taken > 0 { Got::Bytes(taken) } else { Got::Nothing })
+        Ok(if taken > 0 { ReadOutcome::Bytes(taken) } else { ReadOutcome::Nothing })
     }
 
     #[inline]
-    fn make_room(&mut self, buffers: &Buffers) {
+    fn make_room(&mut self, buffers: &BufferPool) {
         let buffer = self.buffer.get_or_insert_with(|| buffers.take_bulk());
         if self.start == self.mark && self.seen > 0 && (self.end == buffer.len() || self.want > buffer.len() - self.seen) {
             buffer.copy_within(self.seen..self.end, 0);
@@ -143,7 +143,7 @@ impl Lane {
 
     /// Gives bytes to the lane as if they had been read: a handshake may read too far.
     #[inline]
-    pub fn preload(&mut self, bytes: &[u8], buffers: &Buffers) {
+    pub fn preload(&mut self, bytes: &[u8], buffers: &BufferPool) {
         if bytes.is_empty() {
             return;
         }
@@ -157,7 +157,7 @@ impl Lane {
     }
 
     /// Gives the lane bytes that came by no socket, as a read does: as many as it has room for now. Says how many those were.
-    pub fn feed(&mut self, bytes: &[u8], buffers: &Buffers) -> usize {
+    pub fn feed(&mut self, bytes: &[u8], buffers: &BufferPool) -> usize {
         self.make_room(buffers);
         let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
         let taken = bytes.len().min(room.len());
@@ -168,7 +168,7 @@ impl Lane {
     }
 
     /// Appends to `out` what waits to be sent over no socket, all of it.
-    pub fn drain_to(&mut self, out: &mut Vec<u8>, buffers: &Buffers) {
+    pub fn drain_to(&mut self, out: &mut Vec<u8>, buffers: &BufferPool) {
         if let Some(buffer) = &self.buffer {
             out.extend_from_slice(&buffer[self.start..self.mark]);
         }
@@ -181,13 +181,13 @@ impl Lane {
 
     /// The next message's header, after the rest of the last message was moved on.
     #[inline]
-    pub fn peek(&mut self, buffers: &Buffers) -> Result<Option<Header>, WireError> {
+    pub fn peek(&mut self, buffers: &BufferPool) -> Result<Option<Header>, WireError> {
         if self.rest_bytes > 0 {
             let here = self.rest_bytes.min(self.end - self.seen);
             self.rest_bytes -= here;
             match self.rest {
-                Rest::Forward => self.forward(here, buffers),
-                Rest::Drop => self.seen += here,
+                MessageRemainder::Forward => self.forward(here, buffers),
+                MessageRemainder::Drop => self.seen += here,
             }
             if self.rest_bytes > 0 {
                 return Ok(None);
@@ -243,18 +243,18 @@ impl Lane {
     /// If the caller has asked for the whole message before, that wish ends here: the buffer needs no room for the message any
     /// more.
     #[inline]
-    pub fn pass(&mut self, header: Header, buffers: &Buffers) {
+    pub fn pass(&mut self, header: Header, buffers: &BufferPool) {
         self.want = 0;
         let total = header.frame_bytes();
         let here = total.min(self.end - self.seen);
         self.forward(here, buffers);
         self.rest_bytes = total - here;
-        self.rest = Rest::Forward;
+        self.rest = MessageRemainder::Forward;
     }
 
     /// Sends on the whole messages of one kind that come next.
     #[inline]
-    pub fn pass_run(&mut self, tag: u8, buffers: &Buffers) {
+    pub fn pass_run(&mut self, tag: u8, buffers: &BufferPool) {
         if self.rest_bytes == 0 {
             let bytes = run_bytes(self.unseen(), tag);
             self.forward(bytes, buffers);
@@ -263,7 +263,7 @@ impl Lane {
 
     /// Sends on the whole messages that come next and have so many bytes together.
     #[inline]
-    pub fn pass_whole(&mut self, bytes: usize, buffers: &Buffers) {
+    pub fn pass_whole(&mut self, bytes: usize, buffers: &BufferPool) {
         self.want = 0;
         self.forward(bytes, buffers);
     }
@@ -276,7 +276,7 @@ impl Lane {
         let here = total.min(self.end - self.seen);
         self.seen += here;
         self.rest_bytes = total - here;
-        self.rest = Rest::Drop;
+        self.rest = MessageRemainder::Drop;
     }
 
     /// Replaces the first `head_bytes` of the next message by the bytes that `write` appends; the rest is sent on as it is.
@@ -285,7 +285,7 @@ impl Lane {
         &mut self,
         header: Header,
         head_bytes: usize,
-        buffers: &Buffers,
+        buffers: &BufferPool,
         write: impl FnOnce(&[u8], &mut Vec<u8>),
     ) {
         self.want = 0;
@@ -298,11 +298,11 @@ impl Lane {
         let here = (total - head_bytes).min(self.end - self.seen);
         self.forward(here, buffers);
         self.rest_bytes = total - head_bytes - here;
-        self.rest = Rest::Forward;
+        self.rest = MessageRemainder::Forward;
     }
 
     #[inline]
-    fn forward(&mut self, bytes: usize, buffers: &Buffers) {
+    fn forward(&mut self, bytes: usize, buffers: &BufferPool) {
         if self.extra.is_none() && self.start == self.mark {
             self.start = self.seen;
             self.mark = self.seen;
@@ -320,7 +320,7 @@ impl Lane {
 
     /// The buffer for Weir's own messages, which go out after all that was decided on so far.
     #[inline]
-    pub fn extra(&mut self, buffers: &Buffers) -> &mut Vec<u8> {
+    pub fn extra(&mut self, buffers: &BufferPool) -> &mut Vec<u8> {
         self.extra.get_or_insert_with(|| buffers.take_extra())
     }
 
@@ -372,7 +372,7 @@ impl Lane {
                 return Ok(false);
             }
             let (start, end) = (std::mem::take(&mut self.extra_sent), extra.len());
-            socket.send(reactor, Piece { bytes: Bytes::Vector(extra), start, end });
+            socket.send(reactor, SendPiece { bytes: SendBuffer::Vector(extra), start, end });
         }
         self.rest_if_empty(&reactor.buffers);
         Ok(true)
@@ -380,7 +380,7 @@ impl Lane {
 
     /// Takes the bytes to send out of the buffer. These or the bytes still to be looked at are copied, whichever are fewer.
     #[inline]
-    fn cut(&mut self, buffers: &Buffers) -> Option<Piece> {
+    fn cut(&mut self, buffers: &BufferPool) -> Option<SendPiece> {
         let (start, end) = (self.start, self.mark);
         let left = self.end - self.seen;
         let buffer = self.buffer.as_ref()?;
@@ -388,7 +388,7 @@ impl Lane {
             let mut copy = buffers.take_extra();
             copy.extend_from_slice(&buffer[start..end]);
             self.start = self.mark;
-            return Some(Piece { end: copy.len(), bytes: Bytes::Vector(copy), start: 0 });
+            return Some(SendPiece { end: copy.len(), bytes: SendBuffer::Vector(copy), start: 0 });
         }
         let rest = (left > 0).then(|| {
             let mut rest = buffers.take_bulk();
@@ -401,7 +401,7 @@ impl Lane {
         });
         let sent = std::mem::replace(&mut self.buffer, rest)?;
         (self.start, self.mark, self.seen, self.end) = (0, 0, 0, left);
-        Some(Piece { bytes: Bytes::Buffer(sent), start, end })
+        Some(SendPiece { bytes: SendBuffer::Buffer(sent), start, end })
     }
 
     /// The bytes to send, in two pieces.
@@ -413,7 +413,7 @@ impl Lane {
     }
 
     /// Drops the first of the bytes to send, as if they had been sent.
-    pub fn skip_pending(&mut self, bytes: usize, buffers: &Buffers) {
+    pub fn skip_pending(&mut self, bytes: usize, buffers: &BufferPool) {
         let of_direct = bytes.min(self.mark - self.start);
         self.start += of_direct;
         self.extra_sent += bytes - of_direct;
@@ -427,7 +427,7 @@ impl Lane {
 
     /// Drops the bytes to send: there is nobody to send them to any more.
     #[inline]
-    pub fn forget_pending(&mut self, buffers: &Buffers) {
+    pub fn forget_pending(&mut self, buffers: &BufferPool) {
         self.start = self.mark;
         self.extra_sent = 0;
         if let Some(extra) = self.extra.take() {
@@ -447,7 +447,7 @@ impl Lane {
     /// follow it.
     #[inline]
     pub fn cut_off(&mut self) {
-        let is_half_said = self.rest_bytes > 0 && self.rest == Rest::Forward;
+        let is_half_said = self.rest_bytes > 0 && self.rest == MessageRemainder::Forward;
         let rest_bytes = if is_half_said { self.rest_bytes } else { 0 };
         self.drop_unseen();
         self.rest_bytes = rest_bytes;
@@ -456,13 +456,13 @@ impl Lane {
     /// Drops what is still to come of the message under way: there is nobody to send it to any more.
     #[inline]
     pub fn drop_rest(&mut self) {
-        self.rest = Rest::Drop;
+        self.rest = MessageRemainder::Drop;
     }
 
     /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
     /// under way.
     #[inline]
-    pub fn unread(&mut self, bytes: &[u8], buffers: &Buffers) {
+    pub fn unread(&mut self, bytes: &[u8], buffers: &BufferPool) {
         let here = self.end - self.seen;
         let mut buffer = buffers.take_bulk();
         if buffer.len() < bytes.len() + here {
@@ -480,7 +480,7 @@ impl Lane {
 
     /// Gives the buffer back when it holds nothing.
     #[inline]
-    pub fn rest_if_empty(&mut self, buffers: &Buffers) {
+    pub fn rest_if_empty(&mut self, buffers: &BufferPool) {
         if self.start == self.mark && self.seen == self.end && self.extra.is_none() {
             (self.start, self.mark, self.seen, self.end) = (0, 0, 0, 0);
             if let Some(buffer) = self.buffer.take() {
@@ -501,9 +501,9 @@ mod tests {
     use super::*;
 
     /// Loads `bytes` in pieces of `step`, decides on each message with `decide`, and returns all that would be sent.
-    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut Lane, Header, &Buffers) -> bool) -> Vec<u8> {
-        let buffers = Buffers::new(64);
-        let mut lane = Lane::default();
+    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut RelayBuffer, Header, &BufferPool) -> bool) -> Vec<u8> {
+        let buffers = BufferPool::new(64);
+        let mut lane = RelayBuffer::default();
         let mut sent = Vec::new();
         let mut left = bytes;
         while !left.is_empty() {
@@ -577,9 +577,9 @@ mod tests {
 
     #[test]
     fn a_message_that_was_cut_off_stays_half_said_if_its_head_was_sent() {
-        let buffers = Buffers::new(64);
+        let buffers = BufferPool::new(64);
         for (eats, is_mid) in [(false, true), (true, false)] {
-            let mut lane = Lane::default();
+            let mut lane = RelayBuffer::default();
             lane.feed(&frame(b'a', &[b'x'; 500]), &buffers);
             let header = lane.peek(&buffers).unwrap().unwrap();
             if eats {
@@ -595,8 +595,8 @@ mod tests {
 
     #[test]
     fn bytes_to_send_are_dropped_from_the_front() {
-        let buffers = Buffers::new(64);
-        let mut lane = Lane::default();
+        let buffers = BufferPool::new(64);
+        let mut lane = RelayBuffer::default();
         lane.feed(&frame(b'a', b"bc"), &buffers);
         let header = lane.peek(&buffers).unwrap().unwrap();
         lane.pass(header, &buffers);

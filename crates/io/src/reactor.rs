@@ -10,8 +10,8 @@
 //! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
 //! io_uring all of it is epoll.
 
-use crate::buffers::Buffers;
-use crate::clock::Clock;
+use crate::buffers::BufferPool;
+use crate::clock::RoundClock;
 pub use mio::Interest;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, Chunk, Host, Ring, Token, Wait};
 pub use weir_ring::{CLOSED, READ, WRITE};
+use weir_ring::{ReceivedChunk, Ring, RingHost, RoundWait, SendBuffer, SocketToken};
 
 /// Number of a task on its worker.
 pub type TaskId = u32;
@@ -47,17 +47,17 @@ const PASSES_MAX: u32 = 3;
 
 /// The event loop's knowledge of one socket. Only the loop's thread writes it; other threads may look at an idle connection's.
 #[derive(Debug)]
-pub struct Slot {
+pub struct SocketSlot {
     task: AtomicU32,
     ready: AtomicU8,
     /// The ring it was in has let go of it.
     released: AtomicBool,
 }
 
-impl Slot {
+impl SocketSlot {
     #[inline]
-    fn new(task: TaskId) -> Slot {
-        Slot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
+    fn new(task: TaskId) -> SocketSlot {
+        SocketSlot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
     }
 
     /// True if the ring it was in has let go of it.
@@ -88,8 +88,8 @@ impl Slot {
 
 /// The place of a socket in its event loop.
 #[derive(Clone, Copy, Debug)]
-pub enum Home {
-    Ring(Token),
+pub enum EventLoopPlace {
+    Ring(SocketToken),
     /// By its place in the list of slots.
     Epoll(u32),
     /// It has left its event loop.
@@ -98,13 +98,13 @@ pub enum Home {
 
 /// The longest wait of a round for events, in µs of the clock.
 #[derive(Clone, Copy)]
-enum Pause {
+enum RoundPause {
     No,
     Until(u64),
     Ever,
 }
 
-struct Task {
+struct ReactorTask {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     queued: bool,
     /// The earliest timer set for it, in µs of the clock.
@@ -114,17 +114,17 @@ struct Task {
 /// The event loop of one worker thread.
 pub struct Reactor {
     poll: RefCell<(mio::Poll, mio::Events)>,
-    ring: Option<RefCell<Ring<Arc<Slot>>>>,
-    pub buffers: Rc<Buffers>,
+    ring: Option<RefCell<Ring<Arc<SocketSlot>>>>,
+    pub buffers: Rc<BufferPool>,
     registry: mio::Registry,
-    slots: RefCell<Vec<Option<Arc<Slot>>>>,
+    slots: RefCell<Vec<Option<Arc<SocketSlot>>>>,
     free_slots: RefCell<Vec<usize>>,
-    tasks: RefCell<Vec<Task>>,
+    tasks: RefCell<Vec<ReactorTask>>,
     free_tasks: RefCell<Vec<TaskId>>,
     runnable: RefCell<VecDeque<TaskId>>,
     timers: RefCell<BinaryHeap<Reverse<(u64, TaskId)>>>,
     current: Cell<TaskId>,
-    clock: Rc<Clock>,
+    clock: Rc<RoundClock>,
     woken: Cell<bool>,
     panicked: RefCell<Vec<TaskId>>,
 }
@@ -141,7 +141,7 @@ impl Reactor {
 
     /// The event loop, on the thread that will run it; with a ring if that is wished for. Its times count from `origin`. Error: also if the
     /// ring cannot be had.
-    pub fn new(poll: mio::Poll, buffers: Buffers, with_ring: bool, origin: Instant) -> io::Result<Reactor> {
+    pub fn new(poll: mio::Poll, buffers: BufferPool, with_ring: bool, origin: Instant) -> io::Result<Reactor> {
         let registry = poll.registry().try_clone()?;
         let mut reactor = Reactor {
             poll: RefCell::new((poll, mio::Events::with_capacity(EVENTS_MAX))),
@@ -155,7 +155,7 @@ impl Reactor {
             runnable: RefCell::default(),
             timers: RefCell::default(),
             current: Cell::new(NO_TASK),
-            clock: Rc::new(Clock::new(origin)),
+            clock: Rc::new(RoundClock::new(origin)),
             woken: Cell::new(false),
             panicked: RefCell::default(),
         };
@@ -190,7 +190,7 @@ impl Reactor {
     }
 
     /// The time of the round, for those who do not see the event loop.
-    pub fn clock(&self) -> Rc<Clock> {
+    pub fn clock(&self) -> Rc<RoundClock> {
         self.clock.clone()
     }
 
@@ -201,7 +201,7 @@ impl Reactor {
 
     /// Starts a task; it runs in this round of the loop.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
-        let task = Task { future: Some(Box::pin(future)), queued: false, armed: None };
+        let task = ReactorTask { future: Some(Box::pin(future)), queued: false, armed: None };
         let mut tasks = self.tasks.borrow_mut();
         let id = match self.free_tasks.borrow_mut().pop() {
             Some(id) => {
@@ -257,7 +257,11 @@ impl Reactor {
 
     /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
     #[inline]
-    pub fn register(&self, source: &mut dyn mio::event::Source, interest: Interest) -> io::Result<(Arc<Slot>, Home)> {
+    pub fn register(
+        &self,
+        source: &mut dyn mio::event::Source,
+        interest: Interest,
+    ) -> io::Result<(Arc<SocketSlot>, EventLoopPlace)> {
         let place = match self.free_slots.borrow_mut().pop() {
             Some(place) => place,
             None => {
@@ -265,10 +269,10 @@ impl Reactor {
                 self.slots.borrow().len() - 1
             }
         };
-        let slot = Arc::new(Slot::new(self.current.get()));
+        let slot = Arc::new(SocketSlot::new(self.current.get()));
         self.slots.borrow_mut()[place] = Some(slot.clone());
         self.registry.register(source, mio::Token(place), interest)?;
-        Ok((slot, Home::Epoll(place as u32)))
+        Ok((slot, EventLoopPlace::Epoll(place as u32)))
     }
 
     /// Watches a socket of epoll's for other things than before. What is so already is told of, too.
@@ -300,7 +304,7 @@ impl Reactor {
 
     /// Watches a connected socket for the current task: in the ring, by its token, or with epoll.
     #[inline]
-    pub fn receive<S>(&self, stream: Arc<S>, interest: Interest) -> io::Result<(Arc<Slot>, Home)>
+    pub fn receive<S>(&self, stream: Arc<S>, interest: Interest) -> io::Result<(Arc<SocketSlot>, EventLoopPlace)>
     where
         S: AsFd + Send + Sync + 'static,
     {
@@ -308,34 +312,34 @@ impl Reactor {
             let fd = stream.as_fd().as_raw_fd();
             return self.register(&mut mio::unix::SourceFd(&fd), interest);
         };
-        let slot = Arc::new(Slot::new(self.current.get()));
+        let slot = Arc::new(SocketSlot::new(self.current.get()));
         let token = ring.borrow_mut().add(stream, slot.clone());
-        Ok((slot, Home::Ring(token)))
+        Ok((slot, EventLoopPlace::Ring(token)))
     }
 
     /// Accepts at a listening socket for the current task: in the ring, by its token, or with epoll, which only tells when to.
     #[inline]
-    pub fn listen<S: AsFd + Send + Sync + 'static>(&self, door: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
+    pub fn listen<S: AsFd + Send + Sync + 'static>(&self, door: Arc<S>) -> io::Result<(Arc<SocketSlot>, Option<SocketToken>)> {
         // The ring waits only for sockets that may be waited for.
         rustix::io::ioctl_fionbio(&door, !self.has_ring())?;
         let Some(ring) = &self.ring else {
             let fd = door.as_fd().as_raw_fd();
             return Ok((self.register(&mut mio::unix::SourceFd(&fd), Interest::READABLE)?.0, None));
         };
-        let slot = Arc::new(Slot::new(self.current.get()));
+        let slot = Arc::new(SocketSlot::new(self.current.get()));
         let token = ring.borrow_mut().listen(door, slot.clone());
         Ok((slot, Some(token)))
     }
 
     /// Has the current task look at a socket again though nothing new was told of it.
     #[inline]
-    pub fn retry(&self, slot: &Slot) {
+    pub fn retry(&self, slot: &SocketSlot) {
         self.raise(slot, READ);
     }
 
     /// The next connection that arrived at a door of the ring.
     #[inline]
-    pub fn accepted(&self, door: Token, slot: &Slot) -> io::Result<Option<OwnedFd>> {
+    pub fn accepted(&self, door: SocketToken, slot: &SocketSlot) -> io::Result<Option<OwnedFd>> {
         self.with_ring(Ok(None), |ring| {
             let came = ring.accepted(door);
             if !ring.has_callers(door) {
@@ -347,7 +351,7 @@ impl Reactor {
 
     /// Asks the ring, if there is one.
     #[inline]
-    pub fn with_ring<T>(&self, without: T, ask: impl FnOnce(&mut Ring<Arc<Slot>>) -> T) -> T {
+    pub fn with_ring<T>(&self, without: T, ask: impl FnOnce(&mut Ring<Arc<SocketSlot>>) -> T) -> T {
         match &self.ring {
             Some(ring) => ask(&mut ring.borrow_mut()),
             None => without,
@@ -356,7 +360,7 @@ impl Reactor {
 
     /// The next bytes that the ring has received for a socket.
     #[inline]
-    pub fn take(&self, token: Token, slot: &Slot) -> io::Result<Option<Chunk>> {
+    pub fn take(&self, token: SocketToken, slot: &SocketSlot) -> io::Result<Option<ReceivedChunk>> {
         self.with_ring(Ok(None), |ring| {
             let taken = ring.take(token);
             if !ring.has_unread(token) {
@@ -368,27 +372,27 @@ impl Reactor {
 
     /// Gives back the unused rest of a chunk.
     #[inline]
-    pub fn put_back(&self, token: Token, slot: &Slot, chunk: Chunk) {
+    pub fn put_back(&self, token: SocketToken, slot: &SocketSlot, chunk: ReceivedChunk) {
         slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
         self.with_ring((), |ring| ring.put_back(token, chunk));
     }
 
     /// Closes a socket of the ring; bytes that it still had to send are tried once.
     #[inline]
-    pub fn close(&self, token: Token) {
+    pub fn close(&self, token: SocketToken) {
         self.with_ring((), |ring| ring.close(token, self));
     }
 
     /// Lets go of a socket that epoll watches. It was registered, so only a closed epoll could refuse.
     #[inline]
-    pub fn forget(&self, stream: &impl AsRawFd, slot: &Slot) {
+    pub fn forget(&self, stream: &impl AsRawFd, slot: &SocketSlot) {
         let _ = self.registry.deregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()));
         slot.released.store(true, Ordering::Release);
     }
 
-    /// Lets go of a socket of the ring: see `Slot::is_released`.
+    /// Lets go of a socket of the ring: see `SocketSlot::is_released`.
     #[inline]
-    pub fn release(&self, token: Token) {
+    pub fn release(&self, token: SocketToken) {
         self.with_ring((), |ring| ring.release(token, self));
     }
 
@@ -400,7 +404,7 @@ impl Reactor {
         self.run_tasks();
         // After a fault there is something to be done at once.
         let is_idle = self.runnable.borrow().is_empty() && self.panicked.borrow().is_empty();
-        let pause = if is_idle { self.until_next_timer() } else { Pause::No };
+        let pause = if is_idle { self.until_next_timer() } else { RoundPause::No };
         self.collect(pause)?;
         self.fire_timers();
         Ok(self.woken.replace(false))
@@ -409,7 +413,7 @@ impl Reactor {
     /// Sends what is still to be sent.
     #[inline]
     pub fn last_turn(&self) -> io::Result<()> {
-        self.collect(Pause::No)
+        self.collect(RoundPause::No)
     }
 
     #[inline]
@@ -456,40 +460,40 @@ impl Reactor {
     }
 
     #[inline]
-    fn until_next_timer(&self) -> Pause {
+    fn until_next_timer(&self) -> RoundPause {
         let mut timers = self.timers.borrow_mut();
         let tasks = self.tasks.borrow();
         // Timers of ended tasks would wake the loop in vain.
         while let Some(Reverse((at, id))) = timers.peek() {
             if tasks.get(*id as usize).is_some_and(|task| task.armed == Some(*at)) {
-                return Pause::Until(*at);
+                return RoundPause::Until(*at);
             }
             timers.pop();
         }
-        Pause::Ever
+        RoundPause::Ever
     }
 
     #[inline]
-    fn collect(&self, pause: Pause) -> io::Result<()> {
+    fn collect(&self, pause: RoundPause) -> io::Result<()> {
         let Some(ring) = &self.ring else { return self.collect_epoll(pause) };
         let wait = match pause {
-            Pause::No => Wait::Not,
-            Pause::Until(us) => Wait::Until(self.clock.at(us)),
-            Pause::Ever => Wait::Ever,
+            RoundPause::No => RoundWait::Not,
+            RoundPause::Until(us) => RoundWait::Until(self.clock.at(us)),
+            RoundPause::Ever => RoundWait::Ever,
         };
         if ring.borrow_mut().turn(wait, self)? {
-            self.collect_epoll(Pause::No)?;
+            self.collect_epoll(RoundPause::No)?;
         }
         self.clock.tick();
         Ok(())
     }
 
-    fn collect_epoll(&self, pause: Pause) -> io::Result<()> {
+    fn collect_epoll(&self, pause: RoundPause) -> io::Result<()> {
         let (poll, events) = &mut *self.poll.borrow_mut();
         let mut timeout = match pause {
-            Pause::No => Some(Duration::ZERO),
-            Pause::Until(us) => Some(Duration::from_micros(us.saturating_sub(self.clock.now_us()))),
-            Pause::Ever => None,
+            RoundPause::No => Some(Duration::ZERO),
+            RoundPause::Until(us) => Some(Duration::from_micros(us.saturating_sub(self.clock.now_us()))),
+            RoundPause::Ever => None,
         };
         loop {
             match poll.poll(events, timeout) {
@@ -531,7 +535,7 @@ impl Reactor {
     }
 
     #[inline]
-    fn raise(&self, slot: &Slot, bits: u8) {
+    fn raise(&self, slot: &SocketSlot, bits: u8) {
         slot.ready.store(slot.ready() | bits, Ordering::Relaxed);
         let task = slot.task.load(Ordering::Relaxed);
         if task != NO_TASK {
@@ -558,38 +562,38 @@ impl Reactor {
     }
 }
 
-impl Host for Reactor {
-    type Mark = Arc<Slot>;
+impl RingHost for Reactor {
+    type Mark = Arc<SocketSlot>;
     #[inline]
     fn buffer(&self) -> Box<[u8]> {
         self.buffers.take_bulk()
     }
     #[inline]
-    fn spent(&self, bytes: Bytes) {
+    fn spent(&self, bytes: SendBuffer) {
         self.buffers.put(bytes);
     }
     #[inline]
-    fn ready(&self, slot: &Arc<Slot>, bits: u8) {
+    fn ready(&self, slot: &Arc<SocketSlot>, bits: u8) {
         self.raise(slot, bits);
     }
     #[inline]
-    fn released(&self, slot: Arc<Slot>) {
+    fn released(&self, slot: Arc<SocketSlot>) {
         slot.released.store(true, Ordering::Release);
         self.raise(&slot, 0);
     }
 }
 
 /// Gives the thread to others until the task is woken. May return early: look at the condition again. Cancel safe.
-pub fn parked() -> Parked {
-    Parked { yielded: false }
+pub fn parked() -> ParkFuture {
+    ParkFuture { yielded: false }
 }
 
 /// Future of `parked`.
-pub struct Parked {
+pub struct ParkFuture {
     yielded: bool,
 }
 
-impl Future for Parked {
+impl Future for ParkFuture {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         if self.yielded {
@@ -608,7 +612,7 @@ mod tests {
     #[test]
     fn tasks_sleep_and_wake_one_another() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true, Instant::now()).unwrap());
+        let reactor = Rc::new(Reactor::new(poll, BufferPool::new(4096), true, Instant::now()).unwrap());
         let seen = Rc::new(RefCell::new(Vec::new()));
         let (r, s) = (reactor.clone(), seen.clone());
         let waiting = reactor.spawn(async move {
@@ -648,7 +652,7 @@ mod tests {
     #[test]
     fn a_peer_that_reads_from_a_unix_socket_wakes_nobody_unless_the_socket_was_full() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), false, Instant::now()).unwrap());
+        let reactor = Rc::new(Reactor::new(poll, BufferPool::new(4096), false, Instant::now()).unwrap());
         let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
         let socket = crate::socket::Socket::accepted_unix(&reactor, ours).unwrap();

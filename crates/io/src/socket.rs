@@ -1,7 +1,7 @@
 //! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
 
-use crate::reactor::{CLOSED, Home, Interest, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
-use crate::tls::{Plain, Tls};
+use crate::reactor::{CLOSED, EventLoopPlace, Interest, NO_TASK, READ, Reactor, SocketSlot, TaskId, WRITE, parked};
+use crate::tls::{PlaintextRead, TlsSession};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -11,25 +11,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, Chunk, Flow, Piece, Token};
+use weir_ring::{ReceivedChunk, SendBuffer, SendPiece, SendProgress, SocketToken};
 use zeroize::Zeroize;
 
 /// All that epoll may tell of a socket.
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-enum Stream {
+enum SocketStream {
     Tcp(mio::net::TcpStream),
     Unix(mio::net::UnixStream),
 }
 
-impl Stream {
+impl SocketStream {
     /// System calls are made through `rustix`, which has no libc between: in a process with threads, libc's `send` and `recv` are
     /// cancellation points and cost 3 % of a statement.
     #[inline]
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+            SocketStream::Tcp(stream) => stream.as_fd(),
+            SocketStream::Unix(stream) => stream.as_fd(),
         }
     }
 
@@ -39,13 +39,13 @@ impl Stream {
     /// every message sent, which brings nothing.
     fn interest(&self) -> Interest {
         match self {
-            Stream::Tcp(_) => BOTH,
-            Stream::Unix(_) => Interest::READABLE,
+            SocketStream::Tcp(_) => BOTH,
+            SocketStream::Unix(_) => Interest::READABLE,
         }
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for SocketStream {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
@@ -57,11 +57,11 @@ impl AsFd for Stream {
 /// In a ring (`token`), the kernel receives unasked, and a session's bytes go out with the loop's next system call. Without
 /// one, a task waits for readiness, and reads and writes are calls of their own.
 pub struct Socket {
-    stream: Arc<Stream>,
-    slot: Arc<Slot>,
-    home: Home,
+    stream: Arc<SocketStream>,
+    slot: Arc<SocketSlot>,
+    home: EventLoopPlace,
     /// Encrypts and decrypts between the lanes and the wire.
-    tls: Option<Box<RefCell<Tls>>>,
+    tls: Option<Box<RefCell<TlsSession>>>,
     /// Bytes that the kernel took by calls of our own, and none more after one of them failed.
     written: Cell<u64>,
     has_failed: Cell<bool>,
@@ -108,9 +108,9 @@ pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
 
 /// Breaks a connection from any thread, without holding it.
 #[derive(Clone)]
-pub struct Breaker(Weak<Stream>);
+pub struct StreamBreaker(Weak<SocketStream>);
 
-impl Breaker {
+impl StreamBreaker {
     /// Ends the connection for both sides: a task that waits for it sees its end. Nothing happens if it is closed already.
     #[inline]
     pub fn shut(&self) {
@@ -121,7 +121,7 @@ impl Breaker {
     }
 }
 
-impl std::fmt::Debug for Breaker {
+impl std::fmt::Debug for StreamBreaker {
     #[inline]
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Breaker")
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Breaker {
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum ReadOutcome {
     Bytes(usize),
     /// Nothing is here yet.
     Nothing,
@@ -149,7 +149,7 @@ impl Socket {
     /// Watches an accepted TCP connection. It has its options from the listening socket.
     #[inline]
     pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
-        let socket = Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))?;
+        let socket = Socket::adopt(reactor, SocketStream::Tcp(mio::net::TcpStream::from_std(stream)))?;
         if socket.token().is_none() {
             // Its first bytes are here, or it has said nothing for a while: doors defer. So they are read without a round of epoll.
             socket.slot.raise(READ);
@@ -160,20 +160,20 @@ impl Socket {
     /// Watches an accepted unix connection.
     #[inline]
     pub fn accepted_unix(reactor: &Reactor, stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
-        Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
+        Socket::adopt(reactor, SocketStream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
     /// Watches a connected socket. It stays in blocking mode, like accepted ones: the ring waits only for such sockets, and
     /// Weir's own calls say that they do not wait.
     #[inline]
-    fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
+    fn adopt(reactor: &Reactor, stream: SocketStream) -> io::Result<Socket> {
         let interest = stream.interest();
         let stream = Arc::new(stream);
         let (slot, home) = reactor.receive(stream.clone(), interest)?;
         Ok(Socket::at(stream, slot, home))
     }
 
-    fn at(stream: Arc<Stream>, slot: Arc<Slot>, home: Home) -> Socket {
+    fn at(stream: Arc<SocketStream>, slot: Arc<SocketSlot>, home: EventLoopPlace) -> Socket {
         Socket {
             stream,
             slot,
@@ -189,8 +189,8 @@ impl Socket {
     #[inline]
     pub fn peer_uid(&self) -> Option<u32> {
         match &*self.stream {
-            Stream::Tcp(_) => None,
-            Stream::Unix(stream) => rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw()),
+            SocketStream::Tcp(_) => None,
+            SocketStream::Unix(stream) => rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw()),
         }
     }
 
@@ -198,8 +198,8 @@ impl Socket {
     #[inline]
     pub fn local_ip(&self) -> Option<std::net::IpAddr> {
         match &*self.stream {
-            Stream::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
-            Stream::Unix(_) => None,
+            SocketStream::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
+            SocketStream::Unix(_) => None,
         }
     }
 
@@ -233,9 +233,9 @@ impl Socket {
         if reactor.has_ring() {
             reactor.registry().deregister(&mut stream)?;
             rustix::io::ioctl_fionbio(&stream, false)?;
-            return Socket::adopt(reactor, Stream::Tcp(stream));
+            return Socket::adopt(reactor, SocketStream::Tcp(stream));
         }
-        Ok(Socket::at(Arc::new(Stream::Tcp(stream)), slot, home))
+        Ok(Socket::at(Arc::new(SocketStream::Tcp(stream)), slot, home))
     }
 
     /// Connects over a unix socket: done or failed at once.
@@ -243,15 +243,15 @@ impl Socket {
     pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
         let stream = mio::net::UnixStream::connect(path)?;
         rustix::io::ioctl_fionbio(&stream, false)?;
-        Socket::adopt(reactor, Stream::Unix(stream))
+        Socket::adopt(reactor, SocketStream::Unix(stream))
     }
 
     /// Its place in the ring, if it is in one.
     #[inline]
-    fn token(&self) -> Option<Token> {
+    fn token(&self) -> Option<SocketToken> {
         match self.home {
-            Home::Ring(token) => Some(token),
-            Home::Epoll(_) | Home::Nowhere => None,
+            EventLoopPlace::Ring(token) => Some(token),
+            EventLoopPlace::Epoll(_) | EventLoopPlace::Nowhere => None,
         }
     }
 
@@ -270,7 +270,7 @@ impl Socket {
 
     /// The next bytes that the ring has received: an empty chunk is the end.
     #[inline]
-    pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
+    pub fn take(&self, reactor: &Reactor) -> io::Result<Option<ReceivedChunk>> {
         match self.token() {
             Some(token) => reactor.take(token, &self.slot),
             None => Ok(None),
@@ -279,7 +279,7 @@ impl Socket {
 
     /// Gives back the unused rest of a chunk.
     #[inline]
-    pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
+    pub fn put_back(&self, reactor: &Reactor, chunk: ReceivedChunk) {
         match self.token() {
             Some(token) if chunk.start < chunk.end => reactor.put_back(token, &self.slot, chunk),
             _ => reactor.buffers.put_bulk(chunk.buffer),
@@ -294,7 +294,7 @@ impl Socket {
 
     /// Sends with the loop's next turn. To be called after `can_send`.
     #[inline]
-    pub fn send(&self, reactor: &Reactor, piece: Piece) {
+    pub fn send(&self, reactor: &Reactor, piece: SendPiece) {
         if let Some(token) = self.token() {
             reactor.with_ring((), |ring| ring.send(token, piece));
         }
@@ -313,8 +313,9 @@ impl Socket {
         is_over.then(|| self.written.get() + flow.taken)
     }
 
-    fn flow(&self, reactor: &Reactor) -> Flow {
-        self.token().map_or_else(Flow::default, |token| reactor.with_ring(Flow::default(), |ring| ring.flow(token)))
+    fn flow(&self, reactor: &Reactor) -> SendProgress {
+        self.token()
+            .map_or_else(SendProgress::default, |token| reactor.with_ring(SendProgress::default(), |ring| ring.flow(token)))
     }
 
     fn keeps_ciphertext(&self) -> bool {
@@ -337,7 +338,7 @@ impl Socket {
     /// Reads the bytes that have arrived. Asks the kernel only when the event loop saw something; after a short read it asks no
     /// more.
     #[inline]
-    pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+    pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         match &self.tls {
             None => self.receive(reactor, buffer),
             Some(tls) => self.decrypt(&mut tls.borrow_mut(), reactor, buffer),
@@ -345,54 +346,54 @@ impl Socket {
     }
 
     /// Like `try_read`, for bytes that may be a password: it wipes them from the kernel's buffer, which other sockets get next.
-    pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+    pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if !self.is_ringed() {
             return self.try_read(reactor, buffer);
         }
-        let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+        let Some(mut chunk) = self.take(reactor)? else { return Ok(ReadOutcome::Nothing) };
         let taken = buffer.len().min(chunk.end - chunk.start);
         if taken == 0 {
-            return Ok(Got::End);
+            return Ok(ReadOutcome::End);
         }
         let secret = &mut chunk.buffer[chunk.start..chunk.start + taken];
         buffer[..taken].copy_from_slice(secret);
         secret.zeroize();
         chunk.start += taken;
         self.put_back(reactor, chunk);
-        Ok(Got::Bytes(taken))
+        Ok(ReadOutcome::Bytes(taken))
     }
 
     /// Reads the bytes that have arrived as they are on the wire.
-    fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+    fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         let ready = self.slot.ready();
         if ready & READ == 0 {
-            return Ok(Got::Nothing);
+            return Ok(ReadOutcome::Nothing);
         }
         if self.token().is_some() {
-            let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+            let Some(mut chunk) = self.take(reactor)? else { return Ok(ReadOutcome::Nothing) };
             let taken = buffer.len().min(chunk.end - chunk.start);
             if taken == 0 {
-                return Ok(Got::End);
+                return Ok(ReadOutcome::End);
             }
             buffer[..taken].copy_from_slice(&chunk.buffer[chunk.start..chunk.start + taken]);
             chunk.start += taken;
             self.put_back(reactor, chunk);
-            return Ok(Got::Bytes(taken));
+            return Ok(ReadOutcome::Bytes(taken));
         }
         loop {
             return match rustix::net::recv(self.stream.fd(), &mut *buffer, RECEIVE) {
-                Ok((0, _)) => Ok(Got::End),
+                Ok((0, _)) => Ok(ReadOutcome::End),
                 Ok((bytes, _)) => {
                     // Edge triggered: less than asked for means drained, and the next arrival is a new event. An end of file
                     // already announced has no further event, so then reading goes on.
                     if bytes < buffer.len() && ready & CLOSED == 0 {
                         self.slot.clear(READ);
                     }
-                    Ok(Got::Bytes(bytes))
+                    Ok(ReadOutcome::Bytes(bytes))
                 }
                 Err(Errno::AGAIN) => {
                     self.slot.clear(READ);
-                    Ok(Got::Nothing)
+                    Ok(ReadOutcome::Nothing)
                 }
                 Err(Errno::INTR) => continue,
                 Err(errno) => Err(errno.into()),
@@ -455,7 +456,7 @@ impl Socket {
     #[cold]
     fn await_room(&self, reactor: &Reactor, awaits: bool) -> io::Result<()> {
         let always = self.stream.interest();
-        let Home::Epoll(place) = self.home else { return Ok(()) };
+        let EventLoopPlace::Epoll(place) = self.home else { return Ok(()) };
         if always == BOTH {
             return Ok(());
         }
@@ -512,20 +513,20 @@ impl Socket {
 
     /// The handle by which the socket's event loop lets go of it.
     #[inline]
-    pub fn ticket(&self) -> Ticket {
-        Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token() }
+    pub fn ticket(&self) -> SocketRelease {
+        SocketRelease { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token() }
     }
 
     /// A handle that can break the connection while another thread or task has the socket.
     #[inline]
-    pub fn breaker(&self) -> Breaker {
-        Breaker(Arc::downgrade(&self.stream))
+    pub fn breaker(&self) -> StreamBreaker {
+        StreamBreaker(Arc::downgrade(&self.stream))
     }
 
     /// Its ticket was released: it is in no event loop, and its place in the ring may be another socket's by now.
     #[inline]
     pub fn leave(&mut self) {
-        self.home = Home::Nowhere;
+        self.home = EventLoopPlace::Nowhere;
     }
 
     /// Puts the socket into another event loop, after it has left the one before. Bytes that have arrived already are reported
@@ -546,7 +547,7 @@ impl Socket {
             // A courtesy, as far as there is room for it.
             let _ = self.send_out(&mut tls, reactor);
         }
-        if let Home::Ring(token) = std::mem::replace(&mut self.home, Home::Nowhere) {
+        if let EventLoopPlace::Ring(token) = std::mem::replace(&mut self.home, EventLoopPlace::Nowhere) {
             reactor.close(token);
         }
     }
@@ -559,8 +560,8 @@ impl Socket {
         let mut unread = [0; 4096];
         for _ in 0..UNREAD_READS_MAX {
             match self.try_read(reactor, &mut unread) {
-                Ok(Got::Bytes(_)) => {}
-                Ok(Got::Nothing | Got::End) | Err(_) => break,
+                Ok(ReadOutcome::Bytes(_)) => {}
+                Ok(ReadOutcome::Nothing | ReadOutcome::End) | Err(_) => break,
             }
         }
         self.close(reactor);
@@ -579,9 +580,9 @@ impl Socket {
         loop {
             self.readable(reactor, deadline).await?;
             match self.try_read(reactor, buffer)? {
-                Got::Bytes(bytes) => return Ok(bytes),
-                Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Got::Nothing => {}
+                ReadOutcome::Bytes(bytes) => return Ok(bytes),
+                ReadOutcome::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                ReadOutcome::Nothing => {}
             }
         }
     }
@@ -621,7 +622,13 @@ impl Socket {
 impl Socket {
     /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at
     /// the deadline; other errors: the peer's mistake, of which it has been told.
-    pub async fn begin_tls(&mut self, reactor: &Reactor, tls: Tls, early: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+    pub async fn begin_tls(
+        &mut self,
+        reactor: &Reactor,
+        tls: TlsSession,
+        early: &[u8],
+        deadline: Option<Instant>,
+    ) -> io::Result<()> {
         let (mut tls, mut early) = (tls, early);
         let outcome = loop {
             match self.shake_hands(&mut tls, reactor, &mut early) {
@@ -640,13 +647,14 @@ impl Socket {
     }
 
     /// Goes on with a handshake as far as possible. True at its end.
-    fn shake_hands(&self, tls: &mut Tls, reactor: &Reactor, early: &mut &[u8]) -> io::Result<bool> {
+    fn shake_hands(&self, tls: &mut TlsSession, reactor: &Reactor, early: &mut &[u8]) -> io::Result<bool> {
         loop {
             let is_sent = self.send_out(tls, reactor)?;
             if !tls.is_handshaking() && early.is_empty() {
                 return Ok(is_sent);
             }
-            let taken = if early.is_empty() { tls.take_in(&mut Wire { socket: self, reactor }) } else { tls.take_in(early) };
+            let taken =
+                if early.is_empty() { tls.take_in(&mut CiphertextSocket { socket: self, reactor }) } else { tls.take_in(early) };
             match taken {
                 Ok(true) => {}
                 Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -662,39 +670,39 @@ impl Socket {
 
     /// Reads from the TLS session what it knows of the peer; `None` without TLS.
     #[inline]
-    pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
+    pub fn look_at_tls<T>(&self, look: impl FnOnce(&TlsSession) -> T) -> Option<T> {
         self.tls.as_ref().map(|tls| look(&tls.borrow()))
     }
 
-    fn decrypt(&self, tls: &mut Tls, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+    fn decrypt(&self, tls: &mut TlsSession, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if self.slot.ready() & READ == 0 {
-            return Ok(Got::Nothing);
+            return Ok(ReadOutcome::Nothing);
         }
-        let read = tls.read(&mut Wire { socket: self, reactor }, buffer);
+        let read = tls.read(&mut CiphertextSocket { socket: self, reactor }, buffer);
         if tls.wants_write() {
             // An alert, or the answer to new keys: bytes that cannot leave now go ahead of the next ones.
             let _ = self.send_out(tls, reactor);
         }
         Ok(match read? {
-            Plain::Bytes { bytes, more } => {
+            PlaintextRead::Bytes { bytes, more } => {
                 if more {
                     self.slot.raise(READ);
                 }
-                Got::Bytes(bytes)
+                ReadOutcome::Bytes(bytes)
             }
-            Plain::Nothing => Got::Nothing,
-            Plain::End => {
+            PlaintextRead::Nothing => ReadOutcome::Nothing,
+            PlaintextRead::End => {
                 self.slot.raise(READ);
-                Got::End
+                ReadOutcome::End
             }
         })
     }
 
     /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
     #[inline]
-    fn encrypt(&self, tls: &mut Tls, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    fn encrypt(&self, tls: &mut TlsSession, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.token().is_none() {
-            let written = tls.write_through(&mut Wire { socket: self, reactor }, first, second);
+            let written = tls.write_through(&mut CiphertextSocket { socket: self, reactor }, first, second);
             return written.or_else(|cause| if cause.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(cause) });
         }
         if !self.send_out(tls, reactor)? || !self.can_send(reactor)? {
@@ -706,12 +714,12 @@ impl Socket {
     }
 
     /// Sends the ciphertext there is. False if some could not leave; the task is woken when it can.
-    fn send_out(&self, tls: &mut Tls, reactor: &Reactor) -> io::Result<bool> {
+    fn send_out(&self, tls: &mut TlsSession, reactor: &Reactor) -> io::Result<bool> {
         if !tls.wants_write() {
             return Ok(true);
         }
         if self.token().is_none() {
-            return match tls.send_out(&mut Wire { socket: self, reactor }) {
+            return match tls.send_out(&mut CiphertextSocket { socket: self, reactor }) {
                 Ok(()) => Ok(true),
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
                 Err(cause) => Err(cause),
@@ -722,29 +730,29 @@ impl Socket {
         }
         let mut out = reactor.buffers.take_extra();
         tls.move_out(&mut out)?;
-        self.send(reactor, Piece { start: 0, end: out.len(), bytes: Bytes::Vector(out) });
+        self.send(reactor, SendPiece { start: 0, end: out.len(), bytes: SendBuffer::Vector(out) });
         Ok(true)
     }
 }
 
 /// The socket as TLS sees it: ciphertext, or `WouldBlock`.
-struct Wire<'a> {
+struct CiphertextSocket<'a> {
     socket: &'a Socket,
     reactor: &'a Reactor,
 }
 
-impl Read for Wire<'_> {
+impl Read for CiphertextSocket<'_> {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.socket.receive(self.reactor, buffer)? {
-            Got::Bytes(bytes) => Ok(bytes),
-            Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-            Got::End => Ok(0),
+            ReadOutcome::Bytes(bytes) => Ok(bytes),
+            ReadOutcome::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            ReadOutcome::End => Ok(0),
         }
     }
 }
 
-impl Write for Wire<'_> {
+impl Write for CiphertextSocket<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.socket.transmit(self.reactor, bytes, &[])? {
@@ -772,20 +780,20 @@ async fn wait(reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
 }
 
 /// Lets a socket leave the event loop it is in. Used on that loop's thread, while another owns the socket and waits.
-pub struct Ticket {
-    stream: Arc<Stream>,
-    slot: Arc<Slot>,
-    token: Option<Token>,
+pub struct SocketRelease {
+    stream: Arc<SocketStream>,
+    slot: Arc<SocketSlot>,
+    token: Option<SocketToken>,
 }
 
-impl Ticket {
+impl SocketRelease {
     /// A handle for a wait on another thread.
     #[inline]
-    pub fn watch(&self) -> Arc<Slot> {
+    pub fn watch(&self) -> Arc<SocketSlot> {
         self.slot.clone()
     }
 
-    /// Takes the socket out of the event loop; `Slot::is_released` then holds. Not cancel safe.
+    /// Takes the socket out of the event loop; `SocketSlot::is_released` then holds. Not cancel safe.
     pub async fn release(self, reactor: &Reactor) {
         self.slot.set_task(reactor.current_task());
         match self.token {

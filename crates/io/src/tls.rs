@@ -19,7 +19,7 @@ pub const ALPN: &[u8] = b"postgresql";
 const TAKEN_BYTES_MAX: usize = 3 << 14;
 
 /// The state of one connection's TLS session.
-pub struct Tls {
+pub struct TlsSession {
     connection: Connection,
     /// Plain bytes whose ciphertext has not all left. They count as written when it has, so that the caller offers them again.
     promised: usize,
@@ -29,7 +29,7 @@ pub struct Tls {
 
 /// Result of a read of plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plain {
+pub enum PlaintextRead {
     /// `more`: there is more to be had without anything arriving.
     Bytes { bytes: usize, more: bool },
     /// More must arrive.
@@ -38,20 +38,20 @@ pub enum Plain {
     End,
 }
 
-impl Tls {
+impl TlsSession {
     /// Our side of a session in which we are the server.
-    pub fn server(config: Arc<ServerConfig>) -> io::Result<Tls> {
-        ServerConnection::new(config).map(|connection| Tls::new(connection.into())).map_err(io::Error::other)
+    pub fn server(config: Arc<ServerConfig>) -> io::Result<TlsSession> {
+        ServerConnection::new(config).map(|connection| TlsSession::new(connection.into())).map_err(io::Error::other)
     }
 
     /// Our side of a session in which we are the client of a host.
-    pub fn towards(config: Arc<ClientConfig>, host: ServerName<'static>) -> io::Result<Tls> {
-        ClientConnection::new(config, host).map(|connection| Tls::new(connection.into())).map_err(io::Error::other)
+    pub fn towards(config: Arc<ClientConfig>, host: ServerName<'static>) -> io::Result<TlsSession> {
+        ClientConnection::new(config, host).map(|connection| TlsSession::new(connection.into())).map_err(io::Error::other)
     }
 
-    fn new(mut connection: Connection) -> Tls {
+    fn new(mut connection: Connection) -> TlsSession {
         connection.set_buffer_limit(Some(TAKEN_BYTES_MAX));
-        Tls { connection, promised: 0, ended: false }
+        TlsSession { connection, promised: 0, ended: false }
     }
 
     pub fn is_handshaking(&self) -> bool {
@@ -83,22 +83,22 @@ impl Tls {
     }
 
     /// Decrypts, and takes the ciphertext that it needs from `wire`.
-    pub fn read(&mut self, wire: &mut dyn Read, buffer: &mut [u8]) -> io::Result<Plain> {
+    pub fn read(&mut self, wire: &mut dyn Read, buffer: &mut [u8]) -> io::Result<PlaintextRead> {
         if buffer.is_empty() {
-            return Ok(Plain::Nothing);
+            return Ok(PlaintextRead::Nothing);
         }
         loop {
             match self.connection.reader().read(buffer) {
-                Ok(0) => return Ok(Plain::End),
-                Ok(bytes) => return Ok(Plain::Bytes { bytes, more: bytes == buffer.len() || self.ended }),
+                Ok(0) => return Ok(PlaintextRead::End),
+                Ok(bytes) => return Ok(PlaintextRead::Bytes { bytes, more: bytes == buffer.len() || self.ended }),
                 // A peer that does not say goodbye has left all the same; messages have lengths, so that nothing can be cut off unseen.
-                Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => return Ok(Plain::End),
+                Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => return Ok(PlaintextRead::End),
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {}
                 Err(cause) => return Err(cause),
             }
             match self.take_in(wire) {
                 Ok(_) => {}
-                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(Plain::Nothing),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(PlaintextRead::Nothing),
                 Err(cause) => return Err(cause),
             }
         }

@@ -16,12 +16,12 @@ mod token;
 mod unread;
 mod uring;
 
-pub use crate::kernel_timer::Wait;
-pub use crate::uring::{Flow, Host, Ring, available};
-pub use outgoing::{Bytes, Piece};
+pub use crate::kernel_timer::RoundWait;
+pub use crate::uring::{Ring, RingHost, SendProgress, available};
+pub use outgoing::{SendBuffer, SendPiece};
 pub use scheduling::yield_when_woken;
-pub use token::Token;
-pub use unread::Chunk;
+pub use token::SocketToken;
+pub use unread::ReceivedChunk;
 
 /// Has the kernel announce a TCP client only once it has sent something, or about `seconds` have passed. To be set before `listen`.
 /// Source: tcp(7), `TCP_DEFER_ACCEPT`.

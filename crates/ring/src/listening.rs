@@ -1,6 +1,6 @@
 //! Listening sockets: the kernel accepts unasked (multishot accept, Linux 5.19).
 
-use crate::token::{Op, Token};
+use crate::token::{RingOperation, SocketToken};
 use io_uring::{opcode, squeue, types};
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// One listening socket.
-pub struct Door<M> {
+pub struct RingListener<M> {
     pub mark: M,
     /// None once the door is shut and nothing of it is in the kernel.
     file: Option<Arc<dyn AsFd + Send + Sync>>,
@@ -18,20 +18,20 @@ pub struct Door<M> {
     accepting: bool,
 }
 
-impl<M> Door<M> {
-    pub fn new(file: Arc<dyn AsFd + Send + Sync>, mark: M) -> Door<M> {
-        Door { mark, file: Some(file), came: VecDeque::new(), failed: None, open: true, accepting: false }
+impl<M> RingListener<M> {
+    pub fn new(file: Arc<dyn AsFd + Send + Sync>, mark: M) -> RingListener<M> {
+        RingListener { mark, file: Some(file), came: VecDeque::new(), failed: None, open: true, accepting: false }
     }
 
     /// The request that accepts, unless one is under way or the door is shut.
-    pub fn request(&mut self, token: Token) -> Option<squeue::Entry> {
+    pub fn request(&mut self, token: SocketToken) -> Option<squeue::Entry> {
         if self.accepting || !self.open {
             return None;
         }
         let fd = self.file.as_ref()?.as_fd().as_raw_fd();
         self.accepting = true;
         let accept = opcode::AcceptMulti::new(types::Fd(fd)).flags(libc::SOCK_CLOEXEC);
-        Some(accept.build().user_data(token.with(Op::Accept)))
+        Some(accept.build().user_data(token.with(RingOperation::Accept)))
     }
 
     /// Notes how an accept went.

@@ -1,6 +1,6 @@
 //! Bytes on their way to a socket, owned until the kernel has taken them.
 
-use crate::token::{Op, Token};
+use crate::token::{RingOperation, SocketToken};
 use io_uring::{opcode, squeue, types};
 use std::os::fd::RawFd;
 
@@ -9,31 +9,31 @@ pub const PIECES_MAX: usize = 4;
 
 /// Memory that can be sent from.
 #[derive(Debug)]
-pub enum Bytes {
+pub enum SendBuffer {
     /// A buffer of fixed size.
     Buffer(Box<[u8]>),
     /// A buffer that grows.
     Vector(Vec<u8>),
 }
 
-impl Bytes {
+impl SendBuffer {
     fn all(&self) -> &[u8] {
         match self {
-            Bytes::Buffer(buffer) => buffer,
-            Bytes::Vector(vector) => vector,
+            SendBuffer::Buffer(buffer) => buffer,
+            SendBuffer::Vector(vector) => vector,
         }
     }
 }
 
 /// A part of some memory.
 #[derive(Debug)]
-pub struct Piece {
-    pub bytes: Bytes,
+pub struct SendPiece {
+    pub bytes: SendBuffer,
     pub start: usize,
     pub end: usize,
 }
 
-impl Piece {
+impl SendPiece {
     /// The bytes to send; empty when the bounds are wrong.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.all().get(self.start..self.end).unwrap_or_default()
@@ -41,27 +41,27 @@ impl Piece {
 }
 
 /// The pieces that go to one socket in one call.
-pub struct Outgoing {
-    pieces: Vec<Piece>,
+pub struct VectoredSend {
+    pieces: Vec<SendPiece>,
     vectors: [libc::iovec; PIECES_MAX],
     message: libc::msghdr,
 }
 
-impl Default for Outgoing {
-    fn default() -> Outgoing {
+impl Default for VectoredSend {
+    fn default() -> VectoredSend {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all of a msghdr's fields are numbers and pointers, for which zero is a value.
         let message = unsafe { std::mem::zeroed() };
-        Outgoing { pieces: Vec::with_capacity(PIECES_MAX), vectors: [empty; PIECES_MAX], message }
+        VectoredSend { pieces: Vec::with_capacity(PIECES_MAX), vectors: [empty; PIECES_MAX], message }
     }
 }
 
-impl Outgoing {
+impl VectoredSend {
     pub fn has_room(&self) -> bool {
         self.pieces.len() < PIECES_MAX
     }
 
-    pub fn push(&mut self, piece: Piece) {
+    pub fn push(&mut self, piece: SendPiece) {
         self.pieces.push(piece);
     }
 
@@ -70,18 +70,18 @@ impl Outgoing {
     }
 
     /// The pieces, for reuse of their memory.
-    pub fn take_pieces(&mut self) -> impl Iterator<Item = Piece> + '_ {
+    pub fn take_pieces(&mut self) -> impl Iterator<Item = SendPiece> + '_ {
         self.pieces.drain(..)
     }
 
     /// The request that sends all of it. It points into `self`, which must stay where it is and as it is until the request is over.
-    pub fn request(self: &mut Box<Outgoing>, fd: RawFd, token: Token) -> squeue::Entry {
+    pub fn request(self: &mut Box<VectoredSend>, fd: RawFd, token: SocketToken) -> squeue::Entry {
         // All or an error: the kernel goes on by itself when the socket was full.
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         if let [piece] = &self.pieces[..] {
             let bytes = piece.as_slice();
             let send = opcode::Send::new(types::Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(FLAGS);
-            return send.build().user_data(token.with(Op::Send));
+            return send.build().user_data(token.with(RingOperation::Send));
         }
         for (vector, piece) in self.vectors.iter_mut().zip(&self.pieces) {
             let bytes = piece.as_slice();
@@ -90,6 +90,6 @@ impl Outgoing {
         self.message.msg_iov = self.vectors.as_mut_ptr();
         self.message.msg_iovlen = self.pieces.len().min(PIECES_MAX) as _;
         let send = opcode::SendMsg::new(types::Fd(fd), &raw const self.message).flags(FLAGS as u32);
-        send.build().user_data(token.with(Op::Send))
+        send.build().user_data(token.with(RingOperation::Send))
     }
 }

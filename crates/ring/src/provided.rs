@@ -16,7 +16,7 @@ const PAGE_BYTES: usize = 4096;
 ///
 /// Never freed: the kernel may still write into a buffer while the ring's file is being closed. A process has a handful of rings, and
 /// they live as long as it does.
-pub struct Provided {
+pub struct ProvidedBuffers {
     entries: *mut BufRingEntry,
     mask: u16,
     tail: u16,
@@ -24,9 +24,9 @@ pub struct Provided {
     buffers: Vec<*mut [u8]>,
 }
 
-impl Provided {
+impl ProvidedBuffers {
     /// Gives the kernel `make()` for each of `count` places, which must be a power of two.
-    pub fn register(uring: &IoUring, count: u16, mut make: impl FnMut() -> Box<[u8]>) -> io::Result<Provided> {
+    pub fn register(uring: &IoUring, count: u16, mut make: impl FnMut() -> Box<[u8]>) -> io::Result<ProvidedBuffers> {
         let bytes = usize::from(count) * size_of::<BufRingEntry>();
         let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: the layout has a size, because `count` is a power of two.
@@ -36,7 +36,7 @@ impl Provided {
         }
         // SAFETY: the memory is page aligned, as large as the entries and never freed.
         unsafe { uring.submitter().register_buf_ring_with_flags(memory as u64, count, GROUP, 0)? };
-        let mut provided = Provided { entries: memory.cast(), mask: count - 1, tail: 0, buffers: Vec::new() };
+        let mut provided = ProvidedBuffers { entries: memory.cast(), mask: count - 1, tail: 0, buffers: Vec::new() };
         for number in 0..count {
             provided.buffers.push(Box::into_raw(make()));
             provided.offer(number);

@@ -3,7 +3,7 @@
 //! A server sends the rows of a large result 8 kB at a time. A wake-up for each piece costs more than moving it, so a round
 //! waits a moment for more. The longer the stream has lasted, the longer the wait: a result with no end in sight can wait.
 
-use crate::token::{Op, Token};
+use crate::token::{RingOperation, SocketToken};
 
 /// Bytes that arrive at once where a stream flows; a smaller arrival is a question or an answer, which waits for nobody.
 const BYTES_MIN: i32 = 4096;
@@ -23,21 +23,21 @@ const WAIT_MAX_US: u32 = 100;
 
 /// How many rounds in a row have brought nothing but parts of streams.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Streaming {
+pub struct StreamPacing {
     rounds: u32,
     /// Little came in the last round that did not wait.
     wakes_often: bool,
 }
 
-impl Streaming {
+impl StreamPacing {
     /// Notes what a round has brought, as the ring tells it.
     pub fn note(&mut self, completions: &[(u64, i32, u32)]) {
         let did_wait = self.wait_us().is_some();
         let mut bytes = 0;
         for &(user_data, result, _) in completions {
-            match Token::split(user_data) {
-                Some((_, Op::Receive)) if result >= BYTES_MIN => bytes += result,
-                Some((_, Op::Send)) => {}
+            match SocketToken::split(user_data) {
+                Some((_, RingOperation::Receive)) if result >= BYTES_MIN => bytes += result,
+                Some((_, RingOperation::Send)) => {}
                 _ => return self.rounds = 0,
             }
         }
@@ -60,24 +60,30 @@ impl Streaming {
 mod tests {
     use super::*;
 
-    fn of(op: Op, result: i32) -> (u64, i32, u32) {
-        (Token::once(1).with(op), result, 0)
+    fn of(op: RingOperation, result: i32) -> (u64, i32, u32) {
+        (SocketToken::once(1).with(op), result, 0)
     }
 
     #[test]
     fn a_stream_makes_rounds_longer_until_something_else_happens() {
-        let mut streaming = Streaming::default();
-        let part = [of(Op::Send, 8192), of(Op::Receive, 8192)];
+        let mut streaming = StreamPacing::default();
+        let part = [of(RingOperation::Send, 8192), of(RingOperation::Receive, 8192)];
         (1..ROUNDS_MIN).for_each(|_| streaming.note(&part));
         assert_eq!(streaming.wait_us(), None, "a short one");
         streaming.note(&part);
         assert_eq!(streaming.wait_us(), Some(ROUNDS_MIN * STEP_US));
-        streaming.note(&[of(Op::Send, 8192)]);
+        streaming.note(&[of(RingOperation::Send, 8192)]);
         streaming.note(&[]);
         assert_eq!(streaming.wait_us(), Some(ROUNDS_MIN * STEP_US), "what was sent tells nothing");
         (0..LOOK_EVERY * 4 + 1).for_each(|_| streaming.note(&part));
         assert_eq!(streaming.wait_us(), Some(WAIT_MAX_US));
-        for other in [of(Op::Receive, 50), of(Op::Receive, 0), of(Op::Alarm, 0), of(Op::Accept, 7), (0, 0, 0)] {
+        for other in [
+            of(RingOperation::Receive, 50),
+            of(RingOperation::Receive, 0),
+            of(RingOperation::Alarm, 0),
+            of(RingOperation::Accept, 7),
+            (0, 0, 0),
+        ] {
             let mut streaming = streaming;
             streaming.note(&[part[1], other]);
             assert_eq!(streaming.wait_us(), None, "{other:?}");
@@ -86,10 +92,10 @@ mod tests {
 
     #[test]
     fn a_stream_that_comes_in_large_parts_is_not_waited_for() {
-        let mut streaming = Streaming::default();
-        let rounds = |streaming: &mut Streaming, bytes| {
+        let mut streaming = StreamPacing::default();
+        let rounds = |streaming: &mut StreamPacing, bytes| {
             let waits = |_: &u32| {
-                streaming.note(&[of(Op::Receive, bytes)]);
+                streaming.note(&[of(RingOperation::Receive, bytes)]);
                 streaming.wait_us().is_some()
             };
             (0..LOOK_EVERY).filter(waits).count() as u32

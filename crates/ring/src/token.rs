@@ -7,14 +7,14 @@ const PLACE_BITS: u32 = 28;
 /// A socket of one ring: its place, and how many sockets had this place before. The ring ignores a token of a socket that has
 /// left its place, also when another socket has the place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct SocketToken {
     pub place: u32,
     pub turn: u32,
 }
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum RingOperation {
     Receive = 1,
     Send = 2,
     /// Waits until a socket takes bytes again.
@@ -29,29 +29,29 @@ pub enum Op {
     Alarm = 7,
 }
 
-impl Token {
+impl SocketToken {
     /// A token for a request of which a ring has one, and for doors, whose places are given once.
-    pub const fn once(place: u32) -> Token {
-        Token { place, turn: 0 }
+    pub const fn once(place: u32) -> SocketToken {
+        SocketToken { place, turn: 0 }
     }
 
-    pub fn with(self, op: Op) -> u64 {
+    pub fn with(self, op: RingOperation) -> u64 {
         (op as u64) << (32 + PLACE_BITS) | u64::from(self.place) << 32 | u64::from(self.turn)
     }
 
     /// Reads back what `with` made.
-    pub fn split(user_data: u64) -> Option<(Token, Op)> {
+    pub fn split(user_data: u64) -> Option<(SocketToken, RingOperation)> {
         let op = match user_data >> (32 + PLACE_BITS) {
-            1 => Op::Receive,
-            2 => Op::Send,
-            3 => Op::Writable,
-            4 => Op::Cancel,
-            5 => Op::Watch,
-            6 => Op::Accept,
-            7 => Op::Alarm,
+            1 => RingOperation::Receive,
+            2 => RingOperation::Send,
+            3 => RingOperation::Writable,
+            4 => RingOperation::Cancel,
+            5 => RingOperation::Watch,
+            6 => RingOperation::Accept,
+            7 => RingOperation::Alarm,
             _ => return None,
         };
         let place = (user_data >> 32) as u32 & ((1 << PLACE_BITS) - 1);
-        Some((Token { place, turn: user_data as u32 }, op))
+        Some((SocketToken { place, turn: user_data as u32 }, op))
     }
 }

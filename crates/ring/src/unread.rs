@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Bytes that arrived: a part of a buffer.
 #[derive(Debug)]
-pub struct Chunk {
+pub struct ReceivedChunk {
     pub buffer: Box<[u8]>,
     pub start: usize,
     pub end: usize,
@@ -12,13 +12,13 @@ pub struct Chunk {
 
 /// Oldest first. Sockets that rest are many, and most have one chunk at a time: it takes no memory beside.
 #[derive(Default)]
-pub struct Unread {
-    next: Option<Chunk>,
+pub struct ReceiveQueue {
+    next: Option<ReceivedChunk>,
     /// The chunks after it; without memory as long as there are none.
-    behind: VecDeque<Chunk>,
+    behind: VecDeque<ReceivedChunk>,
 }
 
-impl Unread {
+impl ReceiveQueue {
     pub fn len(&self) -> usize {
         usize::from(self.next.is_some()) + self.behind.len()
     }
@@ -29,21 +29,21 @@ impl Unread {
     }
 
     #[inline]
-    pub fn push_back(&mut self, chunk: Chunk) {
+    pub fn push_back(&mut self, chunk: ReceivedChunk) {
         match self.next {
             None => self.next = Some(chunk),
             Some(_) => self.behind.push_back(chunk),
         }
     }
 
-    pub fn push_front(&mut self, chunk: Chunk) {
+    pub fn push_front(&mut self, chunk: ReceivedChunk) {
         if let Some(second) = self.next.replace(chunk) {
             self.behind.push_front(second);
         }
     }
 
     #[inline]
-    pub fn pop_front(&mut self) -> Option<Chunk> {
+    pub fn pop_front(&mut self) -> Option<ReceivedChunk> {
         let first = self.next.take();
         if self.behind.capacity() > 0 {
             self.move_up();
@@ -63,13 +63,13 @@ impl Unread {
 mod tests {
     use super::*;
 
-    fn chunk(end: usize) -> Chunk {
-        Chunk { buffer: vec![0; 8].into(), start: 0, end }
+    fn chunk(end: usize) -> ReceivedChunk {
+        ReceivedChunk { buffer: vec![0; 8].into(), start: 0, end }
     }
 
     #[test]
     fn chunks_are_taken_in_the_order_in_which_they_came_and_leave_no_memory_behind() {
-        let mut unread = Unread::default();
+        let mut unread = ReceiveQueue::default();
         assert!(unread.is_empty() && unread.pop_front().is_none());
         (1..=5).for_each(|end| unread.push_back(chunk(end)));
         assert_eq!((unread.len(), unread.is_empty()), (5, false));

@@ -1,12 +1,12 @@
 //! The ring: sockets by token, bytes that arrived for them, and bytes on their way.
 
-use crate::kernel_timer::{Alarms, Need, Wait};
-use crate::listening::Door;
-use crate::outgoing::{Bytes, Outgoing, Piece};
-use crate::provided::{GROUP, Provided};
-use crate::stream_rounds::Streaming;
-use crate::token::{Op, Token};
-use crate::unread::{Chunk, Unread};
+use crate::kernel_timer::{AlarmStep, KernelAlarms, RoundWait};
+use crate::listening::RingListener;
+use crate::outgoing::{SendBuffer, SendPiece, VectoredSend};
+use crate::provided::{GROUP, ProvidedBuffers};
+use crate::stream_rounds::StreamPacing;
+use crate::token::{RingOperation, SocketToken};
+use crate::unread::{ReceiveQueue, ReceivedChunk};
 use crate::{CLOSED, READ, WRITE};
 use io_uring::types::{self, SubmitArgs};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -31,13 +31,13 @@ const MANY: usize = 16;
 const UNREAD_MAX: usize = 4;
 
 /// The event loop's part: it supplies buffers and is told of events.
-pub trait Host {
+pub trait RingHost {
     /// The host's handle of a socket.
     type Mark;
     /// A buffer to receive into.
     fn buffer(&self) -> Box<[u8]>;
     /// Memory that was sent.
-    fn spent(&self, bytes: Bytes);
+    fn spent(&self, bytes: SendBuffer);
     /// `READ`, `WRITE` and `CLOSED` bits that became true of a socket.
     fn ready(&self, mark: &Self::Mark, bits: u8);
     /// A socket that was to be let go is free of this ring.
@@ -46,14 +46,14 @@ pub trait Host {
 
 /// How receiving ended.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum ReceiveEnd {
     Closed,
     Failed(i32),
 }
 
 /// Bytes given to `send` for a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
+pub struct SendProgress {
     /// All of them.
     pub given: u64,
     /// Those that the kernel has taken.
@@ -66,32 +66,32 @@ pub struct Flow {
 
 /// The end of a socket, once the kernel has no request for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum SocketFate {
     Stay,
     Close,
     Release,
 }
 
-struct Place<M> {
+struct RingSocket<M> {
     mark: M,
     /// Keeps the socket open as long as a request may name it.
     _file: Arc<dyn AsFd + Send + Sync>,
     fd: RawFd,
-    unread: Unread,
-    end: Option<End>,
+    unread: ReceiveQueue,
+    end: Option<ReceiveEnd>,
     receiving: bool,
     cancelling: bool,
     /// Collected in this round.
-    next: Option<Box<Outgoing>>,
+    next: Option<Box<VectoredSend>>,
     /// In the kernel.
-    sending: Option<Box<Outgoing>>,
+    sending: Option<Box<VectoredSend>>,
     /// Bytes given to `send`, and those of them that the kernel has taken.
     given: u64,
     taken: u64,
     failed: Option<i32>,
     wants_write: bool,
     polling: bool,
-    fate: Fate,
+    fate: SocketFate,
 }
 
 /// Checks that the kernel has all that a ring needs. Error: the missing thing.
@@ -110,13 +110,13 @@ fn build() -> io::Result<IoUring> {
 }
 
 /// Where one socket is at a time.
-struct Home<M> {
+struct RingPlace<M> {
     /// Turn of the socket that is here, or of the next one.
     turn: u32,
-    place: Option<Place<M>>,
+    place: Option<RingSocket<M>>,
 }
 
-impl<M> Place<M> {
+impl<M> RingSocket<M> {
     fn is_busy(&self) -> bool {
         self.receiving || self.polling || self.sending.is_some() || self.next.is_some()
     }
@@ -125,20 +125,20 @@ impl<M> Place<M> {
 /// Sockets of one thread. Must be used on the thread that made it.
 pub struct Ring<M> {
     uring: IoUring,
-    provided: Provided,
-    places: Vec<Home<M>>,
+    provided: ProvidedBuffers,
+    places: Vec<RingPlace<M>>,
     free: Vec<u32>,
-    doors: Vec<Door<M>>,
+    doors: Vec<RingListener<M>>,
     /// Have something in `next`.
-    dirty: Vec<Token>,
-    /// Boxed already, as they are needed: see `Outgoing::request`.
+    dirty: Vec<SocketToken>,
+    /// Boxed already, as they are needed: see `VectoredSend::request`.
     #[allow(clippy::vec_box)]
-    spare: Vec<Box<Outgoing>>,
+    spare: Vec<Box<VectoredSend>>,
     completions: Vec<(u64, i32, u32)>,
     watched: Option<RawFd>,
     watch_due: bool,
-    alarms: Alarms,
-    streaming: Streaming,
+    alarms: KernelAlarms,
+    streaming: StreamPacing,
     /// The kernel can wait for several completions and be content with one after a while (Linux 6.12).
     can_linger: bool,
 }
@@ -147,7 +147,7 @@ impl<M> Ring<M> {
     /// Error: the kernel is too old or does not allow it.
     pub fn new(buffer: impl FnMut() -> Box<[u8]>) -> io::Result<Ring<M>> {
         let uring = build()?;
-        let provided = Provided::register(&uring, BUFFERS, buffer)?;
+        let provided = ProvidedBuffers::register(&uring, BUFFERS, buffer)?;
         // Only saves a look-up; older kernels cannot.
         let _ = uring.submitter().register_ring_fd();
         let can_linger = uring.params().is_feature_min_timeout();
@@ -162,8 +162,8 @@ impl<M> Ring<M> {
             completions: Vec::new(),
             watched: None,
             watch_due: false,
-            alarms: Alarms::default(),
-            streaming: Streaming::default(),
+            alarms: KernelAlarms::default(),
+            streaming: StreamPacing::default(),
             can_linger,
         })
     }
@@ -176,13 +176,13 @@ impl<M> Ring<M> {
     }
 
     /// Takes a socket in, and begins to receive. The socket must be in blocking mode: in the other one the kernel does not wait.
-    pub fn add(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> Token {
+    pub fn add(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> SocketToken {
         let fd = file.as_fd().as_raw_fd();
-        let place = Place {
+        let place = RingSocket {
             mark,
             _file: file,
             fd,
-            unread: Unread::default(),
+            unread: ReceiveQueue::default(),
             end: None,
             receiving: false,
             cancelling: false,
@@ -193,35 +193,35 @@ impl<M> Ring<M> {
             failed: None,
             wants_write: false,
             polling: false,
-            fate: Fate::Stay,
+            fate: SocketFate::Stay,
         };
         let at = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Home { turn: 0, place: None });
+            self.places.push(RingPlace { turn: 0, place: None });
             (self.places.len() - 1) as u32
         });
         let home = &mut self.places[at as usize];
         home.place = Some(place);
-        let token = Token { place: at, turn: home.turn };
+        let token = SocketToken { place: at, turn: home.turn };
         self.receive(token);
         token
     }
 
-    /// Accepts at a listening socket, which must be in blocking mode. `Host::ready` tells of callers.
-    pub fn listen(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> Token {
-        self.doors.push(Door::new(file, mark));
-        let door = Token::once((self.doors.len() - 1) as u32);
+    /// Accepts at a listening socket, which must be in blocking mode. `RingHost::ready` tells of callers.
+    pub fn listen(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> SocketToken {
+        self.doors.push(RingListener::new(file, mark));
+        let door = SocketToken::once((self.doors.len() - 1) as u32);
         self.accept(door);
         door
     }
 
-    fn accept(&mut self, token: Token) {
+    fn accept(&mut self, token: SocketToken) {
         if let Some(request) = self.doors.get_mut(token.place as usize).and_then(|door| door.request(token)) {
             self.push(&request);
         }
     }
 
     /// The first connection at a door that was not taken yet. Error: the reason why none can arrive; another call tries again.
-    pub fn accepted(&mut self, token: Token) -> io::Result<Option<OwnedFd>> {
+    pub fn accepted(&mut self, token: SocketToken) -> io::Result<Option<OwnedFd>> {
         let Some(door) = self.doors.get_mut(token.place as usize) else { return Ok(None) };
         let came = door.take();
         if matches!(came, Ok(None)) {
@@ -231,32 +231,32 @@ impl<M> Ring<M> {
     }
 
     /// True if anything is to be had from `accepted`.
-    pub fn has_callers(&self, token: Token) -> bool {
-        self.doors.get(token.place as usize).is_some_and(Door::has_callers)
+    pub fn has_callers(&self, token: SocketToken) -> bool {
+        self.doors.get(token.place as usize).is_some_and(RingListener::has_callers)
     }
 
     /// Accepts nobody any more and gives the socket up: with the next turn it is closed, if nobody else has it.
-    pub fn shut(&mut self, token: Token) {
-        if self.doors.get_mut(token.place as usize).is_some_and(Door::shut) {
-            self.cancel(token, Op::Accept);
+    pub fn shut(&mut self, token: SocketToken) {
+        if self.doors.get_mut(token.place as usize).is_some_and(RingListener::shut) {
+            self.cancel(token, RingOperation::Accept);
         }
     }
 
     /// Shuts all doors. True if no request names one any more.
     pub fn shut_all(&mut self) -> bool {
         for number in 0..self.doors.len() as u32 {
-            self.shut(Token::once(number));
+            self.shut(SocketToken::once(number));
         }
-        self.doors.iter().all(Door::is_closed)
+        self.doors.iter().all(RingListener::is_closed)
     }
 
     /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all connections were
     /// taken.
-    pub fn is_shut(&self, token: Token) -> bool {
-        self.doors.get(token.place as usize).is_none_or(Door::is_shut)
+    pub fn is_shut(&self, token: SocketToken) -> bool {
+        self.doors.get(token.place as usize).is_none_or(RingListener::is_shut)
     }
 
-    fn came(&mut self, token: Token, result: i32, more: bool, host: &impl Host<Mark = M>) {
+    fn came(&mut self, token: SocketToken, result: i32, more: bool, host: &impl RingHost<Mark = M>) {
         let Some(door) = self.doors.get_mut(token.place as usize) else { return };
         door.note(result, more);
         if door.has_callers() || door.is_shut() {
@@ -267,7 +267,7 @@ impl<M> Ring<M> {
         }
     }
 
-    fn place(&mut self, token: Token) -> Option<&mut Place<M>> {
+    fn place(&mut self, token: SocketToken) -> Option<&mut RingSocket<M>> {
         let home = self.places.get_mut(token.place as usize)?;
         if home.turn == token.turn { home.place.as_mut() } else { None }
     }
@@ -275,7 +275,7 @@ impl<M> Ring<M> {
     fn push(&mut self, request: &squeue::Entry) {
         loop {
             // SAFETY: the ring owns the memory of the request until its completion: provided buffers for ever, bytes to send in
-            // `Place::sending`, sockets by `Place::_file`. The time of an alarm is read when it is submitted, which is in the
+            // `RingSocket::sending`, sockets by `RingSocket::_file`. The time of an alarm is read when it is submitted, which is in the
             // same turn.
             if unsafe { self.uring.submission().push(request) }.is_ok() {
                 return;
@@ -287,31 +287,31 @@ impl<M> Ring<M> {
         }
     }
 
-    fn receive(&mut self, token: Token) {
+    fn receive(&mut self, token: SocketToken) {
         let Some(place) = self.place(token) else { return };
-        if place.receiving || place.end.is_some() || place.fate != Fate::Stay {
+        if place.receiving || place.end.is_some() || place.fate != SocketFate::Stay {
             return;
         }
         place.receiving = true;
-        let request = opcode::RecvMulti::new(types::Fd(place.fd), GROUP).build().user_data(token.with(Op::Receive));
+        let request = opcode::RecvMulti::new(types::Fd(place.fd), GROUP).build().user_data(token.with(RingOperation::Receive));
         self.push(&request);
     }
 
-    fn stop_receiving(&mut self, token: Token) {
+    fn stop_receiving(&mut self, token: SocketToken) {
         let Some(place) = self.place(token) else { return };
         if place.receiving && !place.cancelling {
             place.cancelling = true;
-            self.cancel(token, Op::Receive);
+            self.cancel(token, RingOperation::Receive);
         }
     }
 
-    fn cancel(&mut self, token: Token, op: Op) {
-        let request = opcode::AsyncCancel::new(token.with(op)).build().user_data(token.with(Op::Cancel));
+    fn cancel(&mut self, token: SocketToken, op: RingOperation) {
+        let request = opcode::AsyncCancel::new(token.with(op)).build().user_data(token.with(RingOperation::Cancel));
         self.push(&request);
     }
 
     /// The next bytes that arrived. `Ok(None)`: none yet; an error, or an empty chunk for the end, after all were taken.
-    pub fn take(&mut self, token: Token) -> io::Result<Option<Chunk>> {
+    pub fn take(&mut self, token: SocketToken) -> io::Result<Option<ReceivedChunk>> {
         let Some(place) = self.place(token) else { return Ok(None) };
         let chunk = place.unread.pop_front();
         if place.unread.is_empty() && !place.receiving {
@@ -322,39 +322,39 @@ impl<M> Ring<M> {
         }
         let Some(place) = self.place(token) else { return Ok(None) };
         match (place.end, place.failed) {
-            (Some(End::Closed), None) => Ok(Some(Chunk { buffer: Box::default(), start: 0, end: 0 })),
-            (Some(End::Failed(errno)), _) | (_, Some(errno)) => Err(io::Error::from_raw_os_error(errno)),
+            (Some(ReceiveEnd::Closed), None) => Ok(Some(ReceivedChunk { buffer: Box::default(), start: 0, end: 0 })),
+            (Some(ReceiveEnd::Failed(errno)), _) | (_, Some(errno)) => Err(io::Error::from_raw_os_error(errno)),
             (None, None) => Ok(None),
         }
     }
 
     /// Puts back the rest of a chunk, as the next to be taken.
-    pub fn put_back(&mut self, token: Token, chunk: Chunk) {
+    pub fn put_back(&mut self, token: SocketToken, chunk: ReceivedChunk) {
         if let Some(place) = self.place(token) {
             place.unread.push_front(chunk);
         }
     }
 
     /// True if anything is to be had from `take`.
-    pub fn has_unread(&mut self, token: Token) -> bool {
+    pub fn has_unread(&mut self, token: SocketToken) -> bool {
         self.place(token).is_some_and(|place| !place.unread.is_empty() || place.end.is_some() || place.failed.is_some())
     }
 
     /// True if all that was given to `send` has left for the kernel's buffers.
-    pub fn is_sent(&mut self, token: Token) -> bool {
+    pub fn is_sent(&mut self, token: SocketToken) -> bool {
         self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
     }
 
     /// The bytes given to `send` so far.
-    pub fn flow(&mut self, token: Token) -> Flow {
-        let Some(place) = self.place(token) else { return Flow::default() };
+    pub fn flow(&mut self, token: SocketToken) -> SendProgress {
+        let Some(place) = self.place(token) else { return SendProgress::default() };
         let has_failed = place.failed.is_some();
         let is_open = place.sending.is_some() || (place.next.is_some() && !has_failed);
-        Flow { given: place.given, taken: place.taken, is_open, has_failed }
+        SendProgress { given: place.given, taken: place.taken, is_open, has_failed }
     }
 
     /// True if `send` takes a piece now. If not, `ready` will tell when it may.
-    pub fn can_send(&mut self, token: Token) -> io::Result<bool> {
+    pub fn can_send(&mut self, token: SocketToken) -> io::Result<bool> {
         let Some(place) = self.place(token) else { return Err(io::ErrorKind::NotConnected.into()) };
         if let Some(errno) = place.failed {
             return Err(io::Error::from_raw_os_error(errno));
@@ -365,14 +365,14 @@ impl<M> Ring<M> {
     }
 
     /// The host wants to hear when all is sent.
-    pub fn tell_when_sent(&mut self, token: Token) {
+    pub fn tell_when_sent(&mut self, token: SocketToken) {
         if let Some(place) = self.place(token) {
             place.wants_write = true;
         }
     }
 
     /// Sends a piece with the next turn, after those given before. To be called after `can_send`.
-    pub fn send(&mut self, token: Token, piece: Piece) {
+    pub fn send(&mut self, token: SocketToken, piece: SendPiece) {
         let spare = &mut self.spare;
         let home = self.places.get_mut(token.place as usize).filter(|home| home.turn == token.turn);
         let Some(place) = home.and_then(|home| home.place.as_mut()) else { return };
@@ -389,40 +389,40 @@ impl<M> Ring<M> {
     }
 
     /// Tells by `ready` when the socket takes bytes again: for callers who write to it directly.
-    pub fn poll_writable(&mut self, token: Token) {
+    pub fn poll_writable(&mut self, token: SocketToken) {
         let Some(place) = self.place(token) else { return };
-        if place.polling || place.fate != Fate::Stay {
+        if place.polling || place.fate != SocketFate::Stay {
             return;
         }
         place.polling = true;
         let request = opcode::PollAdd::new(types::Fd(place.fd), libc::POLLOUT as u32);
-        let request = request.build().user_data(token.with(Op::Writable));
+        let request = request.build().user_data(token.with(RingOperation::Writable));
         self.push(&request);
     }
 
     /// Closes a socket: bytes given to `send` are tried once, all else under way ends.
-    pub fn close(&mut self, token: Token, host: &impl Host<Mark = M>) {
-        self.part(token, Fate::Close, host);
+    pub fn close(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
+        self.part(token, SocketFate::Close, host);
     }
 
-    /// Lets go of a socket without closing it; `Host::released` tells when nothing of it is in this ring any more.
-    pub fn release(&mut self, token: Token, host: &impl Host<Mark = M>) {
-        self.part(token, Fate::Release, host);
+    /// Lets go of a socket without closing it; `RingHost::released` tells when nothing of it is in this ring any more.
+    pub fn release(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
+        self.part(token, SocketFate::Release, host);
     }
 
     /// Closes the sockets of which `is_over` says so.
-    pub fn close_where(&mut self, is_over: impl Fn(&M) -> bool, host: &impl Host<Mark = M>) {
+    pub fn close_where(&mut self, is_over: impl Fn(&M) -> bool, host: &impl RingHost<Mark = M>) {
         for at in 0..self.places.len() {
             let home = &self.places[at];
             if home.place.as_ref().is_some_and(|place| is_over(&place.mark)) {
-                self.close(Token { place: at as u32, turn: home.turn }, host);
+                self.close(SocketToken { place: at as u32, turn: home.turn }, host);
             }
         }
     }
 
-    fn part(&mut self, token: Token, fate: Fate, host: &impl Host<Mark = M>) {
+    fn part(&mut self, token: SocketToken, fate: SocketFate, host: &impl RingHost<Mark = M>) {
         let Some(place) = self.place(token) else { return };
-        if place.fate != Fate::Stay {
+        if place.fate != SocketFate::Stay {
             return;
         }
         place.fate = fate;
@@ -431,17 +431,17 @@ impl<M> Ring<M> {
         let Some(place) = self.place(token) else { return };
         let (sending, polling) = (place.sending.is_some(), place.polling);
         if sending {
-            self.cancel(token, Op::Send);
+            self.cancel(token, RingOperation::Send);
         }
         if polling {
-            self.cancel(token, Op::Writable);
+            self.cancel(token, RingOperation::Writable);
         }
         self.settle(token, host);
     }
 
     /// Frees the place of a socket that is to go, once nothing of it is in the kernel.
-    fn settle(&mut self, token: Token, host: &impl Host<Mark = M>) {
-        if !self.place(token).is_some_and(|place| place.fate != Fate::Stay && !place.is_busy()) {
+    fn settle(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
+        if !self.place(token).is_some_and(|place| place.fate != SocketFate::Stay && !place.is_busy()) {
             return;
         }
         let home = &mut self.places[token.place as usize];
@@ -450,15 +450,15 @@ impl<M> Ring<M> {
         home.turn = home.turn.wrapping_add(1);
         self.free.push(token.place);
         while let Some(chunk) = gone.unread.pop_front() {
-            host.spent(Bytes::Buffer(chunk.buffer));
+            host.spent(SendBuffer::Buffer(chunk.buffer));
         }
-        if gone.fate == Fate::Release {
+        if gone.fate == SocketFate::Release {
             host.released(gone.mark);
         }
     }
 
     /// Makes requests of the collected bytes.
-    fn flush(&mut self, host: &impl Host<Mark = M>) {
+    fn flush(&mut self, host: &impl RingHost<Mark = M>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
             let Some(place) = self.place(token) else { continue };
@@ -474,7 +474,7 @@ impl<M> Ring<M> {
         self.dirty = dirty;
     }
 
-    fn recycle(&mut self, mut outgoing: Box<Outgoing>, host: &impl Host<Mark = M>) {
+    fn recycle(&mut self, mut outgoing: Box<VectoredSend>, host: &impl RingHost<Mark = M>) {
         for piece in outgoing.take_pieces() {
             host.spent(piece.bytes);
         }
@@ -483,14 +483,14 @@ impl<M> Ring<M> {
 
     /// Sends the collected bytes, waits for something to happen, and tells the host. True when the watched event queue has
     /// something.
-    pub fn turn(&mut self, wait: Wait, host: &impl Host<Mark = M>) -> io::Result<bool> {
+    pub fn turn(&mut self, wait: RoundWait, host: &impl RingHost<Mark = M>) -> io::Result<bool> {
         self.flush(host);
         if self.watch_due
             && let Some(fd) = self.watched
         {
             self.watch_due = false;
             let request = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
-            self.push(&request.user_data(Token::once(0).with(Op::Watch)));
+            self.push(&request.user_data(SocketToken::once(0).with(RingOperation::Watch)));
         }
         self.enter(wait)?;
         let mut completions = std::mem::take(&mut self.completions);
@@ -498,39 +498,39 @@ impl<M> Ring<M> {
         self.streaming.note(&completions);
         let mut watched = false;
         for (user_data, result, flags) in completions.drain(..) {
-            match Token::split(user_data) {
-                Some((token, Op::Receive)) => self.received(token, result, flags, host),
-                Some((token, Op::Send)) => self.sent(token, result, host),
-                Some((token, Op::Accept)) => self.came(token, result, cqueue::more(flags), host),
-                Some((token, Op::Writable)) => self.writable(token, host),
-                Some((_, Op::Watch)) => {
+            match SocketToken::split(user_data) {
+                Some((token, RingOperation::Receive)) => self.received(token, result, flags, host),
+                Some((token, RingOperation::Send)) => self.sent(token, result, host),
+                Some((token, RingOperation::Accept)) => self.came(token, result, cqueue::more(flags), host),
+                Some((token, RingOperation::Writable)) => self.writable(token, host),
+                Some((_, RingOperation::Watch)) => {
                     self.watch_due = true;
                     watched = true;
                 }
-                Some((_, Op::Alarm)) => self.alarms.went_off(),
-                Some((_, Op::Cancel)) | None => {}
+                Some((_, RingOperation::Alarm)) => self.alarms.went_off(),
+                Some((_, RingOperation::Cancel)) | None => {}
             }
         }
         self.completions = completions;
         Ok(watched)
     }
 
-    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+    fn enter(&mut self, wait: RoundWait) -> io::Result<()> {
         let need = match wait {
-            Wait::Until(until) => self.alarms.need(until, Instant::now),
-            Wait::Not | Wait::Ever => Need::Nothing,
+            RoundWait::Until(until) => self.alarms.need(until, Instant::now),
+            RoundWait::Not | RoundWait::Ever => AlarmStep::Nothing,
         };
         let entered = match (wait, need) {
-            (Wait::Not, _) => {
+            (RoundWait::Not, _) => {
                 let due = self.uring.submission().len() as u32;
                 // Deferred work is done only if asked for.
                 const GETEVENTS: u32 = 1;
                 // SAFETY: no argument is passed, and all that the requests point to is owned (see `push`).
                 unsafe { self.uring.submitter().enter::<libc::sigset_t>(due, 0, GETEVENTS, None) }
             }
-            (_, Need::OwnTimer(time)) => self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time)),
+            (_, AlarmStep::OwnTimer(time)) => self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time)),
             (_, need) => {
-                if let Need::Alarm(request) = need {
+                if let AlarmStep::Alarm(request) = need {
                     self.push(&request);
                 }
                 match self.streaming.wait_us().filter(|_| self.can_linger) {
@@ -549,7 +549,7 @@ impl<M> Ring<M> {
         }
     }
 
-    fn received(&mut self, token: Token, result: i32, flags: u32, host: &impl Host<Mark = M>) {
+    fn received(&mut self, token: SocketToken, result: i32, flags: u32, host: &impl RingHost<Mark = M>) {
         let filled = cqueue::buffer_select(flags).and_then(|number| self.provided.swap(number, host.buffer()));
         let Some(place) = self.place(token) else { return };
         if !cqueue::more(flags) {
@@ -559,21 +559,21 @@ impl<M> Ring<M> {
         match (result, filled) {
             (bytes @ 1.., Some(buffer)) => {
                 let end = (bytes as usize).min(buffer.len());
-                place.unread.push_back(Chunk { buffer, start: 0, end });
+                place.unread.push_back(ReceivedChunk { buffer, start: 0, end });
                 host.ready(&place.mark, READ);
             }
-            (_, Some(unused)) => host.spent(Bytes::Buffer(unused)),
+            (_, Some(unused)) => host.spent(SendBuffer::Buffer(unused)),
             (_, None) => {}
         }
         match -result {
             ..0 | libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             errno => {
-                place.end = Some(if errno == 0 { End::Closed } else { End::Failed(errno) });
+                place.end = Some(if errno == 0 { ReceiveEnd::Closed } else { ReceiveEnd::Failed(errno) });
                 host.ready(&place.mark, READ | CLOSED);
             }
         }
         let unread = place.unread.len();
-        if place.fate != Fate::Stay {
+        if place.fate != SocketFate::Stay {
             return self.settle(token, host);
         }
         if unread >= UNREAD_MAX {
@@ -583,7 +583,7 @@ impl<M> Ring<M> {
         }
     }
 
-    fn sent(&mut self, token: Token, result: i32, host: &impl Host<Mark = M>) {
+    fn sent(&mut self, token: SocketToken, result: i32, host: &impl RingHost<Mark = M>) {
         let Some(place) = self.place(token) else { return };
         let Some(outgoing) = place.sending.take() else { return };
         place.taken += u64::try_from(result).unwrap_or(0);
@@ -593,14 +593,14 @@ impl<M> Ring<M> {
         } else if std::mem::take(&mut place.wants_write) {
             host.ready(&place.mark, WRITE);
         }
-        let stays = place.fate == Fate::Stay;
+        let stays = place.fate == SocketFate::Stay;
         self.recycle(outgoing, host);
         if !stays {
             self.settle(token, host);
         }
     }
 
-    fn writable(&mut self, token: Token, host: &impl Host<Mark = M>) {
+    fn writable(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
         let Some(place) = self.place(token) else { return };
         place.polling = false;
         host.ready(&place.mark, WRITE);

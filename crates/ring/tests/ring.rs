@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, CLOSED, Flow, Host, Piece, READ, Ring, Token, WRITE, Wait};
+use weir_ring::{CLOSED, READ, Ring, RingHost, RoundWait, SendBuffer, SendPiece, SendProgress, SocketToken, WRITE};
 
 const BUFFER_BYTES: usize = 4096;
 
@@ -21,13 +21,13 @@ struct Loop {
     out: Cell<isize>,
 }
 
-impl Host for Loop {
+impl RingHost for Loop {
     type Mark = u32;
     fn buffer(&self) -> Box<[u8]> {
         self.out.set(self.out.get() + 1);
         vec![0; BUFFER_BYTES].into_boxed_slice()
     }
-    fn spent(&self, _: Bytes) {
+    fn spent(&self, _: SendBuffer) {
         self.out.set(self.out.get() - 1);
     }
     fn ready(&self, mark: &u32, bits: u8) {
@@ -54,14 +54,14 @@ impl Bed {
     }
 
     /// A socket in the ring, and its peer.
-    fn pair(&mut self, mark: u32) -> (Token, UnixStream) {
+    fn pair(&mut self, mark: u32) -> (SocketToken, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         (self.ring.add(Arc::new(ours), mark), theirs)
     }
 
     fn turn(&mut self) {
-        self.ring.turn(Wait::Until(Instant::now() + Duration::from_millis(5)), &self.host).unwrap();
+        self.ring.turn(RoundWait::Until(Instant::now() + Duration::from_millis(5)), &self.host).unwrap();
     }
 
     fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Bed) -> bool) {
@@ -72,12 +72,12 @@ impl Bed {
         }
     }
 
-    fn read(&mut self, token: Token, bytes: usize) -> Vec<u8> {
+    fn read(&mut self, token: SocketToken, bytes: usize) -> Vec<u8> {
         let mut all = Vec::new();
         self.turn_until("bytes", |bed| {
             while let Ok(Some(chunk)) = bed.ring.take(token) {
                 all.extend_from_slice(&chunk.buffer[chunk.start..chunk.end]);
-                bed.host.spent(Bytes::Buffer(chunk.buffer));
+                bed.host.spent(SendBuffer::Buffer(chunk.buffer));
             }
             all.len() >= bytes
         });
@@ -89,8 +89,8 @@ impl Bed {
     }
 }
 
-fn vector(bytes: &[u8]) -> Piece {
-    Piece { start: 0, end: bytes.len(), bytes: Bytes::Vector(bytes.to_vec()) }
+fn vector(bytes: &[u8]) -> SendPiece {
+    SendPiece { start: 0, end: bytes.len(), bytes: SendBuffer::Vector(bytes.to_vec()) }
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn pieces_leave_in_order_with_the_next_turn() {
         assert!(bed.ring.can_send(token).unwrap());
         bed.ring.send(token, vector(piece));
     }
-    let buffer = Piece { bytes: Bytes::Buffer(b"..ghij..".to_vec().into_boxed_slice()), start: 2, end: 6 };
+    let buffer = SendPiece { bytes: SendBuffer::Buffer(b"..ghij..".to_vec().into_boxed_slice()), start: 2, end: 6 };
     bed.ring.send(token, buffer);
     assert!(!bed.ring.can_send(token).unwrap(), "four pieces are all that one call takes");
     assert!(!bed.ring.is_sent(token));
@@ -226,9 +226,9 @@ fn the_bytes_that_the_kernel_took_are_counted_apart_from_those_given() {
     let Some(mut bed) = Bed::new() else { return };
     let (token, peer) = bed.pair(1);
     bed.ring.send(token, vector(b"first"));
-    assert_eq!(bed.ring.flow(token), Flow { given: 5, taken: 0, is_open: true, has_failed: false });
+    assert_eq!(bed.ring.flow(token), SendProgress { given: 5, taken: 0, is_open: true, has_failed: false });
     bed.turn_until("the first to leave", |bed| bed.ring.is_sent(token));
-    assert_eq!(bed.ring.flow(token), Flow { given: 5, taken: 5, is_open: false, has_failed: false });
+    assert_eq!(bed.ring.flow(token), SendProgress { given: 5, taken: 5, is_open: false, has_failed: false });
     drop(peer);
     bed.ring.send(token, vector(b"second"));
     bed.turn_until("the failure", |bed| bed.ring.flow(token).has_failed);
@@ -323,12 +323,12 @@ fn another_event_queue_is_heard_of() {
     let Some(mut bed) = Bed::new() else { return };
     let (watched, mut peer) = UnixStream::pair().unwrap();
     bed.ring.watch(&watched);
-    assert!(!bed.ring.turn(Wait::Until(Instant::now() + Duration::from_millis(1)), &bed.host).unwrap());
+    assert!(!bed.ring.turn(RoundWait::Until(Instant::now() + Duration::from_millis(1)), &bed.host).unwrap());
     for _ in 0..2 {
         peer.write_all(b"x").unwrap();
         let mut heard = false;
         bed.turn_until("the queue", |bed| {
-            heard |= bed.ring.turn(Wait::Until(Instant::now() + Duration::from_millis(5)), &bed.host).unwrap();
+            heard |= bed.ring.turn(RoundWait::Until(Instant::now() + Duration::from_millis(5)), &bed.host).unwrap();
             heard
         });
         (&watched).read_exact(&mut [0]).unwrap();
@@ -360,7 +360,7 @@ fn a_port_is_free_again_once_all_doors_are_shut() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     bed.ring.listen(Arc::new(listener), 3);
-    bed.ring.turn(Wait::Not, &bed.host).unwrap();
+    bed.ring.turn(RoundWait::Not, &bed.host).unwrap();
     bed.turn_until("the closing", |bed| bed.ring.shut_all());
     std::net::TcpListener::bind(address).unwrap();
 }

@@ -1,10 +1,10 @@
 //! A user and a database, as the sessions of one worker share them.
 
-use crate::catalogs::Database;
-use crate::stats::Stats;
+use crate::catalogs::KnownDatabase;
+use crate::stats::TrafficStats;
 use std::cell::Cell;
 use std::sync::Arc;
-use weir_config::limits::Limits;
+use weir_config::limits::UserLimits;
 
 /// See the module.
 pub struct Account {
@@ -16,8 +16,8 @@ pub struct Account {
     pub database: Arc<str>,
     /// New server connections run this first; empty: nothing. Answers may show it.
     pub connect_query: Arc<str>,
-    pub stats: Arc<Stats>,
-    pub limits: Cell<Limits>,
+    pub stats: Arc<TrafficStats>,
+    pub limits: Cell<UserLimits>,
     /// The catalog of the database, as far as it is known.
-    pub known: Arc<Database>,
+    pub known: Arc<KnownDatabase>,
 }

@@ -4,7 +4,7 @@
 //! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has
 //! changed since: statements with names go to the primary then. So a statement pays one look at a number, and never waits.
 
-use crate::query_cache::log_progress::Follow;
+use crate::query_cache::log_progress::WalProgress;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use weir_cache::{Slot, Versions};
-use weir_catalog::{Catalog, Hidden};
+use weir_cache::{Slot, TableVersions};
+use weir_catalog::{Catalog, HiddenUses};
 use weir_config::Config;
 
 /// Number of a database's catalog.
@@ -41,7 +41,7 @@ const QUICK_MS: u64 = 500;
 pub type Waiter = (u8, u32);
 
 /// One database, and Weir's knowledge of it.
-pub struct Database {
+pub struct KnownDatabase {
     pub name: Arc<str>,
     first_try: FirstTry,
     /// Of its changes.
@@ -50,20 +50,20 @@ pub struct Database {
     current: ArcSwapOption<Catalog>,
     /// Ways that may leave something which no text shows: by the catalog, and more while it is not known or out of date.
     hidden: AtomicU8,
-    recalls: Recalls,
+    recalls: DrawQuestions,
     /// Moves whenever something may have changed.
     changes: AtomicU64,
-    usage: Usage,
-    pub report: Mutex<Report>,
+    usage: DatabaseUsage,
+    pub report: Mutex<CatalogReport>,
     /// How far its log was taken in.
-    pub follow: Follow,
-    marks: Marks,
-    kept: Mutex<Option<Kept>>,
+    pub follow: WalProgress,
+    marks: ChangeMarks,
+    kept: Mutex<Option<RetainedReading>>,
 }
 
 /// A catalog as it was read, with the facts by which a look tells whether it is still true.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct CatalogReading {
     pub edition: Edition,
     pub catalog: Arc<Catalog>,
     /// Memory that the catalog takes, about.
@@ -74,8 +74,8 @@ pub struct Reading {
 }
 
 /// The reading of a watch that has ended, for the next one.
-struct Kept {
-    reading: Reading,
+struct RetainedReading {
+    reading: CatalogReading,
     /// The primary at that time: another one may have definitions of its own under the numbers of those that it lacks.
     primary: Option<u16>,
     since: Instant,
@@ -85,10 +85,10 @@ struct Kept {
 struct FirstTry {
     /// It is not over yet, and worth a wait.
     is_due: AtomicBool,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<CatalogWaiters>,
 }
 
-struct Waiting {
+struct CatalogWaiters {
     /// When the watch began.
     since: Instant,
     /// Sessions that wait for the first look.
@@ -96,7 +96,7 @@ struct Waiting {
 }
 
 /// Questions for draws from sequences in a database.
-struct Recalls {
+struct DrawQuestions {
     /// Some session has asked for its draws, or prepared a text that does.
     were_seen: AtomicBool,
     /// How often connections are still to forget until one such session has come.
@@ -105,7 +105,7 @@ struct Recalls {
 
 /// Users of a database.
 #[derive(Default)]
-struct Usage {
+struct DatabaseUsage {
     /// Sessions that use it.
     sessions: AtomicU32,
     /// A task looks after it.
@@ -118,7 +118,7 @@ struct Usage {
 
 /// A database's marks, as they were last seen.
 #[derive(Default)]
-struct Marks {
+struct ChangeMarks {
     values: [Mutex<String>; 4],
     /// One number of all of them; 0: none was seen.
     print: AtomicU64,
@@ -126,7 +126,7 @@ struct Marks {
 
 /// A value that is another one when something has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum ChangeMark {
     /// Definitions, as far as the catalog has them.
     Definitions,
     /// Other things that results hang on: columns, rights, roles.
@@ -139,7 +139,7 @@ pub enum Mark {
 
 /// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct CatalogReport {
     /// Times it was read as a whole, and for how long the last time.
     pub reads: u64,
     pub read_ms: u64,
@@ -153,35 +153,35 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-fn print_of(mark: Mark, value: &str) -> u64 {
+fn print_of(mark: ChangeMark, value: &str) -> u64 {
     foldhash::quality::FixedState::with_seed(mark as u64).hash_one(value)
 }
 
-impl Database {
-    fn new(name: &Arc<str>, now: Instant) -> Database {
-        Database {
+impl KnownDatabase {
+    fn new(name: &Arc<str>, now: Instant) -> KnownDatabase {
+        KnownDatabase {
             name: name.clone(),
             first_try: FirstTry {
                 is_due: AtomicBool::new(true),
-                waiting: Mutex::new(Waiting { since: now, waiters: Vec::new() }),
+                waiting: Mutex::new(CatalogWaiters { since: now, waiters: Vec::new() }),
             },
             slot: OnceLock::new(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
-            hidden: AtomicU8::new(Hidden::ASSUMED.and(Hidden::SEQUENCES).bits()),
-            recalls: Recalls { were_seen: AtomicBool::new(false), lessons: AtomicU32::new(LESSONS) },
+            hidden: AtomicU8::new(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES).bits()),
+            recalls: DrawQuestions { were_seen: AtomicBool::new(false), lessons: AtomicU32::new(LESSONS) },
             changes: AtomicU64::new(0),
-            usage: Usage::default(),
+            usage: DatabaseUsage::default(),
             report: Mutex::default(),
-            follow: Follow::default(),
-            marks: Marks::default(),
+            follow: WalProgress::default(),
+            marks: ChangeMarks::default(),
             kept: Mutex::default(),
         }
     }
 
     /// The slot of all that it holds.
     #[inline]
-    pub fn slot(&self, versions: &Versions) -> Slot {
+    pub fn slot(&self, versions: &TableVersions) -> Slot {
         *self.slot.get_or_init(|| versions.of_database(&self.name))
     }
 
@@ -198,14 +198,14 @@ impl Database {
 
     /// Ways that may leave something which no text shows, as far as is known.
     #[inline]
-    pub fn hidden(&self) -> Hidden {
-        Hidden::of_bits(self.hidden.load(Ordering::Acquire))
+    pub fn hidden(&self) -> HiddenUses {
+        HiddenUses::of_bits(self.hidden.load(Ordering::Acquire))
     }
 
     /// True if something may ask for draws from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
     #[inline]
     pub fn recalls(&self) -> bool {
-        let has_asked = self.recalls.were_seen.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
+        let has_asked = self.recalls.were_seen.load(Ordering::Relaxed) || self.hidden().meets(HiddenUses::RECALLS);
         has_asked || self.recalls.lessons.load(Ordering::Relaxed) > 0
     }
 
@@ -220,14 +220,14 @@ impl Database {
         self.recalls.were_seen.store(true, Ordering::Relaxed);
     }
 
-    fn hides(&self, more: Hidden) {
+    fn hides(&self, more: HiddenUses) {
         self.hidden.fetch_or(more.bits(), Ordering::SeqCst);
     }
 
     /// It could not be read.
     pub fn note_unreadable(&self) {
         if self.current.load().is_none() {
-            self.hidden.store(Hidden::ASSUMED.and(Hidden::SEQUENCES).bits(), Ordering::SeqCst);
+            self.hidden.store(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES).bits(), Ordering::SeqCst);
         }
     }
 
@@ -275,7 +275,7 @@ impl Database {
         // In this order: `publish` looks at the changes after it has stored its edition.
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
-        self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
+        self.hides(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES));
     }
 
     /// Brings the catalog into force that was read after `changes` changes, unless there were more since. True: it is in force.
@@ -284,19 +284,20 @@ impl Database {
             // First of all: a reader of the edition must find its catalog.
             self.current.store(Some(catalog));
         }
-        let hidden = self.current.load().as_ref().map_or(Hidden::ASSUMED.and(Hidden::SEQUENCES), |catalog| catalog.hidden());
+        let hidden =
+            self.current.load().as_ref().map_or(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES), |catalog| catalog.hidden());
         self.hidden.store(hidden.bits(), Ordering::SeqCst);
         self.edition.store(edition, Ordering::SeqCst);
         let is_current = self.changes() == changes;
         if !is_current {
             self.edition.store(UNKNOWN, Ordering::SeqCst);
-            self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
+            self.hides(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES));
         }
         is_current
     }
 
     /// Notes a mark. True: it is another one than when it was seen last.
-    pub fn is_another(&self, mark: Mark, value: &str) -> bool {
+    pub fn is_another(&self, mark: ChangeMark, value: &str) -> bool {
         let mut known = self.marks.values[mark as usize].lock();
         let is_other = !known.is_empty() && *known != value;
         if *known != value {
@@ -324,15 +325,15 @@ impl Database {
     }
 
     /// Nobody looks after it any more. Nothing of the catalog is of use until the next watch, which looks whether `reading` is still true.
-    pub fn close(&self, reading: Option<Reading>, primary: Option<u16>, now: Instant) {
+    pub fn close(&self, reading: Option<CatalogReading>, primary: Option<u16>, now: Instant) {
         let is_emptied = self.usage.is_wanted_empty.swap(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
-        self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
+        self.hides(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES));
         if !self.has_sessions() {
             self.current.store(None);
         }
         // One that somebody wanted empty is dropped.
-        let kept = reading.filter(|_| !is_emptied).map(|reading| Kept { reading, primary, since: now });
+        let kept = reading.filter(|_| !is_emptied).map(|reading| RetainedReading { reading, primary, since: now });
         self.arm(kept.is_some());
         *self.kept.lock() = kept;
         self.usage.is_watched.store(false, Ordering::SeqCst);
@@ -353,7 +354,7 @@ impl Database {
     }
 
     /// The reading of the watch before. It is to be looked at before it is published.
-    pub fn take_kept(&self, primary: Option<u16>) -> Option<Reading> {
+    pub fn take_kept(&self, primary: Option<u16>) -> Option<CatalogReading> {
         let kept = self.kept.lock().take()?;
         (primary.is_some() && kept.primary == primary).then_some(kept.reading)
     }
@@ -386,17 +387,17 @@ impl Database {
 }
 
 /// Counts a session among those of its database while it lives.
-pub struct Visit(Arc<Database>);
+pub struct DatabaseSessionGuard(Arc<KnownDatabase>);
 
-impl Visit {
-    pub fn begin(database: &Arc<Database>, user: &Arc<str>) -> Visit {
+impl DatabaseSessionGuard {
+    pub fn begin(database: &Arc<KnownDatabase>, user: &Arc<str>) -> DatabaseSessionGuard {
         *database.usage.last_user.lock() = Some(user.clone());
         database.usage.sessions.fetch_add(1, Ordering::SeqCst);
-        Visit(database.clone())
+        DatabaseSessionGuard(database.clone())
     }
 }
 
-impl Drop for Visit {
+impl Drop for DatabaseSessionGuard {
     fn drop(&mut self) {
         self.0.usage.sessions.fetch_sub(1, Ordering::SeqCst);
     }
@@ -404,20 +405,20 @@ impl Drop for Visit {
 
 /// All databases that clients have named.
 #[derive(Default)]
-pub struct Catalogs {
-    databases: Mutex<BTreeMap<Arc<str>, Arc<Database>>>,
+pub struct DatabaseCatalogs {
+    databases: Mutex<BTreeMap<Arc<str>, Arc<KnownDatabase>>>,
     editions: AtomicU64,
     /// Moves when a statement passed that may define functions.
     pub definitions: AtomicU64,
 }
 
-impl Catalogs {
-    pub fn database(&self, name: &Arc<str>, now: Instant) -> Arc<Database> {
-        self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(Database::new(name, now))).clone()
+impl DatabaseCatalogs {
+    pub fn database(&self, name: &Arc<str>, now: Instant) -> Arc<KnownDatabase> {
+        self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(KnownDatabase::new(name, now))).clone()
     }
 
     /// Forgets a database that only the caller holds: a client made it up.
-    pub fn forget(&self, database: &Arc<Database>) {
+    pub fn forget(&self, database: &Arc<KnownDatabase>) {
         const OWN: usize = 2;
         let mut databases = self.databases.lock();
         if Arc::strong_count(database) <= OWN && !database.is_watched() {
@@ -426,8 +427,8 @@ impl Catalogs {
     }
 
     /// Forgets the databases that nothing else holds, and returns them.
-    pub fn forget_unheld(&self) -> Vec<Arc<Database>> {
-        let is_unheld = |database: &Arc<Database>| Arc::strong_count(database) == 1 && !database.is_watched();
+    pub fn forget_unheld(&self) -> Vec<Arc<KnownDatabase>> {
+        let is_unheld = |database: &Arc<KnownDatabase>| Arc::strong_count(database) == 1 && !database.is_watched();
         let mut databases = self.databases.lock();
         let gone: Vec<_> = databases.values().filter(|database| is_unheld(database)).cloned().collect();
         gone.iter().for_each(|database| drop(databases.remove(&database.name)));
@@ -436,7 +437,7 @@ impl Catalogs {
 
     /// Forgets catalogs without a watch that were kept long enough, and of the others the oldest beyond what is kept.
     pub fn shed(&self, now: Instant) {
-        let of = |database: Arc<Database>| {
+        let of = |database: Arc<KnownDatabase>| {
             let found = database.kept.lock().as_ref().map(|kept| (kept.since, kept.reading.bytes));
             found.map(|(since, bytes)| (since, bytes, database))
         };
@@ -453,7 +454,7 @@ impl Catalogs {
         }
     }
 
-    pub fn all(&self) -> Vec<Arc<Database>> {
+    pub fn all(&self) -> Vec<Arc<KnownDatabase>> {
         self.databases.lock().values().cloned().collect()
     }
 
@@ -468,7 +469,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_change_is_not_relied_upon() {
-        let catalogs = Catalogs::default();
+        let catalogs = DatabaseCatalogs::default();
         let database = catalogs.database(&"d".into(), Instant::now());
         assert_eq!(database.edition(), UNKNOWN);
         let seen = database.changes();
@@ -476,55 +477,65 @@ mod tests {
         assert!(database.publish(edition, Some(Arc::default()), seen));
         assert_eq!(database.edition(), edition);
         database.note_change();
-        let changed = Hidden::ASSUMED.and(Hidden::SEQUENCES);
+        let changed = HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES);
         assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
         assert!(!database.publish(catalogs.next_edition(), None, seen), "it was read before the change");
         assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
         assert!(database.publish(catalogs.next_edition(), None, database.changes()));
-        assert_eq!(database.hidden(), Hidden::NONE);
+        assert_eq!(database.hidden(), HiddenUses::NONE);
     }
 
     #[test]
     fn a_mark_is_another_one_if_it_was_seen_before_and_differs() {
-        let database = Catalogs::default().database(&"d".into(), Instant::now());
-        let seen = ["a", "a", "b", "b", "a"].map(|value| database.is_another(Mark::Rights, value));
+        let database = DatabaseCatalogs::default().database(&"d".into(), Instant::now());
+        let seen = ["a", "a", "b", "b", "a"].map(|value| database.is_another(ChangeMark::Rights, value));
         assert_eq!(seen, [false, false, true, false, true], "the first one is no change");
-        assert!(!database.is_another(Mark::Defaults, "b"), "each mark has its own value");
+        assert!(!database.is_another(ChangeMark::Defaults, "b"), "each mark has its own value");
     }
 
     #[test]
     fn databases_with_the_same_marks_have_the_same_print_whatever_they_had_before() {
-        let print = |marks: &[(Mark, &str)]| {
-            let database = Catalogs::default().database(&"d".into(), Instant::now());
+        let print = |marks: &[(ChangeMark, &str)]| {
+            let database = DatabaseCatalogs::default().database(&"d".into(), Instant::now());
             for (mark, value) in marks {
                 database.is_another(*mark, value);
             }
             database.print()
         };
-        let same = print(&[(Mark::Rights, "a"), (Mark::Defaults, "b")]);
-        assert_eq!(print(&[(Mark::Defaults, "b"), (Mark::Rights, "x"), (Mark::Rights, "a"), (Mark::Rights, "a")]), same);
-        for other in [&[(Mark::Rights, "a"), (Mark::Defaults, "c")], &[(Mark::Rights, "b"), (Mark::Defaults, "a")]] {
+        let same = print(&[(ChangeMark::Rights, "a"), (ChangeMark::Defaults, "b")]);
+        assert_eq!(
+            print(&[
+                (ChangeMark::Defaults, "b"),
+                (ChangeMark::Rights, "x"),
+                (ChangeMark::Rights, "a"),
+                (ChangeMark::Rights, "a")
+            ]),
+            same
+        );
+        for other in
+            [&[(ChangeMark::Rights, "a"), (ChangeMark::Defaults, "c")], &[(ChangeMark::Rights, "b"), (ChangeMark::Defaults, "a")]]
+        {
             assert_ne!(print(other), same, "{other:?}");
         }
     }
 
     #[test]
     fn who_waits_for_the_first_reading_is_woken_once() {
-        let database = Catalogs::default().database(&"d".into(), Instant::now());
+        let database = DatabaseCatalogs::default().database(&"d".into(), Instant::now());
         assert!(database.is_untried((0, 1)) && database.is_untried((0, 1)) && database.is_untried((1, 1)));
         assert_eq!(database.tried(), [(0, 1), (1, 1)]);
         assert!(!database.is_untried((0, 2)));
         assert_eq!(database.tried(), []);
     }
 
-    fn reading(edition: Edition, bytes: usize) -> Reading {
+    fn reading(edition: Edition, bytes: usize) -> CatalogReading {
         let (fingerprint, config, read_at) = (String::new(), Arc::default(), Instant::now());
-        Reading { edition, catalog: Arc::default(), bytes, fingerprint, config, read_at }
+        CatalogReading { edition, catalog: Arc::default(), bytes, fingerprint, config, read_at }
     }
 
     #[test]
     fn the_next_watch_has_the_reading_of_the_last_one_and_its_first_sessions_wait_for_the_look_at_it() {
-        let (catalogs, now) = (Catalogs::default(), Instant::now());
+        let (catalogs, now) = (DatabaseCatalogs::default(), Instant::now());
         let database = catalogs.database(&"d".into(), now);
         assert!(database.open(now));
         database.tried();
@@ -544,7 +555,7 @@ mod tests {
     fn a_reading_is_not_kept_for_another_primary_or_in_a_database_that_is_to_be_dropped() {
         let now = Instant::now();
         let keeps = |wanted_empty: bool, primary: Option<u16>| {
-            let database = Catalogs::default().database(&"d".into(), now);
+            let database = DatabaseCatalogs::default().database(&"d".into(), now);
             assert!(database.open(now));
             if wanted_empty {
                 database.want_empty();
@@ -559,11 +570,12 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_look_that_is_likely_to_take_long_or_to_fail() {
         let now = Instant::now();
-        let waits = |(look_ms, read_ms, error): (u64, u64, Option<&str>), kept: Option<Reading>| {
-            let database = Catalogs::default().database(&"d".into(), now);
+        let waits = |(look_ms, read_ms, error): (u64, u64, Option<&str>), kept: Option<CatalogReading>| {
+            let database = DatabaseCatalogs::default().database(&"d".into(), now);
             assert!(database.open(now));
             database.tried();
-            *database.report.lock() = Report { look_ms, read_ms, error: error.map(str::to_owned), ..Report::default() };
+            *database.report.lock() =
+                CatalogReport { look_ms, read_ms, error: error.map(str::to_owned), ..CatalogReport::default() };
             database.close(kept, Some(0), now);
             assert!(database.open(now));
             database.is_untried((0, 1))
@@ -579,7 +591,7 @@ mod tests {
         let begin = Instant::now();
         // The oldest first, one each second.
         let left = |sizes: &[usize], after: Duration| -> Vec<String> {
-            let catalogs = Catalogs::default();
+            let catalogs = DatabaseCatalogs::default();
             let mut now = begin;
             for (at, bytes) in sizes.iter().enumerate() {
                 let database = catalogs.database(&format!("{at:03}").as_str().into(), now);
@@ -602,9 +614,9 @@ mod tests {
 
     #[test]
     fn nothing_of_a_database_is_kept_that_nobody_uses() {
-        let (catalogs, now) = (Catalogs::default(), Instant::now());
+        let (catalogs, now) = (DatabaseCatalogs::default(), Instant::now());
         let (used, unused) = (catalogs.database(&"used".into(), now), catalogs.database(&"unused".into(), now));
-        let visit = Visit::begin(&used, &"joe".into());
+        let visit = DatabaseSessionGuard::begin(&used, &"joe".into());
         for database in [&used, &unused] {
             assert!(database.open(now) && database.publish(catalogs.next_edition(), Some(Arc::default()), 0));
             assert!(catalogs.forget_unheld().is_empty(), "it is looked after");
@@ -618,9 +630,9 @@ mod tests {
 
     #[test]
     fn a_database_that_a_client_made_up_is_forgotten() {
-        let catalogs = Catalogs::default();
+        let catalogs = DatabaseCatalogs::default();
         let (one, other) = (catalogs.database(&"one".into(), Instant::now()), catalogs.database(&"other".into(), Instant::now()));
-        let visit = Visit::begin(&other, &"joe".into());
+        let visit = DatabaseSessionGuard::begin(&other, &"joe".into());
         assert!(other.has_sessions());
         catalogs.forget(&one);
         catalogs.forget(&other);

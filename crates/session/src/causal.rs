@@ -3,15 +3,15 @@
 
 pub mod by_table;
 
-use crate::causal::by_table::Extent;
-use crate::causal::positions::Positions;
+use crate::causal::by_table::SnapshotExtent;
+use crate::causal::positions::ClusterPositions;
 pub use crate::causal::seen_positions::SETTING;
-use crate::causal::seen_positions::{Causal, ChangeToShow};
-use crate::causal::standbys::{Covers, Kept, Life, Nodes, Seen, Throw, dice_of_turn};
+use crate::causal::seen_positions::{CausalReadState, ChangeToShow};
+use crate::causal::standbys::{DiceThrow, Life, NodeSet, PrimaryContinuity, RoundCoverage, SeenRounds, dice_of_turn};
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::metrics::Metric;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::metrics::WorkerCounter;
 use crate::session::Session;
 use crate::statements::Statement;
 use crate::table_changes::LateReads;
@@ -79,23 +79,23 @@ pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
 /// The session's next statement is the first under another primary. Error: the rows shown to the session may be lost, and its operator wants the
 /// statement to fail then. Nothing is owed to the client but the answer to that.
 #[cold]
-pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
+pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
     let now = w.view().primary_since;
     let before = std::mem::replace(&mut s.reads.causal.primary_since, now);
     // From now on it follows the reloads of this one.
     s.state.defaults.met.clear();
-    if w.shared.positions.keep(&s.reads.causal.seen, before) == Kept::All {
+    if w.shared.positions.keep(&s.reads.causal.seen, before) == PrimaryContinuity::All {
         return Ok(());
     }
     // It is told once.
-    s.reads.causal.seen = Seen::default();
+    s.reads.causal.seen = SeenRounds::default();
     s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
-    w.count(Metric::SessionsToldOfLoss);
+    w.count(WorkerCounter::SessionsToldOfLoss);
     let text = "another server is the primary now, and is not known to have all that this session was shown";
     let hint = "Look again at what was read or written last.";
     match w.peek_config().failover.lost {
         OnLost::Error => {
-            Err(Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail("The statement was not sent.").hint(hint))
+            Err(ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).detail("The statement was not sent.").hint(hint))
         }
         OnLost::Warning => {
             let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
@@ -113,7 +113,7 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
 #[inline]
 pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     let mode = s.reads.causal.mode(w);
-    let extent = if begins || !s.reads.is_alone { Extent::Open } else { Extent::One };
+    let extent = if begins || !s.reads.is_alone { SnapshotExtent::Open } else { SnapshotExtent::One };
     let change = match mode {
         CausalReads::Tables if w.has_readers() => by_table::to_show(s, w, statement, extent),
         // The primary answers. A standby that comes while the read waits must show all.
@@ -122,7 +122,7 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
     };
     s.reads.causal.is_careful = mode != CausalReads::Off;
     s.reads.causal.must_show = match mode {
-        CausalReads::Off => Seen::default(),
+        CausalReads::Off => SeenRounds::default(),
         mode => {
             if std::mem::take(&mut s.reads.causal.missed) {
                 s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
@@ -136,19 +136,19 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
             seen
         }
     };
-    let Causal { stint, must_show, .. } = &mut s.reads.causal;
+    let CausalReadState { stint, must_show, .. } = &mut s.reads.causal;
     if mode == CausalReads::Global {
         s.reads.causal.dice = dice_of_turn(w.now_ms());
     } else if must_show.is_empty() {
         s.reads.causal.dice = w.dice();
-    } else if stint.read(must_show, w.shared.positions.answered_round()) == Throw::New {
+    } else if stint.read(must_show, w.shared.positions.answered_round()) == DiceThrow::New {
         s.reads.causal.dice = w.even_dice();
     }
 }
 
 /// A statement is about to be routed that shows nothing of the database: any server may answer it.
 pub fn begin_blind(s: &mut Session) {
-    (s.reads.causal.must_show, s.reads.causal.is_careful) = (Seen::default(), false);
+    (s.reads.causal.must_show, s.reads.causal.is_careful) = (SeenRounds::default(), false);
     s.reads.causal.change = ChangeToShow::default();
 }
 
@@ -165,11 +165,11 @@ pub fn round_to_show(s: &Session, w: &Context) -> u64 {
 
 /// The nodes that show what the statement must show.
 #[inline]
-pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
+pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> NodeSet {
     if s.reads.causal.is_free() {
-        return Nodes::ALL;
+        return NodeSet::ALL;
     }
-    let mut fit = Nodes::NONE;
+    let mut fit = NodeSet::NONE;
     for (at, node) in view.nodes.iter().enumerate() {
         let (life, covers) = w.shared.positions.standing(node.id);
         let need = s.reads.causal.must_show.need((node.id, life));
@@ -188,7 +188,7 @@ pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     if s.reads.causal.mode(w) != CausalReads::Tables || s.replies().is_unsynced() {
         return true;
     }
-    let change = by_table::to_show(s, w, statement, Extent::One);
+    let change = by_table::to_show(s, w, statement, SnapshotExtent::One);
     change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
 }
 
@@ -217,9 +217,9 @@ fn note_late(s: &Session, w: &Context, add: impl Fn(&mut LateReads)) {
 }
 
 /// The others that soon will.
-pub fn hopeful(s: &Session, w: &Context, view: &ClusterView, fit: Nodes) -> Nodes {
+pub fn hopeful(s: &Session, w: &Context, view: &ClusterView, fit: NodeSet) -> NodeSet {
     let wait_ms = w.peek_config().routing.causal_wait_ms;
-    let mut hopeful = Nodes::NONE;
+    let mut hopeful = NodeSet::NONE;
     if wait_ms == 0 || s.reads.causal.is_free() {
         return hopeful;
     }
@@ -239,7 +239,7 @@ pub fn hopeful(s: &Session, w: &Context, view: &ClusterView, fit: Nodes) -> Node
 
 /// The coverage of a server connection to a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum StandbyCoverage {
     All,
     /// All that this statement must show. No server connection is known to show the rest again. This one may not be to the server that was asked,
     /// which may have started anew since.
@@ -249,9 +249,9 @@ pub enum Shown {
 
 /// Judges if this server connection to a standby shows all that the statement must show.
 #[inline]
-pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> Shown {
+pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> StandbyCoverage {
     if !s.reads.causal.is_careful {
-        return Shown::All;
+        return StandbyCoverage::All;
     }
     standing(w, conn).shown(&s.reads.causal.must_show)
 }
@@ -262,35 +262,35 @@ pub fn covers(w: &Context, conn: &Conn, round: u64) -> bool {
 }
 
 /// Facts about the standby at the other end of a server connection.
-struct Standing {
+struct StandbyFacts {
     /// By number and life.
     standby: (u16, Life),
-    covers: Covers,
+    covers: RoundCoverage,
     /// The server connection is known to be one to this life of it.
     is_proven: bool,
 }
 
-impl Standing {
+impl StandbyFacts {
     /// `opened_us`: when the server connection to this node was opened; `of_conn`: the life that it is known to be one to.
     #[inline]
-    fn of(positions: &Positions, node: u16, opened_us: Us, of_conn: &Cell<Life>) -> Standing {
+    fn of(positions: &ClusterPositions, node: u16, opened_us: Us, of_conn: &Cell<Life>) -> StandbyFacts {
         let (life, _) = positions.standing(node);
         if of_conn.get() != life || life == 0 {
             of_conn.set(positions.life_of(node, opened_us).unwrap_or(0));
         }
         let (life, covers) = positions.standing(node);
-        Standing { standby: (node, life), covers, is_proven: is_of_life(of_conn.get(), life) }
+        StandbyFacts { standby: (node, life), covers, is_proven: is_of_life(of_conn.get(), life) }
     }
 
     #[inline]
-    fn shown(&self, must_show: &Seen) -> Shown {
+    fn shown(&self, must_show: &SeenRounds) -> StandbyCoverage {
         let need = must_show.need(self.standby);
         match self.is_proven {
-            true if self.covers.reach(need) => Shown::All,
-            false if need == Covers::default() && self.standby.1 != 0 => Shown::Unproven,
+            true if self.covers.reach(need) => StandbyCoverage::All,
+            false if need == RoundCoverage::default() && self.standby.1 != 0 => StandbyCoverage::Unproven,
             // Nobody could prove anything now.
-            false if need == Covers::default() => Shown::All,
-            true | false => Shown::Less,
+            false if need == RoundCoverage::default() => StandbyCoverage::All,
+            true | false => StandbyCoverage::Less,
         }
     }
 
@@ -301,13 +301,13 @@ impl Standing {
 }
 
 /// True if what comes over this server connection to a standby is not known to show less than this.
-pub fn may_show(w: &Context, conn: &Conn, must_show: &Seen) -> bool {
-    standing(w, conn).shown(must_show) != Shown::Less
+pub fn may_show(w: &Context, conn: &Conn, must_show: &SeenRounds) -> bool {
+    standing(w, conn).shown(must_show) != StandbyCoverage::Less
 }
 
 #[inline]
-fn standing(w: &Context, conn: &Conn) -> Standing {
-    Standing::of(&w.shared.positions, conn.status.address.node, conn.opened_us, &conn.life)
+fn standing(w: &Context, conn: &Conn) -> StandbyFacts {
+    StandbyFacts::of(&w.shared.positions, conn.status.address.node, conn.opened_us, &conn.life)
 }
 
 /// True if a server connection is known to be one to this life of its server. 0 is none.
@@ -356,26 +356,27 @@ mod tests {
 
     #[test]
     fn a_connection_of_another_life_shows_nothing_for_certain() {
-        let nothing = Seen::default();
-        let of_primary = Seen { primary: 5, ..nothing };
-        let of_standbys = Seen { standbys: 5, last: (2, 7), ..nothing };
+        let nothing = SeenRounds::default();
+        let of_primary = SeenRounds { primary: 5, ..nothing };
+        let of_standbys = SeenRounds { standbys: 5, last: (2, 7), ..nothing };
         // Its own word: it goes on showing that, as long as it lives.
-        let of_itself = Seen { standbys: 5, last: (1, 7), ..nothing };
+        let of_itself = SeenRounds { standbys: 5, last: (1, 7), ..nothing };
         for (is_proven, life, covers, must_show, shown) in [
-            (true, 7, 0, nothing, Shown::All),
-            (true, 7, 4, of_primary, Shown::Less),
-            (true, 7, 5, of_primary, Shown::All),
-            (true, 7, 4, of_standbys, Shown::Less),
-            (true, 7, 5, of_standbys, Shown::All),
-            (true, 7, 0, of_itself, Shown::All),
-            (false, 7, 9, of_primary, Shown::Less),
-            (false, 7, 9, of_standbys, Shown::Less),
-            (false, 7, 0, of_itself, Shown::Unproven),
-            (false, 7, 0, nothing, Shown::Unproven),
-            (false, 0, 0, nothing, Shown::All),
-            (false, 0, 9, of_primary, Shown::Less),
+            (true, 7, 0, nothing, StandbyCoverage::All),
+            (true, 7, 4, of_primary, StandbyCoverage::Less),
+            (true, 7, 5, of_primary, StandbyCoverage::All),
+            (true, 7, 4, of_standbys, StandbyCoverage::Less),
+            (true, 7, 5, of_standbys, StandbyCoverage::All),
+            (true, 7, 0, of_itself, StandbyCoverage::All),
+            (false, 7, 9, of_primary, StandbyCoverage::Less),
+            (false, 7, 9, of_standbys, StandbyCoverage::Less),
+            (false, 7, 0, of_itself, StandbyCoverage::Unproven),
+            (false, 7, 0, nothing, StandbyCoverage::Unproven),
+            (false, 0, 0, nothing, StandbyCoverage::All),
+            (false, 0, 9, of_primary, StandbyCoverage::Less),
         ] {
-            let standing = Standing { standby: (1, life), covers: Covers { primary: covers, standbys: covers }, is_proven };
+            let standing =
+                StandbyFacts { standby: (1, life), covers: RoundCoverage { primary: covers, standbys: covers }, is_proven };
             assert_eq!(standing.shown(&must_show), shown, "{is_proven} {life} {covers} {must_show:?}");
             assert_eq!(standing.reaches(5), is_proven && covers >= 5, "{is_proven} {covers}");
         }

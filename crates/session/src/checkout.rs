@@ -2,55 +2,55 @@
 
 pub mod pool_grant;
 
-use crate::causal::standbys::Nodes;
-use crate::causal::{self, Shown};
-use crate::checkout::pool_grant::Fit;
-use crate::conn::{Conn, Reading};
+use crate::causal::standbys::NodeSet;
+use crate::causal::{self, StandbyCoverage};
+use crate::checkout::pool_grant::ConnFit;
+use crate::conn::{Conn, TextInterpretation};
 use crate::context::Context;
 use crate::doubt::transaction_number;
-use crate::fault::{Fault, sqlstate};
-use crate::flow::{Flow, Need};
-use crate::lazy_begin::transaction_place::Way;
-use crate::metrics::Metric;
-use crate::pipeline::{self, Ahead};
-use crate::replies::Expect;
-use crate::routing::{self, Ask, Class, Side, Target, classify, read_preference};
-use crate::sequences::{self, Claim};
-use crate::session::{FAILED, IDLE, LazyBegin, Misread, Server, Session};
-use crate::session_state::connection_defaults::{self, Met};
-use crate::statements::{Statement, Trait};
-use crate::stats::Stat;
-use crate::upstream::{Flushed, TakenFor};
+use crate::fault::{ErrorReport, sqlstate};
+use crate::flow::{ConnRequirement, MessageFlow};
+use crate::lazy_begin::transaction_place::TransactionPlacement;
+use crate::metrics::WorkerCounter;
+use crate::pipeline::{self, FollowingMessages};
+use crate::replies::ExpectedReply;
+use crate::routing::{self, RouteClass, RouteRequest, RouteSide, RouteTarget, classify, read_preference};
+use crate::sequences::{self, DrawOwner};
+use crate::session::{FAILED, IDLE, LazyBegin, MisreadExtent, Session, SessionServer};
+use crate::session_state::connection_defaults::{self, DefaultsEffect};
+use crate::statements::{Statement, StatementTrait};
+use crate::stats::StatCounter;
+use crate::upstream::{FlushOrigin, TakenFor};
 use crate::{lazy_begin, read_retry, session_state};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::{CausalReads, PoolMode};
 use weir_failover::cluster::NodeIndex;
-use weir_sql::facts::Transaction;
+use weir_sql::facts::TransactionVerb;
 use weir_wire::frame::front;
 use weir_wire::write;
 
 /// Sees that the session holds a server connection where this statement may run. `None`: it does. Else what to do first.
 #[inline]
-pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Option<Flow>, Fault> {
+pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Option<MessageFlow>, ErrorReport> {
     let way = lazy_begin::way_of(s, w, statement);
-    let begins = matches!(way, Some(Way::Begins(_)));
+    let begins = matches!(way, Some(TransactionPlacement::Begins(_)));
     if let Some(conn) = s.conn() {
         let stays = s.transaction() != IDLE || s.pin().is_some();
         let is_primary = is_primary(w, conn);
         let is_free = is_free(s, begins || is_primary);
         let fits = stays || is_primary || {
-            let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
-            class.side == Side::Reader && causal::may_follow(s, w, statement)
+            let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(MessageFlow::More)) };
+            class.side == RouteSide::Reader && causal::may_follow(s, w, statement)
         };
         if is_free && fits {
             if is_primary && s.only_reads() {
                 note_use(s, w, statement, way);
             }
             let must_settle = sequences::must_settle(s, w, statement);
-            let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
+            let flow = if must_settle { Some(MessageFlow::Hold) } else { bring_again(s, w, statement) };
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
                 begin_here(s, w, statement, begins);
@@ -60,45 +60,45 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         }
         leave_reader(s, w);
         if s.has_server() {
-            return Ok(Some(Flow::Hold));
+            return Ok(Some(MessageFlow::Hold));
         }
     }
-    let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
+    let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(MessageFlow::More)) };
     let was_otherwise = s.reads_otherwise();
     let class = class_in_session(s, class);
     let mut need = need_of(s, w, statement, class);
     let is_failed = matches!(s.lazy_begin, LazyBegin::Failed(_));
-    if class.side == Side::Reader && (is_failed || needs_nobody(s, w, statement)) {
+    if class.side == RouteSide::Reader && (is_failed || needs_nobody(s, w, statement)) {
         // It shows nothing of the database.
         causal::begin_blind(s);
-    } else if class.side == Side::Reader {
+    } else if class.side == RouteSide::Reader {
         causal::begin_read(s, w, statement, begins);
         let hinted = statement.read_target.or_else(|| lazy_begin::read_target(s));
         need.wish = read_preference::of(s, w, hinted);
     }
-    let Chosen::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(Flow::Need(need))) };
+    let NodeChoice::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(MessageFlow::Need(need))) };
     if need.conn.is_some() {
-        return Ok(Some(Flow::Need(need)));
+        return Ok(Some(MessageFlow::Need(need)));
     }
     let check_after_ms = check_after_ms(w);
     let fit_now = |conn: &Conn| match check_after_ms {
-        Some(ms) if conn.has_rested(w.now_us(), ms) => Fit::Unasked,
-        Some(_) | None if connection_defaults::are_stale(conn, w) || w.shared.stale.moves.is_doubted(conn) => Fit::Unasked,
+        Some(ms) if conn.has_rested(w.now_us(), ms) => ConnFit::Unasked,
+        Some(_) | None if connection_defaults::are_stale(conn, w) || w.shared.stale.moves.is_doubted(conn) => ConnFit::Unasked,
         Some(_) | None => fit_of(s, w, conn),
     };
     match s.host.take_idle(node, sequences::best_fit(s), &fit_now) {
-        Some(conn) if shown_by(s, w, class, at, &conn) != Shown::All => {
+        Some(conn) if shown_by(s, w, class, at, &conn) != StandbyCoverage::All => {
             s.host.give_back(conn);
-            Ok(Some(Flow::Need(need)))
+            Ok(Some(MessageFlow::Need(need)))
         }
         Some(conn) => {
             count(s, w, need, node);
-            if settle_in(s, w, conn, role_for(s, w, need, begins)) == Met::Others {
+            if settle_in(s, w, conn, role_for(s, w, need, begins)) == DefaultsEffect::Others {
                 return Ok(Some(again(s)));
             }
             Ok(if is_read_as_chosen(s, statement, was_otherwise) { begin_on(s, w, statement, begins) } else { Some(again(s)) })
         }
-        None => Ok(Some(Flow::Need(need))),
+        None => Ok(Some(MessageFlow::Need(need))),
     }
 }
 
@@ -106,13 +106,13 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
 /// the connection tells. `was_otherwise`: the session's texts were read otherwise before, too.
 fn is_read_as_chosen(s: &mut Session, statement: &Statement, was_otherwise: bool) -> bool {
     match s.misread(statement) {
-        Misread::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
+        MisreadExtent::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
         // From now on the session is on the primary.
-        Misread::Whole if !was_otherwise => {
-            s.state.begins = Reading { escapes: s.escapes(), recoding: s.recoding() };
+        MisreadExtent::Whole if !was_otherwise => {
+            s.state.begins = TextInterpretation { escapes: s.escapes(), recoding: s.recoding() };
             return !s.reads_otherwise();
         }
-        Misread::No | Misread::Names | Misread::Whole => return true,
+        MisreadExtent::No | MisreadExtent::Names | MisreadExtent::Whole => return true,
     }
     false
 }
@@ -120,28 +120,28 @@ fn is_read_as_chosen(s: &mut Session, statement: &Statement, was_otherwise: bool
 /// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads. That holds for a read that no
 /// standby could be had for as well: its class is the one that it came with.
 #[inline]
-pub fn role_for(s: &Session, w: &Context, need: Need, begins: bool) -> TakenFor {
-    let is_read = need.class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
+pub fn role_for(s: &Session, w: &Context, need: ConnRequirement, begins: bool) -> TakenFor {
+    let is_read = need.class.side == RouteSide::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
     if is_read && s.reads.place.is_known() { TakenFor::PrimaryToRead } else { TakenFor::Primary }
 }
 
 /// A statement follows reads on the primary: if it is none, nothing of what is under way runs again.
 #[cold]
-fn note_use(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) {
+fn note_use(s: &mut Session, w: &Context, statement: &Statement, way: Option<TransactionPlacement>) {
     let stays = s.transaction() != IDLE || s.pin().is_some();
-    if stays || way.is_some() || class_at(s, w, statement, way).side != Side::Reader {
+    if stays || way.is_some() || class_at(s, w, statement, way).side != RouteSide::Reader {
         s.upstream_mut().into_iter().for_each(|upstream| upstream.role = TakenFor::Primary);
     }
 }
 
 /// Makes a server connection that was taken at rest ready for a statement. Returns the step that must come first, if there is one.
 #[inline]
-fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -> Option<Flow> {
+fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -> Option<MessageFlow> {
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
     if s.has_barrier() || transaction_number::waits_for_line(s, w) {
-        return Some(Flow::Hold);
+        return Some(MessageFlow::Hold);
     }
     sequences::prepare(s, w, statement);
     begin_here(s, w, statement, begins);
@@ -151,15 +151,15 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
 
 /// How well a server connection at rest fits the session.
 #[inline]
-fn fit_of(s: &Session, w: &Context, conn: &Conn) -> Fit {
+fn fit_of(s: &Session, w: &Context, conn: &Conn) -> ConnFit {
     let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings)
         && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql)
         && s.state.defaults.knows(&conn.defaults);
     match sequences::claim(s, w, conn) {
-        Claim::Own => Fit::Own,
-        Claim::Others => Fit::Any,
-        Claim::None if is_alike => Fit::Alike,
-        Claim::None => Fit::Free,
+        DrawOwner::Own => ConnFit::Own,
+        DrawOwner::Others => ConnFit::Any,
+        DrawOwner::None if is_alike => ConnFit::Alike,
+        DrawOwner::None => ConnFit::Free,
     }
 }
 
@@ -177,36 +177,41 @@ fn is_free(s: &Session, begins: bool) -> bool {
 
 /// The class of a statement (`class_at`) that may have others of its pipeline behind it. `None`: more of them must arrive first.
 #[inline]
-fn class_in_pipeline(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) -> Option<Class> {
+fn class_in_pipeline(
+    s: &mut Session,
+    w: &Context,
+    statement: &Statement,
+    way: Option<TransactionPlacement>,
+) -> Option<RouteClass> {
     let class = class_at(s, w, statement, way);
     s.reads.is_alone = s.up.unseen().first() == Some(&front::QUERY);
-    if class.side != Side::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
+    if class.side != RouteSide::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
         return Some(class);
     }
     match pipeline::look(s, w) {
-        Ahead::Reads => Some(class),
-        Ahead::More => None,
-        Ahead::Unknown => Some(Class::primary(Rule::PipelineOpen)),
+        FollowingMessages::Reads => Some(class),
+        FollowingMessages::More => None,
+        FollowingMessages::Unknown => Some(RouteClass::primary(RoutingRule::PipelineOpen)),
     }
 }
 
 /// The class of the transaction that begins with a statement, or that of the statement.
 #[inline]
-fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) -> Class {
+fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<TransactionPlacement>) -> RouteClass {
     match way {
-        Some(Way::Begins(class) | Way::Outside(class)) => class,
+        Some(TransactionPlacement::Begins(class) | TransactionPlacement::Outside(class)) => class,
         None => {
             let judged = classify::class_of(s, w, statement);
             let class = class_outside(s, w, statement, judged);
             let class = read_retry::class_of(s, statement, class);
-            if needs_nobody(s, w, statement) { Class { side: Side::Reader, ..class } } else { class }
+            if needs_nobody(s, w, statement) { RouteClass { side: RouteSide::Reader, ..class } } else { class }
         }
     }
 }
 
 /// The class of a statement outside of transactions; `judged`: its class by text and catalog.
 #[inline]
-fn class_outside(s: &Session, w: &Context, statement: &Statement, judged: Class) -> Class {
+fn class_outside(s: &Session, w: &Context, statement: &Statement, judged: RouteClass) -> RouteClass {
     let class = read_preference::class_of(s, w, statement, judged);
     lazy_begin::class_after_writes(s, w, class)
 }
@@ -215,28 +220,28 @@ fn class_outside(s: &Session, w: &Context, statement: &Statement, judged: Class)
 ///
 /// With `pool_mode = session`, or texts read otherwise, all of the session's state lies on one server connection, which must be able to run any statement.
 #[inline]
-fn class_in_session(s: &Session, class: Class) -> Class {
+fn class_in_session(s: &Session, class: RouteClass) -> RouteClass {
     let rule = match class.side {
-        Side::Primary => return class,
-        Side::Reader if s.account.limits.get().mode == PoolMode::Session => Rule::SessionPooling,
-        Side::Reader if s.state.settings.needs_primary() => Rule::SerializableByDefault,
-        Side::Reader if s.reads_otherwise() => Rule::ReadOtherwise,
-        Side::Reader => return class,
+        RouteSide::Primary => return class,
+        RouteSide::Reader if s.account.limits.get().mode == PoolMode::Session => RoutingRule::SessionPooling,
+        RouteSide::Reader if s.state.settings.needs_primary() => RoutingRule::SerializableByDefault,
+        RouteSide::Reader if s.reads_otherwise() => RoutingRule::ReadOtherwise,
+        RouteSide::Reader => return class,
     };
-    Class::primary(rule)
+    RouteClass::primary(rule)
 }
 
 /// The class that a statement would have if it came now, alone and outside of a transaction; nothing is noted of it.
-pub fn class_now(s: &Session, w: &Context, statement: &Statement) -> Class {
+pub fn class_now(s: &Session, w: &Context, statement: &Statement) -> RouteClass {
     class_in_session(s, class_outside(s, w, statement, classify::class_for(s, w, statement)))
 }
 
 /// The server connection that a statement of this class needs.
 #[inline]
-fn need_of(s: &Session, w: &Context, statement: &Statement, class: Class) -> Need {
+fn need_of(s: &Session, w: &Context, statement: &Statement, class: RouteClass) -> ConnRequirement {
     let conn = sequences::wanted(s, statement);
     let ends_with_primary = w.view().primary.is_some() && concerns_session(s, statement);
-    Need { class, is_read: statement.has(Trait::Read), wish: None, conn, ends_with_primary }
+    ConnRequirement { class, is_read: statement.has(StatementTrait::Read), wish: None, conn, ends_with_primary }
 }
 
 /// True if there is no primary, and a statement needs none.
@@ -248,7 +253,7 @@ fn needs_nobody(s: &Session, w: &Context, statement: &Statement) -> bool {
 /// True if a statement concerns its session alone. A session that listens has its channels brought to the connection, and a standby takes no LISTEN.
 #[inline]
 fn concerns_session(s: &Session, statement: &Statement) -> bool {
-    statement.has(Trait::OfSession) && s.state.listening.is_none() && !s.lazy_begin.is_open()
+    statement.has(StatementTrait::OfSession) && s.state.listening.is_none() && !s.lazy_begin.is_open()
 }
 
 /// Begins the transaction on the session's server connection, if it waits for this statement. A read outside of it runs on standbys
@@ -265,12 +270,12 @@ fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool)
     }
 }
 
-pub fn count(s: &Session, w: &Context, need: Need, node: u16) {
+pub fn count(s: &Session, w: &Context, need: ConnRequirement, node: u16) {
     w.counters().count_rule(s.handle.clock.rule.get());
-    if need.class.side == Side::Reader {
-        w.count(Metric::ReadsSpread);
-        if s.handle.clock.rule.get() == Rule::ReadNotReplayed {
-            w.count(Metric::ReadsNotReplayed);
+    if need.class.side == RouteSide::Reader {
+        w.count(WorkerCounter::ReadsSpread);
+        if s.handle.clock.rule.get() == RoutingRule::ReadNotReplayed {
+            w.count(WorkerCounter::ReadsNotReplayed);
             causal::note_not_replayed(s, w);
         }
     }
@@ -281,8 +286,12 @@ pub fn count(s: &Session, w: &Context, need: Need, node: u16) {
 
 /// Judges if this server connection shows all that the session must see.
 #[inline]
-pub fn shown_by(s: &Session, w: &Context, class: Class, at: NodeIndex, conn: &Conn) -> Shown {
-    if class.side != Side::Reader || w.view().primary == Some(at) { Shown::All } else { causal::shown_by(s, w, conn) }
+pub fn shown_by(s: &Session, w: &Context, class: RouteClass, at: NodeIndex, conn: &Conn) -> StandbyCoverage {
+    if class.side != RouteSide::Reader || w.view().primary == Some(at) {
+        StandbyCoverage::All
+    } else {
+        causal::shown_by(s, w, conn)
+    }
 }
 
 fn is_primary(w: &Context, conn: &Conn) -> bool {
@@ -294,7 +303,7 @@ fn is_primary(w: &Context, conn: &Conn) -> bool {
 /// Nothing was executed so far, or the pipeline seen to its Sync reads no more: something was defined meanwhile.
 fn leave_reader(s: &mut Session, w: &Context) {
     if s.replies().is_unsynced() && !s.replies().is_skipping() {
-        s.expect(Expect::SyncOurs);
+        s.expect(ExpectedReply::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
         s.raise_barrier();
@@ -304,7 +313,7 @@ fn leave_reader(s: &mut Session, w: &Context) {
 }
 
 /// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
-pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fault> {
+pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<ErrorReport> {
     if s.transaction() == FAILED {
         // Any server says what a failed transaction says.
         return None;
@@ -312,7 +321,7 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
     if let Some(fault) = sequences::refusal(s, w, statement) {
         return Some(fault);
     }
-    let stays = statement.has(Trait::Locks) || !statement.state.leaves.without(lazy_begin::MOVES).is_empty();
+    let stays = statement.has(StatementTrait::Locks) || !statement.state.leaves.without(lazy_begin::MOVES).is_empty();
     let conn = s.conn().filter(|_| stays)?;
     let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
     is_misplaced
@@ -320,38 +329,38 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
 }
 
 /// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
-pub fn hold(s: &mut Session, w: &Context) -> Flow {
-    if let Some(Server { upstream, .. }) = &mut s.server
+pub fn hold(s: &mut Session, w: &Context) -> MessageFlow {
+    if let Some(SessionServer { upstream, .. }) = &mut s.server
         && upstream.replies.is_unsynced()
-        && upstream.flushed != Flushed::ByUs
+        && upstream.flushed != FlushOrigin::ByUs
     {
         weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
-        upstream.flushed = Flushed::ByUs;
+        upstream.flushed = FlushOrigin::ByUs;
     }
-    Flow::Hold
+    MessageFlow::Hold
 }
 
 /// Has the message looked at once more, as what it goes by has changed.
-pub fn again(s: &Session) -> Flow {
+pub fn again(s: &Session) -> MessageFlow {
     s.wake();
-    Flow::Hold
+    MessageFlow::Hold
 }
 
 /// Statement pooling has no transactions of several statements.
-pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
+pub fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
     // Among several statements, those between BEGIN and COMMIT are not told apart.
-    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    let begins = matches!(statement.transaction, TransactionVerb::Begin(_) | TransactionVerb::Many);
     (begins && s.account.limits.get().mode == PoolMode::Statement).then(|| {
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
+        ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
             .hint("Set pool_mode to transaction.")
     })
 }
 
 /// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
-pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) -> Met {
+pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) -> DefaultsEffect {
     let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
     (s.retry.again, s.retry.refused_under) = (None, None);
-    s.account.stats.add(Stat::Assignments, 1);
+    s.account.stats.add(StatCounter::Assignments, 1);
     s.take(w, conn, role);
     let met = connection_defaults::meet(s, w);
     session_state::bring(s, w);
@@ -363,7 +372,7 @@ pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: Take
 
 /// A server connection that the session still has may lack something: a function reset what the session's start had asked for.
 #[inline]
-fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Flow> {
+fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<MessageFlow> {
     let is_before = s.transaction() == IDLE && s.replies().is_settled();
     if is_before {
         session_state::bring(s, w);
@@ -371,64 +380,64 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fl
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    (s.has_barrier() || transaction_number::waits_for_line(s, w)).then_some(Flow::Hold)
+    (s.has_barrier() || transaction_number::waits_for_line(s, w)).then_some(MessageFlow::Hold)
 }
 
 /// The choice for a statement.
-pub enum Chosen {
+pub enum NodeChoice {
     /// A node, by place in the view and by number.
     Node(NodeIndex, u16),
     /// A primary is needed and not known; by which rule.
-    NoPrimary(Rule),
+    NoPrimary(RoutingRule),
     /// A standby will soon have replayed what the answer must show.
     Replay,
     /// First the session hears of another primary.
     NewPrimary,
 }
 
-pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chosen {
-    let Need { class, wish, .. } = need;
+pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: bool) -> NodeChoice {
+    let ConnRequirement { class, wish, .. } = need;
     let (view, config) = (w.view(), w.peek_config());
     // With `global` the reads of all sessions go to one node at a time: its session and the load of this moment do not count.
     let is_global = s.reads.causal.mode(w) == CausalReads::Global;
     let statement_level = config.routing.statement_level || is_global;
     let prefers_lower_delay = config.check.prefers_lower_delay;
-    let (mut fit, mut hopeful) = (Nodes::ALL, Nodes::NONE);
+    let (mut fit, mut hopeful) = (NodeSet::ALL, NodeSet::NONE);
     // The primary shows all that was ever told: without another node to read from nothing is to be compared.
-    if class.side == Side::Reader && w.has_readers() && !s.reads.causal.is_free() {
+    if class.side == RouteSide::Reader && w.has_readers() && !s.reads.causal.is_free() {
         fit = causal::fit(s, w, &view);
         if may_wait {
             hopeful = causal::hopeful(s, w, &view, fit);
         }
     }
-    if class.side == Side::Reader {
+    if class.side == RouteSide::Reader {
         fit = w.shared.suspects.spared(&view, fit);
         hopeful = w.shared.suspects.spared(&view, hopeful);
     }
     if s.reads.causal.primary_since != view.primary_since {
-        return Chosen::NewPrimary;
+        return NodeChoice::NewPrimary;
     }
     let dice = s.reads.causal.dice;
     // Writes, and reads where only the primary takes them, have no choice.
-    let shares = (class.side == Side::Reader && w.has_readers() && !is_global).then(|| w.loads.shares(&view, w.now_ms()));
+    let shares = (class.side == RouteSide::Reader && w.has_readers() && !is_global).then(|| w.loads.shares(&view, w.now_ms()));
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
     let (view, favourite) = (&**view, s.reads.favourite);
-    let ask = Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful };
+    let ask = RouteRequest { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful };
     let route = routing::choose(&ask);
     s.handle.clock.rule.set(route.rule);
     let at = match route.target {
-        Target::Node(at) if view.primary == Some(at) && read_retry::is_refused_there(s, view) => {
-            return Chosen::NoPrimary(route.rule);
+        RouteTarget::Node(at) if view.primary == Some(at) && read_retry::is_refused_there(s, view) => {
+            return NodeChoice::NoPrimary(route.rule);
         }
-        Target::Node(at) => at,
-        Target::NoPrimary => return Chosen::NoPrimary(route.rule),
-        Target::Replay => {
+        RouteTarget::Node(at) => at,
+        RouteTarget::NoPrimary => return NodeChoice::NoPrimary(route.rule),
+        RouteTarget::Replay => {
             causal::want(w, s.reads.causal.must_show.round());
-            return Chosen::Replay;
+            return NodeChoice::Replay;
         }
     };
     let id = view.nodes[at].id;
-    if class.side == Side::Reader {
+    if class.side == RouteSide::Reader {
         // A favourite that only lags now stays the favourite, and a session that names a node for one read keeps its own.
         let has_favourite = s.reads.favourite.is_some_and(|favourite| routing::may_stay(view, favourite, wish));
         if !statement_level && !has_favourite && s.reads.favourite != Some(at) && routing::becomes_favourite(&ask, route.rule) {
@@ -436,7 +445,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
             s.handle.status.favourite.store(u32::from(id), Ordering::Relaxed);
         }
     }
-    Chosen::Node(at, id)
+    NodeChoice::Node(at, id)
 }
 
 /// Time of rest after which a server is asked before its server connection is used; `None`: it never is.
@@ -447,25 +456,27 @@ pub fn check_after_ms(w: &Context) -> Option<u64> {
 }
 
 /// The words of a server for a statement in a transaction that has failed, and that no server knows of. It needs none to hear them.
-pub fn fails_anyway(s: &mut Session, w: &Context) -> Option<Fault> {
+pub fn fails_anyway(s: &mut Session, w: &Context) -> Option<ErrorReport> {
     if !matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         return None;
     }
     // A statement that may end it has a way of its own, or begins another transaction.
     match pipeline::transaction_next(s, w) {
-        Transaction::None | Transaction::Begin(_) | Transaction::Prepared => Some(Fault::in_failed_transaction()),
-        Transaction::End(_) | Transaction::Chain(_) | Transaction::Within | Transaction::Many => None,
+        TransactionVerb::None | TransactionVerb::Begin(_) | TransactionVerb::Prepared => {
+            Some(ErrorReport::in_failed_transaction())
+        }
+        TransactionVerb::End(_) | TransactionVerb::Chain(_) | TransactionVerb::Within | TransactionVerb::Many => None,
     }
 }
 
 /// The end of a wait for a primary.
-pub fn no_primary(w: &Context, since: Instant, rule: Rule) -> Fault {
+pub fn no_primary(w: &Context, since: Instant, rule: RoutingRule) -> ErrorReport {
     let text = format!(
         "no primary server was found in {} ms (failover_wait); the statement needs one (rule {}) and was not sent",
         w.now().saturating_duration_since(since).as_millis(),
         rule.name()
     );
-    Fault::error(sqlstate::CANNOT_CONNECT_NOW, text)
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
         .detail(w.view().causes())
         .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers.")
 }

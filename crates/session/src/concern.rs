@@ -4,25 +4,25 @@ use crate::context::Context;
 use crate::lazy_begin::DeferredBegin;
 use crate::query_cache::QueryCache;
 use crate::read_retry::ReadRetry;
-use crate::rerun::repeatable::Replay;
-use crate::sequences::Sequences;
+use crate::rerun::repeatable::RerunConcern;
+use crate::sequences::SequenceTracking;
 use crate::session::Session;
 use crate::session_state::SessionState;
 use crate::statement_log::StatementLog;
-use crate::timing::Timing;
-use crate::unit::{Concern, Ended, Unit};
+use crate::timing::StatementTiming;
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use weir_wire::frame::Header;
 
 /// A message is about to be sent over the session's server connection.
 #[inline]
-pub fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
+pub fn sent(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>) {
     // It looks at the transaction as it is before the message.
-    Replay::sent(s, w, header, unit);
+    RerunConcern::sent(s, w, header, unit);
     QueryCache::sent(s, w, header, unit);
-    Timing::sent(s, w, header, unit);
+    StatementTiming::sent(s, w, header, unit);
     StatementLog::sent(s, w, header, unit);
     DeferredBegin::sent(s, w, header, unit);
-    Sequences::sent(s, w, header, unit);
+    SequenceTracking::sent(s, w, header, unit);
     SessionState::sent(s, w, header, unit);
     ReadRetry::sent(s, w, header, unit);
 }
@@ -30,15 +30,15 @@ pub fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
 /// The server is ready for the next statement. Session state comes before the cache: from when writes are settled results are stored again,
 /// which must not be those of connections that began otherwise.
 #[inline]
-pub fn ready(s: &mut Session, w: &Context, ended: Ended) {
-    Timing::ready(s, w, ended);
+pub fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
+    StatementTiming::ready(s, w, ended);
     StatementLog::ready(s, w, ended);
     ReadRetry::ready(s, w, ended);
     DeferredBegin::ready(s, w, ended);
-    Sequences::ready(s, w, ended);
+    SequenceTracking::ready(s, w, ended);
     SessionState::ready(s, w, ended);
     QueryCache::ready(s, w, ended);
-    Replay::ready(s, w, ended);
+    RerunConcern::ready(s, w, ended);
 }
 
 /// The server connection is gone. A transaction that was on its way has failed before others ask whether there is one.
@@ -46,10 +46,10 @@ pub fn ready(s: &mut Session, w: &Context, ended: Ended) {
 pub fn lost(s: &mut Session, w: &Context) {
     DeferredBegin::lost(s, w);
     SessionState::lost(s, w);
-    Timing::lost(s, w);
+    StatementTiming::lost(s, w);
     StatementLog::lost(s, w);
-    Sequences::lost(s, w);
+    SequenceTracking::lost(s, w);
     ReadRetry::lost(s, w);
     QueryCache::lost(s, w);
-    Replay::lost(s, w);
+    RerunConcern::lost(s, w);
 }

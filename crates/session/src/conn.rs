@@ -1,13 +1,13 @@
 //! A server connection as a session uses it: the known state of its server, and the ways to use it. Its socket is the program's.
 
-use crate::flow::Kept;
-use crate::prepared::{Known, Shape, StatementId};
-use crate::reports::Reports;
-use crate::sequences::drawn_values::Tally;
+use crate::flow::HoldReason;
+use crate::prepared::{ServerStatements, StatementId, StatementShape};
+use crate::reports::ReportedParameters;
+use crate::sequences::drawn_values::DrawCount;
 use crate::session_state::by_sql::BySql;
-use crate::session_state::client_settings::{ENCODING, ESCAPES_UNLESS, Recoding};
+use crate::session_state::client_settings::{ENCODING, ESCAPES_UNLESS, EncodingEffect};
 use crate::session_state::conn_settings::ConnSettings;
-use crate::session_state::server_defaults::Defaults;
+use crate::session_state::server_defaults::ServerDefaults;
 use crate::task::Us;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -26,13 +26,13 @@ use weir_wire::startup_packet::Version;
 const FRESH_DRAWS_US: Us = 1_000_000;
 
 /// Breaks a connection from any thread.
-pub trait Breaker: Debug + Send + Sync {
+pub trait ConnBreaker: Debug + Send + Sync {
     fn shut(&self);
 }
 
 /// A server's name and place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct ServerAddress {
     pub node: u16,
     pub hostname: String,
     pub port: u16,
@@ -40,12 +40,12 @@ pub struct Address {
     pub ssl_mode: SslMode,
 }
 
-impl Address {
+impl ServerAddress {
     /// Where a node of the view is, by its place.
-    pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<Address> {
+    pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<ServerAddress> {
         let node = view.nodes.get(at)?;
         let known = config.nodes.iter().find(|known| known.id == node.id);
-        Some(Address {
+        Some(ServerAddress {
             node: node.id,
             hostname: node.hostname.clone(),
             port: node.port,
@@ -55,7 +55,7 @@ impl Address {
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "node {} ({}:{})", self.node, self.hostname, self.port)
     }
@@ -66,13 +66,13 @@ impl std::fmt::Display for Address {
 pub enum ServerLine {
     #[default]
     Unasked,
-    /// `edition`: of `Refusals`, when it was asked.
+    /// `edition`: of `XidRefusals`, when it was asked.
     Asked {
         edition: u64,
     },
     Known {
         line: Line,
-        askers: Askers,
+        askers: XidPermission,
         edition: u64,
     },
     /// The server does not say, or its user may not ask for numbers.
@@ -81,18 +81,18 @@ pub enum ServerLine {
 
 /// Those who may ask for a transaction's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Askers {
+pub enum XidPermission {
     All,
     /// The user that the connection logged in as.
     User,
 }
 
-impl Askers {
+impl XidPermission {
     /// By the server's word; `None` if the user may not.
-    pub fn of(word: &str) -> Option<Askers> {
+    pub fn of(word: &str) -> Option<XidPermission> {
         match word {
-            "all" => Some(Askers::All),
-            "user" => Some(Askers::User),
+            "all" => Some(XidPermission::All),
+            "user" => Some(XidPermission::User),
             _ => None,
         }
     }
@@ -100,12 +100,12 @@ impl Askers {
 
 /// Refusals of questions for a transaction's number.
 #[derive(Debug, Default)]
-pub struct Refusals {
+pub struct XidRefusals {
     edition: AtomicU64,
     told: Mutex<BTreeSet<Box<str>>>,
 }
 
-impl Refusals {
+impl XidRefusals {
     /// Users of whom the log says that they have no outcome, at most.
     const TOLD_MAX: usize = 100;
 
@@ -121,7 +121,7 @@ impl Refusals {
     /// True if nobody was told of this user yet.
     pub fn is_news(&self, user: &str) -> bool {
         let mut told = self.told.lock();
-        told.len() < Refusals::TOLD_MAX && !told.contains(user) && told.insert(user.into())
+        told.len() < XidRefusals::TOLD_MAX && !told.contains(user) && told.insert(user.into())
     }
 }
 
@@ -129,7 +129,7 @@ impl Refusals {
 #[derive(Debug)]
 pub struct ConnStatus {
     pub serial: u64,
-    pub address: Address,
+    pub address: ServerAddress,
     pub pid: u32,
     /// Key for CancelRequest.
     pub key: Box<[u8]>,
@@ -140,22 +140,22 @@ pub struct ConnStatus {
     pub session: AtomicU32,
     /// Sessions that used it.
     pub uses: AtomicU64,
-    pub keeping: Keeping,
+    pub keeping: ConnHold,
     /// Must be closed after this use: a cancel request may still be on its way to it.
     pub doomed: AtomicBool,
     pub last: LastStatement,
     /// Statements prepared on it.
     pub prepared: AtomicU32,
-    pub terms: Terms,
+    pub terms: ConnTerms,
     /// Its node was given up, so that the connection was broken by us.
     pub given_up: AtomicBool,
-    pub breaker: Box<dyn Breaker>,
+    pub breaker: Box<dyn ConnBreaker>,
 }
 
 /// The reason that keeps a server connection with its session.
 #[derive(Debug, Default)]
-pub struct Keeping {
-    /// As `Kept::code`; 0: nothing.
+pub struct ConnHold {
+    /// As `HoldReason::code`; 0: nothing.
     pub code: AtomicU8,
     /// Since when, in milliseconds since the start of the proxy.
     pub since_ms: AtomicU64,
@@ -172,7 +172,7 @@ pub struct LastStatement {
 
 /// The terms on which a server connection was opened.
 #[derive(Debug)]
-pub struct Terms {
+pub struct ConnTerms {
     /// Of the server.
     pub version: Box<str>,
     pub protocol: Version,
@@ -188,12 +188,12 @@ impl ConnStatus {
     }
 
     /// Why the session that has it keeps it. True: it was kept already.
-    pub fn set_pin(&self, kept: Option<Kept>, now_ms: u64) -> bool {
+    pub fn set_pin(&self, kept: Option<HoldReason>, now_ms: u64) -> bool {
         let was_kept = self.keeping.code.load(Ordering::Relaxed) > 0;
         if !was_kept && kept.is_some() {
             self.keeping.since_ms.store(now_ms, Ordering::Relaxed);
         }
-        self.keeping.code.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+        self.keeping.code.store(kept.map_or(0, HoldReason::code), Ordering::Relaxed);
         was_kept
     }
 }
@@ -201,25 +201,25 @@ impl ConnStatus {
 /// See the module.
 pub struct Conn {
     pub status: Arc<ConnStatus>,
-    pub known: Known,
+    pub known: ServerStatements,
     /// The statement under no name, if we know which, and the server's description of it.
-    pub unnamed: Option<(StatementId, Shape)>,
+    pub unnamed: Option<(StatementId, StatementShape)>,
     /// The settings it was brought to.
     pub settings: ConnSettings,
     /// Its begin, where nothing is set.
-    pub defaults: Arc<Defaults>,
+    pub defaults: Arc<ServerDefaults>,
     /// The reloads of its server's configuration that were known when its defaults were asked for: see `Reloads`.
     pub reloads: u64,
     /// The statements prepared by SQL that are on it.
     pub by_sql: Arc<BySql>,
     /// Statements that may draw from sequences.
-    pub draws: Tally,
+    pub draws: DrawCount,
     /// Parameters the server reported, in their last state.
-    pub reported: Reports,
+    pub reported: ReportedParameters,
     /// How texts are read when a session begins on it; the encoding of its database does not count.
-    pub begins: Reading,
+    pub begins: TextInterpretation,
     /// How they are read by what was reported last.
-    pub reads: Reading,
+    pub reads: TextInterpretation,
     /// In microseconds since the start of the proxy.
     pub opened_us: u64,
     /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
@@ -232,11 +232,11 @@ pub struct Conn {
 
 /// How a server reads texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct TextInterpretation {
     /// A backslash in a string is an escape: `standard_conforming_strings` is off.
     pub escapes: bool,
     /// By the encoding of texts and, where it counts, that of what its database keeps.
-    pub recoding: Recoding,
+    pub recoding: EncodingEffect,
 }
 
 impl Conn {
@@ -279,36 +279,36 @@ impl Conn {
 
     /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
     pub fn tells_utf8(&self) -> bool {
-        Recoding::of(self.reported(ENCODING)) == Recoding::None
+        EncodingEffect::of(self.reported(ENCODING)) == EncodingEffect::None
             && matches!(self.reported("server_encoding"), "UTF8" | "SQL_ASCII")
     }
 
     /// Notes a ParameterStatus. Error: the server reports more than is kept.
     pub fn report(&mut self, body: &[u8]) -> Result<(), Exceeded> {
         self.reported.note(body)?;
-        self.reads = Reading { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
+        self.reads = TextInterpretation { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
         Ok(())
     }
 }
 
 /// True if a backslash in a string is an escape to a server that reports this.
-pub fn escapes(reported: &Reports) -> bool {
+pub fn escapes(reported: &ReportedParameters) -> bool {
     reported.value(ESCAPES_UNLESS) == "off"
 }
 
 /// How such a one reads names beyond ASCII, by the encodings of its client and its database.
-pub fn recoding(reported: &Reports) -> Recoding {
+pub fn recoding(reported: &ReportedParameters) -> EncodingEffect {
     of_client(reported).max(of_database(reported))
 }
 
 /// By the client's encoding.
-pub fn of_client(reported: &Reports) -> Recoding {
-    Recoding::of(reported.value(ENCODING))
+pub fn of_client(reported: &ReportedParameters) -> EncodingEffect {
+    EncodingEffect::of(reported.value(ENCODING))
 }
 
 /// A database folds and cuts names by its own encoding.
-pub fn of_database(reported: &Reports) -> Recoding {
-    Recoding::of(reported.value("server_encoding"))
+pub fn of_database(reported: &ReportedParameters) -> EncodingEffect {
+    EncodingEffect::of(reported.value("server_encoding"))
 }
 
 #[cfg(test)]
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn who_knows_an_edition_of_refusals_sees_that_a_right_is_gone_since() {
-        let refusals = Refusals::default();
+        let refusals = XidRefusals::default();
         let before = refusals.edition();
         assert_eq!(refusals.edition(), before);
         refusals.renew();
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_backslash_escapes_where_the_server_has_said_so_last() {
-        let mut reports = Reports::default();
+        let mut reports = ReportedParameters::default();
         assert!(!escapes(&reports));
         for (body, expected) in
             [(&b"standard_conforming_strings\0off\0"[..], true), (b"standard_conforming_strings\0on\0", false)]

@@ -1,27 +1,27 @@
 //! All that sessions are handed beside their messages: configuration, cluster view, catalogs, positions, tables of a worker, time and dice.
 
-use crate::catalogs::{Catalogs, Database};
-use crate::causal::positions::Positions;
-use crate::conn::{Address, Refusals};
-use crate::host::{Level, Program, Who};
+use crate::catalogs::{DatabaseCatalogs, KnownDatabase};
+use crate::causal::positions::ClusterPositions;
+use crate::conn::{ServerAddress, XidRefusals};
+use crate::host::{Level, LogOrigin, ProgramServices};
 use crate::last_look::LastLook;
 use crate::local::ViewOf;
-use crate::metrics::{Counters, Metric, NODES_MAX};
-use crate::moves::Moves;
+use crate::metrics::{NODES_MAX, WorkerCounter, WorkerCounters};
+use crate::moves::MovedAddresses;
 use crate::query_cache::cached_results::CachedResults;
-use crate::query_cache::result_store::Store;
-use crate::routing::loads::Loads;
+use crate::query_cache::result_store::ResultStore;
+use crate::routing::loads::NodeLoads;
 use crate::routing::pick::EVEN_STEP;
-use crate::routing::suspects::Suspects;
+use crate::routing::suspects::SuspectNodes;
 use crate::session_state::by_sql::BySql;
-use crate::session_state::client_settings::Settings;
-use crate::session_state::name_scopes::Places;
-use crate::session_state::server_defaults::Defaults;
-use crate::statements::Statements;
+use crate::session_state::client_settings::SettingValues;
+use crate::session_state::name_scopes::NameScopeNumbers;
+use crate::session_state::server_defaults::ServerDefaults;
+use crate::statements::StatementCache;
 use crate::status::SessionStatuses;
 use crate::table_changes::TableChanges;
 use crate::task::{Us, WorkerId};
-use crate::upstream::Upstream;
+use crate::upstream::UpstreamState;
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 use std::cell::{Cell, Ref, RefCell};
@@ -29,11 +29,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
-use weir_catalog::functions::Books;
+use weir_catalog::functions::FunctionCache;
 use weir_config::{CausalReads, Config};
 use weir_failover::cluster::ClusterView;
-use weir_io::buffers::Buffers;
-use weir_io::clock::Clock;
+use weir_io::buffers::BufferPool;
+use weir_io::clock::RoundClock;
 
 /// Fewer interned settings than this are never swept for their number.
 const SETTINGS_SWEEP_MIN: usize = 1024;
@@ -47,17 +47,17 @@ const SETTINGS_LARGE_BYTES: usize = 4 << 10;
 const SETTINGS_SWEEP_BYTES: usize = 4 << 20;
 
 /// Facts that the sessions of all threads share.
-pub struct Common {
-    pub positions: Positions,
+pub struct SharedContext {
+    pub positions: ClusterPositions,
     /// Nodes that reads keep away from.
-    pub suspects: Suspects,
+    pub suspects: SuspectNodes,
     /// The query cache, if there is one.
     pub cached_results: Option<Arc<CachedResults>>,
     pub changes: Arc<TableChanges>,
-    pub catalogs: Catalogs,
+    pub catalogs: DatabaseCatalogs,
     pub session_statuses: SessionStatuses,
     /// One set for each worker, and the last one for the control thread.
-    pub counters: Vec<Counters>,
+    pub counters: Vec<WorkerCounters>,
     /// The start of the proxy, on the clock that never jumps.
     pub begun: Instant,
     /// The set of statements prepared by SQL that has none.
@@ -65,32 +65,32 @@ pub struct Common {
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
     pub last_look: LastLook,
-    pub(crate) told: Told,
-    settings: Interned,
+    pub(crate) told: LoggedNotices,
+    settings: SharedSettings,
     defaults: InternedDefaults,
-    pub stale: Stale,
+    pub stale: ConnStaleness,
 }
 
 /// Facts by which connections at rest are not used as they are.
-pub struct Stale {
-    pub reloads: Reloads,
-    pub moves: Moves,
+pub struct ConnStaleness {
+    pub reloads: ConfigReloads,
+    pub moves: MovedAddresses,
 }
 
 /// Things that the log says once.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct LoggedNotices {
     /// Kinds of state, as `Kept::code`, that keep server connections.
     pub(crate) pins: AtomicU32,
     /// Users who have no outcome of a COMMIT.
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: XidRefusals,
 }
 
 /// How often each node was seen to have read its configuration anew. A connection whose defaults were asked for before the last time is asked again
 /// before a session gets it.
-pub struct Reloads([AtomicU64; NODES_MAX]);
+pub struct ConfigReloads([AtomicU64; NODES_MAX]);
 
-impl Reloads {
+impl ConfigReloads {
     #[inline]
     pub fn of(&self, node: u16) -> u64 {
         self.0.get(usize::from(node)).map_or(0, |count| count.load(Ordering::Relaxed))
@@ -104,21 +104,21 @@ impl Reloads {
     }
 }
 
-/// One `Defaults` for all connections that begin with the same.
+/// One `ServerDefaults` for all connections that begin with the same.
 #[derive(Default)]
 struct InternedDefaults {
-    known: Mutex<HashSet<Arc<Defaults>>>,
+    known: Mutex<HashSet<Arc<ServerDefaults>>>,
     /// Of a connection whose server was not asked.
-    unknown: Arc<Defaults>,
+    unknown: Arc<ServerDefaults>,
 }
 
-/// One `Settings` for all sessions that asked for the same.
+/// One `SettingValues` for all sessions that asked for the same.
 #[derive(Default)]
-struct Interned(Mutex<Known>);
+struct SharedSettings(Mutex<SettingsTable>);
 
 #[derive(Default)]
-struct Known {
-    settings: HashMap<Arc<Settings>, u64>,
+struct SettingsTable {
+    settings: HashMap<Arc<SettingValues>, u64>,
     /// Number at which those nobody uses are dropped.
     sweep_at: usize,
     /// Bytes of the large ones that came since such a sweep.
@@ -126,8 +126,8 @@ struct Known {
     made: u64,
 }
 
-impl Interned {
-    fn intern(&self, settings: Settings) -> (Arc<Settings>, u64) {
+impl SharedSettings {
+    fn intern(&self, settings: SettingValues) -> (Arc<SettingValues>, u64) {
         let mut known = self.0.lock();
         if let Some((found, number)) = known.settings.get_key_value(&settings) {
             return (found.clone(), *number);
@@ -141,7 +141,7 @@ impl Interned {
     }
 }
 
-impl Known {
+impl SettingsTable {
     /// Drops settings that nobody uses, before others of this size come.
     fn make_room(&mut self, bytes: usize) {
         let is_large = |bytes: usize| bytes > SETTINGS_LARGE_BYTES;
@@ -159,33 +159,36 @@ impl Known {
     }
 }
 
-impl Common {
+impl SharedContext {
     /// `seed`: of the process ids that clients are told.
-    pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> Common {
-        let positions = Positions::default();
+    pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> SharedContext {
+        let positions = ClusterPositions::default();
         positions.obey(config.routing.causal_reads());
         let changes = Arc::new(TableChanges::new(config.may_spread() && config.routing.causal_reads() == CausalReads::Tables));
-        Common {
+        SharedContext {
             positions,
-            suspects: Suspects::default(),
+            suspects: SuspectNodes::default(),
             cached_results: CachedResults::new(&config.cache, changes.versions.clone()),
             changes,
-            catalogs: Catalogs::default(),
+            catalogs: DatabaseCatalogs::default(),
             session_statuses: SessionStatuses::new(seed),
-            counters: (0..threads).map(|_| Counters::default()).collect(),
+            counters: (0..threads).map(|_| WorkerCounters::default()).collect(),
             begun,
             no_statements: Arc::default(),
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
-            told: Told::default(),
-            settings: Interned::default(),
+            told: LoggedNotices::default(),
+            settings: SharedSettings::default(),
             defaults: InternedDefaults::default(),
-            stale: Stale { reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))), moves: Moves::default() },
+            stale: ConnStaleness {
+                reloads: ConfigReloads(std::array::from_fn(|_| AtomicU64::new(0))),
+                moves: MovedAddresses::default(),
+            },
         }
     }
 
-    /// One `Defaults` for all that are the same. Those nobody uses are dropped as new ones come.
-    pub fn intern_defaults(&self, defaults: Defaults) -> Arc<Defaults> {
+    /// One `ServerDefaults` for all that are the same. Those nobody uses are dropped as new ones come.
+    pub fn intern_defaults(&self, defaults: ServerDefaults) -> Arc<ServerDefaults> {
         let mut known = self.defaults.known.lock();
         if let Some(found) = known.get(&defaults) {
             return found.clone();
@@ -199,13 +202,13 @@ impl Common {
     }
 
     /// Those of a connection whose server was not asked.
-    pub fn unknown_defaults(&self) -> Arc<Defaults> {
+    pub fn unknown_defaults(&self) -> Arc<ServerDefaults> {
         self.defaults.unknown.clone()
     }
 
-    /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
+    /// One `SettingValues` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
     /// new ones come.
-    pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
+    pub fn intern_settings(&self, settings: SettingValues) -> (Arc<SettingValues>, u64) {
         self.settings.intern(settings)
     }
 }
@@ -213,31 +216,31 @@ impl Common {
 /// The facts and tables of one worker. See the module.
 pub struct Context {
     pub id: WorkerId,
-    pub shared: Arc<Common>,
-    pub(crate) program: Arc<dyn Program>,
-    pub buffers: Rc<Buffers>,
-    pub(crate) statements: RefCell<Statements>,
+    pub shared: Arc<SharedContext>,
+    pub(crate) program: Arc<dyn ProgramServices>,
+    pub buffers: Rc<BufferPool>,
+    pub(crate) statements: RefCell<StatementCache>,
     /// Parts of sessions that server connections come with, at rest.
     #[expect(clippy::vec_box, reason = "a box moves into its session and back as it is")]
-    pub(crate) upstreams: RefCell<Vec<Box<Upstream>>>,
+    pub(crate) upstreams: RefCell<Vec<Box<UpstreamState>>>,
     /// Verdicts on functions, by database.
-    pub(crate) functions: RefCell<Books>,
-    pub(crate) places: RefCell<Places>,
+    pub(crate) functions: RefCell<FunctionCache>,
+    pub(crate) places: RefCell<NameScopeNumbers>,
     /// How nodes answer.
-    pub loads: Loads,
+    pub loads: NodeLoads,
     /// The stores of the network in which results are kept, if they are.
-    pub(crate) store: Option<Rc<dyn Store>>,
+    pub(crate) store: Option<Rc<dyn ResultStore>>,
     /// Room in which keys of results are put together.
     pub(crate) scratch: RefCell<Vec<u8>>,
-    no_settings: Arc<Settings>,
+    no_settings: Arc<SettingValues>,
     /// The time of a round of the event loop, which sets it.
-    clock: Rc<Clock>,
-    snapshot: Snapshot,
-    dice: Dice,
+    clock: Rc<RoundClock>,
+    snapshot: WorkerSnapshot,
+    dice: RandomSource,
 }
 
 /// Configuration and view as this worker knows them.
-struct Snapshot {
+struct WorkerSnapshot {
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     /// Moves when there is another configuration.
@@ -246,55 +249,55 @@ struct Snapshot {
     has_readers: Cell<bool>,
 }
 
-struct Dice {
+struct RandomSource {
     any: Cell<u64>,
     even: Cell<u32>,
 }
 
 /// Parts of a `Context` that the program makes.
-pub struct Parts {
+pub struct ContextParts {
     pub id: WorkerId,
-    pub shared: Arc<Common>,
-    pub program: Arc<dyn Program>,
-    pub buffers: Rc<Buffers>,
-    pub store: Option<Rc<dyn Store>>,
+    pub shared: Arc<SharedContext>,
+    pub program: Arc<dyn ProgramServices>,
+    pub buffers: Rc<BufferPool>,
+    pub store: Option<Rc<dyn ResultStore>>,
     pub config: Arc<Config>,
     pub view: Arc<ClusterView>,
-    pub clock: Rc<Clock>,
+    pub clock: Rc<RoundClock>,
     pub seed: u64,
     pub view_of: ViewOf,
 }
 
 impl Context {
-    pub fn new(parts: Parts) -> Context {
-        let Parts { id, shared, program, buffers, store, config, view, clock, seed, view_of } = parts;
+    pub fn new(parts: ContextParts) -> Context {
+        let ContextParts { id, shared, program, buffers, store, config, view, clock, seed, view_of } = parts;
         Context {
             id,
             program,
             buffers,
-            statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48, view_of)),
+            statements: RefCell::new(StatementCache::new(config.clone(), u64::from(id) << 48, view_of)),
             upstreams: RefCell::default(),
             functions: RefCell::default(),
             places: RefCell::default(),
-            loads: Loads::default(),
+            loads: NodeLoads::default(),
             store,
             scratch: RefCell::default(),
-            no_settings: shared.intern_settings(Settings::default()).0,
+            no_settings: shared.intern_settings(SettingValues::default()).0,
             clock,
-            snapshot: Snapshot {
+            snapshot: WorkerSnapshot {
                 view: RefCell::new(view),
                 has_readers: Cell::new(config.may_spread()),
                 config: RefCell::new(config),
                 config_edition: Cell::new(0),
             },
-            dice: Dice { any: Cell::new(seed | 1), even: Cell::new(seed as u32) },
+            dice: RandomSource { any: Cell::new(seed | 1), even: Cell::new(seed as u32) },
             shared,
         }
     }
 
     /// Takes a configuration. True: it is another one than before.
     pub fn set_config(&self, config: Arc<Config>) -> bool {
-        let Snapshot { config: known, config_edition, has_readers, .. } = &self.snapshot;
+        let WorkerSnapshot { config: known, config_edition, has_readers, .. } = &self.snapshot;
         if Arc::ptr_eq(&config, &known.borrow()) {
             return false;
         }
@@ -343,7 +346,7 @@ impl Context {
         self.snapshot.has_readers.get()
     }
 
-    pub fn no_settings(&self) -> Arc<Settings> {
+    pub fn no_settings(&self) -> Arc<SettingValues> {
         self.no_settings.clone()
     }
 
@@ -369,11 +372,11 @@ impl Context {
     }
 
     #[inline]
-    pub fn count(&self, metric: Metric) {
+    pub fn count(&self, metric: WorkerCounter) {
         self.counters().count(metric);
     }
 
-    pub fn count_if(&self, is_so: bool, metric: Metric) {
+    pub fn count_if(&self, is_so: bool, metric: WorkerCounter) {
         if is_so {
             self.count(metric);
         }
@@ -381,7 +384,7 @@ impl Context {
 
     /// This worker's counters.
     #[inline]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &WorkerCounters {
         &self.shared.counters[usize::from(self.id)]
     }
 
@@ -419,21 +422,21 @@ impl Context {
     }
 
     /// Something of a database may have changed: no one relies on the knowledge of it until it has been looked at.
-    pub fn note_change(&self, database: &Arc<Database>) {
+    pub fn note_change(&self, database: &Arc<KnownDatabase>) {
         database.note_change();
         self.program.look_at(database);
     }
 
     /// Somebody wants to know of writes past us to a database: from now on its log is taken in, if it is to be.
     #[inline]
-    pub fn follow(&self, database: &Arc<Database>) {
+    pub fn follow(&self, database: &Arc<KnownDatabase>) {
         if self.peek_config().cache.follows_wal && !database.follow.is_watched() {
             self.follow_log(database);
         }
     }
 
     #[cold]
-    fn follow_log(&self, database: &Arc<Database>) {
+    fn follow_log(&self, database: &Arc<KnownDatabase>) {
         let versions = &self.shared.changes.versions;
         if database.follow.want(versions.of_database(&database.name), versions) {
             self.shared.positions.follow();
@@ -443,12 +446,12 @@ impl Context {
         }
     }
 
-    pub fn log(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>) {
+    pub fn log(&self, level: Level, who: &LogOrigin<'_>, text: std::fmt::Arguments<'_>) {
         self.program.log(level, who, text, &[]);
     }
 
-    pub fn log_conn(&self, address: &Address, text: std::fmt::Arguments<'_>) {
-        self.log(Level::Log, &Who::default(), format_args!("server connection to {address}: {text}"));
+    pub fn log_conn(&self, address: &ServerAddress, text: std::fmt::Arguments<'_>) {
+        self.log(Level::Log, &LogOrigin::default(), format_args!("server connection to {address}: {text}"));
     }
 }
 
@@ -456,16 +459,16 @@ impl Context {
 mod tests {
     use super::*;
 
-    fn bytes_kept(interned: &Interned) -> usize {
+    fn bytes_kept(interned: &SharedSettings) -> usize {
         interned.0.lock().settings.keys().map(|settings| settings.bytes()).sum()
     }
 
     #[test]
     fn large_settings_that_nobody_uses_are_not_kept() {
-        let many_names = (0..1500).fold(Settings::default(), |all, n| all.with(&format!("app.name_{n}"), "a value"));
-        let long = (0..6).fold(Settings::default(), |all, n| all.with(&format!("app.name_{n}"), &"x".repeat(100_000)));
+        let many_names = (0..1500).fold(SettingValues::default(), |all, n| all.with(&format!("app.name_{n}"), "a value"));
+        let long = (0..6).fold(SettingValues::default(), |all, n| all.with(&format!("app.name_{n}"), &"x".repeat(100_000)));
         for begun in [long, many_names] {
-            let interned = Interned::default();
+            let interned = SharedSettings::default();
             let (used, number) = interned.intern(begun.clone());
             for n in 0..400 {
                 interned.intern(begun.with("app.other", &n.to_string()));
@@ -478,19 +481,19 @@ mod tests {
 
     #[test]
     fn small_settings_keep_their_numbers_while_somebody_sets_large_values() {
-        let interned = Interned::default();
-        let small = Settings::default().with("search_path", "app");
+        let interned = SharedSettings::default();
+        let small = SettingValues::default().with("search_path", "app");
         let (_, number) = interned.intern(small.clone());
         let large = "x".repeat(100_000);
-        (0..400).for_each(|n| drop(interned.intern(Settings::default().with("app.name", &format!("{large}{n}")))));
+        (0..400).for_each(|n| drop(interned.intern(SettingValues::default().with("app.name", &format!("{large}{n}")))));
         assert_eq!(interned.intern(small).1, number);
     }
 
     #[test]
     fn many_small_settings_are_bounded_by_their_number() {
-        let interned = Interned::default();
+        let interned = SharedSettings::default();
         for n in 0..5 * SETTINGS_SWEEP_MIN {
-            interned.intern(Settings::default().with("app.name", &n.to_string()));
+            interned.intern(SettingValues::default().with("app.name", &n.to_string()));
             assert!(interned.0.lock().settings.len() <= SETTINGS_SWEEP_MIN);
         }
     }

@@ -6,16 +6,16 @@ pub mod loss_choices;
 pub mod transaction_number;
 
 use crate::context::Context;
-use crate::doubt::commit_in_doubt::Doubt;
-use crate::fault::{Fault, sqlstate};
-use crate::loss::{Outcome, Then};
-use crate::metrics::Metric;
-use crate::replies::Owed;
-use crate::rerun::kept_transaction::Told;
-use crate::session::{Entered, Server, Session, WITHIN};
-use crate::status::Doing;
-use crate::upstream::Heard;
-use crate::upstream::numbered::{Asked, Deeds, Numbered};
+use crate::doubt::commit_in_doubt::CommitInDoubt;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::loss::{LossOutcome, TransactionAfterLoss};
+use crate::metrics::WorkerCounter;
+use crate::replies::OwedReplies;
+use crate::rerun::kept_transaction::RerunFailure;
+use crate::session::{JournalEntry, Session, SessionServer, WITHIN};
+use crate::status::SessionActivity;
+use crate::upstream::ClientKnowledge;
+use crate::upstream::numbered::{CommitTracking, TransactionContent, XidState};
 use crate::{causal, rerun};
 use std::collections::VecDeque;
 use weir_failover::commit_outcome::Verdict;
@@ -23,15 +23,19 @@ use weir_failover::commit_outcome::Verdict;
 /// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a transaction that has a number, or has only read,
 /// if it is nothing else.
 #[cold]
-pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<Doubt>> {
-    if outcome != Outcome::Unknown(Then::Outside) || s.down.is_mid_message() {
+pub fn doubt(s: &mut Session, outcome: LossOutcome, unknown: &ErrorReport) -> Option<Box<CommitInDoubt>> {
+    if outcome != LossOutcome::Unknown(TransactionAfterLoss::Outside) || s.down.is_mid_message() {
         return None;
     }
-    let Server { upstream, .. } = s.server.as_mut()?;
+    let SessionServer { upstream, .. } = s.server.as_mut()?;
     let number = match upstream.txn.numbered {
-        Numbered { asked: Asked::Known { number, at }, is_committing: true, .. } => Some((number, at)),
-        Numbered { asked: Asked::No, deeds: Deeds::OnlyReads, is_committing: true, .. } if upstream.txn.status == WITHIN => None,
-        Numbered { .. } => return None,
+        CommitTracking { asked: XidState::Known { number, at }, is_committing: true, .. } => Some((number, at)),
+        CommitTracking { asked: XidState::No, deeds: TransactionContent::OnlyReads, is_committing: true, .. }
+            if upstream.txn.status == WITHIN =>
+        {
+            None
+        }
+        CommitTracking { .. } => return None,
     };
     let owed = upstream.replies.owed();
     if owed.unsynced || owed.skipping || owed.readies == 0 {
@@ -44,17 +48,17 @@ pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<D
         return None;
     }
     let journal = std::mem::take(&mut upstream.journal);
-    Some(Box::new(Doubt { number, answer, owed, unknown: unknown.clone(), journal }))
+    Some(Box::new(CommitInDoubt { number, answer, owed, unknown: unknown.clone(), journal }))
 }
 
 /// The session has lost its server connection, and its client waits. Nothing hangs on the COMMIT of a transaction that has only read: it is answered.
-pub fn wait(s: &mut Session, w: &Context, doubt: Box<Doubt>) {
+pub fn wait(s: &mut Session, w: &Context, doubt: Box<CommitInDoubt>) {
     let has_read_only = doubt.number.is_none();
     s.intake.doubt = Some(doubt);
     if has_read_only {
         return settle(s, w, Verdict::Committed);
     }
-    s.handle.status.set_doing(Doing::WaitingForConnection);
+    s.handle.status.set_doing(SessionActivity::WaitingForConnection);
     s.wake();
 }
 
@@ -64,10 +68,10 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
     if verdict != Verdict::RolledBack {
         rerun::forget(s);
     }
-    let Doubt { answer, owed, unknown, mut journal, .. } = *doubt;
+    let CommitInDoubt { answer, owed, unknown, mut journal, .. } = *doubt;
     match (verdict, answer) {
         (Verdict::Committed, Some(answer)) => {
-            w.count(Metric::OutcomesCommitted);
+            w.count(WorkerCounter::OutcomesCommitted);
             let round = w.shared.positions.next_round();
             causal::heard_from_memory(s, w, round);
             s.down.extra(&w.buffers).extend_from_slice(&answer);
@@ -76,27 +80,28 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
             return;
         }
         (Verdict::Committed, None) => {
-            w.count(Metric::OutcomesCommitted);
+            w.count(WorkerCounter::OutcomesCommitted);
             undo(s, &mut journal);
             let text =
                 "the transaction was committed, and its other answers, or the state that it left, were lost with the connection";
-            let fault = Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).hint("Do not run it again.");
+            let fault = ErrorReport::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).hint("Do not run it again.");
             tell(s, w, owed, &fault);
         }
         (Verdict::RolledBack, _) => {
-            w.count(Metric::OutcomesRolledBack);
+            w.count(WorkerCounter::OutcomesRolledBack);
             undo(s, &mut journal);
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
-            let fault =
-                Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
+            let fault = ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text)
+                .detail(unknown.detail)
+                .hint("Run the transaction again.");
             // It has given the transaction's number.
-            let told = Told { then: Then::Outside, owed, fault, heard: Heard::Something };
+            let told = RerunFailure { then: TransactionAfterLoss::Outside, owed, fault, heard: ClientKnowledge::Something };
             let Some(told) = rerun::begin(s, w, told) else { return };
-            w.count(Metric::TransactionsLost);
+            w.count(WorkerCounter::TransactionsLost);
             tell(s, w, owed, &told.fault);
         }
         (Verdict::Unknown | Verdict::NotYet | Verdict::Untold, _) => {
-            w.count(Metric::OutcomesUnknown);
+            w.count(WorkerCounter::OutcomesUnknown);
             undo(s, &mut journal);
             tell(s, w, owed, &unknown);
         }
@@ -104,13 +109,13 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
     s.show_doing();
 }
 
-fn undo(s: &mut Session, journal: &mut VecDeque<Entered>) {
+fn undo(s: &mut Session, journal: &mut VecDeque<JournalEntry>) {
     while let Some(entered) = journal.pop_back() {
         s.statements.take_back(journal, journal.len(), entered.change, false);
     }
 }
 
-fn tell(s: &mut Session, w: &Context, owed: Owed, fault: &Fault) {
+fn tell(s: &mut Session, w: &Context, owed: OwedReplies, fault: &ErrorReport) {
     for _ in 0..owed.readies {
         s.say_error(w, fault);
         s.say_ready(w);

@@ -5,20 +5,22 @@
 
 use crate::checkout::{self, hold, refusal};
 use crate::context::Context;
-use crate::fault::{Fault, garbled, sqlstate};
-use crate::flow::Flow;
-use crate::local::Local;
-use crate::metrics::Metric;
-use crate::plan::{self, Planned};
+use crate::fault::{ErrorReport, garbled, sqlstate};
+use crate::flow::MessageFlow;
+use crate::local::LocalStatement;
+use crate::metrics::WorkerCounter;
+use crate::plan::{self, MessagePlan};
 use crate::prepared::reuse::{self, UnnamedParse};
-use crate::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name, result_shape};
-use crate::replies::Expect;
-use crate::session::{Change, Misread, Own, Portal, Refusal, Server, Session, Skip};
-use crate::statements::{self, Naming, Prepared, Statement, Trait};
-use crate::stats::Stat;
-use crate::unit::Unit;
-use crate::upstream::Flushed;
-use crate::upstream::prepared_changes::{LongUnnamed, OwnStatements, ServerName, Whose};
+use crate::prepared::{NAME_PREFIX, PrepareStep, StatementId, StatementShape, key, push_name, result_shape};
+use crate::replies::ExpectedReply;
+use crate::session::{
+    ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
+};
+use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
+use crate::stats::StatCounter;
+use crate::unit::StatementMessage;
+use crate::upstream::FlushOrigin;
+use crate::upstream::prepared_changes::{DescribeTarget, LongUnnamed, OwnStatements, ServerName};
 use crate::{own_answers, query_cache, session_state, signals, timing};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,35 +39,35 @@ const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
 /// Names of statements and portals are held up to this size at least, however short the texts are that are analysed.
 const NAMES_BYTES_MIN: usize = 16 << 10;
 
-pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     if header.body_bytes as usize > limit {
         return on_long_parse(s, w, header);
     }
     if !s.up.has_whole(header.frame_bytes()) {
-        return Ok(Flow::More);
+        return Ok(MessageFlow::More);
     }
     let body = body_here(s.up.unseen(), header);
     let Some((name, tail)) = split_cstr(body).filter(|(_, tail)| tail.contains(&0)) else {
-        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+        return refuse(s, w, header, ErrorReport::garbled(garbled::NO_END_OF_STRING));
     };
     let (is_named, key) = (!name.is_empty(), key(name));
     if is_named && s.is_in_doubt(key) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key) || has_long(s, key));
-    let (naming, name): (_, Option<Box<[u8]>>) = (Naming::of(name), is_named.then(|| key.into()));
+    let (naming, name): (_, Option<Box<[u8]>>) = (ParseNaming::of(name), is_named.then(|| key.into()));
     let mut statements = w.statements.borrow_mut();
     // While it is not known what a session has set, no statement analysed for others means the same to it.
     let prepared = if s.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning, naming) };
     drop(statements);
     let Some(prepared) = prepared else {
-        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+        return refuse(s, w, header, ErrorReport::garbled(garbled::NO_END_OF_STRING));
     };
     let prepared = match s.misread(&prepared.statement) {
-        Misread::No => prepared,
-        Misread::Names => w.statements.borrow_mut().parse_of_other_names(&prepared.tail).unwrap_or(prepared),
-        Misread::Whole => return on_long_parse(s, w, header),
+        MisreadExtent::No => prepared,
+        MisreadExtent::Names => w.statements.borrow_mut().parse_of_other_names(&prepared.tail).unwrap_or(prepared),
+        MisreadExtent::Whole => return on_long_parse(s, w, header),
     };
     if is_taken {
         return parse_taken(s, w, header, &prepared);
@@ -77,7 +79,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return refuse(s, w, header, fault);
     }
     if own_answers::is_in_doubt(s, &prepared.statement) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     if ours(s, &prepared).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
@@ -93,12 +95,17 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         },
         Some(name) => parse_named(s, w, header, name, prepared),
     }
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
 /// A Parse under a name that is taken. PostgreSQL looks at the text before it looks at the name.
 #[cold]
-fn parse_taken(s: &mut Session, w: &Context, header: Header, prepared: &Rc<Prepared>) -> Result<Flow, Fault> {
+fn parse_taken(
+    s: &mut Session,
+    w: &Context,
+    header: Header,
+    prepared: &Rc<PreparedStatement>,
+) -> Result<MessageFlow, ErrorReport> {
     let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
     let fault = already_exists(name);
     if ours(s, prepared).is_none() {
@@ -111,63 +118,63 @@ fn parse_taken(s: &mut Session, w: &Context, header: Header, prepared: &Rc<Prepa
     refuse(s, w, header, fault)
 }
 
-fn already_exists(name: &[u8]) -> Fault {
+fn already_exists(name: &[u8]) -> ErrorReport {
     let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
-    Fault::error(sqlstate::DUPLICATE_STATEMENT, text)
+    ErrorReport::error(sqlstate::DUPLICATE_STATEMENT, text)
 }
 
-fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
-    plan::note(s, w, header, Unit::Parse(&prepared));
+fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) {
+    plan::note(s, w, header, StatementMessage::Parse(&prepared));
     prepared.was_sent.set(true);
     if let Some(conn) = s.conn_mut() {
-        conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
+        conn.unnamed = Some((prepared.id, StatementShape::UNKNOWN));
     }
-    replace_unnamed(s, Own::without_name(prepared), None);
-    s.expect_more(Expect::Parse);
+    replace_unnamed(s, ClientStatement::without_name(prepared), None);
+    s.expect_more(ExpectedReply::Parse);
     s.up.pass(header, &w.buffers);
 }
 
 /// The unnamed statement is another one from here on. `made`: the statement that is prepared for it.
-fn replace_unnamed(s: &mut Session, own: Own, made: Option<StatementId>) {
+fn replace_unnamed(s: &mut Session, own: ClientStatement, made: Option<StatementId>) {
     s.statements.is_sent_next = false;
     let before = s.statements.replace_unnamed(own);
-    s.enter(Change::Unnamed { before, made });
+    s.enter(PreparedChange::Unnamed { before, made });
 }
 
 /// A Parse without a name goes under the number of its text, so that later ones need not be sent.
-fn parse_numbered(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
-    plan::note(s, w, header, Unit::Parse(&prepared));
+fn parse_numbered(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) {
+    plan::note(s, w, header, StatementMessage::Parse(&prepared));
     s.up.eat(header);
     prepare_on_server(s, w, &prepared);
     reuse::analysed(s, w, prepared.id);
     let made = Some(prepared.id);
-    replace_unnamed(s, Own::new(prepared), made);
-    s.expect_more(Expect::Parse);
+    replace_unnamed(s, ClientStatement::new(prepared), made);
+    s.expect_more(ExpectedReply::Parse);
 }
 
 /// A Parse without a name is not sent: the server connection has its text.
-fn parse_known(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
-    plan::note(s, w, header, Unit::Parse(&prepared));
-    w.count(Metric::ParsesSpared);
+fn parse_known(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) {
+    plan::note(s, w, header, StatementMessage::Parse(&prepared));
+    w.count(WorkerCounter::ParsesSpared);
     s.up.eat(header);
-    replace_unnamed(s, Own::new(prepared), None);
-    s.expect_more(Expect::ParseKnown);
+    replace_unnamed(s, ClientStatement::new(prepared), None);
+    s.expect_more(ExpectedReply::ParseKnown);
 }
 
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
 /// forgotten that the server connection knows the statement.
-fn parse_named(s: &mut Session, w: &Context, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
-    s.account.stats.add(Stat::ClientParses, 1);
-    plan::note(s, w, header, Unit::Parse(&prepared));
+fn parse_named(s: &mut Session, w: &Context, header: Header, name: Box<[u8]>, prepared: Rc<PreparedStatement>) {
+    s.account.stats.add(StatCounter::ClientParses, 1);
+    plan::note(s, w, header, StatementMessage::Parse(&prepared));
     let id = prepared.id;
-    let before = s.statements.named.insert(name.clone(), Own::new(prepared.clone()));
+    let before = s.statements.named.insert(name.clone(), ClientStatement::new(prepared.clone()));
     s.up.eat(header);
     prepare_on_server(s, w, &prepared);
     let is_described = result_shape::is_described_next(s, &name);
-    s.enter(Change::Named { name: name.clone(), before, made: Some(id) });
-    s.expect_more(Expect::Parse);
+    s.enter(PreparedChange::Named { name: name.clone(), before, made: Some(id) });
+    s.expect_more(ExpectedReply::Parse);
     if !is_described {
-        result_shape::ask(s, w, &prepared, Whose::Name(name));
+        result_shape::ask(s, w, &prepared, DescribeTarget::Name(name));
     }
 }
 
@@ -176,29 +183,29 @@ fn expect_brought(s: &mut Session, id: StatementId) {
     let segment = s.statements.segment;
     if let Some(upstream) = s.upstream_mut() {
         upstream.brought.parses.push_back((segment, id));
-        upstream.replies.push(Expect::ParseOurs);
+        upstream.replies.push(ExpectedReply::ParseOurs);
     }
 }
 
 /// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
-fn prepare_on_server(s: &mut Session, w: &Context, prepared: &Prepared) {
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
-    s.account.stats.add(Stat::ServerParses, 1);
+fn prepare_on_server(s: &mut Session, w: &Context, prepared: &PreparedStatement) {
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
+    s.account.stats.add(StatCounter::ServerParses, 1);
     let max = w.peek_config().pool.prepared_max as usize;
     let need = conn.known.touch(prepared.id, max);
     let extra = s.up.extra(&w.buffers);
-    if let Need::Parse { evict: Some(evict) } = need
+    if let PrepareStep::Parse { evict: Some(evict) } = need
         && evict != prepared.id
     {
         write_close(extra, evict);
-        upstream.replies.push(Expect::CloseOurs);
+        upstream.replies.push(ExpectedReply::CloseOurs);
     }
     for surplus in conn.known.shed(prepared.id, max) {
         write_close(extra, *surplus);
-        upstream.replies.push(Expect::CloseOurs);
+        upstream.replies.push(ExpectedReply::CloseOurs);
     }
     write_close(extra, prepared.id);
-    upstream.replies.push(Expect::CloseOurs);
+    upstream.replies.push(ExpectedReply::CloseOurs);
     write_parse(extra, prepared.id, &prepared.tail);
 }
 
@@ -220,7 +227,7 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
 
 /// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name.
 /// The server connection stays with the session as long as the statement may be wanted.
-fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
         return without_names(s, w, header, body_here.len());
@@ -236,21 +243,21 @@ fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, F
     session_state::note_long_parse(s, header);
     if is_unnamed {
         let before = s.statements.take_unnamed();
-        s.enter(Change::Unnamed { before, made: None });
+        s.enter(PreparedChange::Unnamed { before, made: None });
         s.statements.note_long_unnamed(LongUnnamed::OnServer);
         if let Some(conn) = s.conn_mut() {
             conn.unnamed = None;
         }
     } else {
-        s.enter(Change::Nothing);
+        s.enter(PreparedChange::Nothing);
     }
-    s.expect_more(Expect::Parse);
+    s.expect_more(ExpectedReply::Parse);
     s.up.pass(header, &w.buffers);
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
 /// Fails a message of a pipeline. With a server connection the server is made to fail, so that its transaction fails too.
-pub fn refuse(s: &mut Session, w: &Context, header: Header, fault: Fault) -> Result<Flow, Fault> {
+pub fn refuse(s: &mut Session, w: &Context, header: Header, fault: ErrorReport) -> Result<MessageFlow, ErrorReport> {
     refuse_behind(s, w, header, None, fault)
 }
 
@@ -260,40 +267,46 @@ fn refuse_behind(
     w: &Context,
     header: Header,
     parameters: Option<Rc<[u8]>>,
-    fault: Fault,
-) -> Result<Flow, Fault> {
+    fault: ErrorReport,
+) -> Result<MessageFlow, ErrorReport> {
     s.up.eat(header);
     query_cache::refused(s, w);
-    if let Some(Server { upstream, .. }) = &mut s.server {
+    if let Some(SessionServer { upstream, .. }) = &mut s.server {
         // Under a name: a Parse without one would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
-        upstream.replies.push(Expect::Refused);
-        upstream.flushed = Flushed::No;
-        upstream.brought.refusals.push_back(Refusal { parameters, fault });
+        upstream.replies.push(ExpectedReply::Refused);
+        upstream.flushed = FlushOrigin::No;
+        upstream.brought.refusals.push_back(SubstituteFault { parameters, fault });
     } else {
         result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         s.intake.skip_to_sync();
     }
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
-fn parse_local(s: &mut Session, w: &Context, header: Header, name: Option<Box<[u8]>>, prepared: Rc<Prepared>) -> Flow {
+fn parse_local(
+    s: &mut Session,
+    w: &Context,
+    header: Header,
+    name: Option<Box<[u8]>>,
+    prepared: Rc<PreparedStatement>,
+) -> MessageFlow {
     if !s.may_speak() {
         return hold(s, w);
     }
     match name {
         Some(name) => {
-            s.statements.named.insert(name, Own::new(prepared));
+            s.statements.named.insert(name, ClientStatement::new(prepared));
         }
-        None => s.statements.keep_unnamed(Own::without_name(prepared)),
+        None => s.statements.keep_unnamed(ClientStatement::without_name(prepared)),
     }
     s.up.eat(header);
     s.say_bare(w, back::PARSE_COMPLETE);
-    Flow::Next
+    MessageFlow::Next
 }
 
-pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     let body_here = body_here(s.up.unseen(), header);
     let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
     let Some((portal, name)) = heads else {
@@ -301,14 +314,14 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
     };
     let (portal_bytes, name_bytes, key) = (portal.len(), name.len(), key(name));
     if s.is_in_doubt(key) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key) };
-    let Some((prepared, server_name, told)) = own.map(Own::used) else {
+    let Some((prepared, server_name, told)) = own.map(ClientStatement::used) else {
         if is_on_link_only(s, name) {
             let is_unnamed = name.is_empty();
-            let flow = pass_unknown(s, w, header, Expect::Bind)?;
-            if is_unnamed && flow == Flow::Next {
+            let flow = pass_unknown(s, w, header, ExpectedReply::Bind)?;
+            if is_unnamed && flow == MessageFlow::Next {
                 session_state::note_long_bound(s);
             }
             return Ok(flow);
@@ -317,59 +330,59 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
         return refuse(s, w, header, fault);
     };
     if own_answers::is_in_doubt(s, &prepared.statement) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
     }
     let unknown = match s.misread(&prepared.statement) {
-        Misread::No => None,
-        Misread::Names => {
+        MisreadExtent::No => None,
+        MisreadExtent::Names => {
             let text = split_cstr(&prepared.tail).map_or(&b""[..], |(text, _)| text);
             Some(Rc::new(w.statements.borrow().of_other_names(text)))
         }
-        Misread::Whole => Some(Rc::new(statements::unknown())),
+        MisreadExtent::Whole => Some(Rc::new(statements::unknown())),
     };
     let statement: &Statement = unknown.as_ref().unwrap_or(&prepared.statement);
-    match plan::plan(s, w, Unit::Bind { prepared: &prepared, statement })? {
-        Planned::Ready => {}
-        Planned::Later(flow) => return Ok(flow),
-        Planned::Refused(fault) => return refuse(s, w, header, fault),
+    match plan::plan(s, w, StatementMessage::Bind { prepared: &prepared, statement })? {
+        MessagePlan::Ready => {}
+        MessagePlan::Later(flow) => return Ok(flow),
+        MessagePlan::Refused(fault) => return refuse(s, w, header, fault),
     }
     if portal_bytes == 0 {
         s.statements.close_portal();
     }
-    if prepared.statement.has(Trait::Signals) && !s.up.has_whole(header.frame_bytes()) {
-        return Ok(Flow::More);
+    if prepared.statement.has(StatementTrait::Signals) && !s.up.has_whole(header.frame_bytes()) {
+        return Ok(MessageFlow::More);
     }
     let (hit, prepared) = signals::of_bind(s, w, prepared, header);
     let prepared = match bring(s, w, prepared, told, server_name, None) {
-        Brought::Here(prepared) => prepared,
-        Brought::Soon => return Ok(hold(s, w)),
-        Brought::Changed => return refuse(s, w, header, result_shape::changed()),
-        Brought::Behind => return Ok(checkout::again(s)),
+        StatementPresence::Here(prepared) => prepared,
+        StatementPresence::Soon => return Ok(hold(s, w)),
+        StatementPresence::Changed => return refuse(s, w, header, result_shape::changed()),
+        StatementPresence::Behind => return Ok(checkout::again(s)),
     };
     let called = hit.as_ref().map(|hit| hit.send(w));
     let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
     note_bound(s, w, &prepared, statement, header);
     if server_name == ServerName::None {
         s.up.pass(header, &w.buffers);
-        return Ok(Flow::Next);
+        return Ok(MessageFlow::Next);
     }
     reuse::bound(s, &prepared);
-    s.account.stats.add(Stat::Binds, 1);
+    s.account.stats.add(StatCounter::Binds, 1);
     let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
     s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
     });
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
 /// The names in a Bind or Parse are not all here, make no sense, or are longer than we hold.
 #[cold]
-fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> Result<Flow, Fault> {
+fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> Result<MessageFlow, ErrorReport> {
     if here >= header.body_bytes as usize {
-        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+        return refuse(s, w, header, ErrorReport::garbled(garbled::NO_END_OF_STRING));
     }
     let limit = names_bytes_max(w);
     if here >= limit {
@@ -378,7 +391,7 @@ fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> R
     // Twice as much each time, so that long ones are not looked through over and over.
     let bytes = (2 * here).clamp(256, limit);
     s.up.has_whole((HEADER_BYTES + bytes).min(header.frame_bytes()));
-    Ok(Flow::More)
+    Ok(MessageFlow::More)
 }
 
 /// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
@@ -386,10 +399,10 @@ const SMALL_BYTES_MAX: u32 = 10_000;
 
 /// A client that announces a gigabyte for a name must not have us make room for it.
 #[inline]
-pub(crate) fn check_small(header: Header) -> Result<(), Fault> {
+pub(crate) fn check_small(header: Header) -> Result<(), ErrorReport> {
     if header.body_bytes > SMALL_BYTES_MAX {
         let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
-        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+        return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text));
     }
     Ok(())
 }
@@ -401,20 +414,20 @@ pub(crate) fn names_bytes_max(w: &Context) -> usize {
 
 /// The session has prepared more than is remembered for it.
 #[cold]
-fn too_many(exceeded: &Exceeded) -> Fault {
-    Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, exceeded.to_string())
+fn too_many(exceeded: &Exceeded) -> ErrorReport {
+    ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, exceeded.to_string())
         .hint("Close prepared statements that are not needed any more.")
 }
 
-fn too_long(what: &str, limit: usize) -> Fault {
-    Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
+fn too_long(what: &str, limit: usize) -> ErrorReport {
+    ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
 }
 
 /// A Bind is about to be sent. `statement`: the facts known of it, perhaps none.
-fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
-    plan::note(s, w, header, Unit::Bind { prepared, statement });
+fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, statement: &Statement, header: Header) {
+    plan::note(s, w, header, StatementMessage::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
-    s.expect_more(Expect::Bind);
+    s.expect_more(ExpectedReply::Bind);
 }
 
 /// The head of a Bind under the statement's name on the servers.
@@ -436,9 +449,9 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
 }
 
 /// The state of a statement that a message needs on the server connection.
-enum Brought {
+enum StatementPresence {
     /// It is there, or on its way; perhaps under another number.
-    Here(Rc<Prepared>),
+    Here(Rc<PreparedStatement>),
     /// It is not known yet whether it is what the client was told: the message waits.
     Soon,
     /// It is not.
@@ -452,15 +465,15 @@ enum Brought {
 fn bring(
     s: &mut Session,
     w: &Context,
-    prepared: Rc<Prepared>,
-    told: Shape,
+    prepared: Rc<PreparedStatement>,
+    told: StatementShape,
     server_name: ServerName,
     parameters: Option<Rc<[u8]>>,
-) -> Brought {
+) -> StatementPresence {
     let is_unnamed = server_name == ServerName::None;
     let id = prepared.id;
     let is_doubtful = s.is_parse_in_doubt(id);
-    let Some(Server { conn, upstream }) = &mut s.server else { return Brought::Here(prepared) };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return StatementPresence::Here(prepared) };
     let was_asked = upstream.brought.asked.take().is_some_and(|asked| asked.id == id);
     let is_alone = upstream.replies.is_only_ours();
     let is_there = match conn.unnamed {
@@ -468,35 +481,35 @@ fn bring(
         _ => !is_unnamed && conn.known.use_if_known(id, told),
     };
     if is_there && !is_doubtful {
-        return Brought::Here(prepared);
+        return StatementPresence::Here(prepared);
     }
     if was_asked {
         let is_behind = s.retry.on_changed(upstream.is_on_standby(), upstream.txn.status);
-        return if is_behind { Brought::Behind } else { Brought::Changed };
+        return if is_behind { StatementPresence::Behind } else { StatementPresence::Changed };
     }
     let prepared = analysed_now(s, w, prepared);
     if is_unnamed {
         if let Some(conn) = s.conn_mut() {
-            conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
+            conn.unnamed = Some((prepared.id, StatementShape::UNKNOWN));
         }
         write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
     } else {
         prepare_on_server(s, w, &prepared);
     }
     session_state::note_analysed(s, &prepared);
-    w.count(Metric::ParsesAdded);
+    w.count(WorkerCounter::ParsesAdded);
     expect_brought(s, prepared.id);
     if !told.can_change() {
-        return Brought::Here(prepared);
+        return StatementPresence::Here(prepared);
     }
-    result_shape::ask(s, w, &prepared, if is_unnamed { Whose::Unnamed } else { Whose::AnyName });
+    result_shape::ask(s, w, &prepared, if is_unnamed { DescribeTarget::Unnamed } else { DescribeTarget::AnyName });
     result_shape::wait(s, w, prepared.id, is_alone, parameters);
-    Brought::Soon
+    StatementPresence::Soon
 }
 
 /// A statement that others share must be analysed under the settings it stands for. If the session has others by now, or may have,
 /// it goes on under another number.
-fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<Prepared>) -> Rc<Prepared> {
+fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>) -> Rc<PreparedStatement> {
     let Some(meaning) = prepared.meaning else { return prepared };
     let is_own = s.is_own();
     if meaning == s.state.meaning && !is_own {
@@ -532,13 +545,13 @@ fn has_long(s: &Session, name: &[u8]) -> bool {
 }
 
 #[cold]
-fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> Fault {
+fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> ErrorReport {
     let text = if name.is_empty() {
         "unnamed prepared statement does not exist".to_string()
     } else {
         format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
     };
-    let fault = Fault::error(sqlstate::UNDEFINED_STATEMENT, text);
+    let fault = ErrorReport::error(sqlstate::UNDEFINED_STATEMENT, text);
     if !name.is_empty() || s.statements.long_unnamed() != LongUnnamed::Gone {
         return fault;
     }
@@ -551,7 +564,7 @@ fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> Fault {
 
 /// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
 #[cold]
-pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Option<Fault> {
+pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Option<ErrorReport> {
     if !report.message.windows(NAME_PREFIX.len()).any(|part| part == NAME_PREFIX) {
         return None;
     }
@@ -562,57 +575,57 @@ pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Op
         push_name(&mut ours, own.prepared.id);
         let ours = format!("\"{}\"", String::from_utf8_lossy(&ours));
         let theirs = || message.replacen(&ours, &format!("\"{}\"", String::from_utf8_lossy(name)), 1);
-        message.contains(&ours).then(|| Fault { message: theirs(), ..Fault::of_report(report) })
+        message.contains(&ours).then(|| ErrorReport { message: theirs(), ..ErrorReport::of_report(report) })
     })
 }
 
 /// Sends a message about something we do not know: to the server connection in use, else to the primary.
-fn pass_unknown(s: &mut Session, w: &Context, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    if expect == Expect::Describe {
+fn pass_unknown(s: &mut Session, w: &Context, header: Header, expect: ExpectedReply) -> Result<MessageFlow, ErrorReport> {
+    if expect == ExpectedReply::Describe {
         check_small(header)?;
     }
     let waits_for_begin = s.lazy_begin.is_open() && !s.replies().is_unsynced();
     // A server connection that was brought to the session's settings first has its statements yet to get.
     let lacks = s.conn().is_some_and(|conn| !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql));
-    let is_bind = expect == Expect::Bind;
+    let is_bind = expect == ExpectedReply::Bind;
     if !s.has_server() || waits_for_begin || is_bind || lacks {
         let held = begin_unknown(s, w, header, is_bind)?;
         if let Some(flow) = held {
             return Ok(flow);
         }
     }
-    if expect == Expect::Execute {
-        plan::note(s, w, header, Unit::Execute);
+    if expect == ExpectedReply::Execute {
+        plan::note(s, w, header, StatementMessage::Execute);
     }
     s.expect_more(expect);
     s.up.pass(header, &w.buffers);
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
 /// Gets a server connection for what is not known, and notes what may run. An Execute on the server connection that its Bind got needs neither.
 #[cold]
-fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) -> Result<Option<Flow>, Fault> {
+fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) -> Result<Option<MessageFlow>, ErrorReport> {
     let statement = statements::unknown();
     if !is_bind {
         return checkout::try_now(s, w, &statement);
     }
-    let unit = Unit::BindUnknown(&statement);
+    let unit = StatementMessage::BindUnknown(&statement);
     match plan::plan(s, w, unit)? {
-        Planned::Ready => plan::note(s, w, header, unit),
-        Planned::Later(flow) => return Ok(Some(flow)),
-        Planned::Refused(fault) => return refuse(s, w, header, fault).map(Some),
+        MessagePlan::Ready => plan::note(s, w, header, unit),
+        MessagePlan::Later(flow) => return Ok(Some(flow)),
+        MessagePlan::Refused(fault) => return refuse(s, w, header, fault).map(Some),
     }
     Ok(None)
 }
 
 /// The command of a prepared statement that Weir answers itself. One with parameters goes to a server, which complains of it.
-fn ours<'a>(s: &Session, prepared: &'a Prepared) -> Option<&'a Local> {
+fn ours<'a>(s: &Session, prepared: &'a PreparedStatement) -> Option<&'a LocalStatement> {
     let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
     own_answers::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
 }
 
-fn is_command(local: &Local) -> bool {
-    matches!(local, Local::Begin(_) | Local::End(_))
+fn is_command(local: &LocalStatement) -> bool {
+    matches!(local, LocalStatement::Begin(_) | LocalStatement::End(_))
 }
 
 /// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
@@ -635,7 +648,7 @@ fn runs_at_once(s: &Session, header: Header) -> bool {
     }
 }
 
-fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) -> Result<Flow, Fault> {
+fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) -> Result<MessageFlow, ErrorReport> {
     if !s.may_speak() {
         return Ok(hold(s, w));
     }
@@ -643,7 +656,7 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     if header.body_bytes as usize > limit {
         return refuse(s, w, header, too_long("values", limit));
     }
-    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
     let types = split_cstr(&prepared.tail).and_then(|(_, rest)| rest.first_chunk::<2>());
     let parameters = types.map_or(0, |count| usize::from(u16::from_be_bytes(*count)));
     if let Some(fault) = own_answers::refuses_values(body, parameters) {
@@ -651,17 +664,17 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     }
     let formats = match own_answers::result_formats(body) {
         Ok(formats) => formats,
-        Err(text) => return refuse(s, w, header, Fault::garbled(text)),
+        Err(text) => return refuse(s, w, header, ErrorReport::garbled(text)),
     };
-    s.statements.open_portal(Portal { prepared, formats: formats.into(), done: false });
+    s.statements.open_portal(LocalPortal { prepared, formats: formats.into(), done: false });
     s.up.eat(header);
     s.say_bare(w, back::BIND_COMPLETE);
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
-pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     if !s.up.has_whole(header.frame_bytes()) {
-        return Ok(Flow::More);
+        return Ok(MessageFlow::More);
     }
     let body = body_here(s.up.unseen(), header);
     let (kind, name) = match read_kind(header, body) {
@@ -672,25 +685,25 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         if name.is_empty() && s.statements.portal().is_some() {
             return Ok(describe_local(s, w, header));
         }
-        return pass_unknown(s, w, header, Expect::Describe);
+        return pass_unknown(s, w, header, ExpectedReply::Describe);
     }
     let key = key(name);
     if s.is_in_doubt(key) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     let is_unnamed = name.is_empty();
     let own = if is_unnamed { s.statements.unnamed().cloned() } else { s.statements.named.get(key).cloned() };
-    let Some(Own { prepared, server_name, told, parameters }) = own else {
+    let Some(ClientStatement { prepared, server_name, told, parameters }) = own else {
         if is_on_link_only(s, name) {
-            return pass_unknown(s, w, header, Expect::Describe);
+            return pass_unknown(s, w, header, ExpectedReply::Describe);
         }
         let fault = no_such_statement(s, w, name);
         return refuse(s, w, header, fault);
     };
     let whose = match told {
-        _ if is_unnamed => Whose::Unnamed,
-        Shape::UNKNOWN => Whose::Name(key.into()),
-        _ => Whose::AnyName,
+        _ if is_unnamed => DescribeTarget::Unnamed,
+        StatementShape::UNKNOWN => DescribeTarget::Name(key.into()),
+        _ => DescribeTarget::AnyName,
     };
     if let Some(local) = ours(s, &prepared) {
         if !s.may_speak() {
@@ -699,16 +712,16 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         write::no_parameters(s.down.extra(&w.buffers));
         own_answers::describe(s, w, local, &[]);
         s.up.eat(header);
-        return Ok(Flow::Next);
+        return Ok(MessageFlow::Next);
     }
     if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
         return Ok(flow);
     }
     let prepared = match bring(s, w, prepared, told, server_name, parameters.clone()) {
-        Brought::Here(prepared) => prepared,
-        Brought::Soon => return Ok(hold(s, w)),
-        Brought::Changed => return refuse_behind(s, w, header, parameters, result_shape::changed()),
-        Brought::Behind => return Ok(checkout::again(s)),
+        StatementPresence::Here(prepared) => prepared,
+        StatementPresence::Soon => return Ok(hold(s, w)),
+        StatementPresence::Changed => return refuse_behind(s, w, header, parameters, result_shape::changed()),
+        StatementPresence::Behind => return Ok(checkout::again(s)),
     };
     result_shape::expect(s, prepared.clone(), told, whose);
     if server_name == ServerName::None {
@@ -721,10 +734,10 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
             out.push(0);
         });
     }
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
-fn describe_local(s: &mut Session, w: &Context, header: Header) -> Flow {
+fn describe_local(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     if !s.may_speak() {
         return hold(s, w);
     }
@@ -735,50 +748,50 @@ fn describe_local(s: &mut Session, w: &Context, header: Header) -> Flow {
         s.statements.open_portal(portal);
     }
     s.up.eat(header);
-    Flow::Next
+    MessageFlow::Next
 }
 
 /// Kind (`S` or `P`) and name of a Describe or Close, or what a server says of one without, in its order.
-fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
-    let (&kind, rest) = body.split_first().ok_or_else(|| Fault::garbled(garbled::NOTHING))?;
-    let (name, rest) = split_cstr(rest).ok_or_else(|| Fault::garbled(garbled::NO_END_OF_STRING))?;
+fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), ErrorReport> {
+    let (&kind, rest) = body.split_first().ok_or_else(|| ErrorReport::garbled(garbled::NOTHING))?;
+    let (name, rest) = split_cstr(rest).ok_or_else(|| ErrorReport::garbled(garbled::NO_END_OF_STRING))?;
     if !rest.is_empty() {
-        return Err(Fault::garbled(garbled::MORE_THAN_MEANT));
+        return Err(ErrorReport::garbled(garbled::MORE_THAN_MEANT));
     }
     if !matches!(kind, b'S' | b'P') {
         let message = if header.tag == front::CLOSE { "CLOSE" } else { "DESCRIBE" };
-        return Err(Fault::garbled(&format!("invalid {message} message subtype {kind}")));
+        return Err(ErrorReport::garbled(&format!("invalid {message} message subtype {kind}")));
     }
     Ok((kind, name))
 }
 
-pub fn on_execute(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+pub fn on_execute(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     if s.statements.portal().is_some() {
-        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
         let Some((name, limit)) = split_cstr(body) else {
-            return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+            return refuse(s, w, header, ErrorReport::garbled(garbled::NO_END_OF_STRING));
         };
         match (name.is_empty(), limit.len()) {
             (true, 4) => return Ok(execute_local(s, w, header)),
-            (true, 0..4) => return refuse(s, w, header, Fault::garbled(garbled::TOO_SHORT)),
-            (true, _) => return refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT)),
+            (true, 0..4) => return refuse(s, w, header, ErrorReport::garbled(garbled::TOO_SHORT)),
+            (true, _) => return refuse(s, w, header, ErrorReport::garbled(garbled::MORE_THAN_MEANT)),
             (false, _) => {}
         }
     }
-    let flow = pass_unknown(s, w, header, Expect::Execute);
-    if flow == Ok(Flow::Next) {
-        w.count(Metric::StatementsExtended);
+    let flow = pass_unknown(s, w, header, ExpectedReply::Execute);
+    if flow == Ok(MessageFlow::Next) {
+        w.count(WorkerCounter::StatementsExtended);
     }
     flow
 }
 
-fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
+fn execute_local(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     if !s.may_speak() {
         return hold(s, w);
     }
     let local = s.statements.portal().and_then(|portal| portal.prepared.statement.local.as_ref());
     if local.is_some_and(|local| !own_answers::is_fresh(s, w, local)) {
-        return Flow::Hold;
+        return MessageFlow::Hold;
     }
     s.up.eat(header);
     if let Some(mut portal) = s.statements.take_portal() {
@@ -788,24 +801,24 @@ fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
         portal.done = true;
         s.statements.open_portal(portal);
     }
-    Flow::Next
+    MessageFlow::Next
 }
 
-pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+    let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
     let (kind, name) = match read_kind(header, body) {
         Ok(read) => read,
         Err(fault) => return refuse(s, w, header, fault),
     };
     let name: &[u8] = &Box::<[u8]>::from(key(name));
     if kind == b'S' && s.is_in_doubt(name) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     let mut passes = kind == b'P';
     if passes {
         check_small(header)?;
     }
-    let mut change = Change::Nothing;
+    let mut change = PreparedChange::Nothing;
     // One that was prepared by SQL is on whatever server connection the session gets.
     let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_link_only(s, name);
     if is_by_sql {
@@ -818,7 +831,7 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return Ok(flow);
     }
     if kind == b'S' && name.is_empty() {
-        change = Change::Unnamed { before: s.statements.take_unnamed(), made: None };
+        change = PreparedChange::Unnamed { before: s.statements.take_unnamed(), made: None };
         passes = s.statements.long_unnamed() == LongUnnamed::OnServer;
         s.statements.note_long_unnamed(LongUnnamed::Not);
     } else if kind == b'S' {
@@ -828,17 +841,17 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         if passes {
             note_by_sql(s);
         }
-        change = Change::Named { name: name.into(), before, made: None };
+        change = PreparedChange::Named { name: name.into(), before, made: None };
     } else if name.is_empty() {
         s.statements.close_portal();
     }
     if !s.has_server() {
         s.up.eat(header);
         s.say_bare(w, back::CLOSE_COMPLETE);
-        return Ok(Flow::Next);
+        return Ok(MessageFlow::Next);
     }
     s.enter(change);
-    s.expect_more(Expect::Close);
+    s.expect_more(ExpectedReply::Close);
     if passes {
         s.up.pass(header, &w.buffers);
     } else {
@@ -846,36 +859,36 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         s.up.eat(header);
         write::named(s.up.extra(&w.buffers), front::CLOSE, b'S', NO_STATEMENT);
     }
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
 /// A statement prepared by SQL may be gone.
 fn note_by_sql(s: &mut Session) {
-    if let Some(Server { upstream, .. }) = &mut s.server
+    if let Some(SessionServer { upstream, .. }) = &mut s.server
         && !s.state.by_mode
     {
         upstream.left.note(StateKinds::of(StateKind::Prepare), &[], &[], &[]);
     }
 }
 
-pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
+pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     s.statements.close_portal();
     s.reads.forget_series();
     let is_garbled = header.body_bytes > 0;
     if !s.has_server() {
-        if s.intake.skip() == Skip::ToSync {
+        if s.intake.skip() == MessageSkip::ToSync {
             s.intake.stop_skipping();
         }
         s.up.eat(header);
         if is_garbled {
-            s.say_error(w, &Fault::garbled(garbled::MORE_THAN_MEANT));
+            s.say_error(w, &ErrorReport::garbled(garbled::MORE_THAN_MEANT));
         }
         s.say_ready(w);
-        return Flow::Next;
+        return MessageFlow::Next;
     }
-    if s.intake.skip() == Skip::ToSync && !s.replies().is_empty() {
+    if s.intake.skip() == MessageSkip::ToSync && !s.replies().is_empty() {
         // A Sync of ours is on its way, and its answer ends what the error began.
-        return Flow::Hold;
+        return MessageFlow::Hold;
     }
     s.intake.stop_skipping();
     // The startup's values come again before anything that follows a RESET.
@@ -884,10 +897,10 @@ pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
         if upstream.resetting.under_way.is_some() {
             upstream.raise_barrier();
         }
-        upstream.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
+        upstream.replies.push(if is_garbled { ExpectedReply::SyncGarbled } else { ExpectedReply::Sync });
     }
     reuse::synced(s);
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
-    Flow::Next
+    MessageFlow::Next
 }

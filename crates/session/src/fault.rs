@@ -5,8 +5,8 @@ use weir_wire::write::{self, Report};
 /// An error for a client: severity, SQLSTATE, text, hint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Fault {
-    pub severity: Severity,
+pub struct ErrorReport {
+    pub severity: ErrorSeverity,
     pub sqlstate: String,
     pub message: String,
     pub detail: String,
@@ -15,7 +15,7 @@ pub struct Fault {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum ErrorSeverity {
     /// The statement fails; the session goes on.
     Error,
     /// The session ends.
@@ -65,10 +65,10 @@ pub mod sqlstate {
     pub const IDLE_TIMEOUT: &str = "57P05";
 }
 
-impl Fault {
-    pub fn error(sqlstate: &str, message: impl Into<String>) -> Fault {
-        Fault {
-            severity: Severity::Error,
+impl ErrorReport {
+    pub fn error(sqlstate: &str, message: impl Into<String>) -> ErrorReport {
+        ErrorReport {
+            severity: ErrorSeverity::Error,
             sqlstate: sqlstate.to_string(),
             message: message.into(),
             detail: String::new(),
@@ -77,49 +77,49 @@ impl Fault {
         }
     }
 
-    pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Fault {
-        Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
+    pub fn fatal(sqlstate: &str, message: impl Into<String>) -> ErrorReport {
+        ErrorReport { severity: ErrorSeverity::Fatal, ..ErrorReport::error(sqlstate, message) }
     }
 
     /// A server's words for a statement in a transaction that has failed. Source: `exec_simple_query` in postgres.c.
-    pub fn in_failed_transaction() -> Fault {
+    pub fn in_failed_transaction() -> ErrorReport {
         let text = "current transaction is aborted, commands ignored until end of transaction block";
-        Fault::error(sqlstate::IN_FAILED_TRANSACTION, text).routine("exec_simple_query")
+        ErrorReport::error(sqlstate::IN_FAILED_TRANSACTION, text).routine("exec_simple_query")
     }
 
     /// Of a message that makes no sense, in the words of `garbled`.
-    pub fn garbled(text: &str) -> Fault {
-        Fault::error(sqlstate::PROTOCOL_VIOLATION, text)
+    pub fn garbled(text: &str) -> ErrorReport {
+        ErrorReport::error(sqlstate::PROTOCOL_VIOLATION, text)
     }
 
     /// A server's error, to be told in the server's place.
-    pub fn of_report(report: &weir_wire::back::Report<'_>) -> Fault {
+    pub fn of_report(report: &weir_wire::back::Report<'_>) -> ErrorReport {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Fault::error(&text(report.sqlstate), text(report.message))
+        ErrorReport::error(&text(report.sqlstate), text(report.message))
     }
 
-    pub fn detail(self, detail: impl Into<String>) -> Fault {
-        Fault { detail: detail.into(), ..self }
+    pub fn detail(self, detail: impl Into<String>) -> ErrorReport {
+        ErrorReport { detail: detail.into(), ..self }
     }
 
     /// The function of PostgreSQL's that says the same: some drivers go by it.
-    pub fn routine(self, routine: &'static str) -> Fault {
-        Fault { routine, ..self }
+    pub fn routine(self, routine: &'static str) -> ErrorReport {
+        ErrorReport { routine, ..self }
     }
 
-    pub fn hint(self, hint: impl Into<String>) -> Fault {
-        Fault { hint: hint.into(), ..self }
+    pub fn hint(self, hint: impl Into<String>) -> ErrorReport {
+        ErrorReport { hint: hint.into(), ..self }
     }
 
-    pub fn as_fatal(self) -> Fault {
-        Fault { severity: Severity::Fatal, ..self }
+    pub fn as_fatal(self) -> ErrorReport {
+        ErrorReport { severity: ErrorSeverity::Fatal, ..self }
     }
 
     /// Appends the ErrorResponse.
     pub fn write(&self, out: &mut Vec<u8>) {
         let severity = match self.severity {
-            Severity::Error => "ERROR",
-            Severity::Fatal => "FATAL",
+            ErrorSeverity::Error => "ERROR",
+            ErrorSeverity::Fatal => "FATAL",
         };
         let report = Report {
             severity,

@@ -3,19 +3,19 @@
 //! A message that must wait is left where it is, and is decided on anew from the top.
 
 use crate::context::Context;
-use crate::fault::{Fault, garbled, sqlstate};
-use crate::flow::Flow;
+use crate::fault::{ErrorReport, garbled, sqlstate};
+use crate::flow::MessageFlow;
 use crate::loss::owed_error;
-use crate::metrics::Metric;
-use crate::plan::{self, Planned};
-use crate::replies::Expect;
+use crate::metrics::WorkerCounter;
+use crate::plan::{self, MessagePlan};
+use crate::replies::ExpectedReply;
 use crate::routing::classify;
-use crate::session::{Change, IDLE, Misread, Refusal, Server, Session, Skip};
+use crate::session::{IDLE, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault};
 use crate::statements::{self, Statement};
-use crate::status::Doing;
-use crate::unit::Unit;
-use crate::upstream::Flushed;
-use crate::upstream::prepared_changes::{Claim, LongUnnamed};
+use crate::status::SessionActivity;
+use crate::unit::StatementMessage;
+use crate::upstream::FlushOrigin;
+use crate::upstream::prepared_changes::{LongUnnamed, StatementHold};
 use crate::{checkout, extended, own_answers, query_cache, read_retry, rerun, session_state, signals, statement_log};
 use std::rc::Rc;
 use weir_wire::frame::{Header, front};
@@ -23,7 +23,7 @@ use weir_wire::write;
 
 /// Tells the client of notifications that came apart from its server connection, if there are any and it may hear of them now.
 #[inline]
-pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
+pub fn notify(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     if s.state.listening.as_ref().is_none_or(|subscription| subscription.inbox.is_empty()) {
         return Ok(false);
     }
@@ -37,13 +37,13 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
 
 /// Decides on one message of the client.
 #[inline]
-pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     if rerun::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
 }
 
 /// The same, and keeps the message for a transaction that runs again.
 #[cold]
-fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     let mark = match rerun::keep(s, w, header) {
         Ok(mark) => mark,
         Err(flow) => return Ok(flow),
@@ -53,14 +53,14 @@ fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> 
     flow
 }
 
-fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    if (s.intake.skip() != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
-        if s.intake.skip() != Skip::Owes {
+fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+    if (s.intake.skip() != MessageSkip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
+        if s.intake.skip() != MessageSkip::Owes {
             // It may have waited.
             query_cache::skipped(s);
             statement_log::passed(s, w, header);
             s.up.eat(header);
-            return Ok(Flow::Next);
+            return Ok(MessageFlow::Next);
         }
         if let Some(flow) = owed_error::tell(s, w, header)? {
             return Ok(flow);
@@ -76,12 +76,12 @@ fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault
         return Ok(checkout::hold(s, w));
     }
     if w.shared.session_statuses.suspension.is_on() && is_suspended(s, header.tag) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     statement_log::came(s, w, header);
     let mark = read_retry::is_there(s, w).then(|| read_retry::keep(s, header));
     let flow = decide(s, w, header);
-    let is_done = matches!(flow, Ok(Flow::Next));
+    let is_done = matches!(flow, Ok(MessageFlow::Next));
     if let Some(mark) = mark {
         read_retry::kept(s, header, &mark, is_done);
     }
@@ -89,7 +89,7 @@ fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault
     flow
 }
 
-fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+fn decide(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     match header.tag {
         front::QUERY => on_query(s, w, header),
         front::PARSE => query_cache::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
@@ -99,8 +99,8 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
         front::CLOSE => check_name(w, header).and_then(|()| extended::on_close(s, w, header)),
         front::FLUSH if header.body_bytes > 0 => on_garbled_flush(s, w, header),
         front::FLUSH => {
-            if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.flushed == Flushed::No) {
-                upstream.flushed = Flushed::ByClient;
+            if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.flushed == FlushOrigin::No) {
+                upstream.flushed = FlushOrigin::ByClient;
             }
             Ok(pass_if_linked(s, w, header))
         }
@@ -118,7 +118,7 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
         front::COPY_DONE | front::COPY_FAIL => {
             if let Some(upstream) = s.upstream_mut() {
                 upstream.is_copied_ahead = false;
-                upstream.replies.push(Expect::CopyEnd);
+                upstream.replies.push(ExpectedReply::CopyEnd);
             }
             Ok(pass_if_linked(s, w, header))
         }
@@ -127,9 +127,9 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
             s.up.eat(header);
             s.up.drop_unseen();
             s.intake.leave();
-            Ok(Flow::Next)
+            Ok(MessageFlow::Next)
         }
-        other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
+        other => Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
     }
 }
 
@@ -154,18 +154,18 @@ fn is_skippable(tag: u8) -> bool {
 /// A message in a copy that is no part of it: the session ends, in a server's words. Source: `CopyGetData` in copyfromparse.c. Up to version
 /// 13 a server forgets the message and goes on.
 #[cold]
-pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> Fault {
+pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> ErrorReport {
     if !s.down.is_mid_message() {
         let text = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
-        s.say_error(w, &Fault::error(sqlstate::PROTOCOL_VIOLATION, text));
+        s.say_error(w, &ErrorReport::error(sqlstate::PROTOCOL_VIOLATION, text));
     }
-    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
+    ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
 }
 
 /// The name of a statement may be as long as in a Parse, since servers know statements by Weir's names. A message that goes to the server as it is must be small
 /// nevertheless: see `extended`.
 #[inline]
-fn check_name(w: &Context, header: Header) -> Result<(), Fault> {
+fn check_name(w: &Context, header: Header) -> Result<(), ErrorReport> {
     // Kind and final zero.
     let is_held = header.body_bytes as usize <= extended::names_bytes_max(w) + 2;
     if is_held { Ok(()) } else { extended::check_small(header) }
@@ -175,9 +175,11 @@ fn check_name(w: &Context, header: Header) -> Result<(), Fault> {
 /// server sends the signal for it more than once, so that the next statement could be hit. A client that asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
-    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) || s.intake.doubt.is_some() };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else {
+        return session_state::is_holding(s) || s.intake.doubt.is_some();
+    };
     if upstream.lets_barrier_fall() {
-        (upstream.is_command_bound, upstream.brought.claim) = (false, Claim::No);
+        (upstream.is_command_bound, upstream.brought.claim) = (false, StatementHold::No);
     }
     let is_cancelling = s.handle.cancels.get() > 0 && upstream.replies.is_empty();
     // To a server that has said that it goes nothing more is sent.
@@ -191,15 +193,15 @@ fn must_hold(s: &mut Session) -> bool {
 fn is_suspended(s: &Session, tag: u8) -> bool {
     let replies = s.replies();
     let is_between = !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in();
-    tag != front::TERMINATE && is_between && (!replies.is_empty() || s.handle.status.doing() != Doing::Executing)
+    tag != front::TERMINATE && is_between && (!replies.is_empty() || s.handle.status.doing() != SessionActivity::Executing)
 }
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
 /// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
-fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
+fn on_sync(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     if s.replies().is_copying_in() {
         s.up.eat(header);
-        return Flow::Next;
+        return MessageFlow::Next;
     }
     if s.upstream().is_some_and(|upstream| upstream.is_copied_ahead && !upstream.replies.is_empty()) {
         // The session does not know yet if there is a copy.
@@ -213,24 +215,24 @@ fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
 
 /// A server answers it by an error and a ReadyForQuery; within a copy it does not look at what a Sync holds.
 #[cold]
-fn on_garbled_sync(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+fn on_garbled_sync(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     extended::check_small(header)?;
-    Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { Flow::More })
+    Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { MessageFlow::More })
 }
 
 /// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
 #[cold]
-fn on_garbled_flush(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    let Some(_) = s.up.whole(header) else { return extended::check_small(header).map(|()| Flow::More) };
+fn on_garbled_flush(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+    let Some(_) = s.up.whole(header) else { return extended::check_small(header).map(|()| MessageFlow::More) };
     if s.replies().is_copying_in() {
         s.up.eat(header);
-        return Ok(Flow::Next);
+        return Ok(MessageFlow::Next);
     }
     if s.has_server() && !s.replies().is_empty() {
         // The session does not know yet if there is a copy.
         return Ok(checkout::hold(s, w));
     }
-    extended::refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT))
+    extended::refuse(s, w, header, ErrorReport::garbled(garbled::MORE_THAN_MEANT))
 }
 
 /// CopyData comes before the server has said whether it reads any.
@@ -242,21 +244,21 @@ fn note_copied_ahead(s: &mut Session) {
 }
 
 /// Messages that mean nothing without a server connection: CopyData that came after the copy had failed, a Flush at rest.
-fn pass_if_linked(s: &mut Session, w: &Context, header: Header) -> Flow {
+fn pass_if_linked(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     if s.has_server() {
         s.up.pass(header, &w.buffers);
     } else {
         s.up.eat(header);
     }
-    Flow::Next
+    MessageFlow::Next
 }
 
-fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     let mut statement = if header.body_bytes as usize > limit {
         Rc::new(statements::unknown())
     } else {
-        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
         match weir_wire::frame::split_cstr(body) {
             Some((text, [])) => w.statements.borrow_mut().of_text(text),
             // A server answers more than one string by an error, and does not do what we would note of the statement.
@@ -265,9 +267,9 @@ fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault>
         }
     };
     match s.misread(&statement) {
-        Misread::No => {}
-        Misread::Names => statement = Rc::new(other_names(s, w, header)),
-        Misread::Whole => statement = Rc::new(statements::unknown()),
+        MisreadExtent::No => {}
+        MisreadExtent::Names => statement = Rc::new(other_names(s, w, header)),
+        MisreadExtent::Whole => statement = Rc::new(statements::unknown()),
     }
     send_query(s, w, header, statement)
 }
@@ -279,23 +281,23 @@ fn other_names(s: &mut Session, w: &Context, header: Header) -> Statement {
     w.statements.borrow().of_other_names(text)
 }
 
-fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statement>) -> Result<Flow, Fault> {
+fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statement>) -> Result<MessageFlow, ErrorReport> {
     if own_answers::is_in_doubt(s, &statement) {
-        return Ok(Flow::Hold);
+        return Ok(MessageFlow::Hold);
     }
     if let Some(local) = own_answers::is_ours(s, &statement) {
         if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
         }
         if !own_answers::is_fresh(s, w, local) {
-            return Ok(Flow::Hold);
+            return Ok(MessageFlow::Hold);
         }
         // As after any simple query.
         s.statements.drop_unnamed();
         statement_log::answered(s, w);
         own_answers::simple(s, w, &statement, local);
         s.up.eat(header);
-        return Ok(Flow::Next);
+        return Ok(MessageFlow::Next);
     }
     if let Some(fault) = checkout::refusal(s, &statement) {
         return Ok(refuse_query(s, w, header, fault));
@@ -304,21 +306,21 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         return Ok(flow);
     }
     let statement = classify::stands_for(s, w, statement);
-    let unit = Unit::Query(&statement);
+    let unit = StatementMessage::Query(&statement);
     match plan::plan(s, w, unit)? {
-        Planned::Ready => plan::note(s, w, header, unit),
-        Planned::Later(flow) => return Ok(flow),
-        Planned::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
+        MessagePlan::Ready => plan::note(s, w, header, unit),
+        MessagePlan::Later(flow) => return Ok(flow),
+        MessagePlan::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
     }
-    w.count(Metric::StatementsSimple);
+    w.count(WorkerCounter::StatementsSimple);
     if s.replies().is_settled() {
-        s.expect(Expect::Query);
+        s.expect(ExpectedReply::Query);
         s.statements.take_unnamed();
     } else {
         // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
-        s.expect(Expect::QueryChange);
+        s.expect(ExpectedReply::QueryChange);
         let before = s.statements.take_unnamed();
-        s.enter(Change::Unnamed { before, made: None });
+        s.enter(PreparedChange::Unnamed { before, made: None });
     }
     s.statements.note_long_unnamed(LongUnnamed::Not);
     s.statements.close_portal();
@@ -334,40 +336,40 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         }
         None => s.up.pass(header, &w.buffers),
     }
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }
 
 /// A simple query ends the implicit transaction of a pipeline; one that never reaches the server must see to that by a Sync of ours.
-fn settle_first(s: &mut Session, w: &Context) -> Flow {
+fn settle_first(s: &mut Session, w: &Context) -> MessageFlow {
     if s.replies().is_unsynced() && !s.replies().is_skipping() && s.has_server() {
-        s.expect(Expect::SyncOurs);
+        s.expect(ExpectedReply::SyncOurs);
         weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
         s.raise_barrier();
     }
-    Flow::Hold
+    MessageFlow::Hold
 }
 
 /// Fails a query that is none. A server that has something to undo then, what a pipeline did before it without a Sync or a transaction,
 /// is sent it as it is: unlike other queries it drops no unnamed statement.
 #[cold]
-fn refuse_garbled(s: &mut Session, w: &Context, header: Header, text: &str) -> Flow {
+fn refuse_garbled(s: &mut Session, w: &Context, header: Header, text: &str) -> MessageFlow {
     if !s.has_server() || (s.transaction() == IDLE && !s.replies().is_unsynced()) {
-        return refuse_query(s, w, header, Fault::garbled(text));
+        return refuse_query(s, w, header, ErrorReport::garbled(text));
     }
-    plan::note(s, w, header, Unit::Garbled);
-    s.expect(Expect::Query);
+    plan::note(s, w, header, StatementMessage::Garbled);
+    s.expect(ExpectedReply::Query);
     s.up.pass(header, &w.buffers);
-    Flow::Next
+    MessageFlow::Next
 }
 
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
-fn refuse_query(s: &mut Session, w: &Context, header: Header, fault: Fault) -> Flow {
+fn refuse_query(s: &mut Session, w: &Context, header: Header, fault: ErrorReport) -> MessageFlow {
     if s.has_server() && s.transaction() != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
-        s.expect(Expect::QueryRefused);
-        if let Some(Server { conn, upstream }) = &mut s.server {
-            upstream.brought.refusals.push_back(Refusal { parameters: None, fault });
+        s.expect(ExpectedReply::QueryRefused);
+        if let Some(SessionServer { conn, upstream }) = &mut s.server {
+            upstream.brought.refusals.push_back(SubstituteFault { parameters: None, fault });
             // Any simple query drops the unnamed statement, whatever becomes of it.
             conn.unnamed = None;
         }
@@ -380,19 +382,19 @@ fn refuse_query(s: &mut Session, w: &Context, header: Header, fault: Fault) -> F
     query_cache::refused(s, w);
     statement_log::answered(s, w);
     s.up.eat(header);
-    Flow::Next
+    MessageFlow::Next
 }
 
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
-fn on_function_call(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+fn on_function_call(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
     let statement = statements::unknown();
-    let unit = Unit::Call(&statement);
+    let unit = StatementMessage::Call(&statement);
     match plan::plan(s, w, unit)? {
-        Planned::Ready => plan::note(s, w, header, unit),
-        Planned::Later(flow) => return Ok(flow),
-        Planned::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
+        MessagePlan::Ready => plan::note(s, w, header, unit),
+        MessagePlan::Later(flow) => return Ok(flow),
+        MessagePlan::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
     }
-    s.expect(Expect::FunctionCall);
+    s.expect(ExpectedReply::FunctionCall);
     s.up.pass(header, &w.buffers);
-    Ok(Flow::Next)
+    Ok(MessageFlow::Next)
 }

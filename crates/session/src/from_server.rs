@@ -2,21 +2,21 @@
 
 use crate::context::Context;
 use crate::doubt::transaction_number;
-use crate::fault::Fault;
+use crate::fault::ErrorReport;
 use crate::from_client::misplaced;
-use crate::host::Nudge;
-use crate::loss::Control;
+use crate::host::RoleCheckReason;
+use crate::loss::TransactionCommands;
 use crate::prepared::result_shape;
-use crate::prepared::reuse::{self, Begun};
+use crate::prepared::reuse::{self, ReuseReplyFate};
 use crate::read_retry::standby_errors::is_of_recovery;
-use crate::replies::{Dropped, Failed, Reply, Rest, Whose};
-use crate::session::{FAILED, IDLE, LazyBegin, Presence, Refusal, Server, Session, Skip, WITHIN};
-use crate::session_state::state_question::{Failure, ROW_LOOK_BYTES_MAX};
-use crate::stats::Stat;
-use crate::unit::Ended;
-use crate::upstream::left::{Parting, Telling};
-use crate::upstream::prepared_changes::{Claim, OwnStatements};
-use crate::upstream::{Flushed, Heard, Upstream};
+use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin};
+use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
+use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
+use crate::stats::StatCounter;
+use crate::unit::ReadyStatus;
+use crate::upstream::left::{ConnCleanup, StartupRestore};
+use crate::upstream::prepared_changes::{OwnStatements, StatementHold};
+use crate::upstream::{ClientKnowledge, FlushOrigin, UpstreamState};
 use crate::{causal, concern, extended, lazy_begin, query_cache, read_retry, session_state, teardown, timing};
 use std::collections::VecDeque;
 use weir_wire::back::{Report, read_report};
@@ -35,8 +35,8 @@ const LOOK_BYTES_MAX: usize = 16 << 10;
 /// Bytes of the server have come, which are about to be looked at.
 #[inline]
 pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
-    s.account.stats.add(Stat::Sent, bytes as u64);
-    if let Presence::LeftUntil(_) = s.intake.presence() {
+    s.account.stats.add(StatCounter::Sent, bytes as u64);
+    if let ClientPresence::LeftUntil(_) = s.intake.presence() {
         s.intake.leave();
     }
     causal::heard(s, w);
@@ -44,7 +44,7 @@ pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
 
 /// Decides on all messages of the server that are here. An error ends the session.
 #[inline]
-pub fn take(s: &mut Session, w: &Context) -> Result<(), Fault> {
+pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
     loop {
         pass_answers(s, w);
         let header = match s.down.peek(&w.buffers) {
@@ -64,11 +64,11 @@ fn pass_answers(s: &mut Session, w: &Context) {
     if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) {
         return;
     }
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
-    let Upstream { replies, writes, .. } = &mut **upstream;
+    let UpstreamState { replies, writes, .. } = &mut **upstream;
     let passes = |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes) && !query_cache::may_acknowledge(writes, body_bytes);
     let bytes = replies.pass_run(s.down.unseen(), passes);
     if bytes > 0 {
@@ -78,7 +78,7 @@ fn pass_answers(s: &mut Session, w: &Context) {
 
 /// True if a message of the server is looked into.
 #[inline]
-fn must_look(upstream: &Upstream, header: Header) -> bool {
+fn must_look(upstream: &UpstreamState, header: Header) -> bool {
     match header.tag {
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
@@ -96,7 +96,7 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
 
 /// Decides on one message of the server. False: more of it must arrive first, or the server connection is gone.
 #[inline(always)]
-fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> {
+fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, ErrorReport> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
     let owes_known_parse = upstream.replies.owes_known_parse();
     let looks = must_look(upstream, header);
@@ -108,21 +108,21 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
     }
     if owes_known_parse {
         match reuse::on_reply(s, w, header) {
-            Begun::Goes => {}
-            Begun::Eaten => return Ok(true),
-            Begun::Refused => {
+            ReuseReplyFate::Goes => {}
+            ReuseReplyFate::Eaten => return Ok(true),
+            ReuseReplyFate::Refused => {
                 on_kept_refused(s, w, header);
                 return Ok(true);
             }
-            Begun::More => return Ok(false),
+            ReuseReplyFate::More => return Ok(false),
         }
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
     let gathered = match upstream.replies.on_server(header.tag, first) {
-        Reply::Pass => on_pass(s, w, header, looks),
-        Reply::Eat => on_eaten(s, w, header, looks),
-        Reply::Row => on_row(s, header, looks),
+        ReplyTreatment::Pass => on_pass(s, w, header, looks),
+        ReplyTreatment::Eat => on_eaten(s, w, header, looks),
+        ReplyTreatment::Row => on_row(s, header, looks),
         reply => return on_reply(s, w, header, looks, reply),
     };
     match gathered {
@@ -133,19 +133,19 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
 
 /// Decides on a message of which nothing is gathered.
 #[inline(always)]
-fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Reply) -> Result<bool, Fault> {
+fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: ReplyTreatment) -> Result<bool, ErrorReport> {
     match reply {
         // `on_server` knows what to do with these.
-        Reply::Pass | Reply::Eat | Reply::Row => {}
-        Reply::PassChange => {
+        ReplyTreatment::Pass | ReplyTreatment::Eat | ReplyTreatment::Row => {}
+        ReplyTreatment::PassChange => {
             s.upstream_mut().into_iter().for_each(|upstream| drop(upstream.journal.pop_front()));
             s.down.pass(header, &w.buffers);
         }
-        Reply::Description { is_ours } => {
+        ReplyTreatment::Description { is_ours } => {
             result_shape::on_description(s, header, looks || header.tag == back::NO_DATA);
             if is_ours { s.down.eat(header) } else { s.down.pass(header, &w.buffers) }
         }
-        Reply::Number => {
+        ReplyTreatment::Number => {
             if header.frame_bytes() > LOOK_BYTES_MAX {
                 return garbled(s, w, header);
             }
@@ -155,30 +155,30 @@ fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Re
             transaction_number::on_row(s, header);
             s.down.eat(header);
         }
-        Reply::NumberRefused => {
+        ReplyTreatment::NumberRefused => {
             on_number_refused(s, w, header, looks);
         }
-        Reply::OursRefused => {
+        ReplyTreatment::OursRefused => {
             if looks {
                 session_state::on_refused(s, header);
             } else if let Some(upstream) = s.upstream_mut() {
-                upstream.left.must_part(Parting::Cleaned);
+                upstream.left.must_part(ConnCleanup::Cleaned);
             }
             s.down.eat(header);
         }
-        Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
-        Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
-        Reply::SettingsRefused => {
+        ReplyTreatment::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
+        ReplyTreatment::Error(dropped) => on_error(s, w, header, dropped, looks),
+        ReplyTreatment::SettingsRefused => {
             return teardown::refused_ahead(s, w, header, looks, "the server refuses this session's settings");
         }
-        Reply::BeginRefused => {
+        ReplyTreatment::BeginRefused => {
             return teardown::refused_ahead(s, w, header, looks, "the server refuses to begin the transaction");
         }
-        Reply::Misplaced { tag } => {
+        ReplyTreatment::Misplaced { tag } => {
             s.down.pass(header, &w.buffers);
             return Err(misplaced(s, w, tag));
         }
-        Reply::Unasked => {
+        ReplyTreatment::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
             teardown::conn_lost(s, w, &what)?;
             return Ok(false);
@@ -213,13 +213,13 @@ fn on_row(s: &mut Session, header: Header, looks: bool) -> Result<(), Exceeded> 
 
 /// The server says more than is gathered: its connection goes.
 #[cold]
-fn flooded(s: &mut Session, w: &Context, cause: Exceeded) -> Result<bool, Fault> {
+fn flooded(s: &mut Session, w: &Context, cause: Exceeded) -> Result<bool, ErrorReport> {
     teardown::conn_lost(s, w, &cause.to_string()).map(|()| false)
 }
 
 /// A message is larger than one of its kind can be. No room is made for it.
 #[cold]
-fn garbled(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> {
+fn garbled(s: &mut Session, w: &Context, header: Header) -> Result<bool, ErrorReport> {
     let what = format!("a message \"{}\" of {} bytes from the server", header.tag.escape_ascii(), header.frame_bytes());
     teardown::conn_lost(s, w, &what).map(|()| false)
 }
@@ -291,39 +291,39 @@ fn on_parameter(s: &mut Session, header: Header) -> Result<bool, Exceeded> {
     Ok(waits)
 }
 
-fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
+fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: RequestOrigin) -> Result<(), ErrorReport> {
     // The reply to messages ahead of a BEGIN tells nothing of the transaction, which is the client's already.
-    let Some(Server { upstream, .. }) = &mut s.server else { return Ok(()) };
-    if whose == Whose::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return Ok(()) };
+    if whose == RequestOrigin::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
         upstream.txn.status = status;
     }
-    upstream.flushed = Flushed::No;
+    upstream.flushed = FlushOrigin::No;
     match whose {
-        Whose::Client => {}
-        Whose::ClientChange => drop(upstream.journal.pop_front()),
-        Whose::Sync
-        | Whose::Settings
-        | Whose::Inventory
-        | Whose::Prepare
-        | Whose::Statement
-        | Whose::Begin
-        | Whose::Number
-        | Whose::Unlisten => {
+        RequestOrigin::Client => {}
+        RequestOrigin::ClientChange => drop(upstream.journal.pop_front()),
+        RequestOrigin::Sync
+        | RequestOrigin::Settings
+        | RequestOrigin::Inventory
+        | RequestOrigin::Prepare
+        | RequestOrigin::Statement
+        | RequestOrigin::Begin
+        | RequestOrigin::Number
+        | RequestOrigin::Unlisten => {
             s.down.eat(header);
             on_our_ready(s, w, whose, status);
             return Ok(());
         }
     }
-    upstream.txn.heard = Heard::Something;
-    if upstream.txn.control != Control::default() && upstream.replies.is_only_ours() {
+    upstream.txn.heard = ClientKnowledge::Something;
+    if upstream.txn.control != TransactionCommands::default() && upstream.replies.is_only_ours() {
         upstream.txn.all_answered();
     }
-    concern::ready(s, w, Ended::ForClient(status));
+    concern::ready(s, w, ReadyStatus::ForClient(status));
     if reuse::goes_again(s, w) {
         s.down.eat(header);
         return Ok(());
     }
-    if session_state::restores(s, w, Telling::OwesReady) {
+    if session_state::restores(s, w, StartupRestore::OwesReady) {
         s.down.eat(header);
         return Ok(());
     }
@@ -345,15 +345,15 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
 }
 
 /// A query of ours is over.
-fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
+fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) {
     match whose {
-        Whose::Inventory => session_state::on_answer(s, w),
-        Whose::Unlisten => session_state::unlistened(s, w),
-        Whose::Begin => s.lazy_begin.end(),
-        Whose::Number => transaction_number::on_answer(s, w, status),
-        Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
-        Whose::Sync => on_our_sync(s, w, status),
-        Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
+        RequestOrigin::Inventory => session_state::on_answer(s, w),
+        RequestOrigin::Unlisten => session_state::unlistened(s, w),
+        RequestOrigin::Begin => s.lazy_begin.end(),
+        RequestOrigin::Number => transaction_number::on_answer(s, w, status),
+        RequestOrigin::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
+        RequestOrigin::Sync => on_our_sync(s, w, status),
+        RequestOrigin::Client | RequestOrigin::ClientChange | RequestOrigin::Settings | RequestOrigin::Prepare => {}
     }
     if !s.replies().is_our_turn() {
         s.handle.is_ours.set(false);
@@ -362,7 +362,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
             s.host.forward_cancel();
         }
     }
-    if whose == Whose::Settings && session_state::restored(s, w) {
+    if whose == RequestOrigin::Settings && session_state::restored(s, w) {
         s.say_ready(w);
         s.show_doing();
     }
@@ -370,8 +370,8 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
 
 /// A Sync of ours has ended what the client sent without one: all of it counts as at a ReadyForQuery of the client's, who hears of none.
 fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
-    concern::ready(s, w, Ended::BySync(status));
-    if session_state::restores(s, w, Telling::Silent) {
+    concern::ready(s, w, ReadyStatus::BySync(status));
+    if session_state::restores(s, w, StartupRestore::Silent) {
         // The client hears of no ReadyForQuery.
     } else {
         session_state::before_ready(s, w);
@@ -382,7 +382,7 @@ fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
-        w.program.look(Nudge::StatementRefused);
+        w.program.look(RoleCheckReason::StatementRefused);
     }
     if let Some(node) = node {
         w.counters().count_severity(node, report.severity);
@@ -395,25 +395,25 @@ fn on_kept_refused(s: &mut Session, w: &Context, header: Header) {
     let body = s.down.whole(header).map(<[u8]>::to_vec).unwrap_or_default();
     let report = read_report(&body);
     note_report(w, s.conn().map(|conn| conn.status.address.node), &report);
-    s.server.iter_mut().for_each(|server| note_failure(server, &report, Parting::AsItIs));
+    s.server.iter_mut().for_each(|server| note_failure(server, &report, ConnCleanup::AsItIs));
     s.down.eat(header);
 }
 
-fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, looks: bool) {
+fn on_error(s: &mut Session, w: &Context, header: Header, dropped: DroppedReplies, looks: bool) {
     let Some(upstream) = s.upstream_mut() else { return };
     if !upstream.replies.has_work_behind_error() {
         upstream.resetting.will_not_happen();
     }
     upstream.left.due.add_rollback();
     let asked = upstream.brought.asked.take();
-    let asked_alone = asked.is_some() && dropped.rest == Rest::Discarded;
-    let may_tell = dropped.failed == Failed::Question && upstream.txn.status != FAILED;
+    let asked_alone = asked.is_some() && dropped.rest == RemainingMessages::Discarded;
+    let may_tell = dropped.failed == FailedMessage::Question && upstream.txn.status != FAILED;
     let parameters = asked.and_then(|asked| asked.parameters).filter(|_| may_tell);
     let refused = next_refusal(&mut upstream.brought.refusals, dropped);
     s.undo(dropped);
     let skip_before = s.intake.skip();
-    s.intake.skip_to_sync_if(dropped.rest == Rest::Discarded);
-    if let Some(Refusal { parameters, fault }) = refused {
+    s.intake.skip_to_sync_if(dropped.rest == RemainingMessages::Discarded);
+    if let Some(SubstituteFault { parameters, fault }) = refused {
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
@@ -423,12 +423,12 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
-    let parting = s.server.as_ref().map_or(Parting::AsItIs, |server| read_retry::parting_after(&server.conn, w, &report));
+    let parting = s.server.as_ref().map_or(ConnCleanup::AsItIs, |server| read_retry::parting_after(&server.conn, w, &report));
     s.server.iter_mut().for_each(|server| note_failure(server, &report, parting));
     if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
         // The connection goes as soon as it has said that it is ready.
-        if let Some(Server { upstream, .. }) = &mut s.server {
-            upstream.brought.claim = Claim::No;
+        if let Some(SessionServer { upstream, .. }) = &mut s.server {
+            upstream.brought.claim = StatementHold::No;
         }
         s.intake.restore_skip(skip_before);
         s.down.eat(header);
@@ -461,7 +461,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         return s.down.pass(header, &w.buffers);
     }
     let fault = last_word(&report);
-    let is_due = skip_before == Skip::No && dropped.rest != Rest::Served;
+    let is_due = skip_before == MessageSkip::No && dropped.rest != RemainingMessages::Served;
     note_final_error(s, fault, asked_alone, is_due);
     if asked_alone {
         s.intake.restore_skip(skip_before);
@@ -470,10 +470,10 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// Takes in the consequences of a statement's error for the server connection.
-fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
-    let Server { conn, upstream } = server;
+fn note_failure(server: &mut SessionServer, report: &Report, parting: ConnCleanup) {
+    let SessionServer { conn, upstream } = server;
     upstream.left.must_part(parting);
-    upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
+    upstream.left.failed(&ServerErrorFields { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
     match report.sqlstate {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         b"0A000" => conn.known.stale_all(),
@@ -485,11 +485,11 @@ fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
 /// The server goes. `asked_alone`: only a question of ours was under way. The message that waits for it takes its way again when the connection is
 /// gone, as after a bare end of file.
 /// `is_due`: the client's messages without a Sync still wait for their error. A client that has been told of one waits for no other.
-fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bool) {
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+fn note_final_error(s: &mut Session, fault: ErrorReport, asked_alone: bool, is_due: bool) {
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     upstream.final_error = Some(fault);
     if asked_alone {
-        upstream.brought.claim = Claim::No;
+        upstream.brought.claim = StatementHold::No;
     } else if is_due {
         // The client hears of it when the connection is gone.
         upstream.replies.unskip();
@@ -497,8 +497,8 @@ fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bo
 }
 
 /// The refusal that the client hears in place of an error. Refusals that come too late are dropped.
-fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Refusal> {
-    let is_due = dropped.failed == Failed::Refused;
+fn next_refusal(refusals: &mut VecDeque<SubstituteFault>, dropped: DroppedReplies) -> Option<SubstituteFault> {
+    let is_due = dropped.failed == FailedMessage::Refused;
     let refused = if is_due { refusals.pop_front() } else { None };
     for _ in u32::from(is_due)..dropped.refused {
         refusals.pop_front();
@@ -507,7 +507,7 @@ fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Re
 }
 
 /// The fault of its statements that the client hears in place of a server's error.
-fn in_place_of(report: &Report<'_>, server: Option<&Server>, statements: &OwnStatements) -> Option<Fault> {
+fn in_place_of(report: &Report<'_>, server: Option<&SessionServer>, statements: &OwnStatements) -> Option<ErrorReport> {
     match report.sqlstate {
         // The session has it, but its table is gone, and so this server could not prepare it.
         b"26000" => server?.upstream.brought.why_refused(report.message).cloned(),
@@ -521,7 +521,7 @@ fn is_end(report: &Report<'_>) -> bool {
     matches!(report.severity, b"FATAL" | b"PANIC")
 }
 
-fn last_word(report: &Report<'_>) -> Fault {
+fn last_word(report: &Report<'_>) -> ErrorReport {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Fault::error(&text(report.sqlstate), text(report.message))
+    ErrorReport::error(&text(report.sqlstate), text(report.message))
 }

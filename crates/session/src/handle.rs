@@ -1,18 +1,18 @@
 //! A session as its worker sees it: for cancel requests, limits on time, and the end.
 
 use crate::conn::ConnStatus;
-use crate::fault::Fault;
+use crate::fault::ErrorReport;
 use crate::lazy_begin::transaction_place::HeldLimits;
-use crate::loss::Commits;
+use crate::loss::PossibleCommit;
 use crate::status::SessionStatus;
 use crate::task::{TaskId, Us};
-use crate::time_limits::Unfinished;
+use crate::time_limits::UnfinishedInput;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 
 /// Since when a session does what it does; see `timing`.
-pub struct Clock {
+pub struct SessionClock {
     /// Begin of the statement that runs.
     pub busy_since: Cell<Option<Us>>,
     /// Since when the client waits for a server's answer without a statement that runs: to a Parse, or to something of ours ahead of
@@ -27,29 +27,29 @@ pub struct Clock {
     /// End of the last statement.
     pub ready_at: Cell<Us>,
     /// The message or series that the client has left unfinished, and since when: see `Session::unfinished`.
-    pub unfinished: Cell<(Unfinished, Us)>,
+    pub unfinished: Cell<(UnfinishedInput, Us)>,
     /// Wait for a server connection before the statement that runs, in microseconds.
     pub(crate) waited_us: Cell<u64>,
     /// The rule that chose the node of the server connection in use.
-    pub rule: Cell<Rule>,
+    pub rule: Cell<RoutingRule>,
     /// The node at which a read of its is counted as under way.
     pub flight: Cell<Option<u16>>,
     /// Text of the statement that runs, if slow ones are logged.
     pub(crate) text: RefCell<String>,
 }
 
-impl Clock {
-    pub fn new(now: Us) -> Clock {
-        Clock {
+impl SessionClock {
+    pub fn new(now: Us) -> SessionClock {
+        SessionClock {
             busy_since: Cell::new(None),
             asked_since: Cell::new(None),
             transaction_since: Cell::new(None),
             held: Cell::default(),
             idle_ms: Cell::new(None),
             ready_at: Cell::new(now),
-            unfinished: Cell::new((Unfinished::Nothing, now)),
+            unfinished: Cell::new((UnfinishedInput::Nothing, now)),
             waited_us: Cell::new(0),
-            rule: Cell::new(Rule::Read),
+            rule: Cell::new(RoutingRule::Read),
             flight: Cell::new(None),
             text: RefCell::default(),
         }
@@ -58,20 +58,20 @@ impl Clock {
 
 /// The end of a statement that took too long.
 #[derive(Debug, Default)]
-pub enum Overdue {
+pub enum OverdueStatement {
     #[default]
     No,
     /// The server was asked to cancel it; its client is told this instead of what the server says then.
-    Cancelling(Box<Fault>),
+    Cancelling(Box<ErrorReport>),
     /// The client was told; the server is not ready for the next one yet.
     Told,
     /// It may commit a transaction: it is never cancelled, since it may wait for a standby, and the server would then say that it is committed
     /// when no standby has it.
     Commits,
     /// It took too long, and the primary is asked whether it waits for a standby.
-    Asking(Commits),
+    Asking(PossibleCommit),
     /// It does not, or the primary does not say.
-    Asked(Commits),
+    Asked(PossibleCommit),
     /// It does: no limit of ours ends it.
     Never,
 }
@@ -92,11 +92,11 @@ pub struct SessionHandle {
     pub wait_cancelled: Cell<bool>,
     /// Last time the client sent something.
     pub active_at: Cell<Us>,
-    pub clock: Clock,
+    pub clock: SessionClock,
     /// The limit on the time of the statement that runs.
-    pub overdue: RefCell<Overdue>,
+    pub overdue: RefCell<OverdueStatement>,
     /// The session is to end, with this word to its client.
-    pub final_error: RefCell<Option<Box<Fault>>>,
+    pub final_error: RefCell<Option<Box<ErrorReport>>>,
 }
 
 impl SessionHandle {
@@ -111,7 +111,7 @@ impl SessionHandle {
             cancel_waits: Cell::new(false),
             wait_cancelled: Cell::new(false),
             active_at: Cell::new(now),
-            clock: Clock::new(now),
+            clock: SessionClock::new(now),
             overdue: RefCell::default(),
             final_error: RefCell::default(),
         }

@@ -17,7 +17,7 @@ pub struct Histogram {
 
 /// Counts up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct HistogramCounts {
     pub buckets: [u64; BUCKETS],
     pub sum_us: u64,
 }
@@ -35,8 +35,8 @@ impl Histogram {
         add(&self.sum_us, us);
     }
 
-    pub fn counted(&self) -> Counted {
-        let mut counted = Counted { sum_us: self.sum_us.load(Ordering::Relaxed), ..Counted::default() };
+    pub fn counted(&self) -> HistogramCounts {
+        let mut counted = HistogramCounts { sum_us: self.sum_us.load(Ordering::Relaxed), ..HistogramCounts::default() };
         for (value, bucket) in counted.buckets.iter_mut().zip(&self.buckets) {
             *value = bucket.load(Ordering::Relaxed);
         }
@@ -44,8 +44,8 @@ impl Histogram {
     }
 }
 
-impl Counted {
-    pub fn add(&mut self, other: &Counted) {
+impl HistogramCounts {
+    pub fn add(&mut self, other: &HistogramCounts) {
         for (value, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *value += more;
         }

@@ -1,11 +1,11 @@
 //! The ports of a session: its questions and its orders to the program around it.
 //!
-//! [`Program`] is for all sessions and threads. [`Host`] is one session's: its task, and its way to server connections.
+//! [`ProgramServices`] is for all sessions and threads. [`WorkerServices`] is one session's: its task, and its way to server connections.
 
-use crate::catalogs::Database;
-use crate::checkout::pool_grant::Fit;
+use crate::catalogs::KnownDatabase;
+use crate::checkout::pool_grant::ConnFit;
 use crate::conn::Conn;
-use crate::session_state::listen::listen_hub::Hub;
+use crate::session_state::listen::listen_hub::NotificationHub;
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ pub use crate::task::{NO_TASK, TaskId, Waiter, WorkerId};
 
 /// A reason to ask the nodes for their roles before the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nudge {
+pub enum RoleCheckReason {
     /// A server connection broke.
     ConnectionLost,
     /// A login at a server failed.
@@ -44,7 +44,7 @@ pub enum Nudge {
 /// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Stop {
+pub enum ProxyShutdown {
     No,
     /// No new clients; those connected may finish.
     Smart,
@@ -54,21 +54,21 @@ pub enum Stop {
     Immediate,
 }
 
-impl Stop {
+impl ProxyShutdown {
     /// For the log, in PostgreSQL's words.
     pub fn words(self) -> &'static str {
         match self {
-            Stop::No => "no shutdown request",
-            Stop::Smart => "received smart shutdown request: clients may finish, and no new ones are let in",
-            Stop::Fast => "received fast shutdown request: clients are disconnected",
-            Stop::Immediate => "received immediate shutdown request",
+            ProxyShutdown::No => "no shutdown request",
+            ProxyShutdown::Smart => "received smart shutdown request: clients may finish, and no new ones are let in",
+            ProxyShutdown::Fast => "received fast shutdown request: clients are disconnected",
+            ProxyShutdown::Immediate => "received immediate shutdown request",
         }
     }
 }
 
 /// The cause of a line in the log: fields of `log_line_prefix`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Who<'a> {
+pub struct LogOrigin<'a> {
     pub user: &'a str,
     pub database: &'a str,
     pub application: &'a str,
@@ -78,30 +78,30 @@ pub struct Who<'a> {
 
 /// A value of a line's own, beside its text: in JSON only.
 #[derive(Clone, Copy, Debug)]
-pub enum Field<'a> {
+pub enum LogField<'a> {
     Text(&'a str),
     Number(f64),
 }
 
 /// Columns and rows of an answer.
-pub struct Table {
+pub struct AnswerTable {
     pub columns: Vec<Cow<'static, str>>,
     pub rows: Vec<Vec<String>>,
 }
 
 /// A signal to another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub enum SessionSignal {
     Terminate,
     Cancel,
 }
 
 /// All that sessions of all threads have the program do. Nothing in here waits.
-pub trait Program: Send + Sync {
-    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, fields: &[(&str, Field<'_>)]);
+pub trait ProgramServices: Send + Sync {
+    fn log(&self, level: Level, who: &LogOrigin<'_>, text: Arguments<'_>, fields: &[(&str, LogField<'_>)]);
 
     /// Has the nodes asked for their roles.
-    fn look(&self, why: Nudge);
+    fn look(&self, why: RoleCheckReason);
 
     /// A connection of a session to a server ended without being asked to.
     fn link_died(&self, node: u16, how: LinkEnd);
@@ -110,24 +110,24 @@ pub trait Program: Send + Sync {
     fn sample(&self);
 
     /// Has the catalog of a database looked at again: something of it may have changed, or it is to be left.
-    fn look_at(&self, database: &Arc<Database>);
+    fn look_at(&self, database: &Arc<KnownDatabase>);
 
     /// Has the log of a database taken in from now on.
-    fn follow(&self, database: &Arc<Database>);
+    fn follow(&self, database: &Arc<KnownDatabase>);
 
-    fn stop_mode(&self) -> Stop;
+    fn stop_mode(&self) -> ProxyShutdown;
 
     /// True if clients of ours are connected to a database.
     fn has_clients_of(&self, database: &str) -> bool;
 
     /// Ends the session with this process id, or cancels what it runs, on the worker that serves it.
-    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal);
+    fn signal(&self, worker: WorkerId, pid: u32, signal: SessionSignal);
 }
 
 /// The services that a session asks of its worker. Nothing in here waits.
-pub trait Host {
+pub trait WorkerServices {
     /// A server connection to a node that is at rest and fits best. It is the session's from now on.
-    fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>>;
+    fn take_idle(&self, node: u16, best: ConnFit, fit: &dyn Fn(&Conn) -> ConnFit) -> Option<Box<Conn>>;
 
     /// Gives back a server connection at rest.
     fn give_back(&self, conn: Box<Conn>);
@@ -168,7 +168,7 @@ pub trait Host {
     fn vacate(&self, databases: &[String]);
 
     /// The hub of sessions that listen with the same user and database.
-    fn hub(&self) -> Rc<Hub>;
+    fn hub(&self) -> Rc<NotificationHub>;
 
     /// The columns of a SHOW command, by its number.
     fn columns(&self, view: usize) -> Vec<Cow<'static, str>>;
@@ -183,5 +183,5 @@ pub trait Host {
     fn viewer(&self) -> Viewer;
 
     /// The answer to a SHOW command.
-    fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table;
+    fn table(&self, view: usize, favourite: Option<NodeIndex>) -> AnswerTable;
 }

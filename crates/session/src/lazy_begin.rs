@@ -3,31 +3,31 @@
 //! The client is answered at once. Its next message takes a server connection. The BEGIN goes in front of that message in the same write, and the
 //! answer to the BEGIN is eaten. A transaction that ends or fails before a server knew of it never costs one. If a statement follows the
 //! failure, the server is made to fail too, so that it says the words of a failed transaction. Reads that need no transaction run on standbys as outside of one
-//! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `session::lazy_begin::transaction_place`'s.
+//! (`TransactionPlacement::Outside`), and only the status their client is told is the transaction's. Decisions are `session::lazy_begin::transaction_place`'s.
 
 pub mod transaction_place;
 
 use crate::context::Context;
 use crate::doubt::transaction_number;
-use crate::fault::{Fault, sqlstate};
-use crate::handle::Overdue;
-use crate::lazy_begin::transaction_place::{Ask, HeldLimits, Tie, Way};
-use crate::local::Local;
-use crate::loss::{Before, Commits};
-use crate::metrics::Metric;
-use crate::replies::Expect;
-use crate::routing::{Class, Side, classify, read_preference};
+use crate::fault::{ErrorReport, sqlstate};
+use crate::handle::OverdueStatement;
+use crate::lazy_begin::transaction_place::{FirstStatementFacts, HeldLimits, TransactionPlacement, TransactionTie};
+use crate::local::LocalStatement;
+use crate::loss::{PossibleCommit, PriorWork};
+use crate::metrics::WorkerCounter;
+use crate::replies::ExpectedReply;
+use crate::routing::{RouteClass, RouteSide, classify, read_preference};
 use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
-use crate::statements::{Statement, Trait};
-use crate::stats::Stat;
-use crate::status::Doing;
-use crate::unit::{Concern, Ended, Unit};
+use crate::statements::{Statement, StatementTrait};
+use crate::stats::StatCounter;
+use crate::status::SessionActivity;
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use crate::{read_retry, session_state};
 use std::rc::Rc;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::PoolMode;
 use weir_config::redirect::ReadTarget;
-use weir_sql::facts::{Begin, Ending, Hint, StateKind, StateKinds, Transaction, Verb};
+use weir_sql::facts::{BeginOptions, RoutingHint, StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 
 /// Begins a transaction on every server.
@@ -55,85 +55,95 @@ pub fn may_hold(s: &Session) -> bool {
 
 /// Begins a transaction that no server knows of. Says its command tag.
 pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static str {
-    w.count(Metric::BeginsDeferred);
+    w.count(WorkerCounter::BeginsDeferred);
     // A statement like any other to whoever counts them.
-    s.account.stats.add(Stat::Statements, 1);
+    s.account.stats.add(StatCounter::Statements, 1);
     s.lazy_begin.defer(statement.clone());
     let now = w.now_us();
     s.handle.clock.transaction_since.set(Some(now));
     s.handle.clock.ready_at.set(now);
     classify::watch(s, w);
-    s.handle.status.set_doing(Doing::IdleInTransaction);
+    s.handle.status.set_doing(SessionActivity::IdleInTransaction);
     if options_of(statement).starts { "START TRANSACTION" } else { "BEGIN" }
 }
 
 /// Ends it. Says the command tag.
-pub fn end(s: &mut Session, w: &Context, ending: Ending) -> &'static str {
+pub fn end(s: &mut Session, w: &Context, ending: TransactionEnd) -> &'static str {
     let begun = std::mem::take(&mut s.lazy_begin);
     let clock = &s.handle.clock;
     if let Some(began) = clock.transaction_since.take() {
         let us = w.now_us().saturating_sub(began);
-        s.account.stats.add(Stat::Statements, 1);
-        s.account.stats.add(Stat::Transactions, 1);
-        s.account.stats.add(Stat::TransactionUs, us);
+        s.account.stats.add(StatCounter::Statements, 1);
+        s.account.stats.add(StatCounter::Transactions, 1);
+        s.account.stats.add(StatCounter::TransactionUs, us);
     }
     clock.ready_at.set(w.now_us());
     clock.held.set(HeldLimits::default());
-    s.handle.status.set_doing(Doing::Idle);
+    s.handle.status.set_doing(SessionActivity::Idle);
     match (ending, begun) {
-        (Ending::Commit, LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Sent(_)) => "COMMIT",
-        (Ending::Commit, LazyBegin::Failed(_)) | (Ending::Rollback | Ending::Prepare, _) => "ROLLBACK",
+        (TransactionEnd::Commit, LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Sent(_)) => "COMMIT",
+        (TransactionEnd::Commit, LazyBegin::Failed(_)) | (TransactionEnd::Rollback | TransactionEnd::Prepare, _) => "ROLLBACK",
     }
 }
 
 /// The way of this statement in a transaction that no server knows of, and if that one begins with it; none: there is no such.
 #[inline]
-pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way> {
+pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<TransactionPlacement> {
     let begin = match &s.lazy_begin {
         LazyBegin::No | LazyBegin::Sent(_) => return None,
         // Any server says what a failed transaction says; nobody waits for a primary to hear it. A statement that may begin another transaction waits for one.
         LazyBegin::Failed(_)
             if w.view().primary.is_none()
-                && !matches!(statement.transaction, Transaction::Within | Transaction::Chain(_) | Transaction::Many) =>
+                && !matches!(
+                    statement.transaction,
+                    TransactionVerb::Within | TransactionVerb::Chain(_) | TransactionVerb::Many
+                ) =>
         {
-            return Some(Way::Begins(Class { side: Side::Reader, rule: Rule::TransactionControl }));
+            return Some(TransactionPlacement::Begins(RouteClass {
+                side: RouteSide::Reader,
+                rule: RoutingRule::TransactionControl,
+            }));
         }
-        LazyBegin::Failed(_) => return Some(Way::Begins(Class::primary(Rule::TransactionControl))),
+        LazyBegin::Failed(_) => return Some(TransactionPlacement::Begins(RouteClass::primary(RoutingRule::TransactionControl))),
         LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => begin.clone(),
     };
     // Where a hint or a comment before the BEGIN sends it.
     let asked = match begin.hint {
-        Hint::Primary => Class::primary(Rule::Hint),
-        _ => read_preference::class_of(s, w, &begin, Class { side: Side::Reader, rule: Rule::Read }),
+        RoutingHint::Primary => RouteClass::primary(RoutingRule::Hint),
+        _ => read_preference::class_of(s, w, &begin, RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read }),
     };
-    let asked = (asked.side == Side::Primary).then_some(asked.rule);
+    let asked = (asked.side == RouteSide::Primary).then_some(asked.rule);
     let class = classify::class_of(s, w, statement);
     let class = read_preference::class_of(s, w, statement, class);
     let mut class = read_retry::class_of(s, statement, class);
-    if statement.transaction != Transaction::None && class.side == Side::Reader {
+    if statement.transaction != TransactionVerb::None && class.side == RouteSide::Reader {
         // A second BEGIN is no read, whatever its transaction would do.
-        class = Class::primary(Rule::TransactionControl);
+        class = RouteClass::primary(RoutingRule::TransactionControl);
     }
     if !w.has_readers() {
-        return Some(Way::Begins(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule })));
+        return Some(TransactionPlacement::Begins(RouteClass::primary(if class.side == RouteSide::Reader {
+            RoutingRule::TransactionControl
+        } else {
+            class.rule
+        })));
     }
-    let way = transaction_place::way(&Ask {
+    let way = transaction_place::way(&FirstStatementFacts {
         begin: options_of(&begin),
         defaults: classify::defaults(s, w),
         class,
-        stays: statement.has(Trait::Locks) || !statement.state.leaves.without(MOVES).is_empty(),
-        is_of_primary: statement.has(Trait::OfPrimary),
+        stays: statement.has(StatementTrait::Locks) || !statement.state.leaves.without(MOVES).is_empty(),
+        is_of_primary: statement.has(StatementTrait::OfPrimary),
         stay: s.wrote.written.stay_within(w.peek_config().routing.on_write).or(asked),
-        tie: match statement.has(Trait::AsksTime) {
-            true => Tie::Time,
-            false if is_in_pieces(s.up.unseen()) => Tie::Portal,
-            false => Tie::None,
+        tie: match statement.has(StatementTrait::AsksTime) {
+            true => TransactionTie::Time,
+            false if is_in_pieces(s.up.unseen()) => TransactionTie::Portal,
+            false => TransactionTie::None,
         },
         sees_on: s.reads.causal.sees_on(w),
     });
     match way {
-        Way::Begins(Class { side: Side::Reader, .. }) if s.wrote.shuns_standbys => {
-            Some(Way::Begins(Class::primary(Rule::StandbyRefused)))
+        TransactionPlacement::Begins(RouteClass { side: RouteSide::Reader, .. }) if s.wrote.shuns_standbys => {
+            Some(TransactionPlacement::Begins(RouteClass::primary(RoutingRule::StandbyRefused)))
         }
         way => Some(way),
     }
@@ -142,10 +152,13 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way
 /// The error for a transaction on a standby that needs the primary and cannot move. The client may try again, as with any transaction of one
 /// snapshot. Then it begins on the primary.
 #[cold]
-pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> Fault {
+pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> ErrorReport {
     *shuns_standbys = true;
-    Fault::error(sqlstate::SERIALIZATION_FAILURE, format!("the transaction runs on a standby, where it cannot go on: {why}"))
-        .hint("Run the transaction again: those of this session begin on the primary from now on.")
+    ErrorReport::error(
+        sqlstate::SERIALIZATION_FAILURE,
+        format!("the transaction runs on a standby, where it cannot go on: {why}"),
+    )
+    .hint("Run the transaction again: those of this session begin on the primary from now on.")
 }
 
 /// Where the transaction that waits shall run, by the hint in front of its BEGIN.
@@ -181,23 +194,23 @@ fn is_in_pieces(here: &[u8]) -> bool {
 /// The concern of this module.
 pub struct DeferredBegin;
 
-impl Concern for DeferredBegin {
+impl SessionConcern for DeferredBegin {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
         match unit {
-            Unit::Query(statement) | Unit::Call(statement) => note_write(s, w, statement),
-            Unit::Bind { statement, .. } | Unit::BindUnknown(statement) => {
+            StatementMessage::Query(statement) | StatementMessage::Call(statement) => note_write(s, w, statement),
+            StatementMessage::Bind { statement, .. } | StatementMessage::BindUnknown(statement) => {
                 note_write(s, w, statement);
-                if statement.transaction != Transaction::None && txn_commits(s) {
-                    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.portal = Commits::May);
+                if statement.transaction != TransactionVerb::None && txn_commits(s) {
+                    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.portal = PossibleCommit::May);
                 }
             }
-            Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
+            StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => {}
         }
     }
 
     #[inline]
-    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+    fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
     /// `teardown` says what became of the transaction.
     fn lost(_: &mut Session, _: &Context) {}
@@ -211,7 +224,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
         LazyBegin::No => w.statements.borrow_mut().of_text(PLAIN.as_bytes()),
     };
     s.lazy_begin.fail_with(begin);
-    s.handle.status.set_doing(Doing::IdleInTransaction);
+    s.handle.status.set_doing(SessionActivity::IdleInTransaction);
     if s.handle.clock.transaction_since.get().is_none() {
         s.handle.clock.transaction_since.set(Some(w.now_us()));
     }
@@ -223,71 +236,73 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
 #[inline]
 fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     transaction_number::note(s, w, statement);
-    let transacts = statement.transaction != Transaction::None;
-    if transacts || statement.class.rule == Rule::TooLong {
+    let transacts = statement.transaction != TransactionVerb::None;
+    if transacts || statement.class.rule == RoutingRule::TooLong {
         note_control(s, statement.transaction);
     }
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
-        let writes = statement.has(Trait::Writes)
-            || transaction_place::may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
+        let writes = statement.has(StatementTrait::Writes)
+            || transaction_place::may_write(classify::class_of(s, w, statement), statement.has(StatementTrait::Calls));
         s.wrote.written.at_all |= writes;
-        s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == Transaction::Many);
+        s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == TransactionVerb::Many);
     }
 }
 
 /// Notes that a statement that is about to be sent begins or ends a transaction, or is not known not to.
-fn note_control(s: &mut Session, transaction: Transaction) {
+fn note_control(s: &mut Session, transaction: TransactionVerb) {
     let Some(upstream) = s.upstream_mut() else { return };
     let txn = &mut upstream.txn;
     txn.numbered.control(transaction, txn.control);
-    txn.control = if transaction == Transaction::None {
+    txn.control = if transaction == TransactionVerb::None {
         txn.control.sent_unknown()
     } else {
-        let before = if upstream.replies.is_only_ours() { Before::Nothing } else { Before::Something };
+        let before = if upstream.replies.is_only_ours() { PriorWork::Nothing } else { PriorWork::Something };
         txn.control.sent(transaction, before, txn.status != IDLE)
     };
-    if txn.portal == Commits::May {
+    if txn.portal == PossibleCommit::May {
         txn.control = txn.control.sent_unknown();
     }
-    if matches!(transaction, Transaction::End(Ending::Rollback) | Transaction::Chain(_) | Transaction::Within) {
+    if matches!(transaction, TransactionVerb::End(TransactionEnd::Rollback) | TransactionVerb::Chain(_) | TransactionVerb::Within)
+    {
         upstream.left.due.add_rollback();
     }
-    if transaction != Transaction::None && txn_commits(s) {
-        *s.handle.overdue.borrow_mut() = Overdue::Commits;
+    if transaction != TransactionVerb::None && txn_commits(s) {
+        *s.handle.overdue.borrow_mut() = OverdueStatement::Commits;
     }
 }
 
 fn txn_commits(s: &Session) -> bool {
-    s.upstream().is_some_and(|upstream| upstream.txn.control.commits == Commits::May)
+    s.upstream().is_some_and(|upstream| upstream.txn.control.commits == PossibleCommit::May)
 }
 
 /// Where a statement runs outside of transactions, after what its session has written.
 #[inline]
-pub fn class_after_writes(s: &Session, w: &Context, class: Class) -> Class {
+pub fn class_after_writes(s: &Session, w: &Context, class: RouteClass) -> RouteClass {
     match s.wrote.written.stay(w.peek_config().routing.on_write) {
-        Some(rule) if class.side == Side::Reader => Class::primary(rule),
+        Some(rule) if class.side == RouteSide::Reader => RouteClass::primary(rule),
         Some(_) | None => class,
     }
 }
 
 /// The options of a BEGIN.
-pub fn options_of(statement: &Statement) -> Begin {
+pub fn options_of(statement: &Statement) -> BeginOptions {
     match statement.transaction {
-        Transaction::Begin(begin) => begin,
-        Transaction::None
-        | Transaction::End(_)
-        | Transaction::Chain(_)
-        | Transaction::Within
-        | Transaction::Prepared
-        | Transaction::Many => Begin::default(),
+        TransactionVerb::Begin(begin) => begin,
+        TransactionVerb::None
+        | TransactionVerb::End(_)
+        | TransactionVerb::Chain(_)
+        | TransactionVerb::Within
+        | TransactionVerb::Prepared
+        | TransactionVerb::Many => BeginOptions::default(),
     }
 }
 
 /// Sends the BEGIN over the session's server connection, in front of the statement that is about to be sent.
 pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     // A command that changes a transaction must come before its first snapshot, which this one has had.
-    let takes_snapshot = (first.has(Trait::Writes) || first.has(Trait::Read)) && !first.has(Trait::OfPrimary);
+    let takes_snapshot =
+        (first.has(StatementTrait::Writes) || first.has(StatementTrait::Read)) && !first.has(StatementTrait::OfPrimary);
     let has_read = matches!(s.lazy_begin, LazyBegin::Reading(_)) && !takes_snapshot;
     let (statement, has_failed) = match &s.lazy_begin {
         LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) => (statement.clone(), false),
@@ -299,21 +314,21 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.txn.began = Some(before);
     s.handle.clock.held.set(HeldLimits::default());
-    if let Some(Local::Begin(text)) = &statement.local {
+    if let Some(LocalStatement::Begin(text)) = &statement.local {
         // A standby may refuse what it asks for, which means nothing any more.
         let is_plain = has_failed && s.is_on_standby();
         let text = if is_plain { PLAIN } else { text.as_str() };
-        session_state::send_clients(s, w, text, Expect::BeginOurs);
+        session_state::send_clients(s, w, text, ExpectedReply::BeginOurs);
         set_status(s, WITHIN);
         if let Some(conn) = s.conn() {
-            w.counters().count_statement(conn.status.address.node, Verb::Other);
+            w.counters().count_statement(conn.status.address.node, StatementVerb::Other);
         }
     }
     if has_read {
-        session_state::send(s, w, READS, Expect::BeginOurs);
+        session_state::send(s, w, READS, ExpectedReply::BeginOurs);
     }
     if has_failed {
-        session_state::send_clients(s, w, FAILING, Expect::FailOurs);
+        session_state::send_clients(s, w, FAILING, ExpectedReply::FailOurs);
         set_status(s, FAILED);
     }
     s.lazy_begin.note_sent(statement);

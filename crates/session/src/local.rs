@@ -1,10 +1,10 @@
 //! Statements that Weir answers itself, as their texts say it.
 
-use weir_sql::facts::{Effect, Ending, Facts, SessionVerb, Transaction};
+use weir_sql::facts::{QueryEffect, QueryFacts, SessionVerb, TransactionEnd, TransactionVerb};
 
 /// Change of a parameter by `PGPOOL SET` and `PGPOOL RESET`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ParameterAssignment {
     To(String),
     /// `SET x TO DEFAULT`.
     Default,
@@ -13,7 +13,7 @@ pub enum Change {
 
 /// A statement Weir answers itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Local {
+pub enum LocalStatement {
     /// Its number in the table of views.
     View(usize),
     /// `PGPOOL SHOW name`.
@@ -23,7 +23,7 @@ pub enum Local {
     /// `SHOW route FOR '...'`: the statement.
     Route(String),
     /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
-    Set(String, Change),
+    Set(String, ParameterAssignment),
     /// `PGPOOL SET CACHE DELETE`, with the statement whose answers are meant or without.
     DeleteCache(Option<String>),
     /// `PGPOOL` with something that is not built.
@@ -31,30 +31,32 @@ pub enum Local {
     /// The BEGIN of a transaction, if it may wait for the first statement: its text.
     Begin(String),
     /// COMMIT or ROLLBACK, if no server knows of the transaction.
-    End(Ending),
+    End(TransactionEnd),
 }
 
 /// The number of the view that a name after SHOW is of.
 pub type ViewOf = fn(&str) -> Option<usize>;
 
 /// The command of Weir's own in a text, if it is one. `PGPOOL ...` is no SQL, so the parser refuses it.
-pub fn local_of(facts: &Facts, text: &str, view_of: ViewOf) -> Option<Local> {
+pub fn local_of(facts: &QueryFacts, text: &str, view_of: ViewOf) -> Option<LocalStatement> {
     if let Some(name) = &facts.show {
-        return view_of(name).map(Local::View);
+        return view_of(name).map(LocalStatement::View);
     }
     if let SessionVerb::Deallocate(name) = &facts.session {
-        return Some(Local::Deallocate(name.clone()));
+        return Some(LocalStatement::Deallocate(name.clone()));
     }
     match facts.transaction {
-        Transaction::Begin(_) => return Some(Local::Begin(text.to_string())),
-        Transaction::End(ending @ (Ending::Commit | Ending::Rollback)) => return Some(Local::End(ending)),
+        TransactionVerb::Begin(_) => return Some(LocalStatement::Begin(text.to_string())),
+        TransactionVerb::End(ending @ (TransactionEnd::Commit | TransactionEnd::Rollback)) => {
+            return Some(LocalStatement::End(ending));
+        }
         _ => {}
     }
-    if facts.effect != Effect::Refused {
+    if facts.effect != QueryEffect::Refused {
         return None;
     }
     if let Some(asked) = asked_route(text) {
-        return Some(Local::Route(asked));
+        return Some(LocalStatement::Route(asked));
     }
     let text = text.trim();
     let rest = after_word(text.trim_end_matches(';').trim_end(), "pgpool")?;
@@ -62,24 +64,24 @@ pub fn local_of(facts: &Facts, text: &str, view_of: ViewOf) -> Option<Local> {
     let is_name = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_ascii_whitespace());
     let name = |name: &str| name.to_ascii_lowercase();
     let command = if let Some(shown) = known("show").filter(is_name) {
-        Some(Local::Parameter(name(shown)))
+        Some(LocalStatement::Parameter(name(shown)))
     } else if let Some(reset) = known("reset").filter(is_name) {
-        Some(Local::Set(name(reset), Change::Reset))
+        Some(LocalStatement::Set(name(reset), ParameterAssignment::Reset))
     } else {
         known("set").and_then(|rest| deletes_cache(rest).or_else(|| read_set(rest)))
     };
-    Some(command.unwrap_or_else(|| Local::Unknown(text.to_string())))
+    Some(command.unwrap_or_else(|| LocalStatement::Unknown(text.to_string())))
 }
 
 /// `CACHE DELETE`, or `CACHE DELETE 'statement'`.
-fn deletes_cache(text: &str) -> Option<Local> {
+fn deletes_cache(text: &str) -> Option<LocalStatement> {
     let rest = after_word(text, "cache")?;
     if rest.eq_ignore_ascii_case("delete") {
-        return Some(Local::DeleteCache(None));
+        return Some(LocalStatement::DeleteCache(None));
     }
     let (verb, quoted) = rest.split_at_checked("delete".len())?;
     let query = unquoted(quoted.trim_start())?;
-    verb.eq_ignore_ascii_case("delete").then_some(Local::DeleteCache(Some(query)))
+    verb.eq_ignore_ascii_case("delete").then_some(LocalStatement::DeleteCache(Some(query)))
 }
 
 /// The text between quotes, if it is all there is; a doubled quote stands for itself.
@@ -96,18 +98,18 @@ fn after_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
 }
 
 /// `name TO value`, `name = value`; a value may stand in quotes.
-fn read_set(text: &str) -> Option<Local> {
+fn read_set(text: &str) -> Option<LocalStatement> {
     let end = text.find(|c: char| c.is_ascii_whitespace() || c == '=')?;
     let (name, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
     let value = rest.strip_prefix('=').map(str::trim).or_else(|| after_word(rest, "to"))?;
     if value.eq_ignore_ascii_case("default") {
-        return Some(Local::Set(name, Change::Default));
+        return Some(LocalStatement::Set(name, ParameterAssignment::Default));
     }
     let inner = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
     let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_ascii_whitespace() || c == '\'');
     match inner {
-        Some(inner) => Some(Local::Set(name, Change::To(inner.replace("''", "'")))),
-        None => is_plain.then(|| Local::Set(name, Change::To(value.to_string()))),
+        Some(inner) => Some(LocalStatement::Set(name, ParameterAssignment::To(inner.replace("''", "'")))),
+        None => is_plain.then(|| LocalStatement::Set(name, ParameterAssignment::To(value.to_string()))),
     }
 }
 

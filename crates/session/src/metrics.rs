@@ -1,17 +1,17 @@
 //! Counters. One row of `METRICS` per counter; each worker has its own numbers, which are summed when asked for.
 
-use crate::histogram::{Counted, Histogram, add};
+use crate::histogram::{Histogram, HistogramCounts, add};
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_catalog::rule::Rule;
-use weir_sql::facts::Verb;
+use weir_catalog::rule::RoutingRule;
+use weir_sql::facts::StatementVerb;
 
 /// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.
 pub const NODES_MAX: usize = 128;
 
-/// One counter: its index into `Counters` is its place here.
+/// One counter: its index into `WorkerCounters` is its place here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Metric {
+pub enum WorkerCounter {
     ClientsAccepted,
     ClientsRefused,
     LoginsFailed,
@@ -72,127 +72,166 @@ pub enum Metric {
     CacheStoresLost,
 }
 
-/// Name and meaning of a counter, in the order of `Metric`.
-pub struct Row {
+/// Name and meaning of a counter, in the order of `WorkerCounter`.
+pub struct CounterDescription {
     pub name: &'static str,
     pub help: &'static str,
 }
 
 /// The table of counters. Names follow Prometheus: unit or `_total` last.
-pub const METRICS: &[Row] = &[
-    Row { name: "clients_accepted_total", help: "Client connections accepted." },
-    Row { name: "clients_refused_total", help: "Client connections refused by a limit." },
-    Row { name: "logins_failed_total", help: "Logins that failed." },
-    Row { name: "logins_slowed_total", help: "Logins that had to wait, or were sent away, after too many failed ones." },
-    Row { name: "pcp_requests_total", help: "Requests of PCP, Pgpool-II's administration, by users who proved who they are." },
-    Row { name: "pcp_logins_failed_total", help: "Logins to PCP that failed." },
-    Row { name: "tls_clients_total", help: "Client connections that began TLS." },
-    Row { name: "tls_failed_total", help: "Client connections that wanted TLS and could not begin it." },
-    Row { name: "statements_simple_total", help: "Query messages forwarded." },
-    Row { name: "statements_extended_total", help: "Execute messages forwarded." },
-    Row { name: "statements_answered_total", help: "Statements answered by Weir itself." },
-    Row { name: "begins_deferred_total", help: "BEGINs answered by Weir itself, which go to a server with the first statement." },
-    Row { name: "reads_spread_total", help: "Statements routed by weight as reads." },
-    Row {
+pub const METRICS: &[CounterDescription] = &[
+    CounterDescription { name: "clients_accepted_total", help: "Client connections accepted." },
+    CounterDescription { name: "clients_refused_total", help: "Client connections refused by a limit." },
+    CounterDescription { name: "logins_failed_total", help: "Logins that failed." },
+    CounterDescription {
+        name: "logins_slowed_total",
+        help: "Logins that had to wait, or were sent away, after too many failed ones.",
+    },
+    CounterDescription {
+        name: "pcp_requests_total",
+        help: "Requests of PCP, Pgpool-II's administration, by users who proved who they are.",
+    },
+    CounterDescription { name: "pcp_logins_failed_total", help: "Logins to PCP that failed." },
+    CounterDescription { name: "tls_clients_total", help: "Client connections that began TLS." },
+    CounterDescription { name: "tls_failed_total", help: "Client connections that wanted TLS and could not begin it." },
+    CounterDescription { name: "statements_simple_total", help: "Query messages forwarded." },
+    CounterDescription { name: "statements_extended_total", help: "Execute messages forwarded." },
+    CounterDescription { name: "statements_answered_total", help: "Statements answered by Weir itself." },
+    CounterDescription {
+        name: "begins_deferred_total",
+        help: "BEGINs answered by Weir itself, which go to a server with the first statement.",
+    },
+    CounterDescription { name: "reads_spread_total", help: "Statements routed by weight as reads." },
+    CounterDescription {
         name: "reads_repeated_total",
         help: "Times a read ran again elsewhere because a standby refused it or its server was lost.",
     },
-    Row {
+    CounterDescription {
         name: "writes_sent_anew_total",
         help: "Times a statement that may write was sent anew, since its server had not seen it or had refused it for being no primary.",
     },
-    Row { name: "transactions_lost_total", help: "Transactions and reads that failed with 40001 since their server was lost." },
-    Row {
+    CounterDescription {
+        name: "transactions_lost_total",
+        help: "Transactions and reads that failed with 40001 since their server was lost.",
+    },
+    CounterDescription {
         name: "outcomes_unknown_total",
         help: "Losses of a server after which nobody knows what a session's statements did (08007).",
     },
-    Row {
+    CounterDescription {
         name: "outcomes_committed_total",
         help: "COMMITs whose answer was lost and whose transaction was proved to be committed (commit_outcome).",
     },
-    Row {
+    CounterDescription {
         name: "outcomes_rolled_back_total",
         help: "COMMITs whose answer was lost and whose transaction was proved to be rolled back (commit_outcome).",
     },
-    Row {
+    CounterDescription {
         name: "transactions_replayed_total",
         help: "Transactions that were lost with their server, ran again, and came out the same (transaction_replay).",
     },
-    Row {
+    CounterDescription {
         name: "replays_refused_total",
         help: "Transactions that ran again and did not come out the same, or could not run again; their clients heard 40001.",
     },
-    Row {
+    CounterDescription {
         name: "sessions_told_of_loss_total",
         help: "Times a session heard that a new primary is not known to have all that the session was shown.",
     },
-    Row {
+    CounterDescription {
         name: "reads_not_replayed_total",
         help: "Reads answered by the primary, since no standby was known to have replayed what they must show.",
     },
-    Row { name: "replay_waits_total", help: "Reads that waited for a standby to replay what they must show." },
-    Row { name: "position_rounds_total", help: "Times the primary was asked for its WAL position." },
-    Row { name: "catalogs_read_total", help: "Times the catalog of a database was read, because it was new or had changed." },
-    Row { name: "texts_parsed_total", help: "Texts that were not known and had to be parsed." },
-    Row { name: "server_connections_opened_total", help: "Server connections opened." },
-    Row { name: "server_connections_failed_total", help: "Server connections that could not be opened." },
-    Row { name: "server_connections_lost_total", help: "Server connections that broke or were closed by the server." },
-    Row {
+    CounterDescription { name: "replay_waits_total", help: "Reads that waited for a standby to replay what they must show." },
+    CounterDescription { name: "position_rounds_total", help: "Times the primary was asked for its WAL position." },
+    CounterDescription {
+        name: "catalogs_read_total",
+        help: "Times the catalog of a database was read, because it was new or had changed.",
+    },
+    CounterDescription { name: "texts_parsed_total", help: "Texts that were not known and had to be parsed." },
+    CounterDescription { name: "server_connections_opened_total", help: "Server connections opened." },
+    CounterDescription { name: "server_connections_failed_total", help: "Server connections that could not be opened." },
+    CounterDescription {
+        name: "server_connections_lost_total",
+        help: "Server connections that broke or were closed by the server.",
+    },
+    CounterDescription {
         name: "server_connections_checked_total",
         help: "Server connections over which server_check_query was asked before their use.",
     },
-    Row { name: "server_connections_reset_total", help: "Server connections reset before another client's use." },
-    Row {
+    CounterDescription { name: "server_connections_reset_total", help: "Server connections reset before another client's use." },
+    CounterDescription {
         name: "server_connections_worn_total",
         help: "Server connections closed since clients had made up more than 1,000 parameters on them.",
     },
-    Row { name: "server_connections_lent_total", help: "Server connections moved from one worker to another." },
-    Row { name: "waits_total", help: "Times a client had to wait for a server connection." },
-    Row { name: "wait_timeouts_total", help: "Waits that ended at pool_wait_timeout." },
-    Row { name: "settings_sent_total", help: "Times a server connection was brought to a session's settings." },
-    Row { name: "inventories_total", help: "Times a server was asked what a session had left on its connection." },
-    Row { name: "parses_added_total", help: "Prepared statements brought along to a server connection that lacked them." },
-    Row {
+    CounterDescription { name: "server_connections_lent_total", help: "Server connections moved from one worker to another." },
+    CounterDescription { name: "waits_total", help: "Times a client had to wait for a server connection." },
+    CounterDescription { name: "wait_timeouts_total", help: "Waits that ended at pool_wait_timeout." },
+    CounterDescription { name: "settings_sent_total", help: "Times a server connection was brought to a session's settings." },
+    CounterDescription { name: "inventories_total", help: "Times a server was asked what a session had left on its connection." },
+    CounterDescription {
+        name: "parses_added_total",
+        help: "Prepared statements brought along to a server connection that lacked them.",
+    },
+    CounterDescription {
         name: "parses_spared_total",
         help: "Parses without a name that were not sent, since the server connection had their text (`unnamed_statements`).",
     },
-    Row {
+    CounterDescription {
         name: "parses_renewed_total",
         help: "Of these, those that were sent after all, since what the server had kept was out of date.",
     },
-    Row { name: "sessions_pinned_total", help: "Sessions that left state on a server connection and keep it." },
-    Row { name: "cancels_forwarded_total", help: "Cancel requests forwarded to a server." },
-    Row { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },
-    Row { name: "overtimes_total", help: "Statements and sessions ended because they took too long." },
-    Row { name: "replications_total", help: "Replication clients that were given a server connection of their own." },
-    Row { name: "listens_moved_total", help: "Times a session's LISTEN was moved to a connection shared by many." },
-    Row { name: "listeners_lost_total", help: "Connections that listened for clients and broke; notifications were lost." },
-    Row { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
-    Row { name: "cache_hits_total", help: "Statements answered from the query cache." },
-    Row { name: "cache_stored_total", help: "Results stored in the query cache." },
-    Row { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },
-    Row { name: "cache_followed_total", help: "Transactions taken in from the primary's log (memqcache_invalidation = wal)." },
-    Row { name: "cache_behind_total", help: "Cached results that were not served, because the log was not read far enough yet." },
-    Row {
+    CounterDescription { name: "sessions_pinned_total", help: "Sessions that left state on a server connection and keep it." },
+    CounterDescription { name: "cancels_forwarded_total", help: "Cancel requests forwarded to a server." },
+    CounterDescription { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },
+    CounterDescription { name: "overtimes_total", help: "Statements and sessions ended because they took too long." },
+    CounterDescription {
+        name: "replications_total",
+        help: "Replication clients that were given a server connection of their own.",
+    },
+    CounterDescription {
+        name: "listens_moved_total",
+        help: "Times a session's LISTEN was moved to a connection shared by many.",
+    },
+    CounterDescription {
+        name: "listeners_lost_total",
+        help: "Connections that listened for clients and broke; notifications were lost.",
+    },
+    CounterDescription { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
+    CounterDescription { name: "cache_hits_total", help: "Statements answered from the query cache." },
+    CounterDescription { name: "cache_stored_total", help: "Results stored in the query cache." },
+    CounterDescription { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },
+    CounterDescription {
+        name: "cache_followed_total",
+        help: "Transactions taken in from the primary's log (memqcache_invalidation = wal).",
+    },
+    CounterDescription {
+        name: "cache_behind_total",
+        help: "Cached results that were not served, because the log was not read far enough yet.",
+    },
+    CounterDescription {
         name: "cache_follow_waits_total",
         help: "Statements that waited for the log to be taken in before their answer was given.",
     },
-    Row { name: "cache_stores_asked_total", help: "Results looked for in memcached or Redis." },
-    Row {
+    CounterDescription { name: "cache_stores_asked_total", help: "Results looked for in memcached or Redis." },
+    CounterDescription {
         name: "cache_stores_spared_total",
         help: "Results not looked for there: their question was seen for the first time, or servers are faster.",
     },
-    Row { name: "cache_stores_lost_total", help: "Connections to memcached or Redis that broke or did not answer in time." },
+    CounterDescription {
+        name: "cache_stores_lost_total",
+        help: "Connections to memcached or Redis that broke or did not answer in time.",
+    },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
 #[derive(Debug)]
-pub struct Counters {
+pub struct WorkerCounters {
     values: [AtomicU64; METRICS.len()],
     /// Times a node was chosen for a read.
     reads: [AtomicU64; NODES_MAX],
     /// Statements that needed a node, by the rule that chose it.
-    rules: [AtomicU64; Rule::COUNT],
+    rules: [AtomicU64; RoutingRule::COUNT],
     /// Statements by node and kind, and their times.
     statements: Vec<[AtomicU64; VERBS.len()]>,
     /// Errors by node and severity.
@@ -202,7 +241,7 @@ pub struct Counters {
     errors: [AtomicU64; ERROR_CLASSES.len() + 1],
 }
 
-/// Kinds of statements, in the order of `Verb`, by the names that Pgpool-II's columns begin with.
+/// Kinds of statements, in the order of `StatementVerb`, by the names that Pgpool-II's columns begin with.
 pub const VERBS: &[&str; 6] = &["select", "insert", "update", "delete", "ddl", "other"];
 
 /// Severities of errors.
@@ -214,12 +253,12 @@ pub const ERROR_CLASSES: &[&str; 40] = &[
     "34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
 ];
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters {
+impl Default for WorkerCounters {
+    fn default() -> WorkerCounters {
+        WorkerCounters {
             values: [const { AtomicU64::new(0) }; METRICS.len()],
             reads: [const { AtomicU64::new(0) }; NODES_MAX],
-            rules: [const { AtomicU64::new(0) }; Rule::COUNT],
+            rules: [const { AtomicU64::new(0) }; RoutingRule::COUNT],
             statements: (0..NODES_MAX).map(|_| Default::default()).collect(),
             severities: (0..NODES_MAX).map(|_| Default::default()).collect(),
             times: (0..NODES_MAX).map(|_| Histogram::default()).collect(),
@@ -228,9 +267,9 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl WorkerCounters {
     #[inline]
-    pub fn count(&self, metric: Metric) {
+    pub fn count(&self, metric: WorkerCounter) {
         add(&self.values[metric as usize], 1);
     }
 
@@ -244,18 +283,18 @@ impl Counters {
 
     /// A statement got its node by this rule.
     #[inline]
-    pub fn count_rule(&self, rule: Rule) {
+    pub fn count_rule(&self, rule: RoutingRule) {
         add(&self.rules[rule as usize], 1);
     }
 
     /// Statements that got their node by this rule.
-    pub fn by_rule(&self, rule: Rule) -> u64 {
+    pub fn by_rule(&self, rule: RoutingRule) -> u64 {
         self.rules[rule as usize].load(Ordering::Relaxed)
     }
 
     /// A statement sent to the node with this number.
     #[inline]
-    pub fn count_statement(&self, node: u16, verb: Verb) {
+    pub fn count_statement(&self, node: u16, verb: StatementVerb) {
         if let Some(counters) = self.statements.get(usize::from(node)) {
             add(&counters[verb as usize], 1);
         }
@@ -297,8 +336,8 @@ impl Counters {
     }
 
     /// Times of the statements of a node.
-    pub fn times(&self, node: u16) -> Counted {
-        self.times.get(usize::from(node)).map_or_else(Counted::default, Histogram::counted)
+    pub fn times(&self, node: u16) -> HistogramCounts {
+        self.times.get(usize::from(node)).map_or_else(HistogramCounts::default, Histogram::counted)
     }
 
     /// Errors by class, in the order of `ERROR_CLASSES`, then all others.
@@ -323,7 +362,7 @@ mod tests {
     #[test]
     fn errors_are_counted_by_class() {
         assert!(ERROR_CLASSES.is_sorted());
-        let counters = Counters::default();
+        let counters = WorkerCounters::default();
         [&b"42P01"[..], b"42601", b"ZZ123", b""].iter().for_each(|code| counters.count_error(code));
         let counted: Vec<(&str, u64)> = ERROR_CLASSES.iter().copied().chain(["other"]).zip(counters.errors()).collect();
         assert_eq!(counted.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(), [("42", 2), ("other", 2)]);
@@ -331,7 +370,7 @@ mod tests {
 
     #[test]
     fn each_metric_and_each_nodes_reads_have_a_count_of_their_own() {
-        let counters = Counters::default();
+        let counters = WorkerCounters::default();
         let last = METRICS.len() - 1;
         [0, last, last].iter().for_each(|row| add(&counters.values[*row], 1));
         assert_eq!([0, 1, last, METRICS.len()].map(|row| counters.get(row)), [1, 0, 2, 0]);
@@ -341,8 +380,10 @@ mod tests {
 
     #[test]
     fn statements_and_errors_of_a_node_are_counted_by_kind() {
-        let counters = Counters::default();
-        [Verb::Select, Verb::Definition, Verb::Other, Verb::Select].iter().for_each(|verb| counters.count_statement(1, *verb));
+        let counters = WorkerCounters::default();
+        [StatementVerb::Select, StatementVerb::Definition, StatementVerb::Other, StatementVerb::Select]
+            .iter()
+            .for_each(|verb| counters.count_statement(1, *verb));
         [&b"ERROR"[..], b"FATAL", b"ERROR", b"NOTICE"].iter().for_each(|severity| counters.count_severity(1, severity));
         assert_eq!((counters.statements(1), counters.statements(0)), ([2, 0, 0, 0, 1, 1], [0; 6]));
         assert_eq!((counters.severities(1), counters.severities(500)), ([0, 1, 2], [0; 3]));
@@ -350,15 +391,18 @@ mod tests {
 
     #[test]
     fn statements_are_counted_by_the_rule_of_their_node() {
-        let counters = Counters::default();
-        [Rule::Read, Rule::Catalog, Rule::Read].iter().for_each(|rule| counters.count_rule(*rule));
-        assert_eq!([Rule::Read, Rule::Catalog, Rule::Function].map(|rule| counters.by_rule(rule)), [2, 1, 0]);
+        let counters = WorkerCounters::default();
+        [RoutingRule::Read, RoutingRule::Catalog, RoutingRule::Read].iter().for_each(|rule| counters.count_rule(*rule));
+        assert_eq!(
+            [RoutingRule::Read, RoutingRule::Catalog, RoutingRule::Function].map(|rule| counters.by_rule(rule)),
+            [2, 1, 0]
+        );
     }
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::CacheStoresLost as usize + 1);
-        assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
-        assert_eq!(METRICS[Metric::ConnsLost as usize].name, "server_connections_lost_total");
+        assert_eq!(METRICS.len(), WorkerCounter::CacheStoresLost as usize + 1);
+        assert_eq!(METRICS[WorkerCounter::Waits as usize].name, "waits_total");
+        assert_eq!(METRICS[WorkerCounter::ConnsLost as usize].name, "server_connections_lost_total");
     }
 }

@@ -7,17 +7,17 @@
 
 use crate::conn::Conn;
 use crate::metrics::NODES_MAX;
-use crate::reports::Told;
+use crate::reports::ReportedRole;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Shortest time between two connections that are opened to a node for refused writes: who writes to a standby shall cost others nothing.
 const ASK_AGAIN_US: u64 = 1_000_000;
 
 /// See the module. Times are microseconds since the start of the proxy; 0: never.
-pub struct Moves([Node; NODES_MAX]);
+pub struct MovedAddresses([AddressTimes; NODES_MAX]);
 
 #[derive(Default)]
-struct Node {
+struct AddressTimes {
     /// A standby refused a write, so that a connection is to be opened.
     asked_us: AtomicU64,
     /// The last of those times for which somebody has begun to open one.
@@ -28,14 +28,14 @@ struct Node {
     standby_us: AtomicU64,
 }
 
-impl Default for Moves {
-    fn default() -> Moves {
-        Moves(std::array::from_fn(|_| Node::default()))
+impl Default for MovedAddresses {
+    fn default() -> MovedAddresses {
+        MovedAddresses(std::array::from_fn(|_| AddressTimes::default()))
     }
 }
 
-impl Moves {
-    fn node(&self, node: u16) -> &Node {
+impl MovedAddresses {
+    fn node(&self, node: u16) -> &AddressTimes {
         &self.0[usize::from(node) % NODES_MAX]
     }
 
@@ -53,7 +53,7 @@ impl Moves {
     pub fn is_doubted(&self, conn: &Conn) -> bool {
         let node = self.node(conn.status.address.node);
         let is_asked = || node.claimed_us.load(Ordering::Relaxed) < node.asked_us.load(Ordering::Relaxed);
-        self.is_left(conn) || (conn.reported.told() == Told::Standby && is_asked())
+        self.is_left(conn) || (conn.reported.told() == ReportedRole::Standby && is_asked())
     }
 
     /// True if its node's address was seen to lead to a server of another role.
@@ -63,12 +63,12 @@ impl Moves {
     }
 
     #[inline]
-    fn has_moved(&self, node: u16, told: Told, opened_us: u64) -> bool {
+    fn has_moved(&self, node: u16, told: ReportedRole, opened_us: u64) -> bool {
         let node = self.node(node);
         let moved_us = match told {
-            Told::Nothing => return false,
-            Told::Primary => &node.standby_us,
-            Told::Standby => &node.primary_us,
+            ReportedRole::Nothing => return false,
+            ReportedRole::Primary => &node.standby_us,
+            ReportedRole::Standby => &node.primary_us,
         };
         opened_us < moved_us.load(Ordering::Relaxed)
     }
@@ -77,32 +77,32 @@ impl Moves {
     pub fn claim(&self, conn: &Conn) -> bool {
         let node = self.node(conn.status.address.node);
         let (claimed, asked) = (node.claimed_us.load(Ordering::Relaxed), node.asked_us.load(Ordering::Relaxed));
-        conn.reported.told() == Told::Standby
+        conn.reported.told() == ReportedRole::Standby
             && conn.opened_us <= asked
             && claimed < asked
             && node.claimed_us.compare_exchange(claimed, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// A connection was opened, and its server has told its role. Without a refused write nothing follows from that: the server may have been promoted.
-    pub fn opened(&self, node: u16, begun_us: u64, told: Told) {
+    pub fn opened(&self, node: u16, begun_us: u64, told: ReportedRole) {
         let of = self.node(node);
         let asked = of.asked_us.load(Ordering::Relaxed);
         if asked == 0 || begun_us < asked || asked <= of.primary_us.load(Ordering::Relaxed) {
             return;
         }
         of.claimed_us.fetch_max(asked, Ordering::Relaxed);
-        if told == Told::Primary {
+        if told == ReportedRole::Primary {
             self.moved(node, begun_us, told);
         }
     }
 
     /// Another start of a server than before was found at the address, in this role.
-    pub fn moved(&self, node: u16, begun_us: u64, found: Told) {
+    pub fn moved(&self, node: u16, begun_us: u64, found: ReportedRole) {
         let of = self.node(node);
         match found {
-            Told::Nothing => {}
-            Told::Primary => _ = of.primary_us.fetch_max(begun_us, Ordering::Relaxed),
-            Told::Standby => _ = of.standby_us.fetch_max(begun_us, Ordering::Relaxed),
+            ReportedRole::Nothing => {}
+            ReportedRole::Primary => _ = of.primary_us.fetch_max(begun_us, Ordering::Relaxed),
+            ReportedRole::Standby => _ = of.standby_us.fetch_max(begun_us, Ordering::Relaxed),
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn refused_writes_ask_once_a_second() {
-        let moves = Moves::default();
+        let moves = MovedAddresses::default();
         let asked: Vec<bool> = [5, 6, 999_999, 1_000_005, 1_000_006].iter().map(|now| moves.ask(1, *now)).collect();
         assert_eq!(asked, [true, false, false, true, false]);
         assert!(moves.ask(2, 6), "each node by itself");
@@ -127,39 +127,42 @@ mod tests {
 
     #[test]
     fn a_login_at_a_primary_tells_only_after_a_refused_write() {
-        let moves = Moves::default();
-        moves.opened(1, 10, Told::Primary);
+        let moves = MovedAddresses::default();
+        moves.opened(1, 10, ReportedRole::Primary);
         assert_eq!(moves.moved_us(1), 0, "a standby that is promoted keeps its connections");
         assert!(moves.ask(1, 20));
-        moves.opened(1, 15, Told::Primary);
+        moves.opened(1, 15, ReportedRole::Primary);
         assert_eq!(moves.moved_us(1), 0, "the login began before");
-        moves.opened(1, 30, Told::Standby);
-        moves.opened(1, 40, Told::Nothing);
+        moves.opened(1, 30, ReportedRole::Standby);
+        moves.opened(1, 40, ReportedRole::Nothing);
         assert_eq!(moves.moved_us(1), 0);
-        moves.opened(1, 50, Told::Primary);
-        moves.opened(1, 60, Told::Primary);
+        moves.opened(1, 50, ReportedRole::Primary);
+        moves.opened(1, 60, ReportedRole::Primary);
         assert_eq!(moves.moved_us(1), 50, "one answer is enough");
         assert!(moves.ask(2, 20));
-        moves.opened(2, 20, Told::Primary);
+        moves.opened(2, 20, ReportedRole::Primary);
         assert_eq!(moves.moved_us(2), 20, "it began when somebody asked");
     }
 
     #[test]
     fn connections_of_before_a_server_of_another_role_was_found_are_left() {
-        let moves = Moves::default();
-        moves.moved(1, 30, Told::Primary);
+        let moves = MovedAddresses::default();
+        moves.moved(1, 30, ReportedRole::Primary);
         for (node, told, opened_us, is_left) in [
-            (1, Told::Standby, 29, true),
-            (1, Told::Standby, 30, false),
-            (1, Told::Standby, 31, false),
-            (1, Told::Primary, 29, false),
-            (1, Told::Nothing, 29, false),
-            (2, Told::Standby, 29, false),
+            (1, ReportedRole::Standby, 29, true),
+            (1, ReportedRole::Standby, 30, false),
+            (1, ReportedRole::Standby, 31, false),
+            (1, ReportedRole::Primary, 29, false),
+            (1, ReportedRole::Nothing, 29, false),
+            (2, ReportedRole::Standby, 29, false),
         ] {
             assert_eq!(moves.has_moved(node, told, opened_us), is_left, "{node} {told:?} {opened_us}");
         }
-        moves.moved(1, 40, Told::Standby);
-        moves.moved(1, 35, Told::Standby);
-        assert!(moves.has_moved(1, Told::Primary, 39) && !moves.has_moved(1, Told::Primary, 40), "the latest counts");
+        moves.moved(1, 40, ReportedRole::Standby);
+        moves.moved(1, 35, ReportedRole::Standby);
+        assert!(
+            moves.has_moved(1, ReportedRole::Primary, 39) && !moves.has_moved(1, ReportedRole::Primary, 40),
+            "the latest counts"
+        );
     }
 }

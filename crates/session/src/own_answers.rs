@@ -1,10 +1,10 @@
 //! Weir's own answers to a client: SHOW commands, and commands on the session that must not reach a shared server connection.
 
 use crate::context::Context;
-use crate::fault::{Fault, garbled, sqlstate};
-use crate::host::Table;
-use crate::local::{Change, Local};
-use crate::metrics::Metric;
+use crate::fault::{ErrorReport, garbled, sqlstate};
+use crate::host::AnswerTable;
+use crate::local::{LocalStatement, ParameterAssignment};
+use crate::metrics::WorkerCounter;
 use crate::routing::read_preference;
 use crate::session::{FAILED, IDLE, Session};
 use crate::statements::Statement;
@@ -15,12 +15,12 @@ use weir_wire::frame::{back, split_cstr};
 use weir_wire::write::{self, Report};
 
 /// Answers a simple query.
-pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Local) {
+pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &LocalStatement) {
     if command(s, w, statement, local) {
         return s.say_ready(w);
     }
-    w.count(Metric::StatementsAnswered);
-    if let Local::Set(name, value) = local {
+    w.count(WorkerCounter::StatementsAnswered);
+    if let LocalStatement::Set(name, value) = local {
         if let Err(fault) = set(s, w, name, value) {
             s.say_error(w, &fault);
         }
@@ -38,22 +38,26 @@ pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &L
 }
 
 /// True if the answer can be given now: what it shows is as new as the question, and it is known who may see it.
-pub fn is_fresh(s: &Session, w: &Context, local: &Local) -> bool {
+pub fn is_fresh(s: &Session, w: &Context, local: &LocalStatement) -> bool {
     match local {
-        Local::View(at) => s.host.is_fresh(*at),
-        Local::Parameter(name) => !config::depends_on_viewer(&w.config(), name) || s.host.knows_viewer(),
+        LocalStatement::View(at) => s.host.is_fresh(*at),
+        LocalStatement::Parameter(name) => !config::depends_on_viewer(&w.config(), name) || s.host.knows_viewer(),
         _ => true,
     }
 }
 
 /// Carries out what has no rows, and says its command tag. False: it is not of that kind.
-fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Local) -> bool {
+fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &LocalStatement) -> bool {
     let tag = match local {
-        Local::Begin(_) => lazy_begin::hold(s, w, statement),
-        Local::End(ending) => lazy_begin::end(s, w, *ending),
-        Local::Deallocate(name) => deallocate(s, w, name),
-        Local::DeleteCache(query) => delete_cache(s, w, query.as_deref()),
-        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
+        LocalStatement::Begin(_) => lazy_begin::hold(s, w, statement),
+        LocalStatement::End(ending) => lazy_begin::end(s, w, *ending),
+        LocalStatement::Deallocate(name) => deallocate(s, w, name),
+        LocalStatement::DeleteCache(query) => delete_cache(s, w, query.as_deref()),
+        LocalStatement::View(_)
+        | LocalStatement::Parameter(_)
+        | LocalStatement::Route(_)
+        | LocalStatement::Set(..)
+        | LocalStatement::Unknown(_) => return false,
     };
     write::command_complete(s.down.extra(&w.buffers), tag);
     true
@@ -94,40 +98,44 @@ fn deallocate(s: &mut Session, w: &Context, name: &str) -> &'static str {
 }
 
 /// A parameter for this session. Those that servers know as made-up ones are settings like any other: every connection of it gets them.
-fn set(s: &mut Session, w: &Context, name: &str, change: &Change) -> Result<(), Fault> {
+fn set(s: &mut Session, w: &Context, name: &str, change: &ParameterAssignment) -> Result<(), ErrorReport> {
     let value = match change {
-        Change::To(value) => Some(value.as_str()),
-        Change::Default | Change::Reset => None,
+        ParameterAssignment::To(value) => Some(value.as_str()),
+        ParameterAssignment::Default | ParameterAssignment::Reset => None,
     };
     match (read_preference::SETTINGS.iter().find(|setting| setting.name == name), value) {
         (Some(setting), Some(value)) if !(setting.takes)(value) => {
             let text = format!("invalid value for parameter \"{name}\": \"{value}\" (allowed: {})", setting.allowed);
-            return Err(Fault::error(sqlstate::INVALID_VALUE, text));
+            return Err(ErrorReport::error(sqlstate::INVALID_VALUE, text));
         }
         (Some(_), _) => session_state::set_own(s, w, name, value),
         (None, Some(value)) => read_preference::set(s, w, name, value)?,
         (None, None) => read_preference::reset(s, w, name)?,
     }
-    write::command_complete(s.down.extra(&w.buffers), if *change == Change::Reset { "RESET" } else { "SET" });
+    write::command_complete(s.down.extra(&w.buffers), if *change == ParameterAssignment::Reset { "RESET" } else { "SET" });
     Ok(())
 }
 
-fn rows(out: &mut Vec<u8>, table: &Table) {
+fn rows(out: &mut Vec<u8>, table: &AnswerTable) {
     for row in &table.rows {
         write::data_row(out, row);
     }
     write::command_complete(out, &format!("SELECT {}", table.rows.len()));
 }
 
-fn has_rows(local: &Local) -> bool {
+fn has_rows(local: &LocalStatement) -> bool {
     match local {
-        Local::Deallocate(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) => false,
-        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Unknown(_) => true,
+        LocalStatement::Deallocate(_)
+        | LocalStatement::DeleteCache(_)
+        | LocalStatement::Set(..)
+        | LocalStatement::Begin(_)
+        | LocalStatement::End(_) => false,
+        LocalStatement::View(_) | LocalStatement::Parameter(_) | LocalStatement::Route(_) | LocalStatement::Unknown(_) => true,
     }
 }
 
 /// Describes the columns; `formats` are those asked for in Bind.
-pub fn describe(s: &mut Session, w: &Context, local: &Local, formats: &[u16]) {
+pub fn describe(s: &mut Session, w: &Context, local: &LocalStatement, formats: &[u16]) {
     if !has_rows(local) {
         return s.say_bare(w, back::NO_DATA);
     }
@@ -143,18 +151,18 @@ pub fn describe(s: &mut Session, w: &Context, local: &Local, formats: &[u16]) {
 }
 
 /// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
-pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bool) -> Result<(), Fault> {
+pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bool) -> Result<(), ErrorReport> {
     let Some(local) = &statement.local else { return Ok(()) };
     if done && !has_rows(local) {
-        let fault = Fault::error(sqlstate::NOT_IN_STATE, "portal \"\" cannot be run");
+        let fault = ErrorReport::error(sqlstate::NOT_IN_STATE, "portal \"\" cannot be run");
         s.say_error(w, &fault);
         return Err(fault);
     }
     if command(s, w, statement, local) {
         return Ok(());
     }
-    w.count(Metric::StatementsAnswered);
-    if let Local::Set(name, value) = local {
+    w.count(WorkerCounter::StatementsAnswered);
+    if let LocalStatement::Set(name, value) = local {
         return set(s, w, name, value).inspect_err(|fault| s.say_error(w, fault));
     }
     let mut table = shown::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
@@ -173,8 +181,8 @@ pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
 
 /// A server's error for a Bind with another number of values than its statement has parameters.
 /// Source: `exec_bind_message` in postgres.c.
-pub fn refuses_values(body: &[u8], parameters: usize) -> Option<Fault> {
-    let Bound { name, formats, values, .. } = read_bound(body)?;
+pub fn refuses_values(body: &[u8], parameters: usize) -> Option<ErrorReport> {
+    let BindContents { name, formats, values, .. } = read_bound(body)?;
     let text = if formats > 1 && formats != values {
         format!("bind message has {formats} parameter formats but {values} parameters")
     } else if values != parameters {
@@ -183,11 +191,11 @@ pub fn refuses_values(body: &[u8], parameters: usize) -> Option<Fault> {
     } else {
         return None;
     };
-    Some(Fault::error(sqlstate::PROTOCOL_VIOLATION, text))
+    Some(ErrorReport::error(sqlstate::PROTOCOL_VIOLATION, text))
 }
 
 /// The contents of a Bind.
-struct Bound<'a> {
+struct BindContents<'a> {
     name: &'a [u8],
     formats: usize,
     values: usize,
@@ -195,14 +203,14 @@ struct Bound<'a> {
     results: Option<(Vec<u16>, &'a [u8])>,
 }
 
-fn read_bound(body: &[u8]) -> Option<Bound<'_>> {
+fn read_bound(body: &[u8]) -> Option<BindContents<'_>> {
     let (_, rest) = split_cstr(body)?;
     let (name, rest) = split_cstr(rest)?;
     let (formats, rest) = split_words(rest)?;
     let (&count, rest) = rest.split_first_chunk::<2>()?;
     let values = usize::from(u16::from_be_bytes(count));
     let results = skip_values(rest, values).and_then(split_words);
-    Some(Bound { name, formats: formats.len(), values, results })
+    Some(BindContents { name, formats: formats.len(), values, results })
 }
 
 fn skip_values(mut rest: &[u8], count: usize) -> Option<&[u8]> {
@@ -224,17 +232,17 @@ fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
 
 /// True if it is not known yet whose a `DEALLOCATE` is: an earlier message may turn out not to have prepared its statement.
 pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
-    matches!(&statement.local, Some(Local::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
+    matches!(&statement.local, Some(LocalStatement::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
 }
 
 /// The command of a statement that Weir answers itself, here and now: SHOW commands, BEGIN, and the end of a transaction that no server knows of.
 /// `DEALLOCATE` of a statement prepared by the protocol is one, too: the server knows it by another name, and others may use it.
-pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
+pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a LocalStatement> {
     let local = statement.local.as_ref()?;
     match local {
-        Local::Begin(_) => lazy_begin::may_hold(s).then_some(local),
-        Local::End(_) => s.lazy_begin.is_open().then_some(local),
-        Local::Deallocate(name) => {
+        LocalStatement::Begin(_) => lazy_begin::may_hold(s).then_some(local),
+        LocalStatement::End(_) => s.lazy_begin.is_open().then_some(local),
+        LocalStatement::Deallocate(name) => {
             let name = name.as_bytes();
             // No server can be asked for a statement prepared by SQL: one whose table is gone is not on the server connection.
             let is_by_sql = || {
@@ -242,9 +250,12 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
             };
             (s.status() != FAILED && (s.statements.named.contains_key(name) || is_by_sql())).then_some(local)
         }
-        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Unknown(_) => {
-            Some(local)
-        }
+        LocalStatement::View(_)
+        | LocalStatement::Parameter(_)
+        | LocalStatement::Route(_)
+        | LocalStatement::DeleteCache(_)
+        | LocalStatement::Set(..)
+        | LocalStatement::Unknown(_) => Some(local),
     }
 }
 

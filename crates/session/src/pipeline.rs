@@ -6,13 +6,13 @@
 pub mod batch;
 
 use crate::context::Context;
-use crate::pipeline::batch::Batch;
+use crate::pipeline::batch::PipelineBatch;
 use crate::prepared::key;
-use crate::routing::{Side, classify};
+use crate::routing::{RouteSide, classify};
 use crate::session::Session;
-use crate::statements::{Naming, Prepared};
+use crate::statements::{ParseNaming, PreparedStatement};
 use std::rc::Rc;
-use weir_sql::facts::Transaction;
+use weir_sql::facts::TransactionVerb;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 
 /// Messages up to a Sync are waited for if they take no more than this.
@@ -20,7 +20,7 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// The messages that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ahead {
+pub enum FollowingMessages {
     /// Nothing that needs the implicit transaction.
     Reads,
     /// A message that is not all here: its rest must arrive first.
@@ -31,7 +31,7 @@ pub enum Ahead {
 
 /// How the messages end that are here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum PipelineEnd {
     Sync,
     /// More of them may come.
     Open {
@@ -47,36 +47,37 @@ enum End {
 
 /// Looks at what follows the message that is next; of a Query that is nothing.
 #[inline]
-pub fn look(s: &mut Session, w: &Context) -> Ahead {
+pub fn look(s: &mut Session, w: &Context) -> FollowingMessages {
     let here = s.up.unseen();
     let is_extended = matches!(here.first(), Some(&(front::PARSE | front::BIND | front::DESCRIBE)));
     // Most pipelines are of one statement.
-    s.reads.is_alone = !is_extended || (!s.reads.is_series_of_reads() && Batch::read(here).is_some_and(|batch| batch.is_synced));
+    s.reads.is_alone =
+        !is_extended || (!s.reads.is_series_of_reads() && PipelineBatch::read(here).is_some_and(|batch| batch.is_synced));
     if s.reads.is_alone || s.reads.is_series_of_reads() {
-        return Ahead::Reads;
+        return FollowingMessages::Reads;
     }
     look_far(s, w)
 }
 
-fn look_far(s: &mut Session, w: &Context) -> Ahead {
-    let mut run = Run::default();
+fn look_far(s: &mut Session, w: &Context) -> FollowingMessages {
+    let mut run = PipelineScan::default();
     let end = loop {
         let statement = match run.next(s, w) {
             Ok(statement) => statement,
             Err(end) => break end,
         };
-        if statement.is_some_and(|prepared| classify::class_of(s, w, &prepared.statement).side != Side::Reader) {
-            break End::Other;
+        if statement.is_some_and(|prepared| classify::class_of(s, w, &prepared.statement).side != RouteSide::Reader) {
+            break PipelineEnd::Other;
         }
     };
-    s.reads.note_series(end == End::Sync);
+    s.reads.note_series(end == PipelineEnd::Sync);
     match end {
-        End::Sync | End::Open { executes: false } => Ahead::Reads,
-        End::Partial { bytes } if bytes <= AHEAD_BYTES_MAX => {
+        PipelineEnd::Sync | PipelineEnd::Open { executes: false } => FollowingMessages::Reads,
+        PipelineEnd::Partial { bytes } if bytes <= AHEAD_BYTES_MAX => {
             s.up.has_whole(bytes);
-            Ahead::More
+            FollowingMessages::More
         }
-        End::Open { .. } | End::Partial { .. } | End::Other => Ahead::Unknown,
+        PipelineEnd::Open { .. } | PipelineEnd::Partial { .. } | PipelineEnd::Other => FollowingMessages::Unknown,
     }
 }
 
@@ -85,29 +86,29 @@ pub const END_BYTES_MAX: u32 = 1 << 10;
 
 /// The effect of the next message's statement on the transaction. A message that is not here, or is long, has none.
 #[cold]
-pub fn transaction_next(s: &Session, w: &Context) -> Transaction {
+pub fn transaction_next(s: &Session, w: &Context) -> TransactionVerb {
     let here = s.up.unseen();
     let header = match read_header(here) {
         Ok(Some(header)) if header.body_bytes <= END_BYTES_MAX => header,
-        Ok(_) | Err(_) => return Transaction::None,
+        Ok(_) | Err(_) => return TransactionVerb::None,
     };
-    let Some(body) = here.get(HEADER_BYTES..header.frame_bytes()) else { return Transaction::None };
+    let Some(body) = here.get(HEADER_BYTES..header.frame_bytes()) else { return TransactionVerb::None };
     let of_text = |text: &[u8]| w.statements.borrow_mut().of_text(text).transaction;
     match (header.tag, split_cstr(body)) {
         (front::QUERY, Some((text, _))) => of_text(text),
-        (front::PARSE, Some((_, rest))) => split_cstr(rest).map_or(Transaction::None, |(text, _)| of_text(text)),
+        (front::PARSE, Some((_, rest))) => split_cstr(rest).map_or(TransactionVerb::None, |(text, _)| of_text(text)),
         (front::BIND, Some((_, rest))) => {
             let name = split_cstr(rest).map_or(&[][..], |(name, _)| name);
             let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key(name)) };
-            own.map_or(Transaction::None, |own| own.prepared.statement.transaction)
+            own.map_or(TransactionVerb::None, |own| own.prepared.statement.transaction)
         }
-        _ => Transaction::None,
+        _ => TransactionVerb::None,
     }
 }
 
 /// Messages of a pipeline, looked at one after the other: nothing is collected, so that it costs no allocation.
 #[derive(Default)]
-struct Run {
+struct PipelineScan {
     /// Bytes looked at.
     at: usize,
     executes: bool,
@@ -115,39 +116,39 @@ struct Run {
     parsed_at: Option<usize>,
 }
 
-impl Run {
+impl PipelineScan {
     /// The statement that the next message is the first to be about, if it is about one; or how the messages end.
-    fn next(&mut self, s: &Session, w: &Context) -> Result<Option<Rc<Prepared>>, End> {
+    fn next(&mut self, s: &Session, w: &Context) -> Result<Option<Rc<PreparedStatement>>, PipelineEnd> {
         let here = s.up.unseen();
         let rest = &here[self.at..];
         let header = match read_header(rest) {
             Ok(Some(header)) => header,
-            Ok(None) if rest.is_empty() => return Err(End::Open { executes: self.executes }),
-            Ok(None) => return Err(End::Partial { bytes: self.at + HEADER_BYTES }),
-            Err(_) => return Err(End::Other),
+            Ok(None) if rest.is_empty() => return Err(PipelineEnd::Open { executes: self.executes }),
+            Ok(None) => return Err(PipelineEnd::Partial { bytes: self.at + HEADER_BYTES }),
+            Err(_) => return Err(PipelineEnd::Other),
         };
         let bytes = self.at + header.frame_bytes();
-        let body = rest.get(HEADER_BYTES..header.frame_bytes()).ok_or(End::Partial { bytes })?;
+        let body = rest.get(HEADER_BYTES..header.frame_bytes()).ok_or(PipelineEnd::Partial { bytes })?;
         let mut statement = None;
         match header.tag {
             front::PARSE => {
                 let limit = w.peek_config().routing.statement_analysis_bytes_max;
-                let (name, tail) = split_cstr(body).filter(|(_, tail)| tail.len() <= limit).ok_or(End::Other)?;
-                let made = w.statements.borrow_mut().of_parse(tail, s.state.meaning, Naming::of(name));
-                statement = Some(made.filter(|made| !s.is_misread(&made.statement)).ok_or(End::Other)?);
+                let (name, tail) = split_cstr(body).filter(|(_, tail)| tail.len() <= limit).ok_or(PipelineEnd::Other)?;
+                let made = w.statements.borrow_mut().of_parse(tail, s.state.meaning, ParseNaming::of(name));
+                statement = Some(made.filter(|made| !s.is_misread(&made.statement)).ok_or(PipelineEnd::Other)?);
                 self.parsed_at = Some(self.at);
             }
             front::BIND => {
-                let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(End::Other)?;
+                let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(PipelineEnd::Other)?;
                 if !self.has_parsed(here, name) {
                     let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key(name)) };
-                    statement = Some(own.ok_or(End::Other)?.prepared.clone());
+                    statement = Some(own.ok_or(PipelineEnd::Other)?.prepared.clone());
                 }
             }
             front::EXECUTE => self.executes = true,
             front::DESCRIBE | front::CLOSE | front::FLUSH => {}
-            front::SYNC => return Err(End::Sync),
-            _ => return Err(End::Other),
+            front::SYNC => return Err(PipelineEnd::Sync),
+            _ => return Err(PipelineEnd::Other),
         }
         self.at = bytes;
         Ok(statement)

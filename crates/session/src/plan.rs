@@ -10,54 +10,54 @@
 //!
 //! Before the stages a statement may be answered without a server: by Weir itself (`answer`) or from the query cache (`query_cache`).
 
-use crate::causal::held_read::{self, Within};
+use crate::causal::held_read::{self, HeldReadOutcome};
 use crate::context::Context;
-use crate::fault::Fault;
-use crate::flow::Flow;
+use crate::fault::ErrorReport;
+use crate::flow::MessageFlow;
 use crate::session::Session;
 use crate::statements::Statement;
-use crate::unit::Unit;
+use crate::unit::StatementMessage;
 use crate::{checkout, concern, query_cache, sequences};
 use weir_wire::frame::Header;
 
 /// Why a statement cannot run where it would.
-type Refusal = fn(&mut Session, &Context, &Statement) -> Option<Fault>;
+type Refusal = fn(&mut Session, &Context, &Statement) -> Option<ErrorReport>;
 
 /// The plan for a message.
-pub enum Planned {
+pub enum MessagePlan {
     /// A server connection is there on which it may run.
     Ready,
     /// Something comes first; it is planned again then, from the top.
-    Later(Flow),
-    Refused(Fault),
+    Later(MessageFlow),
+    Refused(ErrorReport),
 }
 
 /// Stages 1 to 5 of a message that runs this statement. An error ends the session.
 #[inline]
-pub fn plan(s: &mut Session, w: &Context, unit: Unit<'_>) -> Result<Planned, Fault> {
+pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<MessagePlan, ErrorReport> {
     let (statement, refusal): (&Statement, Refusal) = match unit {
-        Unit::Query(statement) | Unit::Bind { statement, .. } => (statement, checkout::misplaced),
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => (statement, checkout::misplaced),
         // The server may know a read by that name: in a transaction on a standby it says itself what it does not do.
-        Unit::BindUnknown(statement) | Unit::Call(statement) => (statement, sequences::refusal_of),
+        StatementMessage::BindUnknown(statement) | StatementMessage::Call(statement) => (statement, sequences::refusal_of),
         // They go where the Bind went, or define something only.
-        Unit::Parse(_) | Unit::Execute | Unit::Garbled => return Ok(Planned::Ready),
+        StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return Ok(MessagePlan::Ready),
     };
     if query_cache::must_let_go(s, w, statement) {
-        return Ok(Planned::Later(Flow::Hold));
+        return Ok(MessagePlan::Later(MessageFlow::Hold));
     }
     match held_read::judge(s, w, statement) {
-        Within::Shown => {}
-        Within::Waits => return Ok(Planned::Later(Flow::Hold)),
-        Within::Late => return Ok(Planned::Refused(held_read::cannot_stay(s))),
+        HeldReadOutcome::Shown => {}
+        HeldReadOutcome::Waits => return Ok(MessagePlan::Later(MessageFlow::Hold)),
+        HeldReadOutcome::Late => return Ok(MessagePlan::Refused(held_read::cannot_stay(s))),
     }
     if let Some(flow) = checkout::try_now(s, w, statement)? {
-        return Ok(Planned::Later(flow));
+        return Ok(MessagePlan::Later(flow));
     }
-    Ok(refusal(s, w, statement).map_or(Planned::Ready, Planned::Refused))
+    Ok(refusal(s, w, statement).map_or(MessagePlan::Ready, MessagePlan::Refused))
 }
 
 /// Stage 6, of a message that is about to be sent.
 #[inline]
-pub fn note(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
+pub fn note(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>) {
     concern::sent(s, w, header, unit);
 }

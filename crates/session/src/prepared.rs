@@ -49,15 +49,15 @@ pub fn key(name: &[u8]) -> &[u8] {
 /// answer (0A000 in PostgreSQL: `RevalidateCachedQuery` in plancache.c compares the result by `equalTupleDescs`). Parameters
 /// count too: a server that analyses the text anew may take them for another type than the client, which sends them in binary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape(u64);
+pub struct StatementShape(u64);
 
-impl Shape {
+impl StatementShape {
     /// Nobody has asked.
-    pub const UNKNOWN: Shape = Shape(0);
+    pub const UNKNOWN: StatementShape = StatementShape(0);
     /// Neither parameters nor columns: there is nothing to be misread.
-    pub const EMPTY: Shape = Shape(1);
+    pub const EMPTY: StatementShape = StatementShape(1);
     /// Its description is too long to be looked at.
-    pub const VAST: Shape = Shape(2);
+    pub const VAST: StatementShape = StatementShape(2);
 
     /// A number that tells it from others.
     pub fn number(self) -> u64 {
@@ -65,16 +65,16 @@ impl Shape {
     }
 
     /// By the body of a ParameterDescription.
-    pub fn of_parameters(body: &[u8]) -> Shape {
-        if body == [0, 0] { Shape::EMPTY } else { Shape::EMPTY.and(|hash| hash.write(body)) }
+    pub fn of_parameters(body: &[u8]) -> StatementShape {
+        if body == [0, 0] { StatementShape::EMPTY } else { StatementShape::EMPTY.and(|hash| hash.write(body)) }
     }
 
     /// With the body of a RowDescription. Tables' numbers and formats are left out: a table made anew gives the same rows.
-    pub fn with_columns(self, body: &[u8]) -> Shape {
+    pub fn with_columns(self, body: &[u8]) -> StatementShape {
         const PLACE_BYTES: usize = 6;
         const TYPE_BYTES: usize = 10;
         const FORMAT_BYTES: usize = 2;
-        if self == Shape::VAST {
+        if self == StatementShape::VAST {
             return self;
         }
         let mut is_whole = true;
@@ -90,27 +90,27 @@ impl Shape {
                 rest = &tail[PLACE_BYTES + TYPE_BYTES + FORMAT_BYTES..];
             }
         });
-        if is_whole { shape } else { Shape::VAST }
+        if is_whole { shape } else { StatementShape::VAST }
     }
 
-    fn and(self, write: impl FnOnce(&mut <FixedState as BuildHasher>::Hasher)) -> Shape {
+    fn and(self, write: impl FnOnce(&mut <FixedState as BuildHasher>::Hasher)) -> StatementShape {
         let mut hash = FixedState::with_seed(0).build_hasher();
         hash.write_u64(self.0);
         write(&mut hash);
         // The first few numbers are taken.
-        Shape(hash.finish() | 1 << 63)
+        StatementShape(hash.finish() | 1 << 63)
     }
 
     /// True if a client that was told this may be answered by a server that would say `now`.
     #[inline]
-    pub fn allows(self, now: Shape) -> bool {
+    pub fn allows(self, now: StatementShape) -> bool {
         !self.can_change() || self == now
     }
 
     /// True if there is something to be misread should it change.
     #[inline]
     pub fn can_change(self) -> bool {
-        self != Shape::UNKNOWN && self != Shape::EMPTY
+        self != StatementShape::UNKNOWN && self != StatementShape::EMPTY
     }
 }
 
@@ -126,20 +126,20 @@ pub fn may_be_of_kept(severity: &[u8], sqlstate: &[u8]) -> bool {
 
 /// A statement of a server connection.
 #[derive(Debug)]
-struct Place {
+struct ServerStatement {
     /// When it was used last.
     used: u64,
-    shape: Shape,
+    shape: StatementShape,
     /// A statement that its Parse had closed before. It is on the server still if that Parse did not happen.
     closed: Option<StatementId>,
     /// Likewise, others that the limit has no room for any more. Empty unless it was lowered.
     surplus: Vec<StatementId>,
-    analysis: Analysis,
+    analysis: ParseAnalysis,
 }
 
 /// The analysis of a statement that stands for Parses without a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Analysis {
+pub struct ParseAnalysis {
     /// In microseconds.
     pub at_us: u64,
     /// How often something had been defined in its database, as far as was known.
@@ -150,7 +150,7 @@ pub struct Analysis {
 
 /// The choice of plans for Parses without a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Plans {
+pub enum PlanCacheMode {
     /// As for a new Parse each time: a plan for the values.
     #[default]
     OfValues,
@@ -165,13 +165,13 @@ const PLANS_OF_VALUES: u32 = 5;
 /// made past the proxy. Source: PostgreSQL manual, PREPARE.
 const ANALYSIS_AGE_MAX_US: u64 = 1_000_000;
 
-impl Analysis {
+impl ParseAnalysis {
     /// True if the text would be analysed and planned alike now.
     #[inline]
-    pub fn stands(&self, now: Analysis, plans: Plans, takes_values: bool) -> bool {
+    pub fn stands(&self, now: ParseAnalysis, plans: PlanCacheMode, takes_values: bool) -> bool {
         self.changes == now.changes
             && now.at_us.saturating_sub(self.at_us) < ANALYSIS_AGE_MAX_US
-            && (!takes_values || plans == Plans::OfServer || self.binds < PLANS_OF_VALUES)
+            && (!takes_values || plans == PlanCacheMode::OfServer || self.binds < PLANS_OF_VALUES)
     }
 }
 
@@ -180,8 +180,8 @@ const SURPLUS_MAX: usize = 256;
 
 /// The statements of one server connection, never more than the limit.
 #[derive(Debug, Default)]
-pub struct Known {
-    used: HashMap<StatementId, Place>,
+pub struct ServerStatements {
+    used: HashMap<StatementId, ServerStatement>,
     /// Still on the server, but must be prepared anew before the next use. These make room first.
     stale: BTreeSet<StatementId>,
     /// Perhaps still on the server: they are closed before the next use, and make room before all others.
@@ -191,20 +191,20 @@ pub struct Known {
 
 /// The step before a statement can be used on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum PrepareStep {
     /// It is there.
     Nothing,
     /// Prepare it, and close the other first if one is named.
     Parse { evict: Option<StatementId> },
 }
 
-impl Known {
+impl ServerStatements {
     pub fn contains(&self, id: StatementId) -> bool {
         self.used.contains_key(&id)
     }
 
     /// Notes a use of a statement that is there as a client was `told`; false when it is not.
-    pub fn use_if_known(&mut self, id: StatementId, told: Shape) -> bool {
+    pub fn use_if_known(&mut self, id: StatementId, told: StatementShape) -> bool {
         self.clock += 1;
         let Some(place) = self.used.get_mut(&id) else { return false };
         place.used = self.clock;
@@ -219,12 +219,12 @@ impl Known {
 
     /// The analysis of a statement that is there.
     #[inline]
-    pub fn analysis(&mut self, id: StatementId) -> Option<&mut Analysis> {
+    pub fn analysis(&mut self, id: StatementId) -> Option<&mut ParseAnalysis> {
         self.used.get_mut(&id).map(|place| &mut place.analysis)
     }
 
     /// Notes the server's description of a statement.
-    pub fn describe(&mut self, id: StatementId, shape: Shape) {
+    pub fn describe(&mut self, id: StatementId, shape: StatementShape) {
         if let Some(place) = self.used.get_mut(&id) {
             place.shape = shape;
         }
@@ -232,12 +232,12 @@ impl Known {
 
     /// Notes that a statement is prepared now, by a Parse without a question for its description: undo with `forget` if that
     /// fails.
-    pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
+    pub fn touch(&mut self, id: StatementId, max: usize) -> PrepareStep {
         self.clock += 1;
-        let (used, shape, surplus) = (self.clock, Shape::UNKNOWN, Vec::new());
+        let (used, shape, surplus) = (self.clock, StatementShape::UNKNOWN, Vec::new());
         if let Some(known) = self.used.get_mut(&id) {
-            *known = Place { used, shape, closed: Some(id), surplus, analysis: Analysis::default() };
-            return Need::Nothing;
+            *known = ServerStatement { used, shape, closed: Some(id), surplus, analysis: ParseAnalysis::default() };
+            return PrepareStep::Nothing;
         }
         let evict = if self.stale.remove(&id) | self.perhaps.remove(&id) {
             Some(id)
@@ -246,8 +246,8 @@ impl Known {
         } else {
             None
         };
-        self.used.insert(id, Place { used, shape, closed: evict, surplus, analysis: Analysis::default() });
-        Need::Parse { evict }
+        self.used.insert(id, ServerStatement { used, shape, closed: evict, surplus, analysis: ParseAnalysis::default() });
+        PrepareStep::Parse { evict }
     }
 
     /// Makes room for a statement that was just touched where the limit was lowered. These are to be closed before its Parse, too.
@@ -299,7 +299,7 @@ impl Known {
 
     /// The Parse of a statement may not have happened, nor the Close before it.
     pub fn forget(&mut self, id: StatementId) {
-        let Some(Place { closed, surplus, .. }) = self.used.remove(&id) else { return };
+        let Some(ServerStatement { closed, surplus, .. }) = self.used.remove(&id) else { return };
         for closed in closed.into_iter().chain(surplus) {
             if !self.used.contains_key(&closed) {
                 self.perhaps.insert(closed);
@@ -352,13 +352,13 @@ mod tests {
 
     #[test]
     fn a_connection_knows_what_it_was_given_and_nothing_else() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         assert!(known.is_empty());
         assert_eq!(known.len(), 0);
-        assert!(matches!(known.touch(7, 2), Need::Parse { .. }));
+        assert!(matches!(known.touch(7, 2), PrepareStep::Parse { .. }));
         assert!(!known.is_empty());
         assert_eq!(known.len(), 1);
-        assert_eq!(known.touch(7, 2), Need::Nothing);
+        assert_eq!(known.touch(7, 2), PrepareStep::Nothing);
         known.forget(7);
         assert!(known.is_empty());
     }
@@ -374,38 +374,38 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_statement_goes_first() {
-        let mut known = Known::default();
-        assert_eq!(known.touch(1, 2), Need::Parse { evict: None });
-        assert_eq!(known.touch(2, 2), Need::Parse { evict: None });
-        assert_eq!(known.touch(1, 2), Need::Nothing);
-        assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) });
+        let mut known = ServerStatements::default();
+        assert_eq!(known.touch(1, 2), PrepareStep::Parse { evict: None });
+        assert_eq!(known.touch(2, 2), PrepareStep::Parse { evict: None });
+        assert_eq!(known.touch(1, 2), PrepareStep::Nothing);
+        assert_eq!(known.touch(3, 2), PrepareStep::Parse { evict: Some(2) });
         known.forget(3);
-        assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) }, "it may not have been closed");
+        assert_eq!(known.touch(3, 2), PrepareStep::Parse { evict: Some(2) }, "it may not have been closed");
     }
 
     #[test]
     fn an_analysis_stands_while_nothing_has_changed_and_the_planner_looks_at_values() {
-        let made = Analysis { at_us: 10, changes: 3, binds: 4 };
-        let now = Analysis { at_us: 10 + ANALYSIS_AGE_MAX_US - 1, ..made };
-        assert!(made.stands(now, Plans::OfValues, true));
-        let used = Analysis { binds: 5, ..made };
-        assert!(!used.stands(now, Plans::OfValues, true), "the next plan may be one for all values");
-        assert!(used.stands(now, Plans::OfServer, true));
-        assert!(used.stands(now, Plans::OfValues, false), "there is one plan only");
-        assert!(!made.stands(Analysis { at_us: now.at_us + 1, ..now }, Plans::OfServer, false), "of long ago");
-        assert!(!made.stands(Analysis { changes: 4, ..now }, Plans::OfServer, false), "something was defined");
+        let made = ParseAnalysis { at_us: 10, changes: 3, binds: 4 };
+        let now = ParseAnalysis { at_us: 10 + ANALYSIS_AGE_MAX_US - 1, ..made };
+        assert!(made.stands(now, PlanCacheMode::OfValues, true));
+        let used = ParseAnalysis { binds: 5, ..made };
+        assert!(!used.stands(now, PlanCacheMode::OfValues, true), "the next plan may be one for all values");
+        assert!(used.stands(now, PlanCacheMode::OfServer, true));
+        assert!(used.stands(now, PlanCacheMode::OfValues, false), "there is one plan only");
+        assert!(!made.stands(ParseAnalysis { at_us: now.at_us + 1, ..now }, PlanCacheMode::OfServer, false), "of long ago");
+        assert!(!made.stands(ParseAnalysis { changes: 4, ..now }, PlanCacheMode::OfServer, false), "something was defined");
     }
 
     #[test]
     fn a_new_parse_has_an_analysis_of_its_own() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         assert!(known.has_room(1));
         known.touch(1, 5);
         assert!(known.has_room(2) && !known.has_room(1));
         let analysis = known.analysis(1).expect("there");
         (analysis.binds, analysis.changes) = (5, 1);
         known.touch(1, 5);
-        assert_eq!(known.analysis(1).copied(), Some(Analysis::default()));
+        assert_eq!(known.analysis(1).copied(), Some(ParseAnalysis::default()));
         known.stale_all();
         assert_eq!(known.analysis(1), None);
         assert!(known.has_room(1), "stale ones make room");
@@ -430,34 +430,34 @@ mod tests {
 
     #[test]
     fn a_lowered_limit_is_obeyed_at_the_next_parse() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         for id in 1..=8 {
             known.touch(id, 8);
             assert_eq!(known.shed(id, 8), [0; 0]);
         }
         known.touch(3, 8);
-        assert_eq!(known.touch(9, 2), Need::Parse { evict: Some(1) });
+        assert_eq!(known.touch(9, 2), PrepareStep::Parse { evict: Some(1) });
         let mut shed = known.shed(9, 2).to_vec();
         shed.sort_unstable();
         assert_eq!(shed, [2, 4, 5, 6, 7, 8], "the one used last stays");
         assert!(known.contains(3) && known.contains(9) && known.len() == 2);
         // An error came before the Closes: all of them may be there still.
         known.forget(9);
-        assert_eq!(known.touch(10, 2), Need::Parse { evict: Some(1) });
+        assert_eq!(known.touch(10, 2), PrepareStep::Parse { evict: Some(1) });
         assert_eq!(known.shed(10, 2), [2, 4, 5, 6, 7, 8]);
-        assert_eq!(known.touch(11, 2), Need::Parse { evict: Some(3) });
+        assert_eq!(known.touch(11, 2), PrepareStep::Parse { evict: Some(3) });
         assert_eq!(known.shed(11, 2), [0; 0]);
     }
 
     #[test]
     fn a_flood_of_closes_is_shared_out() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         for id in 0..1000 {
             known.touch(id, 1000);
         }
         let mut closed = 0;
         for id in 1000..1010 {
-            closed += usize::from(matches!(known.touch(id, 1), Need::Parse { evict: Some(_) }));
+            closed += usize::from(matches!(known.touch(id, 1), PrepareStep::Parse { evict: Some(_) }));
             let shed = known.shed(id, 1).len();
             assert!(shed <= SURPLUS_MAX);
             closed += shed;
@@ -467,21 +467,21 @@ mod tests {
 
     #[test]
     fn a_stale_statement_is_closed_and_prepared_anew() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         known.touch(1, 5);
         known.stale_all();
         assert!(!known.contains(1));
-        assert_eq!(known.touch(1, 5), Need::Parse { evict: Some(1) });
-        assert_eq!(known.touch(1, 5), Need::Nothing);
+        assert_eq!(known.touch(1, 5), PrepareStep::Parse { evict: Some(1) });
+        assert_eq!(known.touch(1, 5), PrepareStep::Nothing);
     }
 
     #[test]
     fn stale_statements_count_until_they_are_closed() {
         const MAX: usize = 3;
-        let (mut known, mut on_server) = (Known::default(), BTreeSet::new());
+        let (mut known, mut on_server) = (ServerStatements::default(), BTreeSet::new());
         for round in 0..10 {
             for id in round * 10..round * 10 + 5 {
-                let Need::Parse { evict } = known.touch(id, MAX) else { panic!("{id} is new") };
+                let PrepareStep::Parse { evict } = known.touch(id, MAX) else { panic!("{id} is new") };
                 evict.into_iter().for_each(|evict| assert!(on_server.remove(&evict), "{evict} is not there"));
                 on_server.insert(id);
                 assert!(on_server.len() <= MAX, "the limit is {MAX}, the server holds {on_server:?}");
@@ -492,23 +492,27 @@ mod tests {
 
     #[test]
     fn a_statement_whose_close_did_not_happen_is_closed_later() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         known.touch(1, 1);
         for failed in 2..5 {
-            assert_eq!(known.touch(failed, 1), Need::Parse { evict: Some(1) }, "an error comes before the Close each time");
+            assert_eq!(
+                known.touch(failed, 1),
+                PrepareStep::Parse { evict: Some(1) },
+                "an error comes before the Close each time"
+            );
             known.forget(failed);
         }
-        assert_eq!(known.touch(1, 1), Need::Parse { evict: Some(1) });
+        assert_eq!(known.touch(1, 1), PrepareStep::Parse { evict: Some(1) });
         // Prepared once more, for another client, behind an error.
         known.touch(1, 1);
         known.forget(1);
-        assert_eq!(known.touch(5, 1), Need::Parse { evict: Some(1) });
+        assert_eq!(known.touch(5, 1), PrepareStep::Parse { evict: Some(1) });
     }
 
     #[test]
     fn statements_that_the_server_has_no_more_are_prepared_anew() {
-        let mut known = Known::default();
-        (1..=3).for_each(|id| assert_eq!(known.touch(id, 5), Need::Parse { evict: None }));
+        let mut known = ServerStatements::default();
+        (1..=3).for_each(|id| assert_eq!(known.touch(id, 5), PrepareStep::Parse { evict: None }));
         assert_eq!(known.certain(), 3);
         known.counted(3, 3);
         assert!(known.contains(1));
@@ -517,18 +521,18 @@ mod tests {
         known.counted(2, 3);
         assert_eq!(known.certain(), 0, "none is missed a second time");
         for id in 1..=4 {
-            assert_eq!(known.touch(id, 5), Need::Parse { evict: Some(id) }, "closed first, since it may be there");
+            assert_eq!(known.touch(id, 5), PrepareStep::Parse { evict: Some(id) }, "closed first, since it may be there");
         }
         known.stale_all();
         assert_eq!(known.certain(), 4);
         known.counted(0, 4);
         assert_eq!(known.certain(), 0, "stale ones were there, too");
-        assert_eq!(known.touch(5, 4), Need::Parse { evict: Some(1) }, "they count until they are closed");
+        assert_eq!(known.touch(5, 4), PrepareStep::Parse { evict: Some(1) }, "they count until they are closed");
     }
 
     #[test]
     fn a_statement_that_may_have_been_closed_is_not_missed() {
-        let mut known = Known::default();
+        let mut known = ServerStatements::default();
         known.touch(1, 1);
         known.touch(2, 1);
         known.forget(2);
@@ -547,8 +551,8 @@ mod tests {
 
     #[test]
     fn names_and_types_make_a_shape_and_places_and_formats_do_not() {
-        let none = Shape::of_parameters(&[0, 0]);
-        assert_eq!(none, Shape::EMPTY);
+        let none = StatementShape::of_parameters(&[0, 0]);
+        assert_eq!(none, StatementShape::EMPTY);
         let told = none.with_columns(&rows(&[column("a", 7, 23, 0)]));
         assert!(told.can_change() && told.allows(told));
         assert_eq!(none.with_columns(&rows(&[column("a", 8, 23, 1)])), told, "of a table made anew, in binary");
@@ -557,24 +561,24 @@ mod tests {
             none.with_columns(&rows(&[column("b", 7, 23, 0)])),
             none.with_columns(&rows(&[column("a", 7, 20, 0)])),
             none.with_columns(&rows(&[column("a", 7, 23, 0), column("a", 7, 23, 0)])),
-            Shape::of_parameters(&[0, 1, 0, 0, 0, 23]).with_columns(&rows(&[column("a", 7, 23, 0)])),
-            Shape::VAST,
-            Shape::UNKNOWN,
+            StatementShape::of_parameters(&[0, 1, 0, 0, 0, 23]).with_columns(&rows(&[column("a", 7, 23, 0)])),
+            StatementShape::VAST,
+            StatementShape::UNKNOWN,
         ];
         for other in others {
             assert!(!told.allows(other), "{other:?}");
         }
-        assert!(Shape::EMPTY.allows(told) && Shape::UNKNOWN.allows(told), "nothing can be misread");
+        assert!(StatementShape::EMPTY.allows(told) && StatementShape::UNKNOWN.allows(told), "nothing can be misread");
         let cut = rows(&[column("a", 7, 23, 0)]);
-        assert_eq!(none.with_columns(&cut[..cut.len() - 1]), Shape::VAST);
+        assert_eq!(none.with_columns(&cut[..cut.len() - 1]), StatementShape::VAST);
     }
 
     #[test]
     fn a_statement_prepared_anew_is_not_taken_for_what_it_was() {
-        let told = Shape::of_parameters(&[0, 1, 0, 0, 0, 23]);
-        let mut known = Known::default();
+        let told = StatementShape::of_parameters(&[0, 1, 0, 0, 0, 23]);
+        let mut known = ServerStatements::default();
         known.touch(1, 5);
-        assert!(known.use_if_known(1, Shape::UNKNOWN) && !known.use_if_known(1, told));
+        assert!(known.use_if_known(1, StatementShape::UNKNOWN) && !known.use_if_known(1, told));
         known.describe(1, told);
         assert!(known.use_if_known(1, told) && !known.use_if_known(2, told));
         known.touch(1, 5);

@@ -13,30 +13,30 @@ mod stored;
 mod writes;
 
 use crate::context::Context;
-use crate::flow::Flow;
+use crate::flow::MessageFlow;
 use crate::lazy_begin::{self, transaction_place};
-use crate::metrics::Metric;
-use crate::pipeline::batch::Batch;
-use crate::pipeline::{self, Ahead};
-use crate::prepared::{self, Shape};
-use crate::query_cache::cache_side::{Asker, Capture, Fetched};
-use crate::query_cache::cached_results::{CachedResult, CachedResults, Caching, Key, WHO_BYTES};
+use crate::metrics::WorkerCounter;
+use crate::pipeline::batch::PipelineBatch;
+use crate::pipeline::{self, FollowingMessages};
+use crate::prepared::{self, StatementShape};
+use crate::query_cache::cache_side::{AnswerCapture, CacheKeyPrefix, TimedStoreFetch};
+use crate::query_cache::cached_results::{CachedResult, CachedResults, Key, TextCacheFacts, WHO_BYTES};
 use crate::routing::classify;
-use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
-use crate::session_state::client_settings::{Recoding, shapes_answers};
-use crate::statements::{Naming, Prepared, Statement};
-use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::{Upstream, Writes};
+use crate::session::{ClientStatement, FAILED, IDLE, LazyBegin, Session, SessionServer};
+use crate::session_state::client_settings::{EncodingEffect, shapes_answers};
+use crate::statements::{ParseNaming, PreparedStatement, Statement};
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
+use crate::upstream::{PendingInvalidations, UpstreamState};
 use crate::{causal, statement_log};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use stored::Look;
-use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use stored::StoreLookupResult;
+use weir_cache::{CachePermission, ResultDependencies, Slot, bind_holds_a_moment, says_a_moment};
 use weir_config::PoolMode;
-use weir_sql::facts::Begin;
+use weir_sql::facts::BeginOptions;
 use weir_wire::frame::{Header, back};
 use writes::{moves, note_rest, note_write, settle};
 
@@ -57,12 +57,12 @@ pub fn must_let_go(s: &mut Session, w: &Context, statement: &Statement) -> bool 
 
 /// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
 #[inline]
-pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) -> Option<Flow> {
+pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) -> Option<MessageFlow> {
     w.shared.cached_results.as_ref()?;
     let caching = statement.caching.as_deref()?;
     // An answer on its way is not stored if more comes before it is here. A question that did not get on its way comes by again.
     let before = s.cache.capture.take();
-    if caching.text.reads == Reads::Never || caching.is_indifferent(classify::place_of(s, w)) || !may_ask(s, w) {
+    if caching.text.reads == CachePermission::Never || caching.is_indifferent(classify::place_of(s, w)) || !may_ask(s, w) {
         return None;
     }
     ask(s, w, caching, before, header)
@@ -71,7 +71,7 @@ pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Hea
 /// Answers a run of `[Parse] Bind [Describe] Execute [Sync]` from memory, if all of it is here and nothing else is under way; else as
 /// above. So of a pipeline all is answered up to the first that needs a server.
 #[inline]
-pub fn on_batch(s: &mut Session, w: &Context) -> Option<Flow> {
+pub fn on_batch(s: &mut Session, w: &Context) -> Option<MessageFlow> {
     // Within a run the answer to which is expected, nothing changes.
     if w.shared.cached_results.is_none() || !s.replies().is_settled() {
         return None;
@@ -80,10 +80,10 @@ pub fn on_batch(s: &mut Session, w: &Context) -> Option<Flow> {
     if may_ask(s, w) { ask_batch(s, w, before) } else { None }
 }
 
-fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Option<Flow> {
+fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<AnswerCapture>>) -> Option<MessageFlow> {
     let answers = w.shared.cached_results.as_ref()?;
     let (prepared, told, is_synced) = {
-        let batch = Batch::read(s.up.unseen())?;
+        let batch = PipelineBatch::read(s.up.unseen())?;
         let (prepared, told) = prepared_for(s, w, &batch)?;
         (prepared, told, batch.is_synced)
     };
@@ -92,7 +92,7 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
         return None;
     }
     let caching = prepared.statement.caching.as_deref()?;
-    if caching.text.reads == Reads::Never {
+    if caching.text.reads == CachePermission::Never {
         return None;
     }
     let place = classify::place_of(s, w);
@@ -101,24 +101,24 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
     let mut key = w.scratch.borrow_mut();
     key.clear();
     key.extend_from_slice(&who);
-    let batch = Batch::read(s.up.unseen())?;
+    let batch = PipelineBatch::read(s.up.unseen())?;
     batch.write_key(&prepared.tail, told, &mut key);
     match find(s, w, answers, &key) {
-        Found::Answer(answer) => {
+        MemoryLookupResult::Answer(answer) => {
             drop(key);
             give_batch(s, w, prepared, &answer.bytes, answer.round);
-            return Some(Flow::Next);
+            return Some(MessageFlow::Next);
         }
-        Found::Unproven => return Some(Flow::Hold),
-        Found::Nothing => {}
+        MemoryLookupResult::Unproven => return Some(MessageFlow::Hold),
+        MemoryLookupResult::Nothing => {}
     }
-    let batch = Batch::read(s.up.unseen())?;
+    let batch = PipelineBatch::read(s.up.unseen())?;
     if !batch.is_synced {
         // Where the next answer begins only a ReadyForQuery says.
         return None;
     }
     let says = says_a_moment(&prepared.tail) || bind_holds_a_moment(batch.values);
-    if says && caching.text.reads != Reads::Forced {
+    if says && caching.text.reads != CachePermission::Forced {
         return None;
     }
     if reads_in_bytes(s, &key[WHO_BYTES..]) {
@@ -126,19 +126,19 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
     }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
-        Sought::Found(bytes, round) => {
+        MemoryMissOutcome::Found(bytes, round) => {
             give_batch(s, w, prepared, &bytes, round);
-            Some(Flow::Next)
+            Some(MessageFlow::Next)
         }
-        Sought::Flow(flow) => flow,
+        MemoryMissOutcome::Flow(flow) => flow,
     }
 }
 
 /// True if a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
 /// That one was not begun by its client.
 fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
-    let reads_committed = transaction_place::may_ask_memory(Begin::default(), classify::defaults(s, w), true);
-    !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != Ahead::Reads)
+    let reads_committed = transaction_place::may_ask_memory(BeginOptions::default(), classify::defaults(s, w), true);
+    !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != FollowingMessages::Reads)
 }
 
 /// Tags of commands that may commit before the server is ready: a client may take them for the end. Procedural code commits where it likes.
@@ -146,7 +146,7 @@ const TAGS_OF_COMMITS: [&[u8]; 4] = [b"COMMIT\0", b"COMMIT PREPARED\0", b"CALL\0
 
 /// True if a command tag of this length is looked at, since it may acknowledge writes.
 #[inline]
-pub fn may_acknowledge(writes: &Writes, body_bytes: u32) -> bool {
+pub fn may_acknowledge(writes: &PendingInvalidations, body_bytes: u32) -> bool {
     let has_writes = !writes.is_empty() || !writes.is_tracked;
     has_writes && TAGS_OF_COMMITS.iter().any(|tag| tag.len() == body_bytes as usize)
 }
@@ -163,10 +163,10 @@ pub fn on_tag(s: &mut Session, w: &Context, header: Header) {
 }
 
 /// The result of looking further for an answer that our memory does not have.
-enum Sought {
+enum MemoryMissOutcome {
     /// The bytes, and the round that shows what they show.
     Found(Vec<u8>, u64),
-    Flow(Option<Flow>),
+    Flow(Option<MessageFlow>),
 }
 
 /// Looks in the store, if there is one; then prepares for a server's answer.
@@ -174,10 +174,10 @@ fn seek(
     s: &mut Session,
     w: &Context,
     answers: &Arc<CachedResults>,
-    before: Option<Box<Capture>>,
+    before: Option<Box<AnswerCapture>>,
     key: Key,
     slots: &[Slot],
-) -> Sought {
+) -> MemoryMissOutcome {
     let key = stored::full(s, w, key);
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.store, &before) {
@@ -186,21 +186,21 @@ fn seek(
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
-            Look::Wait => return Sought::Flow(Some(Flow::Hold)),
-            Look::Hit { bytes, round } => return Sought::Found(bytes, round),
-            Look::Miss(deps) => Some(deps),
-            Look::Off => return Sought::Flow(None),
+            StoreLookupResult::Wait => return MemoryMissOutcome::Flow(Some(MessageFlow::Hold)),
+            StoreLookupResult::Hit { bytes, round } => return MemoryMissOutcome::Found(bytes, round),
+            StoreLookupResult::Miss(deps) => Some(deps),
+            StoreLookupResult::Off => return MemoryMissOutcome::Flow(None),
         },
     };
-    Sought::Flow(prepare(s, w, answers, before, key, deps))
+    MemoryMissOutcome::Flow(prepare(s, w, answers, before, key, deps))
 }
 
 /// The statement a run of messages is about, and the description its client has of it, if there is nothing to complain of.
-fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepared>, Shape)> {
+fn prepared_for(s: &Session, w: &Context, batch: &PipelineBatch<'_>) -> Option<(Rc<PreparedStatement>, StatementShape)> {
     let (prepared, told) = match batch.parse {
         // Only a server can describe a named statement to a client.
         Some(tail) if batch.name.is_empty() && tail.len() <= w.peek_config().routing.statement_analysis_bytes_max => {
-            (w.statements.borrow_mut().of_parse(tail, s.state.meaning, Naming::Unnamed)?, Shape::UNKNOWN)
+            (w.statements.borrow_mut().of_parse(tail, s.state.meaning, ParseNaming::Unnamed)?, StatementShape::UNKNOWN)
         }
         Some(_) => return None,
         // Nobody knows whether an answer is what was told.
@@ -210,24 +210,24 @@ fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepa
             } else {
                 s.statements.named.get(prepared::key(batch.name))?
             };
-            (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
+            (own.told != StatementShape::UNKNOWN && own.told != StatementShape::VAST).then(|| (own.prepared.clone(), own.told))?
         }
     };
     let is_known = !classify::checks_values(s, &prepared);
     (prepared.statement.local.is_none() && is_known).then_some((prepared, told))
 }
 
-fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
-    let Some(batch) = Batch::read(s.up.unseen()) else { return };
+fn give_batch(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>, bytes: &[u8], round: u64) {
+    let Some(batch) = PipelineBatch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse, is_synced) = (batch.headers, batch.count, batch.parse.is_some(), batch.is_synced);
     s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
-    w.count(Metric::CacheHits);
+    w.count(WorkerCounter::CacheHits);
     statement_log::answered_by_cache(s, w, Some(&prepared));
     s.statements.close_portal();
     if has_parse {
-        s.statements.replace_unnamed(Own::without_name(prepared));
+        s.statements.replace_unnamed(ClientStatement::without_name(prepared));
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);
@@ -269,7 +269,13 @@ fn may_ask_here(s: &mut Session, w: &Context) -> bool {
     }
 }
 
-fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
+fn ask(
+    s: &mut Session,
+    w: &Context,
+    caching: &TextCacheFacts,
+    before: Option<Box<AnswerCapture>>,
+    header: Header,
+) -> Option<MessageFlow> {
     let answers = w.shared.cached_results.as_ref()?;
     let place = classify::place_of(s, w);
     // First of all: most of what is not kept is known for that.
@@ -285,14 +291,14 @@ fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Captu
         key
     };
     match find(s, w, answers, &key) {
-        Found::Answer(answer) => {
+        MemoryLookupResult::Answer(answer) => {
             drop(key);
             return Some(give(s, w, header, &answer.bytes, answer.round));
         }
-        Found::Unproven => return Some(Flow::Hold),
-        Found::Nothing => {}
+        MemoryLookupResult::Unproven => return Some(MessageFlow::Hold),
+        MemoryLookupResult::Nothing => {}
     }
-    if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
+    if caching.text.reads != CachePermission::Forced && says_a_moment(&key[WHO_BYTES..]) {
         return None;
     }
     if reads_in_bytes(s, &key[WHO_BYTES..]) {
@@ -300,32 +306,32 @@ fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Captu
     }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
-        Sought::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
-        Sought::Flow(flow) => flow,
+        MemoryMissOutcome::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
+        MemoryMissOutcome::Flow(flow) => flow,
     }
 }
 
 /// True if a message may hold a name, in a string or a value, that the server reads in another encoding. Nothing of that is kept, so that nothing is found.
 fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
-    !message.is_ascii() && s.recoding() != Recoding::None
+    !message.is_ascii() && s.recoding() != EncodingEffect::None
 }
 
-fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> Flow {
+fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> MessageFlow {
     s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
     // For what comes after it in its transaction it was a read.
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
-    w.count(Metric::CacheHits);
+    w.count(WorkerCounter::CacheHits);
     statement_log::answered_by_cache(s, w, None);
     s.statements.drop_unnamed();
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     s.say_ready(w);
     s.up.eat(header);
-    Flow::Next
+    MessageFlow::Next
 }
 
 /// The content of memory for a question.
-enum Found {
+enum MemoryLookupResult {
     Answer(Arc<CachedResult>),
     /// An answer that is not known yet to show what its asker must see: the statement waits a little.
     Unproven,
@@ -333,24 +339,24 @@ enum Found {
 }
 
 #[inline]
-fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> Found {
+fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> MemoryLookupResult {
     if w.store.is_some() {
         // Nothing is kept here: `stored` asks whether an answer would be fresh.
-        return Found::Nothing;
+        return MemoryLookupResult::Nothing;
     }
     // In this order: the covered position was raised before.
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
         // A session that has a server connection by now has waited.
-        Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return Found::Unproven,
+        Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return MemoryLookupResult::Unproven,
         Some(answer) if is_fresh => {
             s.cache.end_wait();
-            return Found::Answer(answer);
+            return MemoryLookupResult::Answer(answer);
         }
         Some(_) | None => {}
     }
     s.cache.end_wait();
-    Found::Nothing
+    MemoryLookupResult::Nothing
 }
 
 /// Nobody has the answer: this session asks for it, or waits for another that does.
@@ -358,23 +364,23 @@ fn prepare(
     s: &mut Session,
     w: &Context,
     answers: &Arc<CachedResults>,
-    before: Option<Box<Capture>>,
+    before: Option<Box<AnswerCapture>>,
     key: Key,
-    deps: Option<Deps>,
-) -> Option<Flow> {
+    deps: Option<ResultDependencies>,
+) -> Option<MessageFlow> {
     // Before versions are noted.
     w.follow(&s.account.known);
     let flight = match before {
         Some(before) => before.flight,
         _ if s.cache.waits_until().is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,
-        _ if s.cache.waits_until().is_some() => return Some(Flow::Hold),
+        _ if s.cache.waits_until().is_some() => return Some(MessageFlow::Hold),
         _ => match answers.coalesce(&key, s.waiter(w)) {
             None => {
                 let until = w.now() + FLIGHT_WAIT;
                 s.cache.waits().until = Some(until);
-                w.count(Metric::CacheWaits);
+                w.count(WorkerCounter::CacheWaits);
                 s.host.wake_at(until);
-                return Some(Flow::Hold);
+                return Some(MessageFlow::Hold);
             }
             flight => flight,
         },
@@ -387,7 +393,7 @@ fn prepare(
     if s.account.known.edition() != s.reads.place.edition() {
         return None;
     }
-    s.cache.capture = Some(Box::new(Capture {
+    s.cache.capture = Some(Box::new(AnswerCapture {
         key,
         deps,
         flight,
@@ -411,7 +417,7 @@ fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], un
 
 /// The asker and its settings: all that shapes an answer beside its text. None: this session goes without the cache.
 fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
-    if let Some(Asker { settings, base, hash }) = s.cache.who.as_deref()
+    if let Some(CacheKeyPrefix { settings, base, hash }) = s.cache.who.as_deref()
         && Arc::ptr_eq(settings, &s.state.settings)
         && Arc::ptr_eq(base, &s.state.defaults.base)
     {
@@ -440,12 +446,12 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         });
         hash.finalize().into()
     });
-    s.cache.who = Some(Box::new(Asker { settings, base, hash: who }));
+    s.cache.who = Some(Box::new(CacheKeyPrefix { settings, base, hash: who }));
     who
 }
 
 /// The slots that an answer depends on, if it may be kept.
-fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &Caching, place: u64) -> Option<Rc<[Slot]>> {
+fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &TextCacheFacts, place: u64) -> Option<Rc<[Slot]>> {
     if place == 0 {
         return None;
     }
@@ -475,23 +481,26 @@ fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &Cachi
 /// The concern of this module.
 pub struct QueryCache;
 
-impl Concern for QueryCache {
+impl SessionConcern for QueryCache {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
         match unit {
-            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+            StatementMessage::Query(statement)
+            | StatementMessage::Bind { statement, .. }
+            | StatementMessage::BindUnknown(statement)
+            | StatementMessage::Call(statement) => {
                 sent(s, w, statement);
             }
-            Unit::Garbled => refused(s, w),
-            Unit::Parse(_) | Unit::Execute => {}
+            StatementMessage::Garbled => refused(s, w),
+            StatementMessage::Parse(_) | StatementMessage::Execute => {}
         }
     }
 
     #[inline]
-    fn ready(s: &mut Session, w: &Context, ended: Ended) {
+    fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
         match ended {
-            Ended::ForClient(status) => ready(s, w, status),
-            Ended::BySync(status) => synced(s, w, status),
+            ReadyStatus::ForClient(status) => ready(s, w, status),
+            ReadyStatus::BySync(status) => synced(s, w, status),
         }
     }
 
@@ -525,7 +534,7 @@ fn sent(s: &mut Session, w: &Context, statement: &Statement) {
 
 /// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
 fn expect(s: &mut Session, w: &Context, answers: &CachedResults) {
-    let (Some(Server { conn, .. }), Some(capture)) = (&s.server, &mut s.cache.capture) else { return };
+    let (Some(SessionServer { conn, .. }), Some(capture)) = (&s.server, &mut s.cache.capture) else { return };
     let needed = answers.versions.round_needed(&capture.deps);
     if conn.is_to_primary(&w.view()) || causal::covers(w, conn, needed) {
         capture.since = Some(w.now());
@@ -585,7 +594,7 @@ fn ready(s: &mut Session, w: &Context, status: u8) {
 
 #[inline]
 fn may_have_written(s: &Session, w: &Context) -> bool {
-    let is_untold = |upstream: &Upstream| !upstream.writes.is_tracked && w.shared.changes.are_tracked();
+    let is_untold = |upstream: &UpstreamState| !upstream.writes.is_tracked && w.shared.changes.are_tracked();
     s.upstream().is_some_and(|upstream| !upstream.writes.is_empty() || is_untold(upstream))
 }
 
@@ -602,8 +611,8 @@ fn close(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
-fn store(s: &Session, w: &Context, capture: Capture, status: u8) {
-    let Capture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
+fn store(s: &Session, w: &Context, capture: AnswerCapture, status: u8) {
+    let AnswerCapture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
     let Some(answers) = &w.shared.cached_results else { return };
     // Other sessions begin with other settings than this server connection did: `ALTER ROLE ... SET`.
     let is_of_before = s.conn().is_some_and(|conn| conn.status.doomed.load(Ordering::SeqCst));
@@ -616,12 +625,15 @@ fn store(s: &Session, w: &Context, capture: Capture, status: u8) {
         let is_stored = match &w.store {
             None => answers
                 .put(key, CachedResult { bytes: bytes.as_slice().into(), deps, database, user, round, made_ms, took_us, hits }),
-            Some(stores) => {
-                stored::keep(s, w, &**stores, stored::Result { key, deps, bytes: &bytes, round, took_us, flight: &mut flight })
-            }
+            Some(stores) => stored::keep(
+                s,
+                w,
+                &**stores,
+                stored::CacheableResult { key, deps, bytes: &bytes, round, took_us, flight: &mut flight },
+            ),
         };
         if is_stored {
-            w.count(Metric::CacheStored);
+            w.count(WorkerCounter::CacheStored);
         }
     }
     w.buffers.put_extra(bytes);

@@ -13,24 +13,26 @@ pub mod standby_errors;
 
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::host::{Level, Nudge, Stop, Who};
-use crate::metrics::Metric;
+use crate::host::{Level, LogOrigin, ProxyShutdown, RoleCheckReason};
+use crate::metrics::WorkerCounter;
 use crate::prepared::reuse;
-use crate::read_retry::kept_messages::{AGAIN_MAX, Group, Net, Refused, State, Statements};
-use crate::read_retry::standby_errors::{RefusedWrite, Remedy, Standing, Verdict, is_by_standby, judge, remedy};
-use crate::reports::Told;
-use crate::routing::{Class, Side, classify};
-use crate::session::{Fate, IDLE, LazyBegin, Session};
-use crate::statements::{Statement, Trait};
-use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::Flushed;
-use crate::upstream::left::Parting;
+use crate::read_retry::kept_messages::{AGAIN_MAX, KeptMessages, KeptStatements, MessageGroup, RetryState, StandbyRefusal};
+use crate::read_retry::standby_errors::{
+    PrimaryStanding, RefusalRemedy, RefusedWrite, StandbyErrorMeaning, is_by_standby, judge, remedy,
+};
+use crate::reports::ReportedRole;
+use crate::routing::{RouteClass, RouteSide, classify};
+use crate::session::{IDLE, LazyBegin, MessageFate, Session};
+use crate::statements::{Statement, StatementTrait};
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
+use crate::upstream::FlushOrigin;
+use crate::upstream::left::ConnCleanup;
 use std::num::NonZero;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_failover::LinkEnd;
 use weir_failover::cluster::ClusterView;
 use weir_failover::looks::is_primary_by_configuration;
-use weir_sql::facts::Verb;
+use weir_sql::facts::StatementVerb;
 use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 
@@ -41,7 +43,7 @@ const KEPT_BYTES_MAX: usize = 16 << 10;
 const LOOK_BYTES_MAX: usize = 16 << 10;
 
 /// The messages kept before one is handled.
-pub struct Mark {
+pub struct ReadRetryMark {
     bytes: usize,
     is_kept: bool,
     /// Nothing of the client's is under way.
@@ -56,11 +58,11 @@ pub fn is_there(s: &Session, w: &Context) -> bool {
 
 /// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
 #[inline]
-pub fn keep(s: &mut Session, header: Header) -> Mark {
+pub fn keep(s: &mut Session, header: Header) -> ReadRetryMark {
     let is_outside = s.transaction() == IDLE || s.has_begun_ahead();
-    let is_first = !s.has_server() || (is_outside && s.retry.state == State::Idle && s.replies().is_only_ours());
-    let mut mark = Mark { bytes: s.retry.kept.len(), is_kept: false, is_first };
-    let may_go = is_outside && s.retry.state != State::Spoiled && (is_first || is_wanted(s));
+    let is_first = !s.has_server() || (is_outside && s.retry.state == RetryState::Idle && s.replies().is_only_ours());
+    let mut mark = ReadRetryMark { bytes: s.retry.kept.len(), is_kept: false, is_first };
+    let may_go = is_outside && s.retry.state != RetryState::Spoiled && (is_first || is_wanted(s));
     if may_go
         && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
         && let Some(message) = s.up.unseen().get(..header.frame_bytes())
@@ -73,7 +75,7 @@ pub fn keep(s: &mut Session, header: Header) -> Mark {
 
 /// The message was handled, or not (`is_done`).
 #[inline]
-pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
+pub fn kept(s: &mut Session, header: Header, mark: &ReadRetryMark, is_done: bool) {
     let is_under_way = is_done && !s.replies().is_empty();
     if is_under_way && mark.is_first && mark.is_kept && !s.only_reads() {
         s.retry.unsent_from = s.host.given().and_then(|given| NonZero::new(given + 1));
@@ -85,12 +87,12 @@ pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
     }
     if !mark.is_kept || !belongs(&s.retry, header.tag) {
         s.retry.clear();
-        s.retry.state = State::Spoiled;
+        s.retry.state = RetryState::Spoiled;
         return;
     }
-    s.retry.state = State::Keeping;
+    s.retry.state = RetryState::Keeping;
     if s.retry.groups.back().is_none_or(|group| group.is_whole) {
-        s.retry.groups.push_back(Group::default());
+        s.retry.groups.push_back(MessageGroup::default());
     }
     if let Some(group) = s.retry.groups.back_mut() {
         group.bytes += header.frame_bytes();
@@ -101,7 +103,7 @@ pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
 
 /// True if a message fits into groups that each bring one ReadyForQuery. A Query behind messages without a Sync does not: after an error
 /// of theirs the server passes it over.
-fn belongs(net: &Net, tag: u8) -> bool {
+fn belongs(net: &KeptMessages, tag: u8) -> bool {
     match tag {
         front::QUERY => net.groups.back().is_none_or(|group| group.is_whole),
         front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE | front::CLOSE | front::FLUSH | front::SYNC => true,
@@ -112,23 +114,23 @@ fn belongs(net: &Net, tag: u8) -> bool {
 /// The concern of this module.
 pub struct ReadRetry;
 
-impl Concern for ReadRetry {
+impl SessionConcern for ReadRetry {
     /// Messages are kept in front of all (`keep`), since it is not known yet where they go.
     #[inline]
-    fn sent(s: &mut Session, _: &Context, _: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, _: &Context, _: Header, unit: StatementMessage<'_>) {
         let is_write = match unit {
-            Unit::Query(statement) | Unit::Bind { statement, .. } => is_refused_first(statement),
-            Unit::BindUnknown(_) | Unit::Call(_) | Unit::Garbled => false,
-            Unit::Parse(_) | Unit::Execute => return,
+            StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => is_refused_first(statement),
+            StatementMessage::BindUnknown(_) | StatementMessage::Call(_) | StatementMessage::Garbled => false,
+            StatementMessage::Parse(_) | StatementMessage::Execute => return,
         };
         s.retry.statements = s.retry.statements.and(is_write);
     }
 
     #[inline]
-    fn ready(s: &mut Session, _: &Context, ended: Ended) {
+    fn ready(s: &mut Session, _: &Context, ended: ReadyStatus) {
         match ended {
-            Ended::ForClient(_) => group_done(s),
-            Ended::BySync(_) => {}
+            ReadyStatus::ForClient(_) => group_done(s),
+            ReadyStatus::BySync(_) => {}
         }
     }
 
@@ -142,8 +144,11 @@ impl Concern for ReadRetry {
 /// `standard_ProcessUtility` in utility.c.
 #[inline]
 fn is_refused_first(statement: &Statement) -> bool {
-    let is_plain = matches!(statement.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Definition);
-    is_plain && !statement.has(Trait::Many)
+    let is_plain = matches!(
+        statement.verb,
+        StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete | StatementVerb::Definition
+    );
+    is_plain && !statement.has(StatementTrait::Many)
 }
 
 /// The server is done with a group.
@@ -162,11 +167,11 @@ fn group_done(s: &mut Session) {
         }
         Some(_) => {
             net.kept.clear();
-            net.state = State::Idle;
+            net.state = RetryState::Idle;
         }
         None => {}
     }
-    (net.unsent_from, net.statements) = (None, Statements::None);
+    (net.unsent_from, net.statements) = (None, KeptStatements::None);
 }
 
 /// True if `holds_back` may hold back the next message of the server.
@@ -184,7 +189,7 @@ pub fn holds_back(s: &mut Session, w: &Context) -> bool {
     if !s.only_reads() {
         return waits_for_primary(s, w);
     }
-    (s.is_on_standby() || !is_all_here(s)) && look(s, w) != Look::Go
+    (s.is_on_standby() || !is_all_here(s)) && look(s, w) != RetryDecision::Go
 }
 
 /// The primary answers messages that may write. True: it refused the only statement among them for not being the primary, and they wait for
@@ -195,9 +200,10 @@ fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
     }
     let found = find(s);
     // A server that goes says nothing of the statement: the end of its connection follows.
-    s.retry.is_told = !matches!(found, Found::Error { at, header } if verdict_of(s, at, header) == Verdict::Lost);
-    let Found::Error { at, header } = found else { return false };
-    let is_alone = s.retry.statements == Statements::OneWrite
+    s.retry.is_told =
+        !matches!(found, AnswerStart::Error { at, header } if verdict_of(s, at, header) == StandbyErrorMeaning::Lost);
+    let AnswerStart::Error { at, header } = found else { return false };
+    let is_alone = s.retry.statements == KeptStatements::OneWrite
         && s.retry.groups.len() == 1
         && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
         && !s.up.has_pending();
@@ -206,13 +212,13 @@ fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
     }
     let (view, node) = (w.view(), s.conn().map(|conn| conn.status.address.node));
     let waits = match remedy(&refused_write(s, w, at, header)) {
-        Remedy::None => return false,
-        Remedy::AnotherPrimary => node.is_some_and(|node| view.is_primary(node)),
-        Remedy::AnotherConnection if s.conn().is_some_and(|conn| may_leave(conn, w)) => false,
-        Remedy::AnotherConnection => return false,
+        RefusalRemedy::None => return false,
+        RefusalRemedy::AnotherPrimary => node.is_some_and(|node| view.is_primary(node)),
+        RefusalRemedy::AnotherConnection if s.conn().is_some_and(|conn| may_leave(conn, w)) => false,
+        RefusalRemedy::AnotherConnection => return false,
     };
     note_error(s, w, at, header);
-    w.program.look(Nudge::StatementRefused);
+    w.program.look(RoleCheckReason::StatementRefused);
     if let Some(conn) = again(s, w, None) {
         s.host.close(conn);
     }
@@ -227,13 +233,13 @@ fn may_leave(conn: &Conn, w: &Context) -> bool {
 
 /// The fate of a connection over which its client hears of an error. A write that a standby refused, whose node counts as the primary, has the connection
 /// closed as soon as its session may leave it: the next statement gets another one.
-pub fn parting_after(conn: &Conn, w: &Context, report: &Report) -> Parting {
-    let is_by_standby = is_by_standby(report.sqlstate, report.routine, conn.reported.told() == Told::Standby);
+pub fn parting_after(conn: &Conn, w: &Context, report: &Report) -> ConnCleanup {
+    let is_by_standby = is_by_standby(report.sqlstate, report.routine, conn.reported.told() == ReportedRole::Standby);
     let is_left = is_by_standby && conn.is_to_primary(&w.view()) && may_leave(conn, w);
-    if is_left { Parting::Closed } else { Parting::AsItIs }
+    if is_left { ConnCleanup::Closed } else { ConnCleanup::AsItIs }
 }
 
-fn verdict_of(s: &Session, at: usize, header: Header) -> Verdict {
+fn verdict_of(s: &Session, at: usize, header: Header) -> StandbyErrorMeaning {
     let report = weir_wire::back::read_report(&s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()]);
     judge(report.severity, report.sqlstate)
 }
@@ -243,15 +249,15 @@ fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: Header) -> 
     let report = weir_wire::back::read_report(body);
     let node = s.conn().map(|conn| conn.status.address.node);
     let standing = match node {
-        Some(node) if is_primary_by_configuration(&w.peek_config(), node) => Standing::PrimaryByConfiguration,
-        Some(node) if w.view().is_primary(node) => Standing::Primary,
-        Some(_) | None => Standing::GivenUp,
+        Some(node) if is_primary_by_configuration(&w.peek_config(), node) => PrimaryStanding::PrimaryByConfiguration,
+        Some(node) if w.view().is_primary(node) => PrimaryStanding::Primary,
+        Some(_) | None => PrimaryStanding::GivenUp,
     };
     RefusedWrite {
         sqlstate: report.sqlstate,
         routine: report.routine,
         is_within: !report.context.is_empty(),
-        is_in_recovery: s.conn().is_some_and(|conn| conn.reported.told() == Told::Standby),
+        is_in_recovery: s.conn().is_some_and(|conn| conn.reported.told() == ReportedRole::Standby),
         standing,
         is_wanted: s.state.settings.pairs().any(|(name, _)| name == "default_transaction_read_only"),
     }
@@ -272,7 +278,7 @@ fn is_all_here(s: &mut Session) -> bool {
 
 /// The treatment of the server's next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum RetryDecision {
     /// It goes its way.
     Go,
     /// More must arrive first.
@@ -282,13 +288,15 @@ enum Look {
 }
 
 /// Looks how the answer of the first group begins.
-fn look(s: &mut Session, w: &Context) -> Look {
+fn look(s: &mut Session, w: &Context) -> RetryDecision {
     let look = match find(s) {
-        Found::Error { at, header } => on_error(s, w, at, header),
-        Found::End(bytes) if may_wait(s) && bytes <= LOOK_BYTES_MAX && !s.down.has_whole(bytes) => return Look::Wait,
-        Found::End(_) | Found::Answer => Look::Go,
+        AnswerStart::Error { at, header } => on_error(s, w, at, header),
+        AnswerStart::End(bytes) if may_wait(s) && bytes <= LOOK_BYTES_MAX && !s.down.has_whole(bytes) => {
+            return RetryDecision::Wait;
+        }
+        AnswerStart::End(_) | AnswerStart::Answer => RetryDecision::Go,
     };
-    if look == Look::Go {
+    if look == RetryDecision::Go {
         s.retry.is_told = true;
         s.down.has_whole(0);
     }
@@ -297,11 +305,11 @@ fn look(s: &mut Session, w: &Context) -> Look {
 
 /// True if the server will say more by itself.
 fn may_wait(s: &Session) -> bool {
-    s.upstream().is_none_or(|upstream| upstream.flushed != Flushed::ByUs)
+    s.upstream().is_none_or(|upstream| upstream.flushed != FlushOrigin::ByUs)
         && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
 }
 
-enum Found {
+enum AnswerStart {
     Error {
         at: usize,
         header: Header,
@@ -312,16 +320,16 @@ enum Found {
     End(usize),
 }
 
-fn find(s: &Session) -> Found {
+fn find(s: &Session) -> AnswerStart {
     let bytes = s.down.unseen();
     let mut at = 0;
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
-        let Ok(Some(header)) = read_header(rest) else { return Found::End(at + HEADER_BYTES) };
+        let Ok(Some(header)) = read_header(rest) else { return AnswerStart::End(at + HEADER_BYTES) };
         match header.tag {
-            back::ERROR if rest.len() >= header.frame_bytes() => return Found::Error { at, header },
-            back::ERROR => return Found::End(at + header.frame_bytes()),
-            back::NOTICE if rest.len() < header.frame_bytes() => return Found::End(at + header.frame_bytes()),
+            back::ERROR if rest.len() >= header.frame_bytes() => return AnswerStart::Error { at, header },
+            back::ERROR => return AnswerStart::End(at + header.frame_bytes()),
+            back::NOTICE if rest.len() < header.frame_bytes() => return AnswerStart::End(at + header.frame_bytes()),
             back::NOTICE if is_farewell(&rest[HEADER_BYTES..header.frame_bytes()]) => at += header.frame_bytes(),
             back::PARSE_COMPLETE
             | back::BIND_COMPLETE
@@ -331,7 +339,7 @@ fn find(s: &Session) -> Found {
             | back::NO_DATA
             | back::COPY_OUT
             | back::PARAMETER_STATUS => at += header.frame_bytes(),
-            _ => return Found::Answer,
+            _ => return AnswerStart::Answer,
         }
     }
 }
@@ -342,44 +350,45 @@ pub fn is_farewell(body: &[u8]) -> bool {
     matches!(sqlstate, b"57P01" | b"57P02" | b"57P03")
 }
 
-fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> Look {
+fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> RetryDecision {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
     // A standby that is behind may not have been able to prepare what an EXECUTE runs.
     let is_lacking = report.sqlstate == b"26000" && brought_refused(s, report.message);
-    let verdict = if is_lacking { Verdict::Passing } else { judge(report.severity, report.sqlstate) };
-    let is_final =
-        verdict == Verdict::Stands || (verdict != Verdict::Lost && !s.is_on_standby()) || reuse::is_of_kept(s, &report);
+    let verdict = if is_lacking { StandbyErrorMeaning::Passing } else { judge(report.severity, report.sqlstate) };
+    let is_final = verdict == StandbyErrorMeaning::Stands
+        || (verdict != StandbyErrorMeaning::Lost && !s.is_on_standby())
+        || reuse::is_of_kept(s, &report);
     if is_final || !may_again(s) {
-        return Look::Go;
+        return RetryDecision::Go;
     }
-    let refused = Refused::of(verdict, report.sqlstate);
+    let refused = StandbyRefusal::of(verdict, report.sqlstate);
     let sqlstate = String::from_utf8_lossy(report.sqlstate).into_owned();
     // The server connection serves others once it has said that it is ready; with more under way it is not worth the wait.
     let end = at + header.frame_bytes();
     let is_alone = s.retry.groups.len() == 1 && s.retry.groups.front().is_some_and(|group| group.is_whole) && !s.up.has_pending();
     let ready_bytes = HEADER_BYTES + 1;
-    if is_alone && verdict != Verdict::Lost && !s.down.has_whole(end + ready_bytes) {
-        return Look::Wait;
+    if is_alone && verdict != StandbyErrorMeaning::Lost && !s.down.has_whole(end + ready_bytes) {
+        return RetryDecision::Wait;
     }
     let rest = s.down.unseen().get(end..).unwrap_or_default();
     let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
     let stays =
-        is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && up.left.parting() == Parting::AsItIs);
+        is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && up.left.parting() == ConnCleanup::AsItIs);
     if note_error(s, w, at, header) {
-        w.program.look(Nudge::StatementRefused);
+        w.program.look(RoleCheckReason::StatementRefused);
     }
-    if let (Verdict::Lost, Some(conn)) = (verdict, s.conn()) {
+    if let (StandbyErrorMeaning::Lost, Some(conn)) = (verdict, s.conn()) {
         w.program.link_died(conn.status.address.node, LinkEnd::of_sqlstate(Some(&sqlstate)));
     }
-    if let Some(conn) = again(s, w, (verdict != Verdict::Lost).then_some(refused)) {
+    if let Some(conn) = again(s, w, (verdict != StandbyErrorMeaning::Lost).then_some(refused)) {
         if stays {
             s.host.give_back(conn);
         } else {
             s.host.close(conn);
         }
     }
-    Look::Again
+    RetryDecision::Again
 }
 
 /// Notes what happened. True: the node may not be what it was.
@@ -395,9 +404,9 @@ fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
         let (code, message) = (text(report.sqlstate), text(report.message));
         let line =
             format_args!("server connection to {}: a statement failed and runs again: {code}: {message}", conn.status.address);
-        w.log(Level::Debug1, &Who::default(), line);
+        w.log(Level::Debug1, &LogOrigin::default(), line);
     }
-    report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
+    report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == StandbyErrorMeaning::Lost
 }
 
 /// True if what is under way may be sent again.
@@ -425,7 +434,7 @@ fn is_movable(s: &Session) -> bool {
 
 /// True if a BEGIN went ahead and nothing of its client's has followed it over the server connection: the transaction is as it was before.
 fn is_untouched(s: &Session) -> bool {
-    s.has_begun_ahead() && s.retry.state == State::Idle && s.retry.groups.is_empty() && is_movable(s)
+    s.has_begun_ahead() && s.retry.state == RetryState::Idle && s.retry.groups.is_empty() && is_movable(s)
 }
 
 /// The server connection is lost. True: the messages under way are sent again, and the session goes on without the connection.
@@ -443,22 +452,22 @@ pub fn on_loss(s: &mut Session, w: &Context) -> bool {
 /// they do. After an ERROR of a standby they go to the primary, after a FATAL to any node that may have them. True: the server connection is gone.
 pub fn on_refused_ahead(s: &mut Session, w: &Context, header: Header, is_lost: bool) -> bool {
     let is_kept = (s.retry.is_unseen() && is_movable(s)) || is_untouched(s);
-    if !(is_kept && (is_lost || s.is_on_standby())) || w.program.stop_mode() >= Stop::Fast {
+    if !(is_kept && (is_lost || s.is_on_standby())) || w.program.stop_mode() >= ProxyShutdown::Fast {
         return false;
     }
     note_error(s, w, 0, header);
-    w.program.look(Nudge::StatementRefused);
-    if let Some(conn) = again(s, w, (!is_lost).then_some(Refused::Passing)) {
-        w.count(Metric::ConnsLost);
+    w.program.look(RoleCheckReason::StatementRefused);
+    if let Some(conn) = again(s, w, (!is_lost).then_some(StandbyRefusal::Passing)) {
+        w.count(WorkerCounter::ConnsLost);
         s.host.close(conn);
     }
     true
 }
 
 /// Puts back what was under way, and parts with the server connection.
-fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Box<Conn>> {
+fn again(s: &mut Session, w: &Context, on_primary: Option<StandbyRefusal>) -> Option<Box<Conn>> {
     if !s.retry.groups.is_empty() {
-        w.count(if s.retry.unsent_from.is_some() { Metric::WritesSentAnew } else { Metric::ReadsRepeated });
+        w.count(if s.retry.unsent_from.is_some() { WorkerCounter::WritesSentAnew } else { WorkerCounter::ReadsRepeated });
     }
     if let Some(before) = s.upstream_mut().and_then(|upstream| upstream.txn.began.take()) {
         s.lazy_begin.restore(before);
@@ -466,7 +475,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
     }
     let was_on_standby = s.is_on_standby();
     let mut kept = std::mem::take(&mut s.retry.kept);
-    let lost = s.lose(w, Fate::Undone);
+    let lost = s.lose(w, MessageFate::Undone);
     s.intake.stop_skipping();
     s.statements.close_portal();
     s.up.unread(&kept, &w.buffers);
@@ -477,7 +486,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
     s.retry.count(opened_us, w.now_us());
     // The last try is not made where the others failed.
     let is_last = was_on_standby && s.retry.times >= AGAIN_MAX && w.view().primary.is_some();
-    s.retry.again = on_primary.or(is_last.then_some(Refused::Passing));
+    s.retry.again = on_primary.or(is_last.then_some(StandbyRefusal::Passing));
     lost.map(|(conn, _)| conn)
 }
 
@@ -494,13 +503,13 @@ fn brought_refused(s: &Session, complaint: &[u8]) -> bool {
 
 /// Where a statement goes that a standby refused a moment ago.
 #[inline]
-pub fn class_of(s: &Session, statement: &Statement, class: Class) -> Class {
+pub fn class_of(s: &Session, statement: &Statement, class: RouteClass) -> RouteClass {
     match s.retry.again {
-        Some(refused) if class.side == Side::Reader => {
-            if refused != Refused::Passing {
-                classify::note_refused(s, statement, refused == Refused::Write);
+        Some(refused) if class.side == RouteSide::Reader => {
+            if refused != StandbyRefusal::Passing {
+                classify::note_refused(s, statement, refused == StandbyRefusal::Write);
             }
-            Class::primary(Rule::StandbyRefused)
+            RouteClass::primary(RoutingRule::StandbyRefused)
         }
         Some(_) | None => class,
     }

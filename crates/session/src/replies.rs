@@ -12,7 +12,7 @@ use weir_wire::write;
 
 /// One awaited reply. `...Ours` are ours alone: the client must not see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum ExpectedReply {
     Query,
     /// A Query behind messages that may still fail: the journal notes that it drops the unnamed statement.
     QueryChange,
@@ -59,32 +59,32 @@ pub enum Expect {
     NumberOurs,
 }
 
-impl Expect {
+impl ExpectedReply {
     /// A simple query of ours.
     const fn is_query_of_ours(self) -> bool {
         matches!(
             self,
-            Expect::SettingsOurs
-                | Expect::StateOurs
-                | Expect::PrepareOurs
-                | Expect::StatementOurs
-                | Expect::UnlistenOurs
-                | Expect::BeginOurs
-                | Expect::FailOurs
-                | Expect::NumberOurs
+            ExpectedReply::SettingsOurs
+                | ExpectedReply::StateOurs
+                | ExpectedReply::PrepareOurs
+                | ExpectedReply::StatementOurs
+                | ExpectedReply::UnlistenOurs
+                | ExpectedReply::BeginOurs
+                | ExpectedReply::FailOurs
+                | ExpectedReply::NumberOurs
         )
     }
 
     /// The kind of the client's message that is answered. One we refuse ourselves counts as the Parse that stands in for it.
     const fn client_tag(self) -> Option<u8> {
         match self {
-            Expect::Query | Expect::QueryChange | Expect::QueryRefused => Some(front::QUERY),
-            Expect::FunctionCall => Some(front::FUNCTION_CALL),
-            Expect::Parse | Expect::ParseKnown | Expect::Refused => Some(front::PARSE),
-            Expect::Bind => Some(front::BIND),
-            Expect::Describe | Expect::DescribeTold => Some(front::DESCRIBE),
-            Expect::Execute => Some(front::EXECUTE),
-            Expect::Close => Some(front::CLOSE),
+            ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::QueryRefused => Some(front::QUERY),
+            ExpectedReply::FunctionCall => Some(front::FUNCTION_CALL),
+            ExpectedReply::Parse | ExpectedReply::ParseKnown | ExpectedReply::Refused => Some(front::PARSE),
+            ExpectedReply::Bind => Some(front::BIND),
+            ExpectedReply::Describe | ExpectedReply::DescribeTold => Some(front::DESCRIBE),
+            ExpectedReply::Execute => Some(front::EXECUTE),
+            ExpectedReply::Close => Some(front::CLOSE),
             _ => None,
         }
     }
@@ -93,14 +93,19 @@ impl Expect {
     const fn ends_a_turn(self) -> bool {
         matches!(
             self,
-            Expect::Sync | Expect::SyncGarbled | Expect::SyncOurs | Expect::Query | Expect::QueryChange | Expect::FunctionCall
+            ExpectedReply::Sync
+                | ExpectedReply::SyncGarbled
+                | ExpectedReply::SyncOurs
+                | ExpectedReply::Query
+                | ExpectedReply::QueryChange
+                | ExpectedReply::FunctionCall
         )
     }
 }
 
 /// Origin of the request that a ReadyForQuery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum RequestOrigin {
     Client,
     /// The client, and a change of its own has happened.
     ClientChange,
@@ -117,7 +122,7 @@ pub enum Whose {
 
 /// Treatment of a server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum ReplyTreatment {
     Pass,
     /// Pass; a Parse or Close of the client's has happened.
     PassChange,
@@ -133,10 +138,10 @@ pub enum Reply {
     /// A ReadyForQuery with this status; eat it if it is not the client's.
     Ready {
         status: u8,
-        whose: Whose,
+        whose: RequestOrigin,
     },
     /// An ErrorResponse. Requests behind the failed message, up to the next Sync, will not be answered.
-    Error(Dropped),
+    Error(DroppedReplies),
     /// The server refuses the settings of this session.
     SettingsRefused,
     /// The server refuses to begin the transaction that the client believes to be in.
@@ -156,7 +161,7 @@ pub enum Reply {
 
 /// Expected replies that an error took with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedReplies {
     /// Parses and Closes of the client's that will not happen, the failed one included.
     pub changes: u32,
     /// Parses of ours that will not happen.
@@ -165,16 +170,16 @@ pub struct Dropped {
     pub described: u32,
     /// Refusals that come too late: an earlier error comes first.
     pub refused: u32,
-    pub failed: Failed,
-    pub rest: Rest,
+    pub failed: FailedMessage,
+    pub rest: RemainingMessages,
 }
 
 /// The message that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Failed {
+pub enum FailedMessage {
     #[default]
     Other,
-    /// The first of `Dropped::changes`: a Parse the server refused.
+    /// The first of `DroppedReplies::changes`: a Parse the server refused.
     Parse,
     /// One we refused: exchange the error.
     Refused,
@@ -184,7 +189,7 @@ pub enum Failed {
 
 /// The client's messages behind those that were dropped, up to its Sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rest {
+pub enum RemainingMessages {
     #[default]
     Served,
     /// The server skips them: their Sync was not sent yet.
@@ -195,7 +200,7 @@ pub enum Rest {
 
 /// Replies that a client waits for when its server connection is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owed {
+pub struct OwedReplies {
     /// ReadyForQuerys, each after an error.
     pub readies: u32,
     /// Messages without a Sync so far: an error, then all is dropped until the Sync.
@@ -206,8 +211,8 @@ pub struct Owed {
 
 /// The replies due on one server connection.
 #[derive(Debug, Default)]
-pub struct Replies {
-    ring: VecDeque<Expect>,
+pub struct ReplyQueue {
+    ring: VecDeque<ExpectedReply>,
     /// Extended messages were sent since the last Sync: an implicit transaction may be open.
     unsynced: bool,
     /// The server skips all until a Sync that was not sent yet.
@@ -220,40 +225,40 @@ pub struct Replies {
 /// output buffer, so the caller must send a Flush when it stops here.
 pub const REPLIES_MAX: usize = 4096;
 
-impl Replies {
+impl ReplyQueue {
     /// Nothing is due.
-    pub const fn new() -> Replies {
-        Replies { ring: VecDeque::new(), unsynced: false, skipping: false, copying_in: false }
+    pub const fn new() -> ReplyQueue {
+        ReplyQueue { ring: VecDeque::new(), unsynced: false, skipping: false, copying_in: false }
     }
 
     /// Notes that a message was sent.
-    pub fn push(&mut self, expect: Expect) {
+    pub fn push(&mut self, expect: ExpectedReply) {
         match expect {
-            Expect::Query
-            | Expect::QueryChange
-            | Expect::QueryRefused
-            | Expect::FunctionCall
-            | Expect::SettingsOurs
-            | Expect::StateOurs
-            | Expect::PrepareOurs
-            | Expect::StatementOurs
-            | Expect::UnlistenOurs
-            | Expect::BeginOurs
-            | Expect::FailOurs
-            | Expect::NumberOurs => {
+            ExpectedReply::Query
+            | ExpectedReply::QueryChange
+            | ExpectedReply::QueryRefused
+            | ExpectedReply::FunctionCall
+            | ExpectedReply::SettingsOurs
+            | ExpectedReply::StateOurs
+            | ExpectedReply::PrepareOurs
+            | ExpectedReply::StatementOurs
+            | ExpectedReply::UnlistenOurs
+            | ExpectedReply::BeginOurs
+            | ExpectedReply::FailOurs
+            | ExpectedReply::NumberOurs => {
                 if self.skipping {
                     return;
                 }
                 self.unsynced = false;
             }
             // A copy that nobody waits for has failed already: its end means nothing.
-            Expect::CopyEnd if self.copying_in || self.ring.is_empty() => {
+            ExpectedReply::CopyEnd if self.copying_in || self.ring.is_empty() => {
                 self.copying_in = false;
                 return;
             }
-            Expect::CopyEnd => {}
-            Expect::Sync | Expect::SyncGarbled | Expect::SyncOurs if self.copying_in => return,
-            Expect::Sync | Expect::SyncGarbled | Expect::SyncOurs => {
+            ExpectedReply::CopyEnd => {}
+            ExpectedReply::Sync | ExpectedReply::SyncGarbled | ExpectedReply::SyncOurs if self.copying_in => return,
+            ExpectedReply::Sync | ExpectedReply::SyncGarbled | ExpectedReply::SyncOurs => {
                 self.unsynced = false;
                 self.skipping = false;
             }
@@ -314,11 +319,11 @@ impl Replies {
     /// The answer to a Parse that was not sent goes in front of the next reply.
     #[inline]
     pub fn owes_known_parse(&self) -> bool {
-        self.ring.front() == Some(&Expect::ParseKnown)
+        self.ring.front() == Some(&ExpectedReply::ParseKnown)
     }
 
     /// The reply behind that.
-    pub fn behind_known_parse(&self) -> Option<Expect> {
+    pub fn behind_known_parse(&self) -> Option<ExpectedReply> {
         self.ring.get(1).copied()
     }
 
@@ -330,14 +335,14 @@ impl Replies {
 
     /// The next reply is an error, and the Parse counts as the message that failed.
     pub fn known_parse_failed(&mut self) {
-        if let Some(front) = self.ring.front_mut().filter(|front| **front == Expect::ParseKnown) {
-            *front = Expect::Parse;
+        if let Some(front) = self.ring.front_mut().filter(|front| **front == ExpectedReply::ParseKnown) {
+            *front = ExpectedReply::Parse;
         }
     }
 
     /// The next reply is about a statement prepared by SQL that is brought.
     pub fn is_bringing_statement(&self) -> bool {
-        self.ring.front() == Some(&Expect::StatementOurs)
+        self.ring.front() == Some(&ExpectedReply::StatementOurs)
     }
 
     /// Nothing of the client's is due and no transaction of a pipeline is open.
@@ -347,75 +352,81 @@ impl Replies {
 
     /// Settings are being brought to the server connection.
     pub fn is_setting(&self) -> bool {
-        self.ring.iter().any(|expect| *expect == Expect::SettingsOurs)
+        self.ring.iter().any(|expect| *expect == ExpectedReply::SettingsOurs)
     }
 
     /// One reply is due and nothing behind it that is answered.
     pub fn is_last(&self) -> bool {
-        self.ring.iter().skip(1).all(|expect| *expect == Expect::CopyEnd)
+        self.ring.iter().skip(1).all(|expect| *expect == ExpectedReply::CopyEnd)
     }
 
     /// All that the client waits for is the answer to one simple query.
     pub fn is_one_query(&self) -> bool {
         let mut asked = self.ring.iter().filter(|expect| !expect.is_query_of_ours());
-        !self.unsynced && !self.skipping && matches!(asked.next(), Some(Expect::Query)) && asked.next().is_none()
+        !self.unsynced && !self.skipping && matches!(asked.next(), Some(ExpectedReply::Query)) && asked.next().is_none()
     }
 
     /// A Query or Execute is under way, not counting the one whose error came just now.
     pub fn has_work_behind_error(&self) -> bool {
-        let is_work =
-            |expect: &Expect| matches!(expect, Expect::Query | Expect::QueryChange | Expect::Execute | Expect::FunctionCall);
-        let fails = matches!(self.ring.front(), Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall));
+        let is_work = |expect: &ExpectedReply| {
+            matches!(
+                expect,
+                ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::Execute | ExpectedReply::FunctionCall
+            )
+        };
+        let fails =
+            matches!(self.ring.front(), Some(ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::FunctionCall));
         let skip = usize::from(fails);
         self.ring.iter().skip(skip).any(is_work)
     }
 
     /// Replies that the client still waits for, when the server connection is gone.
-    pub fn owed(&self) -> Owed {
+    pub fn owed(&self) -> OwedReplies {
         let mut readies = 0;
         // Messages of the client's that only a Sync of ours ends: it waits for their answers all the same.
         let (mut open, mut orphaned) = (false, false);
         for expect in &self.ring {
             match expect {
                 // The error is that of the first message, and a server skips the rest up to the Sync.
-                Expect::Query | Expect::QueryChange | Expect::QueryRefused | Expect::FunctionCall if open => {}
-                Expect::Query
-                | Expect::QueryChange
-                | Expect::QueryRefused
-                | Expect::FunctionCall
-                | Expect::Sync
-                | Expect::SyncGarbled => {
+                ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::QueryRefused | ExpectedReply::FunctionCall
+                    if open => {}
+                ExpectedReply::Query
+                | ExpectedReply::QueryChange
+                | ExpectedReply::QueryRefused
+                | ExpectedReply::FunctionCall
+                | ExpectedReply::Sync
+                | ExpectedReply::SyncGarbled => {
                     readies += 1;
                     open = false;
                 }
-                Expect::Parse
-                | Expect::ParseKnown
-                | Expect::Refused
-                | Expect::Bind
-                | Expect::Describe
-                | Expect::DescribeTold
-                | Expect::Execute
-                | Expect::Close => open = true,
-                Expect::SyncOurs => {
+                ExpectedReply::Parse
+                | ExpectedReply::ParseKnown
+                | ExpectedReply::Refused
+                | ExpectedReply::Bind
+                | ExpectedReply::Describe
+                | ExpectedReply::DescribeTold
+                | ExpectedReply::Execute
+                | ExpectedReply::Close => open = true,
+                ExpectedReply::SyncOurs => {
                     orphaned |= open;
                     open = false;
                 }
-                Expect::ParseOurs
-                | Expect::CloseOurs
-                | Expect::DescribeOurs
-                | Expect::CopyEnd
-                | Expect::SettingsOurs
-                | Expect::StateOurs
-                | Expect::PrepareOurs
-                | Expect::StatementOurs
-                | Expect::UnlistenOurs
-                | Expect::BeginOurs
-                | Expect::FailOurs
-                | Expect::NumberOurs => {}
+                ExpectedReply::ParseOurs
+                | ExpectedReply::CloseOurs
+                | ExpectedReply::DescribeOurs
+                | ExpectedReply::CopyEnd
+                | ExpectedReply::SettingsOurs
+                | ExpectedReply::StateOurs
+                | ExpectedReply::PrepareOurs
+                | ExpectedReply::StatementOurs
+                | ExpectedReply::UnlistenOurs
+                | ExpectedReply::BeginOurs
+                | ExpectedReply::FailOurs
+                | ExpectedReply::NumberOurs => {}
             }
         }
         let is_cut_off = open && !self.skipping;
-        Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned || is_cut_off, skipping: self.skipping }
+        OwedReplies { readies, unsynced: (self.unsynced && !self.skipping) || orphaned || is_cut_off, skipping: self.skipping }
     }
 
     /// The answer to one statement of the client's whose command tag is known, as far as it is still due: the statement was carried out, and
@@ -426,21 +437,21 @@ impl Replies {
         for expect in &self.ring {
             match expect {
                 _ if expect.is_query_of_ours() => {}
-                Expect::Parse | Expect::ParseKnown => write::bare(&mut out, back::PARSE_COMPLETE),
-                Expect::Bind => write::bare(&mut out, back::BIND_COMPLETE),
-                Expect::Describe => write::bare(&mut out, back::NO_DATA),
-                Expect::Close => write::bare(&mut out, back::CLOSE_COMPLETE),
-                Expect::Execute | Expect::Query if !is_ended => {
+                ExpectedReply::Parse | ExpectedReply::ParseKnown => write::bare(&mut out, back::PARSE_COMPLETE),
+                ExpectedReply::Bind => write::bare(&mut out, back::BIND_COMPLETE),
+                ExpectedReply::Describe => write::bare(&mut out, back::NO_DATA),
+                ExpectedReply::Close => write::bare(&mut out, back::CLOSE_COMPLETE),
+                ExpectedReply::Execute | ExpectedReply::Query if !is_ended => {
                     runs += 1;
                     write::command_complete(&mut out, tag);
-                    is_ended = *expect == Expect::Query;
+                    is_ended = *expect == ExpectedReply::Query;
                 }
-                Expect::Sync if !is_ended => is_ended = true,
-                Expect::DescribeTold => {
+                ExpectedReply::Sync if !is_ended => is_ended = true,
+                ExpectedReply::DescribeTold => {
                     write::no_parameters(&mut out);
                     write::bare(&mut out, back::NO_DATA);
                 }
-                Expect::ParseOurs | Expect::CloseOurs | Expect::DescribeOurs => {}
+                ExpectedReply::ParseOurs | ExpectedReply::CloseOurs | ExpectedReply::DescribeOurs => {}
                 _ => return None,
             }
         }
@@ -449,12 +460,12 @@ impl Replies {
     }
 
     /// Matches a server's message, `first` being the first byte of its body.
-    pub fn on_server(&mut self, tag: u8, first: u8) -> Reply {
-        while self.ring.front() == Some(&Expect::CopyEnd) {
+    pub fn on_server(&mut self, tag: u8, first: u8) -> ReplyTreatment {
+        while self.ring.front() == Some(&ExpectedReply::CopyEnd) {
             self.ring.pop_front();
         }
         let reply = self.match_front(tag, first);
-        while self.ring.front() == Some(&Expect::CopyEnd) {
+        while self.ring.front() == Some(&ExpectedReply::CopyEnd) {
             self.ring.pop_front();
         }
         reply
@@ -474,12 +485,14 @@ impl Replies {
                 break;
             }
             match (tag, front) {
-                (back::DATA_ROW, Some(Expect::Query | Expect::Execute)) | (back::ROW_DESCRIPTION, Some(Expect::Query)) => {}
-                (back::COMMAND_COMPLETE, Some(Expect::Query)) if passes(length - 4) => {}
-                (back::BIND_COMPLETE, Some(Expect::Bind)) | (back::ROW_DESCRIPTION | back::NO_DATA, Some(Expect::Describe)) => {
+                (back::DATA_ROW, Some(ExpectedReply::Query | ExpectedReply::Execute))
+                | (back::ROW_DESCRIPTION, Some(ExpectedReply::Query)) => {}
+                (back::COMMAND_COMPLETE, Some(ExpectedReply::Query)) if passes(length - 4) => {}
+                (back::BIND_COMPLETE, Some(ExpectedReply::Bind))
+                | (back::ROW_DESCRIPTION | back::NO_DATA, Some(ExpectedReply::Describe)) => {
                     front = self.next();
                 }
-                (back::COMMAND_COMPLETE, Some(Expect::Execute)) if passes(length - 4) => {
+                (back::COMMAND_COMPLETE, Some(ExpectedReply::Execute)) if passes(length - 4) => {
                     self.copying_in = false;
                     front = self.next();
                 }
@@ -491,114 +504,120 @@ impl Replies {
     }
 
     /// The entry behind the front one, which is done.
-    fn next(&mut self) -> Option<Expect> {
+    fn next(&mut self) -> Option<ExpectedReply> {
         self.ring.pop_front();
-        while self.ring.front() == Some(&Expect::CopyEnd) {
+        while self.ring.front() == Some(&ExpectedReply::CopyEnd) {
             self.ring.pop_front();
         }
         self.ring.front().copied()
     }
 
-    fn match_front(&mut self, tag: u8, first: u8) -> Reply {
+    fn match_front(&mut self, tag: u8, first: u8) -> ReplyTreatment {
         let front = self.ring.front().copied();
         match tag {
-            back::DATA_ROW if front == Some(Expect::StateOurs) => Reply::Row,
-            back::DATA_ROW if front == Some(Expect::NumberOurs) => Reply::Number,
-            back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE if front == Some(Expect::NumberOurs) => Reply::Eat,
+            back::DATA_ROW if front == Some(ExpectedReply::StateOurs) => ReplyTreatment::Row,
+            back::DATA_ROW if front == Some(ExpectedReply::NumberOurs) => ReplyTreatment::Number,
+            back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE if front == Some(ExpectedReply::NumberOurs) => {
+                ReplyTreatment::Eat
+            }
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
-                Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => Reply::Eat,
-                _ => Reply::Pass,
+                Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => ReplyTreatment::Eat,
+                _ => ReplyTreatment::Pass,
             },
             back::READY => self.on_ready(front, first),
             back::ERROR => self.on_error(front),
             back::PARSE_COMPLETE => match front {
-                Some(Expect::Parse) => self.pop(Reply::PassChange),
-                Some(Expect::ParseOurs | Expect::Refused) => self.pop(Reply::Eat),
-                _ => Reply::Unasked,
+                Some(ExpectedReply::Parse) => self.pop(ReplyTreatment::PassChange),
+                Some(ExpectedReply::ParseOurs | ExpectedReply::Refused) => self.pop(ReplyTreatment::Eat),
+                _ => ReplyTreatment::Unasked,
             },
-            back::BIND_COMPLETE => self.pop_if(front, Expect::Bind),
-            back::CLOSE_COMPLETE if front == Some(Expect::CloseOurs) => self.pop(Reply::Eat),
-            back::CLOSE_COMPLETE if front == Some(Expect::Close) => self.pop(Reply::PassChange),
-            back::CLOSE_COMPLETE => Reply::Unasked,
+            back::BIND_COMPLETE => self.pop_if(front, ExpectedReply::Bind),
+            back::CLOSE_COMPLETE if front == Some(ExpectedReply::CloseOurs) => self.pop(ReplyTreatment::Eat),
+            back::CLOSE_COMPLETE if front == Some(ExpectedReply::Close) => self.pop(ReplyTreatment::PassChange),
+            back::CLOSE_COMPLETE => ReplyTreatment::Unasked,
             back::PARAMETER_DESCRIPTION | back::NO_DATA | back::ROW_DESCRIPTION
-                if matches!(front, Some(Expect::DescribeTold | Expect::DescribeOurs)) =>
+                if matches!(front, Some(ExpectedReply::DescribeTold | ExpectedReply::DescribeOurs)) =>
             {
                 if tag != back::PARAMETER_DESCRIPTION {
                     self.ring.pop_front();
                 }
-                Reply::Description { is_ours: front == Some(Expect::DescribeOurs) }
+                ReplyTreatment::Description { is_ours: front == Some(ExpectedReply::DescribeOurs) }
             }
-            back::NO_DATA => self.pop_if(front, Expect::Describe),
-            back::ROW_DESCRIPTION if front == Some(Expect::Describe) => self.pop(Reply::Pass),
-            back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(Expect::Execute) => {
+            back::NO_DATA => self.pop_if(front, ExpectedReply::Describe),
+            back::ROW_DESCRIPTION if front == Some(ExpectedReply::Describe) => self.pop(ReplyTreatment::Pass),
+            back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(ExpectedReply::Execute) => {
                 self.copying_in = false;
-                self.pop(Reply::Pass)
+                self.pop(ReplyTreatment::Pass)
             }
             back::COPY_IN => self.on_copy_in(front),
             _ => self.pass_or_eat(front),
         }
     }
 
-    fn pass_or_eat(&self, front: Option<Expect>) -> Reply {
+    fn pass_or_eat(&self, front: Option<ExpectedReply>) -> ReplyTreatment {
         match front {
-            None => Reply::Unasked,
-            Some(front) if front.is_query_of_ours() => Reply::Eat,
-            Some(_) => Reply::Pass,
+            None => ReplyTreatment::Unasked,
+            Some(front) if front.is_query_of_ours() => ReplyTreatment::Eat,
+            Some(_) => ReplyTreatment::Pass,
         }
     }
 
-    fn pop(&mut self, reply: Reply) -> Reply {
+    fn pop(&mut self, reply: ReplyTreatment) -> ReplyTreatment {
         self.ring.pop_front();
         reply
     }
 
-    fn pop_if(&mut self, front: Option<Expect>, expected: Expect) -> Reply {
-        if front == Some(expected) { self.pop(Reply::Pass) } else { Reply::Unasked }
+    fn pop_if(&mut self, front: Option<ExpectedReply>, expected: ExpectedReply) -> ReplyTreatment {
+        if front == Some(expected) { self.pop(ReplyTreatment::Pass) } else { ReplyTreatment::Unasked }
     }
 
-    fn on_ready(&mut self, front: Option<Expect>, status: u8) -> Reply {
+    fn on_ready(&mut self, front: Option<ExpectedReply>, status: u8) -> ReplyTreatment {
         self.copying_in = false;
         let whose = match front {
-            Some(Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync | Expect::SyncGarbled) => {
-                Whose::Client
-            }
-            Some(Expect::QueryChange) => Whose::ClientChange,
-            Some(Expect::SyncOurs) => Whose::Sync,
-            Some(Expect::SettingsOurs) => Whose::Settings,
-            Some(Expect::StateOurs) => Whose::Inventory,
-            Some(Expect::PrepareOurs) => Whose::Prepare,
-            Some(Expect::StatementOurs) => Whose::Statement,
-            Some(Expect::UnlistenOurs) => Whose::Unlisten,
-            Some(Expect::BeginOurs | Expect::FailOurs) => Whose::Begin,
-            Some(Expect::NumberOurs) => Whose::Number,
-            _ => return Reply::Unasked,
+            Some(
+                ExpectedReply::Query
+                | ExpectedReply::QueryRefused
+                | ExpectedReply::FunctionCall
+                | ExpectedReply::Sync
+                | ExpectedReply::SyncGarbled,
+            ) => RequestOrigin::Client,
+            Some(ExpectedReply::QueryChange) => RequestOrigin::ClientChange,
+            Some(ExpectedReply::SyncOurs) => RequestOrigin::Sync,
+            Some(ExpectedReply::SettingsOurs) => RequestOrigin::Settings,
+            Some(ExpectedReply::StateOurs) => RequestOrigin::Inventory,
+            Some(ExpectedReply::PrepareOurs) => RequestOrigin::Prepare,
+            Some(ExpectedReply::StatementOurs) => RequestOrigin::Statement,
+            Some(ExpectedReply::UnlistenOurs) => RequestOrigin::Unlisten,
+            Some(ExpectedReply::BeginOurs | ExpectedReply::FailOurs) => RequestOrigin::Begin,
+            Some(ExpectedReply::NumberOurs) => RequestOrigin::Number,
+            _ => return ReplyTreatment::Unasked,
         };
-        self.pop(Reply::Ready { status, whose })
+        self.pop(ReplyTreatment::Ready { status, whose })
     }
 
     /// A server reading CopyData ignores Sync and Flush, so the Syncs sent before the client ended its CopyData get no answer.
-    fn on_copy_in(&mut self, front: Option<Expect>) -> Reply {
-        if !matches!(front, Some(Expect::Execute | Expect::Query | Expect::QueryChange)) {
-            return Reply::Unasked;
+    fn on_copy_in(&mut self, front: Option<ExpectedReply>) -> ReplyTreatment {
+        if !matches!(front, Some(ExpectedReply::Execute | ExpectedReply::Query | ExpectedReply::QueryChange)) {
+            return ReplyTreatment::Unasked;
         }
         self.copying_in = true;
-        let is_extended = front == Some(Expect::Execute);
+        let is_extended = front == Some(ExpectedReply::Execute);
         while let Some(next) = self.ring.get(1) {
             match next {
-                Expect::CopyEnd => {
+                ExpectedReply::CopyEnd => {
                     self.ring.remove(1);
                     self.copying_in = false;
                     break;
                 }
-                Expect::Sync | Expect::SyncGarbled => {
+                ExpectedReply::Sync | ExpectedReply::SyncGarbled => {
                     self.ring.remove(1);
                 }
-                _ => return Reply::Misplaced { tag: self.first_misplaced() },
+                _ => return ReplyTreatment::Misplaced { tag: self.first_misplaced() },
             }
         }
         // With the Syncs gone, the implicit transaction stays open beyond the copy.
         self.unsynced |= is_extended && !self.ring.iter().skip(1).any(|expect| expect.ends_a_turn());
-        Reply::Pass
+        ReplyTreatment::Pass
     }
 
     /// The kind of the client's first message behind a copy. A message of Weir's stands for the client's message that follows
@@ -607,54 +626,65 @@ impl Replies {
         self.ring.iter().skip(1).find_map(|expect| expect.client_tag()).unwrap_or(front::QUERY)
     }
 
-    fn on_error(&mut self, front: Option<Expect>) -> Reply {
+    fn on_error(&mut self, front: Option<ExpectedReply>) -> ReplyTreatment {
         self.copying_in = false;
         match front {
             // An error nobody asked for is the server's last message; let the client have it.
-            None => return Reply::Error(Dropped::default()),
-            Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
-            Some(Expect::StateOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {
-                return Reply::OursRefused;
+            None => return ReplyTreatment::Error(DroppedReplies::default()),
+            Some(ExpectedReply::SettingsOurs) => return ReplyTreatment::SettingsRefused,
+            Some(
+                ExpectedReply::StateOurs
+                | ExpectedReply::PrepareOurs
+                | ExpectedReply::StatementOurs
+                | ExpectedReply::UnlistenOurs,
+            ) => {
+                return ReplyTreatment::OursRefused;
             }
-            Some(Expect::BeginOurs) => return Reply::BeginRefused,
-            Some(Expect::FailOurs) => return Reply::Eat,
-            Some(Expect::NumberOurs) => return Reply::NumberRefused,
-            Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall | Expect::SyncGarbled) => {
-                return Reply::Error(Dropped::default());
+            Some(ExpectedReply::BeginOurs) => return ReplyTreatment::BeginRefused,
+            Some(ExpectedReply::FailOurs) => return ReplyTreatment::Eat,
+            Some(ExpectedReply::NumberOurs) => return ReplyTreatment::NumberRefused,
+            Some(
+                ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::FunctionCall | ExpectedReply::SyncGarbled,
+            ) => {
+                return ReplyTreatment::Error(DroppedReplies::default());
             }
-            Some(Expect::QueryRefused) => return Reply::Error(Dropped { failed: Failed::Refused, ..Dropped::default() }),
+            Some(ExpectedReply::QueryRefused) => {
+                return ReplyTreatment::Error(DroppedReplies { failed: FailedMessage::Refused, ..DroppedReplies::default() });
+            }
             Some(_) => {}
         }
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedReplies::default();
         loop {
             match self.ring.front() {
-                Some(Expect::Sync | Expect::SyncGarbled) => break,
-                Some(Expect::SyncOurs) => {
-                    dropped.rest = Rest::Discarded;
+                Some(ExpectedReply::Sync | ExpectedReply::SyncGarbled) => break,
+                Some(ExpectedReply::SyncOurs) => {
+                    dropped.rest = RemainingMessages::Discarded;
                     break;
                 }
                 // The server skips even simple queries until a Sync.
                 None => {
                     self.skipping = true;
-                    dropped.rest = Rest::Skipped;
+                    dropped.rest = RemainingMessages::Skipped;
                     break;
                 }
-                Some(Expect::Parse | Expect::ParseKnown | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
-                Some(Expect::ParseOurs) => dropped.ours += 1,
-                Some(Expect::DescribeTold | Expect::DescribeOurs) => dropped.described += 1,
-                Some(Expect::Refused | Expect::QueryRefused) => dropped.refused += 1,
+                Some(ExpectedReply::Parse | ExpectedReply::ParseKnown | ExpectedReply::Close | ExpectedReply::QueryChange) => {
+                    dropped.changes += 1
+                }
+                Some(ExpectedReply::ParseOurs) => dropped.ours += 1,
+                Some(ExpectedReply::DescribeTold | ExpectedReply::DescribeOurs) => dropped.described += 1,
+                Some(ExpectedReply::Refused | ExpectedReply::QueryRefused) => dropped.refused += 1,
                 Some(_) => {}
             }
             self.ring.pop_front();
         }
         dropped.failed = match front {
-            Some(Expect::Refused) => Failed::Refused,
-            Some(Expect::Parse) => Failed::Parse,
-            Some(Expect::ParseOurs) if dropped.ours == 1 => Failed::Question,
-            Some(Expect::DescribeOurs) if dropped.ours == 0 => Failed::Question,
-            _ => Failed::Other,
+            Some(ExpectedReply::Refused) => FailedMessage::Refused,
+            Some(ExpectedReply::Parse) => FailedMessage::Parse,
+            Some(ExpectedReply::ParseOurs) if dropped.ours == 1 => FailedMessage::Question,
+            Some(ExpectedReply::DescribeOurs) if dropped.ours == 0 => FailedMessage::Question,
+            _ => FailedMessage::Other,
         };
-        Reply::Error(dropped)
+        ReplyTreatment::Error(dropped)
     }
 }
 

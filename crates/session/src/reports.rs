@@ -12,7 +12,7 @@ const ROLE: &str = "in_hot_standby";
 
 /// The role that a server has told over a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Told {
+pub enum ReportedRole {
     /// It does not say: its version is 13 or older.
     #[default]
     Nothing,
@@ -20,32 +20,32 @@ pub enum Told {
     Standby,
 }
 
-impl Told {
+impl ReportedRole {
     /// By the value of the parameter.
-    fn of(reported: &str) -> Told {
+    fn of(reported: &str) -> ReportedRole {
         match reported {
-            "on" => Told::Standby,
-            "off" => Told::Primary,
-            _ => Told::Nothing,
+            "on" => ReportedRole::Standby,
+            "off" => ReportedRole::Primary,
+            _ => ReportedRole::Nothing,
         }
     }
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Reports {
+pub struct ReportedParameters {
     values: Vec<(String, String)>,
     gathered: Budget,
-    told: Told,
+    told: ReportedRole,
 }
 
-impl Default for Reports {
-    fn default() -> Reports {
-        Reports { values: Vec::new(), gathered: Budget::new(REPORTS), told: Told::default() }
+impl Default for ReportedParameters {
+    fn default() -> ReportedParameters {
+        ReportedParameters { values: Vec::new(), gathered: Budget::new(REPORTS), told: ReportedRole::default() }
     }
 }
 
-impl Reports {
+impl ReportedParameters {
     /// Takes in the body of a ParameterStatus. Error: there are more than any server has, so that the connection is of no use.
     pub fn note(&mut self, body: &[u8]) -> Result<(), Exceeded> {
         let Some((name, value)) = server::read_parameter(body) else { return Ok(()) };
@@ -56,7 +56,7 @@ impl Reports {
         }
         self.gathered.take(name.len() + value.len())?;
         if name == ROLE {
-            self.told = Told::of(&value);
+            self.told = ReportedRole::of(&value);
         }
         match known {
             Some((_, known)) => *known = value.into_owned(),
@@ -72,7 +72,7 @@ impl Reports {
 
     /// The role that the server has told last.
     #[inline]
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> ReportedRole {
         self.told
     }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_last_value_counts_however_often_it_is_reported() {
-        let mut reports = Reports::default();
+        let mut reports = ReportedParameters::default();
         for number in 0..100_000 {
             reports.note(&body("TimeZone", &format!("UTC{number}"))).unwrap();
         }
@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn more_names_or_bytes_than_any_server_has_are_refused() {
-        let mut reports = Reports::default();
+        let mut reports = ReportedParameters::default();
         let refused = (0..).find(|number| reports.note(&body(&format!("p{number}"), "")).is_err());
         assert_eq!(refused, Some(256));
-        let mut reports = Reports::default();
+        let mut reports = ReportedParameters::default();
         let error = reports.note(&body("search_path", &"x".repeat(200_000))).unwrap_err();
         assert_eq!(error.to_string(), "the list of parameters that the server reports takes more than 131072 bytes");
         assert_eq!(reports.value("search_path"), "");
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn servers_tell_their_role_from_version_14_on() {
-        let mut reports = Reports::default();
-        assert_eq!(reports.told(), Told::Nothing);
-        for (value, told) in [("on", Told::Standby), ("off", Told::Primary)] {
+        let mut reports = ReportedParameters::default();
+        assert_eq!(reports.told(), ReportedRole::Nothing);
+        for (value, told) in [("on", ReportedRole::Standby), ("off", ReportedRole::Primary)] {
             reports.note(&body(ROLE, value)).unwrap();
             assert_eq!(reports.told(), told);
         }

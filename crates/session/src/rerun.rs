@@ -9,17 +9,19 @@ pub mod kept_transaction;
 pub mod repeatable;
 
 use crate::context::Context;
-use crate::fault::Fault;
-use crate::flow::Flow;
+use crate::fault::ErrorReport;
+use crate::flow::MessageFlow;
 use crate::loss::loss_words;
-use crate::metrics::Metric;
-use crate::replies::Owed;
-use crate::rerun::kept_transaction::{Record, Run, Shown, State, Told, ends_group, frames};
-use crate::session::{Fate, IDLE, Session, Skip};
+use crate::metrics::WorkerCounter;
+use crate::replies::OwedReplies;
+use crate::rerun::kept_transaction::{
+    AnswerDigest, KeptTransaction, RerunFailure, RerunState, TransactionRerun, ends_group, frames,
+};
+use crate::session::{IDLE, MessageFate, MessageSkip, Session};
 use crate::session_state;
-use crate::upstream::Heard;
+use crate::upstream::ClientKnowledge;
 use std::time::Duration;
-use weir_failover::rerun_rules::{Came, Losses, came_out};
+use weir_failover::rerun_rules::{RerunMatch, TransactionLosses, came_out};
 use weir_wire::frame::{Header, front, split_cstr};
 
 /// True if transactions of the session are kept.
@@ -35,21 +37,21 @@ pub fn is_under_way(s: &Session) -> bool {
 }
 
 /// The messages kept before one is decided on.
-pub struct Mark {
+pub struct RerunMark {
     bytes: usize,
 }
 
 /// Keeps a message that is about to be decided on. `Err`: what comes first.
 #[cold]
-pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> {
+pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<RerunMark, MessageFlow> {
     warn(s, w);
     let bytes = header.frame_bytes();
     if !is_on(s) && !is_under_way(s) {
         drop_record(s);
-        return Ok(Mark { bytes: 0 });
+        return Ok(RerunMark { bytes: 0 });
     }
     // A question of ours about the transaction before may be under way.
-    let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip() == Skip::No;
+    let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip() == MessageSkip::No;
     let max = usize::try_from(w.peek_config().failover.replay_bytes_max).unwrap_or(usize::MAX);
     let record = s.intake.replay.get_or_insert_default();
     record.finish();
@@ -57,16 +59,16 @@ pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> 
     if is_rest && !record.is_mid_group && !record.is_under_way() {
         record.begin();
     }
-    let mark = Mark { bytes: record.messages.len() };
+    let mark = RerunMark { bytes: record.messages.len() };
     match &record.state {
         // It is not known yet if the transaction goes on.
-        State::Again(run) if run.left == 0 || record.waits() => return Err(Flow::Hold),
-        State::Again(_) | State::Spoiled => {}
-        State::Whole | State::Ending => {
+        RerunState::Again(run) if run.left == 0 || record.waits() => return Err(MessageFlow::Hold),
+        RerunState::Again(_) | RerunState::Spoiled => {}
+        RerunState::Whole | RerunState::Ending => {
             if !is_kind(header.tag) || mark.bytes + bytes > max {
                 record.spoil();
             } else if !s.up.has_whole(bytes) {
-                return Err(Flow::More);
+                return Err(MessageFlow::More);
             } else if let Some(message) = s.up.unseen().get(..bytes) {
                 record.messages.extend_from_slice(message);
             }
@@ -85,16 +87,16 @@ fn drop_record(s: &mut Session) {
 
 /// The message was decided on.
 #[cold]
-pub fn kept(s: &mut Session, header: Header, mark: &Mark, flow: &Result<Flow, Fault>) {
+pub fn kept(s: &mut Session, header: Header, mark: &RerunMark, flow: &Result<MessageFlow, ErrorReport>) {
     let Some(record) = &mut s.intake.replay else { return };
-    if matches!(flow, Ok(Flow::Next)) {
+    if matches!(flow, Ok(MessageFlow::Next)) {
         // Behind a copy or a function call nothing is under way.
         record.is_mid_group = is_kind(header.tag) && !ends_group(header.tag);
     }
     match (&mut record.state, flow) {
-        (State::Again(run), Ok(Flow::Next)) => run.left = run.left.saturating_sub(header.frame_bytes()),
-        (State::Again(_) | State::Spoiled, _) | (_, Ok(Flow::Next)) => {}
-        (State::Whole | State::Ending, _) => record.messages.truncate(mark.bytes),
+        (RerunState::Again(run), Ok(MessageFlow::Next)) => run.left = run.left.saturating_sub(header.frame_bytes()),
+        (RerunState::Again(_) | RerunState::Spoiled, _) | (_, Ok(MessageFlow::Next)) => {}
+        (RerunState::Whole | RerunState::Ending, _) => record.messages.truncate(mark.bytes),
     }
     record.finish();
 }
@@ -110,24 +112,24 @@ fn is_kind(tag: u8) -> bool {
 /// Bytes are about to be sent to the client: counts them, or swallows those that it has.
 #[inline]
 pub fn tap(s: &mut Session, w: &Context) {
-    if s.intake.replay.is_some() && take(s, w) == Took::Other {
+    if s.intake.replay.is_some() && take(s, w) == RerunComparison::Other {
         refuse(s, w);
     }
 }
 
 /// The answers of a transaction that runs again.
 #[derive(PartialEq, Eq)]
-enum Took {
+enum RerunComparison {
     Same,
     Other,
 }
 
-fn take(s: &mut Session, w: &Context) -> Took {
+fn take(s: &mut Session, w: &Context) -> RerunComparison {
     let is_over = s.replies().is_settled() && !s.down.has_unseen() && !s.down.is_mid_message() && !session_state::is_holding(s);
-    let Some(record) = &mut s.intake.replay else { return Took::Same };
+    let Some(record) = &mut s.intake.replay else { return RerunComparison::Same };
     let waits = record.waits();
-    let Record { shown, state, counted, .. } = &mut **record;
-    if let State::Again(run) = state
+    let KeptTransaction { shown, state, counted, .. } = &mut **record;
+    if let RerunState::Again(run) = state
         && !run.is_same
     {
         let wanted = usize::try_from(shown.bytes - run.answers.bytes).unwrap_or(usize::MAX);
@@ -140,23 +142,23 @@ fn take(s: &mut Session, w: &Context) -> Took {
         s.down.skip_pending(taken, &w.buffers);
         let has_ended = (run.left == 0 || waits) && is_over && !s.down.has_pending();
         match came_out(shown.bytes, run.answers.bytes, has_ended, || run.answers.is(shown)) {
-            Came::Short => return Took::Same,
-            Came::Other => return Took::Other,
-            Came::Same => {}
+            RerunMatch::Short => return RerunComparison::Same,
+            RerunMatch::Other => return RerunComparison::Other,
+            RerunMatch::Same => {}
         }
         run.is_same = true;
         *counted = 0;
-        w.count(Metric::TransactionsReplayed);
+        w.count(WorkerCounter::TransactionsReplayed);
         s.host.run_again();
     }
-    if !matches!(state, State::Spoiled) {
+    if !matches!(state, RerunState::Spoiled) {
         let [first, second] = s.down.pending();
         let rest = counted.saturating_sub(first.len());
         shown.add(&first[(*counted).min(first.len())..]);
         shown.add(&second[rest.min(second.len())..]);
     }
     record.finish();
-    Took::Same
+    RerunComparison::Same
 }
 
 /// They were sent, or some of them.
@@ -172,20 +174,20 @@ pub fn drained(s: &mut Session) {
 pub fn may_begin(s: &Session, w: &Context) -> bool {
     let Some(record) = &s.intake.replay else { return false };
     let is_here = match &record.state {
-        State::Whole | State::Ending => is_whole(&record.messages),
-        State::Again(run) => {
+        RerunState::Whole | RerunState::Ending => is_whole(&record.messages),
+        RerunState::Again(run) => {
             let limit_ms = s.account.limits.get().waits.primary_ms;
             let is_late = limit_ms > 0 && w.now().saturating_duration_since(run.since) > Duration::from_millis(limit_ms);
             !is_late
         }
-        State::Spoiled => false,
+        RerunState::Spoiled => false,
     };
     is_on(s) && is_here && !s.down.is_mid_message() && !s.down.has_pending() && s.handle.final_error.borrow().is_none()
 }
 
 /// Has the transaction run again. The server connection is gone. Gives the words back if it cannot; those of the first loss are said here.
 #[cold]
-pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
+pub fn begin(s: &mut Session, w: &Context, told: RerunFailure) -> Option<RerunFailure> {
     let losses = if may_begin(s, w) { losses_with(s, &told) } else { None };
     let (Some(record), Some(losses)) = (&mut s.intake.replay, losses) else {
         if is_under_way(s) {
@@ -199,15 +201,22 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
     let all = record.messages.len();
     let (fed, run) = match std::mem::take(&mut record.state) {
         // The client still hears of the first loss.
-        State::Again(run) => (all - run.left.min(all), Run { is_same: false, ..*run }),
+        RerunState::Again(run) => (all - run.left.min(all), TransactionRerun { is_same: false, ..*run }),
         state => {
-            let is_ending = matches!(state, State::Ending);
-            let run =
-                Run { left: 0, answers: Shown::default(), since: w.now(), told, prepared: Vec::new(), is_same: false, is_ending };
+            let is_ending = matches!(state, RerunState::Ending);
+            let run = TransactionRerun {
+                left: 0,
+                answers: AnswerDigest::default(),
+                since: w.now(),
+                told,
+                prepared: Vec::new(),
+                is_same: false,
+                is_ending,
+            };
             (all, run)
         }
     };
-    let mut run = Run { left: all, answers: Shown::default(), ..run };
+    let mut run = TransactionRerun { left: all, answers: AnswerDigest::default(), ..run };
     record.counted = 0;
     for name in parsed(&record.messages[..fed]) {
         if let Some((name, own)) = s.statements.named.remove_entry(name)
@@ -217,7 +226,7 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
         }
     }
     s.up.unread(&record.messages[..fed], &w.buffers);
-    record.state = State::Again(Box::new(run));
+    record.state = RerunState::Again(Box::new(run));
     s.lazy_begin.end();
     s.intake.stop_skipping();
     s.statements.close_portal();
@@ -226,36 +235,36 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
 }
 
 /// The same; where it cannot run again, the client hears so.
-pub fn begin_or_tell(s: &mut Session, w: &Context, told: Told) {
+pub fn begin_or_tell(s: &mut Session, w: &Context, told: RerunFailure) {
     if let Some(told) = begin(s, w, told) {
-        w.count(Metric::ReplaysRefused);
-        w.count(Metric::TransactionsLost);
+        w.count(WorkerCounter::ReplaysRefused);
+        w.count(WorkerCounter::TransactionsLost);
         loss_words::tell_lost(s, w, told);
     }
 }
 
 /// The losses of the session's transaction with the present one.
-fn losses_with(s: &Session, told: &Told) -> Option<Losses> {
+fn losses_with(s: &Session, told: &RerunFailure) -> Option<TransactionLosses> {
     let record = s.intake.replay.as_ref()?;
     let sent = match &record.state {
-        State::Again(run) => record.messages.len().saturating_sub(run.left),
-        State::Whole | State::Ending | State::Spoiled => record.messages.len(),
+        RerunState::Again(run) => record.messages.len().saturating_sub(run.left),
+        RerunState::Whole | RerunState::Ending | RerunState::Spoiled => record.messages.len(),
     };
     let ends = frames(record.messages.get(..sent)?).filter(|(header, _)| ends_group(header.tag));
     let groups: u32 = ends.map(|_| 1).sum();
-    let had_it = told.owed != Owed::default() && told.heard == Heard::Something;
+    let had_it = told.owed != OwedReplies::default() && told.heard == ClientKnowledge::Something;
     record.losses.with(had_it.then(|| groups.saturating_sub(told.owed.readies)))
 }
 
 /// The client hears that its transaction is lost, or may have been committed. `owed`: all that the server owed. Says what of it is the client's.
-pub fn give_up(s: &mut Session, w: &Context, owed: Owed) -> Owed {
+pub fn give_up(s: &mut Session, w: &Context, owed: OwedReplies) -> OwedReplies {
     match s.intake.replay.as_mut().map(|record| std::mem::take(&mut record.state)) {
-        Some(State::Again(run)) => {
+        Some(RerunState::Again(run)) => {
             let owed = if run.is_same { owed } else { run.told.owed };
             drop_run(s, w, *run);
             owed
         }
-        Some(State::Whole | State::Ending | State::Spoiled) | None => {
+        Some(RerunState::Whole | RerunState::Ending | RerunState::Spoiled) | None => {
             forget(s);
             owed
         }
@@ -285,10 +294,10 @@ fn parsed(messages: &[u8]) -> impl Iterator<Item = &[u8]> {
 #[cold]
 pub fn refuse(s: &mut Session, w: &Context) {
     let Some(record) = &mut s.intake.replay else { return };
-    let State::Again(mut run) = std::mem::take(&mut record.state) else { return };
-    w.count(Metric::ReplaysRefused);
-    w.count(Metric::TransactionsLost);
-    if let Some((conn, _)) = s.lose(w, Fate::Unknown) {
+    let RerunState::Again(mut run) = std::mem::take(&mut record.state) else { return };
+    w.count(WorkerCounter::ReplaysRefused);
+    w.count(WorkerCounter::TransactionsLost);
+    if let Some((conn, _)) = s.lose(w, MessageFate::Unknown) {
         s.host.close(conn);
     }
     run.is_same = false;
@@ -299,7 +308,7 @@ pub fn refuse(s: &mut Session, w: &Context) {
 }
 
 /// Takes back what is left of a run. Its server connection is gone. Says the words of the first loss.
-fn drop_run(s: &mut Session, w: &Context, run: Run) -> Told {
+fn drop_run(s: &mut Session, w: &Context, run: TransactionRerun) -> RerunFailure {
     forget(s);
     if !run.is_same {
         // Of these answers the client has seen nothing.

@@ -12,94 +12,98 @@ pub mod read_preference;
 pub mod read_targets;
 pub mod suspects;
 
-use crate::causal::standbys::Nodes;
+use crate::causal::standbys::NodeSet;
 use crate::routing::pick::pick_reader;
 use crate::routing::read_targets::ReadPreference;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::Config;
 use weir_config::redirect::ReadTarget;
 use weir_failover::cluster::{ClusterView, NodeIndex};
-use weir_sql::facts::{AccessMode, Begin, Effect, Facts, Hint, Isolation, Mark, Name, Transaction};
+use weir_sql::facts::{
+    AccessMode, BeginOptions, IsolationLevel, QualifiedName, QueryEffect, QueryFacts, RoutingHint, TextProperty, TransactionVerb,
+};
 
 /// Node on which a text may run, in any session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class {
-    pub side: Side,
-    pub rule: Rule,
+pub struct RouteClass {
+    pub side: RouteSide,
+    pub rule: RoutingRule,
 }
 
-impl Class {
+impl RouteClass {
     /// For the primary, by this rule.
-    pub const fn primary(rule: Rule) -> Class {
-        Class { side: Side::Primary, rule }
+    pub const fn primary(rule: RoutingRule) -> RouteClass {
+        RouteClass { side: RouteSide::Primary, rule }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum RouteSide {
     /// Any node with weight gives the answer.
     Reader,
     Primary,
 }
 
 struct TextRule {
-    rule: Rule,
-    decide: fn(&TextAsk<'_>) -> Option<Side>,
+    rule: RoutingRule,
+    decide: fn(&TextAsk<'_>) -> Option<RouteSide>,
 }
 
 struct TextAsk<'a> {
-    facts: &'a Facts,
+    facts: &'a QueryFacts,
     text: &'a str,
     config: &'a Config,
 }
 
 /// Rules about the text alone, in order. The catalog judges the names in it, if it is a read so far.
 const TEXT_RULES: &[TextRule] = &[
-    TextRule { rule: Rule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
-    TextRule { rule: Rule::NotParsed, decide: |ask| primary_if(ask.facts.effect == Effect::Refused) },
-    TextRule { rule: Rule::BeginReadOnly, decide: begin_read_only },
-    TextRule { rule: Rule::Hint, decide: |ask| primary_if(begins(ask) && ask.facts.hint == Hint::Primary) },
-    TextRule { rule: Rule::TransactionControl, decide: |ask| primary_if(ask.facts.transaction != Transaction::None) },
-    TextRule { rule: Rule::Write, decide: |ask| primary_if(ask.facts.effect == Effect::Writes) },
-    TextRule { rule: Rule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
-    TextRule { rule: Rule::LocksRows, decide: |ask| primary_if(ask.facts.has(Mark::LocksRows)) },
-    TextRule { rule: Rule::SessionState, decide: |ask| primary_if(!ask.facts.state.keeps.is_empty()) },
-    TextRule { rule: Rule::Hint, decide: |ask| primary_if(ask.facts.hint == Hint::Primary) },
-    TextRule { rule: Rule::PrimaryRoutingPattern, decide: |ask| primary_if(matches_pattern(ask)) },
-    TextRule { rule: Rule::Catalog, decide: |ask| primary_if(ask.facts.named.relations.iter().any(is_catalog)) },
-    TextRule { rule: Rule::Read, decide: |_| Some(Side::Reader) },
+    TextRule { rule: RoutingRule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
+    TextRule { rule: RoutingRule::NotParsed, decide: |ask| primary_if(ask.facts.effect == QueryEffect::Refused) },
+    TextRule { rule: RoutingRule::BeginReadOnly, decide: begin_read_only },
+    TextRule { rule: RoutingRule::Hint, decide: |ask| primary_if(begins(ask) && ask.facts.hint == RoutingHint::Primary) },
+    TextRule { rule: RoutingRule::TransactionControl, decide: |ask| primary_if(ask.facts.transaction != TransactionVerb::None) },
+    TextRule { rule: RoutingRule::Write, decide: |ask| primary_if(ask.facts.effect == QueryEffect::Writes) },
+    TextRule { rule: RoutingRule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != QueryEffect::Reads) },
+    TextRule { rule: RoutingRule::LocksRows, decide: |ask| primary_if(ask.facts.has(TextProperty::LocksRows)) },
+    TextRule { rule: RoutingRule::SessionState, decide: |ask| primary_if(!ask.facts.state.keeps.is_empty()) },
+    TextRule { rule: RoutingRule::Hint, decide: |ask| primary_if(ask.facts.hint == RoutingHint::Primary) },
+    TextRule { rule: RoutingRule::PrimaryRoutingPattern, decide: |ask| primary_if(matches_pattern(ask)) },
+    TextRule { rule: RoutingRule::Catalog, decide: |ask| primary_if(ask.facts.named.relations.iter().any(is_catalog)) },
+    TextRule { rule: RoutingRule::Read, decide: |_| Some(RouteSide::Reader) },
 ];
 
 /// Rule of a text no rule answers; never seen, since the last one answers all.
-const NO_RULE: Class = Class::primary(Rule::NotKnownToRead);
+const NO_RULE: RouteClass = RouteClass::primary(RoutingRule::NotKnownToRead);
 
 /// Classes a text by its facts and the configuration.
-pub fn class_of(facts: &Facts, text: &str, config: &Config) -> Class {
+pub fn class_of(facts: &QueryFacts, text: &str, config: &Config) -> RouteClass {
     let ask = TextAsk { facts, text, config };
     for rule in TEXT_RULES {
         if let Some(side) = (rule.decide)(&ask) {
-            return Class { side, rule: rule.rule };
+            return RouteClass { side, rule: rule.rule };
         }
     }
     NO_RULE
 }
 
-fn primary_if(condition: bool) -> Option<Side> {
-    condition.then_some(Side::Primary)
+fn primary_if(condition: bool) -> Option<RouteSide> {
+    condition.then_some(RouteSide::Primary)
 }
 
 /// True if it begins a transaction, which goes where its BEGIN wants to go.
 fn begins(ask: &TextAsk<'_>) -> bool {
-    matches!(ask.facts.transaction, Transaction::Begin(_)) && ask.facts.statements == 1
+    matches!(ask.facts.transaction, TransactionVerb::Begin(_)) && ask.facts.statements == 1
 }
 
 /// A transaction that says it only reads runs on a standby as a whole. Not a SERIALIZABLE one: hot standby has none.
-fn begin_read_only(ask: &TextAsk<'_>) -> Option<Side> {
+fn begin_read_only(ask: &TextAsk<'_>) -> Option<RouteSide> {
     match ask.facts.transaction {
-        Transaction::Begin(Begin { access: AccessMode::ReadOnly, isolation, .. })
-            if ask.facts.statements == 1 && isolation != Isolation::Serializable && ask.facts.hint != Hint::Primary =>
+        TransactionVerb::Begin(BeginOptions { access: AccessMode::ReadOnly, isolation, .. })
+            if ask.facts.statements == 1
+                && isolation != IsolationLevel::Serializable
+                && ask.facts.hint != RoutingHint::Primary =>
         {
-            Some(Side::Reader)
+            Some(RouteSide::Reader)
         }
         _ => None,
     }
@@ -110,7 +114,7 @@ fn matches_pattern(ask: &TextAsk<'_>) -> bool {
 }
 
 /// System catalogs tell of the server asked (`pg_stat_activity`) and are read by tools that compare: the primary's are meant.
-fn is_catalog(relation: &Name) -> bool {
+fn is_catalog(relation: &QualifiedName) -> bool {
     match relation.schema.as_str() {
         "" => relation.name.starts_with("pg_"),
         schema => schema.starts_with("pg_") || schema == "information_schema",
@@ -119,14 +123,14 @@ fn is_catalog(relation: &Name) -> bool {
 
 /// True if a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node is no such
 /// comment.
-pub fn is_held_by_comment(facts: &Facts) -> bool {
-    facts.has(Mark::Commented) && matches!(facts.hint, Hint::None | Hint::Unknown)
+pub fn is_held_by_comment(facts: &QueryFacts) -> bool {
+    facts.has(TextProperty::Commented) && matches!(facts.hint, RoutingHint::None | RoutingHint::Unknown)
 }
 
 /// Facts about a statement that must be given a node, in a session that holds none.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    pub class: Class,
+pub struct RouteRequest<'a> {
+    pub class: RouteClass,
     pub view: &'a ClusterView,
     /// The node this session's reads go to, if it has one already (`statement_level_load_balance = off`).
     pub favourite: Option<NodeIndex>,
@@ -139,20 +143,20 @@ pub struct Ask<'a> {
     pub prefers_lower_delay: bool,
     pub dice: u32,
     /// Nodes that show all the session must see.
-    pub fit: Nodes,
+    pub fit: NodeSet,
     /// Nodes that will soon, so that a wait for them is worth it.
-    pub hopeful: Nodes,
+    pub hopeful: NodeSet,
 }
 
 /// A node, and the rule that chose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
-    pub target: Target,
-    pub rule: Rule,
+pub struct RouteDecision {
+    pub target: RouteTarget,
+    pub rule: RoutingRule,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RouteTarget {
     Node(NodeIndex),
     /// A primary is needed and none is known now: wait for one.
     NoPrimary,
@@ -161,51 +165,51 @@ pub enum Target {
 }
 
 struct SessionRule {
-    rule: Rule,
-    decide: fn(&Ask<'_>) -> Option<Target>,
+    rule: RoutingRule,
+    decide: fn(&RouteRequest<'_>) -> Option<RouteTarget>,
 }
 
 /// Rules for a statement any reader may answer, in order. The others go to the primary under their own rule's name.
 const SESSION_RULES: &[SessionRule] = &[
-    SessionRule { rule: Rule::ReadHinted, decide: |ask| wished(ask, Rule::ReadHinted) },
-    SessionRule { rule: Rule::ReadBySetting, decide: |ask| wished(ask, Rule::ReadBySetting) },
-    SessionRule { rule: Rule::ReadFavourite, decide: favourite },
-    SessionRule { rule: Rule::ReadRedirected, decide: |ask| wished(ask, Rule::ReadRedirected) },
-    SessionRule { rule: Rule::ReadByWeight, decide: |ask| spread(ask, |_| true) },
-    SessionRule { rule: Rule::ReadNotReplayed, decide: not_replayed },
-    SessionRule { rule: Rule::ReadNoStandby, decide: |ask| Some(primary(ask.view)) },
+    SessionRule { rule: RoutingRule::ReadHinted, decide: |ask| wished(ask, RoutingRule::ReadHinted) },
+    SessionRule { rule: RoutingRule::ReadBySetting, decide: |ask| wished(ask, RoutingRule::ReadBySetting) },
+    SessionRule { rule: RoutingRule::ReadFavourite, decide: favourite },
+    SessionRule { rule: RoutingRule::ReadRedirected, decide: |ask| wished(ask, RoutingRule::ReadRedirected) },
+    SessionRule { rule: RoutingRule::ReadByWeight, decide: |ask| spread(ask, |_| true) },
+    SessionRule { rule: RoutingRule::ReadNotReplayed, decide: not_replayed },
+    SessionRule { rule: RoutingRule::ReadNoStandby, decide: |ask| Some(primary(ask.view)) },
 ];
 
 /// Chooses the node for a statement of a session that holds no server connection.
-pub fn choose(ask: &Ask<'_>) -> Route {
-    if ask.class.side == Side::Reader {
+pub fn choose(ask: &RouteRequest<'_>) -> RouteDecision {
+    if ask.class.side == RouteSide::Reader {
         for rule in SESSION_RULES {
             if let Some(target) = (rule.decide)(ask) {
-                let route = Route { target, rule: rule.rule };
+                let route = RouteDecision { target, rule: rule.rule };
                 return relieve(ask, route).unwrap_or(route);
             }
         }
     }
-    Route { target: primary(ask.view), rule: ask.class.rule }
+    RouteDecision { target: primary(ask.view), rule: ask.class.rule }
 }
 
 /// The route of a read whose node lags above the operator's threshold; `None` if it does not, or if the hint or the session
 /// named it.
-fn relieve(ask: &Ask<'_>, route: Route) -> Option<Route> {
-    let Target::Node(node) = route.target else { return None };
-    if !ask.view.nodes[node].lags || matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting) {
+fn relieve(ask: &RouteRequest<'_>, route: RouteDecision) -> Option<RouteDecision> {
+    let RouteTarget::Node(node) = route.target else { return None };
+    if !ask.view.nodes[node].lags || matches!(route.rule, RoutingRule::ReadHinted | RoutingRule::ReadBySetting) {
         return None;
     }
     let may = |at: &usize| ask.view.is_standby(*at) && ask.view.takes_reads(*at) && !ask.view.nodes[*at].lags && ask.fit.has(*at);
     let lag = |at: &usize| (ask.view.nodes[*at].lag_us, ask.view.nodes[*at].lag_bytes);
     let least = || (0..ask.view.nodes.len()).filter(may).min_by_key(lag);
     let another = if ask.prefers_lower_delay { least() } else { None };
-    Some(Route { target: another.map_or_else(|| primary(ask.view), Target::Node), rule: Rule::ReadDelayed })
+    Some(RouteDecision { target: another.map_or_else(|| primary(ask.view), RouteTarget::Node), rule: RoutingRule::ReadDelayed })
 }
 
 /// A wish by this rule, where it can be had.
 #[inline]
-fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
+fn wished(ask: &RouteRequest<'_>, rule: RoutingRule) -> Option<RouteTarget> {
     let wish = ask.wish.filter(|wish| wish.rule == rule)?;
     // Other bits of this throw: the node of the read must not hang on the share of the wish.
     let counts = wish.share == u32::MAX || ask.dice.wrapping_mul(OTHER_BITS).swap_bytes() < wish.share;
@@ -217,8 +221,8 @@ fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
             let at = ask.view.serves(node)?;
             // Also one that does not show enough: `relieve` gives the read to who is meant to have those of a node that lags. By weights it would go to
             // any other one.
-            let is_relieved = rule == Rule::ReadRedirected && ask.view.nodes[at].lags;
-            if is_relieved { Some(Target::Node(at)) } else { reach(ask, at) }
+            let is_relieved = rule == RoutingRule::ReadRedirected && ask.view.nodes[at].lags;
+            if is_relieved { Some(RouteTarget::Node(at)) } else { reach(ask, at) }
         }
         // The others have the rest. Source: Pgpool-II `select_load_balancing_node`.
         (ReadTarget::Standby, false) => ask.view.primary.and_then(|at| reach(ask, at)),
@@ -230,7 +234,7 @@ fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
 /// An odd number whose multiplication mixes the high bits. Source: the golden ratio, as in Knuth's multiplicative hashing.
 const OTHER_BITS: u32 = 0x9E37_79B1;
 
-fn favourite(ask: &Ask<'_>) -> Option<Target> {
+fn favourite(ask: &RouteRequest<'_>) -> Option<RouteTarget> {
     let node = ask.favourite.filter(|_| !ask.statement_level)?;
     if !may_stay(ask.view, node, ask.wish) {
         return None;
@@ -250,12 +254,12 @@ pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference
 
 /// True if the reads of the session go on going to the node that this read was given (`statement_level_load_balance = off`). A node that answers
 /// because another one could not be judged in this moment, or has not replayed enough yet, is none to stay with: late is not gone.
-pub fn becomes_favourite(ask: &Ask<'_>, rule: Rule) -> bool {
+pub fn becomes_favourite(ask: &RouteRequest<'_>, rule: RoutingRule) -> bool {
     let is_late = |at: NodeIndex| !ask.fit.has(at);
-    let redirected = ask.wish.filter(|wish| wish.rule == Rule::ReadRedirected);
+    let redirected = ask.wish.filter(|wish| wish.rule == RoutingRule::ReadRedirected);
     match rule {
-        Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed | Rule::ReadNotReplayed => false,
-        Rule::ReadByWeight => !redirected.is_some_and(|wish| match wish.read_target {
+        RoutingRule::ReadHinted | RoutingRule::ReadBySetting | RoutingRule::ReadDelayed | RoutingRule::ReadNotReplayed => false,
+        RoutingRule::ReadByWeight => !redirected.is_some_and(|wish| match wish.read_target {
             ReadTarget::Node(node) => ask.view.serves(node).is_some_and(is_late),
             ReadTarget::Primary => ask.view.primary.is_some_and(is_late),
             ReadTarget::Standby => (0..ask.view.nodes.len()).any(|at| ask.view.is_standby(at) && is_late(at)),
@@ -265,15 +269,15 @@ pub fn becomes_favourite(ask: &Ask<'_>, rule: Rule) -> bool {
 }
 
 /// The node if it shows all that the session must see, or a wait for it.
-fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
+fn reach(ask: &RouteRequest<'_>, node: NodeIndex) -> Option<RouteTarget> {
     if ask.fit.has(node) {
-        return Some(Target::Node(node));
+        return Some(RouteTarget::Node(node));
     }
-    ask.hopeful.has(node).then_some(Target::Replay)
+    ask.hopeful.has(node).then_some(RouteTarget::Replay)
 }
 
 /// One of the nodes that `may`, by their shares.
-fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
+fn spread(ask: &RouteRequest<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<RouteTarget> {
     // A node that must be waited for keeps its share. If reads took the nearest fit node instead, all would end on the primary,
     // which is fit nearly always.
     let pick = |waits: bool| {
@@ -285,13 +289,13 @@ fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
 }
 
 /// No standby that takes reads shows all that the session must see.
-fn not_replayed(ask: &Ask<'_>) -> Option<Target> {
+fn not_replayed(ask: &RouteRequest<'_>) -> Option<RouteTarget> {
     let is_behind = |at: usize| ask.view.takes_reads(at) && !ask.fit.has(at);
     (0..ask.view.nodes.len()).any(is_behind).then(|| primary(ask.view))
 }
 
-fn primary(view: &ClusterView) -> Target {
-    view.primary.map_or(Target::NoPrimary, Target::Node)
+fn primary(view: &ClusterView) -> RouteTarget {
+    view.primary.map_or(RouteTarget::NoPrimary, RouteTarget::Node)
 }
 
 #[cfg(test)]
@@ -301,7 +305,7 @@ pub(crate) mod tests {
 
     #[test]
     fn reads_stay_at_a_node_that_takes_reads_or_is_the_one_that_is_wanted() {
-        use Rule::ReadBySetting as Own;
+        use RoutingRule::ReadBySetting as Own;
         let view = view([0.0, 1.0, 0.0]);
         let wish = |target| Some(ReadPreference::always(target, Own));
         for (wish, stays) in [
@@ -354,19 +358,19 @@ pub(crate) mod tests {
         }
     }
 
-    fn nodes(list: &[usize]) -> Nodes {
-        let mut nodes = Nodes::NONE;
+    fn nodes(list: &[usize]) -> NodeSet {
+        let mut nodes = NodeSet::NONE;
         list.iter().for_each(|at| nodes.add(*at));
         nodes
     }
 
-    const READ: Class = Class { side: Side::Reader, rule: Rule::Read };
+    const READ: RouteClass = RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read };
     /// Dice that say the second standby.
     const SECOND: u32 = u32::MAX;
 
     /// A read that any node may answer.
-    fn asked(view: &ClusterView) -> Ask<'_> {
-        Ask {
+    fn asked(view: &ClusterView) -> RouteRequest<'_> {
+        RouteRequest {
             class: READ,
             view,
             favourite: None,
@@ -375,8 +379,8 @@ pub(crate) mod tests {
             shares: &[],
             prefers_lower_delay: false,
             dice: SECOND,
-            fit: Nodes::ALL,
-            hopeful: Nodes::NONE,
+            fit: NodeSet::ALL,
+            hopeful: NodeSet::NONE,
         }
     }
 
@@ -384,68 +388,79 @@ pub(crate) mod tests {
     fn without_a_primary_the_standby_that_shows_all_answers_though_another_one_is_chosen() {
         let mut view = view([0.0, 1.0, 1.0]);
         let (fit, hopeful) = (nodes(&[1]), nodes(&[2]));
-        let target = |view: &ClusterView, fit| choose(&Ask { fit, hopeful, ..asked(view) }).target;
-        assert_eq!(target(&view, fit), Target::Replay);
+        let target = |view: &ClusterView, fit| choose(&RouteRequest { fit, hopeful, ..asked(view) }).target;
+        assert_eq!(target(&view, fit), RouteTarget::Replay);
         (view.nodes[0].health, view.primary) = (Health::Down, None);
-        assert_eq!(target(&view, fit), Target::Node(1));
-        assert_eq!(target(&view, Nodes::NONE), Target::Replay);
+        assert_eq!(target(&view, fit), RouteTarget::Node(1));
+        assert_eq!(target(&view, NodeSet::NONE), RouteTarget::Replay);
     }
 
     /// The target of a read: by the weights, the fit nodes, the hopeful nodes.
-    fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize]) -> (Target, &'static str) {
+    fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize]) -> (RouteTarget, &'static str) {
         let view = view(weights);
         let (fit, hopeful) = (nodes(fit), nodes(hopeful));
-        let route = choose(&Ask { fit, hopeful, ..asked(&view) });
+        let route = choose(&RouteRequest { fit, hopeful, ..asked(&view) });
         (route.target, route.rule.name())
     }
 
     #[test]
     fn a_read_goes_to_a_standby_that_shows_what_its_session_must_see() {
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
-        assert_eq!(goes(BOTH, &[0, 1, 2], &[]), (Target::Node(2), "read_by_weight"));
-        assert_eq!(goes(BOTH, &[0, 1], &[]), (Target::Node(1), "read_by_weight"));
-        assert_eq!(goes(BOTH, &[0], &[]), (Target::Node(0), "read_not_replayed"));
-        assert_eq!(goes([1.0, 0.0, 0.0], &[0], &[]), (Target::Node(0), "read_by_weight"));
-        assert_eq!(goes([0.0, 0.0, 0.0], &[0], &[]), (Target::Node(0), "read_no_standby"));
+        assert_eq!(goes(BOTH, &[0, 1, 2], &[]), (RouteTarget::Node(2), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0, 1], &[]), (RouteTarget::Node(1), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0], &[]), (RouteTarget::Node(0), "read_not_replayed"));
+        assert_eq!(goes([1.0, 0.0, 0.0], &[0], &[]), (RouteTarget::Node(0), "read_by_weight"));
+        assert_eq!(goes([0.0, 0.0, 0.0], &[0], &[]), (RouteTarget::Node(0), "read_no_standby"));
     }
 
     #[test]
     fn a_read_waits_for_the_node_of_its_dice_so_that_weights_are_kept() {
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
         const ALL: [f64; 3] = [0.2, 0.4, 0.4];
-        assert_eq!(goes(BOTH, &[0], &[1, 2]).0, Target::Replay);
-        assert_eq!(goes(BOTH, &[0, 1], &[2]).0, Target::Replay);
-        assert_eq!(goes(BOTH, &[0, 2], &[1]).0, Target::Node(2));
-        assert_eq!(goes(ALL, &[0], &[1, 2]).0, Target::Replay, "the primary does not take the standbys' share");
-        assert_eq!(goes(ALL, &[0], &[]), (Target::Node(0), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0], &[1, 2]).0, RouteTarget::Replay);
+        assert_eq!(goes(BOTH, &[0, 1], &[2]).0, RouteTarget::Replay);
+        assert_eq!(goes(BOTH, &[0, 2], &[1]).0, RouteTarget::Node(2));
+        assert_eq!(goes(ALL, &[0], &[1, 2]).0, RouteTarget::Replay, "the primary does not take the standbys' share");
+        assert_eq!(goes(ALL, &[0], &[]), (RouteTarget::Node(0), "read_by_weight"));
     }
 
     #[test]
     fn a_primary_that_does_not_show_what_a_standby_showed_gets_no_read_that_another_node_can_answer() {
         const ALL: [f64; 3] = [0.8, 0.1, 0.1];
         let view = view(ALL);
-        let ask = Ask { dice: 0, fit: nodes(&[2]), ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
-        assert_eq!(choose(&Ask { hopeful: nodes(&[0]), ..ask }).target, Target::Replay);
+        let ask = RouteRequest { dice: 0, fit: nodes(&[2]), ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(2), rule: RoutingRule::ReadByWeight });
+        assert_eq!(choose(&RouteRequest { hopeful: nodes(&[0]), ..ask }).target, RouteTarget::Replay);
         let wish = |rule| Some(ReadPreference::always(ReadTarget::Primary, rule));
-        assert_eq!(choose(&Ask { wish: wish(Rule::ReadRedirected), ..ask }).target, Target::Node(2), "a list only prefers");
-        assert_eq!(choose(&Ask { wish: wish(Rule::ReadHinted), ..ask }).target, Target::Node(0), "a hint is obeyed");
-        assert_eq!(choose(&Ask { fit: Nodes::NONE, ..ask }), Route { target: Target::Node(0), rule: Rule::ReadNotReplayed });
+        assert_eq!(
+            choose(&RouteRequest { wish: wish(RoutingRule::ReadRedirected), ..ask }).target,
+            RouteTarget::Node(2),
+            "a list only prefers"
+        );
+        assert_eq!(
+            choose(&RouteRequest { wish: wish(RoutingRule::ReadHinted), ..ask }).target,
+            RouteTarget::Node(0),
+            "a hint is obeyed"
+        );
+        assert_eq!(
+            choose(&RouteRequest { fit: NodeSet::NONE, ..ask }),
+            RouteDecision { target: RouteTarget::Node(0), rule: RoutingRule::ReadNotReplayed }
+        );
     }
 
     #[test]
     fn a_favourite_is_waited_for() {
         let view = view([0.0, 0.5, 0.5]);
         let (fit, hopeful) = (nodes(&[0, 2]), nodes(&[1]));
-        let ask = Ask { favourite: Some(1), statement_level: false, fit, hopeful, ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadFavourite });
-        let ask = Ask { hopeful: Nodes::NONE, ..ask };
-        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
+        let ask = RouteRequest { favourite: Some(1), statement_level: false, fit, hopeful, ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Replay, rule: RoutingRule::ReadFavourite });
+        let ask = RouteRequest { hopeful: NodeSet::NONE, ..ask };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(2), rule: RoutingRule::ReadByWeight });
     }
     #[test]
     fn a_session_stays_with_no_node_that_answers_for_one_that_is_late() {
         let view = view([0.0, 0.5, 0.5]);
-        let redirected = |read_target| Some(ReadPreference::always(read_target, Rule::ReadRedirected));
+        let redirected = |read_target| Some(ReadPreference::always(read_target, RoutingRule::ReadRedirected));
         let to_second = redirected(ReadTarget::Node(2));
         for (fit, wish, goes, stays, why) in [
             (nodes(&[0, 1, 2]), None, 2, true, "any may answer"),
@@ -454,38 +469,44 @@ pub(crate) mod tests {
             (nodes(&[0, 1]), redirected(ReadTarget::Node(7)), 1, true, "there is no such node"),
             (nodes(&[0]), redirected(ReadTarget::Standby), 0, false, "no standby has replayed enough"),
             (nodes(&[0]), None, 0, false, "the primary answers for them"),
-            (nodes(&[0, 1]), Some(ReadPreference::always(ReadTarget::Node(1), Rule::ReadHinted)), 1, false, "for one read"),
+            (
+                nodes(&[0, 1]),
+                Some(ReadPreference::always(ReadTarget::Node(1), RoutingRule::ReadHinted)),
+                1,
+                false,
+                "for one read",
+            ),
         ] {
-            let ask = Ask { fit, wish, statement_level: false, ..asked(&view) };
-            let Route { target, rule } = choose(&ask);
-            assert_eq!((target, becomes_favourite(&ask, rule)), (Target::Node(goes), stays), "{why}");
+            let ask = RouteRequest { fit, wish, statement_level: false, ..asked(&view) };
+            let RouteDecision { target, rule } = choose(&ask);
+            assert_eq!((target, becomes_favourite(&ask, rule)), (RouteTarget::Node(goes), stays), "{why}");
         }
     }
 
     /// Where a read goes with a wish, on nodes of these weights.
-    fn wish_goes(weights: [f64; 3], read_target: ReadTarget, rule: Rule) -> (Target, &'static str) {
+    fn wish_goes(weights: [f64; 3], read_target: ReadTarget, rule: RoutingRule) -> (RouteTarget, &'static str) {
         let view = view(weights);
-        let route = choose(&Ask { wish: Some(ReadPreference::always(read_target, rule)), ..asked(&view) });
+        let route = choose(&RouteRequest { wish: Some(ReadPreference::always(read_target, rule)), ..asked(&view) });
         (route.target, route.rule.name())
     }
 
     #[test]
     fn a_read_goes_where_it_is_wanted() {
-        use Rule::{ReadBySetting, ReadHinted, ReadRedirected};
+        use RoutingRule::{ReadBySetting, ReadHinted, ReadRedirected};
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
-        assert_eq!(wish_goes(BOTH, ReadTarget::Node(1), ReadHinted), (Target::Node(1), "read_hinted"));
-        assert_eq!(wish_goes(BOTH, ReadTarget::Node(0), ReadHinted), (Target::Node(0), "read_hinted"), "without weight");
-        assert_eq!(wish_goes([1.0, 0.0, 0.0], ReadTarget::Node(1), ReadRedirected), (Target::Node(1), "read_redirected"));
-        assert_eq!(wish_goes([0.8, 0.1, 0.1], ReadTarget::Standby, ReadBySetting), (Target::Node(2), "read_by_setting"));
-        assert_eq!(wish_goes(BOTH, ReadTarget::Primary, ReadBySetting), (Target::Node(0), "read_by_setting"));
+        assert_eq!(wish_goes(BOTH, ReadTarget::Node(1), ReadHinted), (RouteTarget::Node(1), "read_hinted"));
+        assert_eq!(wish_goes(BOTH, ReadTarget::Node(0), ReadHinted), (RouteTarget::Node(0), "read_hinted"), "without weight");
+        assert_eq!(wish_goes([1.0, 0.0, 0.0], ReadTarget::Node(1), ReadRedirected), (RouteTarget::Node(1), "read_redirected"));
+        assert_eq!(wish_goes([0.8, 0.1, 0.1], ReadTarget::Standby, ReadBySetting), (RouteTarget::Node(2), "read_by_setting"));
+        assert_eq!(wish_goes(BOTH, ReadTarget::Primary, ReadBySetting), (RouteTarget::Node(0), "read_by_setting"));
         assert_eq!(
             wish_goes(BOTH, ReadTarget::Node(7), ReadHinted),
-            (Target::Node(2), "read_by_weight"),
+            (RouteTarget::Node(2), "read_by_weight"),
             "there is no such node"
         );
         assert_eq!(
             wish_goes([1.0, 0.0, 0.0], ReadTarget::Standby, ReadHinted),
-            (Target::Node(0), "read_by_weight"),
+            (RouteTarget::Node(0), "read_by_weight"),
             "none takes reads"
         );
     }
@@ -493,32 +514,35 @@ pub(crate) mod tests {
     #[test]
     fn a_wish_does_not_reach_a_node_that_is_down_or_shows_too_little() {
         let mut view = view([0.0, 0.5, 0.5]);
-        let wish = Some(ReadPreference::always(ReadTarget::Node(1), Rule::ReadHinted));
-        let ask = Ask { wish, fit: nodes(&[0, 2]), ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
-        let ask = Ask { hopeful: nodes(&[1]), ..ask };
-        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadHinted });
+        let wish = Some(ReadPreference::always(ReadTarget::Node(1), RoutingRule::ReadHinted));
+        let ask = RouteRequest { wish, fit: nodes(&[0, 2]), ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(2), rule: RoutingRule::ReadByWeight });
+        let ask = RouteRequest { hopeful: nodes(&[1]), ..ask };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Replay, rule: RoutingRule::ReadHinted });
         view.nodes[1].health = Health::Down;
-        let ask = Ask { wish, ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
+        let ask = RouteRequest { wish, ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(2), rule: RoutingRule::ReadByWeight });
         view.primary = None;
         let wish = |rule| Some(ReadPreference::always(ReadTarget::Primary, rule));
-        let ask = Ask { wish: wish(Rule::ReadRedirected), ..asked(&view) };
-        assert_eq!(choose(&ask).target, Target::Node(2), "a list only prefers");
-        let ask = Ask { wish: wish(Rule::ReadBySetting), ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::NoPrimary, rule: Rule::ReadBySetting });
+        let ask = RouteRequest { wish: wish(RoutingRule::ReadRedirected), ..asked(&view) };
+        assert_eq!(choose(&ask).target, RouteTarget::Node(2), "a list only prefers");
+        let ask = RouteRequest { wish: wish(RoutingRule::ReadBySetting), ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::NoPrimary, rule: RoutingRule::ReadBySetting });
     }
 
     #[test]
     fn what_a_list_does_not_take_goes_to_the_others() {
         let view = view([0.2, 0.4, 0.4]);
         let counts = |read_target, share: f64| {
-            let wish =
-                Some(ReadPreference { read_target, share: (share * f64::from(u32::MAX)) as u32, rule: Rule::ReadRedirected });
+            let wish = Some(ReadPreference {
+                read_target,
+                share: (share * f64::from(u32::MAX)) as u32,
+                rule: RoutingRule::ReadRedirected,
+            });
             let mut counts = [0u32; 3];
             for dice in (0..u32::MAX).step_by((1 << 20) + 12_345) {
-                match choose(&Ask { wish, dice, ..asked(&view) }).target {
-                    Target::Node(at) => counts[at] += 1,
+                match choose(&RouteRequest { wish, dice, ..asked(&view) }).target {
+                    RouteTarget::Node(at) => counts[at] += 1,
                     other => panic!("{other:?}"),
                 }
             }
@@ -541,44 +565,57 @@ pub(crate) mod tests {
         let view = view([0.0, 0.5, 0.5]);
         let goes = |rule| {
             let wish = Some(ReadPreference::always(ReadTarget::Node(2), rule));
-            let route = choose(&Ask { wish, favourite: Some(1), statement_level: false, ..asked(&view) });
+            let route = choose(&RouteRequest { wish, favourite: Some(1), statement_level: false, ..asked(&view) });
             (route.target, route.rule.name())
         };
-        assert_eq!(goes(Rule::ReadHinted), (Target::Node(2), "read_hinted"));
-        assert_eq!(goes(Rule::ReadRedirected), (Target::Node(1), "read_favourite"), "it was thrown before");
+        assert_eq!(goes(RoutingRule::ReadHinted), (RouteTarget::Node(2), "read_hinted"));
+        assert_eq!(goes(RoutingRule::ReadRedirected), (RouteTarget::Node(1), "read_favourite"), "it was thrown before");
     }
 
     #[test]
     fn reads_of_a_standby_that_lags_go_to_the_primary_or_to_who_lags_least() {
         let mut view = view([0.0, 0.5, 0.5]);
         (view.nodes[1].lag_bytes, view.nodes[2].lag_bytes, view.nodes[2].lags) = (Some(10), Some(900), true);
-        assert_eq!(choose(&asked(&view)), Route { target: Target::Node(0), rule: Rule::ReadDelayed });
-        let ask = Ask { prefers_lower_delay: true, ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
-        assert_eq!(choose(&Ask { fit: nodes(&[0, 2]), ..ask }).target, Target::Node(0), "the other does not show enough");
-        assert_eq!(choose(&Ask { dice: 0, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadByWeight });
-        let wish = Some(ReadPreference::always(ReadTarget::Node(2), Rule::ReadHinted));
-        assert_eq!(choose(&Ask { wish, ..ask }).target, Target::Node(2), "who names it knows");
-        let wish = Some(ReadPreference::always(ReadTarget::Node(2), Rule::ReadRedirected));
-        assert_eq!(choose(&Ask { wish, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
+        assert_eq!(choose(&asked(&view)), RouteDecision { target: RouteTarget::Node(0), rule: RoutingRule::ReadDelayed });
+        let ask = RouteRequest { prefers_lower_delay: true, ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(1), rule: RoutingRule::ReadDelayed });
+        assert_eq!(
+            choose(&RouteRequest { fit: nodes(&[0, 2]), ..ask }).target,
+            RouteTarget::Node(0),
+            "the other does not show enough"
+        );
+        assert_eq!(
+            choose(&RouteRequest { dice: 0, ..ask }),
+            RouteDecision { target: RouteTarget::Node(1), rule: RoutingRule::ReadByWeight }
+        );
+        let wish = Some(ReadPreference::always(ReadTarget::Node(2), RoutingRule::ReadHinted));
+        assert_eq!(choose(&RouteRequest { wish, ..ask }).target, RouteTarget::Node(2), "who names it knows");
+        let wish = Some(ReadPreference::always(ReadTarget::Node(2), RoutingRule::ReadRedirected));
+        assert_eq!(
+            choose(&RouteRequest { wish, ..ask }),
+            RouteDecision { target: RouteTarget::Node(1), rule: RoutingRule::ReadDelayed }
+        );
         // With causal reads a node that lags shows too little as well.
         view.nodes[0].weight = 0.5;
-        let behind = Ask { wish, fit: nodes(&[0, 1]), ..asked(&view) };
+        let behind = RouteRequest { wish, fit: nodes(&[0, 1]), ..asked(&view) };
         for dice in [0, SECOND] {
-            let prefers = Ask { prefers_lower_delay: true, dice, ..behind };
-            assert_eq!(choose(&prefers), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
-            assert_eq!(choose(&Ask { dice, ..behind }), Route { target: Target::Node(0), rule: Rule::ReadDelayed });
+            let prefers = RouteRequest { prefers_lower_delay: true, dice, ..behind };
+            assert_eq!(choose(&prefers), RouteDecision { target: RouteTarget::Node(1), rule: RoutingRule::ReadDelayed });
+            assert_eq!(
+                choose(&RouteRequest { dice, ..behind }),
+                RouteDecision { target: RouteTarget::Node(0), rule: RoutingRule::ReadDelayed }
+            );
         }
         view.nodes[1].lags = true;
-        let ask = Ask { prefers_lower_delay: true, ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Node(0), rule: Rule::ReadDelayed }, "all lag");
+        let ask = RouteRequest { prefers_lower_delay: true, ..asked(&view) };
+        assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(0), rule: RoutingRule::ReadDelayed }, "all lag");
     }
 
     #[test]
     fn a_transaction_that_only_reads_goes_where_it_may() {
         let side = |text: &str| class_of(&weir_sql::facts(text.as_bytes()), text, &Config::default()).side;
         for text in ["begin read only", "start transaction isolation level repeatable read read only"] {
-            assert_eq!(side(text), Side::Reader, "{text}");
+            assert_eq!(side(text), RouteSide::Reader, "{text}");
         }
         for text in [
             "begin",
@@ -587,16 +624,16 @@ pub(crate) mod tests {
             "/* weir: primary */ begin read only",
             "begin read only; select 1",
         ] {
-            assert_ne!(side(text), Side::Reader, "{text}");
+            assert_ne!(side(text), RouteSide::Reader, "{text}");
         }
     }
 
     #[test]
     fn only_a_begin_of_its_own_goes_where_its_hint_says() {
         let rule = |text: &str| class_of(&weir_sql::facts(text.as_bytes()), text, &Config::default()).rule;
-        assert_eq!(rule("/* weir: primary */ begin"), Rule::Hint);
-        assert_eq!(rule("begin"), Rule::TransactionControl);
-        assert_eq!(rule("/* weir: primary */ begin; select 1"), Rule::TransactionControl);
-        assert_eq!(rule("/* weir: primary */ commit"), Rule::TransactionControl);
+        assert_eq!(rule("/* weir: primary */ begin"), RoutingRule::Hint);
+        assert_eq!(rule("begin"), RoutingRule::TransactionControl);
+        assert_eq!(rule("/* weir: primary */ begin; select 1"), RoutingRule::TransactionControl);
+        assert_eq!(rule("/* weir: primary */ commit"), RoutingRule::TransactionControl);
     }
 }

@@ -8,46 +8,50 @@
 
 pub mod drawn_values;
 
-use crate::checkout::pool_grant::Fit;
+use crate::checkout::pool_grant::ConnFit;
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::replies::Expect;
-use crate::sequences::drawn_values::{Facts, Use, Wanted};
-use crate::session::{FAILED, Server, Session};
+use crate::fault::{ErrorReport, sqlstate};
+use crate::replies::ExpectedReply;
+use crate::sequences::drawn_values::{DrawConnDemand, DrawFacts, SequenceUse};
+use crate::session::{FAILED, Session, SessionServer};
 use crate::session_state;
-use crate::statements::{Recalls, Statement, Trait};
-use crate::unit::{Concern, Ended, Unit};
+use crate::statements::{DrawRecall, Statement, StatementTrait};
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use crate::upstream::prepared_changes::LongUnnamed;
-use weir_catalog::Hidden;
+use weir_catalog::HiddenUses;
 use weir_config::{PoolMode, SequenceSessions};
 use weir_sql::facts::StateKind;
 use weir_wire::frame::Header;
 
 /// The use that a statement makes of sequences, also by executing a prepared one, or by a view.
 #[inline]
-fn use_of(s: &Session, statement: &Statement) -> Use {
-    let by_view = || statement.objects.touches.meets(Hidden::READS) && s.account.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
-    let by_execute = || statement.has(Trait::Executes) && s.state.by_sql.later().has(StateKind::Sequence);
-    Use::of(statement.has(Trait::Draws) || by_view(), statement.recalls == Recalls::Shown || by_execute())
+fn use_of(s: &Session, statement: &Statement) -> SequenceUse {
+    let by_view =
+        || statement.objects.touches.meets(HiddenUses::READS) && s.account.known.hidden().meets(HiddenUses::SEQUENCE_VIEWS);
+    let by_execute = || statement.has(StatementTrait::Executes) && s.state.by_sql.later().has(StateKind::Sequence);
+    SequenceUse::of(statement.has(StatementTrait::Draws) || by_view(), statement.recalls == DrawRecall::Shown || by_execute())
 }
 
 /// The concern of this module.
-pub struct Sequences;
+pub struct SequenceTracking;
 
-impl Concern for Sequences {
+impl SessionConcern for SequenceTracking {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
         match unit {
-            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+            StatementMessage::Query(statement)
+            | StatementMessage::Bind { statement, .. }
+            | StatementMessage::BindUnknown(statement)
+            | StatementMessage::Call(statement) => {
                 note(s, w, statement);
             }
-            Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
+            StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => {}
         }
     }
 
     #[inline]
-    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+    fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
     /// The values were on the connection, and `drawn` still names it: a client that asks is told that they are lost.
     fn lost(_: &mut Session, _: &Context) {}
@@ -59,7 +63,7 @@ fn note(s: &mut Session, w: &Context, statement: &Statement) {
     if !use_of(s, statement).draws() {
         return;
     }
-    if let Some(Server { conn, .. }) = &mut s.server
+    if let Some(SessionServer { conn, .. }) = &mut s.server
         && conn.is_to_primary(&w.view())
     {
         let (draws, drawn) = conn.draws.draw(s.state.drawn);
@@ -69,35 +73,35 @@ fn note(s: &mut Session, w: &Context, statement: &Statement) {
 
 /// The server connection a statement must have because its session's values are there.
 #[inline]
-pub fn wanted(s: &Session, statement: &Statement) -> Option<Wanted> {
+pub fn wanted(s: &Session, statement: &Statement) -> Option<DrawConnDemand> {
     let drawn = s.state.drawn?;
     let by = use_of(s, statement);
     // A session that keeps its server connection for life has lost it, and the server says what it knows.
-    (by.recalls() && s.account.limits.get().mode != PoolMode::Session).then_some(Wanted { drawn, by })
+    (by.recalls() && s.account.limits.get().mode != PoolMode::Session).then_some(DrawConnDemand { drawn, by })
 }
 
 /// How well a server connection at rest can fit a session at best.
 #[inline]
-pub fn best_fit(s: &Session) -> Fit {
-    if s.state.drawn.is_some() && s.account.known.recalls() { Fit::Own } else { Fit::Alike }
+pub fn best_fit(s: &Session) -> ConnFit {
+    if s.state.drawn.is_some() && s.account.known.recalls() { ConnFit::Own } else { ConnFit::Alike }
 }
 
 /// The owner of values on a server connection at rest that somebody may ask for.
-pub enum Claim {
+pub enum DrawOwner {
     None,
     Own,
     Others,
 }
 
 #[inline]
-pub fn claim(s: &Session, w: &Context, conn: &Conn) -> Claim {
+pub fn claim(s: &Session, w: &Context, conn: &Conn) -> DrawOwner {
     if conn.draws.is_blank() || !s.account.known.recalls() {
-        return Claim::None;
+        return DrawOwner::None;
     }
     match s.state.drawn {
-        Some(drawn) if drawn.is_own(conn.draws) => Claim::Own,
-        _ if conn.has_fresh_draws(w.now_us()) => Claim::Others,
-        _ => Claim::None,
+        Some(drawn) if drawn.is_own(conn.draws) => DrawOwner::Own,
+        _ if conn.has_fresh_draws(w.now_us()) => DrawOwner::Others,
+        _ => DrawOwner::None,
     }
 }
 
@@ -108,7 +112,7 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     if by.recalls() || statement.state.later.has(StateKind::Sequence) {
         s.account.known.note_recalls();
     }
-    if by == Use::Nothing || s.state.by_mode {
+    if by == SequenceUse::Nothing || s.state.by_mode {
         return;
     }
     if facts(s, w, statement).is_some_and(|facts| facts.forgets(by)) && may_ask(s) {
@@ -127,7 +131,7 @@ fn forget(s: &mut Session, w: &Context) {
     let Some(conn) = s.conn_mut() else { return };
     conn.draws = conn.draws.forget();
     s.account.known.note_forgotten();
-    session_state::send(s, w, FORGET, Expect::PrepareOurs);
+    session_state::send(s, w, FORGET, ExpectedReply::PrepareOurs);
 }
 
 #[inline]
@@ -137,13 +141,13 @@ fn is_pinned(s: &Session) -> bool {
 
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
 #[inline]
-fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<Facts> {
+fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<DrawFacts> {
     let conn = s.conn().filter(|conn| conn.is_to_primary(&w.view()))?;
     let is_asked = || {
-        let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
+        let may_be_unknown = statement.recalls == DrawRecall::Unread || s.state.effects.redefines;
         may_be_unknown || s.account.known.recalls() || is_pinned(s)
     };
-    Some(Facts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
+    Some(DrawFacts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
 }
 
 /// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the server connection and its
@@ -168,12 +172,12 @@ pub fn must_settle(s: &Session, w: &Context, statement: &Statement) -> bool {
 }
 
 /// The same as `refusal`, for `plan`.
-pub fn refusal_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fault> {
+pub fn refusal_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<ErrorReport> {
     refusal(s, w, statement)
 }
 
 /// Why a statement that asks for values cannot be answered: the server connection they are on is gone, or others have drawn on it.
-pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<Fault> {
+pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<ErrorReport> {
     let by = use_of(s, statement);
     if !by.recalls() || s.state.by_mode || facts(s, w, statement)?.may_run(by) {
         return None;
@@ -183,9 +187,9 @@ pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<Fault>
 
 /// The error of a statement that asks for values which no server connection has any more, or whose server connection others use.
 #[cold]
-pub fn lost() -> Fault {
+pub fn lost() -> ErrorReport {
     let text = "the sequence values of this session are lost: its server connection was used by another client";
-    Fault::error(sqlstate::NOT_IN_STATE, text).hint(
+    ErrorReport::error(sqlstate::NOT_IN_STATE, text).hint(
         "INSERT ... RETURNING, or currval in the transaction that draws, always works. With sequence_sessions = pin a session keeps its \
          server connection once it draws from a sequence.",
     )

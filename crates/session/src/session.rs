@@ -1,101 +1,103 @@
 //! One client's session: its socket, its two lanes, its server connection while it has one, and its prepared statements.
 
 use crate::account::Account;
-use crate::catalogs::Visit;
-use crate::causal::seen_positions::Causal;
+use crate::catalogs::DatabaseSessionGuard;
+use crate::causal::seen_positions::CausalReadState;
 use crate::conn::{Conn, ServerLine};
 use crate::context::Context;
-use crate::doubt::commit_in_doubt::Doubt;
-use crate::fault::Fault;
-use crate::flow::Kept;
+use crate::doubt::commit_in_doubt::CommitInDoubt;
+use crate::fault::ErrorReport;
+use crate::flow::HoldReason;
 use crate::handle::SessionHandle;
-use crate::host::Host;
-use crate::lazy_begin::transaction_place::Written;
+use crate::host::WorkerServices;
+use crate::lazy_begin::transaction_place::SessionWrites;
 use crate::prepared::StatementId;
-use crate::query_cache::cache_side::Cached;
-use crate::read_retry::kept_messages::Net;
-use crate::replies::{Dropped, Expect, Failed, Owed, Replies};
-use crate::rerun::kept_transaction::Record;
+use crate::query_cache::cache_side::SessionCacheState;
+use crate::read_retry::kept_messages::KeptMessages;
+use crate::replies::{DroppedReplies, ExpectedReply, FailedMessage, OwedReplies, ReplyQueue};
+use crate::rerun::kept_transaction::KeptTransaction;
 use crate::routing::own_parameters::ReadPreferences;
-use crate::session_state::client_settings::Recoding;
-use crate::session_state::held_state::State;
-use crate::session_state::name_scopes::Place;
-use crate::statements::{Statement, Trait};
-use crate::status::Doing;
+use crate::session_state::client_settings::EncodingEffect;
+use crate::session_state::held_state::HeldState;
+use crate::session_state::name_scopes::NameScope;
+use crate::statements::{Statement, StatementTrait};
+use crate::status::SessionActivity;
 use crate::task::Waiter;
-use crate::time_limits::Unfinished;
-pub use crate::upstream::prepared_changes::{Change, Described, Entered, Own, Portal, Refusal};
+use crate::time_limits::UnfinishedInput;
+pub use crate::upstream::prepared_changes::{
+    ClientStatement, JournalEntry, LocalPortal, PendingDescription, PreparedChange, SubstituteFault,
+};
 use crate::upstream::prepared_changes::{OwnStatements, last_of};
 pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
-use crate::upstream::{Flushed, TakenFor, Upstream};
+use crate::upstream::{FlushOrigin, TakenFor, UpstreamState};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_cache::Outcome;
+use weir_cache::WriterOutcome;
 use weir_failover::cluster::NodeIndex;
-use weir_io::lane::Lane;
+use weir_io::lane::RelayBuffer;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write;
 
 /// One client's session, owned by its task.
 pub struct Session {
     /// Its task, and its way to server connections.
-    pub(crate) host: Rc<dyn Host>,
+    pub(crate) host: Rc<dyn WorkerServices>,
     /// From the client to the server.
-    pub up: Lane,
+    pub up: RelayBuffer,
     /// From the server to the client.
-    pub down: Lane,
-    pub(crate) server: Option<Server>,
+    pub down: RelayBuffer,
+    pub(crate) server: Option<SessionServer>,
     /// A transaction that no server knows of yet.
     pub lazy_begin: LazyBegin,
-    pub(crate) wrote: Wrote,
+    pub(crate) wrote: PrimaryReasons,
     pub account: Rc<Account>,
     /// Its settings, and its statements prepared by SQL.
-    pub state: State,
+    pub state: HeldState,
     pub handle: Rc<SessionHandle>,
     pub(crate) statements: OwnStatements,
-    pub reads: Reads,
+    pub reads: ReadRouting,
     /// Messages under way on a standby, to be sent again should it refuse.
-    pub(crate) retry: Net,
+    pub(crate) retry: KeptMessages,
     /// Its answers from memory, and the answers that its writes make untrue.
-    pub(crate) cache: Cached,
-    pub intake: Intake,
+    pub(crate) cache: SessionCacheState,
+    pub intake: ClientIntake,
     /// Counts it among the sessions of its database.
-    _visit: Visit,
+    _visit: DatabaseSessionGuard,
 }
 
 /// A server connection in use, and its part of the session.
-pub struct Server {
+pub struct SessionServer {
     pub(crate) conn: Box<Conn>,
-    pub(crate) upstream: Box<Upstream>,
+    pub(crate) upstream: Box<UpstreamState>,
 }
 
 /// The reasons that keep a session's statements on the primary.
 #[derive(Default)]
-pub struct Wrote {
+pub struct PrimaryReasons {
     /// Its writes so far, if these keep its reads on the primary.
-    pub(crate) written: Written,
+    pub(crate) written: SessionWrites,
     /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
     pub(crate) shuns_standbys: bool,
 }
 
 /// Where a session's reads go.
-pub struct Reads {
+pub struct ReadRouting {
     /// The node its reads go to.
     pub(crate) favourite: Option<NodeIndex>,
     /// The targets of its reads, and the parameters that it has set for itself.
     pub(crate) preferences: ReadPreferences,
     /// The state it has seen, which it must go on seeing.
-    pub causal: Causal,
+    pub causal: CausalReadState,
     /// Where its names are looked up.
-    pub(crate) place: Place,
+    pub(crate) place: NameScope,
     /// All that comes up to the next Sync was seen, and only reads.
     only_reads: bool,
     /// The statement that comes next is all up to the next Sync.
     pub(crate) is_alone: bool,
 }
 
-impl Reads {
+impl ReadRouting {
     /// True if all that comes up to the next Sync was seen, and only reads.
     #[inline]
     pub fn is_series_of_reads(&self) -> bool {
@@ -115,9 +117,9 @@ impl Reads {
 
 /// The next bytes to take from the client, and the way to treat them.
 #[derive(Default)]
-pub struct Intake {
-    skip: Skip,
-    presence: Presence,
+pub struct ClientIntake {
+    skip: MessageSkip,
+    presence: ClientPresence,
     /// The message that is next has been logged.
     pub(crate) is_message_logged: bool,
     /// CopyData messages of the copy that goes on, as far as messages are logged.
@@ -125,11 +127,11 @@ pub struct Intake {
     /// The last message is one of a copy, for which no reply is counted.
     pub in_copy_message: bool,
     /// The fault that its client has yet to hear, if `skip` says so.
-    pub(crate) owed: Option<Box<Fault>>,
+    pub(crate) owed: Option<Box<ErrorReport>>,
     /// A COMMIT whose answer was lost: nothing more is looked at before its outcome is known, or cannot be.
-    pub doubt: Option<Box<Doubt>>,
+    pub doubt: Option<Box<CommitInDoubt>>,
     /// Its transaction, in case that must run again.
-    pub replay: Option<Box<Record>>,
+    pub replay: Option<Box<KeptTransaction>>,
     /// Its last server connection ended at the question for the server's line: the next one is not asked. A server that ends its connections at
     /// this question would have the session try one after the other.
     pub(crate) lost_at_line: bool,
@@ -137,70 +139,70 @@ pub struct Intake {
 
 /// Messages that are thrown away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Skip {
+pub enum MessageSkip {
     #[default]
     No,
     /// An error was told that the server does not know of: all is dropped until the client's Sync.
     ToSync,
-    /// An error is owed to the client, which its next statement gets (`Intake::owed`).
+    /// An error is owed to the client, which its next statement gets (`ClientIntake::owed`).
     Owes,
 }
 
-impl Intake {
+impl ClientIntake {
     /// The client's next statement fails with this.
-    pub fn owe(&mut self, fault: Fault) {
-        self.skip = Skip::Owes;
+    pub fn owe(&mut self, fault: ErrorReport) {
+        self.skip = MessageSkip::Owes;
         self.owed = Some(Box::new(fault));
     }
 
     /// The client's messages that are thrown away.
     #[inline]
-    pub fn skip(&self) -> Skip {
+    pub fn skip(&self) -> MessageSkip {
         self.skip
     }
 
     /// All up to the client's Sync is thrown away.
     pub fn skip_to_sync(&mut self) {
-        self.skip = Skip::ToSync;
+        self.skip = MessageSkip::ToSync;
     }
 
     /// All up to the client's Sync is thrown away if `skips`; else what was thrown away before still is.
     pub fn skip_to_sync_if(&mut self, skips: bool) {
         if skips {
-            self.skip = Skip::ToSync;
+            self.skip = MessageSkip::ToSync;
         }
     }
 
     /// Nothing is thrown away from here on.
     pub fn stop_skipping(&mut self) {
-        self.skip = Skip::No;
+        self.skip = MessageSkip::No;
     }
 
     /// Throws away what was thrown away `before`.
-    pub fn restore_skip(&mut self, before: Skip) {
+    pub fn restore_skip(&mut self, before: MessageSkip) {
         self.skip = before;
     }
 
     /// The client's presence at its side of the connection.
     #[inline]
-    pub fn presence(&self) -> Presence {
+    pub fn presence(&self) -> ClientPresence {
         self.presence
     }
 
     /// The client said goodbye or closed its side.
     pub fn leave(&mut self) {
-        self.presence = Presence::Left;
+        self.presence = ClientPresence::Left;
     }
 
     /// The session of a client that has left ends by `deadline`, unless its server says something.
     pub fn leave_until(&mut self, deadline: Instant) {
-        self.presence = Presence::LeftUntil(deadline);
+        self.presence = ClientPresence::LeftUntil(deadline);
     }
 }
 
 /// How far a server may read another statement than Weir's parser does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misread {
+pub enum MisreadExtent {
     No,
     /// Its names, or a value that it sets, may be others.
     Names,
@@ -210,7 +212,7 @@ pub enum Misread {
 
 /// A client at its side of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Presence {
+pub enum ClientPresence {
     #[default]
     Here,
     /// It said goodbye or closed its side: its earlier messages are still carried out.
@@ -219,16 +221,16 @@ pub enum Presence {
     LeftUntil(Instant),
 }
 
-impl Presence {
+impl ClientPresence {
     #[inline]
     pub fn has_left(self) -> bool {
-        self != Presence::Here
+        self != ClientPresence::Here
     }
 }
 
 /// The fate of messages whose answers nobody will look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum MessageFate {
     /// They have changed nothing, and are sent again.
     Undone,
     /// They may still be carried out.
@@ -236,28 +238,28 @@ pub enum Fate {
 }
 
 /// No connection, nothing owed.
-static NOTHING_OWED: Replies = Replies::new();
+static NOTHING_OWED: ReplyQueue = ReplyQueue::new();
 
 impl Session {
-    pub fn new(host: Rc<dyn Host>, account: Rc<Account>, state: State, handle: Rc<SessionHandle>) -> Session {
-        let place = Place::none(state.settings.clone());
-        let visit = Visit::begin(&account.known, &account.user);
-        let (preferences, causal) = (ReadPreferences::default(), Causal::default());
+    pub fn new(host: Rc<dyn WorkerServices>, account: Rc<Account>, state: HeldState, handle: Rc<SessionHandle>) -> Session {
+        let place = NameScope::none(state.settings.clone());
+        let visit = DatabaseSessionGuard::begin(&account.known, &account.user);
+        let (preferences, causal) = (ReadPreferences::default(), CausalReadState::default());
         Session {
             host,
-            up: Lane::default(),
-            down: Lane::default(),
+            up: RelayBuffer::default(),
+            down: RelayBuffer::default(),
             server: None,
             lazy_begin: LazyBegin::No,
-            wrote: Wrote::default(),
+            wrote: PrimaryReasons::default(),
             account,
             state,
             handle,
             statements: OwnStatements::default(),
-            reads: Reads { favourite: None, preferences, causal, place, only_reads: false, is_alone: false },
-            retry: Net::default(),
-            cache: Cached::default(),
-            intake: Intake::default(),
+            reads: ReadRouting { favourite: None, preferences, causal, place, only_reads: false, is_alone: false },
+            retry: KeptMessages::default(),
+            cache: SessionCacheState::default(),
+            intake: ClientIntake::default(),
             _visit: visit,
         }
     }
@@ -289,24 +291,24 @@ impl Session {
     }
 
     #[inline]
-    pub fn upstream(&self) -> Option<&Upstream> {
+    pub fn upstream(&self) -> Option<&UpstreamState> {
         self.server.as_ref().map(|server| &*server.upstream)
     }
 
     #[inline]
-    pub fn upstream_mut(&mut self) -> Option<&mut Upstream> {
+    pub fn upstream_mut(&mut self) -> Option<&mut UpstreamState> {
         self.server.as_mut().map(|server| &mut *server.upstream)
     }
 
     /// Replies that the server owes.
     #[inline]
-    pub fn replies(&self) -> &Replies {
+    pub fn replies(&self) -> &ReplyQueue {
         self.upstream().map_or(&NOTHING_OWED, |upstream| &upstream.replies)
     }
 
     /// A message is sent that is answered.
     #[inline]
-    pub fn expect(&mut self, expect: Expect) {
+    pub fn expect(&mut self, expect: ExpectedReply) {
         if let Some(upstream) = self.upstream_mut() {
             upstream.replies.push(expect);
         }
@@ -314,10 +316,10 @@ impl Session {
 
     /// The same, of the client's: the replies that a Flush before it brought in are not all any more.
     #[inline]
-    pub fn expect_more(&mut self, expect: Expect) {
+    pub fn expect_more(&mut self, expect: ExpectedReply) {
         if let Some(upstream) = self.upstream_mut() {
             upstream.replies.push(expect);
-            upstream.flushed = Flushed::No;
+            upstream.flushed = FlushOrigin::No;
         }
     }
 
@@ -343,13 +345,13 @@ impl Session {
     /// True if the connection is a standby's, so that reads under way may run again elsewhere.
     #[inline]
     pub fn is_on_standby(&self) -> bool {
-        self.upstream().is_some_and(Upstream::is_on_standby)
+        self.upstream().is_some_and(UpstreamState::is_on_standby)
     }
 
     /// True if what is under way only reads, and may run again if the connection is lost.
     #[inline]
     pub fn only_reads(&self) -> bool {
-        self.upstream().is_some_and(Upstream::only_reads)
+        self.upstream().is_some_and(UpstreamState::only_reads)
     }
 
     /// A deferred BEGIN went in front of what is under way.
@@ -360,35 +362,35 @@ impl Session {
 
     /// Why the session is pinned to its server connection, as far as is known.
     #[inline]
-    pub fn pin(&self) -> Option<Kept> {
+    pub fn pin(&self) -> Option<HoldReason> {
         if self.state.by_mode {
-            return Some(Kept::Mode);
+            return Some(HoldReason::Mode);
         }
         let kinds = self.upstream()?.left.pinning();
         let is_read_otherwise = !self.is_on_standby() && self.reads_otherwise();
-        kinds.first().or(is_read_otherwise.then_some(StateKind::Reading)).map(Kept::State)
+        kinds.first().or(is_read_otherwise.then_some(StateKind::Reading)).map(HoldReason::State)
     }
 
     /// The message or series that the client has left unfinished on the server connection. Nothing happens there until it says more.
     #[inline]
-    pub fn unfinished(&self) -> Unfinished {
+    pub fn unfinished(&self) -> UnfinishedInput {
         match &self.server {
-            Some(Server { upstream, .. }) if !upstream.replies.is_settled() => self.left_unfinished(upstream),
-            _ => Unfinished::Nothing,
+            Some(SessionServer { upstream, .. }) if !upstream.replies.is_settled() => self.left_unfinished(upstream),
+            _ => UnfinishedInput::Nothing,
         }
     }
 
-    fn left_unfinished(&self, upstream: &Upstream) -> Unfinished {
+    fn left_unfinished(&self, upstream: &UpstreamState) -> UnfinishedInput {
         let replies = &upstream.replies;
         let is_half = self.up.is_mid_message() && !self.intake.in_copy_message;
-        let is_asked = upstream.flushed != Flushed::No && !is_half && !replies.is_empty();
+        let is_asked = upstream.flushed != FlushOrigin::No && !is_half && !replies.is_empty();
         if is_asked || replies.is_copying_in() || replies.will_answer(usize::from(is_half)) {
-            return Unfinished::Nothing;
+            return UnfinishedInput::Nothing;
         }
         match (is_half, replies.is_empty()) {
-            (true, _) => Unfinished::Message,
-            (false, true) => Unfinished::Series,
-            (false, false) => Unfinished::Unasked,
+            (true, _) => UnfinishedInput::Message,
+            (false, true) => UnfinishedInput::Series,
+            (false, false) => UnfinishedInput::Unasked,
         }
     }
 
@@ -427,14 +429,14 @@ impl Session {
     }
 
     /// Takes back what an error kept from happening.
-    pub fn undo(&mut self, dropped: Dropped) {
-        let Some(Server { conn, upstream }) = &mut self.server else { return };
-        let Upstream { journal, brought, .. } = &mut **upstream;
+    pub fn undo(&mut self, dropped: DroppedReplies) {
+        let Some(SessionServer { conn, upstream }) = &mut self.server else { return };
+        let UpstreamState { journal, brought, .. } = &mut **upstream;
         let count = (dropped.changes as usize).min(journal.len());
         for at in (0..count).rev() {
             let Some(entered) = journal.remove(at) else { continue };
             // A Parse that the server refused has dropped the unnamed statement all the same.
-            let refused = dropped.failed == Failed::Parse && at == 0;
+            let refused = dropped.failed == FailedMessage::Parse && at == 0;
             entered.change.made().into_iter().for_each(|id| conn.forget(id));
             self.statements.take_back(journal, at, entered.change, refused);
         }
@@ -450,10 +452,10 @@ impl Session {
     }
 
     /// Notes a change that is on its way.
-    pub fn enter(&mut self, change: Change) {
+    pub fn enter(&mut self, change: PreparedChange) {
         let segment = self.statements.segment;
         if let Some(upstream) = self.upstream_mut() {
-            upstream.journal.push_back(Entered { segment, change });
+            upstream.journal.push_back(JournalEntry { segment, change });
         }
     }
 
@@ -466,7 +468,7 @@ impl Session {
 
     /// True if the server connection may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
     pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
-        let Some(Upstream { journal, brought, .. }) = self.upstream() else { return false };
+        let Some(UpstreamState { journal, brought, .. }) = self.upstream() else { return false };
         let now = self.statements.segment;
         brought.parses.iter().any(|(segment, brought)| *brought == id && *segment != now)
             || journal.iter().any(|entered| entered.segment != now && entered.change.made() == Some(id))
@@ -476,7 +478,7 @@ impl Session {
     pub fn deallocated(&mut self, w: &Context) {
         self.statements.named.clear();
         self.state.by_sql = w.shared.no_statements.clone();
-        if let Some(Server { conn, upstream }) = &mut self.server {
+        if let Some(SessionServer { conn, upstream }) = &mut self.server {
             upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Prepare));
             upstream.left.long.drop_named();
             conn.known.clear();
@@ -490,17 +492,17 @@ impl Session {
         status.session.store(self.handle.status.pid, Ordering::Relaxed);
         status.uses.store(status.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         *self.handle.conn.borrow_mut() = Some(status.clone());
-        self.handle.status.set_doing(Doing::Executing);
+        self.handle.status.set_doing(SessionActivity::Executing);
         let mut upstream = w.upstreams.borrow_mut().pop().unwrap_or_default();
         upstream.role = role;
         upstream.writes.is_tracked = w.shared.changes.are_tracked();
-        self.server = Some(Server { conn, upstream });
+        self.server = Some(SessionServer { conn, upstream });
     }
 
     /// Parts with a server connection at rest, on which nothing of the session's is.
     #[inline]
     pub fn release(&mut self, w: &Context) -> Option<Box<Conn>> {
-        let Server { conn, mut upstream } = self.server.take()?;
+        let SessionServer { conn, mut upstream } = self.server.take()?;
         upstream.come_to_rest();
         w.upstreams.borrow_mut().push(upstream);
         self.note_parted();
@@ -510,21 +512,21 @@ impl Session {
     /// Parts with a server connection that is lost, or over which something is under way whose answers nobody will look at. Nothing of that has
     /// happened, as far as what the session has prepared goes. Also says what the client still waits for.
     #[cold]
-    pub fn lose(&mut self, w: &Context, fate: Fate) -> Option<(Box<Conn>, Owed)> {
+    pub fn lose(&mut self, w: &Context, fate: MessageFate) -> Option<(Box<Conn>, OwedReplies)> {
         self.down.cut_off();
         self.up.forget_pending(&w.buffers);
-        let Server { mut conn, mut upstream } = self.server.take()?;
-        let Upstream { journal, brought, writes, .. } = &mut *upstream;
+        let SessionServer { mut conn, mut upstream } = self.server.take()?;
+        let UpstreamState { journal, brought, writes, .. } = &mut *upstream;
         while let Some(entered) = journal.pop_back() {
             entered.change.made().into_iter().for_each(|id| conn.forget(id));
             self.statements.take_back(journal, journal.len(), entered.change, false);
         }
         brought.parses.drain(..).for_each(|(_, id)| conn.forget(id));
         conn.unnamed = None;
-        if fate == Fate::Undone
+        if fate == MessageFate::Undone
             && let Some(raised) = writes.raised.take()
         {
-            raised.settle(Outcome::RolledBack);
+            raised.settle(WriterOutcome::RolledBack);
         }
         self.state.conn_lost();
         self.intake.lost_at_line = matches!(conn.line, ServerLine::Asked { .. });
@@ -538,7 +540,11 @@ impl Session {
         *self.handle.conn.borrow_mut() = None;
         self.handle.is_ours.set(false);
         self.handle.cancel_waits.set(false);
-        self.handle.status.set_doing(if self.lazy_begin.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
+        self.handle.status.set_doing(if self.lazy_begin.is_open() {
+            SessionActivity::IdleInTransaction
+        } else {
+            SessionActivity::Idle
+        });
     }
 
     /// Transaction status as the client knows it.
@@ -554,9 +560,9 @@ impl Session {
     /// Shows others what the session does.
     pub fn show_doing(&self) {
         self.handle.status.set_doing(match self.status() {
-            IDLE if self.replies().is_settled() => Doing::Idle,
-            IDLE => Doing::Executing,
-            _ => Doing::IdleInTransaction,
+            IDLE if self.replies().is_settled() => SessionActivity::Idle,
+            IDLE => SessionActivity::Executing,
+            _ => SessionActivity::IdleInTransaction,
         });
     }
 
@@ -584,7 +590,7 @@ impl Session {
     }
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.
-    pub fn say_error(&mut self, w: &Context, fault: &Fault) {
+    pub fn say_error(&mut self, w: &Context, fault: &ErrorReport) {
         self.lazy_begin.fail();
         fault.write(self.down.extra(&w.buffers));
     }
@@ -604,21 +610,21 @@ impl Session {
 
     /// How far the server may read another statement than Weir's parser does. Statements under way may change how it reads.
     #[inline]
-    pub fn misread(&self, statement: &Statement) -> Misread {
-        let (is_delicate, has_names) = (statement.has(Trait::Delicate), statement.has(Trait::BeyondAscii));
+    pub fn misread(&self, statement: &Statement) -> MisreadExtent {
+        let (is_delicate, has_names) = (statement.has(StatementTrait::Delicate), statement.has(StatementTrait::BeyondAscii));
         if (is_delicate || has_names) && (self.may_move_ahead() || self.reads_otherwise()) {
-            Misread::Whole
-        } else if has_names && self.recoding() != Recoding::None {
-            Misread::Names
+            MisreadExtent::Whole
+        } else if has_names && self.recoding() != EncodingEffect::None {
+            MisreadExtent::Names
         } else {
-            Misread::No
+            MisreadExtent::No
         }
     }
 
     /// True if the server may read another statement than Weir's parser does.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        self.misread(statement) != Misread::No
+        self.misread(statement) != MisreadExtent::No
     }
 
     /// True if the server reads texts otherwise than Weir does, or may do so when it gets to the next one.
@@ -636,7 +642,7 @@ impl Session {
     /// a character may be an ASCII character. Such a session is on the primary and keeps its server connection; nothing is kept of what it hears.
     #[inline]
     pub fn reads_otherwise(&self) -> bool {
-        self.escapes() || self.recoding() == Recoding::Characters
+        self.escapes() || self.recoding() == EncodingEffect::Characters
     }
 
     /// True if a backslash in a string is an escape: only with `standard_conforming_strings` off.
@@ -644,7 +650,7 @@ impl Session {
     pub fn escapes(&self) -> bool {
         let set = self.state.reading.escapes;
         let own = set.unwrap_or(self.state.begins.escapes);
-        let Some(Server { conn, upstream }) = &self.server else { return own };
+        let Some(SessionServer { conn, upstream }) = &self.server else { return own };
         // The server's last report holds, unless it is told otherwise right now.
         let is_off = conn.reads.escapes && !upstream.replies.is_setting();
         own || is_off || (set.is_none() && conn.begins.escapes)
@@ -652,12 +658,12 @@ impl Session {
 
     /// How servers read its names.
     #[inline]
-    pub fn recoding(&self) -> Recoding {
+    pub fn recoding(&self) -> EncodingEffect {
         let set = self.state.reading.recoding;
         let own = set.unwrap_or(self.state.begins.recoding).max(self.state.begins_recoded);
-        let Some(Server { conn, upstream }) = &self.server else { return own };
-        let now = if upstream.replies.is_setting() { Recoding::None } else { conn.reads.recoding };
-        let begins = if set.is_none() { conn.begins.recoding } else { Recoding::None };
+        let Some(SessionServer { conn, upstream }) = &self.server else { return own };
+        let now = if upstream.replies.is_setting() { EncodingEffect::None } else { conn.reads.recoding };
+        let begins = if set.is_none() { conn.begins.recoding } else { EncodingEffect::None };
         own.max(now).max(begins)
     }
 

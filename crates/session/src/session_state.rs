@@ -8,32 +8,32 @@ pub(crate) mod pins;
 
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::doubt::loss_choices::Choice;
-use crate::fault::Fault;
-use crate::metrics::Metric;
-use crate::replies::Expect;
-use crate::session::{FAILED, IDLE, Server, Session};
-use crate::session_state::by_sql::{Bound, Change, Entry};
-use crate::session_state::client_settings::Settings;
-use crate::session_state::held_state::{Plain, State};
+use crate::doubt::loss_choices::LossChoices;
+use crate::fault::ErrorReport;
+use crate::metrics::WorkerCounter;
+use crate::replies::ExpectedReply;
+use crate::session::{FAILED, IDLE, Session, SessionServer};
+use crate::session_state::by_sql::{ConnDependency, RestoreQuery, SqlPreparedStatement};
+use crate::session_state::client_settings::SettingValues;
+use crate::session_state::held_state::{HeldState, SettingCommand};
 pub use crate::session_state::hidden_state::note_analysed;
 use crate::session_state::hidden_state::{assumed, by_execute, hidden, left_by_values, name_made_up, note_prepared};
 pub(crate) use crate::session_state::hidden_state::{knows, left_unseen, may_have_left};
 pub use crate::session_state::listen::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
-use crate::session_state::state_question::{Answer, Cost, SOURCES_MAX, Statements, settings_after, told_by};
-use crate::statements::{Prepared, Statement, Trait};
-use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::Upstream;
-use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
-use crate::upstream::prepared_changes::{Claim, LongUnnamed};
+use crate::session_state::state_question::{AnswerCost, SOURCES_MAX, StateAnswer, StatementCount, settings_after, told_by};
+use crate::statements::{PreparedStatement, Statement, StatementTrait};
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
+use crate::upstream::UpstreamState;
+use crate::upstream::left::{ConnCleanup, LeftoverState, PendingStateQuestion, StartupRestore, UnprovenState};
+use crate::upstream::prepared_changes::{LongUnnamed, StatementHold};
 pub use long_texts::{note_long_bound, note_long_parse, pass_on};
 use pins::show_pin;
 pub use pins::{note_unfinished, show_unfinished};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_catalog::Hidden;
-use weir_catalog::functions::Verdict;
-use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
+use weir_catalog::HiddenUses;
+use weir_catalog::functions::FunctionVerdict;
+use weir_sql::facts::{ResetTarget, StateKind, StateKinds, TransactionVerb};
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 use weir_wire::gather::Exceeded;
@@ -42,28 +42,28 @@ use weir_wire::write;
 /// The concern of this module.
 pub struct SessionState;
 
-impl Concern for SessionState {
+impl SessionConcern for SessionState {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>) {
         // An error behind another message may be that one's.
-        if !matches!(unit, Unit::Execute)
+        if !matches!(unit, StatementMessage::Execute)
             && let Some(upstream) = s.upstream_mut()
         {
             (upstream.left.unproven, upstream.left.ending) = (None, StateKinds::NONE);
         }
         match unit {
-            Unit::Query(statement) => note_query(s, w, statement, header),
-            Unit::Bind { prepared, statement } => note_bind(s, w, prepared, statement, header),
-            Unit::BindUnknown(_) => note_bound_by_sql(s),
-            Unit::Execute => note_execute(s),
-            Unit::Call(_) => note_call(s, header),
-            Unit::Parse(prepared) => note_analysed(s, prepared),
-            Unit::Garbled => {}
+            StatementMessage::Query(statement) => note_query(s, w, statement, header),
+            StatementMessage::Bind { prepared, statement } => note_bind(s, w, prepared, statement, header),
+            StatementMessage::BindUnknown(_) => note_bound_by_sql(s),
+            StatementMessage::Execute => note_execute(s),
+            StatementMessage::Call(_) => note_call(s, header),
+            StatementMessage::Parse(prepared) => note_analysed(s, prepared),
+            StatementMessage::Garbled => {}
         }
     }
 
     #[inline]
-    fn ready(s: &mut Session, w: &Context, ended: Ended) {
+    fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
         if let Some(upstream) = s.upstream_mut() {
             upstream.left.done();
         }
@@ -90,9 +90,9 @@ impl Concern for SessionState {
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
 fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) {
-    let may_be_misread = statement.has(Trait::Moves) && s.may_be_misread();
-    note_moves(s, statement.has(Trait::Moves));
-    if statement.has(Trait::Barrier) {
+    let may_be_misread = statement.has(StatementTrait::Moves) && s.may_be_misread();
+    note_moves(s, statement.has(StatementTrait::Moves));
+    if statement.has(StatementTrait::Barrier) {
         s.raise_barrier();
     }
     if is_harmless(s, statement) {
@@ -119,7 +119,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
     let body = s.up.whole_if_here(header);
     let text = body.and_then(split_cstr).map_or(&[][..], |(text, _)| text);
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let is_passing = body.is_none() && !s.state.by_mode;
     if is_passing && may_be_misread {
         // Its strings may end elsewhere than they seem to.
@@ -137,10 +137,10 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
-fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Statement, header: Header) {
-    note_moves(s, statement.has(Trait::Moves));
+fn note_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement, header: Header) {
+    note_moves(s, statement.has(StatementTrait::Moves));
     if let Some(upstream) = s.upstream_mut() {
-        upstream.is_command_bound |= prepared.statement.has(Trait::Barrier);
+        upstream.is_command_bound |= prepared.statement.has(StatementTrait::Barrier);
     }
     let by_values = left_by_values(s, prepared);
     if by_values.is_empty() && is_harmless(s, statement) {
@@ -154,7 +154,7 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Stat
     let by_execute = before_note(s, statement, may_change);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let is_first = is_first(upstream, statement, may_change);
     upstream.left.assuming(assumed, |left| note(&s.state, left, statement, may_change, by_execute, (text, values), is_first));
     note_unseen(&s.state, &mut upstream.left, statement);
@@ -175,7 +175,7 @@ fn note_execute(s: &mut Session) {
 /// Notes what a function called by its number may leave; the call is about to be sent.
 fn note_call(s: &mut Session, header: Header) {
     name_made_up(s);
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let left = &mut upstream.left;
     left.temporaries.may_have_changed();
     left.moves_ahead = true;
@@ -200,8 +200,8 @@ fn note_moves(s: &mut Session, moves: bool) {
 
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
-    let makes_temporary = statement.has(Trait::Makes) && s.may_make_temporary();
-    statement.has(Trait::LeavesNothing)
+    let makes_temporary = statement.has(StatementTrait::Makes) && s.may_make_temporary();
+    statement.has(StatementTrait::LeavesNothing)
         && !makes_temporary
         && statement.state.frees.common(s.may_have()).is_empty()
         && !statement.objects.touches.meets(hidden(s))
@@ -209,7 +209,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
 
 /// True if an error can only be this statement's, or of messages without which it does not run: nothing before it is to end with a ReadyForQuery. Asked
 /// only where that matters.
-fn is_first(upstream: &Upstream, statement: &Statement, may_change: StateKinds) -> bool {
+fn is_first(upstream: &UpstreamState, statement: &Statement, may_change: StateKinds) -> bool {
     let leaves = may_change.and(statement.state.frees).common(StateKinds::UNTOLD.with(StateKind::Unread));
     !leaves.is_empty() && upstream.replies.owed().readies == 0
 }
@@ -217,24 +217,30 @@ fn is_first(upstream: &Upstream, statement: &Statement, may_change: StateKinds) 
 /// The state that a statement may change, by the known functions that it calls. Missing sources are asked for next time.
 fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
-    let made = if statement.has(Trait::Makes) && s.may_make_temporary() {
+    let made = if statement.has(StatementTrait::Makes) && s.may_make_temporary() {
         StateKinds::of(StateKind::Temporary)
     } else {
         StateKinds::NONE
     };
     let effects = &mut s.state.effects;
-    effects.renews |= statement.has(Trait::AltersDefaults);
-    effects.redefines |= statement.has(Trait::Redefines);
+    effects.renews |= statement.has(StatementTrait::AltersDefaults);
+    effects.redefines |= statement.has(StatementTrait::Redefines);
     if !statement.vacates.is_empty() {
         s.host.vacate(&statement.vacates);
     }
     effects.unseats.extend_from_slice(&statement.unseats);
-    let Some(Server { upstream, .. }) = &mut s.server else { return statement.state.may_change.and(made) };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return statement.state.may_change.and(made) };
     judged_by_text(&mut upstream.left, w, &s.account.database, statement, hidden).and(made)
 }
 
-fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> StateKinds {
-    if statement.has(Trait::Defines) {
+fn judged_by_text(
+    left: &mut LeftoverState,
+    w: &Context,
+    database: &Arc<str>,
+    statement: &Statement,
+    hidden: HiddenUses,
+) -> StateKinds {
+    if statement.has(StatementTrait::Defines) {
         w.shared.catalogs.definitions.fetch_add(1, Ordering::Relaxed);
     }
     // Procedural code counts as unknown whatever it calls.
@@ -245,11 +251,11 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
     let mut books = w.functions.borrow_mut();
     match books.of(database, w.now_ms(), edition).judge_all(&statement.state.functions) {
         // Nobody knows which views it reads.
-        Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.state.leaves,
+        FunctionVerdict::Harmless if !hidden.meets(HiddenUses::READS) => statement.state.leaves,
         // Nobody knows which tables it writes.
-        Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.state.leaves,
-        Verdict::Harmless | Verdict::Writes | Verdict::LeavesState => statement.state.may_change,
-        Verdict::Unknown(missing) => {
+        FunctionVerdict::Writes if !hidden.meets(HiddenUses::ALL) => statement.state.leaves,
+        FunctionVerdict::Harmless | FunctionVerdict::Writes | FunctionVerdict::LeavesState => statement.state.may_change,
+        FunctionVerdict::Unknown(missing) => {
             let room = SOURCES_MAX.saturating_sub(left.due.sources.len());
             left.due.sources.extend(missing.into_iter().take(room));
             statement.state.may_change
@@ -262,7 +268,7 @@ const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Un
 
 /// The state that an `EXECUTE` of a statement's may leave unseen, which must be known before the statement is noted.
 fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
-    let by_execute = if statement.has(Trait::Executes) { by_execute(s) } else { StateKinds::NONE };
+    let by_execute = if statement.has(StatementTrait::Executes) { by_execute(s) } else { StateKinds::NONE };
     if !may_change.and(by_execute).common(UNSEEN).is_empty() {
         name_made_up(s);
     }
@@ -270,15 +276,15 @@ fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -
 }
 
 fn note(
-    state: &State,
-    left: &mut Left,
+    state: &HeldState,
+    left: &mut LeftoverState,
     statement: &Statement,
     may_change: StateKinds,
     by_execute: StateKinds,
     (text, values): (&[u8], &[u8]),
     is_first: bool,
 ) {
-    if statement.has(Trait::Executes) {
+    if statement.has(StatementTrait::Executes) {
         // A statement that this text prepares may be executed before the session knows of it.
         note_executed(state, left, statement.state.later.and(by_execute), text);
     }
@@ -291,11 +297,11 @@ fn note(
         left.note(leaves, &statement.state.functions, text, values);
         let kinds = left.stuck.without(before);
         if is_first && (is_unread || !kinds.is_empty()) {
-            let statements = if statement.has(Trait::Many) { Statements::Several } else { Statements::One };
-            left.unproven = Some(Unproven { kinds, is_unread, statements });
+            let statements = if statement.has(StatementTrait::Many) { StatementCount::Several } else { StatementCount::One };
+            left.unproven = Some(UnprovenState { kinds, is_unread, statements });
         }
     }
-    if statement.transaction == Transaction::Many {
+    if statement.transaction == TransactionVerb::Many {
         left.due.add_rollback();
     }
 }
@@ -304,7 +310,7 @@ fn note(
 fn note_bound_by_sql(s: &mut Session) {
     let by_execute = by_execute(s);
     name_made_up(s);
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     // Nobody has looked at its text, perhaps.
     upstream.left.temporaries.may_have_changed();
     upstream.left.moves_ahead = true;
@@ -316,26 +322,26 @@ fn note_bound_by_sql(s: &mut Session) {
 
 /// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
 /// else is noted.
-fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
+fn note_unseen(state: &HeldState, left: &mut LeftoverState, statement: &Statement) {
     const SETS: StateKinds = UNSEEN.with(StateKind::Setting).with(StateKind::Library);
     let may_set = left.due.kinds.and(if state.by_mode { statement.state.may_change } else { StateKinds::NONE });
     // Nobody asks in a session that keeps its server connection whatever it leaves.
-    left.moves_ahead |=
-        !may_set.common(SETS).is_empty() || (state.by_mode && (statement.has(Trait::Executes) || statement.has(Trait::Writes)));
+    left.moves_ahead |= !may_set.common(SETS).is_empty()
+        || (state.by_mode && (statement.has(StatementTrait::Executes) || statement.has(StatementTrait::Writes)));
     let has_some = left.found.has(StateKind::Temporary) || left.temporaries.may_be();
     // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
     let by_path = state.makes_temporary || left.may_make_temporary() || state.by_mode;
     let by_function = !left.due.kinds.common(UNSEEN).is_empty()
         || (has_some && !statement.state.functions.is_empty())
-        || (state.by_mode && (statement.has(Trait::Executes) || !statement.state.may_change.common(UNSEEN).is_empty()));
-    let by_text = statement.has(Trait::MakesBrief) || statement.state.leaves.has(StateKind::Temporary);
-    if by_text || by_function || (statement.has(Trait::Redefines) && (by_path || has_some)) {
+        || (state.by_mode && (statement.has(StatementTrait::Executes) || !statement.state.may_change.common(UNSEEN).is_empty()));
+    let by_text = statement.has(StatementTrait::MakesBrief) || statement.state.leaves.has(StateKind::Temporary);
+    if by_text || by_function || (statement.has(StatementTrait::Redefines) && (by_path || has_some)) {
         left.temporaries.may_have_changed();
     }
 }
 
 /// Notes the state that statements prepared by SQL may leave, one of which may be executed now. The settings they make stand in their texts.
-fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8]) {
+fn note_executed(state: &HeldState, left: &mut LeftoverState, later: StateKinds, text: &[u8]) {
     // Its use of sequences is the affair of `sequences`.
     let leaves = state.by_sql.later().and(later).without(StateKinds::of(StateKind::Sequence));
     // One that the session does not know of yet may do anything.
@@ -358,8 +364,8 @@ pub fn settle(s: &mut Session, w: &Context) {
     if !s.has_server() || !s.is_at_rest() || s.handle.cancels.get() > 0 {
         return;
     }
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
-    if upstream.brought.claim != Claim::No {
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
+    if upstream.brought.claim != StatementHold::No {
         return;
     }
     if !upstream.left.due.reported.is_empty() {
@@ -375,7 +381,7 @@ pub fn settle(s: &mut Session, w: &Context) {
     if s.has_found(StateKind::Prepare) {
         free_of_role(s);
     }
-    if let Some(Server { upstream, .. }) = &mut s.server
+    if let Some(SessionServer { upstream, .. }) = &mut s.server
         && !upstream.left.long.is_empty()
     {
         let was_there = s.statements.long_unnamed() == LongUnnamed::OnServer;
@@ -401,7 +407,7 @@ fn free_of_role(s: &mut Session) {
     }
     let free = Arc::new(s.state.by_sql.without_role());
     s.state.by_sql = free.clone();
-    if let Some(Server { conn, upstream }) = &mut s.server {
+    if let Some(SessionServer { conn, upstream }) = &mut s.server {
         if !free.is_bound() {
             upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Prepare));
         }
@@ -410,17 +416,17 @@ fn free_of_role(s: &mut Session) {
 }
 
 /// Sees to a server connection that the session has parted with.
-pub fn part(s: &Session, conn: Box<Conn>, parting: Parting) {
+pub fn part(s: &Session, conn: Box<Conn>, parting: ConnCleanup) {
     match parting {
-        Parting::AsItIs => s.host.give_back(conn),
-        Parting::Cleaned => s.host.reset(conn),
-        Parting::Closed => s.host.close(conn),
+        ConnCleanup::AsItIs => s.host.give_back(conn),
+        ConnCleanup::Cleaned => s.host.reset(conn),
+        ConnCleanup::Closed => s.host.close(conn),
     }
 }
 
 /// A session that stays pinned has the server asked for its temporary relations, if these may be others by now.
 fn ask_for_temporaries(s: &mut Session, w: &Context) {
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.left.temporaries.is_due() && !s.state.by_mode {
         upstream.left.due.kinds.add(StateKind::Temporary);
         ask(s, w);
@@ -428,33 +434,33 @@ fn ask_for_temporaries(s: &mut Session, w: &Context) {
 }
 
 /// The fate of a server connection at rest that its session leaves for good.
-pub fn parting_for_good(s: &Session, w: &Context) -> Parting {
+pub fn parting_for_good(s: &Session, w: &Context) -> ConnCleanup {
     let has_some = s.pin().is_some() || s.is_unsure();
-    parting(s, w).max(if has_some { Parting::Cleaned } else { Parting::AsItIs })
+    parting(s, w).max(if has_some { ConnCleanup::Cleaned } else { ConnCleanup::AsItIs })
 }
 
 /// The fate of a server connection that nothing is known to keep: something was refused, it has become slow, or the operator wants it cleaned.
 #[inline]
-fn parting(s: &Session, w: &Context) -> Parting {
+fn parting(s: &Session, w: &Context) -> ConnCleanup {
     if s.conn().is_some_and(|conn| conn.settings.are_worn()) {
-        w.count(Metric::ConnsWorn);
-        return Parting::Closed;
+        w.count(WorkerCounter::ConnsWorn);
+        return ConnCleanup::Closed;
     }
-    let by_state = s.upstream().map_or(Parting::AsItIs, |upstream| upstream.left.parting());
-    if s.account.limits.get().on_release.resets_always { by_state.max(Parting::Cleaned) } else { by_state }
+    let by_state = s.upstream().map_or(ConnCleanup::AsItIs, |upstream| upstream.left.parting());
+    if s.account.limits.get().on_release.resets_always { by_state.max(ConnCleanup::Cleaned) } else { by_state }
 }
 
 /// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
 #[cold]
 fn ask(s: &mut Session, w: &Context) {
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let mut ask = std::mem::take(&mut upstream.left.due);
     let because = std::mem::take(&mut upstream.left.because);
     if s.state.by_mode {
         return;
     }
     ask.add_own(&s.state.settings);
-    w.count(Metric::Inventories);
+    w.count(WorkerCounter::Inventories);
     if told_by(&ask).has(StateKind::Temporary) {
         upstream.left.temporaries.asked();
     }
@@ -464,21 +470,26 @@ fn ask(s: &mut Session, w: &Context) {
     if (ask.is_about_all() && !s.state.startup.is_empty()) || (told_by(&ask).has(StateKind::Prepare) && certain > 0) {
         upstream.raise_barrier();
     }
-    let cost = if s.state.settings.may_compile() || s.state.defaults.base.may_compile() { Cost::Compiled } else { Cost::Plain };
+    let cost = if s.state.settings.may_compile() || s.state.defaults.base.may_compile() {
+        AnswerCost::Compiled
+    } else {
+        AnswerCost::Plain
+    };
     let question = ask.question(cost);
     let knows_temporaries = !upstream.left.temporaries.is_due();
-    upstream.left.asking = Some(Box::new(Asking { ask, because, certain, knows_temporaries, ..Asking::default() }));
-    send(s, w, &question, Expect::StateOurs);
+    upstream.left.asking =
+        Some(Box::new(PendingStateQuestion { ask, because, certain, knows_temporaries, ..PendingStateQuestion::default() }));
+    send(s, w, &question, ExpectedReply::StateOurs);
 }
 
 /// Writes a simple query of ours. It runs under the client's settings, so that it names everything by its schema.
-pub fn send(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
+pub fn send(s: &mut Session, w: &Context, sql: &str, expect: ExpectedReply) {
     own::check(sql);
     send_clients(s, w, sql, expect);
 }
 
 /// The same of a client's own text, which the server connection has not seen.
-pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
+pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: ExpectedReply) {
     write::query(s.up.extra(&w.buffers), sql);
     s.expect(expect);
     s.handle.is_ours.set(true);
@@ -490,7 +501,7 @@ pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
 
 /// A row of the answer; `body` is `None` when it is too long to be looked at. Error: the answer does not end.
 pub fn on_row(s: &mut Session, header: Header, body: Option<&[u8]>) -> Result<(), Exceeded> {
-    let Some(Server { conn, upstream }) = &mut s.server else { return Ok(()) };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return Ok(()) };
     let Some(asking) = &mut upstream.left.asking else { return Ok(()) };
     let is_utf8 = conn.tells_utf8();
     // A function's source is looked through for words of ASCII only.
@@ -505,11 +516,11 @@ pub fn on_row(s: &mut Session, header: Header, body: Option<&[u8]>) -> Result<()
 
 /// The server refused a question, or a statement that it had taken on another server connection. `header`: of the error, which is whole.
 pub fn on_refused(s: &mut Session, header: Header) {
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.replies.is_bringing_statement() {
-        upstream.left.must_part(Parting::Cleaned);
+        upstream.left.must_part(ConnCleanup::Cleaned);
         if let (Some(Some(entry)), Some(body)) = (upstream.brought.by_sql.front(), s.down.whole(header)) {
-            let fault = Fault::of_report(&weir_wire::back::read_report(body));
+            let fault = ErrorReport::of_report(&weir_wire::back::read_report(body));
             upstream.brought.refused.push((entry.clone(), fault));
         }
         return;
@@ -517,7 +528,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
     match &mut upstream.left.asking {
         Some(asking) => asking.answer.is_torn = true,
         None => {
-            upstream.left.must_part(Parting::Cleaned);
+            upstream.left.must_part(ConnCleanup::Cleaned);
             // It may have been a mark.
             if let Some(subscription) = &s.state.listening {
                 subscription.inbox.lose();
@@ -529,7 +540,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
 /// The answer is whole.
 pub fn on_answer(s: &mut Session, w: &Context) {
     let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
-    let Asking { ask, answer, certain, knows_temporaries, .. } = *asking;
+    let PendingStateQuestion { ask, answer, certain, knows_temporaries, .. } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();
@@ -539,7 +550,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     let told = told_by(&ask);
     let had_foreign = note_found(s, told, &answer);
     let statements_are_whole = !told.has(StateKind::Prepare) || take_statements(s, w, answer.prepared.clone(), knows_temporaries);
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let left = &mut upstream.left;
     if told.has(StateKind::Prepare) && !answer.is_torn {
         conn.known.counted(answer.by_protocol, certain);
@@ -581,8 +592,8 @@ pub fn on_answer(s: &mut Session, w: &Context) {
 }
 
 /// Takes in what the server says that it has. True: it had a setting that the session may not make itself.
-fn note_found(s: &mut Session, told: StateKinds, answer: &Answer) -> bool {
-    let Some(Server { upstream, .. }) = &mut s.server else { return false };
+fn note_found(s: &mut Session, told: StateKinds, answer: &StateAnswer) -> bool {
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return false };
     let left = &mut upstream.left;
     let had_foreign = left.found.has(StateKind::ForeignSetting);
     left.found = left.found.without(told).and(answer.found);
@@ -601,8 +612,8 @@ fn bring_back(s: &mut Session, w: &Context) {
     bring_settings(s, w);
     if let Some(upstream) = s.upstream_mut() {
         // No statement waits for that: the server connection may go when it has answered, also if the client says nothing more.
-        upstream.brought.claim = Claim::No;
-        upstream.resetting.telling = Telling::Silent;
+        upstream.brought.claim = StatementHold::No;
+        upstream.resetting.telling = StartupRestore::Silent;
     }
 }
 
@@ -610,13 +621,13 @@ fn bring_back(s: &mut Session, w: &Context) {
 pub fn set_own(s: &mut Session, w: &Context, name: &str, value: Option<&str>) {
     let settings = match value {
         Some(value) => s.state.settings.with(name, value),
-        None => s.state.settings.after(&Reset::Name(name.to_owned()), &s.state.startup),
+        None => s.state.settings.after(&ResetTarget::Name(name.to_owned()), &s.state.startup),
     };
     set_settings(s, w, settings);
 }
 
 /// The session's settings are these from now on.
-fn set_settings(s: &mut Session, w: &Context, settings: Settings) {
+fn set_settings(s: &mut Session, w: &Context, settings: SettingValues) {
     if settings == *s.state.settings {
         return;
     }
@@ -624,7 +635,7 @@ fn set_settings(s: &mut Session, w: &Context, settings: Settings) {
     s.state.makes_temporary = settings.makes_temporary();
     s.reads.causal.set(&w.shared, &settings);
     s.state.reading = settings.reading();
-    s.state.choice = Choice::of(&settings);
+    s.state.choice = LossChoices::of(&settings);
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 
@@ -642,19 +653,19 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, 
     let temporaries = s.upstream().map(|upstream| &upstream.left).filter(|left| left.found.has(StateKind::Temporary));
     let make = |name: String, text: String| {
         let bound = match temporaries {
-            Some(left) if !knows_temporaries || left.temporaries.may_be_in(&text) => Bound::ToTemporary,
-            Some(_) | None if settings.has_role() => Bound::ToRole,
-            Some(_) | None => Bound::Free,
+            Some(left) if !knows_temporaries || left.temporaries.may_be_in(&text) => ConnDependency::ToTemporary,
+            Some(_) | None if settings.has_role() => ConnDependency::ToRole,
+            Some(_) | None => ConnDependency::Free,
         };
         let later = statements.of_text(text.as_bytes()).state.later;
         let query = weir_sql::prepared_query(&text).map(Box::from);
-        Entry { name, text, settings: settings.clone(), query, later, bound }
+        SqlPreparedStatement { name, text, settings: settings.clone(), query, later, bound }
     };
     let now = s.state.by_sql.of_list(cut.into_iter(), make);
     if now != *s.state.by_sql {
         s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
     }
-    if let Some(Server { conn, upstream }) = &mut s.server {
+    if let Some(SessionServer { conn, upstream }) = &mut s.server {
         if s.state.by_sql.is_bound() {
             upstream.left.found.add(StateKind::Prepare);
         }
@@ -688,8 +699,8 @@ pub fn bring(s: &mut Session, w: &Context) {
     if !Arc::ptr_eq(&conn.settings, &s.state.settings) {
         bring_settings(s, w);
     }
-    let Some(Server { conn, upstream }) = &s.server else { return };
-    if upstream.brought.claim != Claim::No {
+    let Some(SessionServer { conn, upstream }) = &s.server else { return };
+    if upstream.brought.claim != StatementHold::No {
         // Statements are prepared under the session's settings, which the server connection may still refuse.
         return;
     }
@@ -700,7 +711,7 @@ pub fn bring(s: &mut Session, w: &Context) {
 
 #[cold]
 fn bring_settings(s: &mut Session, w: &Context) {
-    let Some(Server { conn, .. }) = &mut s.server else { return };
+    let Some(SessionServer { conn, .. }) = &mut s.server else { return };
     let sql = conn.settings.change_to(&s.state.settings);
     // Nothing may run as somebody else, or under settings of others: settings that may be refused must be certain first.
     let needs_answer = conn.settings.may_be_refused(&s.state.settings);
@@ -709,15 +720,15 @@ fn bring_settings(s: &mut Session, w: &Context) {
     let Some(upstream) = s.upstream_mut() else { return };
     if needs_answer && !upstream.replies.is_empty() {
         upstream.raise_barrier();
-        upstream.brought.claim = Claim::Bringing;
+        upstream.brought.claim = StatementHold::Bringing;
     }
 }
 
 /// The server connection refuses to be brought to the session's settings from those it has. True: all are taken back first, and it is asked once more;
 /// none of the session's statements has been sent.
 pub fn cleans(s: &mut Session, w: &Context, why: &str) -> bool {
-    let Some(Server { conn, upstream }) = &mut s.server else { return false };
-    let is_bringing = upstream.brought.claim == Claim::Bringing && upstream.resetting.telling == Telling::No;
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
+    let is_bringing = upstream.brought.claim == StatementHold::Bringing && upstream.resetting.telling == StartupRestore::No;
     if !is_bringing || !upstream.replies.is_last() {
         return false;
     }
@@ -725,33 +736,33 @@ pub fn cleans(s: &mut Session, w: &Context, why: &str) -> bool {
         &conn.status.address,
         format_args!("all settings are taken back, since those of the next session were refused: {why}"),
     );
-    upstream.brought.claim = Claim::Cleaning;
-    let sql = Settings::default().change_to(&s.state.settings);
+    upstream.brought.claim = StatementHold::Cleaning;
+    let sql = SettingValues::default().change_to(&s.state.settings);
     send_settings(s, w, &format!("RESET SESSION AUTHORIZATION; SET ROLE NONE; RESET ALL; {sql}"));
     true
 }
 
 fn send_settings(s: &mut Session, w: &Context, sql: &str) {
     if !sql.is_empty() {
-        w.count(Metric::SettingsSent);
-        send(s, w, sql, Expect::SettingsOurs);
+        w.count(WorkerCounter::SettingsSent);
+        send(s, w, sql, ExpectedReply::SettingsOurs);
     }
 }
 
 #[cold]
 fn bring_statements(s: &mut Session, w: &Context) {
-    let Some(Server { conn, .. }) = &mut s.server else { return };
+    let Some(SessionServer { conn, .. }) = &mut s.server else { return };
     let had = std::mem::replace(&mut conn.by_sql, s.state.by_sql.clone());
     for change in had.change_to(&s.state.by_sql, &s.state.settings) {
         match change {
-            Change::Settings(sql) => send_settings(s, w, &sql),
-            Change::Deallocate(sql) => {
+            RestoreQuery::Settings(sql) => send_settings(s, w, &sql),
+            RestoreQuery::Deallocate(sql) => {
                 note_brought(s, None);
-                send(s, w, &sql, Expect::StatementOurs);
+                send(s, w, &sql, ExpectedReply::StatementOurs);
             }
-            Change::Prepare(entry) => {
-                w.count(Metric::ParsesAdded);
-                send_clients(s, w, &entry.text, Expect::StatementOurs);
+            RestoreQuery::Prepare(entry) => {
+                w.count(WorkerCounter::ParsesAdded);
+                send_clients(s, w, &entry.text, ExpectedReply::StatementOurs);
                 note_prepared(s, &entry.text);
                 note_brought(s, Some(entry));
             }
@@ -760,7 +771,7 @@ fn bring_statements(s: &mut Session, w: &Context) {
 }
 
 /// A statement prepared by SQL is brought, or one is taken away.
-fn note_brought(s: &mut Session, entry: Option<Arc<Entry>>) {
+fn note_brought(s: &mut Session, entry: Option<Arc<SqlPreparedStatement>>) {
     if let Some(upstream) = s.upstream_mut() {
         upstream.brought.by_sql.push_back(entry);
     }
@@ -768,8 +779,8 @@ fn note_brought(s: &mut Session, entry: Option<Arc<Entry>>) {
 
 /// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
 /// that it is over. True: its ReadyForQuery waits, if there is one (`telling`).
-pub fn restores(s: &mut Session, w: &Context, telling: Telling) -> bool {
-    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+pub fn restores(s: &mut Session, w: &Context, telling: StartupRestore) -> bool {
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
     // Until all is answered this is about something that was sent before the reset.
     if upstream.resetting.under_way.is_none() || !upstream.replies.is_settled() {
         return false;
@@ -798,28 +809,28 @@ pub fn restores(s: &mut Session, w: &Context, telling: Telling) -> bool {
 pub fn restored(s: &mut Session, w: &Context) -> bool {
     let Some(upstream) = s.upstream_mut() else { return false };
     let telling = std::mem::take(&mut upstream.resetting.telling);
-    if telling != Telling::No {
+    if telling != StartupRestore::No {
         before_ready(s, w);
     }
-    telling == Telling::OwesReady
+    telling == StartupRestore::OwesReady
 }
 
 /// A ReadyForQuery of the client's is about to be said. The changes of settings by a statement known from its text hold now, and
 /// reports that were held back are made.
 #[inline]
 pub fn before_ready(s: &mut Session, w: &Context) {
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.left.moves_ahead && upstream.replies.is_only_ours() {
         // The server has reported the changes.
         upstream.left.moves_ahead = false;
     }
     if let Some(plain) = upstream.resetting.plain.take() {
         let settings = match &plain {
-            Plain::Set { name, value } => s.state.settings.with(name, value),
-            Plain::Reset(reset) => s.state.settings.after(reset, &s.state.startup),
+            SettingCommand::Set { name, value } => s.state.settings.with(name, value),
+            SettingCommand::Reset(reset) => s.state.settings.after(reset, &s.state.startup),
         };
         set_settings(s, w, settings);
-        if let Some(Server { conn, .. }) = &mut s.server {
+        if let Some(SessionServer { conn, .. }) = &mut s.server {
             conn.settings.set(s.state.settings.clone());
         }
     }
@@ -831,7 +842,7 @@ pub fn before_ready(s: &mut Session, w: &Context) {
 /// Reports the parameters that are not what the client knows.
 #[cold]
 fn tell(s: &mut Session, w: &Context) {
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let mut untold = std::mem::take(&mut upstream.resetting.untold);
     // In the order of a server up to version 15.
     untold.sort_by_key(|(name, _)| name.to_ascii_lowercase());
@@ -845,15 +856,15 @@ fn tell(s: &mut Session, w: &Context) {
 
 /// A parameter's report. True: it waits until a reset is over.
 pub fn on_report(s: &mut Session, name: &str) -> bool {
-    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
     let resetting = &mut upstream.resetting;
-    if resetting.telling != Telling::No || (resetting.under_way.is_some() && upstream.replies.is_last()) {
+    if resetting.telling != StartupRestore::No || (resetting.under_way.is_some() && upstream.replies.is_last()) {
         if !resetting.untold.iter().any(|(known, _)| known == name) {
             resetting.untold.push((name.to_owned(), conn.reported(name).to_owned()));
         }
         return true;
     }
-    let is_plain = matches!(&resetting.plain, Some(Plain::Set { name: set, .. }) if set.eq_ignore_ascii_case(name));
+    let is_plain = matches!(&resetting.plain, Some(SettingCommand::Set { name: set, .. }) if set.eq_ignore_ascii_case(name));
     if !upstream.replies.is_our_turn() && !s.state.by_mode && !is_plain {
         upstream.left.note_report(name, conn.reported(name));
     }
@@ -866,13 +877,13 @@ pub fn discarded(s: &mut Session, w: &Context) {
     s.statements.close_portal();
     s.state.discarded(w.shared.no_statements.clone());
     // The settings that it made up are empty from now on, and not unknown; those of an extension have their defaults.
-    let mut after = s.state.settings.after(&Reset::All, &s.state.startup).without_who();
+    let mut after = s.state.settings.after(&ResetTarget::All, &s.state.startup).without_who();
     if s.upstream().is_some_and(|upstream| upstream.left.stuck.has(StateKind::Library)) {
         // A library takes the names away that were made up with its prefix, and a server refuses to bring these.
         after = after.without_made_up(&s.state.startup);
     }
     set_settings(s, w, after);
-    if let Some(Server { conn, upstream }) = &mut s.server {
+    if let Some(SessionServer { conn, upstream }) = &mut s.server {
         conn.settings.set(w.no_settings());
         upstream.resetting.was_discarded = true;
         upstream.left.discarded();

@@ -2,20 +2,20 @@
 
 use crate::checkout;
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::host::Table;
-use crate::local::Local;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::host::AnswerTable;
+use crate::local::LocalStatement;
 use crate::routing::read_targets::ReadPreference;
-use crate::routing::{self, Side, classify, read_preference};
+use crate::routing::{self, RouteSide, classify, read_preference};
 use crate::session::Session;
 use crate::statements::Statement;
 use std::borrow::Cow;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::redirect::ReadTarget;
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, ShowError};
 use weir_failover::cluster::ClusterView;
-use weir_sql::facts::{Hint, Mark, Name};
+use weir_sql::facts::{QualifiedName, RoutingHint, TextProperty};
 
 /// Columns of a list of parameters.
 pub const SETTING: &[&str] = &["item", "value", "description"];
@@ -23,43 +23,49 @@ pub const SETTING: &[&str] = &["item", "value", "description"];
 const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
 
 /// The columns of an answer, without making it.
-pub fn columns_of(session: &Session, w: &Context, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
+pub fn columns_of(session: &Session, w: &Context, local: &LocalStatement) -> Result<Vec<Cow<'static, str>>, ErrorReport> {
     match local {
-        Local::View(at) => Ok(session.host.columns(*at)),
+        LocalStatement::View(at) => Ok(session.host.columns(*at)),
         // Names of parameters are no secret: an error about rights comes with the rows.
-        Local::Parameter(name) => parameter(session, w, name, &Viewer::operator()).map(|table| table.columns),
-        Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
-        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
-        Local::End(_) => Err(unknown("COMMIT")),
-        Local::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
+        LocalStatement::Parameter(name) => parameter(session, w, name, &Viewer::operator()).map(|table| table.columns),
+        LocalStatement::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
+        LocalStatement::Unknown(text)
+        | LocalStatement::Deallocate(text)
+        | LocalStatement::Set(text, _)
+        | LocalStatement::Begin(text) => Err(unknown(text)),
+        LocalStatement::End(_) => Err(unknown("COMMIT")),
+        LocalStatement::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
 
 /// The whole answer.
-pub fn table_of(session: &Session, w: &Context, local: &Local) -> Result<Table, Fault> {
+pub fn table_of(session: &Session, w: &Context, local: &LocalStatement) -> Result<AnswerTable, ErrorReport> {
     match local {
-        Local::View(at) => Ok(session.host.table(*at, session.reads.favourite)),
-        Local::Parameter(name) => parameter(session, w, name, &session.host.viewer()),
-        Local::Route(text) => {
+        LocalStatement::View(at) => Ok(session.host.table(*at, session.reads.favourite)),
+        LocalStatement::Parameter(name) => parameter(session, w, name, &session.host.viewer()),
+        LocalStatement::Route(text) => {
             let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
-            Ok(Table { columns, rows: vec![route_of(session, w, text)] })
+            Ok(AnswerTable { columns, rows: vec![route_of(session, w, text)] })
         }
-        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
-        Local::End(_) => Err(unknown("COMMIT")),
-        Local::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
+        LocalStatement::Unknown(text)
+        | LocalStatement::Deallocate(text)
+        | LocalStatement::Set(text, _)
+        | LocalStatement::Begin(text) => Err(unknown(text)),
+        LocalStatement::End(_) => Err(unknown("COMMIT")),
+        LocalStatement::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
 
-fn unknown(text: &str) -> Fault {
-    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("not supported: {text}"))
+fn unknown(text: &str) -> ErrorReport {
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("not supported: {text}"))
         .hint("PGPOOL SHOW, SET and RESET of a parameter are.")
 }
 
 /// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
-fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Result<Table, Fault> {
+fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Result<AnswerTable, ErrorReport> {
     if let Some(setting) = read_preference::SETTINGS.iter().find(|setting| setting.name == name) {
         let value = session.state.settings.get(name).unwrap_or_default().to_string();
-        return Ok(Table { columns: vec![Cow::Borrowed(setting.name)], rows: vec![vec![value]] });
+        return Ok(AnswerTable { columns: vec![Cow::Borrowed(setting.name)], rows: vec![vec![value]] });
     }
     let config = w.config();
     let shown = config::show_one(&config, name, viewer).map_err(nothing_shown)?;
@@ -67,7 +73,7 @@ fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Res
         && only.name == name
     {
         let value = session.reads.preferences.own.shown(name).unwrap_or(&only.value).to_string();
-        return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
+        return Ok(AnswerTable { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
     }
     let own = |name: &str| session.reads.preferences.own.shown(name).map(str::to_string);
     let rows = shown.into_iter().map(|s| {
@@ -75,17 +81,17 @@ fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Res
         vec![s.name, value, s.description.to_string()]
     });
     let rows = rows.collect();
-    Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
+    Ok(AnswerTable { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
 }
 
-fn nothing_shown(error: ShowError) -> Fault {
+fn nothing_shown(error: ShowError) -> ErrorReport {
     let text = error.to_string();
     match error {
-        ShowError::Hidden(_) => Fault {
+        ShowError::Hidden(_) => ErrorReport {
             detail: "Only roles with privileges of the \"pg_read_all_settings\" role may examine this parameter.".into(),
-            ..Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, text)
+            ..ErrorReport::error(sqlstate::INSUFFICIENT_PRIVILEGE, text)
         },
-        ShowError::Unknown { .. } | ShowError::NoSuchNumber(_) => Fault::error(sqlstate::UNDEFINED_OBJECT, text),
+        ShowError::Unknown { .. } | ShowError::NoSuchNumber(_) => ErrorReport::error(sqlstate::UNDEFINED_OBJECT, text),
     }
 }
 
@@ -95,16 +101,16 @@ fn route_of(session: &Session, w: &Context, text: &str) -> Vec<String> {
     let statement = classify::stands_for(session, w, statement);
     let class = checkout::class_now(session, w, &statement);
     let (nodes, rule) = match class.side {
-        Side::Primary => (w.view().primary.into_iter().collect(), class.rule),
-        Side::Reader => readers(session, w, &statement, class.rule),
+        RouteSide::Primary => (w.view().primary.into_iter().collect(), class.rule),
+        RouteSide::Reader => readers(session, w, &statement, class.rule),
     };
     let nodes: Vec<String> = nodes.iter().map(|at| w.view().nodes[*at].id.to_string()).collect();
-    let side = if class.side == Side::Primary { "primary" } else { "reader" };
+    let side = if class.side == RouteSide::Primary { "primary" } else { "reader" };
     vec![side.to_string(), nodes.join(","), rule.name().to_string(), facts_of(text)]
 }
 
 /// The nodes a read may go to now, by place, and the rule if it is another than that of its text.
-fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule) -> (Vec<usize>, Rule) {
+fn readers(session: &Session, w: &Context, statement: &Statement, of_text: RoutingRule) -> (Vec<usize>, RoutingRule) {
     let view = w.view();
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
     let wish = read_preference::for_show(session, w, statement);
@@ -119,7 +125,7 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule)
         (false, _) => (nodes, rule),
         // The wanted nodes cannot answer now.
         (true, false) => (takes_reads, of_text),
-        (true, true) => (view.primary.into_iter().collect(), Rule::ReadNoStandby),
+        (true, true) => (view.primary.into_iter().collect(), RoutingRule::ReadNoStandby),
     }
 }
 
@@ -136,9 +142,9 @@ fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Ve
 fn facts_of(text: &str) -> String {
     let facts = weir_sql::facts(text.as_bytes());
     let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];
-    words.extend(facts.has(Mark::LocksRows).then(|| "locks rows".to_string()));
+    words.extend(facts.has(TextProperty::LocksRows).then(|| "locks rows".to_string()));
     words.extend((!facts.state.keeps.is_empty()).then(|| format!("leaves {:?}", facts.state.keeps).to_ascii_lowercase()));
-    words.extend((facts.hint != Hint::None).then(|| format!("hint {:?}", facts.hint).to_ascii_lowercase()));
+    words.extend((facts.hint != RoutingHint::None).then(|| format!("hint {:?}", facts.hint).to_ascii_lowercase()));
     let kinds = [
         ("relations", &facts.named.relations),
         ("functions", &facts.named.functions),
@@ -146,8 +152,9 @@ fn facts_of(text: &str) -> String {
         ("casts", &facts.named.casts),
     ];
     for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
-        let name =
-            |name: &Name| if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) };
+        let name = |name: &QualifiedName| {
+            if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) }
+        };
         words.push(format!("{kind} {}", names.iter().map(name).collect::<Vec<_>>().join(", ")));
     }
     words.join("; ")

@@ -8,27 +8,27 @@ pub mod process_ids;
 use crate::context::Context;
 use crate::host;
 use crate::session::{FAILED, Session};
-use crate::signals::process_ids::{Call, Signal};
-use crate::statements::{Prepared, Statement, Trait};
+use crate::signals::process_ids::{BackendSignal, SignalCall};
+use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::status::SessionStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 
 /// A session that a statement is to hit.
-pub struct Hit {
-    signal: Signal,
+pub struct SignalledSession {
+    signal: BackendSignal,
     status: Arc<SessionStatus>,
     /// The statement that asks for it.
     called: Rc<Statement>,
 }
 
-impl Hit {
+impl SignalledSession {
     /// Has it done by the worker that serves the session. Says the statement that asked for it.
     pub fn send(&self, w: &Context) -> &Rc<Statement> {
         let signal = match self.signal {
-            Signal::Terminate => host::Signal::Terminate,
-            Signal::Cancel => host::Signal::Cancel,
+            BackendSignal::Terminate => host::SessionSignal::Terminate,
+            BackendSignal::Cancel => host::SessionSignal::Cancel,
         };
         w.program.signal(self.status.worker, self.status.pid, signal);
         &self.called
@@ -37,22 +37,27 @@ impl Hit {
 
 /// The session that a Query is to hit, and the text that is sent in its place.
 #[inline]
-pub fn of_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(Hit, String)> {
-    if statement.has(Trait::Signals) { find_in_query(s, w, statement, header) } else { None }
+pub fn of_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(SignalledSession, String)> {
+    if statement.has(StatementTrait::Signals) { find_in_query(s, w, statement, header) } else { None }
 }
 
 #[cold]
-fn find_in_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(Hit, String)> {
+fn find_in_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(SignalledSession, String)> {
     let (text, _) = split_cstr(s.up.whole(header)?)?;
-    let call = Call::of(std::str::from_utf8(text).ok()?)?;
+    let call = SignalCall::of(std::str::from_utf8(text).ok()?)?;
     let hit = hit(s, w, &call, statement, None)?;
     Some((hit, call.stand_in()))
 }
 
 /// The session that a Bind is to hit, and the statement that is bound: the client's, or one in its place.
 #[inline]
-pub fn of_bind(s: &Session, w: &Context, prepared: Rc<Prepared>, header: Header) -> (Option<Hit>, Rc<Prepared>) {
-    if !prepared.statement.has(Trait::Signals) {
+pub fn of_bind(
+    s: &Session,
+    w: &Context,
+    prepared: Rc<PreparedStatement>,
+    header: Header,
+) -> (Option<SignalledSession>, Rc<PreparedStatement>) {
+    if !prepared.statement.has(StatementTrait::Signals) {
         return (None, prepared);
     }
     match find_in_bind(s, w, &prepared, header) {
@@ -62,9 +67,14 @@ pub fn of_bind(s: &Session, w: &Context, prepared: Rc<Prepared>, header: Header)
 }
 
 #[cold]
-fn find_in_bind(s: &Session, w: &Context, prepared: &Prepared, header: Header) -> Option<(Hit, Rc<Prepared>)> {
+fn find_in_bind(
+    s: &Session,
+    w: &Context,
+    prepared: &PreparedStatement,
+    header: Header,
+) -> Option<(SignalledSession, Rc<PreparedStatement>)> {
     let (text, _) = split_cstr(&prepared.tail)?;
-    let call = Call::of(std::str::from_utf8(text).ok()?)?;
+    let call = SignalCall::of(std::str::from_utf8(text).ok()?)?;
     let body = s.up.unseen().get(HEADER_BYTES..header.frame_bytes())?;
     let hit = hit(s, w, &call, &prepared.statement, Some(body))?;
     let tail = call.stand_in_of(&prepared.tail)?;
@@ -73,12 +83,12 @@ fn find_in_bind(s: &Session, w: &Context, prepared: &Prepared, header: Header) -
 }
 
 /// The session that a call is for, if there is one that this one may end.
-fn hit(s: &Session, w: &Context, call: &Call, called: &Rc<Statement>, bind: Option<&[u8]>) -> Option<Hit> {
+fn hit(s: &Session, w: &Context, call: &SignalCall, called: &Rc<Statement>, bind: Option<&[u8]>) -> Option<SignalledSession> {
     if s.transaction() == FAILED || s.state.settings.has_role() || s.is_misread(called) {
         return None;
     }
     let status = w.shared.session_statuses.get(call.pid(bind)?)?;
     // To a server they are one user, whatever their clients are called. An administrator at the console is no user of a server.
     let is_same = status.server_user == s.account.user && *status.database != *w.peek_config().admin.database;
-    is_same.then(|| Hit { signal: call.signal, status, called: called.clone() })
+    is_same.then(|| SignalledSession { signal: call.signal, status, called: called.clone() })
 }

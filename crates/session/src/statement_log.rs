@@ -2,12 +2,12 @@
 //! connection. Off, it costs a look at two flags.
 
 use crate::context::Context;
-use crate::handle::Clock;
-use crate::host::{Field, Level, Who};
-use crate::routing::read_preference::{Line, Logged};
+use crate::handle::SessionClock;
+use crate::host::{Level, LogField, LogOrigin};
+use crate::routing::read_preference::{StatementLogLine, StatementLogLines};
 use crate::session::Session;
-use crate::statements::Prepared;
-use crate::unit::{Concern, Ended, Unit};
+use crate::statements::PreparedStatement;
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use std::borrow::Cow;
 use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
 use weir_wire::write::{self, Report};
@@ -20,58 +20,58 @@ const SHOWN_BYTES_MAX: usize = 1023;
 /// The concern of this module.
 pub struct StatementLog;
 
-impl Concern for StatementLog {
+impl SessionConcern for StatementLog {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
         match unit {
-            Unit::Query(_) => {
-                tell(s, w, Source::Query);
-                keep(s, w, Source::Query);
+            StatementMessage::Query(_) => {
+                tell(s, w, LogTextSource::Query);
+                keep(s, w, LogTextSource::Query);
             }
-            Unit::Parse(prepared) => tell(s, w, Source::Message("Parse: ", prepared)),
-            Unit::Bind { prepared, .. } => tell(s, w, Source::Message("Bind: ", prepared)),
-            Unit::Execute => {
+            StatementMessage::Parse(prepared) => tell(s, w, LogTextSource::Message("Parse: ", prepared)),
+            StatementMessage::Bind { prepared, .. } => tell(s, w, LogTextSource::Message("Bind: ", prepared)),
+            StatementMessage::Execute => {
                 if let Some(bound) = s.statements.bound.take() {
-                    tell(s, w, Source::Message("Execute: ", &bound));
-                    keep(s, w, Source::Message("Execute: ", &bound));
+                    tell(s, w, LogTextSource::Message("Execute: ", &bound));
+                    keep(s, w, LogTextSource::Message("Execute: ", &bound));
                     s.statements.bound = Some(bound);
                 }
             }
-            Unit::Garbled => answered(s, w),
+            StatementMessage::Garbled => answered(s, w),
             // Their texts are not here.
-            Unit::BindUnknown(_) | Unit::Call(_) => {}
+            StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => {}
         }
     }
 
     #[inline]
-    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+    fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
     fn lost(_: &mut Session, _: &Context) {}
 }
 
 /// Where a statement's text is.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum LogTextSource<'a> {
     /// The message at the front of the client's lane: a simple query.
     Query,
     /// A message of the extended protocol about a prepared statement.
-    Message(&'static str, &'a Prepared),
+    Message(&'static str, &'a PreparedStatement),
 }
 
 /// Keeps the text as that of the server connection's last statement, if somebody looks.
 #[inline]
-fn keep(s: &Session, w: &Context, source: Source<'_>) {
+fn keep(s: &Session, w: &Context, source: LogTextSource<'_>) {
     if w.shared.last_look.is_recent(|| w.now_ms()) {
         keep_text(s, source);
     }
 }
 
 #[cold]
-fn keep_text(s: &Session, source: Source<'_>) {
+fn keep_text(s: &Session, source: LogTextSource<'_>) {
     let Some(conn) = s.conn() else { return };
     let text = match source {
-        Source::Query => query_text(s),
-        Source::Message(_, prepared) => prepared_text(prepared),
+        LogTextSource::Query => query_text(s),
+        LogTextSource::Message(_, prepared) => prepared_text(prepared),
     };
     let mut kept = conn.status.last.text.lock();
     kept.clear();
@@ -80,7 +80,7 @@ fn keep_text(s: &Session, source: Source<'_>) {
 
 /// An answer from memory takes the place of the statement at the front of the lane, or of a prepared one's Execute.
 #[inline]
-pub fn answered_by_cache(s: &Session, w: &Context, prepared: Option<&Prepared>) {
+pub fn answered_by_cache(s: &Session, w: &Context, prepared: Option<&PreparedStatement>) {
     let logged = s.reads.preferences.own.logged(&w.peek_config());
     if !logged.is_none() {
         say_cached(s, w, prepared, logged);
@@ -89,17 +89,17 @@ pub fn answered_by_cache(s: &Session, w: &Context, prepared: Option<&Prepared>) 
 
 /// Texts of Pgpool-II. No node has the statement.
 #[cold]
-fn say_cached(s: &Session, w: &Context, prepared: Option<&Prepared>, logged: Logged) {
+fn say_cached(s: &Session, w: &Context, prepared: Option<&PreparedStatement>, logged: StatementLogLines) {
     let (label, text) = match prepared {
         None => ("", query_text(s)),
         Some(prepared) => ("Execute: ", prepared_text(prepared)),
     };
     let client = s.handle.status.client_host();
     let who = who(s, &client);
-    if logged.has(Line::Statement) {
+    if logged.has(StatementLogLine::Statement) {
         w.log(Level::Log, &who, format_args!("statement: {text}"));
     }
-    if logged.has(Line::PerNode) {
+    if logged.has(StatementLogLine::PerNode) {
         let detail = format_args!("query result fetched from cache. statement: {label}{text}");
         w.log(Level::Log, &who, format_args!("fetch from memory cache DETAIL:  {detail}"));
     }
@@ -107,7 +107,7 @@ fn say_cached(s: &Session, w: &Context, prepared: Option<&Prepared>, logged: Log
 
 /// Logs a statement that goes to the session's server connection now.
 #[inline]
-fn tell(s: &mut Session, w: &Context, source: Source<'_>) {
+fn tell(s: &mut Session, w: &Context, source: LogTextSource<'_>) {
     let logged = s.reads.preferences.own.logged(&w.peek_config());
     if !logged.is_none() {
         say(s, w, source, logged);
@@ -115,33 +115,33 @@ fn tell(s: &mut Session, w: &Context, source: Source<'_>) {
 }
 
 #[cold]
-fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
+fn say(s: &mut Session, w: &Context, source: LogTextSource<'_>, logged: StatementLogLines) {
     let (label, text) = match source {
-        Source::Query => ("", query_text(s)),
-        Source::Message(label, prepared) => (label, prepared_text(prepared)),
+        LogTextSource::Query => ("", query_text(s)),
+        LogTextSource::Message(label, prepared) => (label, prepared_text(prepared)),
     };
     let text = text.into_owned();
     let client = s.handle.status.client_host();
     let who = who(s, &client);
     // A Bind says nothing new of a statement that its Execute will not.
     let is_run = matches!(label, "" | "Execute: ");
-    if logged.has(Line::Statement) && is_run {
+    if logged.has(StatementLogLine::Statement) && is_run {
         w.log(Level::Log, &who, format_args!("statement: {text}"));
     }
     let Some(status) = s.conn().map(|conn| conn.status.clone()) else { return };
     let (id, pid) = (status.address.node, status.pid);
-    if logged.has(Line::PerNode) {
-        let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
+    if logged.has(StatementLogLine::PerNode) {
+        let fields = [("node", LogField::Number(id.into())), ("backend_pid", LogField::Number(pid.into()))];
         let line = format_args!("DB node id: {id} backend pid: {pid} statement: {label}{text}");
         w.program.log(Level::Log, &who, line, &fields);
     }
     // In the middle of a server's message nothing can be said; the statement runs all the same.
-    if logged.has(Line::Notice) && is_run && !s.down.is_mid_message() {
+    if logged.has(StatementLogLine::Notice) && is_run && !s.down.is_mid_message() {
         let message = format!("DB node id: {id} statement: {label}{text}");
         let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
         write::notice(s.down.extra(&w.buffers), &report);
     }
-    if logged.has(Line::Slow) && is_run {
+    if logged.has(StatementLogLine::Slow) && is_run {
         let mut kept = s.handle.clock.text.borrow_mut();
         kept.clear();
         kept.push_str(cut(&text, KEPT_BYTES_MAX));
@@ -150,7 +150,7 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
 
 /// A statement Weir answers itself, or refuses.
 pub fn answered(s: &mut Session, w: &Context) {
-    if s.reads.preferences.own.logged(&w.peek_config()).has(Line::Statement) {
+    if s.reads.preferences.own.logged(&w.peek_config()).has(StatementLogLine::Statement) {
         let text = query_text(s).into_owned();
         let client = s.handle.status.client_host();
         w.log(Level::Log, &who(s, &client), format_args!("statement: {text}"));
@@ -259,19 +259,19 @@ fn times_ms(us: u64, waited_us: u64) -> [f64; 3] {
 
 #[cold]
 fn say_slow(s: &Session, w: &Context, us: u64, waited_us: u64) {
-    let clock: &Clock = &s.handle.clock;
+    let clock: &SessionClock = &s.handle.clock;
     let text = clock.text.borrow();
     let [total, server, waited] = times_ms(us, waited_us);
     let (node, pid) = s.conn().map_or((0, 0), |conn| (conn.status.address.node, conn.status.pid));
     let rule = clock.rule.get().name();
     let fields = [
-        ("duration_ms", Field::Number(total)),
-        ("server_ms", Field::Number(server)),
-        ("waited_ms", Field::Number(waited)),
-        ("node", Field::Number(node.into())),
-        ("backend_pid", Field::Number(pid.into())),
-        ("rule", Field::Text(rule)),
-        ("statement", Field::Text(&text)),
+        ("duration_ms", LogField::Number(total)),
+        ("server_ms", LogField::Number(server)),
+        ("waited_ms", LogField::Number(waited)),
+        ("node", LogField::Number(node.into())),
+        ("backend_pid", LogField::Number(pid.into())),
+        ("rule", LogField::Text(rule)),
+        ("statement", LogField::Text(&text)),
     ];
     let line = format_args!(
         "duration: {total:.3} ms (server {server:.3} ms, waited {waited:.3} ms)  node: {node}  backend pid: {pid}  rule: {rule}  \
@@ -281,9 +281,15 @@ fn say_slow(s: &Session, w: &Context, us: u64, waited_us: u64) {
     w.program.log(Level::Log, &who(s, &client), line, &fields);
 }
 
-fn who<'a>(s: &'a Session, client: &'a str) -> Who<'a> {
+fn who<'a>(s: &'a Session, client: &'a str) -> LogOrigin<'a> {
     let status = &s.handle.status;
-    Who { user: &s.account.user, database: &s.account.database, application: &status.application, client, session: status.pid }
+    LogOrigin {
+        user: &s.account.user,
+        database: &s.account.database,
+        application: &status.application,
+        client,
+        session: status.pid,
+    }
 }
 
 /// The text of the query at the front of the lane; as much as is here of a long one.
@@ -296,7 +302,7 @@ fn query_text(s: &Session) -> Cow<'_, str> {
 /// Longest statement that is logged whole.
 const LOGGED_BYTES_MAX: usize = 256 << 10;
 
-fn prepared_text(prepared: &Prepared) -> Cow<'_, str> {
+fn prepared_text(prepared: &PreparedStatement) -> Cow<'_, str> {
     let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
     String::from_utf8_lossy(text)
 }

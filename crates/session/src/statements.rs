@@ -1,25 +1,28 @@
 //! The texts a worker has seen: facts and class are kept, trees are not.
 
 use crate::prepared::StatementId;
-use crate::routing::{self, Class, Side};
-use crate::signals::process_ids::Call;
+use crate::routing::{self, RouteClass, RouteSide};
+use crate::signals::process_ids::SignalCall;
 use foldhash::fast::RandomState;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_cache::Text;
-use weir_catalog::rule::Rule;
-use weir_catalog::{Hidden, Names};
+use weir_cache::CacheTextFacts;
+use weir_catalog::rule::RoutingRule;
+use weir_catalog::{HiddenUses, StatementNames};
 use weir_config::Config;
 use weir_config::redirect::ReadTarget;
 use weir_sql::beyond_ascii::names_beyond_ascii;
-use weir_sql::facts::{Changes, Effect, Facts, Hint, Mark, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
+use weir_sql::facts::{
+    ChangeScope, QualifiedName, QueryEffect, QueryFacts, ResetTarget, RoutingHint, SessionVerb, StateKind, StateKinds,
+    StatementVerb, TextProperty, TransactionVerb,
+};
 
-use crate::local::{Local, ViewOf, local_of};
-use crate::query_cache::cached_results::Caching;
-use crate::session_state::held_state::Plain;
+use crate::local::{LocalStatement, ViewOf, local_of};
+use crate::query_cache::cached_results::TextCacheFacts;
+use crate::session_state::held_state::SettingCommand;
 
 /// Texts a worker remembers.
 const TEXTS_MAX: usize = 4096;
@@ -34,11 +37,11 @@ const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 /// All that is decided about a text before it is used.
 #[derive(Debug)]
 pub struct Statement {
-    traits: Traits,
+    traits: StatementTraits,
     /// By the text alone.
-    pub(crate) class: Class,
-    pub objects: Objects,
-    pub(crate) transaction: Transaction,
+    pub(crate) class: RouteClass,
+    pub objects: StatementObjects,
+    pub(crate) transaction: TransactionVerb,
     pub(crate) state: StateEffect,
     /// The name of the one that it runs and nothing else, with constants for its parameters.
     pub(crate) runs: Option<Box<str>>,
@@ -48,43 +51,43 @@ pub struct Statement {
     pub(crate) unseats: Box<[String]>,
     pub(crate) settings: SettingsEffect,
     /// Answered by Weir itself.
-    pub(crate) local: Option<Local>,
+    pub(crate) local: Option<LocalStatement>,
     /// Its questions for values that were drawn before: `currval`, `lastval`.
-    pub(crate) recalls: Recalls,
+    pub(crate) recalls: DrawRecall,
     /// The kind of the statement; of several, the first.
-    pub(crate) verb: Verb,
+    pub(crate) verb: StatementVerb,
     /// Its hint, and where that wants it to go, if it only reads.
-    pub(crate) hint: Hint,
+    pub(crate) hint: RoutingHint,
     pub(crate) read_target: Option<ReadTarget>,
     /// The tables that it reads and writes, for the query cache and for causal reads. None although there is a cache or a standby: it may do anything.
-    pub(crate) caching: Option<Box<Caching>>,
+    pub(crate) caching: Option<Box<TextCacheFacts>>,
 }
 
 /// The objects that a text names, and what is known of them.
 #[derive(Debug)]
-pub struct Objects {
+pub struct StatementObjects {
     /// The names to ask the catalog about, if the text alone does not say that it is for the primary.
-    pub names: Option<Names>,
+    pub names: Option<StatementNames>,
     /// The names in it, if its text says that it is for the primary.
-    beside: Option<Names>,
+    beside: Option<StatementNames>,
     /// Relations whose rows it changes.
-    pub(crate) written: Box<[Name]>,
+    pub(crate) written: Box<[QualifiedName]>,
     /// Ways of its own by which functions may run that its text does not show.
-    pub(crate) touches: Hidden,
+    pub(crate) touches: HiddenUses,
     /// The catalogs' judgements.
-    pub(crate) judged: Judged,
+    pub(crate) judged: ScopeClasses,
 }
 
-impl Objects {
-    fn of(facts: &Facts, side: Side) -> Objects {
-        let names = Names::of(facts);
-        let (names, beside) = if side == Side::Reader { (names, None) } else { (None, names) };
+impl StatementObjects {
+    fn of(facts: &QueryFacts, side: RouteSide) -> StatementObjects {
+        let names = StatementNames::of(facts);
+        let (names, beside) = if side == RouteSide::Reader { (names, None) } else { (None, names) };
         let written = facts.named.written.as_slice().into();
-        Objects { names, beside, written, touches: touches(facts), judged: Judged::default() }
+        StatementObjects { names, beside, written, touches: touches(facts), judged: ScopeClasses::default() }
     }
 
     /// All that its text names.
-    pub fn all_names(&self) -> Option<&Names> {
+    pub fn all_names(&self) -> Option<&StatementNames> {
         self.names.as_ref().or(self.beside.as_ref())
     }
 }
@@ -107,15 +110,15 @@ pub struct StateEffect {
 #[derive(Debug)]
 pub struct SettingsEffect {
     /// All of it, if that is known from the text.
-    pub(crate) plain: Option<Plain>,
+    pub(crate) plain: Option<SettingCommand>,
     /// Parameters it takes back to what they were at the session's start.
-    pub(crate) resets: Option<Reset>,
+    pub(crate) resets: Option<ResetTarget>,
 }
 
 /// A property of a text, as far as it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Trait {
+pub enum StatementTrait {
     /// It may run a statement prepared by SQL.
     Executes,
     /// New connections will begin with other settings.
@@ -168,34 +171,34 @@ pub enum Trait {
 
 /// A set of properties.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Traits(u32);
+pub struct StatementTraits(u32);
 
-impl Traits {
-    pub const NONE: Traits = Traits(0);
+impl StatementTraits {
+    pub const NONE: StatementTraits = StatementTraits(0);
 
     /// The set with one more.
-    pub const fn with(self, one: Trait) -> Traits {
-        Traits(self.0 | (1 << one as u8))
+    pub const fn with(self, one: StatementTrait) -> StatementTraits {
+        StatementTraits(self.0 | (1 << one as u8))
     }
 
     /// The set with one more, if it is so.
-    pub fn with_if(self, one: Trait, is_so: bool) -> Traits {
+    pub fn with_if(self, one: StatementTrait, is_so: bool) -> StatementTraits {
         if is_so { self.with(one) } else { self }
     }
 
     #[inline]
-    pub const fn has(self, one: Trait) -> bool {
+    pub const fn has(self, one: StatementTrait) -> bool {
         self.0 & (1 << one as u8) != 0
     }
 
     /// True if both sets have one in common.
     #[inline]
-    pub const fn meets(self, others: Traits) -> bool {
+    pub const fn meets(self, others: StatementTraits) -> bool {
         self.0 & others.0 != 0
     }
 }
 
-impl std::fmt::Debug for Traits {
+impl std::fmt::Debug for StatementTraits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Traits({:#b})", self.0)
     }
@@ -203,7 +206,7 @@ impl std::fmt::Debug for Traits {
 
 /// The questions of a statement for values that were drawn from sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recalls {
+pub enum DrawRecall {
     /// Functions that it calls may.
     Not,
     /// It runs code or texts that are not looked at.
@@ -212,34 +215,34 @@ pub enum Recalls {
     Shown,
 }
 
-impl Recalls {
-    fn of(facts: &Facts) -> Recalls {
-        let any = |is_one: fn(&Name) -> bool| facts.named.functions.iter().any(is_one);
+impl DrawRecall {
+    fn of(facts: &QueryFacts) -> DrawRecall {
+        let any = |is_one: fn(&QualifiedName) -> bool| facts.named.functions.iter().any(is_one);
         if any(|f| matches!(f.name.as_str(), "currval" | "lastval")) {
-            Recalls::Shown
+            DrawRecall::Shown
         } else if facts.state.keeps.has(StateKind::Unknown) || any(runs_text) {
-            Recalls::Unread
+            DrawRecall::Unread
         } else {
-            Recalls::Not
+            DrawRecall::Not
         }
     }
 }
 
 /// The catalogs' judgements on a text, by the number of the place (see `classify`). A few: most texts are used in one place.
 #[derive(Debug, Default)]
-pub struct Judged(RefCell<[Option<(u64, Class)>; JUDGED_MAX]>);
+pub struct ScopeClasses(RefCell<[Option<(u64, RouteClass)>; JUDGED_MAX]>);
 
 const JUDGED_MAX: usize = 4;
 
-impl Judged {
+impl ScopeClasses {
     #[inline]
-    pub fn at(&self, place: u64) -> Option<Class> {
+    pub fn at(&self, place: u64) -> Option<RouteClass> {
         let known = self.0.borrow();
         known.iter().flatten().find(|(known, _)| *known == place).map(|(_, class)| *class)
     }
 
     /// Notes what was said last; of more than a few places the oldest is forgotten.
-    pub fn note(&self, place: u64, class: Class) {
+    pub fn note(&self, place: u64, class: RouteClass) {
         let mut known = self.0.borrow_mut();
         let at = known.iter().position(|entry| entry.is_none_or(|(known, _)| known == place)).unwrap_or(JUDGED_MAX - 1);
         known[..=at].rotate_right(1);
@@ -249,23 +252,23 @@ impl Judged {
 
 /// The way that clients name the statement of a Parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Naming {
+pub enum ParseNaming {
     Named,
     /// The next Parse without a name replaces it. A server makes other plans for it than for one that is kept.
     Unnamed,
 }
 
-impl Naming {
-    pub fn of(name: &[u8]) -> Naming {
-        if name.is_empty() { Naming::Unnamed } else { Naming::Named }
+impl ParseNaming {
+    pub fn of(name: &[u8]) -> ParseNaming {
+        if name.is_empty() { ParseNaming::Unnamed } else { ParseNaming::Named }
     }
 }
 
 /// A Parse message's text and parameter types, known by a number that is its name on the servers.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedStatement {
     pub(crate) id: StatementId,
-    pub(crate) naming: Naming,
+    pub(crate) naming: ParseNaming,
     /// It was sent without a name before.
     pub(crate) was_sent: Cell<bool>,
     /// Its text may have parameters.
@@ -308,14 +311,14 @@ impl Weighter<Box<[u8]>, Rc<Statement>> for ByBytes {
     }
 }
 
-impl Weighter<Box<[u8]>, Rc<Prepared>> for ByBytes {
-    fn weight(&self, key: &Box<[u8]>, prepared: &Rc<Prepared>) -> u64 {
+impl Weighter<Box<[u8]>, Rc<PreparedStatement>> for ByBytes {
+    fn weight(&self, key: &Box<[u8]>, prepared: &Rc<PreparedStatement>) -> u64 {
         (key.len() as u64 + prepared.tail.len() as u64).max(self.least)
     }
 }
 
 type Texts = Cache<Box<[u8]>, Rc<Statement>, ByBytes, RandomState>;
-type Parses = Cache<Box<[u8]>, Rc<Prepared>, ByBytes, RandomState>;
+type Parses = Cache<Box<[u8]>, Rc<PreparedStatement>, ByBytes, RandomState>;
 
 fn seen<V>(count_max: usize, bytes_max: u64) -> Cache<Box<[u8]>, Rc<V>, ByBytes, RandomState>
 where
@@ -326,7 +329,7 @@ where
 }
 
 /// The tables of one worker.
-pub struct Statements {
+pub struct StatementCache {
     texts: Texts,
     parses: Parses,
     scratch: Vec<u8>,
@@ -340,10 +343,10 @@ pub struct Statements {
     pub parsed: u64,
 }
 
-impl Statements {
+impl StatementCache {
     /// `first_id` keeps the names of workers apart.
-    pub fn new(config: Arc<Config>, first_id: StatementId, view_of: ViewOf) -> Statements {
-        Statements {
+    pub fn new(config: Arc<Config>, first_id: StatementId, view_of: ViewOf) -> StatementCache {
+        StatementCache {
             texts: seen(TEXTS_MAX, TEXTS_BYTES_MAX),
             parses: seen(PARSES_MAX, PARSES_BYTES_MAX),
             scratch: Vec::with_capacity(TEXT_KEPT_BYTES_MAX),
@@ -359,7 +362,7 @@ impl Statements {
     /// Forgets what was decided under the old configuration.
     pub fn reconfigure(&mut self, config: Arc<Config>) {
         let next_id = self.next_id;
-        *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id, self.view_of) };
+        *self = StatementCache { parsed: self.parsed, ..StatementCache::new(config, next_id, self.view_of) };
     }
 
     /// The statement of a query text; parsed when it is new.
@@ -387,25 +390,32 @@ impl Statements {
         let letters: String = text.iter().map(|byte| char::from(*byte)).collect();
         let Statement { traits, transaction, state, verb, settings, vacates, unseats, .. } =
             judge(letters.as_bytes(), &self.config, self.view_of);
-        const KEPT: [Trait; 11] = [
-            Trait::Executes,
-            Trait::AltersDefaults,
-            Trait::Defines,
-            Trait::Redefines,
-            Trait::Barrier,
-            Trait::Locks,
-            Trait::MakesBrief,
-            Trait::Makes,
-            Trait::Commented,
-            Trait::Many,
-            Trait::Moves,
+        const KEPT: [StatementTrait; 11] = [
+            StatementTrait::Executes,
+            StatementTrait::AltersDefaults,
+            StatementTrait::Defines,
+            StatementTrait::Redefines,
+            StatementTrait::Barrier,
+            StatementTrait::Locks,
+            StatementTrait::MakesBrief,
+            StatementTrait::Makes,
+            StatementTrait::Commented,
+            StatementTrait::Many,
+            StatementTrait::Moves,
         ];
-        const ANY: [Trait; 7] =
-            [Trait::Draws, Trait::Notifies, Trait::ShowsChannels, Trait::Writes, Trait::Calls, Trait::AsksTime, Trait::OfPrimary];
+        const ANY: [StatementTrait; 7] = [
+            StatementTrait::Draws,
+            StatementTrait::Notifies,
+            StatementTrait::ShowsChannels,
+            StatementTrait::Writes,
+            StatementTrait::Calls,
+            StatementTrait::AsksTime,
+            StatementTrait::OfPrimary,
+        ];
         let leaves = state.leaves.with(StateKind::Unknown);
-        let kept = KEPT.into_iter().fold(Traits::NONE, |kept, one| kept.with_if(one, traits.has(one)));
+        let kept = KEPT.into_iter().fold(StatementTraits::NONE, |kept, one| kept.with_if(one, traits.has(one)));
         Statement {
-            traits: ANY.into_iter().fold(kept, Traits::with),
+            traits: ANY.into_iter().fold(kept, StatementTraits::with),
             transaction,
             state: StateEffect { leaves, may_change: leaves.and(state.may_change), functions: Box::default(), ..state },
             verb,
@@ -417,33 +427,39 @@ impl Statements {
     }
 
     /// The same of a Parse, which no other session shares.
-    pub fn parse_of_other_names(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+    pub fn parse_of_other_names(&mut self, tail: &[u8]) -> Option<Rc<PreparedStatement>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = Rc::new(self.of_other_names(text));
-        self.make_parse_of(tail, None, Naming::Named, statement)
+        self.make_parse_of(tail, None, ParseNaming::Named, statement)
     }
 
     /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
     ///
     /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
     /// analyses a statement, so the same text is not the same statement.
-    pub fn of_parse(&mut self, tail: &[u8], settings: u64, naming: Naming) -> Option<Rc<Prepared>> {
+    pub fn of_parse(&mut self, tail: &[u8], settings: u64, naming: ParseNaming) -> Option<Rc<PreparedStatement>> {
         /// Keeps those without a name apart: what a server plans for one kind hangs on how often it was used.
         const UNNAMED: u64 = 1 << 63;
         let key = match naming {
-            Naming::Named => settings,
-            Naming::Unnamed => settings | UNNAMED,
+            ParseNaming::Named => settings,
+            ParseNaming::Unnamed => settings | UNNAMED,
         };
         self.shared_parse(tail, key, Some(settings), naming)
     }
 
     /// The same of one of ours that means the same under all settings.
-    pub fn of_parse_for_all(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+    pub fn of_parse_for_all(&mut self, tail: &[u8]) -> Option<Rc<PreparedStatement>> {
         const ALL: u64 = u64::MAX;
-        self.shared_parse(tail, ALL, None, Naming::Named)
+        self.shared_parse(tail, ALL, None, ParseNaming::Named)
     }
 
-    fn shared_parse(&mut self, tail: &[u8], key: u64, meaning: Option<u64>, naming: Naming) -> Option<Rc<Prepared>> {
+    fn shared_parse(
+        &mut self,
+        tail: &[u8],
+        key: u64,
+        meaning: Option<u64>,
+        naming: ParseNaming,
+    ) -> Option<Rc<PreparedStatement>> {
         self.key.clear();
         self.key.extend_from_slice(&key.to_le_bytes());
         self.key.extend_from_slice(tail);
@@ -458,11 +474,11 @@ impl Statements {
     }
 
     /// The same under a number of its own: for a session whose settings are its own affair.
-    pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
-        self.make_parse(tail, None, Naming::Named)
+    pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<PreparedStatement>> {
+        self.make_parse(tail, None, ParseNaming::Named)
     }
 
-    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>, naming: Naming) -> Option<Rc<Prepared>> {
+    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>, naming: ParseNaming) -> Option<Rc<PreparedStatement>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
         self.make_parse_of(tail, meaning, naming, statement)
@@ -472,11 +488,11 @@ impl Statements {
         &mut self,
         tail: &[u8],
         meaning: Option<u64>,
-        naming: Naming,
+        naming: ParseNaming,
         statement: Rc<Statement>,
-    ) -> Option<Rc<Prepared>> {
+    ) -> Option<Rc<PreparedStatement>> {
         let (text, types) = weir_wire::frame::split_cstr(tail)?;
-        let prepared = Rc::new(Prepared {
+        let prepared = Rc::new(PreparedStatement {
             id: self.next_id,
             naming,
             was_sent: Cell::new(false),
@@ -500,14 +516,14 @@ fn user_types(types: &[u8]) -> Box<[u32]> {
 }
 
 /// True if a text leaves nothing behind for its session, and nobody else must hear of it.
-fn leaves_nothing_at_all(facts: &Facts, readable: &str, may_change: StateKinds) -> bool {
+fn leaves_nothing_at_all(facts: &QueryFacts, readable: &str, may_change: StateKinds) -> bool {
     may_change.is_empty()
-        && !facts.has(Mark::MakesBrief)
-        && !facts.has(Mark::Prepared)
+        && !facts.has(TextProperty::MakesBrief)
+        && !facts.has(TextProperty::Prepared)
         && facts.parameters.resets.is_none()
         && !defines(facts, readable)
-        && !facts.has(Mark::Defines)
-        && !facts.has(Mark::AltersDefaults)
+        && !facts.has(TextProperty::Defines)
+        && !facts.has(TextProperty::AltersDefaults)
         && facts.vacates.is_empty()
         && facts.unseats.is_empty()
 }
@@ -516,25 +532,31 @@ fn leaves_nothing_at_all(facts: &Facts, readable: &str, may_change: StateKinds) 
 pub fn unknown() -> Statement {
     let leaves = StateKinds::of(StateKind::Unread);
     Statement {
-        traits: Traits::NONE
-            .with(Trait::Executes)
-            .with(Trait::Defines)
-            .with(Trait::Redefines)
-            .with(Trait::Barrier)
-            .with(Trait::MakesBrief)
-            .with(Trait::Makes)
-            .with(Trait::Draws)
-            .with(Trait::Notifies)
-            .with(Trait::ShowsChannels)
-            .with(Trait::Writes)
-            .with(Trait::Calls)
-            .with(Trait::AsksTime)
-            .with(Trait::OfPrimary)
-            .with(Trait::Moves)
-            .with(Trait::Many),
-        class: Class::primary(Rule::TooLong),
-        objects: Objects { names: None, beside: None, written: Box::default(), touches: Hidden::ALL, judged: Judged::default() },
-        transaction: Transaction::None,
+        traits: StatementTraits::NONE
+            .with(StatementTrait::Executes)
+            .with(StatementTrait::Defines)
+            .with(StatementTrait::Redefines)
+            .with(StatementTrait::Barrier)
+            .with(StatementTrait::MakesBrief)
+            .with(StatementTrait::Makes)
+            .with(StatementTrait::Draws)
+            .with(StatementTrait::Notifies)
+            .with(StatementTrait::ShowsChannels)
+            .with(StatementTrait::Writes)
+            .with(StatementTrait::Calls)
+            .with(StatementTrait::AsksTime)
+            .with(StatementTrait::OfPrimary)
+            .with(StatementTrait::Moves)
+            .with(StatementTrait::Many),
+        class: RouteClass::primary(RoutingRule::TooLong),
+        objects: StatementObjects {
+            names: None,
+            beside: None,
+            written: Box::default(),
+            touches: HiddenUses::ALL,
+            judged: ScopeClasses::default(),
+        },
+        transaction: TransactionVerb::None,
         state: StateEffect {
             leaves,
             may_change: leaves,
@@ -547,9 +569,9 @@ pub fn unknown() -> Statement {
         unseats: Box::default(),
         settings: SettingsEffect { plain: None, resets: None },
         local: None,
-        recalls: Recalls::Unread,
-        verb: Verb::Other,
-        hint: Hint::None,
+        recalls: DrawRecall::Unread,
+        verb: StatementVerb::Other,
+        hint: RoutingHint::None,
         read_target: None,
         caching: None,
     }
@@ -567,47 +589,50 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     // The functions that a PREPARE calls run later only.
     let is_prepare = facts.statements == 1 && facts.state.keeps == StateKinds::of(StateKind::Prepare);
     let now = if is_prepare { StateKinds::NONE } else { unknown };
-    let may_call = facts.has(Mark::Prepared) || facts.state.keeps.has(StateKind::Unknown) || !functions.is_empty();
+    let may_call = facts.has(TextProperty::Prepared) || facts.state.keeps.has(StateKind::Unknown) || !functions.is_empty();
     let calls = may_call || facts.named.functions.iter().any(writes_rows);
-    let draws = facts.effect == Effect::Writes || calls;
+    let draws = facts.effect == QueryEffect::Writes || calls;
     let caching = (config.cache.enabled || config.nodes.len() > 1)
-        .then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
-    let recalls = Recalls::of(&facts);
-    let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
+        .then(|| Box::new(TextCacheFacts::new(CacheTextFacts::of(&facts, &readable, &config.cache))));
+    let recalls = DrawRecall::of(&facts);
+    let asks_later = if recalls == DrawRecall::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
     let may_change = facts.state.keeps.and(now).and(left_by_path(&facts, &readable));
-    let traits = Traits::NONE
-        .with_if(Trait::Executes, facts.has(Mark::Prepared))
-        .with_if(Trait::AltersDefaults, facts.has(Mark::AltersDefaults))
-        .with_if(Trait::Defines, defines(&facts, &readable))
-        .with_if(Trait::Redefines, facts.has(Mark::Defines))
-        .with_if(Trait::Barrier, is_barrier(&facts, &readable))
+    let traits = StatementTraits::NONE
+        .with_if(StatementTrait::Executes, facts.has(TextProperty::Prepared))
+        .with_if(StatementTrait::AltersDefaults, facts.has(TextProperty::AltersDefaults))
+        .with_if(StatementTrait::Defines, defines(&facts, &readable))
+        .with_if(StatementTrait::Redefines, facts.has(TextProperty::Defines))
+        .with_if(StatementTrait::Barrier, is_barrier(&facts, &readable))
         .with_if(
-            Trait::Locks,
+            StatementTrait::Locks,
             facts.named.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
         )
-        .with_if(Trait::MakesBrief, facts.has(Mark::MakesBrief))
-        .with_if(Trait::Makes, makes(&facts, &readable))
-        .with_if(Trait::Draws, draws)
-        .with_if(Trait::Read, facts.effect == Effect::Reads)
-        .with_if(Trait::OfSession, is_of_session(&facts))
-        .with_if(Trait::Commented, routing::is_held_by_comment(&facts))
-        .with_if(Trait::Notifies, readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)))
-        .with_if(Trait::ShowsChannels, readable.contains("pg_listening_channels"))
-        .with_if(Trait::Writes, facts.effect == Effect::Writes || facts.state.keeps.has(StateKind::Unknown))
-        .with_if(Trait::Calls, calls)
-        .with_if(Trait::AsksTime, asks_time(&facts, &readable))
-        .with_if(Trait::OfPrimary, is_of_primary(&facts, &readable))
-        .with_if(Trait::Moves, facts.has(Mark::Moves))
-        .with_if(Trait::Signals, Call::of(&readable).is_some())
-        .with_if(Trait::Many, facts.statements != 1)
-        .with_if(Trait::Delicate, text.contains(&b'\\'))
-        .with_if(Trait::BeyondAscii, hangs_on_encoding(text, &facts))
-        .with_if(Trait::LeavesNothing, leaves_nothing_at_all(&facts, &readable, may_change));
+        .with_if(StatementTrait::MakesBrief, facts.has(TextProperty::MakesBrief))
+        .with_if(StatementTrait::Makes, makes(&facts, &readable))
+        .with_if(StatementTrait::Draws, draws)
+        .with_if(StatementTrait::Read, facts.effect == QueryEffect::Reads)
+        .with_if(StatementTrait::OfSession, is_of_session(&facts))
+        .with_if(StatementTrait::Commented, routing::is_held_by_comment(&facts))
+        .with_if(
+            StatementTrait::Notifies,
+            readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
+        )
+        .with_if(StatementTrait::ShowsChannels, readable.contains("pg_listening_channels"))
+        .with_if(StatementTrait::Writes, facts.effect == QueryEffect::Writes || facts.state.keeps.has(StateKind::Unknown))
+        .with_if(StatementTrait::Calls, calls)
+        .with_if(StatementTrait::AsksTime, asks_time(&facts, &readable))
+        .with_if(StatementTrait::OfPrimary, is_of_primary(&facts, &readable))
+        .with_if(StatementTrait::Moves, facts.has(TextProperty::Moves))
+        .with_if(StatementTrait::Signals, SignalCall::of(&readable).is_some())
+        .with_if(StatementTrait::Many, facts.statements != 1)
+        .with_if(StatementTrait::Delicate, text.contains(&b'\\'))
+        .with_if(StatementTrait::BeyondAscii, hangs_on_encoding(text, &facts))
+        .with_if(StatementTrait::LeavesNothing, leaves_nothing_at_all(&facts, &readable, may_change));
     Statement {
         traits,
         local: local_of(&facts, &readable, view_of),
         class,
-        objects: Objects::of(&facts, class.side),
+        objects: StatementObjects::of(&facts, class.side),
         transaction: facts.transaction,
         state: StateEffect {
             leaves: facts.state.keeps,
@@ -616,12 +641,12 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
             later: if is_prepare { facts.state.later.and(unknown).and(asks_later) } else { facts.state.later },
             functions,
         },
-        recalls: if is_prepare { Recalls::Not } else { recalls },
+        recalls: if is_prepare { DrawRecall::Not } else { recalls },
         runs: facts.runs.as_deref().map(Box::from),
         settings: SettingsEffect { plain: plain(&facts), resets: facts.parameters.resets },
         verb: facts.verb,
         hint: facts.hint,
-        read_target: ReadTarget::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
+        read_target: ReadTarget::of_hint(facts.hint).filter(|_| class.side == RouteSide::Reader),
         caching,
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
@@ -629,44 +654,44 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
 }
 
 /// True if a text may say something else in another encoding. The content of strings is only looked at where it is the value of a `SET`.
-fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
+fn hangs_on_encoding(text: &[u8], facts: &QueryFacts) -> bool {
     names_beyond_ascii(text) || (facts.parameters.sets.is_some() && !text.is_ascii())
 }
 
 /// By what a statement may run functions that its text does not show.
-fn touches(facts: &Facts) -> Hidden {
-    let mut touches = Hidden::NONE;
+fn touches(facts: &QueryFacts) -> HiddenUses {
+    let mut touches = HiddenUses::NONE;
     if !facts.named.written.is_empty() {
-        touches = touches.and(Hidden::WRITES);
-        if facts.changes > Changes::Rows {
+        touches = touches.and(HiddenUses::WRITES);
+        if facts.changes > ChangeScope::Rows {
             // TRUNCATE ... CASCADE
-            touches = touches.and(Hidden::CASCADES);
+            touches = touches.and(HiddenUses::CASCADES);
         }
     }
     if !facts.named.relations.is_empty() {
-        touches = touches.and(Hidden::READS);
+        touches = touches.and(HiddenUses::READS);
     }
     if facts.fires_events() {
-        touches = touches.and(Hidden::DEFINES);
+        touches = touches.and(HiddenUses::DEFINES);
     }
     let named = &facts.named;
     if !(named.functions.is_empty() && named.operators.is_empty() && named.casts.is_empty() && named.columns.is_empty()) {
-        touches = touches.and(Hidden::NAMES);
+        touches = touches.and(HiddenUses::NAMES);
     }
-    if facts.effect > Effect::None && facts.transaction == Transaction::None {
-        touches = touches.and(Hidden::ANYTHING);
+    if facts.effect > QueryEffect::None && facts.transaction == TransactionVerb::None {
+        touches = touches.and(HiddenUses::ANYTHING);
     }
     touches
 }
 
 impl Statement {
     #[inline]
-    pub fn has(&self, one: Trait) -> bool {
+    pub fn has(&self, one: StatementTrait) -> bool {
         self.traits.has(one)
     }
 }
 
-fn leaves_nothing(function: &Name) -> bool {
+fn leaves_nothing(function: &QualifiedName) -> bool {
     match function.schema.as_str() {
         "" | "pg_catalog" => weir_catalog::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
@@ -674,20 +699,20 @@ fn leaves_nothing(function: &Name) -> bool {
 }
 
 /// True if a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
-fn writes_rows(function: &Name) -> bool {
+fn writes_rows(function: &QualifiedName) -> bool {
     const NAMES: [&str; 3] = ["nextval", "setval", "pg_logical_emit_message"];
     let name = function.name.as_str();
     NAMES.contains(&name) || name.starts_with("lo") || runs_text(function)
 }
 
 /// True if a function of PostgreSQL's own runs a text that it is given.
-fn runs_text(function: &Name) -> bool {
+fn runs_text(function: &QualifiedName) -> bool {
     weir_catalog::builtin::runs_text(&function.name)
 }
 
 /// True if a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many
 /// goes to the primary.
-fn asks_time(facts: &Facts, text: &str) -> bool {
+fn asks_time(facts: &QueryFacts, text: &str) -> bool {
     const FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "age"];
     // A constant or a parameter of these types may be `'now'`; texts that differ in constants only are one statement.
     const TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "timetz", "time"];
@@ -702,9 +727,9 @@ fn asks_time(facts: &Facts, text: &str) -> bool {
 
 /// True if a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may
 /// ask for transaction numbers, WAL or notifications; those of users are refused alike.
-fn is_of_primary(facts: &Facts, text: &str) -> bool {
+fn is_of_primary(facts: &QueryFacts, text: &str) -> bool {
     const HARMLESS: [&str; 3] = ["pg_backend_pid", "pg_is_", "pg_last_"];
-    let asks = |f: &Name| {
+    let asks = |f: &QualifiedName| {
         let name = f.name.as_str();
         (name.starts_with("pg_") || name.starts_with("txid_")) && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
     };
@@ -714,18 +739,18 @@ fn is_of_primary(facts: &Facts, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         WORDS.iter().any(|word| text.contains(word))
     };
-    facts.named.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
+    facts.named.functions.iter().any(asks) || (facts.effect != QueryEffect::Reads && has_word())
 }
 
 /// A relation made behind a change of `search_path` may be temporary, also when the change is local to the transaction. The value that
 /// `set_config` sets does not show: texts that differ in literals are one statement, and it may be told by parameters.
-fn left_by_path(facts: &Facts, text: &str) -> StateKinds {
+fn left_by_path(facts: &QueryFacts, text: &str) -> StateKinds {
     let names_it = || {
         let text = text.to_ascii_lowercase();
         text.contains("search_path") && text.contains("pg_temp")
     };
     let by_function = facts.named.functions.iter().any(|f| f.name == "set_config");
-    if by_function || (facts.effect != Effect::Reads && names_it()) {
+    if by_function || (facts.effect != QueryEffect::Reads && names_it()) {
         StateKinds::of(StateKind::Temporary)
     } else {
         StateKinds::NONE
@@ -733,46 +758,46 @@ fn left_by_path(facts: &Facts, text: &str) -> StateKinds {
 }
 
 /// True if some statement of a text may make a relation or the like; one too many costs a question to the server.
-fn makes(facts: &Facts, text: &str) -> bool {
-    facts.effect == Effect::Writes && {
+fn makes(facts: &QueryFacts, text: &str) -> bool {
+    facts.effect == QueryEffect::Writes && {
         let text = text.to_ascii_lowercase();
         text.contains("create") || (text.contains("into") && !text.contains("insert"))
     }
 }
 
 /// True if some statement of a text may define functions; one too many costs reading their sources again.
-fn defines(facts: &Facts, text: &str) -> bool {
+fn defines(facts: &QueryFacts, text: &str) -> bool {
     const VERBS: [&str; 3] = ["create", "alter", "drop"];
     const OBJECTS: [&str; 6] = ["aggregate", "extension", "function", "procedure", "routine", "schema"];
-    facts.effect == Effect::Writes && {
+    facts.effect == QueryEffect::Writes && {
         let text = text.to_ascii_lowercase();
         VERBS.iter().any(|verb| text.contains(verb)) && OBJECTS.iter().any(|object| text.contains(object))
     }
 }
 
 /// The effect of a text's only statement on the settings.
-fn plain(facts: &Facts) -> Option<Plain> {
+fn plain(facts: &QueryFacts) -> Option<SettingCommand> {
     if let Some((name, value)) = &facts.parameters.sets {
         // The server's own word for a value is what tells later whether code set it or the session itself.
         if !crate::session_state::client_settings::is_anybodys(name) {
             return None;
         }
-        return Some(Plain::Set { name: name.clone(), value: value.clone() });
+        return Some(SettingCommand::Set { name: name.clone(), value: value.clone() });
     }
     match (&facts.parameters.resets, &facts.session) {
-        (Some(Reset::Name(name)), _) if crate::session_state::client_settings::WHO.contains(&name.as_str()) => None,
-        (Some(reset @ Reset::All), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
-        (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
+        (Some(ResetTarget::Name(name)), _) if crate::session_state::client_settings::WHO.contains(&name.as_str()) => None,
+        (Some(reset @ ResetTarget::All), SessionVerb::ResetAll) => Some(SettingCommand::Reset(reset.clone())),
+        (Some(reset @ ResetTarget::Name(_)), _) => Some(SettingCommand::Reset(reset.clone())),
         _ => None,
     }
 }
 
 /// Parameters of a transaction are not its session's.
-fn is_of_session(facts: &Facts) -> bool {
-    facts.statements == 1 && facts.has(Mark::OfSession) && facts.transaction == Transaction::None
+fn is_of_session(facts: &QueryFacts) -> bool {
+    facts.statements == 1 && facts.has(TextProperty::OfSession) && facts.transaction == TransactionVerb::None
 }
 
-fn is_barrier(facts: &Facts, text: &str) -> bool {
+fn is_barrier(facts: &QueryFacts, text: &str) -> bool {
     match facts.session {
         SessionVerb::DiscardAll | SessionVerb::DeallocateAll | SessionVerb::ResetAll => true,
         // Among several statements such a one is not told apart; its word is.
@@ -792,23 +817,23 @@ mod tests {
 
     #[test]
     fn long_texts_take_no_more_memory_than_there_is_for_all_and_short_ones_are_all_remembered() {
-        let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
+        let mut statements = StatementCache::new(Arc::new(Config::default()), 1, |_| None);
         for number in 0..1_300 {
             let text = format!("select a{number} from t{number} -- {}\0\0\0", "x".repeat(15_000));
-            statements.of_parse(text.as_bytes(), 1, Naming::Named).unwrap();
+            statements.of_parse(text.as_bytes(), 1, ParseNaming::Named).unwrap();
         }
         assert!(statements.texts.weight() <= TEXTS_BYTES_MAX && statements.parses.weight() <= PARSES_BYTES_MAX);
         assert!(statements.parses.len() < 1_200 && statements.parses.len() > 800, "{}", statements.parses.len());
-        let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
+        let mut statements = StatementCache::new(Arc::new(Config::default()), 1, |_| None);
         for number in 0..500 {
-            statements.of_parse(format!("select a{number} from t{number}\0\0\0").as_bytes(), 1, Naming::Named).unwrap();
+            statements.of_parse(format!("select a{number} from t{number}\0\0\0").as_bytes(), 1, ParseNaming::Named).unwrap();
         }
         assert_eq!((statements.texts.len(), statements.parses.len()), (500, 500));
     }
 
     #[test]
     fn a_text_that_comes_again_is_not_parsed_again() {
-        let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
+        let mut statements = StatementCache::new(Arc::new(Config::default()), 1, |_| None);
         for text in ["select a from t", "select b from t", "select a from t", "select b from t"] {
             statements.of_text(text.as_bytes());
         }
@@ -817,7 +842,7 @@ mod tests {
 
     #[test]
     fn only_what_leaves_nothing_and_tells_nobody_anything_counts_as_such() {
-        let leaves_nothing = |text: &str| judge(text.as_bytes(), &Config::default(), |_| None).has(Trait::LeavesNothing);
+        let leaves_nothing = |text: &str| judge(text.as_bytes(), &Config::default(), |_| None).has(StatementTrait::LeavesNothing);
         for text in ["select 1", "insert into t values (1)", "begin", "show work_mem", "set local work_mem = '1MB'"] {
             assert!(leaves_nothing(text), "{text}");
         }

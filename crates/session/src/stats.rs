@@ -1,7 +1,7 @@
 //! Counts per user and database. Each worker has its own numbers for each, so that counting takes no lock; the reader adds them
 //! up.
 
-use crate::histogram::{Counted, Histogram, add};
+use crate::histogram::{Histogram, HistogramCounts, add};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Numbers that are counted; the names are those of PgBouncer's SHOW STATS, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Stat {
+pub enum StatCounter {
     Assignments,
     Transactions,
     Statements,
@@ -26,48 +26,52 @@ pub enum Stat {
     Logins,
 }
 
-/// Number of `Stat`s.
-pub const STATS: usize = Stat::Logins as usize + 1;
+/// Number of `StatCounter`s.
+pub const STATS: usize = StatCounter::Logins as usize + 1;
 
 /// The numbers of one worker for one user and database.
 #[derive(Debug)]
-pub struct Stats {
+pub struct TrafficStats {
     values: [AtomicU64; STATS],
     pub(crate) statements: Histogram,
     pub(crate) waits: Histogram,
 }
 
-impl Default for Stats {
-    fn default() -> Stats {
-        Stats { values: [const { AtomicU64::new(0) }; STATS], statements: Histogram::default(), waits: Histogram::default() }
+impl Default for TrafficStats {
+    fn default() -> TrafficStats {
+        TrafficStats {
+            values: [const { AtomicU64::new(0) }; STATS],
+            statements: Histogram::default(),
+            waits: Histogram::default(),
+        }
     }
 }
 
-impl Stats {
-    pub fn get(&self, stat: Stat) -> u64 {
+impl TrafficStats {
+    pub fn get(&self, stat: StatCounter) -> u64 {
         self.values[stat as usize].load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub fn add(&self, stat: Stat, amount: u64) {
+    pub fn add(&self, stat: StatCounter, amount: u64) {
         add(&self.values[stat as usize], amount);
     }
 }
 
 /// Numbers added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct StatTotals {
     values: [u64; STATS],
-    pub statements: Counted,
-    pub waits: Counted,
+    pub statements: HistogramCounts,
+    pub waits: HistogramCounts,
 }
 
-impl Totals {
-    pub fn get(&self, stat: Stat) -> u64 {
+impl StatTotals {
+    pub fn get(&self, stat: StatCounter) -> u64 {
         self.values[stat as usize]
     }
 
-    pub fn add(&mut self, other: &Totals) {
+    pub fn add(&mut self, other: &StatTotals) {
         for (value, more) in self.values.iter_mut().zip(&other.values) {
             *value += more;
         }
@@ -75,7 +79,7 @@ impl Totals {
         self.waits.add(&other.waits);
     }
 
-    fn take_in(&mut self, stats: &Stats) {
+    fn take_in(&mut self, stats: &TrafficStats) {
         for (value, more) in self.values.iter_mut().zip(&stats.values) {
             *value += more.load(Ordering::Relaxed);
         }
@@ -89,50 +93,50 @@ pub type Whose = (Arc<str>, Arc<str>);
 
 /// Counts of one period, and its length.
 #[derive(Clone, Debug, Default)]
-pub struct Period {
+pub struct StatPeriod {
     pub length_us: u64,
-    begin: BTreeMap<Arc<str>, Totals>,
-    end: BTreeMap<Arc<str>, Totals>,
+    begin: BTreeMap<Arc<str>, StatTotals>,
+    end: BTreeMap<Arc<str>, StatTotals>,
 }
 
-impl Period {
+impl StatPeriod {
     /// How much a number of a database grew; `stat` in all of it.
-    pub fn grown(&self, database: &str, stat: Stat) -> u64 {
-        let of = |at: &BTreeMap<Arc<str>, Totals>| at.get(database).map_or(0, |totals| totals.get(stat));
+    pub fn grown(&self, database: &str, stat: StatCounter) -> u64 {
+        let of = |at: &BTreeMap<Arc<str>, StatTotals>| at.get(database).map_or(0, |totals| totals.get(stat));
         of(&self.end).saturating_sub(of(&self.begin))
     }
 }
 
 #[derive(Debug, Default)]
-struct Rows {
-    of: Vec<(Whose, Arc<Stats>)>,
+struct StatRows {
+    of: Vec<(Whose, Arc<TrafficStats>)>,
     /// Numbers of forgotten users, by database: its numbers never fall while it has a row.
-    forgotten: BTreeMap<Arc<str>, Totals>,
+    forgotten: BTreeMap<Arc<str>, StatTotals>,
 }
 
 /// All numbers of a proxy.
 #[derive(Debug, Default)]
-pub struct Table {
-    rows: Mutex<Rows>,
-    last: Mutex<Option<(Instant, Period)>>,
+pub struct StatTable {
+    rows: Mutex<StatRows>,
+    last: Mutex<Option<(Instant, StatPeriod)>>,
 }
 
-impl Table {
+impl StatTable {
     /// New numbers for a user and database; the caller counts in them.
-    pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<Stats> {
-        let stats = Arc::new(Stats::default());
+    pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<TrafficStats> {
+        let stats = Arc::new(TrafficStats::default());
         self.rows.lock().of.push(((database.clone(), user.clone()), stats.clone()));
         stats
     }
 
     /// Forgets numbers: of a user and database that no server let in.
-    pub fn close(&self, stats: &Arc<Stats>) {
+    pub fn close(&self, stats: &Arc<TrafficStats>) {
         self.rows.lock().of.retain(|(_, known)| !Arc::ptr_eq(known, stats));
     }
 
     /// Forgets numbers of a user that nobody counts in any more: they stay in those of the database, unless they were the last.
-    pub fn retire(&self, stats: &Arc<Stats>) {
-        let Rows { of, forgotten } = &mut *self.rows.lock();
+    pub fn retire(&self, stats: &Arc<TrafficStats>) {
+        let StatRows { of, forgotten } = &mut *self.rows.lock();
         let Some(at) = of.iter().position(|(_, known)| Arc::ptr_eq(known, stats)) else { return };
         let ((database, _), _) = of.swap_remove(at);
         if of.iter().any(|((other, _), _)| *other == database) {
@@ -143,8 +147,8 @@ impl Table {
     }
 
     /// The numbers of each user and database, over all workers.
-    pub fn by_pool(&self) -> BTreeMap<Whose, Totals> {
-        let mut totals = BTreeMap::<Whose, Totals>::new();
+    pub fn by_pool(&self) -> BTreeMap<Whose, StatTotals> {
+        let mut totals = BTreeMap::<Whose, StatTotals>::new();
         for (whose, stats) in &self.rows.lock().of {
             totals.entry(whose.clone()).or_default().take_in(stats);
         }
@@ -152,7 +156,7 @@ impl Table {
     }
 
     /// The numbers of each database.
-    pub fn by_database(&self) -> BTreeMap<Arc<str>, Totals> {
+    pub fn by_database(&self) -> BTreeMap<Arc<str>, StatTotals> {
         let mut totals = self.rows.lock().forgotten.clone();
         for ((database, _), more) in self.by_pool() {
             totals.entry(database).or_default().add(&more);
@@ -169,11 +173,11 @@ impl Table {
             return;
         }
         let begin = last.take().map(|(_, period)| period.end).unwrap_or_default();
-        *last = Some((now, Period { length_us: passed_us, begin, end: self.by_database() }));
+        *last = Some((now, StatPeriod { length_us: passed_us, begin, end: self.by_database() }));
     }
 
     /// The last whole period; of no length before there was one.
-    pub fn period(&self) -> Period {
+    pub fn period(&self) -> StatPeriod {
         self.last.lock().as_ref().map(|(_, period)| period.clone()).unwrap_or_default()
     }
 }
@@ -185,45 +189,45 @@ mod tests {
 
     #[test]
     fn averages_are_those_of_the_last_whole_period() {
-        let table = Table::default();
+        let table = StatTable::default();
         let stats = table.open(&"joe".into(), &"shop".into());
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        stats.add(Stat::Statements, 100);
+        stats.add(StatCounter::Statements, 100);
         table.roll(start, 1000);
-        assert_eq!((table.period().length_us, table.period().grown("none", Stat::Statements)), (0, 0));
-        stats.add(Stat::Statements, 7);
+        assert_eq!((table.period().length_us, table.period().grown("none", StatCounter::Statements)), (0, 0));
+        stats.add(StatCounter::Statements, 7);
         table.roll(start + Duration::from_millis(999), 1000);
         assert_eq!(table.period().length_us, 0, "not over yet");
         table.roll(at(2), 1000);
         let period = table.period();
-        assert_eq!((period.length_us, period.grown("shop", Stat::Statements)), (2_000_000, 7));
+        assert_eq!((period.length_us, period.grown("shop", StatCounter::Statements)), (2_000_000, 7));
         table.roll(at(3), 1000);
-        assert_eq!(table.period().grown("shop", Stat::Statements), 0);
+        assert_eq!(table.period().grown("shop", StatCounter::Statements), 0);
     }
 
     #[test]
     fn numbers_of_all_workers_add_up_and_forgotten_ones_are_gone() {
-        let table = Table::default();
+        let table = StatTable::default();
         let (a, b) = (table.open(&"joe".into(), &"shop".into()), table.open(&"joe".into(), &"shop".into()));
         let other = table.open(&"ann".into(), &"shop".into());
-        a.add(Stat::Sent, 5);
-        b.add(Stat::Sent, 6);
-        other.add(Stat::Sent, 100);
+        a.add(StatCounter::Sent, 5);
+        b.add(StatCounter::Sent, 6);
+        other.add(StatCounter::Sent, 100);
         a.waits.note(10);
-        assert_eq!(table.by_database()[&Arc::<str>::from("shop")].get(Stat::Sent), 111);
+        assert_eq!(table.by_database()[&Arc::<str>::from("shop")].get(StatCounter::Sent), 111);
         let joe = table.by_pool()[&("shop".into(), "joe".into())];
-        assert_eq!((joe.get(Stat::Sent), joe.waits.count()), (11, 1));
+        assert_eq!((joe.get(StatCounter::Sent), joe.waits.count()), (11, 1));
         table.close(&other);
         assert_eq!(table.by_pool().len(), 1);
     }
 
     #[test]
     fn numbers_of_a_database_do_not_fall_when_a_user_is_forgotten() {
-        let table = Table::default();
-        let sent = || table.by_database().get("shop").map(|totals| totals.get(Stat::Sent));
+        let table = StatTable::default();
+        let sent = || table.by_database().get("shop").map(|totals| totals.get(StatCounter::Sent));
         let users: Vec<_> = (0..3).map(|n| table.open(&format!("user_{n}").into(), &"shop".into())).collect();
-        users.iter().for_each(|stats| stats.add(Stat::Sent, 5));
+        users.iter().for_each(|stats| stats.add(StatCounter::Sent, 5));
         for left in [2, 1] {
             table.retire(&users[left]);
             assert_eq!((sent(), table.by_pool().len()), (Some(15), left));

@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// The present activity of a session. Names as in Pgpool's `SHOW pool_processes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Doing {
+pub enum SessionActivity {
     Idle,
     IdleInTransaction,
     Executing,
     WaitingForConnection,
 }
 
-impl Doing {
+impl SessionActivity {
     pub fn name(self) -> &'static str {
         match self {
-            Doing::Idle => "Idle",
-            Doing::IdleInTransaction => "Idle in transaction",
-            Doing::Executing => "Execute command",
-            Doing::WaitingForConnection => "Wait for connection",
+            SessionActivity::Idle => "Idle",
+            SessionActivity::IdleInTransaction => "Idle in transaction",
+            SessionActivity::Executing => "Execute command",
+            SessionActivity::WaitingForConnection => "Wait for connection",
         }
     }
 }
@@ -35,9 +35,9 @@ pub struct SessionStatus {
     pub pid: u32,
     /// Number of the worker that serves it.
     pub worker: u8,
-    whose: Arc<Whose>,
+    whose: Arc<ClientIdentity>,
     pub application: Arc<str>,
-    ends: Ends,
+    ends: ClientEndpoints,
     /// Seconds since 1970, which fit until 2106: see `connected_at_s`.
     connected_at_s: u32,
     doing: AtomicU8,
@@ -55,7 +55,7 @@ pub struct SessionStatus {
 
 /// The two ends of a client's connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct ClientEndpoints {
     /// None for a unix socket.
     pub client: Option<SocketAddr>,
     /// The address it reached us by, if known.
@@ -64,7 +64,7 @@ pub struct Ends {
 
 /// The process id that a session's client is told, and the worker that serves the session.
 #[derive(Clone, Copy, Debug)]
-pub struct Number {
+pub struct SessionPid {
     pub pid: u32,
     pub worker: u8,
 }
@@ -79,7 +79,7 @@ fn next_pid(last: u32) -> u32 {
 
 /// Names that clients and their server connections go by: one for all clients of a user and database on a worker.
 #[derive(Debug)]
-pub struct Whose {
+pub struct ClientIdentity {
     pub user: Arc<str>,
     /// As the client called it: see `config::databases`.
     pub database: Arc<str>,
@@ -90,15 +90,21 @@ pub struct Whose {
 }
 
 impl Deref for SessionStatus {
-    type Target = Whose;
+    type Target = ClientIdentity;
 
-    fn deref(&self) -> &Whose {
+    fn deref(&self) -> &ClientIdentity {
         &self.whose
     }
 }
 
 impl SessionStatus {
-    pub fn new(number: Number, whose: Arc<Whose>, application: Arc<str>, ends: Ends, connected_at_s: u64) -> SessionStatus {
+    pub fn new(
+        number: SessionPid,
+        whose: Arc<ClientIdentity>,
+        application: Arc<str>,
+        ends: ClientEndpoints,
+        connected_at_s: u64,
+    ) -> SessionStatus {
         SessionStatus {
             pid: number.pid,
             worker: number.worker,
@@ -106,7 +112,7 @@ impl SessionStatus {
             application,
             ends,
             connected_at_s: u32::try_from(connected_at_s).unwrap_or(u32::MAX),
-            doing: AtomicU8::new(Doing::Idle as u8),
+            doing: AtomicU8::new(SessionActivity::Idle as u8),
             favourite: AtomicU32::new(u32::MAX),
             statements: AtomicU64::new(0),
             active_ms: AtomicU64::new(0),
@@ -136,16 +142,16 @@ impl SessionStatus {
     }
 
     #[inline]
-    pub fn set_doing(&self, doing: Doing) {
+    pub fn set_doing(&self, doing: SessionActivity) {
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
-    pub fn doing(&self) -> Doing {
+    pub fn doing(&self) -> SessionActivity {
         match self.doing.load(Ordering::Relaxed) {
-            0 => Doing::Idle,
-            1 => Doing::IdleInTransaction,
-            2 => Doing::Executing,
-            _ => Doing::WaitingForConnection,
+            0 => SessionActivity::Idle,
+            1 => SessionActivity::IdleInTransaction,
+            2 => SessionActivity::Executing,
+            _ => SessionActivity::WaitingForConnection,
         }
     }
 }
@@ -224,10 +230,14 @@ mod tests {
     use super::*;
 
     fn status(client: Option<&str>) -> SessionStatus {
-        let whose =
-            Arc::new(Whose { user: "a".into(), database: "a".into(), server_user: "a".into(), server_database: "a".into() });
-        let ends = Ends { client: client.map(|client| client.parse().unwrap()), local: None };
-        SessionStatus::new(Number { pid: 1, worker: 0 }, whose, "".into(), ends, 0)
+        let whose = Arc::new(ClientIdentity {
+            user: "a".into(),
+            database: "a".into(),
+            server_user: "a".into(),
+            server_database: "a".into(),
+        });
+        let ends = ClientEndpoints { client: client.map(|client| client.parse().unwrap()), local: None };
+        SessionStatus::new(SessionPid { pid: 1, worker: 0 }, whose, "".into(), ends, 0)
     }
 
     #[test]
@@ -251,11 +261,15 @@ mod tests {
     #[test]
     fn a_process_id_that_a_session_has_is_not_given_again() {
         let statuses = SessionStatuses::new(0);
-        let ends = Ends { client: None, local: None };
+        let ends = ClientEndpoints { client: None, local: None };
         let taken = next_pid(*statuses.last.lock());
-        let whose =
-            Arc::new(Whose { user: "a".into(), database: "a".into(), server_user: "a".into(), server_database: "a".into() });
-        statuses.add(Arc::new(SessionStatus::new(Number { pid: taken, worker: 0 }, whose, "".into(), ends, 0)));
+        let whose = Arc::new(ClientIdentity {
+            user: "a".into(),
+            database: "a".into(),
+            server_user: "a".into(),
+            server_database: "a".into(),
+        });
+        statuses.add(Arc::new(SessionStatus::new(SessionPid { pid: taken, worker: 0 }, whose, "".into(), ends, 0)));
         assert_eq!(statuses.next_pid(), taken + 1);
     }
 }

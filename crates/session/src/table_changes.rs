@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_cache::{Outcome, Slot, Versions};
+use weir_cache::{Slot, TableVersions, WriterOutcome};
 
 /// Slots of tables: 256 KB. Tables beyond share them: they invalidate each other's results, and reads of one wait for changes of the other.
 const SLOTS: usize = 16 << 10;
@@ -16,8 +16,8 @@ const COUNTED_MAX: usize = 1024;
 /// See the module.
 #[derive(Debug)]
 pub struct TableChanges {
-    pub versions: Arc<Versions>,
-    doubts: Mutex<Vec<Doubt>>,
+    pub versions: Arc<TableVersions>,
+    doubts: Mutex<Vec<UnsettledWriter>>,
     /// Changes are noted for reads on standbys, with the query cache or without. Never taken back.
     is_tracking: AtomicBool,
     /// Changes of before that are covered. Set after `is_tracking`.
@@ -30,7 +30,7 @@ type Counted = (Arc<str>, Option<Slot>);
 
 /// Writers whose end is not known: their server process may still commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
+pub struct UnsettledWriter {
     database: Arc<str>,
     /// Number of the node.
     pub node: u16,
@@ -62,7 +62,7 @@ impl TableChanges {
 
     pub(crate) fn with_slots(count: usize, tracks: bool) -> TableChanges {
         TableChanges {
-            versions: Arc::new(Versions::new(count)),
+            versions: Arc::new(TableVersions::new(count)),
             doubts: Mutex::default(),
             is_tracking: AtomicBool::new(tracks),
             is_complete: AtomicBool::new(tracks),
@@ -114,12 +114,12 @@ impl TableChanges {
     }
 
     /// The writers of a database whose end is not known.
-    pub fn doubts(&self, database: &str) -> Vec<Doubt> {
+    pub fn doubts(&self, database: &str) -> Vec<UnsettledWriter> {
         self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
     }
 
     /// A writer's server process has ended: all it did is done.
-    pub fn dispel(&self, doubt: &Doubt, round: u64) {
+    pub fn dispel(&self, doubt: &UnsettledWriter, round: u64) {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
             doubts.swap_remove(at);
@@ -147,20 +147,20 @@ impl TableChanges {
 }
 
 /// Slots raised by a session that writes. Dropped before it is settled, nobody knows how the write ended.
-pub struct Raised {
+pub struct RaisedSlots {
     changes: Arc<TableChanges>,
     slots: Vec<Slot>,
-    at: Doubt,
+    at: UnsettledWriter,
 }
 
-impl Raised {
+impl RaisedSlots {
     /// Nothing yet, on this server process.
-    pub fn none(changes: Arc<TableChanges>, database: Arc<str>, node: u16, pid: u32) -> Raised {
-        Raised { changes, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
+    pub fn none(changes: Arc<TableChanges>, database: Arc<str>, node: u16, pid: u32) -> RaisedSlots {
+        RaisedSlots { changes, slots: Vec::new(), at: UnsettledWriter { database, node, pid, slots: Vec::new() } }
     }
 
     /// Takes the room of a list that held slots before, so that a write allocates none.
-    pub fn in_room(self, room: Vec<Slot>) -> Raised {
+    pub fn in_room(self, room: Vec<Slot>) -> RaisedSlots {
         debug_assert!(self.slots.is_empty() && room.is_empty());
         let mut raised = self;
         raised.slots = room;
@@ -184,10 +184,10 @@ impl Raised {
     }
 
     /// It is known how the write ended. Returns the room of the list, for the next one.
-    pub fn settle(mut self, outcome: Outcome) -> Vec<Slot> {
+    pub fn settle(mut self, outcome: WriterOutcome) -> Vec<Slot> {
         let mut slots = std::mem::take(&mut self.slots);
         let versions = &self.changes.versions;
-        if let (false, Outcome::Committed { round }) = (slots.is_empty(), outcome) {
+        if let (false, WriterOutcome::Committed { round }) = (slots.is_empty(), outcome) {
             versions.note_last(versions.of_database(&self.at.database), round);
         }
         versions.settle(&slots, outcome);
@@ -196,11 +196,11 @@ impl Raised {
     }
 }
 
-impl Drop for Raised {
+impl Drop for RaisedSlots {
     fn drop(&mut self) {
         if !self.slots.is_empty() {
             let slots = std::mem::take(&mut self.slots);
-            self.changes.doubts.lock().push(Doubt { slots, ..self.at.clone() });
+            self.changes.doubts.lock().push(UnsettledWriter { slots, ..self.at.clone() });
         }
     }
 }
@@ -213,7 +213,7 @@ mod tests {
     fn a_write_whose_end_nobody_heard_of_is_settled_when_its_process_is_gone() {
         let changes = Arc::new(TableChanges::default());
         let table = changes.versions.of_table("d", 1);
-        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        let mut raised = RaisedSlots::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[table, table]);
         drop(raised);
         assert!(changes.versions.begin(&[table]).is_none());
@@ -236,19 +236,19 @@ mod tests {
         let versions = &changes.versions;
         let (written, other, database) = (versions.of_table("d", 1), versions.of_table("d", 2), versions.of_database("d"));
         assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (0, 0), "nothing was written");
-        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        let mut raised = RaisedSlots::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[written]);
         assert_eq!(versions.round_to_show(&[written]), 0, "nobody was told of it");
         changes.note_told(database, &[other], 3);
         assert_eq!((versions.round_to_show(&[other]), versions.last_of(database)), (3, 3));
         raised.note_told(4);
         assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (4, 4));
-        assert_eq!(raised.settle(Outcome::Committed { round: 5 }).len(), 0);
+        assert_eq!(raised.settle(WriterOutcome::Committed { round: 5 }).len(), 0);
         assert_eq!([written, other].map(|slot| versions.round_to_show(&[slot])), [5, 3]);
         assert_eq!([database, versions.of_database("e")].map(|database| versions.last_of(database)), [5, 0]);
-        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        let mut raised = RaisedSlots::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[written]);
-        raised.settle(Outcome::RolledBack);
+        raised.settle(WriterOutcome::RolledBack);
         assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (5, 5), "nothing was changed");
     }
 

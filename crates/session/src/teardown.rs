@@ -1,18 +1,18 @@
 //! The end of a session: the fate of its server connection, and the last words to its client. Also the fate of a session whose server connection ends.
 
-use crate::conn::Address;
+use crate::conn::ServerAddress;
 use crate::context::Context;
-use crate::doubt::commit_in_doubt::Doubt;
-use crate::fault::{Fault, sqlstate};
-use crate::flow::Kept;
-use crate::host::{Nudge, Stop};
+use crate::doubt::commit_in_doubt::CommitInDoubt;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::flow::HoldReason;
+use crate::host::{ProxyShutdown, RoleCheckReason};
 use crate::loss::loss_words::{take_outcome, tell};
-use crate::loss::{Lost, Outcome, Then, UnderWay, judge};
-use crate::metrics::Metric;
-use crate::rerun::kept_transaction::Told;
-use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
-use crate::upstream::Heard;
-use crate::upstream::left::{Parting, Telling};
+use crate::loss::{LossOutcome, LostConn, TransactionAfterLoss, UnderWay, judge};
+use crate::metrics::WorkerCounter;
+use crate::rerun::kept_transaction::RerunFailure;
+use crate::session::{ClientPresence, IDLE, LazyBegin, MessageFate, Session, SessionServer};
+use crate::upstream::ClientKnowledge;
+use crate::upstream::left::{ConnCleanup, StartupRestore};
 use crate::{concern, doubt, query_cache, read_retry, rerun, session_state};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
         return false;
     }
     let deadline = match s.intake.presence() {
-        Presence::LeftUntil(deadline) => deadline,
-        Presence::Here | Presence::Left => w.now() + SILENCE_LIMIT,
+        ClientPresence::LeftUntil(deadline) => deadline,
+        ClientPresence::Here | ClientPresence::Left => w.now() + SILENCE_LIMIT,
     };
     s.intake.leave_until(deadline);
     s.host.wake_at(deadline);
@@ -42,10 +42,10 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
 /// Cleans the state that the session left on its server connection, or closes the connection.
 pub fn let_go(s: &mut Session, w: &Context) {
     let is_at_rest = s.is_at_rest() && s.handle.cancels.get() == 0;
-    let parting = if is_at_rest { session_state::parting_for_good(s, w) } else { Parting::Closed };
+    let parting = if is_at_rest { session_state::parting_for_good(s, w) } else { ConnCleanup::Closed };
     let conn = match parting {
-        Parting::AsItIs => s.release(w),
-        Parting::Cleaned | Parting::Closed => s.lose(w, Fate::Unknown).map(|(conn, _)| conn),
+        ConnCleanup::AsItIs => s.release(w),
+        ConnCleanup::Cleaned | ConnCleanup::Closed => s.lose(w, MessageFate::Unknown).map(|(conn, _)| conn),
     };
     if let Some(conn) = conn {
         session_state::part(s, conn, parting);
@@ -62,7 +62,7 @@ pub fn end(s: &mut Session, w: &Context) {
 /// A message that must come before the client's statement failed. If the server goes down, or is a standby, another one may do it. Else the
 /// session ends with the server's words. False: the server connection is gone.
 #[cold]
-pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, what: &str) -> Result<bool, Fault> {
+pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, what: &str) -> Result<bool, ErrorReport> {
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
     let report = weir_wire::back::read_report(body);
     let is_lost = matches!(report.severity, b"FATAL" | b"PANIC");
@@ -79,18 +79,18 @@ pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, 
     s.down.eat(header);
     if is_lost {
         if let Some(upstream) = s.upstream_mut() {
-            upstream.final_error = Some(Fault::error(&code, text));
+            upstream.final_error = Some(ErrorReport::error(&code, text));
         }
         return Ok(true);
     }
-    Err(Fault::fatal(&code, format!("{what}: {text}")))
+    Err(ErrorReport::fatal(&code, format!("{what}: {text}")))
 }
 
 /// The server connection is gone. The session goes on, unless what it had there cannot be made again: each statement under way gets its
 /// error, and a transaction that was open has failed.
-pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault> {
+pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorReport> {
     let Some(conn) = s.conn() else { return Ok(()) };
-    w.count(Metric::ConnsLost);
+    w.count(WorkerCounter::ConnsLost);
     let address = conn.status.address.clone();
     let is_given_up = conn.status.given_up.load(Ordering::Relaxed);
     let cause = if is_given_up { "the server does not answer any more" } else { cause };
@@ -99,9 +99,9 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         let last_word = s.upstream().and_then(|upstream| upstream.final_error.as_ref()).map(|fault| fault.sqlstate.as_str());
         w.program.link_died(address.node, LinkEnd::of_sqlstate(last_word));
     }
-    w.program.look(Nudge::ConnectionLost);
+    w.program.look(RoleCheckReason::ConnectionLost);
     let was_on_standby = s.is_on_standby();
-    if w.program.stop_mode() < Stop::Fast && read_retry::on_loss(s, w) {
+    if w.program.stop_mode() < ProxyShutdown::Fast && read_retry::on_loss(s, w) {
         if !was_on_standby {
             // A primary that went down may have lost what it had not flushed.
             query_cache::lost(s, w);
@@ -116,28 +116,28 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
     };
     let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
-    let may_wait = left.is_none() && !is_dismissed && w.program.stop_mode() < Stop::Fast;
-    let remedy = if may_wait { remedy(s, w, outcome, &fault) } else { Remedy::None };
+    let may_wait = left.is_none() && !is_dismissed && w.program.stop_mode() < ProxyShutdown::Fast;
+    let remedy = if may_wait { remedy(s, w, outcome, &fault) } else { LossRemedy::None };
     match (outcome, &remedy) {
-        (Outcome::RolledBack(_), Remedy::None) => w.count(Metric::TransactionsLost),
-        (Outcome::Unknown(_), Remedy::None) => w.count(Metric::OutcomesUnknown),
-        (Outcome::Unharmed | Outcome::Ended | Outcome::RolledBack(_) | Outcome::Unknown(_), _) => {}
+        (LossOutcome::RolledBack(_), LossRemedy::None) => w.count(WorkerCounter::TransactionsLost),
+        (LossOutcome::Unknown(_), LossRemedy::None) => w.count(WorkerCounter::OutcomesUnknown),
+        (LossOutcome::Unharmed | LossOutcome::Ended | LossOutcome::RolledBack(_) | LossOutcome::Unknown(_), _) => {}
     }
     // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
-    let owes_ready =
-        session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
+    let owes_ready = session_state::is_holding(s)
+        || s.upstream().is_some_and(|upstream| upstream.resetting.telling == StartupRestore::OwesReady);
     let heard = heard(s);
-    let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
+    let Some((conn, owed)) = s.lose(w, MessageFate::Unknown) else { return Ok(()) };
     s.host.close(conn);
     s.up.drop_rest();
     let owed = match remedy {
-        Remedy::None => rerun::give_up(s, w, owed),
-        Remedy::Replay(then) => {
+        LossRemedy::None => rerun::give_up(s, w, owed),
+        LossRemedy::Replay(then) => {
             concern::lost(s, w);
-            rerun::begin_or_tell(s, w, Told { then, owed, fault, heard });
+            rerun::begin_or_tell(s, w, RerunFailure { then, owed, fault, heard });
             return Ok(());
         }
-        Remedy::Ask(doubt) => {
+        LossRemedy::Ask(doubt) => {
             take_outcome(s, w, outcome);
             concern::lost(s, w);
             doubt::wait(s, w, doubt);
@@ -156,38 +156,38 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         s.say_ready(w);
     }
     tell(s, w, outcome, owed, &fault);
-    if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
+    if w.program.stop_mode() == ProxyShutdown::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
 /// A way out that spares the client an error.
-enum Remedy {
+enum LossRemedy {
     None,
     /// The transaction runs again.
-    Replay(Then),
+    Replay(TransactionAfterLoss),
     /// The primary is asked for the outcome.
-    Ask(Box<Doubt>),
+    Ask(Box<CommitInDoubt>),
 }
 
-fn remedy(s: &mut Session, w: &Context, outcome: Outcome, fault: &Fault) -> Remedy {
+fn remedy(s: &mut Session, w: &Context, outcome: LossOutcome, fault: &ErrorReport) -> LossRemedy {
     match outcome {
-        Outcome::RolledBack(then) if rerun::may_begin(s, w) || rerun::is_under_way(s) => Remedy::Replay(then),
+        LossOutcome::RolledBack(then) if rerun::may_begin(s, w) || rerun::is_under_way(s) => LossRemedy::Replay(then),
         // Answers that the client has are among those that are owed.
-        Outcome::Unknown(_) if rerun::is_under_way(s) => Remedy::None,
-        Outcome::Unknown(_) => doubt::doubt(s, outcome, fault).map_or(Remedy::None, Remedy::Ask),
-        Outcome::RolledBack(_) | Outcome::Unharmed | Outcome::Ended => Remedy::None,
+        LossOutcome::Unknown(_) if rerun::is_under_way(s) => LossRemedy::None,
+        LossOutcome::Unknown(_) => doubt::doubt(s, outcome, fault).map_or(LossRemedy::None, LossRemedy::Ask),
+        LossOutcome::RolledBack(_) | LossOutcome::Unharmed | LossOutcome::Ended => LossRemedy::None,
     }
 }
 
 /// The server has said something since it was sent the transaction: it had it.
-fn heard(s: &Session) -> Heard {
-    let Some(upstream) = s.upstream() else { return Heard::Nothing };
+fn heard(s: &Session) -> ClientKnowledge {
+    let Some(upstream) = s.upstream() else { return ClientKnowledge::Nothing };
     let has_begun = upstream.txn.status != IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
-    if has_begun { Heard::Something } else { upstream.txn.heard }
+    if has_begun { ClientKnowledge::Something } else { upstream.txn.heard }
 }
 
 /// The outcome of the statements under way, as far as can be known.
-fn outcome_of(s: &Session) -> Outcome {
-    let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
+fn outcome_of(s: &Session) -> LossOutcome {
+    let Some(SessionServer { upstream, .. }) = &s.server else { return LossOutcome::Unharmed };
     let owed = upstream.replies.owed();
     let is_asked = owed.readies > 0 || owed.unsynced || owed.skipping;
     let under_way = match is_asked {
@@ -197,7 +197,7 @@ fn outcome_of(s: &Session) -> Outcome {
     };
     // A read of a transaction that waits ran outside of it, and its loss is the transaction's.
     let is_within = upstream.txn.status != IDLE || (is_asked && s.lazy_begin.is_open());
-    judge(&Lost { is_within, control: upstream.txn.control, under_way, only_reads: upstream.only_reads() })
+    judge(&LostConn { is_within, control: upstream.txn.control, under_way, only_reads: upstream.only_reads() })
 }
 
 /// True if a server ends a session on purpose: for a message that it does not understand, for its idleness, for the length of its transaction, or with its database.
@@ -212,19 +212,19 @@ fn ends_a_session(code: &str) -> bool {
     )
 }
 
-fn fault_of(outcome: Outcome, address: &Address, cause: &str) -> Fault {
+fn fault_of(outcome: LossOutcome, address: &ServerAddress, cause: &str) -> ErrorReport {
     match outcome {
-        Outcome::Unknown(_) => {
+        LossOutcome::Unknown(_) => {
             let text = format!("connection to {address} was lost before the server said whether the statement took effect");
-            Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text)
+            ErrorReport::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text)
                 .hint("The statement may or may not have taken effect: look before it runs again.")
         }
-        Outcome::Unharmed | Outcome::Ended => {
-            Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost"))
+        LossOutcome::Unharmed | LossOutcome::Ended => {
+            ErrorReport::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost"))
         }
-        Outcome::RolledBack(_) => {
+        LossOutcome::RolledBack(_) => {
             let text = format!("connection to {address} was lost, and with it what ran there: nothing of that was committed");
-            Fault::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
+            ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
         }
     }
     .detail(cause)
@@ -233,7 +233,7 @@ fn fault_of(outcome: Outcome, address: &Address, cause: &str) -> Fault {
 /// State of the session that was on its server connection and cannot be made again, in words.
 fn lost_for_good(s: &Session) -> Option<String> {
     if s.state.by_mode {
-        return Some(Kept::reason(Kept::Mode.code()).to_owned());
+        return Some(HoldReason::reason(HoldReason::Mode.code()).to_owned());
     }
     let upstream = s.upstream()?;
     let is_within = upstream.txn.status != IDLE;
@@ -245,12 +245,12 @@ fn lost_for_good(s: &Session) -> Option<String> {
 }
 
 /// The end of a session that cannot go on. If it is not known what a statement did, that is said first.
-fn ended_by(fault: Fault, outcome: Outcome, left: &str) -> Fault {
+fn ended_by(fault: ErrorReport, outcome: LossOutcome, left: &str) -> ErrorReport {
     let code = match outcome {
-        Outcome::Unknown(_) => sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
-        Outcome::Unharmed | Outcome::Ended | Outcome::RolledBack(_) => sqlstate::ADMIN_SHUTDOWN,
+        LossOutcome::Unknown(_) => sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
+        LossOutcome::Unharmed | LossOutcome::Ended | LossOutcome::RolledBack(_) => sqlstate::ADMIN_SHUTDOWN,
     };
     let text = format!("terminating connection: the session had state that was lost with its server ({left})");
     let detail = format!("{}: {}", fault.message, fault.detail);
-    Fault { hint: fault.hint, ..Fault::fatal(code, text).detail(detail) }
+    ErrorReport { hint: fault.hint, ..ErrorReport::fatal(code, text).detail(detail) }
 }

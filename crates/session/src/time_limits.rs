@@ -3,12 +3,12 @@
 //! In: the limits of its user and database, and the times of its present state. Out: the limit that is exceeded.
 
 use weir_config::Config;
-use weir_config::limits::{self, Limits};
+use weir_config::limits::{self, UserLimits};
 
 /// A message or series of messages that a client has begun on its server connection, and without whose end the server says nothing. The connection is of
 /// no use to others meanwhile, and PostgreSQL waits for the client without an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unfinished {
+pub enum UnfinishedInput {
     #[default]
     Nothing,
     /// A message of which the rest has not come. Its statement does not run yet.
@@ -21,7 +21,7 @@ pub enum Unfinished {
 
 /// Times that a session has spent in its present state, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct SessionTimes {
     /// The statement that runs.
     pub statement: Option<u64>,
     /// The transaction that is open, a statement by itself included.
@@ -30,12 +30,12 @@ pub struct Spent {
     pub quiet: u64,
     /// It waits for a server connection: not its own doing.
     pub waits: bool,
-    pub unfinished: Unfinished,
+    pub unfinished: UnfinishedInput,
 }
 
 /// A limit on time that is exceeded, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overtime {
+pub enum ExceededTimeLimit {
     Statement { limit_ms: u64 },
     Transaction { limit_ms: u64 },
     IdleInTransaction { limit_ms: u64 },
@@ -43,28 +43,28 @@ pub enum Overtime {
 }
 
 /// The limit on time that a session exceeds; the gravest first.
-pub fn overtime(limits: &Limits, spent: &Spent) -> Option<Overtime> {
+pub fn overtime(limits: &UserLimits, spent: &SessionTimes) -> Option<ExceededTimeLimit> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     if spent.transaction.is_some_and(|ms| is_over(limits.transaction_ms, ms)) {
-        return Some(Overtime::Transaction { limit_ms: limits.transaction_ms });
+        return Some(ExceededTimeLimit::Transaction { limit_ms: limits.transaction_ms });
     }
     let (statement, is_quiet) = match spent.unfinished {
-        Unfinished::Nothing => (spent.statement, spent.statement.is_none()),
-        Unfinished::Message | Unfinished::Series => (None, true),
-        Unfinished::Unasked => (spent.statement, true),
+        UnfinishedInput::Nothing => (spent.statement, spent.statement.is_none()),
+        UnfinishedInput::Message | UnfinishedInput::Series => (None, true),
+        UnfinishedInput::Unasked => (spent.statement, true),
     };
     if statement.is_some_and(|ms| is_over(limits.query_ms, ms)) {
-        return Some(Overtime::Statement { limit_ms: limits.query_ms });
+        return Some(ExceededTimeLimit::Statement { limit_ms: limits.query_ms });
     }
     if spent.waits || !is_quiet {
         return None;
     }
     // An unfinished message or series holds a server connection as an open transaction does.
-    let is_within = spent.transaction.is_some() || spent.unfinished != Unfinished::Nothing;
+    let is_within = spent.transaction.is_some() || spent.unfinished != UnfinishedInput::Nothing;
     if is_within && is_over(limits.idle_transaction_ms, spent.quiet) {
-        return Some(Overtime::IdleInTransaction { limit_ms: limits.idle_transaction_ms });
+        return Some(ExceededTimeLimit::IdleInTransaction { limit_ms: limits.idle_transaction_ms });
     }
-    is_over(limits.idle_ms, spent.quiet).then_some(Overtime::Idle { limit_ms: limits.idle_ms })
+    is_over(limits.idle_ms, spent.quiet).then_some(ExceededTimeLimit::Idle { limit_ms: limits.idle_ms })
 }
 
 /// Time after which an unfinished message or series counts as a reason that keeps a server connection: most clients send the rest at once.
@@ -78,7 +78,7 @@ const FAST_CLOSE_MS: u64 = 250;
 
 /// Time between two looks: short enough that the shortest limit is exceeded by a fifth at most.
 pub fn look_period_ms(config: &Config) -> u64 {
-    let times = |l: Limits| [l.query_ms, l.transaction_ms, l.idle_transaction_ms, l.idle_ms];
+    let times = |l: UserLimits| [l.query_ms, l.transaction_ms, l.idle_transaction_ms, l.idle_ms];
     let shortest = limits::all(config).flat_map(times).filter(|ms| *ms > 0).min();
     let longest = if config.fast_close { FAST_CLOSE_MS } else { LOOKS_MS.1 };
     shortest.map_or(longest, |ms| (ms / 5).clamp(LOOKS_MS.0, longest))
@@ -99,42 +99,48 @@ mod tests {
     #[test]
     fn time_limits_are_looked_at_by_what_a_session_does() {
         let limits =
-            Limits { query_ms: 100, transaction_ms: 1000, idle_transaction_ms: 50, idle_ms: 500, ..of(&config(""), "", "") };
-        let idle = Spent::default();
+            UserLimits { query_ms: 100, transaction_ms: 1000, idle_transaction_ms: 50, idle_ms: 500, ..of(&config(""), "", "") };
+        let idle = SessionTimes::default();
         for (spent, expected) in [
             (idle, None),
-            (Spent { quiet: 500, ..idle }, Some(Overtime::Idle { limit_ms: 500 })),
-            (Spent { quiet: 500, waits: true, ..idle }, None),
-            (Spent { quiet: 50, transaction: Some(60), ..idle }, Some(Overtime::IdleInTransaction { limit_ms: 50 })),
-            (Spent { quiet: 49, transaction: Some(60), ..idle }, None),
-            (Spent { quiet: 99, transaction: Some(99), statement: Some(99), ..idle }, None),
+            (SessionTimes { quiet: 500, ..idle }, Some(ExceededTimeLimit::Idle { limit_ms: 500 })),
+            (SessionTimes { quiet: 500, waits: true, ..idle }, None),
             (
-                Spent { quiet: 100, transaction: Some(100), statement: Some(100), ..idle },
-                Some(Overtime::Statement { limit_ms: 100 }),
+                SessionTimes { quiet: 50, transaction: Some(60), ..idle },
+                Some(ExceededTimeLimit::IdleInTransaction { limit_ms: 50 }),
             ),
-            (Spent { transaction: Some(1000), statement: Some(900), ..idle }, Some(Overtime::Transaction { limit_ms: 1000 })),
+            (SessionTimes { quiet: 49, transaction: Some(60), ..idle }, None),
+            (SessionTimes { quiet: 99, transaction: Some(99), statement: Some(99), ..idle }, None),
+            (
+                SessionTimes { quiet: 100, transaction: Some(100), statement: Some(100), ..idle },
+                Some(ExceededTimeLimit::Statement { limit_ms: 100 }),
+            ),
+            (
+                SessionTimes { transaction: Some(1000), statement: Some(900), ..idle },
+                Some(ExceededTimeLimit::Transaction { limit_ms: 1000 }),
+            ),
         ] {
             assert_eq!(overtime(&limits, &spent), expected, "{spent:?}");
         }
-        let busy = Spent { statement: Some(100), quiet: 50, ..idle };
-        let quiet = Some(Overtime::IdleInTransaction { limit_ms: 50 });
+        let busy = SessionTimes { statement: Some(100), quiet: 50, ..idle };
+        let quiet = Some(ExceededTimeLimit::IdleInTransaction { limit_ms: 50 });
         for (unfinished, expected) in [
-            (Unfinished::Nothing, Some(Overtime::Statement { limit_ms: 100 })),
-            (Unfinished::Message, quiet),
-            (Unfinished::Series, quiet),
-            (Unfinished::Unasked, Some(Overtime::Statement { limit_ms: 100 })),
+            (UnfinishedInput::Nothing, Some(ExceededTimeLimit::Statement { limit_ms: 100 })),
+            (UnfinishedInput::Message, quiet),
+            (UnfinishedInput::Series, quiet),
+            (UnfinishedInput::Unasked, Some(ExceededTimeLimit::Statement { limit_ms: 100 })),
         ] {
-            assert_eq!(overtime(&limits, &Spent { unfinished, ..busy }), expected, "{unfinished:?}");
-            let expected = if unfinished == Unfinished::Nothing { None } else { quiet };
-            assert_eq!(overtime(&limits, &Spent { unfinished, statement: Some(99), ..busy }), expected, "{unfinished:?}");
-            let waits = Spent { unfinished, waits: true, quiet: 50, ..idle };
+            assert_eq!(overtime(&limits, &SessionTimes { unfinished, ..busy }), expected, "{unfinished:?}");
+            let expected = if unfinished == UnfinishedInput::Nothing { None } else { quiet };
+            assert_eq!(overtime(&limits, &SessionTimes { unfinished, statement: Some(99), ..busy }), expected, "{unfinished:?}");
+            let waits = SessionTimes { unfinished, waits: true, quiet: 50, ..idle };
             assert_eq!(overtime(&limits, &waits), None, "{unfinished:?} and waits");
-            let only_idle = Limits { idle_transaction_ms: 0, query_ms: 0, ..limits };
-            let long = Spent { unfinished, quiet: 500, ..busy };
-            let expected = (unfinished != Unfinished::Nothing).then_some(Overtime::Idle { limit_ms: 500 });
+            let only_idle = UserLimits { idle_transaction_ms: 0, query_ms: 0, ..limits };
+            let long = SessionTimes { unfinished, quiet: 500, ..busy };
+            let expected = (unfinished != UnfinishedInput::Nothing).then_some(ExceededTimeLimit::Idle { limit_ms: 500 });
             assert_eq!(overtime(&only_idle, &long), expected, "{unfinished:?}");
         }
-        assert_eq!(overtime(&of(&config(""), "", ""), &Spent { quiet: u64::MAX, ..idle }), None, "no limits by default");
+        assert_eq!(overtime(&of(&config(""), "", ""), &SessionTimes { quiet: u64::MAX, ..idle }), None, "no limits by default");
     }
 
     #[test]

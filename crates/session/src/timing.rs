@@ -3,48 +3,48 @@
 //! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
 
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::handle::{Overdue, SessionHandle};
+use crate::fault::{ErrorReport, sqlstate};
+use crate::handle::{OverdueStatement, SessionHandle};
 use crate::histogram::add;
 use crate::lazy_begin::transaction_place::{self, HeldLimits, HeldTooLong};
 use crate::session::{IDLE, Session};
 use crate::statement_log;
-use crate::stats::Stat;
-use crate::status::Doing;
+use crate::stats::StatCounter;
+use crate::status::SessionActivity;
 use crate::task::Us;
-use crate::unit::{Concern, Ended, Unit};
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_sql::facts::Verb;
+use weir_sql::facts::StatementVerb;
 use weir_wire::frame::Header;
 
 /// The concern of this module.
-pub struct Timing;
+pub struct StatementTiming;
 
-impl Concern for Timing {
+impl SessionConcern for StatementTiming {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
         match unit {
-            Unit::Query(statement) | Unit::Call(statement) => began(s, w, statement.verb),
-            Unit::Execute => {
-                let verb = s.statements.bound.as_ref().map_or(Verb::Other, |bound| bound.statement.verb);
+            StatementMessage::Query(statement) | StatementMessage::Call(statement) => began(s, w, statement.verb),
+            StatementMessage::Execute => {
+                let verb = s.statements.bound.as_ref().map_or(StatementVerb::Other, |bound| bound.statement.verb);
                 began(s, w, verb);
             }
-            Unit::Garbled => asked(s, w),
-            Unit::Parse(_) | Unit::Bind { .. } | Unit::BindUnknown(_) => {}
+            StatementMessage::Garbled => asked(s, w),
+            StatementMessage::Parse(_) | StatementMessage::Bind { .. } | StatementMessage::BindUnknown(_) => {}
         }
     }
 
     #[inline]
-    fn ready(s: &mut Session, w: &Context, ended: Ended) {
+    fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
         match ended {
-            Ended::ForClient(_) => over(s, w, s.status()),
-            Ended::BySync(_) if s.handle.clock.busy_since.get().is_some() => {
+            ReadyStatus::ForClient(_) => over(s, w, s.status()),
+            ReadyStatus::BySync(_) if s.handle.clock.busy_since.get().is_some() => {
                 over(s, w, s.status());
                 // Its next messages still wait.
                 asked(s, w);
             }
-            Ended::BySync(_) => {}
+            ReadyStatus::BySync(_) => {}
         }
     }
 
@@ -55,13 +55,13 @@ impl Concern for Timing {
         if !s.lazy_begin.is_open() {
             s.handle.clock.transaction_since.set(None);
         }
-        *s.handle.overdue.borrow_mut() = Overdue::No;
+        *s.handle.overdue.borrow_mut() = OverdueStatement::No;
     }
 }
 
 /// The fault of a client that speaks when its transaction, of which no server knows, has exceeded a limit of the server's. To be asked before
 /// the client's bytes count as a sign of life. In the server's words.
-pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<Fault> {
+pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<ErrorReport> {
     let clock = &handle.clock;
     let limits = clock.held.get();
     if limits == HeldLimits::default() || clock.busy_since.get().or(clock.asked_since.get()).is_some() {
@@ -71,20 +71,22 @@ pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<Fault> {
     let idle_ms = now.saturating_sub(handle.active_at.get().max(clock.ready_at.get())) / 1000;
     Some(match transaction_place::held_too_long(limits, whole_ms, idle_ms)? {
         HeldTooLong::Idle => {
-            Fault::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")
+            ErrorReport::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")
         }
-        HeldTooLong::Whole => Fault::fatal(sqlstate::TRANSACTION_TIMEOUT, "terminating connection due to transaction timeout"),
+        HeldTooLong::Whole => {
+            ErrorReport::fatal(sqlstate::TRANSACTION_TIMEOUT, "terminating connection due to transaction timeout")
+        }
     })
 }
 
 /// A statement was sent to the server of the session's server connection.
 #[inline]
-fn began(s: &mut Session, w: &Context, verb: Verb) {
+fn began(s: &mut Session, w: &Context, verb: StatementVerb) {
     let now = w.now_us();
     let clock = &s.handle.clock;
     if clock.busy_since.get().is_none() {
         clock.busy_since.set(Some(now));
-        s.handle.status.set_doing(Doing::Executing);
+        s.handle.status.set_doing(SessionActivity::Executing);
     }
     if clock.transaction_since.get().is_none() {
         clock.transaction_since.set(Some(now));
@@ -93,7 +95,7 @@ fn began(s: &mut Session, w: &Context, verb: Verb) {
     add(&status.statements, 1);
     status.active_ms.store(w.now_ms(), Ordering::Relaxed);
     status.prepared.store(s.statements.named.count() as u32, Ordering::Relaxed);
-    s.account.stats.add(Stat::Statements, 1);
+    s.account.stats.add(StatCounter::Statements, 1);
     if let Some(conn) = s.conn() {
         let node = conn.status.address.node;
         w.counters().count_statement(node, verb);
@@ -122,10 +124,10 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     // A question of ours is nothing the client waits for.
     let has_more = !s.replies().is_only_ours();
     let clock = &s.handle.clock;
-    let is_marked = !matches!(*s.handle.overdue.borrow(), Overdue::No);
+    let is_marked = !matches!(*s.handle.overdue.borrow(), OverdueStatement::No);
     // A COMMIT may stand behind what is over.
-    if is_marked && !(has_more && matches!(*s.handle.overdue.borrow(), Overdue::Commits)) {
-        *s.handle.overdue.borrow_mut() = Overdue::No;
+    if is_marked && !(has_more && matches!(*s.handle.overdue.borrow(), OverdueStatement::Commits)) {
+        *s.handle.overdue.borrow_mut() = OverdueStatement::No;
     }
     clock.ready_at.set(now);
     clock.asked_since.set(None);
@@ -138,7 +140,7 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     };
     let stats = &s.account.stats;
     let us = now.saturating_sub(since);
-    stats.add(Stat::StatementUs, us);
+    stats.add(StatCounter::StatementUs, us);
     stats.statements.note(us);
     statement_log::ended(s, w, us);
     if let Some(conn) = s.conn() {
@@ -153,8 +155,8 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     if status == IDLE
         && let Some(began) = clock.transaction_since.replace(has_more.then_some(now))
     {
-        stats.add(Stat::Transactions, 1);
-        stats.add(Stat::TransactionUs, if began == since { us } else { now.saturating_sub(began) });
+        stats.add(StatCounter::Transactions, 1);
+        stats.add(StatCounter::TransactionUs, if began == since { us } else { now.saturating_sub(began) });
     }
 }
 
@@ -166,24 +168,29 @@ fn landed(s: &Session, w: &Context) {
 }
 
 /// The fault that the client hears in place of an error that says its statement was cancelled, if that was because it took too long.
-pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<Fault> {
+pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<ErrorReport> {
     if sqlstate != crate::fault::sqlstate::QUERY_CANCELED.as_bytes() {
         return None;
     }
     let mut overdue = entry.overdue.borrow_mut();
-    if !matches!(*overdue, Overdue::Cancelling(_)) {
+    if !matches!(*overdue, OverdueStatement::Cancelling(_)) {
         return None;
     }
-    match std::mem::replace(&mut *overdue, Overdue::Told) {
-        Overdue::Cancelling(fault) => Some(*fault),
-        Overdue::No | Overdue::Told | Overdue::Commits | Overdue::Asking(_) | Overdue::Asked(_) | Overdue::Never => None,
+    match std::mem::replace(&mut *overdue, OverdueStatement::Told) {
+        OverdueStatement::Cancelling(fault) => Some(*fault),
+        OverdueStatement::No
+        | OverdueStatement::Told
+        | OverdueStatement::Commits
+        | OverdueStatement::Asking(_)
+        | OverdueStatement::Asked(_)
+        | OverdueStatement::Never => None,
     }
 }
 
 /// A wait for a server connection is over, however it ended.
 pub fn waited(s: &Session, w: &Context, since: Instant) {
     let us = w.now().saturating_duration_since(since).as_micros() as u64;
-    s.account.stats.add(Stat::WaitUs, us);
+    s.account.stats.add(StatCounter::WaitUs, us);
     s.account.stats.waits.note(us);
     s.handle.clock.waited_us.set(us);
 }

@@ -1,23 +1,23 @@
 //! A message of a client as the concerns of its session see it.
 //!
 //! A concern is one subject that follows all of a session's statements: the query cache, times, the log, the deferred BEGIN, sequences, session
-//! state, the read retry. Each hears of every message that is sent and of every end, in one place (`concern`). A `match` on `Unit` without a
+//! state, the read retry. Each hears of every message that is sent and of every end, in one place (`concern`). A `match` on `StatementMessage` without a
 //! wildcard makes the compiler name the concerns that a new kind of message is missing in.
 
 use crate::context::Context;
 use crate::session::Session;
-use crate::statements::{Prepared, Statement};
+use crate::statements::{PreparedStatement, Statement};
 use weir_wire::frame::Header;
 
 /// A message that is about to be sent over the session's server connection.
 #[derive(Clone, Copy)]
-pub enum Unit<'a> {
+pub enum StatementMessage<'a> {
     /// A simple query.
     Query(&'a Statement),
     /// A Parse whose text was looked at.
-    Parse(&'a Prepared),
+    Parse(&'a PreparedStatement),
     /// A Bind of a statement prepared by the protocol. `statement`: the facts known of it, perhaps none.
-    Bind { prepared: &'a Prepared, statement: &'a Statement },
+    Bind { prepared: &'a PreparedStatement, statement: &'a Statement },
     /// A Bind of a statement that only the server knows. `Statement`: the one of which nothing is known.
     BindUnknown(&'a Statement),
     /// The portal that was bound last runs.
@@ -30,27 +30,27 @@ pub enum Unit<'a> {
 
 /// The server is ready for the next statement, with this transaction status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ReadyStatus {
     /// The client is about to hear so.
     ForClient(u8),
     /// A Sync of ours has ended what the client sent without one; the client hears of no ReadyForQuery.
     BySync(u8),
 }
 
-impl Ended {
+impl ReadyStatus {
     pub fn status(self) -> u8 {
         match self {
-            Ended::ForClient(status) | Ended::BySync(status) => status,
+            ReadyStatus::ForClient(status) | ReadyStatus::BySync(status) => status,
         }
     }
 }
 
 /// See the module. No method has a default: a concern says of each that nothing is to be done.
-pub trait Concern {
+pub trait SessionConcern {
     /// A message is about to be sent; it is still the first in the client's lane.
-    fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>);
+    fn sent(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>);
 
-    fn ready(s: &mut Session, w: &Context, ended: Ended);
+    fn ready(s: &mut Session, w: &Context, ended: ReadyStatus);
 
     /// The server connection is gone, and the session goes on or ends. Statements under way may have been carried out.
     fn lost(s: &mut Session, w: &Context);

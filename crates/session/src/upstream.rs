@@ -8,15 +8,15 @@ pub mod numbered;
 pub mod prepared_changes;
 pub mod reused;
 
-use crate::fault::Fault;
-use crate::loss::{Behind, Commits, Control};
-use crate::replies::Replies;
+use crate::fault::ErrorReport;
+use crate::loss::{ExpectedTransaction, PossibleCommit, TransactionCommands};
+use crate::replies::ReplyQueue;
 use crate::statements::Statement;
-use crate::table_changes::Raised;
-use crate::upstream::prepared_changes::{Brought, Entered};
-use left::{Left, Resetting};
-use numbered::Numbered;
-use reused::Reused;
+use crate::table_changes::RaisedSlots;
+use crate::upstream::prepared_changes::{AddedMessages, JournalEntry};
+use left::{LeftoverState, PendingReset};
+use numbered::CommitTracking;
+use reused::ReusedParse;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
@@ -30,28 +30,28 @@ pub const WITHIN: u8 = b'T';
 
 /// See the module.
 #[derive(Default)]
-pub struct Upstream {
+pub struct UpstreamState {
     /// Replies that the server owes.
-    pub(crate) replies: Replies,
+    pub(crate) replies: ReplyQueue,
     pub(crate) txn: ServerTxn,
     /// The role of the server when the session took the connection.
     pub(crate) role: TakenFor,
-    gate: Gate,
+    gate: IntakeState,
     /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
-    pub(crate) journal: VecDeque<Entered>,
+    pub(crate) journal: VecDeque<JournalEntry>,
     /// Statements brought along, and questions about them.
-    pub(crate) brought: Brought,
+    pub(crate) brought: AddedMessages,
     /// Messages behind a Parse that was not sent.
-    pub(crate) reused: Reused,
+    pub(crate) reused: ReusedParse,
     /// Session state that statements may have left.
-    pub(crate) left: Left,
+    pub(crate) left: LeftoverState,
     /// A SET, RESET or DISCARD under way.
-    pub(crate) resetting: Resetting,
+    pub(crate) resetting: PendingReset,
     /// Cache entries that the open transaction makes invalid.
-    pub(crate) writes: Writes,
+    pub(crate) writes: PendingInvalidations,
     /// FATAL of the server, until its end of file follows.
-    pub(crate) final_error: Option<Fault>,
-    pub(crate) flushed: Flushed,
+    pub(crate) final_error: Option<ErrorReport>,
+    pub(crate) flushed: FlushOrigin,
     /// CopyData was sent on before the server said that it reads any.
     pub(crate) is_copied_ahead: bool,
     /// A command on the whole session was bound and not executed yet.
@@ -64,26 +64,26 @@ pub struct ServerTxn {
     /// Status after the last ReadyForQuery.
     pub(crate) status: u8,
     /// The commands under way that begin or end a transaction: if the connection is lost, only the server may know their outcome.
-    pub(crate) control: Control,
+    pub(crate) control: TransactionCommands,
     /// A portal may be left in the transaction that commits it when it is executed.
-    pub(crate) portal: Commits,
-    pub(crate) heard: Heard,
+    pub(crate) portal: PossibleCommit,
+    pub(crate) heard: ClientKnowledge,
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
     pub(crate) began: Option<LazyBegin>,
-    pub numbered: Numbered,
+    pub numbered: CommitTracking,
     /// The server's refusal of the question for the transaction's number, which has ended the transaction: its client hears that at its next statement.
-    pub(crate) refused: Option<Fault>,
+    pub(crate) refused: Option<ErrorReport>,
 }
 
 impl Default for ServerTxn {
     fn default() -> ServerTxn {
         ServerTxn {
             status: IDLE,
-            control: Control::default(),
-            portal: Commits::No,
-            heard: Heard::Nothing,
+            control: TransactionCommands::default(),
+            portal: PossibleCommit::No,
+            heard: ClientKnowledge::Nothing,
             began: None,
-            numbered: Numbered::default(),
+            numbered: CommitTracking::default(),
             refused: None,
         }
     }
@@ -95,9 +95,9 @@ impl ServerTxn {
     #[cold]
     pub fn all_answered(&mut self) {
         if self.status != WITHIN {
-            self.portal = Commits::No;
+            self.portal = PossibleCommit::No;
         }
-        self.control = Control { commits: self.portal, behind: Behind::AsBefore };
+        self.control = TransactionCommands { commits: self.portal, behind: ExpectedTransaction::AsBefore };
         self.numbered.answered(self.status);
         if self.status == IDLE {
             self.refused = None;
@@ -107,7 +107,7 @@ impl ServerTxn {
 
 /// The client's news over the connection since the session took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Heard {
+pub enum ClientKnowledge {
     /// All that may have been left there is of statements without an answer.
     #[default]
     Nothing,
@@ -127,7 +127,7 @@ pub enum TakenFor {
 
 /// A Flush was sent for the replies that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flushed {
+pub enum FlushOrigin {
     #[default]
     No,
     /// Weir waits for them.
@@ -137,7 +137,7 @@ pub enum Flushed {
 
 /// Messages of the client are looked at, or wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gate {
+pub enum IntakeState {
     #[default]
     Open,
     /// Too many replies were due, and half of them still are.
@@ -146,52 +146,52 @@ pub enum Gate {
     Barrier,
 }
 
-impl Gate {
+impl IntakeState {
     /// The gate by the replies that are due now. A barrier falls when nothing is.
-    pub fn after(self, replies: &Replies) -> Gate {
+    pub fn after(self, replies: &ReplyQueue) -> IntakeState {
         match self {
-            Gate::Barrier if !replies.is_empty() => Gate::Barrier,
-            Gate::Barrier => Gate::Open,
-            Gate::Open | Gate::Full if replies.is_full(self == Gate::Full) => Gate::Full,
-            Gate::Open | Gate::Full => Gate::Open,
+            IntakeState::Barrier if !replies.is_empty() => IntakeState::Barrier,
+            IntakeState::Barrier => IntakeState::Open,
+            IntakeState::Open | IntakeState::Full if replies.is_full(self == IntakeState::Full) => IntakeState::Full,
+            IntakeState::Open | IntakeState::Full => IntakeState::Open,
         }
     }
 
     /// True if messages wait. A server that reads a copy's data ends nothing before it has it all: the messages in between must not wait.
-    pub fn is_shut(self, replies: &Replies) -> bool {
+    pub fn is_shut(self, replies: &ReplyQueue) -> bool {
         match self {
-            Gate::Open => false,
-            Gate::Full => true,
-            Gate::Barrier => !replies.is_copying_in(),
+            IntakeState::Open => false,
+            IntakeState::Full => true,
+            IntakeState::Barrier => !replies.is_copying_in(),
         }
     }
 }
 
 /// Cache entries that a transaction makes invalid: found when its statements are sent, raised before its commit leaves.
 #[derive(Default)]
-pub struct Writes {
+pub struct PendingInvalidations {
     /// Slots of what the open transaction wrote; its commit was not sent yet.
     pub(crate) wrote: Vec<Slot>,
-    pub(crate) raised: Option<Raised>,
+    pub(crate) raised: Option<RaisedSlots>,
     /// An empty list that had slots before: the slots raised next take its room.
     pub(crate) room: Vec<Slot>,
     /// The catalog's number when the first of `wrote` and `raised` was found.
     pub(crate) edition: u64,
-    pub(crate) ending: Ending,
+    pub(crate) ending: EndingCommand,
     /// Whatever is under way was noted when it was sent. False: it may have been sent before anybody wanted to know.
     pub(crate) is_tracked: bool,
 }
 
-impl Writes {
+impl PendingInvalidations {
     /// Nothing was written, and nothing sent that may end a transaction.
     pub fn is_empty(&self) -> bool {
-        self.ending == Ending::No && self.wrote.is_empty() && self.raised.is_none()
+        self.ending == EndingCommand::No && self.wrote.is_empty() && self.raised.is_none()
     }
 }
 
 /// The command under way that ends the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
+pub enum EndingCommand {
     #[default]
     No,
     /// Something that may end it.
@@ -200,11 +200,11 @@ pub enum Ending {
     RollsBack,
 }
 
-impl Ending {
+impl EndingCommand {
     /// The same behind a statement; `ends`: one that may end the transaction.
-    pub fn with(self, ends: bool) -> Ending {
+    pub fn with(self, ends: bool) -> EndingCommand {
         match self {
-            Ending::No if ends => Ending::MayEnd,
+            EndingCommand::No if ends => EndingCommand::MayEnd,
             other => other,
         }
     }
@@ -286,16 +286,16 @@ impl LazyBegin {
     }
 }
 
-impl Upstream {
+impl UpstreamState {
     /// Makes later messages wait until all that was sent is answered.
     #[inline]
     pub fn raise_barrier(&mut self) {
-        self.gate = Gate::Barrier;
+        self.gate = IntakeState::Barrier;
     }
 
     #[inline]
     pub fn has_barrier(&self) -> bool {
-        self.gate == Gate::Barrier
+        self.gate == IntakeState::Barrier
     }
 
     /// Takes in the replies that are due now. True if a barrier has fallen by that.
@@ -303,7 +303,7 @@ impl Upstream {
     pub fn lets_barrier_fall(&mut self) -> bool {
         let before = self.gate;
         self.gate = before.after(&self.replies);
-        before == Gate::Barrier && self.gate == Gate::Open
+        before == IntakeState::Barrier && self.gate == IntakeState::Open
     }
 
     /// True if the client's messages wait for replies.
@@ -328,16 +328,16 @@ impl Upstream {
     /// may have this next. Fields that are blank at rest by themselves are only checked.
     #[inline]
     pub fn come_to_rest(&mut self) {
-        let Upstream { replies, txn, role, gate, journal, brought, left, resetting, writes, final_error, .. } = self;
+        let UpstreamState { replies, txn, role, gate, journal, brought, left, resetting, writes, final_error, .. } = self;
         debug_assert!(replies.is_settled() && journal.is_empty(), "the server owes something");
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
-        (txn.status, txn.control, *role, *gate) = (IDLE, Control::default(), TakenFor::Primary, Gate::Open);
-        (txn.portal, txn.heard, txn.numbered) = (Commits::No, Heard::Nothing, Numbered::default());
+        (txn.status, txn.control, *role, *gate) = (IDLE, TransactionCommands::default(), TakenFor::Primary, IntakeState::Open);
+        (txn.portal, txn.heard, txn.numbered) = (PossibleCommit::No, ClientKnowledge::Nothing, CommitTracking::default());
         if txn.began.is_some() {
             txn.began = None;
         }
-        writes.ending = Ending::No;
+        writes.ending = EndingCommand::No;
         brought.come_to_rest();
         self.reused.forget();
         left.come_to_rest();
@@ -348,7 +348,7 @@ impl Upstream {
         if final_error.is_some() {
             *final_error = None;
         }
-        self.flushed = Flushed::No;
+        self.flushed = FlushOrigin::No;
         (self.is_copied_ahead, self.is_command_bound) = (false, false);
     }
 }
@@ -356,24 +356,24 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replies::{Expect, REPLIES_MAX};
+    use crate::replies::{ExpectedReply, REPLIES_MAX};
 
-    fn replies(count: usize) -> Replies {
-        let mut replies = Replies::default();
-        (0..count).for_each(|_| replies.push(Expect::Query));
+    fn replies(count: usize) -> ReplyQueue {
+        let mut replies = ReplyQueue::default();
+        (0..count).for_each(|_| replies.push(ExpectedReply::Query));
         replies
     }
 
     #[test]
     fn the_gate_follows_the_replies() {
         let rows = [
-            (Gate::Open, 0, Gate::Open),
-            (Gate::Open, REPLIES_MAX - 1, Gate::Open),
-            (Gate::Open, REPLIES_MAX, Gate::Full),
-            (Gate::Full, REPLIES_MAX / 2, Gate::Full),
-            (Gate::Full, REPLIES_MAX / 2 - 1, Gate::Open),
-            (Gate::Barrier, 1, Gate::Barrier),
-            (Gate::Barrier, 0, Gate::Open),
+            (IntakeState::Open, 0, IntakeState::Open),
+            (IntakeState::Open, REPLIES_MAX - 1, IntakeState::Open),
+            (IntakeState::Open, REPLIES_MAX, IntakeState::Full),
+            (IntakeState::Full, REPLIES_MAX / 2, IntakeState::Full),
+            (IntakeState::Full, REPLIES_MAX / 2 - 1, IntakeState::Open),
+            (IntakeState::Barrier, 1, IntakeState::Barrier),
+            (IntakeState::Barrier, 0, IntakeState::Open),
         ];
         for (before, count, after) in rows {
             assert_eq!(before.after(&replies(count)), after, "{before:?} with {count}");
@@ -383,15 +383,17 @@ mod tests {
     #[test]
     fn a_barrier_does_not_hold_what_a_copy_consists_of() {
         let mut replies = replies(1);
-        assert!(Gate::Barrier.is_shut(&replies) && Gate::Full.is_shut(&replies) && !Gate::Open.is_shut(&replies));
+        assert!(
+            IntakeState::Barrier.is_shut(&replies) && IntakeState::Full.is_shut(&replies) && !IntakeState::Open.is_shut(&replies)
+        );
         replies.on_server(weir_wire::frame::back::COPY_IN, 0);
-        assert!(!Gate::Barrier.is_shut(&replies) && Gate::Full.is_shut(&replies));
+        assert!(!IntakeState::Barrier.is_shut(&replies) && IntakeState::Full.is_shut(&replies));
     }
 
     #[test]
     fn a_plain_rollback_stays_one_whatever_follows() {
-        assert_eq!(Ending::No.with(true), Ending::MayEnd);
-        assert_eq!(Ending::No.with(false), Ending::No);
-        assert_eq!(Ending::RollsBack.with(true), Ending::RollsBack);
+        assert_eq!(EndingCommand::No.with(true), EndingCommand::MayEnd);
+        assert_eq!(EndingCommand::No.with(false), EndingCommand::No);
+        assert_eq!(EndingCommand::RollsBack.with(true), EndingCommand::RollsBack);
     }
 }

@@ -207,7 +207,7 @@ fn outcome_of(situation: &Situation, protocol: Protocol, statement: &str) -> Str
     let is_sent = sent.contains("to node");
     note("sent", format!("{sent} (rule {})", play.client.s.handle.clock.rule.get().name()));
     play.answer();
-    let pin = play.client.s.pin().map_or("nothing", |kept| weir_session::flow::Kept::reason(kept.code()));
+    let pin = play.client.s.pin().map_or("nothing", |kept| weir_session::flow::HoldReason::reason(kept.code()));
     note("done", format!("{} (kept by {pin})", play.told(statement, Answers::Passed)));
     play.send(Protocol::Simple, "select a from t");
     note("next", play.told("select a from t", Answers::Told));

@@ -3,7 +3,7 @@
 
 use weir_failover::Ms;
 use weir_failover::commit_outcome::Verdict;
-use weir_failover::rerun_rules::{Came, came_out};
+use weir_failover::rerun_rules::{RerunMatch, came_out};
 
 use crate::doubt::{PERIOD_MS, WAIT_MS};
 use crate::kinds::Proof;
@@ -93,7 +93,7 @@ impl World {
         let answered = &version[..wanted.len()];
         let is_equal = || answered == wanted || self.plan.unproved == Some(Proof::SameAnswers);
         match came_out(wanted.len() as u64, answered.len() as u64, false, is_equal) {
-            Came::Same => {
+            RerunMatch::Same => {
                 if shown.is_none() {
                     self.writes[root].run.shown = Some(version);
                 } else {
@@ -102,7 +102,7 @@ impl World {
                 let thinks = if shown.is_none() { self.dice.within(1, THINKS_MS) } else { 1 };
                 self.later(thinks, Due::Commit { write });
             }
-            Came::Short | Came::Other => {
+            RerunMatch::Short | RerunMatch::Other => {
                 self.counts.told.refused += 1;
                 self.note(|| format!("write {write} does not come out the same"));
                 self.writes[write as usize].told = Some(Verdict::RolledBack);

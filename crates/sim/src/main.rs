@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use weir_failover::Rule;
+use weir_failover::SafetyRule;
 use weir_sim::{Options, Outcome, Proof, run, run_planned, run_returning};
 
 const USAGE: &str =
@@ -39,7 +39,7 @@ fn arguments() -> Option<Arguments> {
             "--unproved" => {
                 read.options.unproved = Some(*Proof::ALL.iter().find(|proof| format!("{proof:?}") == value)?);
             }
-            "--without" => read.options.without = Some(*Rule::ALL.iter().find(|rule| format!("{rule:?}") == value)?),
+            "--without" => read.options.without = Some(*SafetyRule::ALL.iter().find(|rule| format!("{rule:?}") == value)?),
             _ => return None,
         }
     }
@@ -48,7 +48,7 @@ fn arguments() -> Option<Arguments> {
 
 fn main() -> ExitCode {
     let Some(Arguments { from, seeds, run, options }) = arguments() else {
-        eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}", Rule::ALL, Proof::ALL);
+        eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}", SafetyRule::ALL, Proof::ALL);
         return ExitCode::FAILURE;
     };
     let (mut brought_back, mut ended) = (0, 0);

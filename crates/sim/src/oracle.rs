@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_failover::commit_outcome::{Number, Verdict};
-use weir_failover::rerun_rules::Losses;
-use weir_failover::{Loss, Ms, NodeId, Record, Why};
+use weir_failover::rerun_rules::TransactionLosses;
+use weir_failover::{CommitLoss, Ms, NodeId, Record, Why};
 
 use crate::again::{ROWS, Version};
 use crate::doubt::Told;
@@ -73,7 +73,7 @@ pub struct Run {
     pub shown: Option<Version>,
     /// The transaction that runs again in it.
     pub again: Option<WriteId>,
-    pub losses: Losses,
+    pub losses: TransactionLosses,
 }
 
 /// The kind of a write, and how far it has come.
@@ -290,9 +290,9 @@ impl World {
 /// True if the reports of the failover that lost this write say so. The Weirs that decided it know best.
 fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool {
     let covers = |record: &&Record| match record.loss {
-        Loss::Nothing => false,
-        Loss::After { at, .. } => acknowledged_at > at,
-        Loss::Unknown => true,
+        CommitLoss::Nothing => false,
+        CommitLoss::After { at, .. } => acknowledged_at > at,
+        CommitLoss::Unknown => true,
     };
     let mut by_ballot: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.old.is_some() && record.at >= write.appended_at) {

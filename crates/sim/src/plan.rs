@@ -2,8 +2,8 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_failover::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd,
-    Returns, Rule, Rules, Servers,
+    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary, HealthRules, Ms,
+    NodeId, NodeLocation, NodeRules, OnLinkEnd, OtherPromoters, RejoinInitiator, SafetyRule, ServerRelation,
 };
 
 use crate::dice::Dice;
@@ -18,7 +18,7 @@ pub const WELL_AT: Ms = 60_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A safety rule that is left out.
-    pub without: Option<Rule>,
+    pub without: Option<SafetyRule>,
     /// A part of the proof of an outcome that is left out.
     pub unproved: Option<Proof>,
     pub traces: bool,
@@ -29,7 +29,7 @@ pub struct Plan {
     pub nodes: NodeId,
     pub weirs: usize,
     pub sync_names: String,
-    pub rules: Rules,
+    pub rules: FailoverRules,
     /// Shares of the kinds of faults.
     pub shares: Vec<(Fault, u64)>,
     pub faults: u64,
@@ -52,7 +52,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn of(seed: u64, without: Option<Rule>) -> Plan {
+    pub fn of(seed: u64, without: Option<SafetyRule>) -> Plan {
         let mut dice = Dice::new(seed);
         let nodes: NodeId = *dice.pick(&[2, 3, 3, 3, 4, 5]);
         let weirs = *dice.pick(&[1, 1, 2, 2, 3]);
@@ -64,7 +64,7 @@ impl Plan {
             _ if nodes > 3 => format!("ANY 2 ({all})"),
             _ => format!("ANY 1 ({all})"),
         };
-        let company = if weirs == 1 && dice.percent(60) { Company::Alone } else { Company::Possible };
+        let company = if weirs == 1 && dice.percent(60) { OtherPromoters::Alone } else { OtherPromoters::Possible };
         let barred = if nodes > 2 && dice.percent(10) { Some(dice.below(u64::from(nodes)) as NodeId) } else { None };
         let shares =
             Fault::ALL.iter().map(|fault| (*fault, if dice.percent(60) { dice.within(1, fault.weight()) } else { 0 })).collect();
@@ -90,7 +90,7 @@ impl Plan {
 
     /// The same without agents: their servers stay primaries more often, and give numbers out again.
     pub fn without_agents(mut self) -> Plan {
-        self.rules.nodes.iter_mut().for_each(|node| node.agent = Agent::None);
+        self.rules.nodes.iter_mut().for_each(|node| node.agent = AgentPresence::None);
         self.shares.retain(|(fault, _)| *fault != Fault::AgentDies);
         self
     }
@@ -99,7 +99,7 @@ impl Plan {
     fn draw_agents(&mut self, dice: &mut Dice, shares: &[u64]) {
         let share = *dice.pick(shares);
         for node in &mut self.rules.nodes {
-            node.agent = if dice.percent(share) { Agent::There } else { Agent::None };
+            node.agent = if dice.percent(share) { AgentPresence::There } else { AgentPresence::None };
         }
         if share > 0 {
             self.shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
@@ -109,7 +109,7 @@ impl Plan {
 
 impl Plan {
     /// A run in which primaries are moved; in one of four nothing else happens.
-    pub fn planned(seed: u64, without: Option<Rule>) -> Plan {
+    pub fn planned(seed: u64, without: Option<SafetyRule>) -> Plan {
         let mut dice = Dice::new(seed ^ 0x5717);
         let mut of = Plan::of(seed, without);
         let is_calm = dice.percent(25);
@@ -129,18 +129,18 @@ impl Plan {
     }
 
     /// A run in which agents bring replaced primaries back.
-    pub fn returning(seed: u64, without: Option<Rule>) -> Plan {
+    pub fn returning(seed: u64, without: Option<SafetyRule>) -> Plan {
         let mut dice = Dice::new(seed ^ 0xBAC4);
         let mut plan = Plan::of(seed, without);
-        plan.rules.nodes.iter_mut().for_each(|node| node.returns = Returns::ByAgent);
+        plan.rules.nodes.iter_mut().for_each(|node| node.returns = RejoinInitiator::ByAgent);
         plan.draw_agents(&mut dice, &[0, 100, 100]);
-        plan.rules.failback = *dice.pick(&[Failback::ByOperator, Failback::Auto { interval_ms: 1_000 }]);
+        plan.rules.failback = *dice.pick(&[FailbackMode::ByOperator, FailbackMode::Auto { interval_ms: 1_000 }]);
         plan.shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
         plan.shares.push((Fault::Kill, Fault::Kill.weight()));
         if dice.percent(50) {
             // Weirs that sleep through decisions of others.
             plan.weirs = 3;
-            plan.rules.company = Company::Possible;
+            plan.rules.company = OtherPromoters::Possible;
             plan.shares.push((Fault::Narrow, 3 * Fault::Narrow.weight()));
             plan.faults += 6;
         }
@@ -161,9 +161,9 @@ impl Plan {
     pub fn scripted(
         weirs: usize,
         sync_names: &str,
-        company: Company,
+        company: OtherPromoters,
         script: Vec<(u64, Scripted)>,
-        without: Option<Rule>,
+        without: Option<SafetyRule>,
     ) -> Plan {
         Plan {
             nodes: 3,
@@ -192,20 +192,20 @@ pub fn name(id: NodeId) -> String {
     format!("n{id}")
 }
 
-fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Option<Rule>) -> Rules {
+fn rules(nodes: NodeId, company: OtherPromoters, barred: Option<NodeId>, without: Option<SafetyRule>) -> FailoverRules {
     let node = |id: NodeId| NodeRules {
         id,
-        address: Address { hostname: name(id), port: 5432, data_directory: "/data".into() },
+        address: NodeLocation { hostname: name(id), port: 5432, data_directory: "/data".into() },
         application_name: name(id),
-        flag: Flag::None,
-        agent: Agent::None,
-        returns: Returns::ByOperator,
+        flag: BackendFlag::None,
+        agent: AgentPresence::None,
+        returns: RejoinInitiator::ByOperator,
         priority: if barred == Some(id) { 0 } else { 100 },
         health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },
     };
-    Rules {
-        mode: Mode::Builtin,
-        servers: Servers::Copies,
+    FailoverRules {
+        mode: FailoverMode::Builtin,
+        servers: ServerRelation::Copies,
         nodes: (0..nodes).map(node).collect(),
         company,
         lag_bytes_max: None,
@@ -215,9 +215,9 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         on_error: OnLinkEnd::Counts,
         on_shutdown: OnLinkEnd::Looks,
         false_primary: FalsePrimary::Ignored,
-        failback: Failback::Auto { interval_ms: 1_000 },
+        failback: FailbackMode::Auto { interval_ms: 1_000 },
         transaction_limit_ms: 1_000,
-        commands: Commands::default(),
+        commands: FailoverCommands::default(),
         without,
     }
 }

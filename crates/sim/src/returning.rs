@@ -1,7 +1,7 @@
 //! The return of replaced primaries by their agents, deed by deed as `weir_failover::rejoin` decides; `control::return_node` of Weir does the same.
 
 use weir_failover::operations::Way;
-use weir_failover::rejoin::{self, Deed, Files, Seen, SoFar};
+use weir_failover::rejoin::{self, RejoinFacts, RejoinStep, RewindFitness, SoFar};
 use weir_failover::{Ballot, Done, Event, Ms, NodeId};
 
 use crate::fault::{Repair, Restarted};
@@ -28,11 +28,11 @@ pub enum Step {
     /// The agent is asked.
     Look,
     /// It has answered.
-    Decide(Seen),
+    Decide(RejoinFacts),
     /// It has a deed to do.
-    Begin(Deed),
+    Begin(RejoinStep),
     /// It comes to the end of one.
-    Finish(Deed),
+    Finish(RejoinStep),
     Failed,
 }
 
@@ -74,7 +74,7 @@ impl World {
             Step::Decide(seen) => self.decide_return(of, &seen),
             Step::Begin(deed) => {
                 let takes = match deed {
-                    Deed::Rewind | Deed::Copy => self.dice.within(20, 3_000),
+                    RejoinStep::Rewind | RejoinStep::Copy => self.dice.within(20, 3_000),
                     _ => self.dice.within(5, 300),
                 };
                 self.later(takes, Due::Return(of, Step::Finish(deed)));
@@ -82,27 +82,27 @@ impl World {
         }
     }
 
-    fn seen(&mut self, at: usize) -> Seen {
-        let files = if self.dice.percent(70) { Files::CanBeRewound } else { Files::MustBeCopied };
+    fn seen(&mut self, at: usize) -> RejoinFacts {
+        let files = if self.dice.percent(70) { RewindFitness::CanBeRewound } else { RewindFitness::MustBeCopied };
         let server = &self.servers[at];
-        let running = if server.is_primary() { rejoin::Server::Primary } else { rejoin::Server::Standby };
-        let server_seen = if server.power == Power::Stopped { rejoin::Server::Stopped } else { running };
-        Seen { server: server_seen, files, mark: server.mark }
+        let running = if server.is_primary() { rejoin::ServerRunState::Primary } else { rejoin::ServerRunState::Standby };
+        let server_seen = if server.power == Power::Stopped { rejoin::ServerRunState::Stopped } else { running };
+        RejoinFacts { server: server_seen, files, mark: server.mark }
     }
 
     /// The Weir decides on the next deed.
-    fn decide_return(&mut self, of: Return, seen: &Seen) {
+    fn decide_return(&mut self, of: Return, seen: &RejoinFacts) {
         let deed = rejoin::deed(seen, of.so_far, of.way, Some(of.ballot));
         let is_primary = self.weirs[of.weir].state.as_ref().is_some_and(|state| state.primary() == Some(of.primary));
         if !is_primary {
             return self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No });
         }
         match deed {
-            Deed::Rest => {
+            RejoinStep::Rest => {
                 self.counts.brought_back += 1;
                 self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::Yes });
             }
-            Deed::Leave(_) => self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No }),
+            RejoinStep::Leave(_) => self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No }),
             deed => {
                 let delay = self.delay();
                 self.later(delay, Due::Return(of, Step::Begin(deed)));
@@ -111,21 +111,21 @@ impl World {
     }
 
     /// A deed of the agent.
-    fn perform(&mut self, of: &Return, deed: Deed) -> Done {
+    fn perform(&mut self, of: &Return, deed: RejoinStep) -> Done {
         let at = usize::from(of.node);
         let power = self.servers[at].power;
         self.note(|| format!("agent of node {at}: {deed:?}, server {power:?}"));
         match (deed, power) {
-            (Deed::Stop, Power::Stopped) => Done::Yes,
-            (Deed::Stop, Power::Up) if self.servers[at].started_at == of.started_at => self.stop_cleanly(of.node),
-            (Deed::Rewind | Deed::Copy, Power::Stopped) => self.take_files(of),
-            (Deed::Follow, Power::Stopped) => {
+            (RejoinStep::Stop, Power::Stopped) => Done::Yes,
+            (RejoinStep::Stop, Power::Up) if self.servers[at].started_at == of.started_at => self.stop_cleanly(of.node),
+            (RejoinStep::Rewind | RejoinStep::Copy, Power::Stopped) => self.take_files(of),
+            (RejoinStep::Follow, Power::Stopped) => {
                 let server = &mut self.servers[at];
                 server.role = Role::Standby { upstream: Some(of.primary) };
                 (server.heard.at, server.is_read_only) = (None, false);
                 Done::Yes
             }
-            (Deed::Start, Power::Stopped) => {
+            (RejoinStep::Start, Power::Stopped) => {
                 self.servers[at].power = Power::Starting;
                 self.agents[at].clean_end = None;
                 let lasts = self.dice.within(50, 1_000);
@@ -153,11 +153,11 @@ impl World {
     }
 }
 
-fn after(deed: Deed, so_far: SoFar) -> SoFar {
+fn after(deed: RejoinStep, so_far: SoFar) -> SoFar {
     match deed {
-        Deed::Stop | Deed::Rest | Deed::Leave(_) => so_far,
-        Deed::Rewind | Deed::Copy => SoFar::Restored,
-        Deed::Follow => SoFar::Pointed,
-        Deed::Start => SoFar::Started,
+        RejoinStep::Stop | RejoinStep::Rest | RejoinStep::Leave(_) => so_far,
+        RejoinStep::Rewind | RejoinStep::Copy => SoFar::Restored,
+        RejoinStep::Follow => SoFar::Pointed,
+        RejoinStep::Start => SoFar::Started,
     }
 }

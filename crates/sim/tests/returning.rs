@@ -3,7 +3,7 @@
 mod support;
 
 use support::{check_unbroken, play};
-use weir_failover::Rule;
+use weir_failover::SafetyRule;
 use weir_sim::{Options, run_returning};
 
 const SEEDS: u64 = 2_000;
@@ -18,7 +18,7 @@ fn no_return_of_a_primary_breaks_a_promise() {
 
 #[test]
 fn a_primary_is_brought_back_only_by_a_decision_that_counts() {
-    let options = Options { without: Some(Rule::DecidedReturn), ..Options::default() };
+    let options = Options { without: Some(SafetyRule::DecidedReturn), ..Options::default() };
     let outcomes = play(13_440, 13_470, |seed| run_returning(seed, options));
     assert!(outcomes.iter().any(|outcome| !outcome.broken.is_empty()), "nothing breaks without the rule");
 }

@@ -1,12 +1,12 @@
 //! All orders of few faults: after the primary was killed, two more at every two moments of the failover. A moment is an order that a Weir obeys.
 
-use weir_failover::{Company, Rule};
+use weir_failover::{OtherPromoters, SafetyRule};
 use weir_sim::{Options, Outcome, Plan, Scripted, run_script};
 
 /// Orders of one failover, with room for a second attempt.
 const MOMENTS: u64 = 16;
-const SETUPS: [(usize, &str, Company); 3] =
-    [(1, "", Company::Alone), (2, "", Company::Possible), (2, "ANY 1 (n0, n1, n2)", Company::Possible)];
+const SETUPS: [(usize, &str, OtherPromoters); 3] =
+    [(1, "", OtherPromoters::Alone), (2, "", OtherPromoters::Possible), (2, "ANY 1 (n0, n1, n2)", OtherPromoters::Possible)];
 
 type Script = Vec<(u64, Scripted)>;
 
@@ -17,7 +17,10 @@ fn scripts() -> impl Iterator<Item = Script> {
     })
 }
 
-fn first_broken(setups: &[(usize, &'static str, Company)], without: Option<Rule>) -> (usize, Option<(Script, Outcome)>) {
+fn first_broken(
+    setups: &[(usize, &'static str, OtherPromoters)],
+    without: Option<SafetyRule>,
+) -> (usize, Option<(Script, Outcome)>) {
     let mut count = 0;
     for &(weirs, sync_names, company) in setups {
         for script in scripts() {
@@ -46,9 +49,12 @@ fn no_order_of_few_faults_breaks_a_promise() {
 /// Rules that a run with dice misses rarely.
 #[test]
 fn rules_for_rare_orders_are_needed() {
-    for (rule, setup) in
-        [(Rule::StoreFirst, SETUPS[0]), (Rule::CarryFirst, SETUPS[1]), (Rule::Confirm, SETUPS[1]), (Rule::SecondLook, SETUPS[1])]
-    {
+    for (rule, setup) in [
+        (SafetyRule::StoreFirst, SETUPS[0]),
+        (SafetyRule::CarryFirst, SETUPS[1]),
+        (SafetyRule::Confirm, SETUPS[1]),
+        (SafetyRule::SecondLook, SETUPS[1]),
+    ] {
         let (count, broken) = first_broken(&[setup], Some(rule));
         assert!(broken.is_some(), "nothing breaks without {rule:?} in {count} orders");
     }

@@ -5,7 +5,7 @@ mod support;
 use std::ops::Range;
 
 use support::{check_unbroken, play};
-use weir_failover::Rule;
+use weir_failover::SafetyRule;
 use weir_sim::{Broken, Options, Outcome, Proof, Told, run, run_returning};
 
 const SEEDS: u64 = 10_000;
@@ -38,26 +38,26 @@ fn a_seed_is_a_run() {
 }
 
 /// Rules, and seeds within which each is missed. `scripts.rs` finds those that dice miss rarely.
-const BY_SCRIPTS: [Rule; 2] = [Rule::StoreFirst, Rule::SecondLook];
+const BY_SCRIPTS: [SafetyRule; 2] = [SafetyRule::StoreFirst, SafetyRule::SecondLook];
 /// Those of `switchover.rs`.
-const OF_SWITCHOVERS: [Rule; 3] = [Rule::Drain, Rule::StopFirst, Rule::WholeLog];
+const OF_SWITCHOVERS: [SafetyRule; 3] = [SafetyRule::Drain, SafetyRule::StopFirst, SafetyRule::WholeLog];
 /// That of `returning.rs`.
-const OF_RETURNS: Rule = Rule::DecidedReturn;
-const FOUND_WITHIN: [(Rule, u64); 14] = [
-    (Rule::MostWal, 300),
-    (Rule::CutOff, 1_500),
-    (Rule::ReadQuorum, 1_500),
-    (Rule::OnePrimary, 300),
-    (Rule::Majority, 4_000),
-    (Rule::Evidence, 3_000),
-    (Rule::CarryFirst, 1_500),
-    (Rule::EndTransactions, 3_000),
-    (Rule::ProvenDead, 1_500),
-    (Rule::Confirm, 3_000),
-    (Rule::SeenPromise, 3_000),
-    (Rule::Quarantine, 300),
-    (Rule::Unfence, 300),
-    (Rule::TellLoss, 300),
+const OF_RETURNS: SafetyRule = SafetyRule::DecidedReturn;
+const FOUND_WITHIN: [(SafetyRule, u64); 14] = [
+    (SafetyRule::MostWal, 300),
+    (SafetyRule::CutOff, 1_500),
+    (SafetyRule::ReadQuorum, 1_500),
+    (SafetyRule::OnePrimary, 300),
+    (SafetyRule::Majority, 4_000),
+    (SafetyRule::Evidence, 3_000),
+    (SafetyRule::CarryFirst, 1_500),
+    (SafetyRule::EndTransactions, 3_000),
+    (SafetyRule::ProvenDead, 1_500),
+    (SafetyRule::Confirm, 3_000),
+    (SafetyRule::SeenPromise, 3_000),
+    (SafetyRule::Quarantine, 300),
+    (SafetyRule::Unfence, 300),
+    (SafetyRule::TellLoss, 300),
 ];
 
 #[test]
@@ -70,9 +70,10 @@ fn every_rule_is_needed() {
             .any(|from| play(from, from + STEP, |seed| run(seed, options)).iter().any(|outcome| !outcome.broken.is_empty()));
         assert!(is_found, "nothing breaks without {rule:?} in {within} seeds");
     }
-    let has_row =
-        |rule: &Rule| BY_SCRIPTS.contains(rule) || OF_SWITCHOVERS.contains(rule) || FOUND_WITHIN.iter().any(|(of, _)| of == rule);
-    assert!(Rule::ALL.iter().all(|rule| has_row(rule) || *rule == OF_RETURNS));
+    let has_row = |rule: &SafetyRule| {
+        BY_SCRIPTS.contains(rule) || OF_SWITCHOVERS.contains(rule) || FOUND_WITHIN.iter().any(|(of, _)| of == rule)
+    };
+    assert!(SafetyRule::ALL.iter().all(|rule| has_row(rule) || *rule == OF_RETURNS));
 }
 
 type Play = fn(u64, Options) -> Outcome;

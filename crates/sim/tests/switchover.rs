@@ -3,7 +3,7 @@
 mod support;
 
 use support::{check_unbroken, play};
-use weir_failover::Rule;
+use weir_failover::SafetyRule;
 use weir_sim::{Options, run_planned};
 
 const SEEDS: u64 = 2_500;
@@ -23,7 +23,8 @@ fn no_switchover_breaks_a_promise() {
 }
 
 /// Rules of switchovers, and seeds within which each is missed.
-const FOUND_WITHIN: [(Rule, u64); 3] = [(Rule::Drain, 300), (Rule::StopFirst, 600), (Rule::WholeLog, 2_500)];
+const FOUND_WITHIN: [(SafetyRule, u64); 3] =
+    [(SafetyRule::Drain, 300), (SafetyRule::StopFirst, 600), (SafetyRule::WholeLog, 2_500)];
 
 #[test]
 fn every_rule_of_a_switchover_is_needed() {

@@ -7,7 +7,7 @@ use crate::set_statements::moves_names;
 
 /// Result of reading a function's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum BodyFacts {
     /// It may leave something itself, or runs text that is made when it runs.
     Suspicious,
     /// It leaves nothing itself.
@@ -20,43 +20,43 @@ pub enum Body {
 }
 
 /// Reads a source.
-pub fn read_body(source: &str) -> Body {
+pub fn read_body(source: &str) -> BodyFacts {
     // This ends a string or not, depending on the text before it and on settings.
     if source.contains("\\'") {
-        return Body::Suspicious;
+        return BodyFacts::Suspicious;
     }
     let (mut calls, mut writes, mut names_settings) = (Vec::new(), false, false);
-    let mut words = Words { text: source.as_bytes(), at: 0 };
+    let mut words = BodyScanner { text: source.as_bytes(), at: 0 };
     let mut starts = true;
     while let Some(token) = words.next_token() {
         match token {
-            Token::Word { word, is_call } => {
+            BodyToken::Word { word, is_call } => {
                 let word = word.to_ascii_lowercase();
                 if is_suspicious(&word) || (starts && matches!(word.as_str(), "set" | "reset") && !words.is_harmless_local_next())
                 {
-                    return Body::Suspicious;
+                    return BodyFacts::Suspicious;
                 }
                 writes |= is_writing(&word);
                 // An update of this view sets parameters.
                 names_settings |= word == "pg_settings";
                 if names_settings && writes {
-                    return Body::Suspicious;
+                    return BodyFacts::Suspicious;
                 }
                 starts = matches!(word.as_str(), "begin" | "then" | "else" | "loop" | "atomic");
                 if is_call || reaches_outside(&word) {
                     if left_by_function(&word).is_some() {
-                        return Body::Suspicious;
+                        return BodyFacts::Suspicious;
                     }
                     calls.push(word);
                 }
             }
-            Token::End => starts = true,
-            Token::Other => starts = false,
+            BodyToken::End => starts = true,
+            BodyToken::Other => starts = false,
         }
     }
     calls.sort_unstable();
     calls.dedup();
-    Body::Calls { calls, writes }
+    BodyFacts::Calls { calls, writes }
 }
 
 /// Commands that read or write files, programs or other servers. They count as calls.
@@ -91,7 +91,7 @@ fn is_suspicious(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-enum Token<'t> {
+enum BodyToken<'t> {
     Word {
         word: &'t str,
         /// A parenthesis follows.
@@ -102,13 +102,13 @@ enum Token<'t> {
     Other,
 }
 
-struct Words<'t> {
+struct BodyScanner<'t> {
     text: &'t [u8],
     at: usize,
 }
 
-impl<'t> Words<'t> {
-    fn next_token(&mut self) -> Option<Token<'t>> {
+impl<'t> BodyScanner<'t> {
+    fn next_token(&mut self) -> Option<BodyToken<'t>> {
         self.skip_blanks();
         let &first = self.text.get(self.at)?;
         if first.is_ascii_alphabetic() || first == b'_' || !first.is_ascii() {
@@ -118,42 +118,42 @@ impl<'t> Words<'t> {
             b'"' => Some(self.quoted()),
             b'\'' => {
                 self.skip_string();
-                Some(Token::Other)
+                Some(BodyToken::Other)
             }
             b'$' => {
                 self.skip_dollar();
-                Some(Token::Other)
+                Some(BodyToken::Other)
             }
             b';' => {
                 self.at += 1;
-                Some(Token::End)
+                Some(BodyToken::End)
             }
             b'>' if self.text.get(self.at + 1) == Some(&b'>') => {
                 self.at += 2;
-                Some(Token::End)
+                Some(BodyToken::End)
             }
             _ => {
                 self.at += 1;
-                Some(Token::Other)
+                Some(BodyToken::Other)
             }
         }
     }
 
-    fn word(&mut self) -> Token<'t> {
+    fn word(&mut self) -> BodyToken<'t> {
         let start = self.at;
         while self.text.get(self.at).is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$') || !b.is_ascii()) {
             self.at += 1;
         }
         let word = std::str::from_utf8(&self.text[start..self.at]).unwrap_or("");
-        Token::Word { word, is_call: self.is_open_next() }
+        BodyToken::Word { word, is_call: self.is_open_next() }
     }
 
-    fn quoted(&mut self) -> Token<'t> {
+    fn quoted(&mut self) -> BodyToken<'t> {
         let start = self.at + 1;
         let length = self.text[start..].iter().position(|b| *b == b'"').unwrap_or(self.text.len() - start);
         self.at = (start + length + 1).min(self.text.len());
         let word = std::str::from_utf8(&self.text[start..start + length]).unwrap_or("");
-        Token::Word { word, is_call: self.is_open_next() }
+        BodyToken::Word { word, is_call: self.is_open_next() }
     }
 
     fn is_open_next(&mut self) -> bool {
@@ -169,13 +169,13 @@ impl<'t> Words<'t> {
         if !(rest.len() > 5 && rest[..5].eq_ignore_ascii_case(b"local") && rest[5].is_ascii_whitespace()) {
             return false;
         }
-        let mut ahead = Words { text: self.text, at: self.at + 5 };
+        let mut ahead = BodyScanner { text: self.text, at: self.at + 5 };
         match ahead.next_token() {
-            Some(Token::Word { word, .. }) => {
+            Some(BodyToken::Word { word, .. }) => {
                 let word = word.to_ascii_lowercase();
                 !(moves_names(&word) || matches!(word.as_str(), "schema" | "session" | "names"))
             }
-            Some(Token::End | Token::Other) | None => false,
+            Some(BodyToken::End | BodyToken::Other) | None => false,
         }
     }
 
@@ -243,8 +243,8 @@ mod tests {
     /// `!`: suspicious; else the calls, and `+` if it writes.
     fn check_body(source: &str, expected: &str) {
         let read = match read_body(source) {
-            Body::Suspicious => "!".to_owned(),
-            Body::Calls { calls, writes } => calls.join(" ") + if writes { " +" } else { "" },
+            BodyFacts::Suspicious => "!".to_owned(),
+            BodyFacts::Calls { calls, writes } => calls.join(" ") + if writes { " +" } else { "" },
         };
         assert_eq!(read, expected, "{source}");
     }

@@ -9,11 +9,11 @@ use pg_raw_parse::Node;
 use pg_raw_parse::list::{CastNodeList, NodeList};
 
 /// A field of a node, put on the stack of nodes still to visit.
-trait Child<'a> {
+trait PushChild<'a> {
     fn push(self, stack: &mut Vec<Node<'a>>);
 }
 
-impl<'a> Child<'a> for Node<'a> {
+impl<'a> PushChild<'a> for Node<'a> {
     fn push(self, stack: &mut Vec<Node<'a>>) {
         if !matches!(self, Node::None) {
             stack.push(self);
@@ -21,7 +21,7 @@ impl<'a> Child<'a> for Node<'a> {
     }
 }
 
-impl<'a, T> Child<'a> for Option<&'a T>
+impl<'a, T> PushChild<'a> for Option<&'a T>
 where
     Node<'a>: From<&'a T>,
 {
@@ -30,13 +30,13 @@ where
     }
 }
 
-impl<'a> Child<'a> for &'a NodeList {
+impl<'a> PushChild<'a> for &'a NodeList {
     fn push(self, stack: &mut Vec<Node<'a>>) {
         self.iter().for_each(|node| node.push(stack));
     }
 }
 
-impl<'a, T: 'static> Child<'a> for &'a CastNodeList<T>
+impl<'a, T: 'static> PushChild<'a> for &'a CastNodeList<T>
 where
     &'a CastNodeList<T>: IntoIterator<Item = &'a T>,
     Node<'a>: From<&'a T>,

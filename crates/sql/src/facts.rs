@@ -6,21 +6,21 @@ pub use crate::leaves::{StateKind, StateKinds};
 
 /// Everything Weir remembers of one query string (which may hold several statements).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct QueryFacts {
     /// Statements in the string; 0 for an empty one.
     pub statements: u32,
     /// Kind of the first statement, for statistics.
-    pub verb: Verb,
+    pub verb: StatementVerb,
     /// The strongest effect of all statements.
-    pub effect: Effect,
+    pub effect: QueryEffect,
     /// Its effect on the transaction. `Many` when one of several statements is a transaction verb.
-    pub transaction: Transaction,
-    pub marks: Marks,
+    pub transaction: TransactionVerb,
+    pub marks: TextProperties,
     pub state: StateChange,
     pub parameters: ParameterChange,
-    pub named: Named,
+    pub named: TextNames,
     /// The part of the database that it may change, apart from changes by functions that it calls.
-    pub changes: Changes,
+    pub changes: ChangeScope,
     /// The string is one `EXECUTE name` whose values are constants: the name.
     pub runs: Option<String>,
     /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.
@@ -32,7 +32,7 @@ pub struct Facts {
     /// Roles that it renames or drops: their names are others' or nobody's afterwards.
     pub unseats: Vec<String>,
     /// The request to the proxy in the comments at its beginning.
-    pub hint: Hint,
+    pub hint: RoutingHint,
 }
 
 /// Its doings to session state that outlives the transaction.
@@ -52,29 +52,29 @@ pub struct ParameterChange {
     /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
     pub sets: Option<(String, String)>,
     /// Parameters that it sets back to their values at the session's start.
-    pub resets: Option<Reset>,
+    pub resets: Option<ResetTarget>,
 }
 
 /// The names in a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct TextNames {
     /// Every function called, lower case as PostgreSQL folds it, each once, in order of appearance.
-    pub functions: Vec<Name>,
+    pub functions: Vec<QualifiedName>,
     /// Every relation named (CTE names excluded), each once, in order of appearance.
-    pub relations: Vec<Name>,
+    pub relations: Vec<QualifiedName>,
     /// Operators that are not spelled in the SQL standard's set (`= <> < > <= >= + - * / % ||` and the `LIKE` family); user-defined ones hide among them.
-    pub operators: Vec<Name>,
+    pub operators: Vec<QualifiedName>,
     /// Types that values are cast to, each once; not those that the SQL standard's words name.
-    pub casts: Vec<Name>,
+    pub casts: Vec<QualifiedName>,
     /// Columns named behind a dot, by `hash_of_column`; sorted, each once. `t.f` may call a function: `f(t)`.
     pub columns: Vec<u32>,
     /// Relations whose rows it changes, as far as it names them; each once.
-    pub written: Vec<Name>,
+    pub written: Vec<QualifiedName>,
 }
 
 /// A property that a text has or has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum TextProperty {
     /// It runs, makes, removes or shows statements prepared by SQL.
     Prepared,
     /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: defaults of new connections.
@@ -103,49 +103,49 @@ pub enum Mark {
 
 /// A set of such properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(u16);
+pub struct TextProperties(u16);
 
-impl Marks {
-    pub const NONE: Marks = Marks(0);
+impl TextProperties {
+    pub const NONE: TextProperties = TextProperties(0);
 
-    pub const fn of(mark: Mark) -> Marks {
-        Marks(1 << mark as u16)
+    pub const fn of(mark: TextProperty) -> TextProperties {
+        TextProperties(1 << mark as u16)
     }
 
-    pub const fn has(self, mark: Mark) -> bool {
-        self.0 & Marks::of(mark).0 != 0
+    pub const fn has(self, mark: TextProperty) -> bool {
+        self.0 & TextProperties::of(mark).0 != 0
     }
 
     #[must_use]
-    pub const fn and(self, other: Marks) -> Marks {
-        Marks(self.0 | other.0)
+    pub const fn and(self, other: TextProperties) -> TextProperties {
+        TextProperties(self.0 | other.0)
     }
 
     /// The set with one more, if it is so.
     #[must_use]
-    pub const fn with_if(self, mark: Mark, is_so: bool) -> Marks {
-        if is_so { self.and(Marks::of(mark)) } else { self }
+    pub const fn with_if(self, mark: TextProperty, is_so: bool) -> TextProperties {
+        if is_so { self.and(TextProperties::of(mark)) } else { self }
     }
 
-    pub fn add(&mut self, mark: Mark) {
-        *self = self.and(Marks::of(mark));
+    pub fn add(&mut self, mark: TextProperty) {
+        *self = self.and(TextProperties::of(mark));
     }
 
-    pub fn add_if(&mut self, mark: Mark, is_so: bool) {
+    pub fn add_if(&mut self, mark: TextProperty, is_so: bool) {
         *self = self.with_if(mark, is_so);
     }
 }
 
-impl Facts {
+impl QueryFacts {
     /// True if event triggers run with it, if there are any: not with statements about rows only.
     pub fn fires_events(&self) -> bool {
-        let is_about_rows =
-            self.statements == 1 && matches!(self.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
-        self.effect == Effect::Writes && (!is_about_rows || self.has(Mark::Defines))
+        let is_about_rows = self.statements == 1
+            && matches!(self.verb, StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete | StatementVerb::Select);
+        self.effect == QueryEffect::Writes && (!is_about_rows || self.has(TextProperty::Defines))
     }
 
     /// True if the text has the property.
-    pub const fn has(&self, mark: Mark) -> bool {
+    pub const fn has(&self, mark: TextProperty) -> bool {
         self.marks.has(mark)
     }
 }
@@ -157,7 +157,7 @@ pub fn hash_of_column(name: &str) -> u32 {
 
 /// The part of a database that a text may change. Ordered: of several statements, the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Changes {
+pub enum ChangeScope {
     #[default]
     Nothing,
     /// Rows of the relations in `written`, and rows that change with them.
@@ -170,7 +170,7 @@ pub enum Changes {
 
 /// Kind of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verb {
+pub enum StatementVerb {
     /// `SELECT`, `VALUES`, `TABLE`.
     Select,
     Insert,
@@ -184,7 +184,7 @@ pub enum Verb {
 
 /// Where a text asks to be run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hint {
+pub enum RoutingHint {
     #[default]
     None,
     Primary,
@@ -195,35 +195,35 @@ pub enum Hint {
     Unknown,
 }
 
-impl Hint {
+impl RoutingHint {
     /// `primary`, `standby` or `node=2`, in any case; `Unknown` otherwise.
-    pub fn of_word(word: &str) -> Hint {
+    pub fn of_word(word: &str) -> RoutingHint {
         let word = word.trim();
         if word.eq_ignore_ascii_case("primary") {
-            return Hint::Primary;
+            return RoutingHint::Primary;
         }
         if word.eq_ignore_ascii_case("standby") {
-            return Hint::Standby;
+            return RoutingHint::Standby;
         }
         match word.split_once('=') {
             Some((name, number)) if name.trim().eq_ignore_ascii_case("node") => {
-                number.trim().parse().map_or(Hint::Unknown, Hint::Node)
+                number.trim().parse().map_or(RoutingHint::Unknown, RoutingHint::Node)
             }
-            _ => Hint::Unknown,
+            _ => RoutingHint::Unknown,
         }
     }
 }
 
 /// A possibly qualified name: `schema` is empty when the text gave none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name {
+pub struct QualifiedName {
     pub schema: String,
     pub name: String,
 }
 
 /// Ordered by strength: the effect of several statements is the greatest of theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Effect {
+pub enum QueryEffect {
     /// Nothing to run: an empty string.
     #[default]
     None,
@@ -239,14 +239,14 @@ pub enum Effect {
 
 /// Transaction control, `Read`/`Deferrable` as far as the verb itself says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transaction {
+pub enum TransactionVerb {
     #[default]
     None,
-    Begin(Begin),
+    Begin(BeginOptions),
     /// `COMMIT`, `END`, `ROLLBACK`, `ABORT` (without `AND CHAIN`) and `PREPARE TRANSACTION`.
-    End(Ending),
+    End(TransactionEnd),
     /// The same with `AND CHAIN`: another one begins at once.
-    Chain(Ending),
+    Chain(TransactionEnd),
     /// Savepoints, `SET TRANSACTION`: stays inside.
     Within,
     /// `COMMIT PREPARED`, `ROLLBACK PREPARED`: run outside a transaction, write.
@@ -256,11 +256,11 @@ pub enum Transaction {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Begin {
+pub struct BeginOptions {
     /// It says `START TRANSACTION`, which has a command tag of its own.
     pub starts: bool,
     pub access: AccessMode,
-    pub isolation: Isolation,
+    pub isolation: IsolationLevel,
     pub deferrable: bool,
 }
 
@@ -276,14 +276,14 @@ pub enum AccessMode {
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum TransactionEnd {
     Commit,
     Rollback,
     Prepare,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
+pub enum IsolationLevel {
     /// The session's default.
     #[default]
     Unset,
@@ -308,7 +308,7 @@ pub enum SessionVerb {
 
 /// The settings that a `RESET` takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reset {
+pub enum ResetTarget {
     /// `RESET ALL`, `DISCARD ALL`.
     All,
     /// Some among several statements, others of which may set them again.

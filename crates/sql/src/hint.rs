@@ -2,7 +2,7 @@
 //!
 //! Only comments before the first word count. One further back may have come with a value that somebody put into the text.
 
-use crate::facts::Hint;
+use crate::facts::RoutingHint;
 
 /// The text of the hint `NO LOAD BALANCE`; blanks around it do not count.
 const NO_LOAD_BALANCE: &str = "NO LOAD BALANCE";
@@ -10,11 +10,11 @@ const NO_LOAD_BALANCE: &str = "NO LOAD BALANCE";
 const MARK: &str = "weir:";
 
 /// True if a text begins with a comment; and the first hint among the comments at its beginning.
-pub(crate) fn of_text(text: &str) -> (bool, Hint) {
-    let (mut rest, mut is_commented, mut hint) = (text.trim_ascii_start(), false, Hint::None);
+pub(crate) fn of_text(text: &str) -> (bool, RoutingHint) {
+    let (mut rest, mut is_commented, mut hint) = (text.trim_ascii_start(), false, RoutingHint::None);
     while let Some((comment, after)) = split_comment(rest) {
         is_commented = true;
-        if hint == Hint::None {
+        if hint == RoutingHint::None {
             hint = of_comment(comment);
         }
         rest = after.trim_ascii_start();
@@ -46,13 +46,13 @@ fn split_comment(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn of_comment(comment: &str) -> Hint {
+fn of_comment(comment: &str) -> RoutingHint {
     let comment = comment.trim();
     if comment.eq_ignore_ascii_case(NO_LOAD_BALANCE) {
-        return Hint::Primary;
+        return RoutingHint::Primary;
     }
-    let Some((mark, wanted)) = comment.split_at_checked(MARK.len()) else { return Hint::None };
-    if mark.eq_ignore_ascii_case(MARK) { Hint::of_word(wanted) } else { Hint::None }
+    let Some((mark, wanted)) = comment.split_at_checked(MARK.len()) else { return RoutingHint::None };
+    if mark.eq_ignore_ascii_case(MARK) { RoutingHint::of_word(wanted) } else { RoutingHint::None }
 }
 
 #[cfg(test)]
@@ -62,25 +62,25 @@ mod tests {
     #[test]
     fn the_first_hint_in_front_of_a_text_counts() {
         for (text, expected) in [
-            ("select 1", (false, Hint::None)),
-            ("/*NO LOAD BALANCE*/ select 1", (true, Hint::Primary)),
-            ("  /* no load balance */select 1", (true, Hint::Primary)),
-            ("/* weir: primary */ select 1", (true, Hint::Primary)),
-            ("/*weir:standby*/ select 1", (true, Hint::Standby)),
-            ("-- weir: node=2\nselect 1", (true, Hint::Node(2))),
-            ("/* WEIR: Node = 12 */ select 1", (true, Hint::Node(12))),
-            ("/* from x.rs:7 */ /* weir: node=1 */ /* weir: primary */ select 1", (true, Hint::Node(1))),
-            ("/* a /* nested */ weir: primary */ select 1", (true, Hint::None)),
-            ("/* weir: nod=2 */ select 1", (true, Hint::Unknown)),
-            ("/* weir: node=70000 */ select 1", (true, Hint::Unknown)),
-            ("/* weir: */ select 1", (true, Hint::Unknown)),
-            ("select /* weir: primary */ 1", (false, Hint::None)),
-            ("select 1 /*NO LOAD BALANCE*/", (false, Hint::None)),
-            ("/* no end select 1", (false, Hint::None)),
-            ("/*/ select 1", (false, Hint::None)),
-            ("-- only a comment", (true, Hint::None)),
-            ("", (false, Hint::None)),
-            ("/* ä */ select 1", (true, Hint::None)),
+            ("select 1", (false, RoutingHint::None)),
+            ("/*NO LOAD BALANCE*/ select 1", (true, RoutingHint::Primary)),
+            ("  /* no load balance */select 1", (true, RoutingHint::Primary)),
+            ("/* weir: primary */ select 1", (true, RoutingHint::Primary)),
+            ("/*weir:standby*/ select 1", (true, RoutingHint::Standby)),
+            ("-- weir: node=2\nselect 1", (true, RoutingHint::Node(2))),
+            ("/* WEIR: Node = 12 */ select 1", (true, RoutingHint::Node(12))),
+            ("/* from x.rs:7 */ /* weir: node=1 */ /* weir: primary */ select 1", (true, RoutingHint::Node(1))),
+            ("/* a /* nested */ weir: primary */ select 1", (true, RoutingHint::None)),
+            ("/* weir: nod=2 */ select 1", (true, RoutingHint::Unknown)),
+            ("/* weir: node=70000 */ select 1", (true, RoutingHint::Unknown)),
+            ("/* weir: */ select 1", (true, RoutingHint::Unknown)),
+            ("select /* weir: primary */ 1", (false, RoutingHint::None)),
+            ("select 1 /*NO LOAD BALANCE*/", (false, RoutingHint::None)),
+            ("/* no end select 1", (false, RoutingHint::None)),
+            ("/*/ select 1", (false, RoutingHint::None)),
+            ("-- only a comment", (true, RoutingHint::None)),
+            ("", (false, RoutingHint::None)),
+            ("/* ä */ select 1", (true, RoutingHint::None)),
         ] {
             assert_eq!(of_text(text), expected, "{text}");
         }

@@ -28,7 +28,7 @@ mod statement_changes;
 mod tree_walk;
 mod verb;
 
-pub use crate::set_statements::{Names, names_set};
+pub use crate::set_statements::{SetParameterNames, names_set};
 pub use executed::prepared_query;
 pub use parse::{facts, prepare_named};
 

@@ -2,11 +2,11 @@
 
 use pg_raw_parse::Node;
 
-use crate::facts::Name;
+use crate::facts::QualifiedName;
 
 /// One sight of a name; ordered by name and then by place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen<'a> {
+struct NameOccurrence<'a> {
     schema: &'a str,
     name: &'a str,
     /// Byte offset in the text, then the order in which the walk came by, as some nodes have no place of their own.
@@ -15,15 +15,15 @@ struct Seen<'a> {
 
 /// A growing set of names that borrows from the tree.
 #[derive(Default)]
-pub(crate) struct Names<'a> {
-    seen: Vec<Seen<'a>>,
+pub(crate) struct NameCollector<'a> {
+    seen: Vec<NameOccurrence<'a>>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameCollector<'a> {
     /// Notes a name at its byte offset in the text.
     pub(crate) fn add(&mut self, (schema, name): (&'a str, &'a str), location: i32) {
         let turn = self.seen.len() as u32; // at most one name per byte of a text of limited length
-        self.seen.push(Seen { schema, name, place: (location, turn) });
+        self.seen.push(NameOccurrence { schema, name, place: (location, turn) });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -31,13 +31,13 @@ impl<'a> Names<'a> {
     }
 
     /// Each name once, where it appeared first.
-    pub(crate) fn into_names(mut self) -> Vec<Name> {
+    pub(crate) fn into_names(mut self) -> Vec<QualifiedName> {
         if self.seen.len() > 1 {
             self.seen.sort_unstable();
             self.seen.dedup_by_key(|seen| (seen.schema, seen.name));
             self.seen.sort_unstable_by_key(|seen| seen.place);
         }
-        self.seen.iter().map(|seen| Name { schema: seen.schema.to_owned(), name: seen.name.to_owned() }).collect()
+        self.seen.iter().map(|seen| QualifiedName { schema: seen.schema.to_owned(), name: seen.name.to_owned() }).collect()
     }
 }
 

@@ -38,7 +38,7 @@ pub fn unqualified(text: &str) -> BTreeSet<String> {
         found.insert("a text that cannot be parsed".to_owned());
         return found;
     };
-    let mut visited = Visited::default();
+    let mut visited = UnqualifiedNames::default();
     for raw in tree.iter() {
         visited.visit(raw.stmt());
     }
@@ -56,13 +56,13 @@ const REPLICATION_COMMANDS: [&str; 4] =
 const SCHEMA: &str = "pg_catalog";
 
 #[derive(Default)]
-struct Visited<'a> {
+struct UnqualifiedNames<'a> {
     found: Vec<String>,
     /// Names of the text's own `WITH` queries.
     ctes: Vec<&'a str>,
 }
 
-impl<'a> Visited<'a> {
+impl<'a> UnqualifiedNames<'a> {
     fn visit(&mut self, root: Node<'a>) {
         let mut stack = vec![root];
         while let Some(node) = stack.pop() {

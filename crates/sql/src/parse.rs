@@ -1,4 +1,4 @@
-//! The way in: checks a text, has it parsed, folds its statements into one `Facts`.
+//! The way in: checks a text, has it parsed, folds its statements into one `QueryFacts`.
 
 use std::borrow::Cow;
 use std::panic::catch_unwind;
@@ -9,13 +9,14 @@ use pg_raw_parse::nodes::RawStmt;
 use crate::beyond_ascii::names_beyond_ascii;
 use crate::executed::executed;
 use crate::facts::{
-    Changes, Effect, Facts, Mark, Marks, Name, Named, Reset, SessionVerb, StateChange, StateKind, StateKinds, Transaction,
+    ChangeScope, QualifiedName, QueryEffect, QueryFacts, ResetTarget, SessionVerb, StateChange, StateKind, StateKinds, TextNames,
+    TextProperties, TextProperty, TransactionVerb,
 };
 use crate::leaves::ended_by_function;
 use crate::skeleton::skeleton;
-use crate::statement::{self, Verdict};
+use crate::statement::{self, StatementFacts};
 use crate::statement_changes::changes;
-use crate::tree_walk::Walk;
+use crate::tree_walk::WalkFindings;
 use crate::{TEXT_BYTES_MAX, defines, hint, refused_text, verb};
 
 /// Reads the facts of `text`, which may be any bytes; about 1.5 us for a short statement.
@@ -23,7 +24,7 @@ use crate::{TEXT_BYTES_MAX, defines, hint, refused_text, verb};
 /// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`. Pass it to the
 /// primary and let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then
 /// `Unread`, since a server of another version may accept it.
-pub fn facts(text: &[u8]) -> Facts {
+pub fn facts(text: &[u8]) -> QueryFacts {
     if text.len() > TEXT_BYTES_MAX {
         return refused(text);
     }
@@ -39,8 +40,8 @@ pub fn facts(text: &[u8]) -> Facts {
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
     let mut facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes()));
     let (is_commented, hint) = hint::of_text(text);
-    facts.marks.add_if(Mark::Commented, is_commented);
-    Facts { hint, ..facts }
+    facts.marks.add_if(TextProperty::Commented, is_commented);
+    QueryFacts { hint, ..facts }
 }
 
 /// The `PREPARE` of this name within a text; the whole text if it holds nothing else, since that is what a server lists. `None`: there
@@ -115,16 +116,16 @@ fn has_unreadable_names(text: &[u8]) -> bool {
     }
 }
 
-fn refused(text: &[u8]) -> Facts {
+fn refused(text: &[u8]) -> QueryFacts {
     let state = StateChange { keeps: StateKinds::of(StateKind::Unread), ..StateChange::default() };
-    let (marks, changes) = (Marks::of(Mark::Moves), refused_text::changes(text));
-    Facts { effect: Effect::Refused, state, changes, marks, ..Facts::default() }
+    let (marks, changes) = (TextProperties::of(TextProperty::Moves), refused_text::changes(text));
+    QueryFacts { effect: QueryEffect::Refused, state, changes, marks, ..QueryFacts::default() }
 }
 
-fn look(text: &str) -> Facts {
+fn look(text: &str) -> QueryFacts {
     let Ok(tree) = pg_raw_parse::parse(text) else { return refused(text.as_bytes()) };
-    let mut walk = Walk::default();
-    let mut facts = Facts::default();
+    let mut walk = WalkFindings::default();
+    let mut facts = QueryFacts::default();
     for raw in tree.iter() {
         let verdict = look_at_one(raw, &mut walk);
         if facts.statements == 0 {
@@ -148,15 +149,15 @@ fn look(text: &str) -> Facts {
     let own = facts.named.functions.iter().filter(|function| matches!(function.schema.as_str(), "" | "pg_catalog"));
     let ended = own.filter_map(|function| ended_by_function(&function.name)).fold(StateKinds::NONE, StateKinds::with);
     facts.state.frees = facts.state.frees.and(ended);
-    facts.marks.add_if(Mark::Fleeting, moves_a_time(&facts.named.functions, casts_to_time));
+    facts.marks.add_if(TextProperty::Fleeting, moves_a_time(&facts.named.functions, casts_to_time));
     facts
 }
 
-fn named(walk: Walk<'_>) -> Named {
+fn named(walk: WalkFindings<'_>) -> TextNames {
     let mut columns = walk.columns;
     columns.sort_unstable();
     columns.dedup();
-    Named {
+    TextNames {
         functions: walk.functions.into_names(),
         relations: walk.relations.into_names(),
         operators: walk.operators.into_names(),
@@ -167,27 +168,30 @@ fn named(walk: Walk<'_>) -> Named {
 }
 
 /// True if a time of day may be taken to another zone: it then becomes one of the zone that is in force today.
-fn moves_a_time(functions: &[Name], casts_to_time: bool) -> bool {
+fn moves_a_time(functions: &[QualifiedName], casts_to_time: bool) -> bool {
     let calls = |wanted: &str| functions.iter().any(|function| function.name == wanted);
     calls("timezone") && (casts_to_time || calls("time") || calls("make_time"))
 }
 
-fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
+fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut WalkFindings<'a>) -> StatementFacts {
     walk.start(raw.stmt_location);
     let node: Node<'a> = raw.stmt();
     let verdict = statement::judge(node, walk);
     let (own, is_run) = match node {
-        Node::ExplainStmt(explain) => (changes(explain.query(), walk), verdict.effect > Effect::Reads),
+        Node::ExplainStmt(explain) => (changes(explain.query(), walk), verdict.effect > QueryEffect::Reads),
         node => (changes(node, walk), true),
     };
-    let nested =
-        if verdict.effect == Effect::Writes && own == Changes::Nothing && walk.has_written() { Changes::Rows } else { own };
-    let changes = if is_run { nested } else { Changes::Nothing };
-    let marks = verdict.marks.with_if(Mark::Defines, defines::defines(node));
-    Verdict { marks, changes, ..verdict }
+    let nested = if verdict.effect == QueryEffect::Writes && own == ChangeScope::Nothing && walk.has_written() {
+        ChangeScope::Rows
+    } else {
+        own
+    };
+    let changes = if is_run { nested } else { ChangeScope::Nothing };
+    let marks = verdict.marks.with_if(TextProperty::Defines, defines::defines(node));
+    StatementFacts { marks, changes, ..verdict }
 }
 
-fn add(facts: &mut Facts, verdict: Verdict) {
+fn add(facts: &mut QueryFacts, verdict: StatementFacts) {
     facts.effect = facts.effect.max(verdict.effect);
     facts.marks = facts.marks.and(verdict.marks);
     facts.state.keeps = facts.state.keeps.and(verdict.state.keeps);
@@ -202,12 +206,12 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.parameters.resets = match (facts.parameters.resets.take(), verdict.parameters.resets) {
         (None, only) if facts.statements == 1 => only,
         (None, None) => None,
-        _ => Some(Reset::Many),
+        _ => Some(ResetTarget::Many),
     };
     facts.transaction = match (facts.statements, facts.transaction, verdict.transaction) {
         (1, _, only) => only,
-        (_, Transaction::None, Transaction::None) => Transaction::None,
-        _ => Transaction::Many,
+        (_, TransactionVerb::None, TransactionVerb::None) => TransactionVerb::None,
+        _ => TransactionVerb::Many,
     };
 }
 
@@ -217,8 +221,8 @@ mod tests {
 
     #[test]
     fn a_time_of_day_that_is_taken_to_a_zone_may_become_another() {
-        let names = |words: &[&str]| -> Vec<Name> {
-            words.iter().map(|word| Name { schema: String::new(), name: (*word).to_owned() }).collect()
+        let names = |words: &[&str]| -> Vec<QualifiedName> {
+            words.iter().map(|word| QualifiedName { schema: String::new(), name: (*word).to_owned() }).collect()
         };
         for (functions, casts, moves) in [
             (&["timezone"][..], true, true),

@@ -17,16 +17,16 @@ const NAMES_MAX: usize = 64;
 
 /// Knowledge of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Passed {
+pub enum LongTextFacts {
     /// A server tells what it left, if these made-up parameters are asked for by name.
-    Told { names: Vec<String>, defines: Defines },
+    Told { names: Vec<String>, defines: DefinitionCertainty },
     /// It may have left what no server tells.
     Untold,
 }
 
 /// True definitions among the statements of a text. Functions that they call are not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defines {
+pub enum DefinitionCertainty {
     /// They read and write rows, and begin and end transactions.
     Nothing,
     Perhaps,
@@ -53,7 +53,7 @@ const PLAIN: [&[u8]; 13] = [
 const READS: [&[u8]; 4] = [b"select", b"with", b"values", b"table"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ScannerState {
     Text,
     Word,
     /// Within quotes; with backslashes as escapes, behind an E.
@@ -75,7 +75,7 @@ enum At {
 
 /// The role of the next word or string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum TokenRole {
     First,
     Parameter,
     /// Behind the name of a parameter.
@@ -88,32 +88,32 @@ enum Next {
 
 /// A text, as far as it has passed.
 #[derive(Debug)]
-pub struct Passing {
-    at: At,
-    next: Next,
+pub struct LongTextScan {
+    at: ScannerState,
+    next: TokenRole,
     last: u8,
     word: Vec<u8>,
     tag: Vec<u8>,
     names: Vec<String>,
     is_untold: bool,
-    defines: Defines,
+    defines: DefinitionCertainty,
     /// The statement makes a table if it has an INTO.
     is_read: bool,
     /// Its zero has come; in a Parse other things follow.
     is_over: bool,
 }
 
-impl Default for Passing {
-    fn default() -> Passing {
-        Passing {
-            at: At::Text,
-            next: Next::First,
+impl Default for LongTextScan {
+    fn default() -> LongTextScan {
+        LongTextScan {
+            at: ScannerState::Text,
+            next: TokenRole::First,
             last: 0,
             word: Vec::new(),
             tag: Vec::new(),
             names: Vec::new(),
             is_untold: false,
-            defines: Defines::Nothing,
+            defines: DefinitionCertainty::Nothing,
             is_read: false,
             is_over: false,
         }
@@ -129,7 +129,7 @@ fn is_of_tag(byte: u8, is_first: bool) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80 || (byte.is_ascii_digit() && !is_first)
 }
 
-impl Passing {
+impl LongTextScan {
     /// The next bytes of the text.
     pub fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
@@ -143,85 +143,87 @@ impl Passing {
     }
 
     /// The text is over.
-    pub fn end(mut self) -> Passed {
-        if self.at == At::Word {
+    pub fn end(mut self) -> LongTextFacts {
+        if self.at == ScannerState::Word {
             self.word_is_over();
         }
-        if self.is_untold { Passed::Untold } else { Passed::Told { names: self.names, defines: self.defines } }
+        if self.is_untold { LongTextFacts::Untold } else { LongTextFacts::Told { names: self.names, defines: self.defines } }
     }
 
     fn step(&mut self, last: u8, byte: u8) {
         match self.at {
-            At::Text => self.in_text(last, byte),
-            At::Word if is_word(byte) => self.push(byte),
-            At::Word => {
+            ScannerState::Text => self.in_text(last, byte),
+            ScannerState::Word if is_word(byte) => self.push(byte),
+            ScannerState::Word => {
                 let (is_escaping, is_coded) = (self.is_word(b"e"), self.is_word(b"u"));
                 if byte == b'\'' && is_escaping {
                     self.word.clear();
-                    return self.at = At::String { escapes: true, is_escaped: false };
+                    return self.at = ScannerState::String { escapes: true, is_escaped: false };
                 }
                 // A name in other letters than its own.
                 self.is_untold |= byte == b'&' && is_coded;
                 self.word_is_over();
-                self.at = At::Text;
+                self.at = ScannerState::Text;
                 self.in_text(last, byte);
             }
-            At::String { is_escaped: true, escapes } => self.at = At::String { escapes, is_escaped: false },
-            At::String { escapes: true, .. } if byte == b'\\' => self.at = At::String { escapes: true, is_escaped: true },
-            At::String { .. } if byte == b'\'' => {
+            ScannerState::String { is_escaped: true, escapes } => self.at = ScannerState::String { escapes, is_escaped: false },
+            ScannerState::String { escapes: true, .. } if byte == b'\\' => {
+                self.at = ScannerState::String { escapes: true, is_escaped: true }
+            }
+            ScannerState::String { .. } if byte == b'\'' => {
                 self.string_is_over();
-                self.at = At::Text;
+                self.at = ScannerState::Text;
             }
-            At::String { .. } => self.push(byte),
-            At::Name if byte == b'"' => {
+            ScannerState::String { .. } => self.push(byte),
+            ScannerState::Name if byte == b'"' => {
                 self.word_is_over();
-                self.at = At::Text;
+                self.at = ScannerState::Text;
             }
-            At::Name => self.push(byte),
-            At::Line if matches!(byte, b'\n' | b'\r') => self.at = At::Text,
-            At::Line => {}
-            At::Comment { depth } => self.in_comment(last, byte, depth),
-            At::Tag if byte == b'$' => self.at = At::Dollar { matched: 0 },
-            At::Tag if is_of_tag(byte, self.tag.is_empty()) => self.tag.push(byte),
-            At::Tag => {
-                self.at = At::Text;
+            ScannerState::Name => self.push(byte),
+            ScannerState::Line if matches!(byte, b'\n' | b'\r') => self.at = ScannerState::Text,
+            ScannerState::Line => {}
+            ScannerState::Comment { depth } => self.in_comment(last, byte, depth),
+            ScannerState::Tag if byte == b'$' => self.at = ScannerState::Dollar { matched: 0 },
+            ScannerState::Tag if is_of_tag(byte, self.tag.is_empty()) => self.tag.push(byte),
+            ScannerState::Tag => {
+                self.at = ScannerState::Text;
                 self.in_text(last, byte);
             }
-            At::Dollar { matched } => self.in_dollar(byte, matched),
+            ScannerState::Dollar { matched } => self.in_dollar(byte, matched),
         }
         self.is_untold |= self.tag.len() > WORD_BYTES_MAX;
     }
 
     fn in_text(&mut self, last: u8, byte: u8) {
         // The name of a parameter goes on behind a blank.
-        self.is_untold |= self.next == Next::Value && byte == b'.';
+        self.is_untold |= self.next == TokenRole::Value && byte == b'.';
         // A name that is put together could be any.
-        self.is_untold |= self.next == Next::Comma && !matches!(byte, b',' | b' ' | b'\t' | b'\n' | b'\r');
+        self.is_untold |= self.next == TokenRole::Comma && !matches!(byte, b',' | b' ' | b'\t' | b'\n' | b'\r');
         match byte {
             b'\'' => {
                 self.word.clear();
-                self.at = At::String { escapes: false, is_escaped: false };
+                self.at = ScannerState::String { escapes: false, is_escaped: false };
             }
             b'"' => {
                 self.word.clear();
-                self.at = At::Name;
+                self.at = ScannerState::Name;
             }
-            b'-' if last == b'-' => self.at = At::Line,
+            b'-' if last == b'-' => self.at = ScannerState::Line,
             b'*' if last == b'/' => {
-                self.at = At::Comment { depth: 1 };
+                self.at = ScannerState::Comment { depth: 1 };
                 // This star begins no end.
                 self.last = 0;
             }
             b'$' => {
                 self.tag.clear();
-                self.at = At::Tag;
+                self.at = ScannerState::Tag;
             }
-            b';' => self.next = Next::First,
+            b';' => self.next = TokenRole::First,
             b'(' | b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | b'-' | b'/' => {}
             _ if is_word(byte) => {
                 self.word.clear();
                 self.push(byte);
-                self.at = At::Word;
+                self.at = ScannerState::Word;
             }
             _ => self.other(),
         }
@@ -230,18 +232,18 @@ impl Passing {
     /// Something else stands where a name or a string could.
     fn other(&mut self) {
         // A name that is computed could be any.
-        self.is_untold |= self.next == Next::Argument;
-        if self.next == Next::First {
-            self.defines = Defines::Perhaps;
+        self.is_untold |= self.next == TokenRole::Argument;
+        if self.next == TokenRole::First {
+            self.defines = DefinitionCertainty::Perhaps;
         }
-        self.next = Next::Other;
+        self.next = TokenRole::Other;
     }
 
     fn in_comment(&mut self, last: u8, byte: u8, depth: u32) {
         match (last, byte) {
-            (b'/', b'*') => self.at = At::Comment { depth: depth.saturating_add(1) },
-            (b'*', b'/') if depth == 1 => self.at = At::Text,
-            (b'*', b'/') => self.at = At::Comment { depth: depth - 1 },
+            (b'/', b'*') => self.at = ScannerState::Comment { depth: depth.saturating_add(1) },
+            (b'*', b'/') if depth == 1 => self.at = ScannerState::Text,
+            (b'*', b'/') => self.at = ScannerState::Comment { depth: depth - 1 },
             _ => return,
         }
         // Neither of both is a part of the next mark.
@@ -251,12 +253,12 @@ impl Passing {
     fn in_dollar(&mut self, byte: u8, matched: usize) {
         let expected = if matched == 0 { Some(b'$') } else { self.tag.get(matched - 1).copied().or(Some(b'$')) };
         self.at = if Some(byte) != expected {
-            At::Dollar { matched: usize::from(byte == b'$') }
+            ScannerState::Dollar { matched: usize::from(byte == b'$') }
         } else if matched == self.tag.len() + 1 {
             self.other();
-            At::Text
+            ScannerState::Text
         } else {
-            At::Dollar { matched: matched + 1 }
+            ScannerState::Dollar { matched: matched + 1 }
         };
     }
 
@@ -272,11 +274,13 @@ impl Passing {
 
     fn string_is_over(&mut self) {
         match self.next {
-            Next::Argument => {
+            TokenRole::Argument => {
                 self.name_parameter();
-                self.next = Next::Comma;
+                self.next = TokenRole::Comma;
             }
-            Next::First | Next::Parameter | Next::Value | Next::Comma | Next::Other => self.next = Next::Other,
+            TokenRole::First | TokenRole::Parameter | TokenRole::Value | TokenRole::Comma | TokenRole::Other => {
+                self.next = TokenRole::Other
+            }
         }
     }
 
@@ -288,21 +292,21 @@ impl Passing {
         let is_setting = last == b"set_config";
         self.judge_definition();
         self.next = match (self.next, self.word.as_slice()) {
-            (Next::First, b"do" | b"load") => {
+            (TokenRole::First, b"do" | b"load") => {
                 self.is_untold = true;
-                Next::Other
+                TokenRole::Other
             }
-            (Next::First, b"set" | b"reset") | (Next::Parameter, b"session" | b"local") => Next::Parameter,
-            (Next::Parameter, _) => {
+            (TokenRole::First, b"set" | b"reset") | (TokenRole::Parameter, b"session" | b"local") => TokenRole::Parameter,
+            (TokenRole::Parameter, _) => {
                 self.name_parameter();
-                Next::Value
+                TokenRole::Value
             }
-            (Next::Argument, _) => {
+            (TokenRole::Argument, _) => {
                 self.is_untold = true;
-                Next::Other
+                TokenRole::Other
             }
-            (Next::First | Next::Value | Next::Comma | Next::Other, _) if is_setting => Next::Argument,
-            (Next::First | Next::Value | Next::Comma | Next::Other, _) => Next::Other,
+            (TokenRole::First | TokenRole::Value | TokenRole::Comma | TokenRole::Other, _) if is_setting => TokenRole::Argument,
+            (TokenRole::First | TokenRole::Value | TokenRole::Comma | TokenRole::Other, _) => TokenRole::Other,
         };
         self.word.clear();
     }
@@ -311,14 +315,14 @@ impl Passing {
     fn judge_definition(&mut self) {
         let word = self.word.as_slice();
         let is_plain = match self.next {
-            Next::First => {
+            TokenRole::First => {
                 self.is_read = READS.contains(&word);
                 self.is_read || PLAIN.contains(&word)
             }
             _ => !(self.is_read && word == b"into"),
         };
         if !is_plain {
-            self.defines = Defines::Perhaps;
+            self.defines = DefinitionCertainty::Perhaps;
         }
     }
 
@@ -343,16 +347,16 @@ mod tests {
         let expected = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let (whole, pieces) = passed(text);
         let names = match &whole {
-            Passed::Told { names, .. } => Some(names.clone()),
-            Passed::Untold => None,
+            LongTextFacts::Told { names, .. } => Some(names.clone()),
+            LongTextFacts::Untold => None,
         };
         assert_eq!((names, whole), (expected, pieces), "{text}");
     }
 
-    fn passed(text: &str) -> (Passed, Passed) {
-        let mut whole = Passing::default();
+    fn passed(text: &str) -> (LongTextFacts, LongTextFacts) {
+        let mut whole = LongTextScan::default();
         whole.feed(text.as_bytes());
-        let mut pieces = Passing::default();
+        let mut pieces = LongTextScan::default();
         text.as_bytes().chunks(1).for_each(|piece| pieces.feed(piece));
         (whole.end(), pieces.end())
     }
@@ -360,20 +364,23 @@ mod tests {
     #[test]
     fn rows_that_are_read_and_written_define_nothing() {
         for (text, expected) in [
-            ("insert into t select 'create table x ()' from u; commit", Defines::Nothing),
-            ("BEGIN; Update t set a = $$; drop table t$$; DELETE from t; end", Defines::Nothing),
-            ("/* create */ ((select 1)); values (1); with a as (table t) select * from a -- ; drop", Defines::Nothing),
-            ("copy t from stdin", Defines::Nothing),
-            ("insert into t values (1); create table x ()", Defines::Perhaps),
-            ("select 1 as a into x", Defines::Perhaps),
-            ("with a as (insert into t values (1) returning a) select * from a", Defines::Perhaps),
-            ("select 1; drop table t", Defines::Perhaps),
-            ("explain analyze create table x as select 1", Defines::Perhaps),
-            ("\"insert\" into t values (1)", Defines::Nothing),
-            ("set search_path = a; insert into t values (1)", Defines::Perhaps),
-            ("; + create table x ()", Defines::Perhaps),
+            ("insert into t select 'create table x ()' from u; commit", DefinitionCertainty::Nothing),
+            ("BEGIN; Update t set a = $$; drop table t$$; DELETE from t; end", DefinitionCertainty::Nothing),
+            (
+                "/* create */ ((select 1)); values (1); with a as (table t) select * from a -- ; drop",
+                DefinitionCertainty::Nothing,
+            ),
+            ("copy t from stdin", DefinitionCertainty::Nothing),
+            ("insert into t values (1); create table x ()", DefinitionCertainty::Perhaps),
+            ("select 1 as a into x", DefinitionCertainty::Perhaps),
+            ("with a as (insert into t values (1) returning a) select * from a", DefinitionCertainty::Perhaps),
+            ("select 1; drop table t", DefinitionCertainty::Perhaps),
+            ("explain analyze create table x as select 1", DefinitionCertainty::Perhaps),
+            ("\"insert\" into t values (1)", DefinitionCertainty::Nothing),
+            ("set search_path = a; insert into t values (1)", DefinitionCertainty::Perhaps),
+            ("; + create table x ()", DefinitionCertainty::Perhaps),
         ] {
-            let told = |passed| matches!(passed, Passed::Told { defines, .. } if defines == expected);
+            let told = |passed| matches!(passed, LongTextFacts::Told { defines, .. } if defines == expected);
             let (whole, pieces) = passed(text);
             assert!(told(whole) && told(pieces), "{text}");
         }

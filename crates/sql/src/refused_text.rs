@@ -4,15 +4,15 @@
 //! and know an option or a function that is not known here (`json_value('x')` up to 16, `5 !` of 13). So such a text may leave anything
 //! on its session, whatever it begins with; an error of the server's parser says that it left nothing.
 
-use crate::facts::Changes;
+use crate::facts::ChangeScope;
 use crate::skeleton::skeleton;
 
 /// The commands that may change objects that all databases share.
 const SHARED: [&str; 7] = ["alter", "commit", "create", "drop", "grant", "reassign", "revoke"];
 
 /// Changes by such a text if a server understands it.
-pub(crate) fn changes(text: &[u8]) -> Changes {
-    if begins_with_any(text, &SHARED) { Changes::Cluster } else { Changes::Database }
+pub(crate) fn changes(text: &[u8]) -> ChangeScope {
+    if begins_with_any(text, &SHARED) { ChangeScope::Cluster } else { ChangeScope::Database }
 }
 
 fn begins_with_any(text: &[u8], commands: &[&str]) -> bool {
@@ -64,20 +64,20 @@ fn after_comment(text: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn check_changes(text: &str, expected: Changes) {
+    fn check_changes(text: &str, expected: ChangeScope) {
         assert_eq!(changes(text.as_bytes()), expected, "{text}");
     }
 
     #[test]
     fn only_a_command_about_shared_objects_may_change_them() {
-        check_changes("selct 1", Changes::Database);
-        check_changes("", Changes::Database);
-        check_changes("/* drop /* */ x */ select", Changes::Database);
-        check_changes("/* unclosed drop", Changes::Database);
-        check_changes("create role x new option", Changes::Cluster);
-        check_changes("  -- a note\n\t(/* x */ DROP a b c", Changes::Cluster);
-        check_changes("select 1; alter a b c", Changes::Cluster);
-        check_changes("altered the bill", Changes::Database);
-        check_changes("select from where a = '; drop x'", Changes::Database);
+        check_changes("selct 1", ChangeScope::Database);
+        check_changes("", ChangeScope::Database);
+        check_changes("/* drop /* */ x */ select", ChangeScope::Database);
+        check_changes("/* unclosed drop", ChangeScope::Database);
+        check_changes("create role x new option", ChangeScope::Cluster);
+        check_changes("  -- a note\n\t(/* x */ DROP a b c", ChangeScope::Cluster);
+        check_changes("select 1; alter a b c", ChangeScope::Cluster);
+        check_changes("altered the bill", ChangeScope::Database);
+        check_changes("select from where a = '; drop x'", ChangeScope::Database);
     }
 }

@@ -5,29 +5,29 @@ use std::panic::catch_unwind;
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{FuncCall, VariableSetKind, VariableSetStmt};
 
-use crate::facts::{Effect, Mark, Reset, SessionVerb, StateKind, Transaction};
+use crate::facts::{QueryEffect, ResetTarget, SessionVerb, StateKind, TextProperty, TransactionVerb};
 use crate::met_names::qualified;
-use crate::statement::Verdict;
-use crate::tree_walk::{Run, Walk};
+use crate::statement::StatementFacts;
+use crate::tree_walk::{EffectTime, WalkFindings};
 
-pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
+pub(crate) fn judge_set(set: &VariableSetStmt) -> StatementFacts {
     let name = set.name().unwrap_or_default().to_ascii_lowercase();
     if set.kind == VariableSetKind::VAR_RESET_ALL {
-        let session = Verdict::session(SessionVerb::ResetAll).and_keeps(StateKind::Setting);
-        return session.and_resets(Reset::All).marked(Mark::Moves);
+        let session = StatementFacts::session(SessionVerb::ResetAll).and_keeps(StateKind::Setting);
+        return session.and_resets(ResetTarget::All).marked(TextProperty::Moves);
     }
     if is_of_transaction(&name) {
-        return Verdict::transaction(Effect::Unsure, Transaction::Within);
+        return StatementFacts::transaction(QueryEffect::Unsure, TransactionVerb::Within);
     }
     if set.is_local {
-        return if_moves(Verdict::effect(Effect::Unsure), &name);
+        return if_moves(StatementFacts::effect(QueryEffect::Unsure), &name);
     }
     if name == "seed" {
-        return Verdict::keeping(StateKind::Library);
+        return StatementFacts::keeping(StateKind::Library);
     }
-    let mut verdict = if_moves(Verdict::keeping(StateKind::Setting), &name);
+    let mut verdict = if_moves(StatementFacts::keeping(StateKind::Setting), &name);
     if matches!(set.kind, VariableSetKind::VAR_RESET | VariableSetKind::VAR_SET_DEFAULT) {
-        verdict = verdict.and_resets(Reset::Name(name));
+        verdict = verdict.and_resets(ResetTarget::Name(name));
     } else if set.kind == VariableSetKind::VAR_SET_VALUE {
         verdict.parameters.sets = plain_value(&name, set).map(|value| (name, value));
     }
@@ -35,8 +35,8 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
 }
 
 /// Marks the setting of a parameter that chooses the meaning of names.
-fn if_moves(verdict: Verdict, name: &str) -> Verdict {
-    if moves_names(name) { verdict.marked(Mark::Moves) } else { verdict }
+fn if_moves(verdict: StatementFacts, name: &str) -> StatementFacts {
+    if moves_names(name) { verdict.marked(TextProperty::Moves) } else { verdict }
 }
 
 /// Parameters that choose the meaning of names without a schema, or the reading of texts; the grammar makes `SET SCHEMA` a
@@ -80,7 +80,7 @@ fn plain_value(name: &str, set: &VariableSetStmt) -> Option<String> {
 
 /// The parameters a text sets for the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct SetParameterNames {
     /// Lower case, each once.
     pub known: Vec<String>,
     /// There may be others: a name that is computed, or a text that cannot be read.
@@ -88,8 +88,8 @@ pub struct Names {
 }
 
 /// Parameters that `SET`, `RESET` and `set_config` name in a text. Parameters that functions set within are not seen.
-pub fn names_set(text: &[u8]) -> Names {
-    let all = Names { known: Vec::new(), others: true };
+pub fn names_set(text: &[u8]) -> SetParameterNames {
+    let all = SetParameterNames { known: Vec::new(), others: true };
     let Ok(text) = std::str::from_utf8(text) else { return all };
     if text.len() > crate::TEXT_BYTES_MAX {
         return all;
@@ -98,16 +98,16 @@ pub fn names_set(text: &[u8]) -> Names {
     catch_unwind(|| look(text)).unwrap_or(all)
 }
 
-fn look(text: &str) -> Names {
-    let mut names = Names::default();
-    let Ok(tree) = pg_raw_parse::parse(text) else { return Names { others: true, ..names } };
+fn look(text: &str) -> SetParameterNames {
+    let mut names = SetParameterNames::default();
+    let Ok(tree) = pg_raw_parse::parse(text) else { return SetParameterNames { others: true, ..names } };
     for raw in tree.iter() {
-        let mut walk = Walk::default();
+        let mut walk = WalkFindings::default();
         walk.start(raw.stmt_location);
         match raw.stmt() {
             Node::VariableSetStmt(set) => names.of_set(set),
             node => {
-                walk.visit(node, Run::Now);
+                walk.visit(node, EffectTime::Now);
                 walk.calls.iter().for_each(|call| names.of_call(call));
                 names.others |= walk.sets_by_table;
             }
@@ -118,7 +118,7 @@ fn look(text: &str) -> Names {
     names
 }
 
-impl Names {
+impl SetParameterNames {
     fn of_set(&mut self, set: &VariableSetStmt) {
         let name = set.name().unwrap_or_default().to_ascii_lowercase();
         let more: &[&str] = match (set.kind, name.as_str()) {

@@ -23,7 +23,7 @@ const FIRST_WORDS: [&str; 7] = ["select", "insert", "update", "delete", "with", 
 
 /// The token that a byte can begin. One look-up decides for nearly all bytes that they are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum ByteClass {
     /// Blanks, commas, parentheses, most operators.
     Plain,
     /// A letter, `_` or part of a character beyond ASCII.
@@ -41,24 +41,24 @@ enum Class {
     Foreign,
 }
 
-const CLASSES: [Class; 256] = classes();
+const CLASSES: [ByteClass; 256] = classes();
 
-const fn classes() -> [Class; 256] {
-    let mut classes = [Class::Plain; 256];
+const fn classes() -> [ByteClass; 256] {
+    let mut classes = [ByteClass::Plain; 256];
     let mut byte = 0;
     while byte < 256 {
         classes[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => Class::Letter,
-            b'0'..=b'9' => Class::Digit,
-            b'.' => Class::Dot,
-            b'\'' => Class::Quote,
-            b'"' => Class::DoubleQuote,
-            b'$' => Class::Dollar,
-            b'-' => Class::Dash,
-            b'/' => Class::Slash,
-            b';' => Class::Semicolon,
-            b'\\' | 0 | INTEGER | STRING | DECIMAL => Class::Foreign,
-            _ => Class::Plain,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => ByteClass::Letter,
+            b'0'..=b'9' => ByteClass::Digit,
+            b'.' => ByteClass::Dot,
+            b'\'' => ByteClass::Quote,
+            b'"' => ByteClass::DoubleQuote,
+            b'$' => ByteClass::Dollar,
+            b'-' => ByteClass::Dash,
+            b'/' => ByteClass::Slash,
+            b';' => ByteClass::Semicolon,
+            b'\\' | 0 | INTEGER | STRING | DECIMAL => ByteClass::Foreign,
+            _ => ByteClass::Plain,
         };
         byte += 1;
     }
@@ -92,24 +92,24 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (mut at, mut copied) = (0, 0);
     while let Some(&byte) = text.get(at) {
         at = match CLASSES[byte as usize] {
-            Class::Plain => at + 1,
-            Class::Letter => after_word(text, at),
-            Class::DoubleQuote => after_identifier(text, at)?,
-            Class::Digit => replace(text, at, &mut copied, out)?,
-            Class::Dot if next_is_digit(text, at) => replace(text, at, &mut copied, out)?,
-            Class::Dot => at + 1,
-            Class::Quote => {
+            ByteClass::Plain => at + 1,
+            ByteClass::Letter => after_word(text, at),
+            ByteClass::DoubleQuote => after_identifier(text, at)?,
+            ByteClass::Digit => replace(text, at, &mut copied, out)?,
+            ByteClass::Dot if next_is_digit(text, at) => replace(text, at, &mut copied, out)?,
+            ByteClass::Dot => at + 1,
+            ByteClass::Quote => {
                 out.extend_from_slice(&text[copied..at]);
                 out.push(STRING);
                 copied = after_string(text, at)?;
                 copied
             }
-            Class::Dollar => after_parameter(text, at)?,
-            Class::Dash if text.get(at + 1) == Some(&b'-') => return None,
-            Class::Slash if text.get(at + 1) == Some(&b'*') => return None,
-            Class::Dash | Class::Slash => at + 1,
-            Class::Semicolon if text[at + 1..].trim_ascii_start().is_empty() => text.len(),
-            Class::Semicolon | Class::Foreign => return None,
+            ByteClass::Dollar => after_parameter(text, at)?,
+            ByteClass::Dash if text.get(at + 1) == Some(&b'-') => return None,
+            ByteClass::Slash if text.get(at + 1) == Some(&b'*') => return None,
+            ByteClass::Dash | ByteClass::Slash => at + 1,
+            ByteClass::Semicolon if text[at + 1..].trim_ascii_start().is_empty() => text.len(),
+            ByteClass::Semicolon | ByteClass::Foreign => return None,
         };
     }
     out.extend_from_slice(&text[copied..]);
@@ -127,7 +127,7 @@ const WORD: [bool; 256] = {
     let mut words = [false; 256];
     let mut byte = 0;
     while byte < words.len() {
-        words[byte] = matches!(CLASSES[byte], Class::Letter | Class::Digit | Class::Dollar);
+        words[byte] = matches!(CLASSES[byte], ByteClass::Letter | ByteClass::Digit | ByteClass::Dollar);
         byte += 1;
     }
     words

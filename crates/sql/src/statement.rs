@@ -7,49 +7,49 @@ use pg_raw_parse::nodes::{
 use pg_raw_parse::raw::NodeTag;
 
 use crate::facts::{
-    AccessMode, Begin, Changes, Effect, Ending, Isolation, Mark, Marks, ParameterChange, Reset, SessionVerb, StateChange,
-    StateKind, StateKinds, Transaction,
+    AccessMode, BeginOptions, ChangeScope, IsolationLevel, ParameterChange, QueryEffect, ResetTarget, SessionVerb, StateChange,
+    StateKind, StateKinds, TextProperties, TextProperty, TransactionEnd, TransactionVerb,
 };
 use crate::met_names::qualified;
 use crate::set_statements;
-use crate::tree_walk::{Run, Walk};
+use crate::tree_walk::{EffectTime, WalkFindings};
 
 /// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in PostgreSQL's parsenodes.h.
 const CURSOR_HOLD: i32 = 0x20;
 
 /// Facts of one statement, besides those that the walk has noted.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) effect: Effect,
-    pub(crate) transaction: Transaction,
-    pub(crate) marks: Marks,
+pub(crate) struct StatementFacts {
+    pub(crate) effect: QueryEffect,
+    pub(crate) transaction: TransactionVerb,
+    pub(crate) marks: TextProperties,
     pub(crate) state: StateChange,
     pub(crate) parameters: ParameterChange,
     pub(crate) vacates: Option<String>,
     pub(crate) unseats: Vec<String>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
-    pub(crate) changes: Changes,
+    pub(crate) changes: ChangeScope,
 }
 
-impl Verdict {
-    pub(crate) fn effect(effect: Effect) -> Self {
+impl StatementFacts {
+    pub(crate) fn effect(effect: QueryEffect) -> Self {
         Self { effect, ..Self::default() }
     }
 
     pub(crate) fn keeping(kind: StateKind) -> Self {
-        Self::effect(Effect::Unsure).and_keeps(kind)
+        Self::effect(QueryEffect::Unsure).and_keeps(kind)
     }
 
-    fn freeing(effect: Effect, frees: StateKind) -> Self {
+    fn freeing(effect: QueryEffect, frees: StateKind) -> Self {
         Self { effect, state: StateChange { frees: StateKinds::of(frees), ..StateChange::default() }, ..Self::default() }
     }
 
     pub(crate) fn session(session: SessionVerb) -> Self {
-        Self { effect: Effect::Unsure, session, ..Self::default() }
+        Self { effect: QueryEffect::Unsure, session, ..Self::default() }
     }
 
-    pub(crate) fn transaction(effect: Effect, transaction: Transaction) -> Self {
+    pub(crate) fn transaction(effect: QueryEffect, transaction: TransactionVerb) -> Self {
         Self { effect, transaction, ..Self::default() }
     }
 
@@ -58,19 +58,19 @@ impl Verdict {
         self
     }
 
-    pub(crate) fn and_resets(mut self, reset: Reset) -> Self {
+    pub(crate) fn and_resets(mut self, reset: ResetTarget) -> Self {
         self.parameters.resets = Some(reset);
         self
     }
 
-    pub(crate) fn marked(mut self, mark: Mark) -> Self {
+    pub(crate) fn marked(mut self, mark: TextProperty) -> Self {
         self.marks.add(mark);
         self
     }
 }
 
 /// Judges a statement and shows the walk every name in it.
-pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
+pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> StatementFacts {
     match node {
         Node::ExplainStmt(explain) => return judge_explain(explain, walk),
         Node::DropStmt(drop) => note_dropped(drop, walk),
@@ -79,59 +79,72 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     }
     let nested = walk.visit(node, run_of(node));
     match node {
-        Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
-        Node::CopyStmt(copy) => Verdict::effect(copy_effect(copy, nested)),
+        Node::SelectStmt(_) => StatementFacts::effect(nested.max(QueryEffect::Reads)),
+        Node::CopyStmt(copy) => StatementFacts::effect(copy_effect(copy, nested)),
         Node::TransactionStmt(verb) => judge_transaction(verb),
-        Node::VariableSetStmt(set) => set_statements::judge_set(set).marked(Mark::OfSession),
+        Node::VariableSetStmt(set) => set_statements::judge_set(set).marked(TextProperty::OfSession),
         Node::VariableShowStmt(show) => {
             let name = show.name().map(str::to_ascii_lowercase);
-            Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }.marked(Mark::OfSession)
+            StatementFacts { effect: QueryEffect::Unsure, show: name, ..StatementFacts::default() }
+                .marked(TextProperty::OfSession)
         }
         Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => {
-            Verdict::session(SessionVerb::DiscardAll).and_resets(Reset::All).marked(Mark::Moves).marked(Mark::OfSession)
+            StatementFacts::session(SessionVerb::DiscardAll)
+                .and_resets(ResetTarget::All)
+                .marked(TextProperty::Moves)
+                .marked(TextProperty::OfSession)
         }
-        Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Temporary).marked(Mark::OfSession),
-        Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::HoldCursor).marked(Mark::OfSession),
-        Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Listen).marked(Mark::OfSession),
-        Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => Verdict::effect(Effect::Writes).marked(Mark::AltersDefaults),
+        Node::DiscardStmt(_) => {
+            StatementFacts::freeing(QueryEffect::Unsure, StateKind::Temporary).marked(TextProperty::OfSession)
+        }
+        Node::ClosePortalStmt(_) => {
+            StatementFacts::freeing(QueryEffect::Unsure, StateKind::HoldCursor).marked(TextProperty::OfSession)
+        }
+        Node::UnlistenStmt(_) => StatementFacts::freeing(QueryEffect::Unsure, StateKind::Listen).marked(TextProperty::OfSession),
+        Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => {
+            StatementFacts::effect(QueryEffect::Writes).marked(TextProperty::AltersDefaults)
+        }
         Node::DropdbStmt(_) | Node::CreatedbStmt(_) | Node::AlterDatabaseStmt(_) | Node::RenameStmt(_) => {
             let unseats = unseated(node).map(str::to_owned).collect();
-            Verdict { vacates: vacated(node).map(str::to_owned), unseats, ..Verdict::effect(Effect::Writes) }
+            StatementFacts { vacates: vacated(node).map(str::to_owned), unseats, ..StatementFacts::effect(QueryEffect::Writes) }
         }
         Node::DropRoleStmt(_) => {
-            Verdict { unseats: unseated(node).map(str::to_owned).collect(), ..Verdict::effect(Effect::Writes) }
+            StatementFacts { unseats: unseated(node).map(str::to_owned).collect(), ..StatementFacts::effect(QueryEffect::Writes) }
         }
-        Node::DropStmt(_) => Verdict::freeing(Effect::Writes, StateKind::Temporary),
+        Node::DropStmt(_) => StatementFacts::freeing(QueryEffect::Writes, StateKind::Temporary),
         Node::DeallocateStmt(gone) => {
             let session = match gone.name() {
                 Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
                 _ => SessionVerb::DeallocateAll,
             };
-            Verdict::session(session).and_keeps(StateKind::Prepare).marked(Mark::Prepared).marked(Mark::OfSession)
+            StatementFacts::session(session)
+                .and_keeps(StateKind::Prepare)
+                .marked(TextProperty::Prepared)
+                .marked(TextProperty::OfSession)
         }
         Node::PrepareStmt(prepare) => {
-            let mut verdict = Verdict::keeping(StateKind::Prepare).marked(Mark::Prepared);
+            let mut verdict = StatementFacts::keeping(StateKind::Prepare).marked(TextProperty::Prepared);
             verdict.state.later = left_by(prepare.query(), walk.place_of_start());
             verdict
         }
-        Node::ListenStmt(_) => Verdict::keeping(StateKind::Listen),
-        Node::LoadStmt(_) => Verdict::keeping(StateKind::Library),
-        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(StateKind::HoldCursor),
+        Node::ListenStmt(_) => StatementFacts::keeping(StateKind::Listen),
+        Node::LoadStmt(_) => StatementFacts::keeping(StateKind::Library),
+        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => StatementFacts::keeping(StateKind::HoldCursor),
         // The work of procedural code stands in strings and in the catalog, not in the tree.
-        Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(StateKind::Unknown),
+        Node::CallStmt(_) | Node::DoStmt(_) => StatementFacts::keeping(StateKind::Unknown),
         // The binding leaves this one out, since it begins with a whole `CREATE TABLE`: its name stays unseen, and may be in pg_temp.
         Node::Invalid(other) if other.type_ == NodeTag::T_CreateForeignTableStmt => {
-            Verdict::effect(Effect::Writes).and_keeps(StateKind::Temporary)
+            StatementFacts::effect(QueryEffect::Writes).and_keeps(StateKind::Temporary)
         }
-        _ if writes(node) => Verdict::effect(Effect::Writes),
-        _ => Verdict::effect(Effect::Unsure),
+        _ if writes(node) => StatementFacts::effect(QueryEffect::Writes),
+        _ => StatementFacts::effect(QueryEffect::Unsure),
     }
 }
 
 /// Tells when calls and names within a statement take effect: at its run, or not.
-fn run_of(node: Node<'_>) -> Run {
+fn run_of(node: Node<'_>) -> EffectTime {
     match node {
-        Node::PrepareStmt(_) => Run::Never,
+        Node::PrepareStmt(_) => EffectTime::Never,
         Node::ViewStmt(_)
         | Node::RuleStmt(_)
         | Node::CreateFunctionStmt(_)
@@ -140,30 +153,30 @@ fn run_of(node: Node<'_>) -> Run {
         | Node::CreatePolicyStmt(_)
         | Node::AlterPolicyStmt(_)
         | Node::CreateDomainStmt(_)
-        | Node::CreateSchemaStmt(_) => Run::Stored,
-        _ => Run::Now,
+        | Node::CreateSchemaStmt(_) => EffectTime::Stored,
+        _ => EffectTime::Now,
     }
 }
 
 /// `EXPLAIN` plans and does not run, unless it is told to `ANALYZE`.
-fn judge_explain<'a>(explain: &'a ExplainStmt, walk: &mut Walk<'a>) -> Verdict {
+fn judge_explain<'a>(explain: &'a ExplainStmt, walk: &mut WalkFindings<'a>) -> StatementFacts {
     if explain.options().iter().any(|option| option.defname() == Some("analyze") && may_be_true(option)) {
-        return judge_explained(explain.query(), walk).marked(Mark::Explains);
+        return judge_explained(explain.query(), walk).marked(TextProperty::Explains);
     }
     // The arguments of EXECUTE are computed all the same, to find the plan that EXPLAIN shows.
-    let run = if matches!(explain.query(), Node::ExecuteStmt(_)) { Run::Now } else { Run::Never };
+    let run = if matches!(explain.query(), Node::ExecuteStmt(_)) { EffectTime::Now } else { EffectTime::Never };
     walk.visit(explain.query(), run);
-    Verdict::effect(Effect::Reads).marked(Mark::Explains)
+    StatementFacts::effect(QueryEffect::Reads).marked(TextProperty::Explains)
 }
 
 /// Judges a statement that the grammar allows in `EXPLAIN`; none of them is another `EXPLAIN`.
-fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
-    let nested = walk.visit(query, Run::Now);
+fn judge_explained<'a>(query: Node<'a>, walk: &mut WalkFindings<'a>) -> StatementFacts {
+    let nested = walk.visit(query, EffectTime::Now);
     match query {
-        Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
-        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(StateKind::HoldCursor),
-        _ if writes(query) => Verdict::effect(Effect::Writes),
-        _ => Verdict::effect(Effect::Unsure),
+        Node::SelectStmt(_) => StatementFacts::effect(nested.max(QueryEffect::Reads)),
+        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => StatementFacts::keeping(StateKind::HoldCursor),
+        _ if writes(query) => StatementFacts::effect(QueryEffect::Writes),
+        _ => StatementFacts::effect(QueryEffect::Unsure),
     }
 }
 
@@ -211,31 +224,31 @@ fn unseated(node: Node<'_>) -> impl Iterator<Item = &str> {
     renamed.into_iter().chain(names)
 }
 
-fn copy_effect(copy: &CopyStmt, nested: Effect) -> Effect {
+fn copy_effect(copy: &CopyStmt, nested: QueryEffect) -> QueryEffect {
     match copy.is_from || copy.is_program || copy.filename().is_some() {
-        true => Effect::Writes,
-        false => nested.max(Effect::Reads),
+        true => QueryEffect::Writes,
+        false => nested.max(QueryEffect::Reads),
     }
 }
 
-fn judge_transaction(verb: &TransactionStmt) -> Verdict {
+fn judge_transaction(verb: &TransactionStmt) -> StatementFacts {
     use TransactionStmtKind as Kind;
     let (effect, transaction) = match verb.kind {
-        Kind::TRANS_STMT_BEGIN | Kind::TRANS_STMT_START => (Effect::Unsure, Transaction::Begin(begin(verb))),
-        Kind::TRANS_STMT_COMMIT if !verb.chain => (Effect::Unsure, Transaction::End(Ending::Commit)),
-        Kind::TRANS_STMT_ROLLBACK if !verb.chain => (Effect::Unsure, Transaction::End(Ending::Rollback)),
-        Kind::TRANS_STMT_COMMIT => (Effect::Unsure, Transaction::Chain(Ending::Commit)),
-        Kind::TRANS_STMT_ROLLBACK => (Effect::Unsure, Transaction::Chain(Ending::Rollback)),
-        Kind::TRANS_STMT_PREPARE => (Effect::Writes, Transaction::End(Ending::Prepare)),
-        Kind::TRANS_STMT_COMMIT_PREPARED | Kind::TRANS_STMT_ROLLBACK_PREPARED => (Effect::Writes, Transaction::Prepared),
-        _ => (Effect::Unsure, Transaction::Within),
+        Kind::TRANS_STMT_BEGIN | Kind::TRANS_STMT_START => (QueryEffect::Unsure, TransactionVerb::Begin(begin(verb))),
+        Kind::TRANS_STMT_COMMIT if !verb.chain => (QueryEffect::Unsure, TransactionVerb::End(TransactionEnd::Commit)),
+        Kind::TRANS_STMT_ROLLBACK if !verb.chain => (QueryEffect::Unsure, TransactionVerb::End(TransactionEnd::Rollback)),
+        Kind::TRANS_STMT_COMMIT => (QueryEffect::Unsure, TransactionVerb::Chain(TransactionEnd::Commit)),
+        Kind::TRANS_STMT_ROLLBACK => (QueryEffect::Unsure, TransactionVerb::Chain(TransactionEnd::Rollback)),
+        Kind::TRANS_STMT_PREPARE => (QueryEffect::Writes, TransactionVerb::End(TransactionEnd::Prepare)),
+        Kind::TRANS_STMT_COMMIT_PREPARED | Kind::TRANS_STMT_ROLLBACK_PREPARED => (QueryEffect::Writes, TransactionVerb::Prepared),
+        _ => (QueryEffect::Unsure, TransactionVerb::Within),
     };
-    Verdict::transaction(effect, transaction)
+    StatementFacts::transaction(effect, transaction)
 }
 
 /// The options of `BEGIN`; of two that contradict each other the last one holds, as in PostgreSQL.
-fn begin(verb: &TransactionStmt) -> Begin {
-    let mut begin = Begin { starts: verb.kind == TransactionStmtKind::TRANS_STMT_START, ..Begin::default() };
+fn begin(verb: &TransactionStmt) -> BeginOptions {
+    let mut begin = BeginOptions { starts: verb.kind == TransactionStmtKind::TRANS_STMT_START, ..BeginOptions::default() };
     for option in verb.options() {
         let Node::DefElem(option) = option else { continue };
         let Node::A_Const(value) = option.arg() else { continue };
@@ -252,26 +265,26 @@ fn begin(verb: &TransactionStmt) -> Begin {
     begin
 }
 
-fn isolation(level: &str) -> Isolation {
+fn isolation(level: &str) -> IsolationLevel {
     match level {
-        "read uncommitted" => Isolation::ReadUncommitted,
-        "read committed" => Isolation::ReadCommitted,
-        "repeatable read" => Isolation::RepeatableRead,
-        "serializable" => Isolation::Serializable,
-        _ => Isolation::Unset,
+        "read uncommitted" => IsolationLevel::ReadUncommitted,
+        "read committed" => IsolationLevel::ReadCommitted,
+        "repeatable read" => IsolationLevel::RepeatableRead,
+        "serializable" => IsolationLevel::Serializable,
+        _ => IsolationLevel::Unset,
     }
 }
 
 /// State that a statement which is only prepared now leaves once it runs.
 fn left_by(query: Node<'_>, start: i32) -> StateKinds {
-    let mut walk = Walk::default();
+    let mut walk = WalkFindings::default();
     walk.start(start);
-    walk.visit(query, Run::Now);
+    walk.visit(query, EffectTime::Now);
     walk.keeps
 }
 
 /// Relations of a `DROP` are lists of names.
-fn note_dropped<'a>(drop: &'a DropStmt, walk: &mut Walk<'a>) {
+fn note_dropped<'a>(drop: &'a DropStmt, walk: &mut WalkFindings<'a>) {
     let relations = matches!(
         drop.remove_type,
         ObjectType::OBJECT_TABLE
@@ -283,21 +296,21 @@ fn note_dropped<'a>(drop: &'a DropStmt, walk: &mut Walk<'a>) {
     );
     for object in drop.objects() {
         if let (true, Node::NodeList(name)) = (relations, object) {
-            walk.named(qualified(name.iter()), Run::Now);
+            walk.named(qualified(name.iter()), EffectTime::Now);
         }
     }
 }
 
 /// The objects of a `GRANT` are relations only for these two kinds; the binding believes it of all, and would panic.
-fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut Walk<'a>) {
+fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut WalkFindings<'a>) {
     let of_objects = grant.targtype == pg_raw_parse::nodes::GrantTargetType::ACL_TARGET_OBJECT;
     if of_objects && matches!(grant.objtype, ObjectType::OBJECT_TABLE | ObjectType::OBJECT_SEQUENCE) {
-        grant.objects().iter().for_each(|relation| walk.target(Some(relation), Run::Now));
+        grant.objects().iter().for_each(|relation| walk.target(Some(relation), EffectTime::Now));
     }
 }
 
 /// Functions, types and the like that are made in `pg_temp`; tables, views and sequences are relations and seen by the walk.
-fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
+fn note_made<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) {
     let (schema, _) = match node {
         Node::CreateFunctionStmt(s) => qualified(s.funcname().iter()),
         Node::CreateDomainStmt(s) => qualified(s.domainname().iter().map(Node::from)),
@@ -310,7 +323,7 @@ fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
         Node::CreateOpFamilyStmt(s) => qualified(s.opfamilyname().iter().map(Node::from)),
         _ => return,
     };
-    walk.owner(schema, Run::Now);
+    walk.owner(schema, EffectTime::Now);
 }
 
 /// Statements that are known to change data, schema or server state.

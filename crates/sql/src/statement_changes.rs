@@ -7,56 +7,58 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{DropBehavior, TransactionStmtKind};
 
 use crate::defines::{is_into_temporary, is_temporary};
-use crate::facts::Changes;
-use crate::tree_walk::{Run, Walk};
+use crate::facts::ChangeScope;
+use crate::tree_walk::{EffectTime, WalkFindings};
 
-/// Changes of the statement itself; the walk finds those of the statements within it (`Walk::written`).
-pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
+/// Changes of the statement itself; the walk finds those of the statements within it (`WalkFindings::written`).
+pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> ChangeScope {
     use Node as N;
     match node {
-        N::SelectStmt(select) if select.into_clause().is_some() && !is_into_temporary(select.into_clause()) => Changes::Database,
-        N::SelectStmt(_) => Changes::Nothing,
-        N::InsertStmt(_) | N::UpdateStmt(_) | N::DeleteStmt(_) | N::MergeStmt(_) => Changes::Rows,
+        N::SelectStmt(select) if select.into_clause().is_some() && !is_into_temporary(select.into_clause()) => {
+            ChangeScope::Database
+        }
+        N::SelectStmt(_) => ChangeScope::Nothing,
+        N::InsertStmt(_) | N::UpdateStmt(_) | N::DeleteStmt(_) | N::MergeStmt(_) => ChangeScope::Rows,
         N::TruncateStmt(truncate) => {
             for relation in truncate.relations() {
                 if let N::RangeVar(relation) = relation {
-                    walk.writes(Some(relation), Run::Now);
+                    walk.writes(Some(relation), EffectTime::Now);
                 }
             }
             // Weir does not look for the tables that refer to these: such a statement is rare.
-            if truncate.behavior == DropBehavior::DROP_CASCADE { Changes::Database } else { Changes::Rows }
+            if truncate.behavior == DropBehavior::DROP_CASCADE { ChangeScope::Database } else { ChangeScope::Rows }
         }
         N::CopyStmt(copy) if copy.is_from => {
-            walk.writes(copy.relation(), Run::Now);
-            Changes::Rows
+            walk.writes(copy.relation(), EffectTime::Now);
+            ChangeScope::Rows
         }
         // The walk finds the writes of a query within.
-        N::CopyStmt(_) => Changes::Nothing,
+        N::CopyStmt(_) => ChangeScope::Nothing,
         N::RefreshMatViewStmt(refresh) => {
-            walk.writes(refresh.relation(), Run::Now);
-            Changes::Rows
+            walk.writes(refresh.relation(), EffectTime::Now);
+            ChangeScope::Rows
         }
         // Run by `EXPLAIN ANALYZE` only, which its caller has looked at.
-        N::ExplainStmt(_) => Changes::Nothing,
-        N::PrepareStmt(_) | N::DeallocateStmt(_) | N::DiscardStmt(_) | N::DeclareCursorStmt(_) => Changes::Nothing,
-        N::ClosePortalStmt(_) | N::FetchStmt(_) | N::LockStmt(_) | N::ConstraintsSetStmt(_) => Changes::Nothing,
-        N::ListenStmt(_) | N::UnlistenStmt(_) | N::NotifyStmt(_) | N::LoadStmt(_) | N::CheckPointStmt(_) => Changes::Nothing,
-        N::VariableSetStmt(_) | N::VariableShowStmt(_) | N::CommentStmt(_) | N::AlterSeqStmt(_) => Changes::Nothing,
-        N::IndexStmt(_) | N::ReindexStmt(_) | N::CreateStatsStmt(_) => Changes::Nothing,
+        N::ExplainStmt(_) => ChangeScope::Nothing,
+        N::PrepareStmt(_) | N::DeallocateStmt(_) | N::DiscardStmt(_) | N::DeclareCursorStmt(_) => ChangeScope::Nothing,
+        N::ClosePortalStmt(_) | N::FetchStmt(_) | N::LockStmt(_) | N::ConstraintsSetStmt(_) => ChangeScope::Nothing,
+        N::ListenStmt(_) | N::UnlistenStmt(_) | N::NotifyStmt(_) | N::LoadStmt(_) | N::CheckPointStmt(_) => ChangeScope::Nothing,
+        N::VariableSetStmt(_) | N::VariableShowStmt(_) | N::CommentStmt(_) | N::AlterSeqStmt(_) => ChangeScope::Nothing,
+        N::IndexStmt(_) | N::ReindexStmt(_) | N::CreateStatsStmt(_) => ChangeScope::Nothing,
         // The prepared transaction is not known: perhaps it changes membership in a role.
-        N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Changes::Cluster,
-        N::TransactionStmt(_) => Changes::Nothing,
-        N::CreateStmt(create) if is_temporary(create.relation()) => Changes::Nothing,
-        N::CreateTableAsStmt(create) if is_into_temporary(create.into()) => Changes::Nothing,
+        N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => ChangeScope::Cluster,
+        N::TransactionStmt(_) => ChangeScope::Nothing,
+        N::CreateStmt(create) if is_temporary(create.relation()) => ChangeScope::Nothing,
+        N::CreateTableAsStmt(create) if is_into_temporary(create.into()) => ChangeScope::Nothing,
         N::AlterDatabaseRefreshCollStmt(_) | N::AlterDatabaseSetStmt(_) | N::AlterDatabaseStmt(_) | N::AlterRoleSetStmt(_) => {
-            Changes::Cluster
+            ChangeScope::Cluster
         }
         N::AlterRoleStmt(_) | N::AlterSystemStmt(_) | N::CreateRoleStmt(_) | N::CreatedbStmt(_) | N::DropRoleStmt(_) => {
-            Changes::Cluster
+            ChangeScope::Cluster
         }
         N::DropdbStmt(_) | N::GrantRoleStmt(_) | N::DropOwnedStmt(_) | N::ReassignOwnedStmt(_) | N::RenameStmt(_) => {
-            Changes::Cluster
+            ChangeScope::Cluster
         }
-        _ => Changes::Database,
+        _ => ChangeScope::Database,
     }
 }

@@ -1,14 +1,14 @@
 //! The walk over a parse tree, with a stack of its own: relations, functions, operators, row locks, nested writes.
 //!
-//! In: a node. Out: the public fields of `Walk`, which add up over all statements of a text.
+//! In: a node. Out: the public fields of `WalkFindings`, which add up over all statements of a text.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
 
 use crate::children::push_children;
-use crate::facts::{Effect, Mark, Marks, StateKind, StateKinds, hash_of_column};
+use crate::facts::{QueryEffect, StateKind, StateKinds, TextProperties, TextProperty, hash_of_column};
 use crate::leaves::{is_of_catalog, left_by_function};
-use crate::met_names::{Names, is_temporary_schema, qualified};
+use crate::met_names::{NameCollector, is_temporary_schema, qualified};
 use crate::syntax::function_of;
 
 /// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
@@ -34,7 +34,7 @@ fn hangs_on_today(kind: &str) -> bool {
 }
 
 /// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
-struct Scope<'a> {
+struct CteScope<'a> {
     around: u32,
     name: &'a str,
 }
@@ -44,7 +44,7 @@ type Visit<'a> = (Node<'a>, u32);
 
 /// Time at which the calls and names that the walk meets take effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum EffectTime {
     /// The statement runs: calls and temporary names count for `keeps`.
     #[default]
     Now,
@@ -56,17 +56,17 @@ pub(crate) enum Run {
 
 /// Findings of the walk so far.
 #[derive(Default)]
-pub(crate) struct Walk<'a> {
-    pub(crate) functions: Names<'a>,
-    pub(crate) relations: Names<'a>,
-    pub(crate) operators: Names<'a>,
-    pub(crate) casts: Names<'a>,
+pub(crate) struct WalkFindings<'a> {
+    pub(crate) functions: NameCollector<'a>,
+    pub(crate) relations: NameCollector<'a>,
+    pub(crate) operators: NameCollector<'a>,
+    pub(crate) casts: NameCollector<'a>,
     /// Columns behind a dot, as often as they are named.
     pub(crate) columns: Vec<u32>,
     /// Targets of writes.
-    pub(crate) written: Names<'a>,
+    pub(crate) written: NameCollector<'a>,
     /// `Prepared`: an `EXECUTE` was met, or the view of prepared statements.
-    pub(crate) marks: Marks,
+    pub(crate) marks: TextProperties,
     pub(crate) keeps: StateKinds,
     /// Calls of functions that leave something.
     pub(crate) calls: Vec<&'a FuncCall>,
@@ -74,16 +74,16 @@ pub(crate) struct Walk<'a> {
     pub(crate) sets_by_table: bool,
     /// A constant is cast to `time`.
     pub(crate) casts_to_time: bool,
-    scopes: Vec<Scope<'a>>,
+    scopes: Vec<CteScope<'a>>,
     start: i32,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> WalkFindings<'a> {
     /// A new statement begins at this byte of the text; names without a place of their own are put there.
     pub(crate) fn start(&mut self, location: i32) {
         self.start = location.max(0);
         self.scopes.clear();
-        self.scopes.push(Scope { around: 0, name: "" });
+        self.scopes.push(CteScope { around: 0, name: "" });
     }
 
     /// Where the statement begins that is walked over.
@@ -93,8 +93,8 @@ impl<'a> Walk<'a> {
 
     /// Visits everything below and including `root`. The result is the effect of the nested statements: `Writes` for DML and
     /// `INTO`, `Unsure` for row locks, `None` for all else.
-    pub(crate) fn visit(&mut self, root: Node<'a>, run: Run) -> Effect {
-        let mut effect = Effect::None;
+    pub(crate) fn visit(&mut self, root: Node<'a>, run: EffectTime) -> QueryEffect {
+        let mut effect = QueryEffect::None;
         let mut stack: Vec<Visit<'a>> = vec![(root, 0)];
         let mut below = Vec::new();
         while let Some((node, outer)) = stack.pop() {
@@ -107,37 +107,37 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes a relation outside of any query, such as the target of a write or the object of a utility statement.
-    pub(crate) fn target(&mut self, relation: Option<&'a RangeVar>, run: Run) {
+    pub(crate) fn target(&mut self, relation: Option<&'a RangeVar>, run: EffectTime) {
         if let Some(relation) = relation {
             self.relation(relation, 0, run);
         }
     }
 
     /// Notes a relation given as a list of names.
-    pub(crate) fn named(&mut self, name: (&'a str, &'a str), run: Run) {
+    pub(crate) fn named(&mut self, name: (&'a str, &'a str), run: EffectTime) {
         self.owner(name.0, run);
         self.relations.add(name, self.start);
     }
 
     /// Notes that an object in this schema is made or used.
-    pub(crate) fn owner(&mut self, schema: &str, run: Run) {
-        if run != Run::Never && is_temporary_schema(schema) {
+    pub(crate) fn owner(&mut self, schema: &str, run: EffectTime) {
+        if run != EffectTime::Never && is_temporary_schema(schema) {
             self.keep(StateKind::Temporary);
         }
     }
 
     /// Notes where `INTO` or `CREATE TABLE AS` puts its rows.
-    pub(crate) fn into(&mut self, into: Option<&'a IntoClause>, run: Run) {
+    pub(crate) fn into(&mut self, into: Option<&'a IntoClause>, run: EffectTime) {
         if let Some(into) = into {
             self.created(into.rel(), into.on_commit, run);
         }
     }
 
     /// Notes a table that is made. A temporary one that goes at commit leaves nothing behind.
-    pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: Run) {
+    pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: EffectTime) {
         let goes = on_commit == OnCommitAction::ONCOMMIT_DROP;
-        self.marks.add_if(Mark::MakesBrief, goes && run != Run::Never);
-        self.target(relation, if goes { Run::Never } else { run });
+        self.marks.add_if(TextProperty::MakesBrief, goes && run != EffectTime::Never);
+        self.target(relation, if goes { EffectTime::Never } else { run });
     }
 
     fn keep(&mut self, keeps: StateKind) {
@@ -164,7 +164,7 @@ impl<'a> Walk<'a> {
         let first = stack.len();
         for cte in clause.ctes() {
             stack.push((cte.ctequery(), inner));
-            self.scopes.push(Scope { around: inner, name: cte.ctename().unwrap_or_default() });
+            self.scopes.push(CteScope { around: inner, name: cte.ctename().unwrap_or_default() });
             inner = (self.scopes.len() - 1) as u32; // below the text's length
         }
         if clause.recursive {
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
         inner
     }
 
-    fn note(&mut self, node: Node<'a>, scope: u32, run: Run) -> Effect {
+    fn note(&mut self, node: Node<'a>, scope: u32, run: EffectTime) -> QueryEffect {
         if let Some((function, location)) = function_of(node) {
             self.functions.add(("", function), self.place(location));
         }
@@ -181,11 +181,11 @@ impl<'a> Walk<'a> {
             Node::SelectStmt(select) => {
                 self.into(select.into_clause(), run);
                 let locks = !select.locking_clause().is_empty();
-                self.marks.add_if(Mark::LocksRows, locks);
+                self.marks.add_if(TextProperty::LocksRows, locks);
                 return match (select.into_clause(), locks) {
-                    (Some(_), _) => Effect::Writes,
-                    (None, true) => Effect::Unsure,
-                    (None, false) => Effect::None,
+                    (Some(_), _) => QueryEffect::Writes,
+                    (None, true) => QueryEffect::Unsure,
+                    (None, false) => QueryEffect::None,
                 };
             }
             Node::InsertStmt(write) => return self.write(write.relation(), run),
@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
             Node::MergeStmt(write) => return self.write(write.relation(), run),
             Node::CreateStmt(create) => self.created(create.relation(), create.oncommit, run),
             Node::CreateTableAsStmt(create) => self.into(create.into(), run),
-            Node::ExecuteStmt(_) => self.marks.add(Mark::Prepared),
+            Node::ExecuteStmt(_) => self.marks.add(TextProperty::Prepared),
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
             Node::ColumnRef(column) => self.column(qualified(column.fields().iter())),
@@ -203,11 +203,11 @@ impl<'a> Walk<'a> {
                 of.indirection().iter().filter_map(|part| part.as_str()).for_each(|name| self.column((".", name)))
             }
             Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => {
-                self.marks.add(Mark::Fleeting)
+                self.marks.add(TextProperty::Fleeting)
             }
-            Node::XmlExpr(_) => self.marks.add(Mark::Fleeting),
+            Node::XmlExpr(_) => self.marks.add(TextProperty::Fleeting),
             Node::XmlSerialize(of) => {
-                self.marks.add(Mark::Fleeting);
+                self.marks.add(TextProperty::Fleeting);
                 self.typed(of.type_name());
             }
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
@@ -221,25 +221,25 @@ impl<'a> Walk<'a> {
             Node::SortBy(sort) => self.operator(qualified(sort.use_op().iter()), sort.location),
             _ => {}
         }
-        Effect::None
+        QueryEffect::None
     }
 
     /// The target of a write is never a CTE, whatever its name.
-    fn write(&mut self, relation: Option<&'a RangeVar>, run: Run) -> Effect {
+    fn write(&mut self, relation: Option<&'a RangeVar>, run: EffectTime) -> QueryEffect {
         self.target(relation, run);
         self.writes(relation, run);
         // Its rule calls set_config.
-        if run != Run::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
+        if run != EffectTime::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
             self.sets_by_table = true;
-            self.marks.add(Mark::Moves);
+            self.marks.add(TextProperty::Moves);
             self.keep(StateKind::Setting);
         }
-        Effect::Writes
+        QueryEffect::Writes
     }
 
     /// Notes a relation whose rows are changed.
-    pub(crate) fn writes(&mut self, relation: Option<&'a RangeVar>, run: Run) {
-        if let (Some(relation), true) = (relation, run != Run::Never) {
+    pub(crate) fn writes(&mut self, relation: Option<&'a RangeVar>, run: EffectTime) {
+        if let (Some(relation), true) = (relation, run != EffectTime::Never) {
             let name = (relation.schemaname().unwrap_or_default(), relation.relname().unwrap_or_default());
             self.written.add(name, self.place(relation.location));
         }
@@ -249,15 +249,15 @@ impl<'a> Walk<'a> {
         !self.written.is_empty()
     }
 
-    fn relation(&mut self, relation: &'a RangeVar, scope: u32, run: Run) {
+    fn relation(&mut self, relation: &'a RangeVar, scope: u32, run: EffectTime) {
         let schema = relation.schemaname().unwrap_or_default();
         let name = relation.relname().unwrap_or_default();
         if schema.is_empty() && self.is_cte(name, scope) {
             return;
         }
-        self.marks.add_if(Mark::Prepared, name == "pg_prepared_statements");
+        self.marks.add_if(TextProperty::Prepared, name == "pg_prepared_statements");
         self.owner(schema, run);
-        if run != Run::Never && relation.relpersistence as u8 == b't' {
+        if run != EffectTime::Never && relation.relpersistence as u8 == b't' {
             self.keep(StateKind::Temporary);
         }
         self.relations.add((schema, name), self.place(relation.location));
@@ -278,14 +278,14 @@ impl<'a> Walk<'a> {
         false
     }
 
-    fn call(&mut self, call: &'a FuncCall, run: Run) {
+    fn call(&mut self, call: &'a FuncCall, run: EffectTime) {
         let name = qualified(call.funcname().iter());
         self.functions.add(name, self.place(call.location));
-        self.marks.add_if(Mark::Prepared, name.1 == "pg_prepared_statement");
+        self.marks.add_if(TextProperty::Prepared, name.1 == "pg_prepared_statement");
         self.owner(name.0, run);
         // The literal names the parameter, and texts that differ in literals only have the same facts.
-        self.marks.add_if(Mark::Moves, run == Run::Now && name.1 == "set_config");
-        if run == Run::Now
+        self.marks.add_if(TextProperty::Moves, run == EffectTime::Now && name.1 == "set_config");
+        if run == EffectTime::Now
             && let Some(keeps) = kept_by(name, call)
         {
             self.calls.push(call);
@@ -298,12 +298,12 @@ impl<'a> Walk<'a> {
         if !of.is_empty() && !name.is_empty() {
             self.columns.push(hash_of_column(name));
         }
-        self.marks.add_if(Mark::Fleeting, RESTLESS_COLUMNS.contains(&name));
+        self.marks.add_if(TextProperty::Fleeting, RESTLESS_COLUMNS.contains(&name));
     }
 
     /// The built-in sampling methods only read; another one is some extension's function.
     fn method(&mut self, name: (&'a str, &'a str), location: i32) {
-        self.marks.add(Mark::Fleeting);
+        self.marks.add(TextProperty::Fleeting);
         if !matches!(name, ("" | "pg_catalog", "bernoulli" | "system")) {
             self.functions.add(name, self.place(location));
         }
@@ -326,7 +326,8 @@ impl<'a> Walk<'a> {
         let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
         let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
         // `x::timestamp` may read 'now' in a row, and `x::regclass` the object that has the name by then.
-        self.marks.add_if(Mark::Fleeting, !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1)));
+        self.marks
+            .add_if(TextProperty::Fleeting, !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1)));
         self.casts_to_time |= matches!(name.1, "time" | "_time");
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.place(cast.location));
@@ -337,7 +338,7 @@ impl<'a> Walk<'a> {
     fn typed(&mut self, kind: Option<&'a TypeName>) {
         let Some(kind) = kind else { return };
         let name = qualified(kind.names().iter().map(Node::from));
-        self.marks.add_if(Mark::Fleeting, !(matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1)));
+        self.marks.add_if(TextProperty::Fleeting, !(matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1)));
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.start);
         }

@@ -2,19 +2,19 @@
 
 use pg_raw_parse::Node;
 
-use crate::facts::Verb;
+use crate::facts::StatementVerb;
 use crate::statement::writes;
 
 /// The kind of a statement. Definitions are those of `log_statement = ddl`. Source: `GetCommandLogLevel` in utility.c.
-pub(crate) fn verb(node: Node<'_>) -> Verb {
+pub(crate) fn verb(node: Node<'_>) -> StatementVerb {
     match node {
-        Node::SelectStmt(_) => Verb::Select,
-        Node::InsertStmt(_) => Verb::Insert,
-        Node::UpdateStmt(_) => Verb::Update,
-        Node::DeleteStmt(_) => Verb::Delete,
-        Node::MergeStmt(_) | Node::TruncateStmt(_) | Node::NotifyStmt(_) => Verb::Other,
-        Node::CheckPointStmt(_) | Node::VacuumStmt(_) | Node::ReindexStmt(_) => Verb::Other,
-        other if writes(other) => Verb::Definition,
-        _ => Verb::Other,
+        Node::SelectStmt(_) => StatementVerb::Select,
+        Node::InsertStmt(_) => StatementVerb::Insert,
+        Node::UpdateStmt(_) => StatementVerb::Update,
+        Node::DeleteStmt(_) => StatementVerb::Delete,
+        Node::MergeStmt(_) | Node::TruncateStmt(_) | Node::NotifyStmt(_) => StatementVerb::Other,
+        Node::CheckPointStmt(_) | Node::VacuumStmt(_) | Node::ReindexStmt(_) => StatementVerb::Other,
+        other if writes(other) => StatementVerb::Definition,
+        _ => StatementVerb::Other,
     }
 }

@@ -1,7 +1,7 @@
 //! Changes by a text, and dependence of its result on more than its tables. A line is `statement ==> changes`: `nothing`, `rows
 //! of` some relations, `database` or `cluster`, then `fleeting`.
 
-use weir_sql::facts::{Changes, Mark};
+use weir_sql::facts::{ChangeScope, TextProperty};
 
 const TABLE: &str = "
     select a from t ==> nothing
@@ -81,12 +81,12 @@ fn every_statement_of_the_table_changes_what_stands_beside_it() {
             schema => format!("{schema}.{}", name.name),
         });
         let mut shown = match facts.changes {
-            Changes::Nothing => "nothing".to_owned(),
-            Changes::Rows => format!("rows {}", names.collect::<Vec<_>>().join(",")),
-            Changes::Database => "database".to_owned(),
-            Changes::Cluster => "cluster".to_owned(),
+            ChangeScope::Nothing => "nothing".to_owned(),
+            ChangeScope::Rows => format!("rows {}", names.collect::<Vec<_>>().join(",")),
+            ChangeScope::Database => "database".to_owned(),
+            ChangeScope::Cluster => "cluster".to_owned(),
         };
-        if facts.has(Mark::Fleeting) {
+        if facts.has(TextProperty::Fleeting) {
             shown.push_str(" fleeting");
         }
         if shown != expected {

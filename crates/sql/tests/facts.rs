@@ -3,7 +3,10 @@
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
 //! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
-use weir_sql::facts::{AccessMode, Begin, Effect, Facts, Hint, Isolation, Mark, Name, Reset, SessionVerb, Transaction, Verb};
+use weir_sql::facts::{
+    AccessMode, BeginOptions, IsolationLevel, QualifiedName, QueryEffect, QueryFacts, ResetTarget, RoutingHint, SessionVerb,
+    StatementVerb, TextProperty, TransactionVerb,
+};
 
 #[test]
 fn every_statement_of_the_table_has_the_facts_beside_it() {
@@ -21,14 +24,14 @@ fn every_statement_of_the_table_has_the_facts_beside_it() {
     assert!(wrong.is_empty(), "{} lines are, as it is:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-fn shown(facts: &Facts) -> String {
+fn shown(facts: &QueryFacts) -> String {
     let mut words = vec![format!("{:?}", facts.effect).to_lowercase()];
     if facts.statements != 1 {
         words.push(format!("n={}", facts.statements));
     }
     match facts.transaction {
-        Transaction::None => {}
-        Transaction::Begin(begin) => words.push(format!("tx=begin{}", shown_begin(begin))),
+        TransactionVerb::None => {}
+        TransactionVerb::Begin(begin) => words.push(format!("tx=begin{}", shown_begin(begin))),
         other => words.push(format!("tx={other:?}").to_lowercase()),
     }
     for (label, leaves) in [("keeps", facts.state.keeps), ("frees", facts.state.frees), ("later", facts.state.later)] {
@@ -36,13 +39,13 @@ fn shown(facts: &Facts) -> String {
             words.push(format!("{label}={leaves:?}").to_lowercase());
         }
     }
-    words.extend(facts.has(Mark::Prepared).then(|| "prepared".to_owned()));
+    words.extend(facts.has(TextProperty::Prepared).then(|| "prepared".to_owned()));
     words.extend(facts.parameters.resets.iter().map(|reset| match reset {
-        Reset::All => "resets=all".to_owned(),
-        Reset::Many => "resets=many".to_owned(),
-        Reset::Name(name) => format!("resets={name}"),
+        ResetTarget::All => "resets=all".to_owned(),
+        ResetTarget::Many => "resets=many".to_owned(),
+        ResetTarget::Name(name) => format!("resets={name}"),
     }));
-    words.extend(facts.has(Mark::AltersDefaults).then(|| "defaults".to_owned()));
+    words.extend(facts.has(TextProperty::AltersDefaults).then(|| "defaults".to_owned()));
     words.extend((!facts.vacates.is_empty()).then(|| format!("vacates={}", facts.vacates.join(","))));
     words.extend((!facts.unseats.is_empty()).then(|| format!("unseats={}", facts.unseats.join(","))));
     words.extend(facts.parameters.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
@@ -53,13 +56,13 @@ fn shown(facts: &Facts) -> String {
     }
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
     // A text that was not looked at may always do these.
-    words.extend(facts.has(Mark::MakesBrief).then(|| "makes_brief".to_owned()));
-    words.extend((facts.has(Mark::Moves) && facts.effect != Effect::Refused).then(|| "moves".to_owned()));
-    words.extend(facts.has(Mark::LocksRows).then(|| "locks".to_owned()));
-    words.extend(facts.has(Mark::Defines).then(|| "defines".to_owned()));
-    words.extend(facts.has(Mark::Explains).then(|| "explain".to_owned()));
-    words.extend(facts.has(Mark::Commented).then(|| "comment".to_owned()));
-    words.extend((facts.hint != Hint::None).then(|| format!("hint={:?}", facts.hint).to_lowercase()));
+    words.extend(facts.has(TextProperty::MakesBrief).then(|| "makes_brief".to_owned()));
+    words.extend((facts.has(TextProperty::Moves) && facts.effect != QueryEffect::Refused).then(|| "moves".to_owned()));
+    words.extend(facts.has(TextProperty::LocksRows).then(|| "locks".to_owned()));
+    words.extend(facts.has(TextProperty::Defines).then(|| "defines".to_owned()));
+    words.extend(facts.has(TextProperty::Explains).then(|| "explain".to_owned()));
+    words.extend(facts.has(TextProperty::Commented).then(|| "comment".to_owned()));
+    words.extend((facts.hint != RoutingHint::None).then(|| format!("hint={:?}", facts.hint).to_lowercase()));
     for (label, names) in [
         ("fn", &facts.named.functions),
         ("rel", &facts.named.relations),
@@ -73,19 +76,19 @@ fn shown(facts: &Facts) -> String {
     words.join(" ")
 }
 
-fn shown_begin(begin: Begin) -> String {
+fn shown_begin(begin: BeginOptions) -> String {
     let mut words = Vec::new();
     words.extend(begin.starts.then(|| "start".to_owned()));
     words.extend((begin.access == AccessMode::ReadOnly).then(|| "read_only".to_owned()));
     words.extend((begin.access == AccessMode::ReadWrite).then(|| "read_write".to_owned()));
     words.extend(begin.deferrable.then(|| "deferrable".to_owned()));
-    if begin.isolation != Isolation::Unset {
+    if begin.isolation != IsolationLevel::Unset {
         words.push(format!("{:?}", begin.isolation).to_lowercase());
     }
     if words.is_empty() { String::new() } else { format!("({})", words.join(",")) }
 }
 
-fn shown_name(name: &Name) -> String {
+fn shown_name(name: &QualifiedName) -> String {
     if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) }
 }
 
@@ -94,11 +97,11 @@ fn statements_are_of_the_kind_that_is_counted() {
     for (texts, verb) in [
         (
             &["select 1", "values (1)", "table t", "with w as (delete from t returning a) select 1", "select 1 into n"][..],
-            Verb::Select,
+            StatementVerb::Select,
         ),
-        (&["insert into t values (1)", "with c as (select 1) insert into t select * from c"], Verb::Insert),
-        (&["update t set a = 1"], Verb::Update),
-        (&["/* x */ delete from t", "delete from t; select 1"], Verb::Delete),
+        (&["insert into t values (1)", "with c as (select 1) insert into t select * from c"], StatementVerb::Insert),
+        (&["update t set a = 1"], StatementVerb::Update),
+        (&["/* x */ delete from t", "delete from t; select 1"], StatementVerb::Delete),
         (
             &[
                 "create table t (a int)",
@@ -107,7 +110,7 @@ fn statements_are_of_the_kind_that_is_counted() {
                 "grant select on t to public",
                 "create index on t (a)",
             ],
-            Verb::Definition,
+            StatementVerb::Definition,
         ),
         (
             &[
@@ -119,9 +122,9 @@ fn statements_are_of_the_kind_that_is_counted() {
                 "explain select 1",
                 "merge into t using u on true when matched then delete",
             ],
-            Verb::Other,
+            StatementVerb::Other,
         ),
-        (&["selec", "", "call p()", "notify x", "checkpoint", "lock t"], Verb::Other),
+        (&["selec", "", "call p()", "notify x", "checkpoint", "lock t"], StatementVerb::Other),
     ] {
         for text in texts {
             assert_eq!(weir_sql::facts(text.as_bytes()).verb, verb, "{text}");

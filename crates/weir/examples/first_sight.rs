@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use weir_catalog::{Catalog, Draft, DraftError, Who};
+use weir_catalog::{Catalog, CatalogDraft, DraftError, LookupUser};
 use weir_config::{Config, RoutingConfig};
-use weir_session::statements::Statements;
+use weir_session::statements::StatementCache;
 
 /// Texts of one round; each is another choice of capitals in the table's name.
 const TEXTS: usize = 2_000;
@@ -17,12 +17,12 @@ const TABLE: &[u8] = b"pgbench_accounts";
 fn main() -> Result<(), DraftError> {
     let config = Arc::new(Config::default());
     let catalog = catalog(&config.routing)?;
-    let path = catalog.path(&Who { user: "postgres", has_role: false }, Some("public"));
+    let path = catalog.path(&LookupUser { user: "postgres", has_role: false }, Some("public"));
     let mut micros: Vec<f64> = Vec::new();
     let mut reads = 0;
     for round in 0..ROUNDS {
         let texts: Vec<Vec<u8>> = (0..TEXTS).map(|number| text(round * TEXTS + number)).collect();
-        let mut statements = Statements::new(config.clone(), 0, |_| None);
+        let mut statements = StatementCache::new(config.clone(), 0, |_| None);
         let begin = Instant::now();
         for text in &texts {
             let statement = statements.of_text(text);
@@ -53,7 +53,7 @@ fn text(number: usize) -> Vec<u8> {
 
 /// A server's catalog of a database with pgbench's tables.
 fn catalog(routing: &RoutingConfig) -> Result<Catalog, DraftError> {
-    let mut draft = Draft::new(usize::MAX);
+    let mut draft = CatalogDraft::new(usize::MAX);
     for (number, name) in [(&b"11"[..], &b"pg_catalog"[..]), (b"2200", b"public")] {
         draft.row(0, &[Some(number), Some(name)])?;
     }

@@ -19,7 +19,7 @@ use writer::Writer;
 pub use crate::log::log_line::utc;
 pub use outlet::last_words;
 pub use weir_config::LogLevel as Level;
-pub use weir_session::host::{Field, Who};
+pub use weir_session::host::{LogField, LogOrigin};
 
 /// Longest time that an end waits for the last lines. A destination that takes no lines by then has had them for too long.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -114,12 +114,12 @@ impl Log {
     }
 
     /// Writes a line if its level is wanted. Never fails, and never waits: a log that cannot be written must not stop the proxy.
-    pub fn write(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>) {
+    pub fn write(&self, level: Level, who: &LogOrigin<'_>, text: std::fmt::Arguments<'_>) {
         self.event(level, who, text, &[]);
     }
 
     /// Writes a line with values of its own.
-    pub fn event(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>, fields: &[(&str, Field<'_>)]) {
+    pub fn event(&self, level: Level, who: &LogOrigin<'_>, text: std::fmt::Arguments<'_>, fields: &[(&str, LogField<'_>)]) {
         if !self.is_on(level) {
             return;
         }
@@ -143,10 +143,10 @@ impl Log {
         let text = text.to_string();
         let (repeat, omissions) = self.repeats.lock().note(level, &text, now().as_millis() as u64);
         for Omission { level, text, times } in omissions {
-            self.write(level, &Who::default(), format_args!("left out {times} times within a second: {text}"));
+            self.write(level, &LogOrigin::default(), format_args!("left out {times} times within a second: {text}"));
         }
         match repeat {
-            Repeat::Written => self.write(level, &Who::default(), format_args!("{text}")),
+            Repeat::Written => self.write(level, &LogOrigin::default(), format_args!("{text}")),
             Repeat::LeftOut => {}
         }
     }

@@ -2,7 +2,7 @@
 //! served shows all that was visible when the last covered round was asked for. With any one rule switched off, some order
 //! serves a stale one.
 
-use super::super::versions::{Deps, Versions};
+use super::super::versions::{ResultDependencies, TableVersions};
 use super::*;
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ enum Without {
     RoundOfSnapshot,
 }
 
-const HISTORY: History = History { node: 0, system: 1, timeline: 1 };
+const HISTORY: WalHistory = WalHistory { node: 0, system: 1, timeline: 1 };
 const DATABASE: Slot = 1;
 /// Tables that each writer changes.
 const WRITERS: [&[Slot]; 2] = [&[2], &[2, 3]];
@@ -55,7 +55,7 @@ struct Asker {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     places: Vec<(u64, u64)>,
-    follower: Follower,
+    follower: LogFollower,
     stages: [Stage; 2],
     /// Writers in the order of their commits in the log.
     log: Vec<usize>,
@@ -66,7 +66,7 @@ struct World {
     /// Commits that were visible when each round was asked for; an earlier round promises less.
     visible_then: Vec<Vec<usize>>,
     /// The primary's answer to each round: position and snapshot.
-    answered: Vec<(u64, Snapshot)>,
+    answered: Vec<(u64, TxidSnapshot)>,
     /// Answers that have arrived.
     arrived: usize,
     /// The one that asks; those before and after it have no part in this world, since they do nothing to it.
@@ -76,10 +76,10 @@ struct World {
 
 impl World {
     fn begin(asker: usize, without: Without) -> World {
-        let versions = Versions::new(4);
-        let follower = Follower::new(DATABASE, &versions);
+        let versions = TableVersions::new(4);
+        let follower = LogFollower::new(DATABASE, &versions);
         if without == Without::Away {
-            versions.settle(&[DATABASE], Outcome::RolledBack);
+            versions.settle(&[DATABASE], WriterOutcome::RolledBack);
         }
         World {
             places: versions.look(),
@@ -98,14 +98,14 @@ impl World {
     }
 
     /// Does something with the follower and the versions of this world.
-    fn with(&mut self, act: impl FnOnce(&mut Follower, &Versions)) {
-        let versions = Versions::of(&self.places);
+    fn with(&mut self, act: impl FnOnce(&mut LogFollower, &TableVersions)) {
+        let versions = TableVersions::of(&self.places);
         act(&mut self.follower, &versions);
         self.places = versions.look();
     }
 
     /// The covered round, as the code sees it that serves results.
-    fn covered(&self, without: Without) -> Covered {
+    fn covered(&self, without: Without) -> CoveredRound {
         if without == Without::Away { self.follower.covered } else { self.follower.covered() }
     }
 
@@ -114,11 +114,11 @@ impl World {
     }
 
     /// Transactions have the numbers 10 and 11.
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> TxidSnapshot {
         let runs = |at: &usize| matches!(self.stages[*at], Stage::Running | Stage::Logged);
         let running: Vec<u64> = (0..WRITERS.len()).filter(runs).map(|at| 10 + at as u64).collect();
         let next = (0..WRITERS.len()).filter(|at| self.stages[*at] != Stage::None).map(|at| 11 + at as u64).max().unwrap_or(10);
-        Snapshot { below: running.first().copied().unwrap_or(next), next, running }
+        TxidSnapshot { below: running.first().copied().unwrap_or(next), next, running }
     }
 
     fn next(&self, without: Without) -> Vec<World> {
@@ -166,8 +166,8 @@ impl World {
                 world.with(|follower, versions| {
                     follower.start(HISTORY, position, round);
                     if without == Without::Runners {
-                        follower.standing = Standing::Following(HISTORY);
-                        versions.settle(&[DATABASE], Outcome::Committed { round });
+                        follower.standing = LogFollowerState::Following(HISTORY);
+                        versions.settle(&[DATABASE], WriterOutcome::Committed { round });
                     }
                 });
                 next.push(world);
@@ -188,7 +188,7 @@ impl World {
                 if without == Without::Visible
                     && let Some(told) = follower.pending.pop()
                 {
-                    versions.settle(&told.slots, Outcome::Committed { round: self.answered.len() as u64 + 1 });
+                    versions.settle(&told.slots, WriterOutcome::Committed { round: self.answered.len() as u64 + 1 });
                 }
             });
             next.push(world);
@@ -198,8 +198,8 @@ impl World {
             let round = self.answered.len() as u64 + 1;
             world.with(|follower, versions| {
                 follower.lose(round, versions);
-                if without == Without::Away && matches!(self.follower.standing, Standing::Following(_)) {
-                    versions.settle(&[DATABASE], Outcome::RolledBack);
+                if without == Without::Away && matches!(self.follower.standing, LogFollowerState::Following(_)) {
+                    versions.settle(&[DATABASE], WriterOutcome::RolledBack);
                 }
             });
             next.push(world);
@@ -214,10 +214,10 @@ impl World {
             let (position, snapshot) = self.answered[self.arrived].clone();
             world.arrived += 1;
             let number = world.arrived as u64;
-            let round = Round { number, history: HISTORY, position, snapshot, asked_ms: 0 };
-            let was_starting = matches!(self.follower.standing, Standing::Starting { .. });
+            let round = PositionRound { number, history: HISTORY, position, snapshot, asked_ms: 0 };
+            let was_starting = matches!(self.follower.standing, LogFollowerState::Starting { .. });
             world.with(|follower, versions| {
-                let before: Vec<Told> = follower.pending.clone();
+                let before: Vec<DecodedTransaction> = follower.pending.clone();
                 follower.round(&round, versions);
                 if without == Without::RoundOfSnapshot {
                     // As if nobody had said which round shows it.
@@ -225,7 +225,7 @@ impl World {
                         told.slots.iter().for_each(|slot| versions.forget_round(*slot));
                     }
                 }
-                let follows = matches!(follower.standing, Standing::Following(_));
+                let follows = matches!(follower.standing, LogFollowerState::Following(_));
                 if without == Without::Away && was_starting && follows {
                     // It came down at the begin.
                     versions.raise(&[DATABASE]);
@@ -252,7 +252,7 @@ impl World {
                 let all: Vec<Slot> = [DATABASE].iter().chain(slots).copied().collect();
                 let covered = (0..self.arrived).filter(|round| self.answered[*round].0 <= self.replayed as u64).max();
                 let covered = covered.map_or(0, |round| round as u64 + 1);
-                let versions = Versions::of(&self.places);
+                let versions = TableVersions::of(&self.places);
                 let deps = versions.begin(&all)?;
                 let (needed, deps) = (versions.round_needed(&deps), deps.slots());
                 if on_standby && covered < needed {
@@ -270,7 +270,7 @@ impl World {
     /// An answer is stored and true.
     fn gives(&self) -> bool {
         let (step, deps) = (self.asking.step, self.asking.deps.clone());
-        step == 2 && Versions::of(&self.places).is_true(&Deps::of(&deps))
+        step == 2 && TableVersions::of(&self.places).is_true(&ResultDependencies::of(&deps))
     }
 
     /// True if it lacks rows that were visible when the last covered round was asked for, and would be served all the same.
@@ -332,24 +332,24 @@ fn every_rule_is_needed() {
 
 #[test]
 fn snapshots_say_who_is_over_across_the_end_of_the_numbers() {
-    let snapshot = Snapshot::parse("10:14:10,12").unwrap();
+    let snapshot = TxidSnapshot::parse("10:14:10,12").unwrap();
     assert_eq!([9, 10, 11, 12, 13, 14].map(|xid| snapshot.shows(xid)), [true, false, true, false, true, false]);
-    let snapshot = Snapshot::parse("4294967290:4294967300:4294967295").unwrap();
+    let snapshot = TxidSnapshot::parse("4294967290:4294967300:4294967295").unwrap();
     assert!(snapshot.shows(u32::MAX - 1) && !snapshot.shows(u32::MAX) && snapshot.shows(3) && !snapshot.shows(4));
-    assert!(Snapshot::parse("3:5:").unwrap().shows(4));
-    let snapshot = Snapshot::parse("5000000000:5000000000:").unwrap();
+    assert!(TxidSnapshot::parse("3:5:").unwrap().shows(4));
+    let snapshot = TxidSnapshot::parse("5000000000:5000000000:").unwrap();
     let half_the_circle_ahead = (5_000_000_000_u64 + (1 << 31)) as u32;
     assert!(!snapshot.shows(half_the_circle_ahead), "a number of which nothing is known is not over");
     assert!(snapshot.shows(half_the_circle_ahead.wrapping_add(1)));
     for odd in ["", "1", "1:2", "a:b:", "1:2:x", "1:2:3:4"] {
-        assert_eq!(Snapshot::parse(odd), None, "{odd}");
+        assert_eq!(TxidSnapshot::parse(odd), None, "{odd}");
     }
 }
 
 #[test]
 fn what_is_out_of_order_or_too_much_is_an_error() {
-    let versions = Versions::new(100);
-    let mut follower = Follower::new(DATABASE, &versions);
+    let versions = TableVersions::new(100);
+    let mut follower = LogFollower::new(DATABASE, &versions);
     follower.start(HISTORY, 1, 1);
     assert_eq!(follower.change(2), Err(FollowError::Order));
     assert_eq!(follower.commit(2, &versions), Err(FollowError::Order));
@@ -376,11 +376,16 @@ fn what_is_out_of_order_or_too_much_is_an_error() {
 
 #[test]
 fn one_that_lags_for_long_still_covers_what_it_has() {
-    let versions = Versions::new(4);
-    let mut follower = Follower::new(DATABASE, &versions);
+    let versions = TableVersions::new(4);
+    let mut follower = LogFollower::new(DATABASE, &versions);
     follower.start(HISTORY, 0, 1);
-    let round =
-        |number: u64| Round { number, history: HISTORY, position: number, snapshot: Snapshot::default(), asked_ms: number };
+    let round = |number: u64| PositionRound {
+        number,
+        history: HISTORY,
+        position: number,
+        snapshot: TxidSnapshot::default(),
+        asked_ms: number,
+    };
     for number in 1..=10_000 {
         follower.round(&round(number), &versions);
         follower.reach(number.saturating_sub(3000));
@@ -388,18 +393,19 @@ fn one_that_lags_for_long_still_covers_what_it_has() {
     assert!(follower.points.len() <= POINTS_MAX);
     let covered = follower.covered().round;
     assert!((3000..=7000).contains(&covered), "{covered}");
-    let other = Round { history: History { timeline: 2, ..HISTORY }, ..round(10_001) };
+    let other = PositionRound { history: WalHistory { timeline: 2, ..HISTORY }, ..round(10_001) };
     assert!(!follower.round(&other, &versions), "of another history nothing follows");
     assert_eq!(follower.covered().round, covered);
 }
 
 #[test]
 fn of_too_many_points_every_second_of_the_older_half_is_forgotten() {
-    let versions = Versions::new(4);
-    let mut follower = Follower::new(DATABASE, &versions);
+    let versions = TableVersions::new(4);
+    let mut follower = LogFollower::new(DATABASE, &versions);
     follower.start(HISTORY, 0, 1);
     for number in 1..=POINTS_MAX as u64 + 1 {
-        let round = Round { number, history: HISTORY, position: number, snapshot: Snapshot::default(), asked_ms: number };
+        let round =
+            PositionRound { number, history: HISTORY, position: number, snapshot: TxidSnapshot::default(), asked_ms: number };
         follower.round(&round, &versions);
     }
     let half = POINTS_MAX as u64 / 2;
@@ -409,17 +415,17 @@ fn of_too_many_points_every_second_of_the_older_half_is_forgotten() {
 
 #[test]
 fn a_covered_round_answers_for_itself_and_earlier_ones_while_it_is_young() {
-    let covered = Covered { round: 7, asked_ms: 1000 };
+    let covered = CoveredRound { round: 7, asked_ms: 1000 };
     assert!(covered.shows(7, 1500, 500) && covered.shows(6, 1500, 500) && covered.shows(0, 1000, 0));
     assert!(!covered.shows(8, 1000, 500), "a later one");
     assert!(!covered.shows(7, 1501, 500), "too old");
-    assert!(!Covered::default().shows(0, 0, 500), "none is covered yet");
+    assert!(!CoveredRound::default().shows(0, 0, 500), "none is covered yet");
 }
 
 #[test]
 fn after_a_change_of_names_what_is_not_visible_yet_counts_for_the_whole_database() {
-    let versions = Versions::new(4);
-    let mut follower = Follower::new(DATABASE, &versions);
+    let versions = TableVersions::new(4);
+    let mut follower = LogFollower::new(DATABASE, &versions);
     follower.start(HISTORY, 0, 1);
     let raised = || versions.history(DATABASE).1;
     let before = raised();
@@ -442,13 +448,16 @@ fn after_a_change_of_names_what_is_not_visible_yet_counts_for_the_whole_database
 
 #[test]
 fn it_is_behind_since_the_oldest_round_that_is_not_covered() {
-    let versions = Versions::new(4);
-    let mut follower = Follower::new(DATABASE, &versions);
+    let versions = TableVersions::new(4);
+    let mut follower = LogFollower::new(DATABASE, &versions);
     follower.start(HISTORY, 0, 1);
     assert_eq!(follower.behind_since_ms(), None);
     for number in 1..=3 {
-        let snapshot = Snapshot::parse("5:5:").unwrap();
-        follower.round(&Round { number, history: HISTORY, position: number * 10, snapshot, asked_ms: number * 100 }, &versions);
+        let snapshot = TxidSnapshot::parse("5:5:").unwrap();
+        follower.round(
+            &PositionRound { number, history: HISTORY, position: number * 10, snapshot, asked_ms: number * 100 },
+            &versions,
+        );
     }
     assert_eq!(follower.behind_since_ms(), Some(100));
     follower.reach(19);

@@ -3,9 +3,9 @@
 //! store and are served. A result that is served shows all that its Weir's last covered round saw, and nothing behind the round
 //! that is told with it. With any one rule left out, some run serves a wrong result.
 
-use super::super::versions::Outcome;
+use super::super::versions::WriterOutcome;
 use super::*;
-use crate::followed_log::{Round, Snapshot};
+use crate::followed_log::{PositionRound, TxidSnapshot};
 
 /// A rule left out, to see that the search would find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +51,19 @@ type Rows = Vec<usize>;
 
 #[derive(Clone)]
 struct Stored {
-    proof: Proof,
+    proof: ResultProof,
     rows: Rows,
 }
 
 struct Filling {
-    deps: Deps,
+    deps: ResultDependencies,
     /// The server's answer, and the round that begins after it.
     answer: Option<(Rows, u64)>,
 }
 
 struct Weir {
-    versions: Versions,
-    follower: Follower,
+    versions: TableVersions,
+    follower: LogFollower,
     /// Commits its stream has told; none: there is no stream.
     told: Option<usize>,
     rounds: u64,
@@ -87,8 +87,8 @@ struct World {
 
 impl Weir {
     fn new() -> Weir {
-        let versions = Versions::new(4);
-        let follower = Follower::new(DATABASE, &versions);
+        let versions = TableVersions::new(4);
+        let follower = LogFollower::new(DATABASE, &versions);
         Weir { versions, follower, told: None, rounds: 0, saw: Vec::new(), filling: None, writer: None }
     }
 
@@ -109,8 +109,8 @@ impl World {
         (self.dice >> 33) as usize % bound.max(1)
     }
 
-    fn history(&self) -> History {
-        History { node: 0, system: SYSTEM, timeline: self.timeline }
+    fn history(&self) -> WalHistory {
+        WalHistory { node: 0, system: SYSTEM, timeline: self.timeline }
     }
 
     /// Commits of the table that a query sees now.
@@ -142,7 +142,7 @@ impl World {
                 // It is answered once others see it.
                 if self.log.iter().any(|commit| commit.number == number && commit.is_visible) {
                     own.writer = None;
-                    own.versions.settle(&[TABLE], Outcome::Committed { round: own.rounds + 1 });
+                    own.versions.settle(&[TABLE], WriterOutcome::Committed { round: own.rounds + 1 });
                 }
                 return;
             }
@@ -188,13 +188,13 @@ impl World {
             (0..self.log.len()).filter(|number| !self.log[*number].is_visible).map(|number| number.to_string()).collect();
         let (end, rows) = (self.log.len(), self.visible());
         let below = hidden.first().cloned().unwrap_or_else(|| end.to_string());
-        let snapshot = Snapshot::parse(&format!("{below}:{end}:{}", hidden.join(","))).unwrap();
+        let snapshot = TxidSnapshot::parse(&format!("{below}:{end}:{}", hidden.join(","))).unwrap();
         let (history, position) = (self.history(), end as u64);
         let weir = &mut self.weirs[at];
         weir.rounds += 1;
         weir.saw.push((rows, position));
-        let was_starting = matches!(weir.follower.standing(), Standing::Starting { .. });
-        let round = Round { number: weir.rounds, history, position, snapshot, asked_ms: 0 };
+        let was_starting = matches!(weir.follower.standing(), LogFollowerState::Starting { .. });
+        let round = PositionRound { number: weir.rounds, history, position, snapshot, asked_ms: 0 };
         weir.follower.round(&round, &weir.versions);
         if self.without == Without::Begin && was_starting {
             let floors = weir.follower.floors_mut();
@@ -219,9 +219,9 @@ impl World {
                     _ => deps.clone(),
                 };
                 match weir.follower.prove(&weir.versions, &known, asked) {
-                    Proving::Proven(proof) => self.store.push(Stored { proof, rows }),
-                    Proving::Waits => weir.filling = Some(Filling { deps, answer: Some((rows, round)) }),
-                    Proving::Void => {}
+                    ResultProofState::Proven(proof) => self.store.push(Stored { proof, rows }),
+                    ResultProofState::Waits => weir.filling = Some(Filling { deps, answer: Some((rows, round)) }),
+                    ResultProofState::Void => {}
                 }
             }
         }
@@ -240,7 +240,7 @@ impl World {
         if covered == 0 {
             return None;
         }
-        if let (Without::Timeline, Standing::Following(history)) = (self.without, weir.follower.standing()) {
+        if let (Without::Timeline, LogFollowerState::Following(history)) = (self.without, weir.follower.standing()) {
             proof.timeline = history.timeline;
         }
         let slots = [DATABASE, TABLE];
@@ -252,7 +252,7 @@ impl World {
             Without::Floor => weir.follower.admits(&weir.versions, &slots[..1], &proof)?,
             Without::Quiet => {
                 let (_, writers) = weir.versions.history(TABLE);
-                (0..writers).for_each(|_| weir.versions.settle(&[TABLE], Outcome::RolledBack));
+                (0..writers).for_each(|_| weir.versions.settle(&[TABLE], WriterOutcome::RolledBack));
                 let round = weir.follower.admits(&weir.versions, &slots, &proof);
                 (0..writers).for_each(|_| weir.versions.raise(&[TABLE]));
                 round?
@@ -334,7 +334,7 @@ fn every_rule_is_needed() {
 
 #[test]
 fn a_change_before_the_begin_or_long_ago_has_the_position_of_a_round_that_covers_it() {
-    let mut floors = Floors::default();
+    let mut floors = ChangeFloors::default();
     assert_eq!(floors.floor(TABLE, 1), None);
     floors.open(5, 50);
     assert_eq!((floors.floor(TABLE, 5), floors.floor(TABLE, 6)), (Some(50), None));
@@ -350,7 +350,7 @@ fn a_change_before_the_begin_or_long_ago_has_the_position_of_a_round_that_covers
 
 #[test]
 fn of_few_rounds_each_is_remembered_and_of_many_the_later_ones() {
-    let mut floors = Floors::default();
+    let mut floors = ChangeFloors::default();
     floors.open(1, 10);
     let rounds = ROUNDS_MAX as u64;
     (2..2 + rounds).for_each(|round| floors.note_round(round, round * 10));
@@ -364,14 +364,20 @@ fn of_few_rounds_each_is_remembered_and_of_many_the_later_ones() {
 
 #[test]
 fn what_was_proven_before_a_wish_to_forget_is_not_admitted_though_nothing_was_written_since() {
-    let versions = Versions::new(4);
-    let mut follower = Follower::new(DATABASE, &versions);
-    let history = History { node: 0, system: SYSTEM, timeline: 1 };
-    let round = |number, position| Round { number, history, position, snapshot: Snapshot::parse("9:9:").unwrap(), asked_ms: 0 };
+    let versions = TableVersions::new(4);
+    let mut follower = LogFollower::new(DATABASE, &versions);
+    let history = WalHistory { node: 0, system: SYSTEM, timeline: 1 };
+    let round = |number, position| PositionRound {
+        number,
+        history,
+        position,
+        snapshot: TxidSnapshot::parse("9:9:").unwrap(),
+        asked_ms: 0,
+    };
     follower.start(history, 5, 1);
     follower.round(&round(1, 10), &versions);
     follower.reach(10);
-    let proof = |position| Proof { system: SYSTEM, timeline: 1, position };
+    let proof = |position| ResultProof { system: SYSTEM, timeline: 1, position };
     assert_eq!(follower.admits(&versions, &[DATABASE, TABLE], &proof(10)), Some(1));
     follower.forget(2);
     assert_eq!(follower.admits(&versions, &[DATABASE, TABLE], &proof(10)), None, "the round is not answered");

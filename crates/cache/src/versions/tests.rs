@@ -63,14 +63,14 @@ impl World {
     }
 
     /// Does something with the versions of this world.
-    fn with<T>(&mut self, act: impl FnOnce(&Versions) -> T) -> T {
-        let versions = Versions::new(self.stamps.len());
+    fn with<T>(&mut self, act: impl FnOnce(&TableVersions) -> T) -> T {
+        let versions = TableVersions::new(self.stamps.len());
         for (place, (stamp, round)) in versions.places.iter().zip(&self.stamps) {
             place.stamp.store(*stamp, Ordering::SeqCst);
             place.round.store(*round, Ordering::SeqCst);
         }
         let result = act(&versions);
-        let read = |place: &Place| (place.stamp.load(Ordering::SeqCst), place.round.load(Ordering::SeqCst));
+        let read = |place: &SlotVersion| (place.stamp.load(Ordering::SeqCst), place.round.load(Ordering::SeqCst));
         self.stamps = versions.places.iter().map(read).collect();
         result
     }
@@ -107,7 +107,7 @@ impl World {
         world.writers[at] += 1;
         let round = self.rounds.len() as u64 + 1;
         let round = if without == Without::RoundOfCommit { FIRST_ROUND } else { round };
-        let committed = Outcome::Committed { round };
+        let committed = WriterOutcome::Committed { round };
         match (self.writers[at], without) {
             (0, Without::RaiseBeforeCommit) if commits => {}
             (0, Without::SettleAfterCommit) if commits => world.with(|versions| versions.change(slots, round)),
@@ -116,7 +116,7 @@ impl World {
             (1, Without::Nothing) => world.rolled_back[at] = true,
             (2, Without::SettleAfterCommit) if commits => {}
             (2, Without::RaiseBeforeCommit) if commits => world.with(|versions| versions.change(slots, round)),
-            (2, _) if commits && self.rolled_back[at] => world.with(|versions| versions.settle(slots, Outcome::RolledBack)),
+            (2, _) if commits && self.rolled_back[at] => world.with(|versions| versions.settle(slots, WriterOutcome::RolledBack)),
             (2, _) if commits => world.with(|versions| versions.settle(slots, committed)),
             _ => return None,
         }
@@ -151,7 +151,7 @@ impl World {
             let Some(deps) = asker.deps.filter(|_| is_stored) else { return false };
             let is_given = self.with(|versions| match without {
                 Without::LookForWriters => deps.iter().all(|(slot, stamp)| versions.history(*slot).0 == stamp / ONE_CHANGE),
-                _ => versions.is_true(&Deps(deps.into())),
+                _ => versions.is_true(&ResultDependencies(deps.into())),
             });
             let reads = |tables: &Vec<Slot>| tables.iter().any(|table| ASKERS[at].0.contains(table));
             is_given && self.commits[asker.seen..].iter().any(reads)
@@ -159,10 +159,10 @@ impl World {
     }
 }
 
-fn note(versions: &Versions, slots: &[Slot], without: Without) -> (Option<Vec<(Slot, u64)>>, u64) {
+fn note(versions: &TableVersions, slots: &[Slot], without: Without) -> (Option<Vec<(Slot, u64)>>, u64) {
     if without == Without::LookForWriters {
         let deps: Vec<(Slot, u64)> = slots.iter().map(|slot| (*slot, versions.history(*slot).0 * ONE_CHANGE)).collect();
-        let needed = versions.round_needed(&Deps(deps.clone().into()));
+        let needed = versions.round_needed(&ResultDependencies(deps.clone().into()));
         return (Some(deps), needed);
     }
     let Some(deps) = versions.begin(slots) else { return (None, FIRST_ROUND) };
@@ -210,13 +210,13 @@ fn every_rule_is_needed() {
 
 #[test]
 fn a_rollback_costs_nothing_and_a_commit_its_own_tables_only() {
-    let versions = Versions::new(100);
+    let versions = TableVersions::new(100);
     let (one, other) = (versions.of_table("d", 1), versions.of_table("d", 2));
     let (of_one, of_other) = (versions.begin(&[one]).unwrap(), versions.begin(&[other]).unwrap());
     versions.raise(&[one]);
     assert!(!versions.is_true(&of_one) && versions.is_true(&of_other));
     assert_eq!(versions.begin(&[one]), None);
-    versions.settle(&[one], Outcome::RolledBack);
+    versions.settle(&[one], WriterOutcome::RolledBack);
     assert!(versions.is_true(&of_one));
     versions.change(&[one], 7);
     assert!(!versions.is_true(&of_one) && versions.is_true(&of_other));
@@ -227,7 +227,7 @@ fn a_rollback_costs_nothing_and_a_commit_its_own_tables_only() {
 /// Weirs of other versions use the same store.
 #[test]
 fn slots_of_names_are_the_same_in_every_version() {
-    let versions = Versions::new(4096);
+    let versions = TableVersions::new(4096);
     let slots = [("db", 16384), ("db", 16385), ("d", 16384)].map(|(database, oid)| versions.of_table(database, oid));
     assert_eq!(slots, [3629, 781, 4079]);
     assert_eq!(["db", "other", "d"].map(|database| versions.of_database(database)), [26, 11, 44]);
@@ -236,11 +236,11 @@ fn slots_of_names_are_the_same_in_every_version() {
 
 #[test]
 fn databases_have_slots_apart_from_tables_and_from_what_all_share() {
-    let versions = Versions::new(64 * 8);
+    let versions = TableVersions::new(64 * 8);
     let of_databases: HashSet<Slot> = (0..100).map(|at| versions.of_database(&format!("database_{at}"))).collect();
     assert_eq!(of_databases, (1..8).collect(), "with eight wide slots");
     let of_tables: HashSet<Slot> = (0..5000).map(|oid| versions.of_table("d", oid)).collect();
     assert!(of_tables.iter().all(|slot| (8..512).contains(slot)));
     assert!(of_tables.len() > 500, "{} slots for 5000 tables", of_tables.len());
-    assert_eq!(Versions::new(64).of_database("d"), versions.of_all(), "with one wide slot it is shared");
+    assert_eq!(TableVersions::new(64).of_database("d"), versions.of_all(), "with one wide slot it is shared");
 }

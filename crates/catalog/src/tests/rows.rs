@@ -1,6 +1,6 @@
 //! A catalog of a few rows.
 
-use super::{Catalog, Draft, Path, Who};
+use super::{Catalog, CatalogDraft, LookupUser, SearchPath};
 use weir_config::{Config, RoutingConfig};
 
 /// Rows as a server gives them: the part's number, then its values, `-` for none.
@@ -61,11 +61,11 @@ pub const ROWS: &str = "
     9 postgres \"$user\",public";
 
 /// A draft of any size.
-pub fn empty() -> Draft {
-    Draft::new(usize::MAX)
+pub fn empty() -> CatalogDraft {
+    CatalogDraft::new(usize::MAX)
 }
 
-pub fn draft(rows: &str) -> Draft {
+pub fn draft(rows: &str) -> CatalogDraft {
     let mut draft = empty();
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
         let mut words = row.split(' ');
@@ -84,6 +84,6 @@ pub fn routing() -> RoutingConfig {
     Config::default().routing
 }
 
-pub fn path_of(catalog: &Catalog, user: &str, set: Option<&str>) -> Path {
-    catalog.path(&Who { user, has_role: false }, set)
+pub fn path_of(catalog: &Catalog, user: &str, set: Option<&str>) -> SearchPath {
+    catalog.path(&LookupUser { user, has_role: false }, set)
 }

@@ -5,9 +5,9 @@
 //! names, numbers of types and relations whose use counts as a call. A body that mentions one of these names counts, too.
 
 use crate::builtin;
-use crate::draft::{Cells, Draft, DraftError, HIDDEN_OPERATORS, number, word};
-use crate::functions::Functions;
-use crate::{Catalog, Names};
+use crate::draft::{CatalogDraft, Cells, DraftError, HIDDEN_OPERATORS, number, word};
+use crate::functions::DatabaseFunctions;
+use crate::{Catalog, StatementNames};
 use std::collections::{BTreeSet, HashSet};
 use weir_sql::facts::hash_of_column;
 
@@ -90,7 +90,7 @@ pub(crate) const REACH: &str = "WITH RECURSIVE own (oid, name) AS MATERIALIZED (
 
 /// The effect of a use of an object's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum NameUse {
     Writes,
     Reads,
     MakesValue,
@@ -101,8 +101,8 @@ enum How {
 }
 
 /// One object, and a function that runs with its use.
-struct Use {
-    how: How,
+struct FunctionUse {
+    how: NameUse,
     number: u32,
     function: Box<str>,
     name: Box<str>,
@@ -111,7 +111,7 @@ struct Use {
 /// Rows that a draft has taken in.
 #[derive(Default)]
 pub(super) struct ReachDraft {
-    uses: Vec<Use>,
+    uses: Vec<FunctionUse>,
     sources: Vec<(Box<str>, Box<str>)>,
     source_bytes: usize,
 }
@@ -129,18 +129,18 @@ impl ReachDraft {
     }
 }
 
-impl Draft {
+impl CatalogDraft {
     /// See `REACH`.
     pub(crate) fn reach(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (how, number, function, name) = (word(cells, 0)?, number(cells, 1)?, word(cells, 2)?, word(cells, 3)?);
         let how = match how {
-            "w" => How::Writes,
-            "r" => How::Reads,
-            "t" => How::MakesValue,
-            "f" => How::Calls,
-            "o" => How::Operates,
-            "k" => How::Casts,
-            "a" => How::Anything,
+            "w" => NameUse::Writes,
+            "r" => NameUse::Reads,
+            "t" => NameUse::MakesValue,
+            "f" => NameUse::Calls,
+            "o" => NameUse::Operates,
+            "k" => NameUse::Casts,
+            "a" => NameUse::Anything,
             "n" | "b" => {
                 let parameter = if how == "n" { Some(name.to_owned()) } else { text_of_constant(name) };
                 self.unseen.name_parameter(&parameter.unwrap_or_default());
@@ -148,7 +148,7 @@ impl Draft {
             }
             _ => return Err(DraftError::Row),
         };
-        self.unseen.reach.uses.push(Use { how, number, function: function.into(), name: name.into() });
+        self.unseen.reach.uses.push(FunctionUse { how, number, function: function.into(), name: name.into() });
         Ok(())
     }
 }
@@ -160,7 +160,7 @@ fn text_of_constant(bytes: &str) -> Option<String> {
 }
 
 /// Functions of users as a draft knows them by name.
-pub(crate) struct Named<'d> {
+pub(crate) struct UserFunctionNames<'d> {
     /// Those that may be called like a column.
     pub(crate) like_columns: Vec<&'d str>,
     /// Those that have the name of a function of PostgreSQL's own which leaves nothing: a text's call may mean them.
@@ -168,23 +168,24 @@ pub(crate) struct Named<'d> {
 }
 
 /// Functions that may leave something by their sources or by names in them, while a draft is looked through.
-pub(super) struct Followed<'d> {
+pub(super) struct StatefulFunctions<'d> {
     draft: &'d ReachDraft,
-    functions: &'d Functions,
+    functions: &'d DatabaseFunctions,
     leaving: HashSet<&'d str>,
 }
 
-impl<'d> Followed<'d> {
+impl<'d> StatefulFunctions<'d> {
     /// `others`: functions that run with writes and definitions by other ways, which makes all that write count.
     pub(super) fn of(
         draft: &'d ReachDraft,
-        functions: &'d Functions,
+        functions: &'d DatabaseFunctions,
         others: impl Iterator<Item = &'d str> + Clone,
-    ) -> Followed<'d> {
-        let mut found = Followed { draft, functions, leaving: functions.names().filter(|name| functions.leaves(name)).collect() };
+    ) -> StatefulFunctions<'d> {
+        let mut found =
+            StatefulFunctions { draft, functions, leaving: functions.names().filter(|name| functions.leaves(name)).collect() };
         loop {
             let before = found.leaving.len();
-            let writes = others.clone().chain(found.uses(|how| how == How::Writes).map(|of| &*of.function));
+            let writes = others.clone().chain(found.uses(|how| how == NameUse::Writes).map(|of| &*of.function));
             let by_writes = writes.into_iter().any(|name| found.leaves(name));
             let more = found.more(by_writes);
             found.leaving.extend(more);
@@ -200,22 +201,22 @@ impl<'d> Followed<'d> {
     }
 
     fn has_types(&self) -> bool {
-        let is_one = |of: &&Use| {
-            of.how == How::MakesValue && (self.leaving.contains(&*of.function) || self.functions.leaves(&of.function))
+        let is_one = |of: &&FunctionUse| {
+            of.how == NameUse::MakesValue && (self.leaving.contains(&*of.function) || self.functions.leaves(&of.function))
         };
         self.draft.uses.iter().any(|of| is_one(&of))
     }
 
     /// Uses of a kind that may leave something.
-    fn uses(&self, is_one: impl Fn(How) -> bool) -> impl Iterator<Item = &'d Use> {
+    fn uses(&self, is_one: impl Fn(NameUse) -> bool) -> impl Iterator<Item = &'d FunctionUse> {
         self.draft.uses.iter().filter(move |of| is_one(of.how) && self.leaves(&of.function))
     }
 
     /// Functions that count because of what their bodies mention.
     fn more(&self, by_writes: bool) -> Vec<&'d str> {
-        let is_word = |how| !matches!(how, How::Anything | How::Operates);
+        let is_word = |how| !matches!(how, NameUse::Anything | NameUse::Operates);
         let names: HashSet<&str> = self.uses(is_word).map(|of| &*of.name).chain(self.leaving.iter().copied()).collect();
-        let operators: HashSet<&str> = self.uses(|how| how == How::Operates).map(|of| &*of.name).collect();
+        let operators: HashSet<&str> = self.uses(|how| how == NameUse::Operates).map(|of| &*of.name).collect();
         let is_everywhere =
             self.runs_anywhere() || (self.draft.sources.is_empty() && self.draft.source_bytes > 0 && !names.is_empty());
         let counts = |name: &str, source: &str| {
@@ -229,39 +230,39 @@ impl<'d> Followed<'d> {
     }
 
     fn runs_anywhere(&self) -> bool {
-        self.uses(|how| how == How::Anything).next().is_some()
-            || self.uses(|how| how == How::Operates).any(|of| is_hidden(&of.name))
+        self.uses(|how| how == NameUse::Anything).next().is_some()
+            || self.uses(|how| how == NameUse::Operates).any(|of| is_hidden(&of.name))
     }
 
-    fn relations(&self, how: How) -> BTreeSet<u32> {
+    fn relations(&self, how: NameUse) -> BTreeSet<u32> {
         self.uses(|of| of == how).map(|of| of.number).collect()
     }
 
     /// Relations whose writing counts, and those whose reading does.
     pub(super) fn by_relations(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
-        (self.relations(How::Writes), self.relations(How::Reads))
+        (self.relations(NameUse::Writes), self.relations(NameUse::Reads))
     }
 
-    pub(super) fn made(&self, named: &Named<'d>) -> Reached {
+    pub(super) fn made(&self, named: &UserFunctionNames<'d>) -> StatefulNames {
         let sorted = |names: BTreeSet<&str>| -> Box<[Box<str>]> { names.into_iter().map(Box::from).collect() };
-        let types: BTreeSet<&str> = self.uses(|how| how == How::MakesValue).map(|of| &*of.name).collect();
-        let called: BTreeSet<&str> = self.uses(|how| how == How::Calls).map(|of| &*of.name).collect();
+        let types: BTreeSet<&str> = self.uses(|how| how == NameUse::MakesValue).map(|of| &*of.name).collect();
+        let called: BTreeSet<&str> = self.uses(|how| how == NameUse::Calls).map(|of| &*of.name).collect();
         let may_leave = |name: &&&str| self.leaves(name) || called.contains(**name);
         let columns: BTreeSet<u32> =
             named.like_columns.iter().filter(may_leave).chain(&types).map(|name| hash_of_column(name)).collect();
         let like_own: BTreeSet<&str> = named.like_own.iter().copied().filter(|name| self.leaves(name)).collect();
-        let casts: BTreeSet<&str> = self.uses(|how| how == How::Casts).map(|of| &*of.name).collect();
-        let operators: BTreeSet<&str> = self.uses(|how| how == How::Operates).map(|of| &*of.name).collect();
+        let casts: BTreeSet<&str> = self.uses(|how| how == NameUse::Casts).map(|of| &*of.name).collect();
+        let operators: BTreeSet<&str> = self.uses(|how| how == NameUse::Operates).map(|of| &*of.name).collect();
         let mut names: BTreeSet<&str> = types.into_iter().chain(called).chain(like_own).chain(casts).collect();
         // A body that mentions a name does not show it to those who look for calls. Without such names there are calls and relations only.
         if !(names.is_empty() && operators.is_empty() && columns.is_empty()) {
             names.extend(self.leaving.iter().copied().filter(|name| !self.functions.leaves(name)));
         }
-        Reached {
+        StatefulNames {
             names: sorted(names),
             operators: sorted(operators),
             columns: columns.into_iter().collect(),
-            types: self.relations(How::MakesValue).into_iter().collect(),
+            types: self.relations(NameUse::MakesValue).into_iter().collect(),
             anywhere: self.runs_anywhere(),
         }
     }
@@ -284,7 +285,7 @@ fn is_hidden(operator: &str) -> bool {
 
 /// Names whose use may leave something on a session. Sorted lists.
 #[derive(Debug, Default)]
-pub(super) struct Reached {
+pub(super) struct StatefulNames {
     /// Functions and types.
     names: Box<[Box<str>]>,
     operators: Box<[Box<str>]>,
@@ -295,7 +296,7 @@ pub(super) struct Reached {
     anywhere: bool,
 }
 
-impl Reached {
+impl StatefulNames {
     /// True if some name counts.
     pub(super) fn has_names(&self) -> bool {
         !(self.names.is_empty() && self.operators.is_empty() && self.columns.is_empty() && self.types.is_empty())
@@ -310,7 +311,7 @@ impl Catalog {
     /// True if a statement with these names may run a function by one of them that leaves something, as far as its text does not show it.
     ///
     /// A name counts for all objects of that name: which of them it means hangs on arguments, rights and a `search_path`.
-    pub fn leaves_by_names(&self, names: &Names) -> bool {
+    pub fn leaves_by_names(&self, names: &StatementNames) -> bool {
         let reached = &self.unseen.reached;
         let has = |list: &[Box<str>], name: &str| list.binary_search_by(|known| (**known).cmp(name)).is_ok();
         names.has_column(&reached.columns)
@@ -330,7 +331,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Hidden, PARTS};
+    use crate::{HiddenUses, PARTS};
 
     const SOURCES: usize = PARTS.len() - 3;
     const REACH: usize = PARTS.len() - 1;
@@ -354,7 +355,7 @@ mod tests {
     fn check(catalog: &Catalog, lines: &str) {
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (text, expected) = line.rsplit_once(" -> ").unwrap();
-            let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap_or_default();
+            let names = StatementNames::of(&weir_sql::facts(text.as_bytes())).unwrap_or_default();
             let said = catalog.leaves_by_names(&names) || catalog.leaves_by_reading(&names);
             assert_eq!(if said { "leaves" } else { "nothing" }, expected, "{text}");
         }
@@ -384,7 +385,7 @@ mod tests {
             (REACH, &["o", "20300", "leaves", "==="]),
             (REACH, &["k", "20203", "leaves", "target"]),
         ]);
-        assert_eq!(catalog.hidden(), Hidden::WRITES.and(Hidden::READS).and(Hidden::NAMES));
+        assert_eq!(catalog.hidden(), HiddenUses::WRITES.and(HiddenUses::READS).and(HiddenUses::NAMES));
         check(
             &catalog,
             "select 1 -> nothing
@@ -423,7 +424,7 @@ mod tests {
             (REACH, &["w", "20100", "harmless", "plain"]),
             (REACH, &["w", "20100", "pg_input_is_valid", "plain"]),
         ]);
-        assert_eq!(catalog.hidden(), Hidden::NONE);
+        assert_eq!(catalog.hidden(), HiddenUses::NONE);
         check(&catalog, "select 'x'::fine, pg_input_is_valid('x', 'fine') -> nothing");
     }
 
@@ -432,9 +433,9 @@ mod tests {
         for row in
             [["a", "0", "leaves", ""], ["o", "20300", "leaves", "="], ["o", "20300", "leaves", "~"], ["a", "0", "set_config", ""]]
         {
-            assert!(catalog(&[(REACH, &row)]).hidden().meets(Hidden::ANYTHING), "{row:?}");
+            assert!(catalog(&[(REACH, &row)]).hidden().meets(HiddenUses::ANYTHING), "{row:?}");
         }
-        assert!(!catalog(&[(REACH, &["o", "20300", "leaves", "=="])]).hidden().meets(Hidden::ANYTHING));
+        assert!(!catalog(&[(REACH, &["o", "20300", "leaves", "=="])]).hidden().meets(HiddenUses::ANYTHING));
     }
 
     #[test]

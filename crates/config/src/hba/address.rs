@@ -1,11 +1,11 @@
 //! The address field of a rule. Source: `check_same_host_or_net`, `check_hostname` and `parse_hba_line` in PostgreSQL's hba.c.
 
-use super::{Fit, Known, Origin, Question, Visit};
+use super::{ClientOrigin, HbaFact, HbaMatch, HbaQuestion, LoginFacts};
 use core::net::IpAddr;
 
 /// Hosts that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Address {
+pub(super) enum HbaAddress {
     /// Every one, and unix sockets.
     All,
     /// The addresses of this machine.
@@ -13,34 +13,34 @@ pub(super) enum Address {
     /// The networks this machine is in.
     SameNet,
     /// These addresses.
-    Network(Network),
+    Network(IpNetwork),
     /// The host with this name, or all below `.name`.
     Host(String),
 }
 
 /// A range of addresses. The mask may have holes, as PostgreSQL's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     mask: u128,
 }
 
-impl Network {
+impl IpNetwork {
     /// An address and the mask of its network, both of one family; `None` if they are not.
-    pub fn new(address: IpAddr, mask: IpAddr) -> Option<Network> {
-        (address.is_ipv4() == mask.is_ipv4()).then_some(Network { address, mask: bits(mask) })
+    pub fn new(address: IpAddr, mask: IpAddr) -> Option<IpNetwork> {
+        (address.is_ipv4() == mask.is_ipv4()).then_some(IpNetwork { address, mask: bits(mask) })
     }
 
     /// An address and the number of bits that count; `None` if there are more than it has.
-    pub fn with_prefix(address: IpAddr, prefix: u32) -> Option<Network> {
+    pub fn with_prefix(address: IpAddr, prefix: u32) -> Option<IpNetwork> {
         let width = if address.is_ipv4() { 32 } else { 128 };
         let all = u128::MAX >> (128 - width);
         let low = u128::MAX.checked_shr(128 - width + prefix).unwrap_or(0);
-        (prefix <= width).then_some(Network { address, mask: all & !low })
+        (prefix <= width).then_some(IpNetwork { address, mask: all & !low })
     }
 
     /// True if all addresses of the other one lie in it.
-    pub(super) fn covers(&self, other: &Network) -> bool {
+    pub(super) fn covers(&self, other: &IpNetwork) -> bool {
         self.contains(other.address) && self.mask & other.mask == self.mask
     }
 
@@ -57,30 +57,30 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-impl Address {
+impl HbaAddress {
     /// True if hosts beside this one are meant.
     pub fn has_others(&self) -> bool {
         match self {
-            Address::All | Address::SameNet => true,
-            Address::SameHost => false,
-            Address::Network(network) => !(network.address.is_loopback() && network.mask.count_ones() >= 8),
-            Address::Host(name) => !name.eq_ignore_ascii_case("localhost"),
+            HbaAddress::All | HbaAddress::SameNet => true,
+            HbaAddress::SameHost => false,
+            HbaAddress::Network(network) => !(network.address.is_loopback() && network.mask.count_ones() >= 8),
+            HbaAddress::Host(name) => !name.eq_ignore_ascii_case("localhost"),
         }
     }
 
-    pub fn fit(&self, visit: &Visit<'_>) -> Fit {
-        let Origin::Address(from) = visit.origin else {
-            return matches!(self, Address::All).into();
+    pub fn fit(&self, visit: &LoginFacts<'_>) -> HbaMatch {
+        let ClientOrigin::Address(from) = visit.origin else {
+            return matches!(self, HbaAddress::All).into();
         };
         match self {
-            Address::All => Fit::Yes,
-            Address::SameHost => visit.networks.iter().any(|network| network.address == from).into(),
-            Address::SameNet => visit.networks.iter().any(|network| network.contains(from)).into(),
-            Address::Network(network) => network.contains(from).into(),
-            Address::Host(name) => match visit.host {
-                Known::NotAsked => Fit::Ask(Question::HostName),
-                Known::Nothing => Fit::No,
-                Known::Is(host) => is_host(name, host).into(),
+            HbaAddress::All => HbaMatch::Yes,
+            HbaAddress::SameHost => visit.networks.iter().any(|network| network.address == from).into(),
+            HbaAddress::SameNet => visit.networks.iter().any(|network| network.contains(from)).into(),
+            HbaAddress::Network(network) => network.contains(from).into(),
+            HbaAddress::Host(name) => match visit.host {
+                HbaFact::NotAsked => HbaMatch::Ask(HbaQuestion::HostName),
+                HbaFact::Nothing => HbaMatch::No,
+                HbaFact::Is(host) => is_host(name, host).into(),
             },
         }
     }
@@ -122,7 +122,7 @@ fn part(text: &str) -> Option<u32> {
 }
 
 /// Reads the field. Error: its fault. `Ok(None)`: an address alone, whose mask must follow.
-pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<String>> {
+pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<IpNetwork>), Option<String>> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),
         None => (text, None),
@@ -137,7 +137,7 @@ pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<Stri
         };
     };
     let Some(prefix) = prefix else { return Ok((ip, None)) };
-    let network = prefix.parse().ok().and_then(|prefix| Network::with_prefix(ip, prefix));
+    let network = prefix.parse().ok().and_then(|prefix| IpNetwork::with_prefix(ip, prefix));
     match network {
         Some(network) => Ok((ip, Some(network))),
         None => Err(Some(format!("invalid CIDR mask in address \"{text}\""))),

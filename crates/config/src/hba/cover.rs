@@ -2,20 +2,20 @@
 //!
 //! In: the rules in their order. Out: warnings. Only a single earlier rule is looked for: several that cover a later one together are not found.
 
-use super::address::Address;
-use super::{Connection, Rule, Word};
+use super::address::HbaAddress;
+use super::{HbaConnectionType, HbaNameEntry, HbaRule};
 use crate::Problem;
 
 /// Rules that are compared: each with all before it.
 const RULES_MAX: usize = 2_000;
 
 /// A warning for each rule that an earlier one covers.
-pub(super) fn warnings(rules: &[Rule]) -> Vec<Problem> {
+pub(super) fn warnings(rules: &[HbaRule]) -> Vec<Problem> {
     let rules = &rules[..rules.len().min(RULES_MAX)];
     let mut found = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         // It matches nobody anyway, which is said elsewhere.
-        if rule.connection == Connection::HostGss {
+        if rule.connection == HbaConnectionType::HostGss {
             continue;
         }
         if let Some(earlier) = rules[..at].iter().find(|earlier| earlier.covers(rule)) {
@@ -30,10 +30,11 @@ pub(super) fn warnings(rules: &[Rule]) -> Vec<Problem> {
     found
 }
 
-impl Rule {
+impl HbaRule {
     /// True if every client that matches `later` matches this rule.
-    fn covers(&self, later: &Rule) -> bool {
-        let all = |words: &[Word], later: &[Word]| later.iter().all(|word| words.iter().any(|own| own.covers(word)));
+    fn covers(&self, later: &HbaRule) -> bool {
+        let all =
+            |words: &[HbaNameEntry], later: &[HbaNameEntry]| later.iter().all(|word| words.iter().any(|own| own.covers(word)));
         self.connection.covers(later.connection)
             && self.address.covers(&later.address)
             && covers_databases(&self.databases, &later.databases)
@@ -42,58 +43,72 @@ impl Rule {
 }
 
 /// `all` names every database, and no physical replication.
-fn covers_databases(words: &[Word], later: &[Word]) -> bool {
+fn covers_databases(words: &[HbaNameEntry], later: &[HbaNameEntry]) -> bool {
     later.iter().all(|word| match word {
-        Word::Replication => words.iter().any(|own| matches!(own, Word::Replication)),
+        HbaNameEntry::Replication => words.iter().any(|own| matches!(own, HbaNameEntry::Replication)),
         word => words.iter().any(|own| own.covers(word)),
     })
 }
 
-impl Connection {
-    fn covers(self, later: Connection) -> bool {
+impl HbaConnectionType {
+    fn covers(self, later: HbaConnectionType) -> bool {
         match (self, later) {
             // There is no GSSAPI encryption, so that all TCP connections are without.
-            (Connection::Host | Connection::HostNoGss, later) => later != Connection::Local,
+            (HbaConnectionType::Host | HbaConnectionType::HostNoGss, later) => later != HbaConnectionType::Local,
             (one, other) => one == other,
         }
     }
 }
 
-impl Word {
-    fn covers(&self, later: &Word) -> bool {
+impl HbaNameEntry {
+    fn covers(&self, later: &HbaNameEntry) -> bool {
         match (self, later) {
-            (Word::All, _) => true,
-            (Word::Name(one), Word::Name(other)) | (Word::Group(one), Word::Group(other)) => one == other,
-            (Word::Pattern(one), Word::Pattern(other)) => one.as_str() == other.as_str(),
-            (Word::Pattern(pattern), Word::Name(name)) => pattern.is_match(name),
-            (Word::SameUser, Word::SameUser) | (Word::SameRole, Word::SameRole) | (Word::Replication, Word::Replication) => true,
-            (Word::SameUser | Word::SameRole | Word::Replication | Word::Group(_) | Word::Pattern(_) | Word::Name(_), _) => false,
+            (HbaNameEntry::All, _) => true,
+            (HbaNameEntry::Name(one), HbaNameEntry::Name(other)) | (HbaNameEntry::Group(one), HbaNameEntry::Group(other)) => {
+                one == other
+            }
+            (HbaNameEntry::Pattern(one), HbaNameEntry::Pattern(other)) => one.as_str() == other.as_str(),
+            (HbaNameEntry::Pattern(pattern), HbaNameEntry::Name(name)) => pattern.is_match(name),
+            (HbaNameEntry::SameUser, HbaNameEntry::SameUser)
+            | (HbaNameEntry::SameRole, HbaNameEntry::SameRole)
+            | (HbaNameEntry::Replication, HbaNameEntry::Replication) => true,
+            (
+                HbaNameEntry::SameUser
+                | HbaNameEntry::SameRole
+                | HbaNameEntry::Replication
+                | HbaNameEntry::Group(_)
+                | HbaNameEntry::Pattern(_)
+                | HbaNameEntry::Name(_),
+                _,
+            ) => false,
         }
     }
 }
 
-impl Address {
-    fn covers(&self, later: &Address) -> bool {
+impl HbaAddress {
+    fn covers(&self, later: &HbaAddress) -> bool {
         match (self, later) {
-            (Address::All, _) => true,
-            (Address::Network(one), Address::Network(other)) => one.covers(other),
-            (Address::SameHost, Address::SameHost) | (Address::SameNet, Address::SameHost | Address::SameNet) => true,
-            (Address::Host(one), Address::Host(other)) => one.eq_ignore_ascii_case(other),
-            (Address::SameHost | Address::SameNet | Address::Network(_) | Address::Host(_), _) => false,
+            (HbaAddress::All, _) => true,
+            (HbaAddress::Network(one), HbaAddress::Network(other)) => one.covers(other),
+            (HbaAddress::SameHost, HbaAddress::SameHost) | (HbaAddress::SameNet, HbaAddress::SameHost | HbaAddress::SameNet) => {
+                true
+            }
+            (HbaAddress::Host(one), HbaAddress::Host(other)) => one.eq_ignore_ascii_case(other),
+            (HbaAddress::SameHost | HbaAddress::SameNet | HbaAddress::Network(_) | HbaAddress::Host(_), _) => false,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::hba::{Hba, LoadError, Loader};
+    use crate::hba::{FileLoader, HbaRuleSet, LoadError};
     use std::path::Path;
 
     /// The lines that never match, each with the one that is to blame.
     fn check(rules: &str, expected: &str) {
         let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
         let mut folder = |_: &Path| Err(LoadError::NotFound);
-        let (hba, problems) = Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder });
+        let (hba, problems) = HbaRuleSet::read(Path::new("h"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
         assert!(hba.is_some(), "{rules}: {problems:?}");
         let shown = |problem: &crate::Problem| {
             let earlier = problem.message.split("in line ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
@@ -134,7 +149,7 @@ mod tests {
             let config = crate::read(Path::new("c"), &mut |_| Ok(conf.clone().into_bytes())).draft;
             let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
             let mut folder = |_: &Path| Err(LoadError::NotFound);
-            let hba = Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder }).0.unwrap();
+            let hba = HbaRuleSet::read(Path::new("h"), None, &mut FileLoader { file: &mut file, folder: &mut folder }).0.unwrap();
             let found = hba.without_encryption(&config.tls);
             found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         };

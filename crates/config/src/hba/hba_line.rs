@@ -1,10 +1,10 @@
 //! One line of `pool_hba.conf` becomes a rule. Source: `parse_hba_line` and `parse_hba_auth_opt` in PostgreSQL's hba.c.
 
-use super::address::{self, Address, Network};
-use super::ldap::Directory;
-use super::tokens::{self, Line, Loader, Token};
-use super::{Admits, Certificate, CertificateName, Connection, Method, Rule, Word, problem};
-use crate::client_demands::{CommonMethod, Demands};
+use super::address::{self, HbaAddress, IpNetwork};
+use super::ldap::LdapDirectory;
+use super::tokens::{self, FileLoader, HbaLine, HbaToken};
+use super::{AdmittedUsers, CertificateName, ClientCertDemand, HbaAuthMethod, HbaConnectionType, HbaNameEntry, HbaRule, problem};
+use crate::client_demands::{ClientDemands, CommonMethod};
 use crate::hba::demand_rules::BY_PARAMETER;
 use crate::{Problem, Severity};
 use regex::{Regex, RegexBuilder};
@@ -20,19 +20,24 @@ const NOT_BUILT: [&str; 8] = ["ident", "gss", "sspi", "krb5", "radius", "bsd", "
 /// All rules of a file and of those it includes.
 ///
 /// Where `auth_type` names a method, rules behind the last one that leaves its method to it do not count; where it does not, that one does not.
-pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, demands: Demands, problems: &mut Vec<Problem>) -> Vec<Rule> {
+pub(super) fn rules(
+    path: &Path,
+    loader: &mut FileLoader<'_>,
+    demands: ClientDemands,
+    problems: &mut Vec<Problem>,
+) -> Vec<HbaRule> {
     let (mut rules, mut common) = (Vec::new(), None);
     for line in tokens::lines(path, loader, problems) {
         match rule(&line) {
-            Ok((mut rule, Source::Parameter)) => {
+            Ok((mut rule, MethodSource::Parameter)) => {
                 if demands.method != CommonMethod::ByRules {
                     demands.method.give_to(&mut rule);
                     rules.push(rule);
                 }
                 common = Some(rules.len());
             }
-            Ok((rule, Source::Line)) => {
-                if rule.connection == Connection::HostGss {
+            Ok((rule, MethodSource::Line)) => {
+                if rule.connection == HbaConnectionType::HostGss {
                     let message = "hostgssenc matches no client: there is no GSSAPI encryption".into();
                     let place = problem(&line.file, Some(line.number), message);
                     problems.push(Problem { severity: Severity::Warning, ..place });
@@ -59,23 +64,23 @@ pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, demands: Demands, prob
 
 /// The place that names the method of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum MethodSource {
     Line,
     /// The parameter `auth_type`.
     Parameter,
 }
 
 /// The fields of a line, taken one after the other.
-struct Fields<'a> {
-    rest: std::slice::Iter<'a, Vec<Token>>,
+struct HbaLineFields<'a> {
+    rest: std::slice::Iter<'a, Vec<HbaToken>>,
 }
 
-impl<'a> Fields<'a> {
-    fn list(&mut self, missing: &str) -> Result<&'a [Token], String> {
+impl<'a> HbaLineFields<'a> {
+    fn list(&mut self, missing: &str) -> Result<&'a [HbaToken], String> {
         self.rest.next().map(Vec::as_slice).ok_or_else(|| format!("end-of-line before {missing}"))
     }
 
-    fn one(&mut self, missing: &str) -> Result<&'a Token, String> {
+    fn one(&mut self, missing: &str) -> Result<&'a HbaToken, String> {
         match self.list(missing)? {
             [one] => Ok(one),
             _ => Err(format!("multiple values where one {missing} is expected")),
@@ -83,22 +88,22 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn rule(line: &Line) -> Result<(Rule, Source), String> {
-    let mut fields = Fields { rest: line.fields.iter() };
+fn rule(line: &HbaLine) -> Result<(HbaRule, MethodSource), String> {
+    let mut fields = HbaLineFields { rest: line.fields.iter() };
     let connection = connection(&fields.one("connection type")?.text)?;
     let databases = fields.list("database specification")?.iter().map(database).collect::<Result<_, _>>()?;
     let users = fields.list("role specification")?.iter().map(user).collect::<Result<_, _>>()?;
-    let address = if connection == Connection::Local { Address::All } else { address(&mut fields)? };
+    let address = if connection == HbaConnectionType::Local { HbaAddress::All } else { address(&mut fields)? };
     let word = fields.one("authentication method")?;
-    let source = if word.is(BY_PARAMETER) { Source::Parameter } else { Source::Line };
-    let method = if source == Source::Parameter { Method::Reject } else { method(&word.text)? };
-    let certificate = if method == Method::Cert { Certificate::VerifyFull } else { Certificate::Any };
-    let mut rule = Rule {
+    let source = if word.is(BY_PARAMETER) { MethodSource::Parameter } else { MethodSource::Line };
+    let method = if source == MethodSource::Parameter { HbaAuthMethod::Reject } else { method(&word.text)? };
+    let certificate = if method == HbaAuthMethod::Cert { ClientCertDemand::VerifyFull } else { ClientCertDemand::Any };
+    let mut rule = HbaRule {
         file: line.file.clone(),
         line: line.number,
         method,
         certificate,
-        admits: Admits::Anyone,
+        admits: AdmittedUsers::Anyone,
         connection,
         databases,
         users,
@@ -106,63 +111,63 @@ fn rule(line: &Line) -> Result<(Rule, Source), String> {
         map: None,
         by: CertificateName::Common,
         directory: None,
-        service: (method == Method::Pam).then(Arc::default),
+        service: (method == HbaAuthMethod::Pam).then(Arc::default),
     };
-    if method == Method::Cert && connection != Connection::HostSsl {
+    if method == HbaAuthMethod::Cert && connection != HbaConnectionType::HostSsl {
         return Err("cert authentication is only supported on hostssl connections".into());
     }
-    if method == Method::Peer && connection != Connection::Local {
+    if method == HbaAuthMethod::Peer && connection != HbaConnectionType::Local {
         return Err("peer authentication is only supported on local sockets".into());
     }
-    if source == Source::Parameter && fields.rest.len() > 0 {
+    if source == MethodSource::Parameter && fields.rest.len() > 0 {
         return Err("a rule with the word auth_type has no options".into());
     }
-    let mut directory = Directory::default();
+    let mut directory = LdapDirectory::default();
     for option in fields.rest.flatten() {
         rule.set(&option.text, &mut directory)?;
     }
-    if method == Method::Ldap {
+    if method == HbaAuthMethod::Ldap {
         directory.check()?;
         rule.directory = Some(Arc::new(directory));
     }
     Ok((rule, source))
 }
 
-fn connection(word: &str) -> Result<Connection, String> {
+fn connection(word: &str) -> Result<HbaConnectionType, String> {
     Ok(match word {
-        "local" => Connection::Local,
-        "host" => Connection::Host,
-        "hostssl" => Connection::HostSsl,
-        "hostnossl" => Connection::HostNoSsl,
-        "hostgssenc" => Connection::HostGss,
-        "hostnogssenc" => Connection::HostNoGss,
+        "local" => HbaConnectionType::Local,
+        "host" => HbaConnectionType::Host,
+        "hostssl" => HbaConnectionType::HostSsl,
+        "hostnossl" => HbaConnectionType::HostNoSsl,
+        "hostgssenc" => HbaConnectionType::HostGss,
+        "hostnogssenc" => HbaConnectionType::HostNoGss,
         other => return Err(format!("invalid connection type \"{other}\"")),
     })
 }
 
-fn database(token: &Token) -> Result<Word, String> {
+fn database(token: &HbaToken) -> Result<HbaNameEntry, String> {
     Ok(match () {
-        () if token.is("all") => Word::All,
-        () if token.is("sameuser") => Word::SameUser,
-        () if token.is("samerole") || token.is("samegroup") => Word::SameRole,
-        () if token.is("replication") => Word::Replication,
+        () if token.is("all") => HbaNameEntry::All,
+        () if token.is("sameuser") => HbaNameEntry::SameUser,
+        () if token.is("samerole") || token.is("samegroup") => HbaNameEntry::SameRole,
+        () if token.is("replication") => HbaNameEntry::Replication,
         () => return name(token),
     })
 }
 
-pub(super) fn user(token: &Token) -> Result<Word, String> {
+pub(super) fn user(token: &HbaToken) -> Result<HbaNameEntry, String> {
     match token.text.strip_prefix('+').filter(|_| !token.is_quoted) {
-        Some(role) => Ok(Word::Group(role.to_string())),
-        None if token.is("all") => Ok(Word::All),
+        Some(role) => Ok(HbaNameEntry::Group(role.to_string())),
+        None if token.is("all") => Ok(HbaNameEntry::All),
         None => name(token),
     }
 }
 
 /// A name, or a pattern after a slash.
-fn name(token: &Token) -> Result<Word, String> {
+fn name(token: &HbaToken) -> Result<HbaNameEntry, String> {
     match token.text.strip_prefix('/') {
-        Some(text) => pattern(text).map(Word::Pattern),
-        None => Ok(Word::Name(token.text.clone())),
+        Some(text) => pattern(text).map(HbaNameEntry::Pattern),
+        None => Ok(HbaNameEntry::Name(token.text.clone())),
     }
 }
 
@@ -176,38 +181,40 @@ pub(super) fn pattern(text: &str) -> Result<Regex, String> {
     })
 }
 
-fn address(fields: &mut Fields<'_>) -> Result<Address, String> {
+fn address(fields: &mut HbaLineFields<'_>) -> Result<HbaAddress, String> {
     let token = fields.one("IP address specification")?;
     match () {
-        () if token.is("all") => return Ok(Address::All),
-        () if token.is("samehost") => return Ok(Address::SameHost),
-        () if token.is("samenet") => return Ok(Address::SameNet),
+        () if token.is("all") => return Ok(HbaAddress::All),
+        () if token.is("samehost") => return Ok(HbaAddress::SameHost),
+        () if token.is("samenet") => return Ok(HbaAddress::SameNet),
         () => {}
     }
     match address::parse(&token.text) {
-        Ok((_, Some(network))) => Ok(Address::Network(network)),
+        Ok((_, Some(network))) => Ok(HbaAddress::Network(network)),
         Ok((ip, None)) => {
             let missing = "netmask specification (specify an address range in CIDR notation, or provide a separate netmask)";
             let mask = &fields.one(missing)?.text;
             let parsed = address::numeric(mask).ok_or_else(|| format!("invalid IP mask \"{mask}\""))?;
-            Network::new(ip, parsed).map(Address::Network).ok_or_else(|| format!("IP address and mask do not match: \"{mask}\""))
+            IpNetwork::new(ip, parsed)
+                .map(HbaAddress::Network)
+                .ok_or_else(|| format!("IP address and mask do not match: \"{mask}\""))
         }
-        Err(None) => Ok(Address::Host(token.text.clone())),
+        Err(None) => Ok(HbaAddress::Host(token.text.clone())),
         Err(Some(message)) => Err(message),
     }
 }
 
-fn method(word: &str) -> Result<Method, String> {
-    const BUILT: [(&str, Method); 9] = [
-        ("trust", Method::Trust),
-        ("reject", Method::Reject),
-        ("password", Method::Password),
-        ("md5", Method::Md5),
-        ("scram-sha-256", Method::Scram),
-        ("cert", Method::Cert),
-        ("peer", Method::Peer),
-        ("ldap", Method::Ldap),
-        ("pam", Method::Pam),
+fn method(word: &str) -> Result<HbaAuthMethod, String> {
+    const BUILT: [(&str, HbaAuthMethod); 9] = [
+        ("trust", HbaAuthMethod::Trust),
+        ("reject", HbaAuthMethod::Reject),
+        ("password", HbaAuthMethod::Password),
+        ("md5", HbaAuthMethod::Md5),
+        ("scram-sha-256", HbaAuthMethod::Scram),
+        ("cert", HbaAuthMethod::Cert),
+        ("peer", HbaAuthMethod::Peer),
+        ("ldap", HbaAuthMethod::Ldap),
+        ("pam", HbaAuthMethod::Pam),
     ];
     match BUILT.iter().find(|(name, _)| *name == word) {
         Some((_, method)) => Ok(*method),
@@ -219,27 +226,27 @@ fn method(word: &str) -> Result<Method, String> {
     }
 }
 
-impl Rule {
+impl HbaRule {
     /// Takes one `name=value`.
-    fn set(&mut self, option: &str, directory: &mut Directory) -> Result<(), String> {
+    fn set(&mut self, option: &str, directory: &mut LdapDirectory) -> Result<(), String> {
         let Some((name, value)) = option.split_once('=') else {
             return Err(format!("authentication option not in name=value format: {option}"));
         };
-        let needs_ssl = |rule: &Rule| match rule.connection {
-            Connection::HostSsl => Ok(()),
+        let needs_ssl = |rule: &HbaRule| match rule.connection {
+            HbaConnectionType::HostSsl => Ok(()),
             _ => Err(format!("{name} can only be configured for \"hostssl\" rows")),
         };
         match name {
-            "map" if matches!(self.method, Method::Cert | Method::Peer) => self.map = Some(value.to_string()),
+            "map" if matches!(self.method, HbaAuthMethod::Cert | HbaAuthMethod::Peer) => self.map = Some(value.to_string()),
             "map" => return Err("authentication option \"map\" is only valid for authentication methods peer and cert".into()),
             "clientcert" => {
                 needs_ssl(self)?;
                 self.certificate = match value {
-                    "verify-full" => Certificate::VerifyFull,
-                    "verify-ca" if self.method == Method::Cert => {
+                    "verify-full" => ClientCertDemand::VerifyFull,
+                    "verify-ca" if self.method == HbaAuthMethod::Cert => {
                         return Err("clientcert only accepts \"verify-full\" when using \"cert\" authentication".into());
                     }
-                    "verify-ca" => Certificate::VerifyCa,
+                    "verify-ca" => ClientCertDemand::VerifyCa,
                     _ => return Err(format!("invalid value for clientcert: \"{value}\"")),
                 };
             }
@@ -253,8 +260,8 @@ impl Rule {
             }
             "known_users" => {
                 self.admits = match value {
-                    "1" => Admits::KnownUsers,
-                    "0" => Admits::Anyone,
+                    "1" => AdmittedUsers::KnownUsers,
+                    "0" => AdmittedUsers::Anyone,
                     _ => return Err(format!("invalid value for known_users: \"{value}\"")),
                 };
             }
@@ -262,12 +269,12 @@ impl Rule {
                 let only = || format!("authentication option \"{name}\" is only valid for authentication methods pam");
                 self.service.as_mut().and_then(Arc::get_mut).ok_or_else(only)?.set(name, value);
             }
-            "backend_use_passwd" if self.method == Method::Pam => {
+            "backend_use_passwd" if self.method == HbaAuthMethod::Pam => {
                 self.service.iter_mut().filter_map(Arc::get_mut).for_each(|service| service.set(name, value));
             }
             _ => match directory.set(name, value) {
                 None => return Err(format!("unrecognized authentication option name: \"{name}\"")),
-                Some(taken) if self.method == Method::Ldap => taken?,
+                Some(taken) if self.method == HbaAuthMethod::Ldap => taken?,
                 Some(_) => {
                     return Err(format!("authentication option \"{name}\" is only valid for authentication methods ldap"));
                 }

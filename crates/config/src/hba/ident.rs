@@ -1,7 +1,7 @@
 //! Maps from the name in a certificate to users. Source: PostgreSQL manual, "User Name Maps"; `check_ident_usermap` in hba.c.
 
-use super::tokens::{self, Line, Loader};
-use super::{Fit, Visit, Word, problem};
+use super::tokens::{self, FileLoader, HbaLine};
+use super::{HbaMatch, HbaNameEntry, LoginFacts, problem};
 use crate::Problem;
 use crate::hba::hba_line::{pattern, user};
 use regex::Regex;
@@ -9,24 +9,24 @@ use std::path::Path;
 
 /// All maps of a file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct IdentMaps(Vec<Entry>);
+pub(super) struct IdentMaps(Vec<IdentMapEntry>);
 
 /// One line: a person with this outside name may be that user here.
 #[derive(Debug, Clone)]
-struct Entry {
+struct IdentMapEntry {
     map: String,
-    outside: Outside,
-    inside: Word,
+    outside: SystemUserName,
+    inside: HbaNameEntry,
 }
 
 #[derive(Debug, Clone)]
-enum Outside {
+enum SystemUserName {
     Name(String),
     Pattern(Regex),
 }
 
 /// Reads the maps of a file and of those it includes.
-pub(super) fn read(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> IdentMaps {
+pub(super) fn read(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<Problem>) -> IdentMaps {
     let mut maps = IdentMaps::default();
     for line in tokens::lines(path, loader, problems) {
         match entry(&line) {
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Prob
     maps
 }
 
-fn entry(line: &Line) -> Result<Entry, String> {
+fn entry(line: &HbaLine) -> Result<IdentMapEntry, String> {
     let [map, outside, inside] = line.fields.as_slice() else {
         return Err("expected three fields: map name, system user name, database user name".into());
     };
@@ -45,18 +45,18 @@ fn entry(line: &Line) -> Result<Entry, String> {
         return Err("multiple values in an ident field".into());
     };
     let outside = match outside.text.strip_prefix('/') {
-        Some(text) => Outside::Pattern(pattern(text)?),
-        None => Outside::Name(outside.text.clone()),
+        Some(text) => SystemUserName::Pattern(pattern(text)?),
+        None => SystemUserName::Name(outside.text.clone()),
     };
     let inside = match (&outside, inside.text.contains("\\1")) {
         // The text that replaces \1 is never a keyword.
-        (Outside::Pattern(pattern), true) if pattern.captures_len() < 2 => {
+        (SystemUserName::Pattern(pattern), true) if pattern.captures_len() < 2 => {
             return Err(format!("\"{}\" has \\1, but the regular expression has no subexpression", inside.text));
         }
-        (Outside::Pattern(_), true) => Word::Name(inside.text.clone()),
+        (SystemUserName::Pattern(_), true) => HbaNameEntry::Name(inside.text.clone()),
         _ => user(inside)?,
     };
-    Ok(Entry { map: map.text.clone(), outside, inside })
+    Ok(IdentMapEntry { map: map.text.clone(), outside, inside })
 }
 
 impl IdentMaps {
@@ -70,27 +70,27 @@ impl IdentMaps {
     }
 
     /// Tells if a person with the name `outside` may be the user he says he is.
-    pub fn fit(&self, map: &str, outside: &str, visit: &Visit<'_>) -> Fit {
-        let mut best = Fit::No;
+    pub fn fit(&self, map: &str, outside: &str, visit: &LoginFacts<'_>) -> HbaMatch {
+        let mut best = HbaMatch::No;
         for entry in self.0.iter().filter(|entry| entry.map == map) {
             match entry.fit(outside, visit) {
-                Fit::Yes => return Fit::Yes,
-                Fit::No => {}
-                unsure @ (Fit::Ask(_) | Fit::InDoubt) => best = unsure,
+                HbaMatch::Yes => return HbaMatch::Yes,
+                HbaMatch::No => {}
+                unsure @ (HbaMatch::Ask(_) | HbaMatch::InDoubt) => best = unsure,
             }
         }
         best
     }
 }
 
-impl Entry {
-    fn fit(&self, outside: &str, visit: &Visit<'_>) -> Fit {
+impl IdentMapEntry {
+    fn fit(&self, outside: &str, visit: &LoginFacts<'_>) -> HbaMatch {
         match &self.outside {
-            Outside::Name(name) if name == outside => self.inside.fits_user(visit),
-            Outside::Name(_) => Fit::No,
-            Outside::Pattern(pattern) => match (pattern.captures(outside), &self.inside) {
-                (None, _) => Fit::No,
-                (Some(found), Word::Name(name)) => {
+            SystemUserName::Name(name) if name == outside => self.inside.fits_user(visit),
+            SystemUserName::Name(_) => HbaMatch::No,
+            SystemUserName::Pattern(pattern) => match (pattern.captures(outside), &self.inside) {
+                (None, _) => HbaMatch::No,
+                (Some(found), HbaNameEntry::Name(name)) => {
                     let first = found.get(1).map_or("", |part| part.as_str());
                     (name.replacen("\\1", first, 1) == visit.user).into()
                 }

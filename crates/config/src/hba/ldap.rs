@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A directory, and how a user is found in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Directory {
+pub struct LdapDirectory {
     /// Hosts to ask, one after the other until one answers.
     pub servers: Vec<String>,
     /// 0: that of the scheme.
@@ -19,19 +19,19 @@ pub struct Directory {
     suffix: Option<String>,
     base: Option<String>,
     bind_name: Option<String>,
-    bind_password: Option<Hidden>,
+    bind_password: Option<BindPassword>,
     attribute: Option<String>,
     filter: Option<String>,
-    scope: Scope,
+    scope: LdapSearchScope,
     /// True if Weir logs in to servers with the password that the directory accepted (`backend_use_passwd`, of Pgpool-II).
     pub is_password_for_servers: bool,
 }
 
 /// A password that is not shown.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Hidden(String);
+pub struct BindPassword(String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for BindPassword {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("***")
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for Hidden {
 
 /// How far below the base is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum LdapSearchScope {
     /// The entry itself.
     Base,
     /// The entries right below it.
@@ -51,7 +51,7 @@ pub enum Scope {
 
 /// Steps by which the directory tells if a password is a user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Steps<'a> {
+pub enum LdapSteps<'a> {
     /// Bind by this name.
     Bind(String),
     /// Bind by `name` and `password`, search, and bind by the name that was found.
@@ -63,7 +63,7 @@ pub enum Steps<'a> {
         /// Where to search.
         base: &'a str,
         /// How far.
-        scope: Scope,
+        scope: LdapSearchScope,
         /// Filter of the search, with the user's name in it.
         filter: String,
     },
@@ -74,7 +74,7 @@ pub(super) fn is_on(value: &str) -> bool {
     matches!(value, "1" | "on" | "true" | "yes")
 }
 
-impl Directory {
+impl LdapDirectory {
     /// The port to connect to.
     pub fn port(&self) -> u16 {
         match (self.port, self.is_ldaps) {
@@ -85,10 +85,10 @@ impl Directory {
     }
 
     /// `None`: a user of that name cannot be searched for, since his name would mean something in a filter.
-    pub fn steps(&self, user: &str) -> Option<Steps<'_>> {
+    pub fn steps(&self, user: &str) -> Option<LdapSteps<'_>> {
         let Some(base) = &self.base else {
             let part = |part: &Option<String>| part.clone().unwrap_or_default();
-            return Some(Steps::Bind(part(&self.prefix) + user + &part(&self.suffix)));
+            return Some(LdapSteps::Bind(part(&self.prefix) + user + &part(&self.suffix)));
         };
         if user.contains(['*', '(', ')', '\\', '/', '\0']) {
             return None;
@@ -100,7 +100,7 @@ impl Directory {
         };
         let name = self.bind_name.as_deref().unwrap_or_default();
         let password = self.bind_password.as_ref().map_or("", |hidden| hidden.0.as_str());
-        Some(Steps::Search { name, password, base, scope: self.scope, filter })
+        Some(LdapSteps::Search { name, password, base, scope: self.scope, filter })
     }
 
     /// Takes an option of a rule; `None` if it is none of a directory's.
@@ -122,7 +122,7 @@ impl Directory {
             "ldapsuffix" => self.suffix = text,
             "ldapbasedn" => self.base = text,
             "ldapbinddn" => self.bind_name = text,
-            "ldapbindpasswd" => self.bind_password = Some(Hidden(value.to_string())),
+            "ldapbindpasswd" => self.bind_password = Some(BindPassword(value.to_string())),
             "ldapsearchattribute" => self.attribute = text,
             "ldapsearchfilter" => self.filter = text,
             "ldapurl" => return Some(self.take_url(value)),
@@ -155,10 +155,10 @@ impl Directory {
         self.base = next()?;
         self.attribute = next()?.map(|list| list.split(',').next().unwrap_or_default().to_string());
         self.scope = match next()?.as_deref() {
-            Some("sub") => Scope::Subtree,
-            Some("one") => Scope::OneLevel,
+            Some("sub") => LdapSearchScope::Subtree,
+            Some("one") => LdapSearchScope::OneLevel,
             // RFC 4516 reads an empty word as none.
-            None | Some("base") => Scope::Base,
+            None | Some("base") => LdapSearchScope::Base,
             Some(other) => return Err(wrong(&format!("scope \"{other}\" is none of base, one and sub"))),
         };
         self.filter = next()?;
@@ -217,8 +217,8 @@ fn decoded(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn directory(options: &[(&str, &str)]) -> Result<Directory, String> {
-        let mut directory = Directory::default();
+    fn directory(options: &[(&str, &str)]) -> Result<LdapDirectory, String> {
+        let mut directory = LdapDirectory::default();
         for (name, value) in options {
             directory.set(name, value).unwrap_or_else(|| panic!("{name} is no option"))?;
         }
@@ -230,12 +230,12 @@ mod tests {
         let simple = directory(&[("ldapserver", "a b"), ("ldapprefix", "cn="), ("ldapsuffix", ", dc=example")]).unwrap();
         assert_eq!(simple.servers, ["a", "b"]);
         assert_eq!(simple.port(), 389);
-        assert_eq!(simple.steps("joe"), Some(Steps::Bind("cn=joe, dc=example".into())));
+        assert_eq!(simple.steps("joe"), Some(LdapSteps::Bind("cn=joe, dc=example".into())));
         let search = |more: &[(&str, &str)]| {
             let base = [("ldapserver", "a"), ("ldapbasedn", "dc=example")];
             let directory = directory(&[&base, more].concat()).unwrap();
             match directory.steps("joe") {
-                Some(Steps::Search { name, password, base, filter, .. }) => format!("{name}|{password}|{base}|{filter}"),
+                Some(LdapSteps::Search { name, password, base, filter, .. }) => format!("{name}|{password}|{base}|{filter}"),
                 other => format!("{other:?}"),
             }
         };
@@ -260,10 +260,10 @@ mod tests {
         let by_url = directory(&[("ldapurl", url), ("ldapbindpasswd", "secret")]).unwrap();
         assert_eq!((by_url.servers.as_slice(), by_url.port(), by_url.is_ldaps), (&["ldap.example".to_string()][..], 1636, true));
         assert_eq!((by_url.base.as_deref(), by_url.attribute.as_deref()), (Some("dc=example,dc=org"), Some("cn")));
-        assert_eq!((by_url.scope, by_url.filter.as_deref()), (Scope::OneLevel, None));
+        assert_eq!((by_url.scope, by_url.filter.as_deref()), (LdapSearchScope::OneLevel, None));
         assert!(!format!("{by_url:?}").contains("secret"));
         let by_filter = directory(&[("ldapurl", "ldap://[::1]/dc=a%20b???(uid=$username)")]).unwrap();
-        assert_eq!((by_filter.servers[0].as_str(), by_filter.port(), by_filter.scope), ("[::1]", 389, Scope::Base));
+        assert_eq!((by_filter.servers[0].as_str(), by_filter.port(), by_filter.scope), ("[::1]", 389, LdapSearchScope::Base));
         assert_eq!((by_filter.base.as_deref(), by_filter.filter.as_deref()), (Some("dc=a b"), Some("(uid=$username)")));
     }
 

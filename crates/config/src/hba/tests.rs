@@ -3,68 +3,68 @@ use crate::client_demands::{ClientTls, CommonMethod};
 use std::collections::HashMap;
 
 /// Reads files of these names and texts, `main` first, with the maps of `ident` if it is among them.
-fn read(files: &[(&str, &str)]) -> (Option<Hba>, Vec<String>) {
+fn read(files: &[(&str, &str)]) -> (Option<HbaRuleSet>, Vec<String>) {
     let texts: HashMap<PathBuf, &str> = files.iter().map(|(name, text)| (PathBuf::from(name), *text)).collect();
     let mut file = |path: &Path| texts.get(path).map(|text| text.as_bytes().to_vec()).ok_or(LoadError::NotFound);
     let mut folder = |path: &Path| {
         let inside: Vec<PathBuf> = texts.keys().filter(|name| name.parent() == Some(path)).cloned().collect();
         if inside.is_empty() { Err(LoadError::NotFound) } else { Ok(inside) }
     };
-    let mut loader = Loader { file: &mut file, folder: &mut folder };
+    let mut loader = FileLoader { file: &mut file, folder: &mut folder };
     let ident = texts.contains_key(Path::new("ident")).then_some(Path::new("ident"));
-    let (hba, problems) = Hba::read(Path::new("main"), ident, &mut loader);
+    let (hba, problems) = HbaRuleSet::read(Path::new("main"), ident, &mut loader);
     (hba, problems.iter().map(ToString::to_string).collect())
 }
 
 /// One client in words: `local` or an address, then `user/database`, then further facts.
 ///
 /// `groups=a,b`, `groups=?` (cannot be asked), `host=name`, `host=?`, `system=name`, `tls`, `cn=name`, `dn=name`, `physical`, `logical`.
-fn decide(hba: &Hba, client: &str) -> String {
+fn decide(hba: &HbaRuleSet, client: &str) -> String {
     let mut words = client.split_whitespace();
     let origin = match words.next().unwrap() {
-        "local" => Origin::Local,
-        address => Origin::Address(address.parse().unwrap()),
+        "local" => ClientOrigin::Local,
+        address => ClientOrigin::Address(address.parse().unwrap()),
     };
     let (user, database) = words.next().unwrap().split_once('/').unwrap();
     let mut groups = None;
     let networks = [
-        Network::with_prefix("192.168.7.5".parse().unwrap(), 24).unwrap(),
-        Network::with_prefix("fe80::5".parse().unwrap(), 64).unwrap(),
+        IpNetwork::with_prefix("192.168.7.5".parse().unwrap(), 24).unwrap(),
+        IpNetwork::with_prefix("fe80::5".parse().unwrap(), 64).unwrap(),
     ];
-    let mut visit = Visit {
+    let mut visit = LoginFacts {
         user,
         database,
-        replication: Replication::No,
+        replication: ReplicationRequest::No,
         origin,
         tls: None,
         system_user: None,
         networks: &networks,
-        groups: Known::NotAsked,
-        host: Known::NotAsked,
+        groups: HbaFact::NotAsked,
+        host: HbaFact::NotAsked,
     };
     for word in words {
         match word.split_once('=').unwrap_or((word, "")) {
-            ("groups", "?") => visit.groups = Known::Nothing,
+            ("groups", "?") => visit.groups = HbaFact::Nothing,
             ("groups", list) => groups = Some(list.split(',').map(str::to_string).collect::<BTreeSet<_>>()),
-            ("host", "?") => visit.host = Known::Nothing,
-            ("host", name) => visit.host = Known::Is(name),
-            ("tls", _) => visit.tls = Some(Tls::default()),
-            ("cn", name) => visit.tls = Some(Tls { common_name: Some(name), ..Tls::default() }),
-            ("dn", name) => visit.tls = Some(Tls { distinguished_name: Some(name), common_name: Some("-") }),
+            ("host", "?") => visit.host = HbaFact::Nothing,
+            ("host", name) => visit.host = HbaFact::Is(name),
+            ("tls", _) => visit.tls = Some(ClientTlsFacts::default()),
+            ("cn", name) => visit.tls = Some(ClientTlsFacts { common_name: Some(name), ..ClientTlsFacts::default() }),
+            ("dn", name) => visit.tls = Some(ClientTlsFacts { distinguished_name: Some(name), common_name: Some("-") }),
             ("system", name) => visit.system_user = Some(name),
-            ("physical", _) => visit.replication = Replication::Physical,
-            ("logical", _) => visit.replication = Replication::Logical,
+            ("physical", _) => visit.replication = ReplicationRequest::Physical,
+            ("logical", _) => visit.replication = ReplicationRequest::Logical,
             other => panic!("{other:?}"),
         }
     }
     if let Some(groups) = &groups {
-        visit.groups = Known::Is(groups);
+        visit.groups = HbaFact::Is(groups);
     }
     match hba.decide(&visit) {
-        Verdict::Ask(question) => format!("ask {question:?}"),
-        Verdict::NoEntry => "no entry".into(),
-        Verdict::InDoubt(rule) => format!("in doubt {}", rule.line),
-        Verdict::Apply(rule) => {
+        HbaVerdict::Ask(question) => format!("ask {question:?}"),
+        HbaVerdict::NoEntry => "no entry".into(),
+        HbaVerdict::InDoubt(rule) => format!("in doubt {}", rule.line),
+        HbaVerdict::Apply(rule) => {
             let certificate = match hba.accepts_outside_name(rule, &visit) {
                 Some(true) => "",
                 Some(false) => " wrong name",
@@ -262,7 +262,7 @@ fn rules_that_believe_other_hosts_are_told_from_those_for_this_one() {
     ] {
         let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());
         let mut folder = |_: &Path| Ok(Vec::new());
-        let (hba, problems) = Hba::read(Path::new("main"), None, &mut Loader { file: &mut file, folder: &mut folder });
+        let (hba, problems) = HbaRuleSet::read(Path::new("main"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
         assert_eq!(hba.map(|hba| hba.trusts_hosts()), Some(expected), "{rules}: {problems:?}");
     }
 }
@@ -278,7 +278,7 @@ fn rules_that_leave_passwords_to_the_servers_are_known() {
     ] {
         let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());
         let mut folder = |_: &Path| Ok(Vec::new());
-        let (hba, problems) = Hba::read(Path::new("main"), None, &mut Loader { file: &mut file, folder: &mut folder });
+        let (hba, problems) = HbaRuleSet::read(Path::new("main"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
         assert_eq!(hba.map(|hba| hba.passes_passwords_on()), Some(expected), "{rules}: {problems:?}");
     }
 }
@@ -456,7 +456,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
 fn bytes_that_are_no_text_are_an_error_of_their_line() {
     let mut file = |_: &Path| Ok(b"local all all trust\nlocal \xff all trust\n".to_vec());
     let mut folder = |_: &Path| Err(LoadError::NotFound);
-    let (hba, problems) = Hba::read(Path::new("f"), None, &mut Loader { file: &mut file, folder: &mut folder });
+    let (hba, problems) = HbaRuleSet::read(Path::new("f"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
     assert!(hba.is_none());
     assert_eq!(problems[0].to_string(), "f:2: error: byte 7 of the line is not valid utf-8");
 }
@@ -467,31 +467,32 @@ fn a_pam_rule_has_pgpools_service_unless_it_names_one() {
         local c all pam pamservice=mine pam_use_hostname=1 backend_use_passwd=on\nlocal all all trust\n";
     let (hba, problems) = read(&[("main", rules)]);
     assert_eq!(problems, Vec::<String>::new());
-    let services: Vec<Option<Service>> = hba.unwrap().rules.iter().map(|rule| rule.service.as_deref().cloned()).collect();
-    let plain = Some(Service { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false });
-    let mine = Some(Service { name: "mine".into(), uses_host_name: true, is_password_for_servers: true });
+    let services: Vec<Option<PamService>> = hba.unwrap().rules.iter().map(|rule| rule.service.as_deref().cloned()).collect();
+    let plain = Some(PamService { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false });
+    let mine = Some(PamService { name: "mine".into(), uses_host_name: true, is_password_for_servers: true });
     assert_eq!(services, [plain.clone(), plain, mine, None]);
 }
 
 /// The answer of rules under demands, to a client of TCP with or without TLS, or of the unix socket.
-fn under(rules: &str, demands: Demands, origin: Origin, tls: Option<Tls<'_>>) -> String {
+fn under(rules: &str, demands: ClientDemands, origin: ClientOrigin, tls: Option<ClientTlsFacts<'_>>) -> String {
     let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());
     let mut folder = |_: &Path| Err(LoadError::NotFound);
-    let (hba, problems) = Hba::read_under(demands, Path::new("main"), None, &mut Loader { file: &mut file, folder: &mut folder });
+    let (hba, problems) =
+        HbaRuleSet::read_under(demands, Path::new("main"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
     let Some(hba) = hba else { return problems[0].message.clone() };
-    let visit = Visit {
+    let visit = LoginFacts {
         user: "joe",
         database: "shop",
-        replication: Replication::No,
+        replication: ReplicationRequest::No,
         origin,
         tls,
         system_user: None,
         networks: &[],
-        groups: Known::NotAsked,
-        host: Known::NotAsked,
+        groups: HbaFact::NotAsked,
+        host: HbaFact::NotAsked,
     };
     match hba.decide(&visit) {
-        Verdict::Apply(rule) => format!("{}: {:?} {:?} {:?}", rule.line, rule.method, rule.admits, rule.certificate),
+        HbaVerdict::Apply(rule) => format!("{}: {:?} {:?} {:?}", rule.line, rule.method, rule.admits, rule.certificate),
         other => format!("{other:?}"),
     }
 }
@@ -499,9 +500,9 @@ fn under(rules: &str, demands: Demands, origin: Origin, tls: Option<Tls<'_>>) ->
 #[test]
 fn a_parameter_names_the_method_of_rules_that_leave_it_to_that() {
     const RULES: &str = "local bad all reject\nlocal all all auth_type\nhost all all all auth_type\nhost all all all reject\nlocal all all peer\n";
-    let tcp = Origin::Address("192.0.2.1".parse().unwrap());
-    let ask = |method, origin, tls| under(RULES, Demands { method, ..Demands::default() }, origin, tls);
-    let plain = |method| [ask(method, Origin::Local, None), ask(method, tcp, None)];
+    let tcp = ClientOrigin::Address("192.0.2.1".parse().unwrap());
+    let ask = |method, origin, tls| under(RULES, ClientDemands { method, ..ClientDemands::default() }, origin, tls);
+    let plain = |method| [ask(method, ClientOrigin::Local, None), ask(method, tcp, None)];
     assert_eq!(plain(CommonMethod::ByRules), ["5: Peer Anyone Any", "4: Reject Anyone Any"]);
     assert_eq!(plain(CommonMethod::Md5), ["2: Md5 Anyone Any", "3: Md5 Anyone Any"]);
     assert_eq!(plain(CommonMethod::Scram), ["2: Scram Anyone Any", "3: Scram Anyone Any"]);
@@ -510,12 +511,12 @@ fn a_parameter_names_the_method_of_rules_that_leave_it_to_that() {
     assert_eq!(plain(CommonMethod::Pam), ["2: Pam Anyone Any", "3: Pam Anyone Any"]);
     // Without TLS no rule fits, and those behind do not count.
     assert_eq!(plain(CommonMethod::Cert), ["2: Reject Anyone Any", "NoEntry"]);
-    assert_eq!(ask(CommonMethod::Cert, tcp, Some(Tls::default())), "3: Cert KnownUsers VerifyFull");
+    assert_eq!(ask(CommonMethod::Cert, tcp, Some(ClientTlsFacts::default())), "3: Cert KnownUsers VerifyFull");
 }
 
 #[test]
 fn rules_that_leave_all_to_a_parameter_or_nothing_are_errors_where_nobody_would_decide() {
-    let ask = |rules, method| under(rules, Demands { method, ..Demands::default() }, Origin::Local, None);
+    let ask = |rules, method| under(rules, ClientDemands { method, ..ClientDemands::default() }, ClientOrigin::Local, None);
     assert!(ask("local all all auth_type\n", CommonMethod::ByRules).starts_with("auth_type is hba"));
     assert!(ask("local all all trust\n", CommonMethod::Md5).starts_with("auth_type names a method"));
     assert!(ask("local all all auth_type map=x\n", CommonMethod::Md5).contains("has no options"));
@@ -524,9 +525,9 @@ fn rules_that_leave_all_to_a_parameter_or_nothing_are_errors_where_nobody_would_
 #[test]
 fn a_parameter_asks_all_clients_over_tcp_for_tls() {
     const RULES: &str = "hostnossl all all all trust\nhost all all all md5\nlocal all all trust\n";
-    let tcp = Origin::Address("192.0.2.1".parse().unwrap());
-    let ask = |tls, origin, session| under(RULES, Demands { tls, ..Demands::default() }, origin, session);
-    let all = |tls| [ask(tls, tcp, None), ask(tls, tcp, Some(Tls::default())), ask(tls, Origin::Local, None)];
+    let tcp = ClientOrigin::Address("192.0.2.1".parse().unwrap());
+    let ask = |tls, origin, session| under(RULES, ClientDemands { tls, ..ClientDemands::default() }, origin, session);
+    let all = |tls| [ask(tls, tcp, None), ask(tls, tcp, Some(ClientTlsFacts::default())), ask(tls, ClientOrigin::Local, None)];
     let local = "3: Trust Anyone Any";
     assert_eq!(all(ClientTls::Any), ["1: Trust Anyone Any", "2: Md5 Anyone Any", local]);
     assert_eq!(all(ClientTls::Required), ["1: Reject Anyone Any", "2: Md5 Anyone Any", local]);
@@ -535,12 +536,13 @@ fn a_parameter_asks_all_clients_over_tcp_for_tls() {
 
 #[test]
 fn a_rule_for_clients_with_gss_encryption_becomes_none_for_others() {
-    let tcp = Origin::Address("192.0.2.1".parse().unwrap());
-    let ask = |rules, demands| under(rules, demands, tcp, Some(Tls::default()));
+    let tcp = ClientOrigin::Address("192.0.2.1".parse().unwrap());
+    let ask = |rules, demands| under(rules, demands, tcp, Some(ClientTlsFacts::default()));
     for tls in [ClientTls::Any, ClientTls::Required, ClientTls::Certified] {
-        let answer = ask("hostgssenc all all all trust\nhost all all all reject\n", Demands { tls, ..Demands::default() });
+        let answer =
+            ask("hostgssenc all all all trust\nhost all all all reject\n", ClientDemands { tls, ..ClientDemands::default() });
         assert!(answer.starts_with("2: Reject"), "{tls:?}: {answer}");
     }
-    let cert = Demands { method: CommonMethod::Cert, ..Demands::default() };
+    let cert = ClientDemands { method: CommonMethod::Cert, ..ClientDemands::default() };
     assert_eq!(ask("hostgssenc all all all auth_type\nhost all all all auth_type\n", cert), "2: Cert KnownUsers VerifyFull");
 }

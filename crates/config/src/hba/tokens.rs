@@ -24,7 +24,7 @@ pub enum LoadError {
 }
 
 /// How files are read.
-pub struct Loader<'a> {
+pub struct FileLoader<'a> {
     /// The bytes of a file.
     pub file: &'a mut dyn FnMut(&Path) -> Result<Vec<u8>, LoadError>,
     /// The files in a folder.
@@ -33,13 +33,13 @@ pub struct Loader<'a> {
 
 /// One word of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct HbaToken {
     pub text: String,
     /// Begins with a quote, so that it is no keyword.
     pub is_quoted: bool,
 }
 
-impl Token {
+impl HbaToken {
     /// True if this is the keyword, which quotes would make an ordinary name.
     pub fn is(&self, keyword: &str) -> bool {
         !self.is_quoted && self.text == keyword
@@ -48,15 +48,15 @@ impl Token {
 
 /// One line that says something: its fields, each a list of words.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct HbaLine {
     pub file: PathBuf,
     pub number: u32,
-    pub fields: Vec<Vec<Token>>,
+    pub fields: Vec<Vec<HbaToken>>,
 }
 
 /// All lines of a file and of those it includes.
-pub(super) fn lines(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> Vec<Line> {
-    let mut reader = Reader { loader, problems, lines: Vec::new(), open: Vec::new(), files: 0 };
+pub(super) fn lines(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<Problem>) -> Vec<HbaLine> {
+    let mut reader = HbaReader { loader, problems, lines: Vec::new(), open: Vec::new(), files: 0 };
     reader.read_file(path, None, IfMissing::Complain);
     reader.lines
 }
@@ -67,10 +67,10 @@ enum IfMissing {
     Skip,
 }
 
-struct Reader<'a, 'b> {
-    loader: &'a mut Loader<'b>,
+struct HbaReader<'a, 'b> {
+    loader: &'a mut FileLoader<'b>,
     problems: &'a mut Vec<Problem>,
-    lines: Vec<Line>,
+    lines: Vec<HbaLine>,
     /// Files being read, the including ones first.
     open: Vec<PathBuf>,
     files: usize,
@@ -79,7 +79,7 @@ struct Reader<'a, 'b> {
 /// The line that asks for another file.
 type Asked<'a> = Option<(&'a Path, u32)>;
 
-impl Reader<'_, '_> {
+impl HbaReader<'_, '_> {
     fn complain(&mut self, asked: Asked<'_>, path: &Path, message: String) {
         let (path, line) = asked.map_or((path, None), |(path, line)| (path, Some(line)));
         self.problems.push(problem(path, line, message));
@@ -127,14 +127,14 @@ impl Reader<'_, '_> {
     }
 
     /// Takes one line, or the files it includes.
-    fn take(&mut self, path: &Path, number: u32, fields: Vec<Vec<Token>>) {
+    fn take(&mut self, path: &Path, number: u32, fields: Vec<Vec<HbaToken>>) {
         let directive = match fields.as_slice() {
             [first, ..] if first.len() == 1 => first[0].text.as_str(),
             _ => "",
         };
         if !matches!(directive, "include" | "include_if_exists" | "include_dir") {
             let fields = fields.into_iter().map(|field| self.expand(path, number, field)).collect();
-            return self.lines.push(Line { file: path.to_path_buf(), number, fields });
+            return self.lines.push(HbaLine { file: path.to_path_buf(), number, fields });
         }
         let [_, target] = fields.as_slice() else {
             return self.complain(Some((path, number)), path, format!("\"{directive}\" needs exactly one name"));
@@ -172,7 +172,7 @@ impl Reader<'_, '_> {
     }
 
     /// Puts the words of a file in place of `@file`.
-    fn expand(&mut self, path: &Path, number: u32, field: Vec<Token>) -> Vec<Token> {
+    fn expand(&mut self, path: &Path, number: u32, field: Vec<HbaToken>) -> Vec<HbaToken> {
         let mut words = Vec::with_capacity(field.len());
         for token in field {
             match token.text.strip_prefix('@').filter(|name| !token.is_quoted && !name.is_empty()) {
@@ -220,8 +220,8 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = (u32, Result<String, String
 }
 
 /// The fields of a line. A comma right behind a word lets its field go on in the next one.
-fn split(text: &str) -> Result<Vec<Vec<Token>>, String> {
-    let mut fields: Vec<Vec<Token>> = Vec::new();
+fn split(text: &str) -> Result<Vec<Vec<HbaToken>>, String> {
+    let mut fields: Vec<Vec<HbaToken>> = Vec::new();
     let mut goes_on = false;
     let mut chars = text.chars().peekable();
     loop {
@@ -240,8 +240,8 @@ fn split(text: &str) -> Result<Vec<Vec<Token>>, String> {
 }
 
 /// The word that begins here, and true if a comma follows it.
-fn next_token(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<(Token, bool), String> {
-    let mut token = Token { text: String::new(), is_quoted: chars.peek() == Some(&'"') };
+fn next_token(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<(HbaToken, bool), String> {
+    let mut token = HbaToken { text: String::new(), is_quoted: chars.peek() == Some(&'"') };
     let mut in_quote = false;
     while let Some(&c) = chars.peek() {
         if !in_quote && (is_blank(c) || c == ',' || c == '#') {

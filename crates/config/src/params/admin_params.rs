@@ -3,40 +3,40 @@ use std::path::PathBuf;
 
 use weir_wire::pcp_protocol::Layout;
 
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
 use crate::visibility::Visibility::{Everyone, Operators};
 
 /// Common values of the rows of this area.
-const ROW: Param = Param { group: Group::Admin, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Admin, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
-pub(super) const ROWS: &[Param] = &[
-    Param { name: "admin_database", kind: Kind::Text(Everyone), default: "pgbouncer", applies: Applies::OnReload,
+pub(super) const ROWS: &[ConfigParam] = &[
+    ConfigParam { name: "admin_database", kind: ParamKind::Text(Everyone), default: "pgbouncer", applies: ParamContext::OnReload,
         set: |c, _, v| c.admin.database = v.text(),
         help: "Name of the database that is no database but the administration console. Empty: no console.", ..ROW },
-    Param { name: "admin_users", kind: Kind::List { separator: ',', seen_by: Operators }, default: "", applies: Applies::OnReload,
+    ConfigParam { name: "admin_users", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.admin.users = v.list(),
         help: "Users who may look at everything in the console and change it, with commas between them. They must have an entry in pool_passwd.", ..ROW },
-    Param { name: "stats_users", kind: Kind::List { separator: ',', seen_by: Operators }, default: "", applies: Applies::OnReload,
+    ConfigParam { name: "stats_users", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.admin.stats_users = v.list(),
         help: "Users who may use the console's SHOW commands, with commas between them.", ..ROW },
-    Param { name: "stats_period", kind: Kind::Seconds { min: 1, max: INT_MAX }, default: "60", applies: Applies::OnReload,
+    ConfigParam { name: "stats_period", kind: ParamKind::Seconds { min: 1, max: INT_MAX }, default: "60", applies: ParamContext::OnReload,
         set: |c, _, v| c.admin.stats_period_ms = v.millis(),
         help: "Time over which the console's averages are taken.", ..ROW },
-    Param { name: "metrics_listen_addresses", kind: Kind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: Applies::AtStart,
+    ConfigParam { name: "metrics_listen_addresses", kind: ParamKind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: ParamContext::AtStart,
         set: |c, _, v| c.admin.metrics_addresses = v.list(),
         help: "Addresses on which metrics are served over HTTP, with commas between them. * stands for all. Anybody who reaches them may read.", ..ROW },
-    Param { name: "metrics_port", kind: Kind::Int { min: 0, max: 65535 }, default: "0", applies: Applies::AtStart,
+    ConfigParam { name: "metrics_port", kind: ParamKind::Int { min: 0, max: 65535 }, default: "0", applies: ParamContext::AtStart,
         set: |c, _, v| c.admin.metrics_port = v.port(),
         help: "Port of that: /metrics for Prometheus, /healthz and /readyz. 0: not served.", ..ROW },
-    Param { name: "pcp_protocol_version", kind: Kind::Enum { values: &Layout::WORDS, also: &[] }, default: "4.7", applies: Applies::OnReload,
+    ConfigParam { name: "pcp_protocol_version", kind: ParamKind::Enum { values: &Layout::WORDS, also: &[] }, default: "4.7", applies: ParamContext::OnReload,
         set: |c, _, v| c.pcp.layout = Layout::of_word(v.word()).unwrap_or_default(),
         help: "Release of Pgpool-II whose PCP clients are used: they have the layout of answers compiled in. 4.3 is that of 4.3.1 and later; those of 4.3.0 need 4.3.0. Weir's own clients read all of them.", ..ROW },
-    Param { name: "takeover_socket", kind: Kind::Text(Operators), default: "", applies: Applies::AtStart,
+    ConfigParam { name: "takeover_socket", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::AtStart,
         set: |c, _, v| c.admin.takeover_socket = PathBuf::from(v.text()),
         help: "Unix socket over which a new process started with --takeover gets the listening sockets, so that a restart refuses no client. Empty: none.", ..ROW },
-    Param { name: "takeover_drain_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::OnReload,
+    ConfigParam { name: "takeover_drain_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::OnReload,
         set: |c, _, v| c.admin.takeover_drain_ms = v.millis(),
         help: "Time after which the old process disconnects the clients it still has. 0: it waits until they have left.", ..ROW },
 ];

@@ -8,7 +8,7 @@ use crate::visibility::Visibility;
 
 /// The form of a parameter's values. Limits are in the unit of the parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum ParamKind {
     /// on or off.
     Bool,
     /// A whole number.
@@ -107,7 +107,7 @@ const TIMES: &[Unit] = &[("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1
 
 /// Limits and unit of the kinds that are whole numbers.
 #[derive(Clone, Copy)]
-struct Number {
+struct IntegerRange {
     min: i64,
     max: i64,
     units: &'static [Unit],
@@ -117,10 +117,10 @@ struct Number {
     scale: i64,
 }
 
-impl Number {
-    fn new(min: i64, max: i64, units: &'static [Unit], unit: &str, scale: i64) -> Number {
+impl IntegerRange {
+    fn new(min: i64, max: i64, units: &'static [Unit], unit: &str, scale: i64) -> IntegerRange {
         let base = units.iter().position(|(name, _)| *name == unit).unwrap_or(0);
-        Number { min, max, units, base, scale }
+        IntegerRange { min, max, units, base, scale }
     }
 
     fn unit(self) -> &'static str {
@@ -163,7 +163,7 @@ impl Number {
     }
 }
 
-impl Kind {
+impl ParamKind {
     /// Checks `text`, the value of parameter `name`.
     ///
     /// Numbers come back in milliseconds or bytes where the kind has a unit.
@@ -173,12 +173,12 @@ impl Kind {
             let read = number.read(text).ok_or_else(wrong)?;
             let checked = check_range(name, read, number);
             // A range in decimal would puzzle an operator who wrote 777 and meant 0777.
-            let checked = if matches!(self, Kind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
+            let checked = if matches!(self, ParamKind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
             return checked.map(Value::Int);
         }
         match *self {
-            Kind::Bool => read_bool(text).map(Value::Bool).ok_or_else(wrong),
-            Kind::Float { min, max } => match text.trim().parse::<f64>() {
+            ParamKind::Bool => read_bool(text).map(Value::Bool).ok_or_else(wrong),
+            ParamKind::Float { min, max } => match text.trim().parse::<f64>() {
                 Ok(value) if (min..=max).contains(&value) => Ok(Value::Float(value)),
                 Ok(value) => Err(ValueError::OutOfRange {
                     name: name.into(),
@@ -188,16 +188,16 @@ impl Kind {
                 }),
                 Err(_) => Err(wrong()),
             },
-            Kind::List { separator, .. } => Ok(Value::List(split(text, separator).map(str::to_string).collect())),
-            Kind::Words { separator, values } => split(text, separator)
+            ParamKind::List { separator, .. } => Ok(Value::List(split(text, separator).map(str::to_string).collect())),
+            ParamKind::Words { separator, values } => split(text, separator)
                 .map(|word| find_word(values, word).map(str::to_string).ok_or_else(wrong))
                 .collect::<Result<_, _>>()
                 .map(Value::List),
-            Kind::Enum { values, also } => find_word(values, text.trim())
+            ParamKind::Enum { values, also } => find_word(values, text.trim())
                 .or_else(|| also.iter().find(|(from, _)| from.eq_ignore_ascii_case(text.trim())).map(|(_, to)| *to))
                 .map(Value::Word)
                 .ok_or_else(wrong),
-            Kind::Patterns { separator, .. } => read_patterns(name, text, separator),
+            ParamKind::Patterns { separator, .. } => read_patterns(name, text, separator),
             // `number` has answered the other kinds.
             _ => Ok(Value::Text(text.to_string())),
         }
@@ -206,7 +206,7 @@ impl Kind {
     /// The value as SHOW prints it; `text` unchanged if it is not a value of this kind.
     pub fn show(&self, text: &str) -> String {
         match (self, self.parse("", text)) {
-            (Kind::Octal { .. }, Ok(Value::Int(value))) => format!("{value:04o}"),
+            (ParamKind::Octal { .. }, Ok(Value::Int(value))) => format!("{value:04o}"),
             (_, Ok(Value::Int(value))) => self.number().map_or_else(|| value.to_string(), |number| number.show(value)),
             (_, Ok(Value::Bool(value))) => if value { "on" } else { "off" }.to_string(),
             (_, Ok(Value::Float(value))) => value.to_string(),
@@ -217,18 +217,18 @@ impl Kind {
 
     /// The unit of a plain number, or "".
     pub fn unit(&self) -> &'static str {
-        self.number().map_or("", Number::unit)
+        self.number().map_or("", IntegerRange::unit)
     }
 
     /// The values that are allowed, in words.
     pub fn describe(&self) -> String {
-        if let Kind::Octal { max } = self {
+        if let ParamKind::Octal { max } = self {
             return format!("octal permissions with a leading 0, from 0000 to {max:04o}");
         }
         if let Some(number) = self.number() {
             let what = match self {
-                Kind::Int { .. } => "an integer",
-                Kind::Bytes { .. } | Kind::Kilobytes { .. } => "a size",
+                ParamKind::Int { .. } => "an integer",
+                ParamKind::Bytes { .. } | ParamKind::Kilobytes { .. } => "a size",
                 _ => "a time",
             };
             let range = format!("{what} from {} to {}", number.with_unit(number.min), number.with_unit(number.max));
@@ -240,16 +240,16 @@ impl Kind {
             return format!("{range}; units are {}", units.join(", "));
         }
         match *self {
-            Kind::Bool => "on or off".to_string(),
-            Kind::Float { min, max } => format!("a number from {min} to {max}"),
-            Kind::List { separator, .. } => format!("a list with {} between entries", sign(separator)),
-            Kind::Patterns { separator, .. } => {
+            ParamKind::Bool => "on or off".to_string(),
+            ParamKind::Float { min, max } => format!("a number from {min} to {max}"),
+            ParamKind::List { separator, .. } => format!("a list with {} between entries", sign(separator)),
+            ParamKind::Patterns { separator, .. } => {
                 format!("a list of regular expressions with {} between them", sign(separator))
             }
-            Kind::Words { separator, values } => {
+            ParamKind::Words { separator, values } => {
                 format!("a list of {} with {} between them", values.join(", "), sign(separator))
             }
-            Kind::Enum { values, .. } => format!("one of {}", values.join(", ")),
+            ParamKind::Enum { values, .. } => format!("one of {}", values.join(", ")),
             _ => "text".to_string(),
         }
     }
@@ -257,34 +257,42 @@ impl Kind {
     /// Who may see a value. Numbers and words of a list have nothing to hide.
     pub fn visibility(&self) -> Visibility {
         match *self {
-            Kind::Text(seen_by) | Kind::List { seen_by, .. } | Kind::Patterns { seen_by, .. } => seen_by,
-            Kind::Bool | Kind::Int { .. } | Kind::Octal { .. } | Kind::Float { .. } | Kind::Enum { .. } => Visibility::Everyone,
-            Kind::Words { .. } | Kind::Bytes { .. } | Kind::Kilobytes { .. } => Visibility::Everyone,
-            Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. } => Visibility::Everyone,
+            ParamKind::Text(seen_by) | ParamKind::List { seen_by, .. } | ParamKind::Patterns { seen_by, .. } => seen_by,
+            ParamKind::Bool
+            | ParamKind::Int { .. }
+            | ParamKind::Octal { .. }
+            | ParamKind::Float { .. }
+            | ParamKind::Enum { .. } => Visibility::Everyone,
+            ParamKind::Words { .. } | ParamKind::Bytes { .. } | ParamKind::Kilobytes { .. } => Visibility::Everyone,
+            ParamKind::Millis { .. } | ParamKind::Seconds { .. } | ParamKind::Minutes { .. } => Visibility::Everyone,
         }
     }
 
     /// True if values are written in quotes.
     pub fn is_quoted(&self) -> bool {
         match self {
-            Kind::Text(_) | Kind::List { .. } | Kind::Patterns { .. } | Kind::Words { .. } => true,
-            Kind::Bool | Kind::Int { .. } | Kind::Octal { .. } | Kind::Float { .. } | Kind::Enum { .. } => false,
-            Kind::Bytes { .. } | Kind::Kilobytes { .. } => false,
-            Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. } => false,
+            ParamKind::Text(_) | ParamKind::List { .. } | ParamKind::Patterns { .. } | ParamKind::Words { .. } => true,
+            ParamKind::Bool
+            | ParamKind::Int { .. }
+            | ParamKind::Octal { .. }
+            | ParamKind::Float { .. }
+            | ParamKind::Enum { .. } => false,
+            ParamKind::Bytes { .. } | ParamKind::Kilobytes { .. } => false,
+            ParamKind::Millis { .. } | ParamKind::Seconds { .. } | ParamKind::Minutes { .. } => false,
         }
     }
 
-    fn number(&self) -> Option<Number> {
+    fn number(&self) -> Option<IntegerRange> {
         Some(match *self {
-            Kind::Int { min, max } => Number::new(min, max, &[], "", 1),
-            Kind::Octal { max } => Number::new(0, max, &[], "", 1),
-            Kind::Bytes { min, max } => Number::new(min, max, SIZES, "B", 1),
-            Kind::Kilobytes { min, max } => Number::new(min, max, SIZES, "kB", 1024),
-            Kind::Millis { min, max } => Number::new(min, max, TIMES, "ms", 1),
-            Kind::Seconds { min, max } => Number::new(min, max, TIMES, "s", 1000),
-            Kind::Minutes { min, max } => Number::new(min, max, TIMES, "min", 60_000),
-            Kind::Bool | Kind::Float { .. } | Kind::Text(_) | Kind::List { .. } => return None,
-            Kind::Patterns { .. } | Kind::Words { .. } | Kind::Enum { .. } => return None,
+            ParamKind::Int { min, max } => IntegerRange::new(min, max, &[], "", 1),
+            ParamKind::Octal { max } => IntegerRange::new(0, max, &[], "", 1),
+            ParamKind::Bytes { min, max } => IntegerRange::new(min, max, SIZES, "B", 1),
+            ParamKind::Kilobytes { min, max } => IntegerRange::new(min, max, SIZES, "kB", 1024),
+            ParamKind::Millis { min, max } => IntegerRange::new(min, max, TIMES, "ms", 1),
+            ParamKind::Seconds { min, max } => IntegerRange::new(min, max, TIMES, "s", 1000),
+            ParamKind::Minutes { min, max } => IntegerRange::new(min, max, TIMES, "min", 60_000),
+            ParamKind::Bool | ParamKind::Float { .. } | ParamKind::Text(_) | ParamKind::List { .. } => return None,
+            ParamKind::Patterns { .. } | ParamKind::Words { .. } | ParamKind::Enum { .. } => return None,
         })
     }
 }
@@ -297,7 +305,7 @@ fn sign(separator: char) -> &'static str {
     }
 }
 
-fn check_range(name: &str, read: f64, number: Number) -> Result<i64, ValueError> {
+fn check_range(name: &str, read: f64, number: IntegerRange) -> Result<i64, ValueError> {
     // The comparison as f64 comes first: it also turns away infinity and NaN, so that the cast below is exact enough.
     if (number.min as f64..=number.max as f64).contains(&read) {
         return Ok((read as i64).saturating_mul(number.scale));

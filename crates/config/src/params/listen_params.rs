@@ -1,57 +1,57 @@
 //! Where clients connect to.
 use std::path::PathBuf;
 
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
 use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
-const ROW: Param = Param { group: Group::Listen, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Listen, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
-pub(super) const ROWS: &[Param] = &[
-    Param { name: "listen_addresses", kind: Kind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: Applies::AtStart,
+pub(super) const ROWS: &[ConfigParam] = &[
+    ConfigParam { name: "listen_addresses", kind: ParamKind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: ParamContext::AtStart,
         set: |c, _, v| c.listen_addresses = v.list(),
         help: "Addresses to accept clients on, with commas between them. * stands for all, an empty value for unix sockets only.", ..BUILT },
-    Param { name: "port", kind: Kind::Int { min: 1024, max: 65535 }, default: "9999", applies: Applies::AtStart,
+    ConfigParam { name: "port", kind: ParamKind::Int { min: 1024, max: 65535 }, default: "9999", applies: ParamContext::AtStart,
         set: |c, _, v| c.port = v.port(),
         help: "Port clients connect to; also the number in the name of the unix socket.", ..BUILT },
-    Param { name: "unix_socket_directories", kind: Kind::List { separator: ',', seen_by: Operators }, default: "/tmp", applies: Applies::AtStart, since: "4.4",
+    ConfigParam { name: "unix_socket_directories", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "/tmp", applies: ParamContext::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_directories = v.list().into_iter().map(PathBuf::from).collect(),
         help: "Directories in which a unix socket for clients is made, with commas between them. Empty: no unix socket. Under systemd, RuntimeDirectory stands for the default; for a file in /etc/pgpool2, /var/run/postgresql, as in Debian's package.", ..BUILT },
-    Param { name: "socket_dir", kind: Kind::Text(Operators), default: "/tmp", applies: Applies::AtStart, hidden: true, alias_of: Some("unix_socket_directories"),
+    ConfigParam { name: "socket_dir", kind: ParamKind::Text(Operators), default: "/tmp", applies: ParamContext::AtStart, hidden: true, alias_of: Some("unix_socket_directories"),
         help: "Old name of unix_socket_directories, up to Pgpool-II 4.3.", ..ROW },
-    Param { name: "unix_socket_group", kind: Kind::Text(Everyone), default: "", applies: Applies::AtStart, since: "4.4",
+    ConfigParam { name: "unix_socket_group", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_group = v.text(),
         help: "Group that owns the unix sockets. Empty: the group of the process.", ..BUILT },
-    Param { name: "unix_socket_permissions", kind: Kind::Octal { max: 0o777 }, default: "0777", applies: Applies::AtStart, since: "4.4",
+    ConfigParam { name: "unix_socket_permissions", kind: ParamKind::Octal { max: 0o777 }, default: "0777", applies: ParamContext::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_permissions = v.count(),
         help: "Permissions of the unix sockets, in octal. Connecting needs the right to write.", ..BUILT },
-    Param { name: "pcp_listen_addresses", kind: Kind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: Applies::AtStart,
+    ConfigParam { name: "pcp_listen_addresses", kind: ParamKind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: ParamContext::AtStart,
         set: |c, _, v| c.pcp.addresses = v.list(),
         help: "Addresses to accept administration (PCP) connections on. * stands for all, an empty value for unix sockets only. Without pcp.conf PCP is not served.", ..BUILT },
-    Param { name: "pcp_port", kind: Kind::Int { min: 1024, max: 65535 }, default: "9898", applies: Applies::AtStart,
+    ConfigParam { name: "pcp_port", kind: ParamKind::Int { min: 1024, max: 65535 }, default: "9898", applies: ParamContext::AtStart,
         set: |c, _, v| c.pcp.port = v.port(),
         help: "Port for administration (PCP) connections; also the number in the name of its unix socket.", ..BUILT },
-    Param { name: "pcp_socket_dir", kind: Kind::List { separator: ',', seen_by: Operators }, default: "/tmp", applies: Applies::AtStart,
+    ConfigParam { name: "pcp_socket_dir", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "/tmp", applies: ParamContext::AtStart,
         set: |c, _, v| c.pcp.socket_directories = v.list().into_iter().map(PathBuf::from).collect(),
         help: "Directories of the unix sockets for administration (PCP), with commas between them. Empty: no unix socket. Under systemd, RuntimeDirectory stands for the default; for a file in /etc/pgpool2, /var/run/postgresql, as in Debian's package.", ..BUILT },
-    Param { name: "ignore_startup_parameters", kind: Kind::List { separator: ',', seen_by: Operators }, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "ignore_startup_parameters", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.ignored_parameters = v.list(),
         help: "Parameters in clients' startup packets, or in their options, that are not passed on to servers, in new sessions.", ..BUILT },
-    Param { name: "reuse_port", kind: Kind::Bool, default: "off", applies: Applies::AtStart, since: "Weir 0.1",
+    ConfigParam { name: "reuse_port", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.reuse_port = v.bool(),
         help: "Other processes of the same system user may listen on the same TCP port, if they say so too: the system spreads new clients over them.", ..BUILT },
-    Param { name: "peer_list", kind: Kind::List { separator: ',', seen_by: Operators }, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "peer_list", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.peers = crate::peers::read(v.list().iter().map(String::as_str)).unwrap_or_default(),
         help: "Other Weirs behind the address that clients know, as host:port; a folder of unix sockets stands for a host. A cancel request for a session that is not of this Weir goes to all of them. Its own place may stand there too.", ..BUILT },
-    Param { name: "listen_backlog_multiplier", kind: Kind::Int { min: 1, max: INT_MAX }, default: "2", applies: Applies::AtStart,
+    ConfigParam { name: "listen_backlog_multiplier", kind: ParamKind::Int { min: 1, max: INT_MAX }, default: "2", applies: ParamContext::AtStart,
         set: |c, _, v| c.listen_backlog_multiplier = v.count(),
         help: "Connections the kernel keeps waiting to be accepted: num_init_children times this number.", ..BUILT },
-    Param { name: "serialize_accept", kind: Kind::Bool, default: "off", applies: Applies::AtStart,
+    ConfigParam { name: "serialize_accept", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart,
         help: "Let only one process at a time wait for a new client. Of use to a server of many processes only.", ..ROW },
-    Param { name: "reserved_connections", kind: Kind::Int { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
+    ConfigParam { name: "reserved_connections", kind: ParamKind::Int { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::AtStart,
         help: "Above 0: clients beyond num_init_children minus this number are turned away instead of being made to wait.", ..ROW },
 ];

@@ -25,7 +25,7 @@ mod watchdog_params;
 mod weir_params;
 
 pub use crate::value::{Value, ValueError};
-pub use kind::Kind;
+pub use kind::ParamKind;
 
 /// Largest value of a 32-bit integer parameter, where Pgpool-II names no smaller one.
 pub const INT_MAX: i64 = 2_147_483_647;
@@ -33,19 +33,19 @@ pub const INT_MAX: i64 = 2_147_483_647;
 pub const INDEX_MAX: u16 = 127;
 
 /// One parameter.
-pub struct Param {
+pub struct ConfigParam {
     /// Name in the file, without the number of an indexed parameter.
     pub name: &'static str,
     /// Form of its values.
-    pub kind: Kind,
+    pub kind: ParamKind,
     /// Value used when the file does not set it, written as in the file.
     pub default: &'static str,
     /// When a changed value begins to count.
-    pub applies: Applies,
+    pub applies: ParamContext,
     /// Area it is listed under.
-    pub group: Group,
+    pub group: ParamGroup,
     /// Repetition of the parameter with a number.
-    pub indexed: Indexed,
+    pub indexed: ParamIndexing,
     /// Effect of the parameter in this version.
     pub effect: Effect,
     /// Pgpool-II release that brought it; "4.3" means 4.3 or older, "next" means not released yet.
@@ -62,7 +62,7 @@ pub struct Param {
 
 /// When a changed value begins to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applies {
+pub enum ParamContext {
     /// Only when the proxy starts.
     AtStart,
     /// When the file is read again.
@@ -75,7 +75,7 @@ pub enum Applies {
 
 /// The area a parameter belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum ParamGroup {
     /// Sockets clients connect to.
     Listen,
     /// Processes, clients and server connections.
@@ -110,7 +110,7 @@ pub enum Group {
 
 /// Repetition of a parameter with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Indexed {
+pub enum ParamIndexing {
     /// Once.
     No,
     /// Once per node: `backend_port0`.
@@ -138,14 +138,14 @@ pub enum Effect {
 fn nothing(_: &mut Config, _: u16, _: &Value) {}
 
 /// Common values of most rows; a row states only how it differs.
-const ROW: Param = Param {
+const ROW: ConfigParam = ConfigParam {
     name: "",
     // A row that says nothing hides everything.
-    kind: Kind::Text(Visibility::Nobody),
+    kind: ParamKind::Text(Visibility::Nobody),
     default: "",
-    applies: Applies::OnReload,
-    group: Group::Weir,
-    indexed: Indexed::No,
+    applies: ParamContext::OnReload,
+    group: ParamGroup::Weir,
+    indexed: ParamIndexing::No,
     effect: Effect::NotYet,
     since: "4.3",
     hidden: false,
@@ -155,36 +155,36 @@ const ROW: Param = Param {
 };
 
 /// Every area, in the order of the sample file.
-const TABLES: [(Group, &[Param]); 15] = [
-    (Group::Listen, listen_params::ROWS),
-    (Group::Pool, pool_params::ROWS),
-    (Group::Backend, backend_params::ROWS),
-    (Group::Auth, auth_params::ROWS),
-    (Group::Tls, tls_params::ROWS),
-    (Group::Route, route_params::ROWS),
-    (Group::Check, check_params::ROWS),
-    (Group::Failover, failover_params::ROWS),
-    (Group::Recovery, recovery_params::ROWS),
-    (Group::Watchdog, watchdog_params::ROWS),
-    (Group::Cache, cache_params::ROWS),
-    (Group::Log, log_params::ROWS),
-    (Group::Limit, limit::ROWS),
-    (Group::Admin, admin_params::ROWS),
-    (Group::Weir, weir_params::ROWS),
+const TABLES: [(ParamGroup, &[ConfigParam]); 15] = [
+    (ParamGroup::Listen, listen_params::ROWS),
+    (ParamGroup::Pool, pool_params::ROWS),
+    (ParamGroup::Backend, backend_params::ROWS),
+    (ParamGroup::Auth, auth_params::ROWS),
+    (ParamGroup::Tls, tls_params::ROWS),
+    (ParamGroup::Route, route_params::ROWS),
+    (ParamGroup::Check, check_params::ROWS),
+    (ParamGroup::Failover, failover_params::ROWS),
+    (ParamGroup::Recovery, recovery_params::ROWS),
+    (ParamGroup::Watchdog, watchdog_params::ROWS),
+    (ParamGroup::Cache, cache_params::ROWS),
+    (ParamGroup::Log, log_params::ROWS),
+    (ParamGroup::Limit, limit::ROWS),
+    (ParamGroup::Admin, admin_params::ROWS),
+    (ParamGroup::Weir, weir_params::ROWS),
 ];
 
 /// Every parameter, always in the same order.
-pub fn all() -> impl Iterator<Item = &'static Param> {
+pub fn all() -> impl Iterator<Item = &'static ConfigParam> {
     TABLES.iter().flat_map(|(_, rows)| rows.iter())
 }
 
 /// Every area with its parameters, in the order of [`all`].
-pub fn groups() -> impl Iterator<Item = (Group, &'static [Param])> {
+pub fn groups() -> impl Iterator<Item = (ParamGroup, &'static [ConfigParam])> {
     TABLES.iter().copied()
 }
 
 /// Finds a parameter by its name in the table, without a number; small and capital letters count as the same.
-pub fn find(name: &str) -> Option<&'static Param> {
+pub fn find(name: &str) -> Option<&'static ConfigParam> {
     all().find(|param| param.name == name).or_else(|| all().find(|param| param.name.eq_ignore_ascii_case(name)))
 }
 
@@ -194,16 +194,16 @@ pub enum Named {
     /// A parameter, or one of its numbered forms; an old name has been replaced by the new one.
     Found {
         /// The row.
-        param: &'static Param,
+        param: &'static ConfigParam,
         /// The number behind the name.
         index: Option<u16>,
         /// The old name that was written.
         alias: Option<&'static str>,
     },
     /// A numbered parameter without its number.
-    NumberMissing(&'static Param),
+    NumberMissing(&'static ConfigParam),
     /// A numbered parameter with a number above [`INDEX_MAX`].
-    NumberTooHigh(&'static Param),
+    NumberTooHigh(&'static ConfigParam),
     /// Nothing.
     Unknown,
 }
@@ -214,13 +214,13 @@ pub fn resolve(written: &str) -> Named {
         let alias = found.alias_of.map(|_| found.name);
         let param = found.alias_of.and_then(find).unwrap_or(found);
         return match param.indexed {
-            Indexed::No | Indexed::NodeOrDefault => Named::Found { param, index: None, alias },
-            Indexed::Node | Indexed::Watchdog | Indexed::Heartbeat => Named::NumberMissing(param),
+            ParamIndexing::No | ParamIndexing::NodeOrDefault => Named::Found { param, index: None, alias },
+            ParamIndexing::Node | ParamIndexing::Watchdog | ParamIndexing::Heartbeat => Named::NumberMissing(param),
         };
     }
     let base = written.trim_end_matches(|c: char| c.is_ascii_digit());
     match find(base) {
-        Some(param) if param.indexed != Indexed::No => match written[base.len()..].parse::<u16>() {
+        Some(param) if param.indexed != ParamIndexing::No => match written[base.len()..].parse::<u16>() {
             Ok(index) if index <= INDEX_MAX => Named::Found { param, index: Some(index), alias: None },
             _ => Named::NumberTooHigh(param),
         },
@@ -243,7 +243,7 @@ pub fn nearest(written: &str) -> Option<String> {
     if distance > (base.len() / 4).max(2) {
         return None;
     }
-    let number = if param.indexed == Indexed::No { "" } else { &lower[base.len()..] };
+    let number = if param.indexed == ParamIndexing::No { "" } else { &lower[base.len()..] };
     Some(format!("{}{number}", param.name))
 }
 
@@ -263,57 +263,57 @@ fn edit_distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-impl Param {
+impl ConfigParam {
     /// True if nobody is shown a value: `*****` stands for it.
     pub fn is_secret(&self) -> bool {
         self.kind.visibility() == Visibility::Nobody
     }
 }
 
-impl Applies {
+impl ParamContext {
     /// The step by which an operator makes a changed value count.
     pub fn describe(self) -> &'static str {
         match self {
-            Applies::AtStart => "restart",
-            Applies::OnReload => "reload",
-            Applies::NewNodeOnReload => "reload for a new node, restart for a known one",
-            Applies::PerSession => "reload, or PGPOOL SET for one session",
+            ParamContext::AtStart => "restart",
+            ParamContext::OnReload => "reload",
+            ParamContext::NewNodeOnReload => "reload for a new node, restart for a known one",
+            ParamContext::PerSession => "reload, or PGPOOL SET for one session",
         }
     }
 }
 
-impl Group {
+impl ParamGroup {
     /// Heading of the area.
     pub fn title(self) -> &'static str {
         match self {
-            Group::Listen => "Sockets for clients",
-            Group::Pool => "Clients and server connections",
-            Group::Backend => "PostgreSQL servers",
-            Group::Auth => "Authentication",
-            Group::Tls => "TLS",
-            Group::Route => "Routing and load balancing",
-            Group::Check => "Health and replication checks",
-            Group::Failover => "Failover and failback",
-            Group::Recovery => "Online recovery",
-            Group::Watchdog => "Watchdog",
-            Group::Cache => "Query cache",
-            Group::Log => "Logging and files",
-            Group::Limit => "Limits",
-            Group::Admin => "Administration console and monitoring",
-            Group::Weir => "Parameters of Weir that Pgpool-II does not have",
+            ParamGroup::Listen => "Sockets for clients",
+            ParamGroup::Pool => "Clients and server connections",
+            ParamGroup::Backend => "PostgreSQL servers",
+            ParamGroup::Auth => "Authentication",
+            ParamGroup::Tls => "TLS",
+            ParamGroup::Route => "Routing and load balancing",
+            ParamGroup::Check => "Health and replication checks",
+            ParamGroup::Failover => "Failover and failback",
+            ParamGroup::Recovery => "Online recovery",
+            ParamGroup::Watchdog => "Watchdog",
+            ParamGroup::Cache => "Query cache",
+            ParamGroup::Log => "Logging and files",
+            ParamGroup::Limit => "Limits",
+            ParamGroup::Admin => "Administration console and monitoring",
+            ParamGroup::Weir => "Parameters of Weir that Pgpool-II does not have",
         }
     }
 }
 
-impl Indexed {
+impl ParamIndexing {
     /// Name under which `PGPOOL SHOW` lists all parameters of this numbering.
     pub fn family(self) -> Option<&'static str> {
         match self {
-            Indexed::No => None,
-            Indexed::Node => Some("backend"),
-            Indexed::NodeOrDefault => Some("health_check"),
-            Indexed::Watchdog => Some("watchdog"),
-            Indexed::Heartbeat => Some("heartbeat"),
+            ParamIndexing::No => None,
+            ParamIndexing::Node => Some("backend"),
+            ParamIndexing::NodeOrDefault => Some("health_check"),
+            ParamIndexing::Watchdog => Some("watchdog"),
+            ParamIndexing::Heartbeat => Some("heartbeat"),
         }
     }
 }

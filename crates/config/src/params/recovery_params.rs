@@ -1,14 +1,14 @@
 //! Bringing a node back.
 use std::path::PathBuf;
 
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param, Value};
-use crate::agents::{AgentSsl, Rejoin};
+use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind, Value};
+use crate::agents::{AgentSsl, RejoinAuthority};
 use crate::visibility::Visibility::{Everyone, Nobody, Operators};
 
 /// A row of this area that nothing reads yet.
-const ROW: Param = Param { group: Group::Recovery, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Recovery, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
 
 fn file(value: &Value) -> Option<PathBuf> {
     Some(value.text()).filter(|name| !name.is_empty()).map(PathBuf::from)
@@ -16,45 +16,45 @@ fn file(value: &Value) -> Option<PathBuf> {
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
-pub(super) const ROWS: &[Param] = &[
-    Param { name: "recovery_user", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
+pub(super) const ROWS: &[ConfigParam] = &[
+    ConfigParam { name: "recovery_user", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.recovery.user = v.text(),
         help: "Superuser who runs the online recovery.", ..BUILT },
-    Param { name: "recovery_password", kind: Kind::Text(Nobody), default: "", applies: Applies::OnReload,
+    ConfigParam { name: "recovery_password", kind: ParamKind::Text(Nobody), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.recovery.password = v.text(),
         help: "Password of that user, not as an md5 hash. Empty: the one in pool_passwd.", ..BUILT },
-    Param { name: "recovery_database", kind: Kind::Text(Everyone), default: "postgres", applies: Applies::OnReload, since: "4.7",
+    ConfigParam { name: "recovery_database", kind: ParamKind::Text(Everyone), default: "postgres", applies: ParamContext::OnReload, since: "4.7",
         set: |c, _, v| c.recovery.database = v.text(),
         help: "Database in which the extension pgpool_recovery is installed. If it is not there, template1 is looked at, where older releases have it.", ..BUILT },
-    Param { name: "recovery_1st_stage_command", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
+    ConfigParam { name: "recovery_1st_stage_command", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.recovery.command = v.text(),
         help: "Script in the primary's data directory that copies it to the node, run first, while clients work.", ..BUILT },
-    Param { name: "recovery_2nd_stage_command", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
+    ConfigParam { name: "recovery_2nd_stage_command", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload,
         help: "Script run after the first with no clients connected; native replication only.", ..ROW },
-    Param { name: "recovery_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "90", applies: Applies::OnReload,
+    ConfigParam { name: "recovery_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "90", applies: ParamContext::OnReload,
         set: |c, _, v| c.recovery.timeout_ms = v.millis(),
         help: "Time the recovered node has to accept connections. 0: do not wait.", ..BUILT },
-    Param { name: "agent_secret_file", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "agent_secret_file", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.secret_file = file(v),
         help: "File, relative to the directory of the configuration file, of the secret shared with the agents (backend_agent). A line is a secret for all, or HOST:PORT and the secret for one. Only its owner may read it. Read again for each connection.", ..BUILT },
-    Param { name: "agent_user", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "agent_user", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.user = v.text(),
         help: "User as whom agents and the standbys they make read the primary. Its password is in the passfile of the agent's user. Empty: health_check_user.", ..BUILT },
-    Param { name: "agent_rejoin", kind: Kind::Bool, default: "on", applies: Applies::OnReload, since: "Weir 0.1",
-        set: |c, _, v| c.recovery.agents.rejoin = if v.bool() { Rejoin::ByAgent } else { Rejoin::ByOperator },
+    ConfigParam { name: "agent_rejoin", kind: ParamKind::Bool, default: "on", applies: ParamContext::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.rejoin = if v.bool() { RejoinAuthority::ByAgent } else { RejoinAuthority::ByOperator },
         help: "With failover_mode = builtin: the agent of a primary that was replaced makes it a standby of the new one, by pg_rewind or a base backup. Data that only the old one had are discarded.", ..BUILT },
-    Param { name: "agent_sslmode", kind: Kind::Enum { values: &["disable", "require", "verify-ca", "verify-full"], also: &[] }, default: "disable", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "agent_sslmode", kind: ParamKind::Enum { values: &["disable", "require", "verify-ca", "verify-full"], also: &[] }, default: "disable", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.ssl_mode = AgentSsl::from_word(v.word()),
         help: "Encryption of connections to agents, in libpq's words; all agents must have it then. require: as verify-ca if there are authorities.", ..BUILT },
-    Param { name: "agent_sslrootcert", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "agent_sslrootcert", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.tls.root_cert = file(v),
         help: "File of the authorities that agents' certificates are checked against. Empty: ssl_ca_cert and ssl_ca_cert_dir. none: no authorities.", ..BUILT },
-    Param { name: "agent_sslcert", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "agent_sslcert", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.tls.cert = file(v),
         help: "File of the certificate shown to agents.", ..BUILT },
-    Param { name: "agent_sslkey", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "agent_sslkey", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.tls.key = file(v),
         help: "File of its private key.", ..BUILT },
-    Param { name: "client_idle_limit_in_recovery", kind: Kind::Seconds { min: -1, max: INT_MAX }, default: "0", applies: Applies::PerSession,
+    ConfigParam { name: "client_idle_limit_in_recovery", kind: ParamKind::Seconds { min: -1, max: INT_MAX }, default: "0", applies: ParamContext::PerSession,
         help: "Time without a request after which a client is disconnected in the second stage. 0: never. -1: at once.", ..ROW },
 ];

@@ -2,69 +2,69 @@
 use crate::CausalReads;
 use crate::{IoMethod, PoolMode, SequenceSessions, SigintStop, UnnamedStatements};
 
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
 use crate::visibility::Visibility::Everyone;
 
 /// Common values of the rows of this area.
-const ROW: Param = Param { group: Group::Weir, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Weir, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
-pub(super) const ROWS: &[Param] = &[
-    Param { name: "pool_mode", kind: Kind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: Applies::OnReload, since: "Weir 0.1",
+pub(super) const ROWS: &[ConfigParam] = &[
+    ConfigParam { name: "pool_mode", kind: ParamKind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.mode = PoolMode::from_word(v.word()),
         help: "When a client gives its server connection back: after each transaction, when it disconnects, or after each statement (transactions of several statements are then refused).", ..BUILT },
-    Param { name: "sequence_sessions", kind: Kind::Enum { values: &["prefer", "pin"], also: &[] }, default: "prefer", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "sequence_sessions", kind: ParamKind::Enum { values: &["prefer", "pin"], also: &[] }, default: "prefer", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.sequences = SequenceSessions::from_word(v.word()),
         help: "The connection on which a session may have drawn from a sequence: the session gets it again for its next draw, currval or lastval while it is free (prefer), or keeps it until it ends or runs DISCARD ALL (pin).", ..BUILT },
-    Param { name: "max_client_connections", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "max_client_connections", kind: ParamKind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.max_clients = v.count(),
         help: "Clients that may be connected at once. Idle ones cost memory, not server connections.", ..BUILT },
-    Param { name: "pool_size", kind: Kind::Int { min: 0, max: 1_000_000 }, default: "0", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "pool_size", kind: ParamKind::Int { min: 0, max: 1_000_000 }, default: "0", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.size = v.count(),
         help: "Server connections for one user and database on one node. 0: num_init_children.", ..BUILT },
-    Param { name: "pool_wait_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "120", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "pool_wait_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "120", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.wait_timeout_ms = v.millis(),
         help: "Time a client waits for a server connection before it gets an error that names the limit. 0: for ever.", ..BUILT },
-    Param { name: "worker_threads", kind: Kind::Int { min: 0, max: 1024 }, default: "0", applies: Applies::AtStart, since: "Weir 0.1",
+    ConfigParam { name: "worker_threads", kind: ParamKind::Int { min: 0, max: 1024 }, default: "0", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.worker_threads = v.count(),
         help: "Threads that move data. 0: half of the cores, at least 1.", ..BUILT },
-    Param { name: "worker_scheduling", kind: Kind::Enum { values: &["batch", "normal"], also: &[] }, default: "batch", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "worker_scheduling", kind: ParamKind::Enum { values: &["batch", "normal"], also: &[] }, default: "batch", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.worker_yields = v.word() == "batch",
         help: "How workers get a busy processor. batch: one that is woken lets whoever runs go on, so that what comes meanwhile is served together: less work for each statement. Not while programs that compute for long make it wait. normal: it takes its turn at once. Where a processor is free there is no difference.", ..BUILT },
-    Param { name: "sigint_stop", kind: Kind::Enum { values: &["fast", "wait_for_servers"], also: &[] }, default: "fast", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "sigint_stop", kind: ParamKind::Enum { values: &["fast", "wait_for_servers"], also: &[] }, default: "fast", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.sigint_stop = SigintStop::from_word(v.word()),
         help: "How SIGINT ends Weir. fast: clients are told and disconnected, as with Pgpool-II. wait_for_servers: transactions end first, as with PgBouncer; a second signal ends at once.", ..BUILT },
-    Param { name: "io_method", kind: Kind::Enum { values: &["auto", "io_uring", "epoll"], also: &[] }, default: "auto", applies: Applies::AtStart, since: "Weir 0.1",
+    ConfigParam { name: "io_method", kind: ParamKind::Enum { values: &["auto", "io_uring", "epoll"], also: &[] }, default: "auto", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.io_method = IoMethod::from_word(v.word()),
         help: "System calls that serve connections. auto: io_uring where the kernel has it (Linux 6.1) and allows it, else epoll. io_uring costs less.", ..BUILT },
-    Param { name: "prepared_statements_max", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "500", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "prepared_statements_max", kind: ParamKind::Int { min: 1, max: 1_000_000 }, default: "500", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.prepared_max = v.count(),
         help: "Prepared statements kept on one server connection; the one unused for longest makes room.", ..BUILT },
-    Param { name: "unnamed_statements", kind: Kind::Enum { values: &["pass", "reuse", "reuse_plans"], also: &[] }, default: "reuse", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "unnamed_statements", kind: ParamKind::Enum { values: &["pass", "reuse", "reuse_plans"], also: &[] }, default: "reuse", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.unnamed = UnnamedStatements::from_word(v.word()),
         help: "Parses without a name, outside of transactions. pass: each is sent. reuse: a text that comes again is kept on the server connection, and parsed anew for each fifth set of values, so that plans are made for the values as ever. reuse_plans: the server may choose one plan for all values after five, as for a prepared statement (plan_cache_mode).", ..BUILT },
-    Param { name: "statement_analysis_max", kind: Kind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "statement_analysis_max", kind: ParamKind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.statement_analysis_bytes_max = v.bytes(),
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
-    Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "tables", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "causal_reads", kind: ParamKind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "tables", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
         help: "Which commits a read shows, whichever server answers. off: those that the standby happens to have replayed. session: also what the client wrote and has read before. tables: also what any client of this Weir was told to have written to the relations that the read shows. global: also everything that any client of this Weir was told before. A client may SET weir.causal_reads for itself.", ..BUILT },
-    Param { name: "causal_wait", kind: Kind::Millis { min: 0, max: 60_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "causal_wait", kind: ParamKind::Millis { min: 0, max: 60_000 }, default: "20", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_wait_ms = v.millis(),
         help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..BUILT },
-    Param { name: "causal_sample_period", kind: Kind::Millis { min: 1, max: 10_000 }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "causal_sample_period", kind: ParamKind::Millis { min: 1, max: 10_000 }, default: "10", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_period_ms = v.millis(),
         help: "Time between two questions to the servers for their WAL positions, while statements run. A read that waits has them asked at once.", ..BUILT },
-    Param { name: "zone", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "zone", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.zone = v.text(),
         help: "Where this Weir is, as backend_zone says it of nodes: reads stay with the nodes of this zone as long as one of them may answer. Empty: zones do not count.", ..BUILT },
-    Param { name: "server_idle_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "600", applies: Applies::OnReload, since: "Weir 0.1",
+    ConfigParam { name: "server_idle_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "600", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.server_idle_timeout_ms = v.millis(),
         help: "Time after which an unused server connection is closed. 0: never.", ..BUILT },
-    Param { name: "memory_buffer_size", kind: Kind::Bytes { min: 4096, max: 1 << 20 }, default: "32kB", applies: Applies::AtStart, since: "Weir 0.1",
+    ConfigParam { name: "memory_buffer_size", kind: ParamKind::Bytes { min: 4096, max: 1 << 20 }, default: "32kB", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.memory_buffer_bytes = v.bytes(),
         help: "Memory that holds a message while it moves; longer messages move in parts.", ..BUILT },
 ];

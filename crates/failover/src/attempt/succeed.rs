@@ -8,8 +8,8 @@ use crate::event::{End, Facts, Failure, Ms};
 use crate::failover_state::State;
 use crate::history::{Lsn, Relation};
 use crate::operations::{Aim, Answer, Attempt, Phase};
-use crate::record::Loss;
-use crate::rules::{Quorum, Rule, Rules};
+use crate::record::CommitLoss;
+use crate::rules::{FailoverRules, QuorumSize, SafetyRule};
 use crate::switchover;
 
 /// Time for a receiver to start anew: `wal_retrieve_retry_interval` is 5 s.
@@ -24,11 +24,18 @@ const SLACK_MS: Ms = 2_000;
 const LEAST_MS: Ms = 1_000;
 
 /// A majority has pledged: for the first time, or after the stop.
-pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
+pub(super) fn pledged(
+    state: &State,
+    attempt: &mut Attempt,
+    rules: &FailoverRules,
+    node: NodeId,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Next {
     if !attempt.given().contains(&node) {
         return Next::End(Refusal::NoPledge { node });
     }
-    if rules.keeps(Rule::ReadQuorum) {
+    if rules.keeps(SafetyRule::ReadQuorum) {
         // One that was not cut off would acknowledge what is written past Weir, if somebody started the old primary again.
         match state.sync(rules) {
             Sync::Unknown => return Next::End(Refusal::SyncUnknown),
@@ -41,8 +48,8 @@ pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node:
         }
     }
     let (old, ballot) = (attempt.parent.node, attempt.ballot);
-    if !rules.keeps(Rule::StopFirst) {
-        attempt.loss = Loss::Nothing;
+    if !rules.keeps(SafetyRule::StopFirst) {
+        attempt.loss = CommitLoss::Nothing;
         return promote(attempt, node, now, out);
     }
     if matches!(attempt.phase, Phase::Parting { .. }) {
@@ -57,7 +64,7 @@ pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node:
 pub(super) fn streaming(
     state: &mut State,
     attempt: &Attempt,
-    rules: &Rules,
+    rules: &FailoverRules,
     (from, until): (Ms, Ms),
     now: Ms,
     out: &mut Vec<Action>,
@@ -78,12 +85,12 @@ pub(super) fn streaming(
             false => Next::End(Refusal::NotStreaming { node }),
         };
     }
-    if !rules.keeps(Rule::Drain) {
+    if !rules.keeps(SafetyRule::Drain) {
         return Next::Phase(Phase::Draining { until: now });
     }
     let limit_ms = rules.transaction_limit_ms;
     let drained_by = now + limit_ms;
-    if attempt.quorum == Quorum::Majority {
+    if attempt.quorum == QuorumSize::Majority {
         out.push(Action::WaitYielded { node: old, weir: attempt.ballot.weir, limit_ms });
         return Next::Phase(Phase::Yielding { until: drained_by + SLACK_MS, drained_by });
     }
@@ -136,7 +143,7 @@ pub(super) fn stopping(state: &State, attempt: &Attempt, until: Ms, now: Ms) -> 
 /// The agent stopped the old primary, or did not: one that makes room, or one that does not answer.
 pub(in super::super) fn stopped(
     state: &mut State,
-    rules: &Rules,
+    rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
     end: End,
     now: Ms,
@@ -174,7 +181,7 @@ fn go_on(state: &mut State, mut attempt: Attempt, next: Next, now: Ms, out: &mut
 /// The agent found where the old primary's log ends. Nobody has started it since the standbys were cut off from it, so that nothing is beyond.
 pub(in super::super) fn inspected(
     state: &mut State,
-    rules: &Rules,
+    rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
     outcome: Result<Lsn, Failure>,
     now: Ms,
@@ -184,9 +191,9 @@ pub(in super::super) fn inspected(
     let next = match (&attempt.phase, attempt.aim) {
         (Phase::Inspecting { .. }, Aim::Succeed { node: chosen, .. }) => match outcome {
             Err(_) => Next::End(Refusal::NotStopped { node }),
-            Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(Rule::WholeLog) => {
-                attempt.loss = Loss::Nothing;
-                if replayed(&attempt, chosen) > last || !rules.keeps(Rule::WholeLog) {
+            Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(SafetyRule::WholeLog) => {
+                attempt.loss = CommitLoss::Nothing;
+                if replayed(&attempt, chosen) > last || !rules.keeps(SafetyRule::WholeLog) {
                     promote(&attempt, chosen, now, out)
                 } else {
                     Next::Phase(Phase::Replaying { last, until: now + REPLAY_MS })

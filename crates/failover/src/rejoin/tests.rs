@@ -15,33 +15,33 @@ fn mark(promised: Ballot) -> Mark {
 
 #[test]
 fn each_deed_follows_from_what_the_agent_tells() {
-    use Files::{CanBeRewound, MustBeCopied};
-    use Server::{Primary, Standby, Stopped};
+    use RewindFitness::{CanBeRewound, MustBeCopied};
+    use ServerRunState::{Primary, Standby, Stopped};
     let cases = [
-        (SoFar::Nothing, Primary, CanBeRewound, Way::Rewind, Deed::Stop),
-        (SoFar::Nothing, Stopped, CanBeRewound, Way::Rewind, Deed::Rewind),
-        (SoFar::Nothing, Stopped, MustBeCopied, Way::Rewind, Deed::Copy),
-        (SoFar::Nothing, Stopped, CanBeRewound, Way::Copy, Deed::Copy),
-        (SoFar::Nothing, Standby, CanBeRewound, Way::Rewind, Deed::Leave("it is a standby already")),
-        (SoFar::Nothing, Standby, CanBeRewound, Way::Copy, Deed::Stop),
-        (SoFar::Restored, Stopped, CanBeRewound, Way::Rewind, Deed::Follow),
-        (SoFar::Restored, Primary, CanBeRewound, Way::Rewind, Deed::Leave("somebody else has started it")),
-        (SoFar::Pointed, Stopped, CanBeRewound, Way::Copy, Deed::Start),
-        (SoFar::Started, Standby, CanBeRewound, Way::Copy, Deed::Rest),
+        (SoFar::Nothing, Primary, CanBeRewound, Way::Rewind, RejoinStep::Stop),
+        (SoFar::Nothing, Stopped, CanBeRewound, Way::Rewind, RejoinStep::Rewind),
+        (SoFar::Nothing, Stopped, MustBeCopied, Way::Rewind, RejoinStep::Copy),
+        (SoFar::Nothing, Stopped, CanBeRewound, Way::Copy, RejoinStep::Copy),
+        (SoFar::Nothing, Standby, CanBeRewound, Way::Rewind, RejoinStep::Leave("it is a standby already")),
+        (SoFar::Nothing, Standby, CanBeRewound, Way::Copy, RejoinStep::Stop),
+        (SoFar::Restored, Stopped, CanBeRewound, Way::Rewind, RejoinStep::Follow),
+        (SoFar::Restored, Primary, CanBeRewound, Way::Rewind, RejoinStep::Leave("somebody else has started it")),
+        (SoFar::Pointed, Stopped, CanBeRewound, Way::Copy, RejoinStep::Start),
+        (SoFar::Started, Standby, CanBeRewound, Way::Copy, RejoinStep::Rest),
     ];
     for (so_far, server, files, way, expected) in cases {
-        let seen = Seen { server, files, mark: mark(BALLOT) };
+        let seen = RejoinFacts { server, files, mark: mark(BALLOT) };
         assert_eq!(deed(&seen, so_far, way, Some(BALLOT)), expected, "{so_far:?} {server:?} {files:?} {way:?}");
-        let seen = Seen { mark: mark(NEWER), ..seen };
-        assert_eq!(deed(&seen, so_far, way, Some(BALLOT)), Deed::Leave("it has promised a newer attempt"));
+        let seen = RejoinFacts { mark: mark(NEWER), ..seen };
+        assert_eq!(deed(&seen, so_far, way, Some(BALLOT)), RejoinStep::Leave("it has promised a newer attempt"));
         assert_eq!(deed(&seen, so_far, way, None), expected, "no Weir decides");
     }
 }
 
 /// Node 1 was promoted in place of node 0.
-fn replaced() -> (State, Rules) {
+fn replaced() -> (State, FailoverRules) {
     let mut rules = rules(3);
-    rules.nodes.iter_mut().for_each(|node| node.returns = Returns::ByAgent);
+    rules.nodes.iter_mut().for_each(|node| node.returns = RejoinInitiator::ByAgent);
     let mut state = State::new(&rules, None, 7, &BTreeSet::new());
     let epoch = Epoch { ballot: BALLOT, node: 1, replaced: Some(0) };
     state.durable.epoch = Some(epoch);
@@ -71,7 +71,7 @@ fn lose(state: &mut State, id: NodeId) {
 }
 
 /// Nodes and ways that are ordered.
-fn ordered(state: &mut State, rules: &Rules, now: Ms) -> Vec<(NodeId, Way)> {
+fn ordered(state: &mut State, rules: &FailoverRules, now: Ms) -> Vec<(NodeId, Way)> {
     let mut out = Vec::new();
     work(state, rules, now, &mut out);
     let order = |action: &Action| match action {
@@ -168,10 +168,10 @@ fn a_server_that_does_not_stream_is_copied_twice_and_no_more() {
 
 #[test]
 fn these_are_left_alone() {
-    type Change = fn(&mut State, &mut Rules);
+    type Change = fn(&mut State, &mut FailoverRules);
     let cases: [(&str, Change); 9] = [
-        ("no agent", |_, rules| rules.nodes[0].returns = Returns::ByOperator),
-        ("nobody here decides", |_, rules| rules.mode = Mode::Follow),
+        ("no agent", |_, rules| rules.nodes[0].returns = RejoinInitiator::ByOperator),
+        ("nobody here decides", |_, rules| rules.mode = FailoverMode::Follow),
         ("an operator took it out", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Detached),
         ("a copy is being made", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Recovering),
         ("it was not replaced", |state, _| assert!(state.durable.given_up.remove(&0))),

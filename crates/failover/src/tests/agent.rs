@@ -9,7 +9,7 @@ fn mark() -> Mark {
 }
 
 /// A primary with agent that is lost in this way, before this Weir and perhaps others.
-fn lost(company: Company, failure: Failure) -> Play {
+fn lost(company: OtherPromoters, failure: Failure) -> Play {
     let mut play = Play::new(|rules| rules.company = company);
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
@@ -45,7 +45,7 @@ fn the_outcome_of_its_end_is_the_proof_also_for_other_weirs() {
         ("the agent fails", Failure::TimedOut, End::Unknown, &["ended 0 Unknown", "stuck NotProvenDead"]),
     ];
     for (name, failure, end, expected) in cases {
-        let mut play = lost(Company::Possible, *failure);
+        let mut play = lost(OtherPromoters::Possible, *failure);
         if *failure == Failure::TimedOut {
             play.check("nothing is begun without a word of the agent", &["hold Gone End", "ask agent 0"]);
             play.tell(Event::AgentHeard { node: 0, done: Done::Yes });
@@ -62,14 +62,14 @@ fn the_outcome_of_its_end_is_the_proof_also_for_other_weirs() {
 
 #[test]
 fn an_agent_that_does_not_answer_changes_nothing() {
-    let mut play = lost(Company::Possible, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Possible, Failure::TimedOut);
     play.tell(Event::AgentHeard { node: 0, done: Done::No });
     play.check("no attempt, which would leave promises", &["hold Gone End", "ask agent 0", "stuck NotProvenDead"]);
     play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 3_000)), seen(standby(100, 3_000))]);
     play.check("not all the time", &[]);
     play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 4_000)), seen(standby(100, 4_000))]);
     play.check("it is asked again", &["ask agent 0"]);
-    let mut play = lost(Company::Alone, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Alone, Failure::TimedOut);
     play.check("silence is enough", &CUT_OFF);
     looked(&mut play, gone(Failure::TimedOut));
     play.check("the agent is told", &["end 0"]);
@@ -89,12 +89,12 @@ fn a_primary_that_answers_is_not_ended() {
         ("it has too many connections", gone(Failure::TooManyConnections), &["stuck NotProvenDead"]),
     ];
     for (name, found, expected) in cases {
-        let mut play = lost(Company::Alone, Failure::TimedOut);
+        let mut play = lost(OtherPromoters::Alone, Failure::TimedOut);
         play.said.clear();
         looked(&mut play, found.clone());
         play.check(name, expected);
     }
-    let mut play = lost(Company::Possible, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Possible, Failure::TimedOut);
     play.tell(Event::AgentHeard { node: 0, done: Done::Yes });
     looked(&mut play, gone(Failure::TimedOut));
     play.said.clear();
@@ -107,7 +107,7 @@ fn a_primary_that_answers_is_not_ended() {
 
 #[test]
 fn nothing_is_ended_in_favour_of_nobody() {
-    let mut play = lost(Company::Alone, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Alone, Failure::TimedOut);
     play.rules.nodes.iter_mut().for_each(|node| node.priority = 0);
     play.said.clear();
     looked(&mut play, gone(Failure::TimedOut));

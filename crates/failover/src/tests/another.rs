@@ -15,8 +15,8 @@ fn foreign_standby() -> Facts {
 }
 
 /// One node that was the primary of a cluster, and is down.
-fn alone(mode: Mode) -> Play {
-    let rules = Rules { mode, company: Company::Alone, ..rules(1) };
+fn alone(mode: FailoverMode) -> Play {
+    let rules = FailoverRules { mode, company: OtherPromoters::Alone, ..rules(1) };
     let state = State::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     play.tell(Event::Timer);
@@ -35,7 +35,7 @@ fn look(play: &mut Play, found: Found) {
     play.probed(0, found);
 }
 
-const MODES: [Mode; 4] = [Mode::Builtin, Mode::Follow, Mode::Off, Mode::Command];
+const MODES: [FailoverMode; 4] = [FailoverMode::Builtin, FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command];
 
 #[test]
 fn another_cluster_gets_nothing_and_is_told_of_once_also_by_a_node_that_was_down() {
@@ -91,7 +91,7 @@ fn an_address_of_a_reload_is_believed_where_nothing_of_the_cluster_before_answer
         assert!(matches!(play.state.gate, Gate::Open { node: 0, .. }), "{mode:?}: {:?}", play.state.gate);
     }
     // A mistake in one line leaves the standbys of the cluster that counts.
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     play.state.readdress(0);
     for _ in 0..3 {
         play.after(1000, [seen(foreign()), seen(standby(100, 10)), seen(standby(100, 10))]);
@@ -101,7 +101,7 @@ fn an_address_of_a_reload_is_believed_where_nothing_of_the_cluster_before_answer
 
 #[test]
 fn standbys_of_the_cluster_that_was_named_are_used_again() {
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     let all = || [seen(foreign()), seen(foreign_standby()), seen(foreign_standby())];
     play.after(1000, all());
     assert!(play.state.nodes.values().all(|node| !node.is_in_use()), "{:?}", play.state.nodes);
@@ -124,14 +124,18 @@ fn with_company_it_is_the_standbys_that_tell_the_primary_of_the_cluster_that_was
         }
         play.state.primary()
     };
-    assert_eq!(accepted(Mode::Follow, Company::Possible), Some(0), "without votes the operator's word is all there is");
-    assert_eq!(accepted(Mode::Builtin, Company::Alone), Some(0));
-    assert_ne!(accepted(Mode::Builtin, Company::Possible), Some(0));
+    assert_eq!(
+        accepted(FailoverMode::Follow, OtherPromoters::Possible),
+        Some(0),
+        "without votes the operator's word is all there is"
+    );
+    assert_eq!(accepted(FailoverMode::Builtin, OtherPromoters::Alone), Some(0));
+    assert_ne!(accepted(FailoverMode::Builtin, OtherPromoters::Possible), Some(0));
 }
 
 #[test]
 fn a_server_restored_on_another_branch_of_the_log_waits_for_the_operator() {
-    let mut play = alone(Mode::Follow);
+    let mut play = alone(FailoverMode::Follow);
     let on = |timeline, switches: &[(u32, Lsn)]| {
         let history = History { system: 7, timeline, switches: switches.to_vec(), ..History::default() };
         seen(Facts { history, started_at: u64::from(timeline), ..primary(200) })
@@ -151,7 +155,7 @@ fn a_server_restored_on_another_branch_of_the_log_waits_for_the_operator() {
 
 #[test]
 fn always_primary_is_the_primary_whatever_it_is() {
-    let mut play = Play::new(|rules| rules.nodes[0].flag = Flag::AlwaysPrimary);
+    let mut play = Play::new(|rules| rules.nodes[0].flag = BackendFlag::AlwaysPrimary);
     for _ in 0..2 {
         play.after(1000, [seen(foreign()), gone(Failure::Refused), gone(Failure::Refused)]);
     }

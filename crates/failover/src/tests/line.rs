@@ -29,9 +29,12 @@ fn an_earlier_rule_of_synchronous_standbys_counts_until_the_new_one_has_acknowle
 
 #[test]
 fn behind_a_broken_connection_the_primary_is_looked_at_anew_where_others_may_have_replaced_it() {
-    for (company, link, expected) in
-        [(Company::Possible, 0, 500), (Company::Possible, 1, 0), (Company::Alone, 0, 0), (Company::Alone, 1, 0)]
-    {
+    for (company, link, expected) in [
+        (OtherPromoters::Possible, 0, 500),
+        (OtherPromoters::Possible, 1, 0),
+        (OtherPromoters::Alone, 0, 0),
+        (OtherPromoters::Alone, 1, 0),
+    ] {
         let mut play = Play::new(|rules| rules.company = company);
         play.after(0, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
         let since = play.state.line.check_from;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn play(change: impl FnOnce(&mut Rules)) -> Play {
+fn play(change: impl FnOnce(&mut FailoverRules)) -> Play {
     let mut play = Play::new(change);
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
@@ -32,7 +32,7 @@ fn its_agent_starts_it_anew() {
 
 #[test]
 fn without_an_agent_the_time_of_its_start_tells() {
-    let mut play = play(|rules| rules.nodes[1].agent = Agent::None);
+    let mut play = play(|rules| rules.nodes[1].agent = AgentPresence::None);
     play.tell(Event::Drained { node: 1 });
     play.check("somebody is asked in the log", &[]);
     again(&mut play);

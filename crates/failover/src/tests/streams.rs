@@ -47,7 +47,7 @@ fn standbys_look_for_a_primary_that_is_back_after_a_crash() {
 
 #[test]
 fn where_others_promote_no_standby_is_told_anything() {
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
     for _ in 0..3 {
         play.after(10, [seen(primary(100)), receives(100, 0, Stream::Off), receives(100, 0, STREAMS)]);

@@ -249,7 +249,7 @@ fn a_primary_that_has_not_begun_to_stop_is_not_ended() {
 #[test]
 fn promises_to_a_move_that_was_undone_hold_nothing_up() {
     let mut play = to_stop();
-    play.rules.company = Company::Possible;
+    play.rules.company = OtherPromoters::Possible;
     stopped(&mut play, End::Now);
     pledge(&mut play, 1, cut_off(106, mark()));
     play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
@@ -274,7 +274,7 @@ fn promises_to_a_move_that_was_undone_hold_nothing_up() {
 fn other_weirs_let_go_of_the_primary_before_writes_wait_here() {
     for (spent, others_yield, left) in [(300, true, 4_700), (5_200, false, 1_000)] {
         let mut play = play();
-        play.rules.company = Company::Possible;
+        play.rules.company = OtherPromoters::Possible;
         play.rules.transaction_limit_ms = 5_000;
         ask(&mut play, 2);
         play.tell(Event::Prepared { node: 0 });
@@ -364,7 +364,7 @@ fn a_standby_is_told_to_promote_itself_when_it_has_replayed_all() {
 #[test]
 fn nothing_is_stopped_without_a_majority() {
     let mut play = play();
-    play.rules.company = Company::Possible;
+    play.rules.company = OtherPromoters::Possible;
     ask(&mut play, 2);
     play.tell(Event::Prepared { node: 0 });
     play.said.clear();
@@ -380,7 +380,7 @@ fn a_weir_that_sees_the_stop_before_the_promises_does_not_outbid_the_move() {
     // The Weir of the play is the other one.
     let (own, moved) = (Ballot { term: 1, weir: 9 }, Mark { promised: Ballot { weir: 0, ..BALLOT }, vote: None });
     let mut other = play();
-    other.rules.company = Company::Possible;
+    other.rules.company = OtherPromoters::Possible;
     other.after(1000, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
     other.said.clear();
     other.after(500, [gone(Failure::Refused), seen(standby(100, 505)), seen(standby(100, 505))]);
@@ -403,7 +403,7 @@ fn another_weir_waits_while_transactions_end_and_the_primary_stops() {
     let announced = Mark { promised: Ballot { weir: 0, ..BALLOT }, vote: None };
     let sees = |found: Found| [found, seen(Facts { mark: announced, ..standby(100, 5) }), seen(standby(100, 5))];
     let mut other = play();
-    other.rules.company = Company::Possible;
+    other.rules.company = OtherPromoters::Possible;
     other.after(1000, sees(seen(primary(100))));
     assert_eq!(other.said.pop().as_deref(), Some("hold Replaced Go"), "what runs may end");
     other.said.clear();
@@ -504,13 +504,13 @@ fn a_switchover_that_cannot_work_is_refused_before_anything_happens() {
     let cases: &[(&str, NodeId, Change)] = &[
         ("node 0 is the primary already", 0, |_| ()),
         ("node 7 does not exist", 7, |_| ()),
-        ("node 0 has no agent that could stop it", 2, |play| play.rules.nodes[0].agent = Agent::None),
+        ("node 0 has no agent that could stop it", 2, |play| play.rules.nodes[0].agent = AgentPresence::None),
         ("node 2 may not be promoted: its backend_promote_priority is 0", 2, |play| play.rules.nodes[2].priority = 0),
         ("node 2 does not answer", 2, |play| play.probed(2, gone(Failure::Refused))),
         ("node 2 does not stream from the primary", 2, |play| play.probed(2, seen(cut_off(100, Mark::default())))),
         ("node 2 is not on the timeline of the primary", 2, |play| play.probed(2, seen(promoted(50)))),
         ("node 0 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER", 2, |play| {
-            play.rules.nodes[0].flag = Flag::DisallowToFailover;
+            play.rules.nodes[0].flag = BackendFlag::DisallowToFailover;
         }),
         ("a restart or a switchover is under way", 2, |play| ask(play, 1)),
     ];

@@ -20,7 +20,7 @@ fn follows(node: NodeId) -> Recovery {
 }
 
 /// A Weir that is started before servers, which it looks at in this order.
-fn begun(mode: Mode, order: &[NodeId], found: &[Facts]) -> Play {
+fn begun(mode: FailoverMode, order: &[NodeId], found: &[Facts]) -> Play {
     let mut rules = rules(3);
     rules.mode = mode;
     let state = State::new(&rules, None, 9, &BTreeSet::new());
@@ -43,7 +43,7 @@ fn a_failover_of_before_the_start_is_not_told_as_one_of_now() {
     let second = vote(3, 2, first.epoch);
     let one = [after(first, follows(1)), after(first, Recovery::Primary), after(first, follows(1))];
     let two = [after(second, follows(2)), after(second, follows(2)), after(second, Recovery::Primary)];
-    for mode in [Mode::Follow, Mode::Off, Mode::Command, Mode::Builtin] {
+    for mode in [FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command, FailoverMode::Builtin] {
         for (found, primary) in [(&one, 1), (&two, 2)] {
             for order in ORDERS {
                 let mut play = begun(mode, &order, found);
@@ -67,7 +67,7 @@ fn assumed(facts: &Facts) -> Facts {
 fn a_history_that_may_be_read_later_is_no_other_log() {
     let first = vote(1, 1, Epoch::found(0));
     let found = [after(first, follows(1)), after(first, Recovery::Primary), after(first, follows(1))];
-    let mut play = begun(Mode::Follow, &[0, 1, 2], &found.each_ref().map(assumed));
+    let mut play = begun(FailoverMode::Follow, &[0, 1, 2], &found.each_ref().map(assumed));
     assert_eq!(play.state.history().unwrap().source, Source::Assumed);
     play.said.clear();
     play.after(1000, found.map(seen));
@@ -77,7 +77,7 @@ fn a_history_that_may_be_read_later_is_no_other_log() {
 
 #[test]
 fn of_a_log_that_was_left_nobody_knows_where_no_loss_is_told() {
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     let guess = History::assume(Some(7), Some(2), play.state.history(), 90);
     let new = || Facts { history: guess.clone(), ..primary(130) };
     for passed in [1000, 500] {
@@ -95,14 +95,14 @@ fn a_vote_of_an_earlier_time_makes_nobody_the_primary_where_others_promote() {
     // The voted one comes back as a primary, on its old timeline.
     let back = after(first, Recovery::Primary);
     let found = [seen(ours.clone()), gone(Failure::Refused), gone(Failure::Refused)];
-    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     play.state = State::new(&play.rules, None, 9, &BTreeSet::new());
     play.tell(Event::Timer);
     play.looks(found);
     play.check("the one that answers", &["hold Unconfirmed Go", "done 0 Nothing", "release 0"]);
     play.after(1000, [seen(ours.clone()), seen(back.clone()), gone(Failure::Refused)]);
     play.check("it does not descend from ours", &[]);
-    let mut both = begun(Mode::Follow, &[1, 0, 2], &[ours, back.clone(), Facts { position: 1, ..standby(1, 5) }]);
+    let mut both = begun(FailoverMode::Follow, &[1, 0, 2], &[ours, back.clone(), Facts { position: 1, ..standby(1, 5) }]);
     assert_eq!(both.state.decider(&both.rules), Decider::Gate);
     both.said.retain(|line| line.starts_with("release"));
     both.check("at the start, a standby follows the one that others promoted", &["release 0"]);
@@ -111,7 +111,7 @@ fn a_vote_of_an_earlier_time_makes_nobody_the_primary_where_others_promote() {
 #[test]
 fn what_is_shown_as_waiting_waits() {
     let mut rules = rules(2);
-    rules.mode = Mode::Follow;
+    rules.mode = FailoverMode::Follow;
     let state = State::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     play.probed(0, seen(primary(100)));

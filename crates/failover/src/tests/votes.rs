@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_promoted_standby_that_does_not_vote_in_time_ends_the_attempt() {
-    let mut play = Play::new(|rules| rules.nodes[0].agent = Agent::None);
+    let mut play = Play::new(|rules| rules.nodes[0].agent = AgentPresence::None);
     for passed in [1000, 500] {
         play.after(passed, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
     }

@@ -16,7 +16,7 @@ const AWAKE_US: u64 = 1_000_000;
 
 /// The next thing to do for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum PositionQueryStep {
     Nothing,
     /// Ask it now.
     Ask,
@@ -28,7 +28,7 @@ pub enum Duty {
 
 /// The need for a question to a node.
 #[derive(Clone, Copy, Debug)]
-pub enum Want {
+pub enum PositionDemand {
     /// The primary's next round is needed, or not yet.
     Primary { is_needed: bool },
     /// This standby lacks something, or it must be known that it still is itself.
@@ -37,7 +37,7 @@ pub enum Want {
 
 /// The questions to one node, by their times.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asking {
+pub struct PositionQueryTimes {
     asked_us: Option<u64>,
     /// Time to the next question.
     gap_us: u64,
@@ -46,28 +46,28 @@ pub struct Asking {
     retry_us: Option<u64>,
 }
 
-impl Asking {
-    pub fn new(now_us: u64) -> Asking {
-        Asking { busy_us: now_us, ..Asking::default() }
+impl PositionQueryTimes {
+    pub fn new(now_us: u64) -> PositionQueryTimes {
+        PositionQueryTimes { busy_us: now_us, ..PositionQueryTimes::default() }
     }
 
     /// `is_hurried`: somebody waits.
-    pub fn duty(&mut self, want: Want, is_hurried: bool, period_us: u64, now_us: u64) -> Duty {
+    pub fn duty(&mut self, want: PositionDemand, is_hurried: bool, period_us: u64, now_us: u64) -> PositionQueryStep {
         if let Some(retry_us) = self.retry_us.filter(|at| *at > now_us) {
-            return Duty::At(retry_us);
+            return PositionQueryStep::At(retry_us);
         }
         let gap_us = if is_hurried { self.gap_us.min(GAP_MIN_US) } else { self.gap_us };
         let due_us = self.asked_us.map_or(now_us, |at| at + gap_us);
-        let (Want::Primary { is_needed: is_wanted } | Want::Standby { is_behind: is_wanted }) = want;
+        let (PositionDemand::Primary { is_needed: is_wanted } | PositionDemand::Standby { is_behind: is_wanted }) = want;
         if is_wanted {
             self.busy_us = now_us;
-            return if due_us <= now_us { Duty::Ask } else { Duty::At(due_us) };
+            return if due_us <= now_us { PositionQueryStep::Ask } else { PositionQueryStep::At(due_us) };
         }
         match want {
             // It is woken when the primary has answered.
-            Want::Standby { .. } => Duty::Nothing,
-            Want::Primary { .. } if now_us >= self.busy_us + AWAKE_US => Duty::Sleep,
-            Want::Primary { .. } => Duty::At(now_us + period_us),
+            PositionDemand::Standby { .. } => PositionQueryStep::Nothing,
+            PositionDemand::Primary { .. } if now_us >= self.busy_us + AWAKE_US => PositionQueryStep::Sleep,
+            PositionDemand::Primary { .. } => PositionQueryStep::At(now_us + period_us),
         }
     }
 
@@ -116,39 +116,39 @@ mod tests {
     use super::*;
 
     const PERIOD: u64 = 10_000;
-    const NEEDED: Want = Want::Primary { is_needed: true };
-    const IDLE: Want = Want::Primary { is_needed: false };
-    const BEHIND: Want = Want::Standby { is_behind: true };
+    const NEEDED: PositionDemand = PositionDemand::Primary { is_needed: true };
+    const IDLE: PositionDemand = PositionDemand::Primary { is_needed: false };
+    const BEHIND: PositionDemand = PositionDemand::Standby { is_behind: true };
 
     #[test]
     fn the_primary_is_asked_once_a_period_and_at_once_if_somebody_waits() {
-        let mut asking = Asking::new(0);
-        assert_eq!(asking.duty(NEEDED, false, PERIOD, 5), Duty::Ask);
+        let mut asking = PositionQueryTimes::new(0);
+        assert_eq!(asking.duty(NEEDED, false, PERIOD, 5), PositionQueryStep::Ask);
         asking.asked(5);
         asking.primary_said(PERIOD);
-        assert_eq!(asking.duty(NEEDED, false, PERIOD, 7), Duty::At(10_005));
-        assert_eq!(asking.duty(NEEDED, true, PERIOD, 7), Duty::At(505));
-        assert_eq!(asking.duty(NEEDED, true, PERIOD, 505), Duty::Ask);
+        assert_eq!(asking.duty(NEEDED, false, PERIOD, 7), PositionQueryStep::At(10_005));
+        assert_eq!(asking.duty(NEEDED, true, PERIOD, 7), PositionQueryStep::At(505));
+        assert_eq!(asking.duty(NEEDED, true, PERIOD, 505), PositionQueryStep::Ask);
     }
 
     #[test]
     fn after_a_second_without_a_wish_no_timer_is_set() {
-        let mut asking = Asking::new(0);
-        assert_eq!(asking.duty(IDLE, false, PERIOD, 999_999), Duty::At(1_009_999));
-        assert_eq!(asking.duty(IDLE, false, PERIOD, 1_000_000), Duty::Sleep);
-        assert_eq!(asking.duty(NEEDED, false, PERIOD, 1_000_001), Duty::Ask);
-        assert_eq!(asking.duty(IDLE, false, PERIOD, 1_000_002), Duty::At(1_010_002), "it is awake again");
+        let mut asking = PositionQueryTimes::new(0);
+        assert_eq!(asking.duty(IDLE, false, PERIOD, 999_999), PositionQueryStep::At(1_009_999));
+        assert_eq!(asking.duty(IDLE, false, PERIOD, 1_000_000), PositionQueryStep::Sleep);
+        assert_eq!(asking.duty(NEEDED, false, PERIOD, 1_000_001), PositionQueryStep::Ask);
+        assert_eq!(asking.duty(IDLE, false, PERIOD, 1_000_002), PositionQueryStep::At(1_010_002), "it is awake again");
     }
 
     #[test]
     fn a_standby_that_does_not_advance_is_asked_more_and_more_rarely() {
-        let mut asking = Asking::new(0);
+        let mut asking = PositionQueryTimes::new(0);
         let mut now = 0;
         let mut gaps = Vec::new();
         for _ in 0..12 {
             asking.asked(now);
             asking.standby_said(false, false, PERIOD);
-            let Duty::At(next) = asking.duty(BEHIND, false, PERIOD, now) else { panic!() };
+            let PositionQueryStep::At(next) = asking.duty(BEHIND, false, PERIOD, now) else { panic!() };
             gaps.push(next - now);
             now = next;
         }
@@ -156,17 +156,17 @@ mod tests {
         assert_eq!(gaps.last(), Some(&160_000));
         asking.asked(now);
         asking.standby_said(false, true, PERIOD);
-        assert_eq!(asking.duty(BEHIND, false, PERIOD, now), Duty::At(now + 500));
+        assert_eq!(asking.duty(BEHIND, false, PERIOD, now), PositionQueryStep::At(now + 500));
         asking.standby_said(true, true, PERIOD);
-        assert_eq!(asking.duty(Want::Standby { is_behind: false }, true, PERIOD, now), Duty::Nothing);
+        assert_eq!(asking.duty(PositionDemand::Standby { is_behind: false }, true, PERIOD, now), PositionQueryStep::Nothing);
     }
 
     #[test]
     fn after_a_failure_it_is_left_alone_for_a_second_unless_it_comes_up_again() {
-        let mut asking = Asking::new(0);
+        let mut asking = PositionQueryTimes::new(0);
         asking.failed(100);
-        assert_eq!(asking.duty(NEEDED, true, PERIOD, 200), Duty::At(1_000_100));
+        assert_eq!(asking.duty(NEEDED, true, PERIOD, 200), PositionQueryStep::At(1_000_100));
         asking.is_up();
-        assert_eq!(asking.duty(NEEDED, true, PERIOD, 200), Duty::Ask);
+        assert_eq!(asking.duty(NEEDED, true, PERIOD, 200), PositionQueryStep::Ask);
     }
 }

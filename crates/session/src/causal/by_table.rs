@@ -6,14 +6,14 @@ use crate::routing::classify;
 use crate::session::Session;
 use crate::statements::Statement;
 use std::rc::Rc;
-use weir_cache::{Slot, Versions};
+use weir_cache::{Slot, TableVersions};
 
 /// Tables of a read that are looked at one by one; with more, all of the database count.
 const TABLES_MAX: usize = 64;
 
 /// Reads whose answers have one snapshot, or come as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum SnapshotExtent {
     /// A statement.
     One,
     /// Statements of which not all are known yet: the rest of a pipeline, or of a transaction with one snapshot.
@@ -22,7 +22,7 @@ pub enum Extent {
 
 /// The last change of anything that a statement's answer may show.
 #[inline]
-pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Extent) -> ChangeToShow {
+pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: SnapshotExtent) -> ChangeToShow {
     let changes = &w.shared.changes;
     changes.track(|| w.shared.positions.next_round());
     w.follow(&s.account.known);
@@ -32,13 +32,13 @@ pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Exte
         // No need to look for what the statement shows: this costs no wait.
         return ChangeToShow { round: newest, slot: None };
     }
-    let slots = if extent == Extent::One { slots_shown(s, w, statement) } else { None };
+    let slots = if extent == SnapshotExtent::One { slots_shown(s, w, statement) } else { None };
     last_change(versions, s.account.known.slot(versions), slots.as_deref())
 }
 
 /// The last change of these slots; `None`: of anything in the database, whose slot is `database`.
 #[inline]
-pub(super) fn last_change(versions: &Versions, database: Slot, slots: Option<&[Slot]>) -> ChangeToShow {
+pub(super) fn last_change(versions: &TableVersions, database: Slot, slots: Option<&[Slot]>) -> ChangeToShow {
     let Some(slots) = slots else {
         return ChangeToShow { round: versions.last_of(database), slot: None };
     };
@@ -53,7 +53,7 @@ pub(super) fn last_change(versions: &Versions, database: Slot, slots: Option<&[S
 }
 
 /// The slots of tables, and those that stand for any.
-pub(super) fn slots_of(versions: &Versions, database: &str, tables: &[u32]) -> Rc<[Slot]> {
+pub(super) fn slots_of(versions: &TableVersions, database: &str, tables: &[u32]) -> Rc<[Slot]> {
     let shared = [versions.of_all(), versions.of_database(database)];
     shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(database, *oid))).collect()
 }

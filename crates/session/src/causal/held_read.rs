@@ -1,12 +1,12 @@
 //! Reads of a transaction that stays on a standby, where each statement has a snapshot of its own: what was committed since the last one must be shown.
 
-use crate::causal::by_table::{self, Extent};
-use crate::causal::standbys::Seen;
+use crate::causal::by_table::{self, SnapshotExtent};
+use crate::causal::standbys::SeenRounds;
 use crate::context::Context;
-use crate::fault::Fault;
-use crate::query_cache::cache_side::Wait;
+use crate::fault::ErrorReport;
+use crate::query_cache::cache_side::FreshnessWait;
 use crate::session::{Session, WITHIN};
-use crate::statements::{Statement, Trait};
+use crate::statements::{Statement, StatementTrait};
 use crate::{causal, lazy_begin};
 use std::time::Duration;
 use weir_config::CausalReads;
@@ -16,7 +16,7 @@ const WITHIN_WAIT: Duration = Duration::from_secs(1);
 
 /// The way of a read in a transaction that stays on its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Within {
+pub enum HeldReadOutcome {
     /// The server shows what it must show.
     Shown,
     /// The standby is waited for; the read is woken, and asks again.
@@ -28,32 +28,34 @@ pub enum Within {
 /// Judges a read of a transaction that may stay on a standby, and whose statements have snapshots of their own. Somebody may have committed since the
 /// last one.
 #[inline]
-pub fn judge(s: &mut Session, w: &Context, statement: &Statement) -> Within {
-    if !s.reads.causal.renews || s.transaction() != WITHIN || !s.is_on_standby() || !statement.has(Trait::Read) {
-        return Within::Shown;
+pub fn judge(s: &mut Session, w: &Context, statement: &Statement) -> HeldReadOutcome {
+    if !s.reads.causal.renews || s.transaction() != WITHIN || !s.is_on_standby() || !statement.has(StatementTrait::Read) {
+        return HeldReadOutcome::Shown;
     }
     judge_reader(s, w, statement)
 }
 
-fn judge_reader(s: &mut Session, w: &Context, statement: &Statement) -> Within {
+fn judge_reader(s: &mut Session, w: &Context, statement: &Statement) -> HeldReadOutcome {
     let positions = &w.shared.positions;
     // The need of the statement does not grow while it waits.
     let must_show = match (s.reads.causal.mode(w), s.cache.wait()) {
-        (CausalReads::Off | CausalReads::Session, _) => return Within::Shown,
-        (CausalReads::Tables, Some(wait)) => Seen { primary: wait.round, ..Seen::default() },
-        (CausalReads::Tables, None) => Seen { primary: by_table::to_show(s, w, statement, Extent::One).round, ..Seen::default() },
-        (CausalReads::Global, Some(wait)) => Seen { primary: wait.round, standbys: wait.round, ..Seen::default() },
+        (CausalReads::Off | CausalReads::Session, _) => return HeldReadOutcome::Shown,
+        (CausalReads::Tables, Some(wait)) => SeenRounds { primary: wait.round, ..SeenRounds::default() },
+        (CausalReads::Tables, None) => {
+            SeenRounds { primary: by_table::to_show(s, w, statement, SnapshotExtent::One).round, ..SeenRounds::default() }
+        }
+        (CausalReads::Global, Some(wait)) => SeenRounds { primary: wait.round, standbys: wait.round, ..SeenRounds::default() },
         (CausalReads::Global, None) => positions.told(),
     };
     let is_shown = |s: &Session| s.conn().is_none_or(|conn| causal::may_show(w, conn, &must_show));
     if is_shown(s) {
         s.cache.end_wait();
-        return Within::Shown;
+        return HeldReadOutcome::Shown;
     }
-    let wait = s.cache.wait().unwrap_or_else(|| Wait { round: must_show.round(), until: w.now() + WITHIN_WAIT });
+    let wait = s.cache.wait().unwrap_or_else(|| FreshnessWait { round: must_show.round(), until: w.now() + WITHIN_WAIT });
     if w.now() >= wait.until {
         s.cache.end_wait();
-        return Within::Late;
+        return HeldReadOutcome::Late;
     }
     s.cache.waits().fresh = Some(wait);
     positions.enlist(s.waiter(w), s.conn().map_or(0, |conn| conn.opened_us));
@@ -65,11 +67,11 @@ fn judge_reader(s: &mut Session, w: &Context, statement: &Statement) -> Within {
         causal::wake_sampler(w);
     }
     s.host.wake_at(wait.until);
-    Within::Waits
+    HeldReadOutcome::Waits
 }
 
 /// The error for a read whose standby was waited for in vain.
 #[cold]
-pub fn cannot_stay(s: &mut Session) -> Fault {
+pub fn cannot_stay(s: &mut Session) -> ErrorReport {
     lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "it has not replayed all that the statement must show (causal_reads)")
 }

@@ -2,8 +2,10 @@
 //!
 //! Written by `node_monitor`, read by every read that is routed. Decisions are `session::causal::standbys`'s.
 
-use crate::causal::standbys::{Covers, Kept, Lag, Life, Mark, Seen, Switch, is_hopeful};
-use crate::causal::waiting::{ALL_ROUNDS, Shows};
+use crate::causal::standbys::{
+    Life, PrimaryChange, PrimaryContinuity, ReplayLag, RoundCoverage, SeenRounds, StandbyProgress, is_hopeful,
+};
+use crate::causal::waiting::{ALL_ROUNDS, PrimaryVisibility};
 use crate::metrics::NODES_MAX;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +22,7 @@ type Waiter = (u8, u32);
 
 /// One server's place.
 #[derive(Debug)]
-struct Place {
+struct NodeCoverage {
     life: AtomicU64,
     covers: AtomicU64,
     covers_standbys: AtomicU64,
@@ -35,19 +37,19 @@ const SWITCHES_MAX: usize = 8;
 
 /// The primaries that there were.
 #[derive(Debug, Default)]
-struct Switches {
+struct PrimaryHistory {
     primary: Option<u16>,
-    last: VecDeque<Switch>,
+    last: VecDeque<PrimaryChange>,
     /// The log that nodes covered as standbys when they were first seen as primaries.
-    promoted: BTreeMap<u16, (Life, Covers)>,
+    promoted: BTreeMap<u16, (Life, RoundCoverage)>,
     /// The next primary, if it has all that its predecessor had: that one was stopped for it.
     whole: Option<u16>,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Positions {
-    rounds: Rounds,
+pub struct ClusterPositions {
+    rounds: PrimaryRounds,
     waiters: Mutex<Vec<Waiter>>,
     waiting: AtomicU32,
     /// Moves when something has become known.
@@ -56,13 +58,13 @@ pub struct Positions {
     shown_by_all: AtomicU64,
     /// A server connection of this age needs a question that was sent later.
     verify_us: AtomicU64,
-    places: Vec<Place>,
-    switches: Mutex<Switches>,
+    places: Vec<NodeCoverage>,
+    switches: Mutex<PrimaryHistory>,
     /// The primary shows all that standbys had said before this round; while nothing is known of it, all.
     primary_shows: AtomicU64,
     /// As of a standby.
     primary_behind_since: AtomicU64,
-    told: Told,
+    told: GlobalReadRounds,
     /// Somebody wants a node by its name, which may be a standby without weight.
     is_wished: AtomicBool,
     /// A database's log is taken in, which needs the primary's position.
@@ -71,7 +73,7 @@ pub struct Positions {
 
 /// The rounds in which the primary is asked.
 #[derive(Debug)]
-struct Rounds {
+struct PrimaryRounds {
     /// The last one that was begun.
     last: AtomicU64,
     /// The last one that the primary has answered.
@@ -86,31 +88,31 @@ struct Rounds {
 
 /// Rounds that cover all that any session was told.
 #[derive(Debug, Default)]
-struct Told {
+struct GlobalReadRounds {
     /// Somebody reads with `causal_reads = global`, so that all answers are noted.
     is_global: AtomicBool,
     by_primary: AtomicU64,
     by_standbys: AtomicU64,
 }
 
-impl Default for Positions {
-    fn default() -> Positions {
-        Positions::of_nodes(NODES_MAX)
+impl Default for ClusterPositions {
+    fn default() -> ClusterPositions {
+        ClusterPositions::of_nodes(NODES_MAX)
     }
 }
 
-impl Positions {
+impl ClusterPositions {
     /// With places for so many nodes, one at least.
-    pub(crate) fn of_nodes(count: usize) -> Positions {
-        let place = || Place {
+    pub(crate) fn of_nodes(count: usize) -> ClusterPositions {
+        let place = || NodeCoverage {
             life: AtomicU64::new(0),
             covers: AtomicU64::new(0),
             covers_standbys: AtomicU64::new(0),
             behind_since: AtomicU64::new(UNKNOWN),
             asked_us: AtomicU64::new(0),
         };
-        Positions {
-            rounds: Rounds {
+        ClusterPositions {
+            rounds: PrimaryRounds {
                 last: AtomicU64::new(0),
                 answered: AtomicU64::new(0),
                 // The first round is for all: it shows the standbys that keep up.
@@ -127,13 +129,13 @@ impl Positions {
             switches: Mutex::default(),
             primary_shows: AtomicU64::new(ALL_ROUNDS),
             primary_behind_since: AtomicU64::new(NOT_BEHIND),
-            told: Told::default(),
+            told: GlobalReadRounds::default(),
             is_wished: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
         }
     }
 
-    fn place(&self, node: u16) -> &Place {
+    fn place(&self, node: u16) -> &NodeCoverage {
         &self.places[usize::from(node) % self.places.len()]
     }
 
@@ -203,11 +205,11 @@ impl Positions {
     /// Rounds that this standby covers for certain, in this life of it. Read in this order: the rounds belong to that life or a
     /// later one.
     #[inline]
-    pub fn standing(&self, node: u16) -> (Life, Covers) {
+    pub fn standing(&self, node: u16) -> (Life, RoundCoverage) {
         let place = self.place(node);
         let life = place.life.load(Ordering::Acquire);
         let (primary, standbys) = (place.covers.load(Ordering::Acquire), place.covers_standbys.load(Ordering::Acquire));
-        (life, Covers { primary, standbys })
+        (life, RoundCoverage { primary, standbys })
     }
 
     /// True if a wait for this standby is worth it.
@@ -216,7 +218,7 @@ impl Positions {
     }
 
     /// Notes the round by which the primary shows the words of standbys. True: it is another round than before.
-    pub fn publish_primary(&self, shows: Shows) -> bool {
+    pub fn publish_primary(&self, shows: PrimaryVisibility) -> bool {
         self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
         self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
     }
@@ -297,14 +299,14 @@ impl Positions {
         if switches.last.len() == SWITCHES_MAX {
             switches.last.pop_front();
         }
-        switches.last.push_back(Switch { since, standby: (node, life), covers });
+        switches.last.push_back(PrimaryChange { since, standby: (node, life), covers });
     }
 
     /// True if all primaries since this generation of the view are known to have what was seen before them.
-    pub fn keep(&self, seen: &Seen, since: u64) -> Kept {
+    pub fn keep(&self, seen: &SeenRounds, since: u64) -> PrimaryContinuity {
         let switches = self.switches.lock();
-        let lacks = |switch: &Switch| switch.since > since && switch.keeps(seen) == Kept::NotProven;
-        if switches.last.iter().any(lacks) { Kept::NotProven } else { Kept::All }
+        let lacks = |switch: &PrimaryChange| switch.since > since && switch.keeps(seen) == PrimaryContinuity::NotProven;
+        if switches.last.iter().any(lacks) { PrimaryContinuity::NotProven } else { PrimaryContinuity::All }
     }
 
     /// A server answered a question that was sent then.
@@ -322,20 +324,20 @@ impl Positions {
     }
 
     /// Publishes the board's mark of a standby. True: it covers other rounds than before.
-    pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) -> bool {
+    pub fn publish(&self, node: u16, mark: StandbyProgress, now_ms: u64) -> bool {
         let place = self.place(node);
         let before = place.behind_since.load(Ordering::Relaxed);
         let behind = match mark.lag {
-            Lag::Nothing => NOT_BEHIND,
-            Lag::Since(since_ms) => since_ms + 1,
+            ReplayLag::Nothing => NOT_BEHIND,
+            ReplayLag::Since(since_ms) => since_ms + 1,
             // It was fine until now: after a promotion it will be again.
-            Lag::Unknown if before == NOT_BEHIND => now_ms + 1,
-            Lag::Unknown => before,
+            ReplayLag::Unknown if before == NOT_BEHIND => now_ms + 1,
+            ReplayLag::Unknown => before,
         };
         place.behind_since.store(behind, Ordering::Relaxed);
         let primary = place.covers.swap(mark.covers.primary, Ordering::AcqRel);
         let standbys = place.covers_standbys.swap(mark.covers.standbys, Ordering::AcqRel);
-        (Covers { primary, standbys }) != mark.covers
+        (RoundCoverage { primary, standbys }) != mark.covers
     }
 
     /// All standbys show what the primary had said before this round.
@@ -447,7 +449,7 @@ impl Positions {
 
     /// Rounds that cover all that any session was told.
     #[inline]
-    pub fn told(&self) -> Seen {
+    pub fn told(&self) -> SeenRounds {
         let mut seen = unpack(self.told.by_standbys.load(Ordering::SeqCst));
         seen.primary = self.told.by_primary.load(Ordering::SeqCst);
         let life = self.place(seen.last.0).life.load(Ordering::Acquire);
@@ -467,30 +469,30 @@ fn is_hopeful_since(behind_since: u64, now_ms: u64, wait_ms: u64) -> bool {
 /// A word holds 40 bits of a round, 16 of a life and 8 of a node's number.
 const LIFE_MASK: u64 = 0xffff;
 
-fn pack(seen: &Seen) -> u64 {
+fn pack(seen: &SeenRounds) -> u64 {
     (seen.standbys << 24) | ((seen.last.1 & LIFE_MASK) << 8) | u64::from(seen.last.0 & 0xff)
 }
 
-fn unpack(word: u64) -> Seen {
-    Seen { primary: 0, standbys: word >> 24, last: ((word & 0xff) as u16, (word >> 8) & LIFE_MASK) }
+fn unpack(word: u64) -> SeenRounds {
+    SeenRounds { primary: 0, standbys: word >> 24, last: ((word & 0xff) as u16, (word >> 8) & LIFE_MASK) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn both(round: u64) -> Covers {
-        Covers { primary: round, standbys: round }
+    fn both(round: u64) -> RoundCoverage {
+        RoundCoverage { primary: round, standbys: round }
     }
 
-    fn need(positions: &Positions, standby: (u16, Life)) -> u64 {
+    fn need(positions: &ClusterPositions, standby: (u16, Life)) -> u64 {
         let need = positions.told().need(standby);
         need.primary.max(need.standbys)
     }
 
     #[test]
     fn who_wants_a_round_wakes_a_sampler_that_sleeps_once() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         assert!(!positions.want(2), "it is awake");
         assert_eq!([positions.begin_round(), positions.begin_round()], [1, 2]);
         assert!(!positions.fall_asleep(1), "somebody wants a round that is not known yet");
@@ -501,7 +503,7 @@ mod tests {
 
     #[test]
     fn the_first_wish_and_a_hurry_are_told() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         assert!(!positions.is_wished() && !positions.is_urgent());
         assert!(positions.wish(), "the first one wakes the monitor");
         assert!(!positions.wish() && positions.is_wished());
@@ -512,13 +514,13 @@ mod tests {
 
     #[test]
     fn a_link_is_of_a_life_if_the_server_was_asked_after_it_was_opened() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         assert_eq!(positions.life_of(1, 50), None);
         let life = positions.begin_life(1);
         assert_eq!(positions.life_of(1, 50), None);
         positions.answered(1, 60);
         assert_eq!([positions.life_of(1, 50), positions.life_of(1, 60)], [Some(life), None]);
-        positions.publish(1, Mark { covers: both(7), lag: Lag::Nothing }, 0);
+        positions.publish(1, StandbyProgress { covers: both(7), lag: ReplayLag::Nothing }, 0);
         assert_eq!(positions.standing(1), (life, both(7)));
         positions.end_life(1);
         assert_eq!((positions.standing(1), positions.life_of(1, 50)), ((life, both(0)), None));
@@ -527,11 +529,11 @@ mod tests {
 
     #[test]
     fn a_standby_that_is_asked_over_another_connection_is_waited_for_if_it_was_known() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         positions.renew_life(1, 100);
         assert!(!positions.is_hopeful(1, 100, 50), "nothing was ever known of it");
         positions.begin_life(1);
-        positions.publish(1, Mark { covers: both(7), lag: Lag::Nothing }, 0);
+        positions.publish(1, StandbyProgress { covers: both(7), lag: ReplayLag::Nothing }, 0);
         positions.renew_life(1, 100);
         assert_eq!(positions.standing(1).1, both(0), "its words hold for the connection before");
         assert_eq!([149, 150].map(|now_ms| positions.is_hopeful(1, now_ms, 50)), [true, false], "nobody waits for ever");
@@ -539,7 +541,7 @@ mod tests {
 
     #[test]
     fn what_anybody_was_told_is_needed_of_all_but_the_standby_that_said_it() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         let (one, two) = ((1, positions.begin_life(1)), (2, positions.begin_life(2)));
         positions.tell_standby(one, 0, 5);
         assert_eq!([need(&positions, one), need(&positions, two)], [0, 5]);
@@ -556,7 +558,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_once() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         positions.enlist((0, 7), 0);
         positions.enlist((0, 7), 9);
         assert_eq!((positions.has_waiters(), positions.verify_us()), (true, 9));
@@ -567,14 +569,14 @@ mod tests {
 
     #[test]
     fn a_standby_is_hopeful_unless_it_has_lagged_for_long() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         assert!(!positions.is_hopeful(1, 100, 20), "nothing is known of it");
-        positions.publish(1, Mark { covers: both(1), lag: Lag::Since(0) }, 5);
+        positions.publish(1, StandbyProgress { covers: both(1), lag: ReplayLag::Since(0) }, 5);
         assert!(positions.is_hopeful(1, 19, 20) && !positions.is_hopeful(1, 20, 20));
-        positions.publish(1, Mark { covers: both(1), lag: Lag::Nothing }, 5);
+        positions.publish(1, StandbyProgress { covers: both(1), lag: ReplayLag::Nothing }, 5);
         assert!(positions.is_hopeful(1, 1_000_000, 20));
-        positions.publish(1, Mark::default(), 100);
-        positions.publish(1, Mark::default(), 110);
+        positions.publish(1, StandbyProgress::default(), 100);
+        positions.publish(1, StandbyProgress::default(), 110);
         assert!(positions.is_hopeful(1, 119, 20) && !positions.is_hopeful(1, 120, 20));
         positions.end_life(1);
         assert!(!positions.is_hopeful(1, 120, 20));
@@ -584,12 +586,12 @@ mod tests {
 
     #[test]
     fn a_primary_that_shows_less_than_standbys_is_hopeful_for_the_time_of_a_wait() {
-        let positions = Positions::default();
+        let positions = ClusterPositions::default();
         assert!(!positions.is_primary_behind() && positions.is_primary_hopeful(1_000_000, 20));
-        assert!(positions.publish_primary(Shows { round: 3, behind_since_ms: Some(100) }));
+        assert!(positions.publish_primary(PrimaryVisibility { round: 3, behind_since_ms: Some(100) }));
         assert!(positions.is_primary_behind() && positions.primary_shows(3) && !positions.primary_shows(4));
         assert!(positions.is_primary_hopeful(119, 20) && !positions.is_primary_hopeful(120, 20));
-        assert!(!positions.publish_primary(Shows { round: 3, behind_since_ms: None }), "the same round");
+        assert!(!positions.publish_primary(PrimaryVisibility { round: 3, behind_since_ms: None }), "the same round");
         assert!(!positions.is_primary_behind());
     }
 }

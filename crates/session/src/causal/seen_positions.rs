@@ -1,8 +1,8 @@
 //! Positions that a session has seen, as its task keeps them. `traffic::causal` works with them.
 
-use crate::causal::standbys::{Seen, Stint};
-use crate::context::{Common, Context};
-use crate::session_state::client_settings::Settings;
+use crate::causal::standbys::{ReadStint, SeenRounds};
+use crate::context::{Context, SharedContext};
+use crate::session_state::client_settings::SettingValues;
 use weir_cache::Slot;
 use weir_config::CausalReads;
 
@@ -20,19 +20,19 @@ pub struct ChangeToShow {
 
 /// A session's side of it.
 #[derive(Debug, Default)]
-pub struct Causal {
+pub struct CausalReadState {
     /// The session's own choice.
     own: Option<CausalReads>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenRounds,
     /// The generation of the view that brought the primary, or its absence, under which it last asked for a server connection.
     pub primary_since: u64,
     /// Positions that the answer to the statement under way must show.
-    pub(crate) must_show: Seen,
+    pub(crate) must_show: SeenRounds,
     /// The change by somebody that the read under way must show beside all that the session has seen.
     pub(crate) change: ChangeToShow,
     /// The dice of the statement under way: a session that waits does not throw again.
     pub(crate) dice: u32,
-    pub(crate) stint: Stint,
+    pub(crate) stint: ReadStint,
     /// It was told things while nobody looked.
     pub(crate) missed: bool,
     /// Each statement of its transaction has a snapshot of its own, if Weir sent its BEGIN.
@@ -41,9 +41,9 @@ pub struct Causal {
     pub(crate) is_careful: bool,
 }
 
-impl Causal {
+impl CausalReadState {
     /// Takes what the settings say. Error: none, since a server takes any value of such a parameter; one that means nothing counts as none.
-    pub fn set(&mut self, shared: &Common, settings: &Settings) {
+    pub fn set(&mut self, shared: &SharedContext, settings: &SettingValues) {
         self.own = settings.get(SETTING).and_then(CausalReads::of_word);
         if let Some(own) = self.own {
             shared.positions.obey(own);

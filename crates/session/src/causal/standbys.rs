@@ -23,7 +23,7 @@ pub type Life = u64;
 
 /// Rounds that a session must find covered on the server that answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct SeenRounds {
     /// First round that covers all the primary said. 0: it said nothing.
     pub primary: u64,
     /// First round that covers all that standbys said.
@@ -32,7 +32,7 @@ pub struct Seen {
     pub last: (u16, Life),
 }
 
-impl Seen {
+impl SeenRounds {
     /// The primary said something; `next` is the round after the last one begun.
     #[inline]
     pub fn heard_primary(&mut self, next: u64) {
@@ -50,10 +50,10 @@ impl Seen {
 
     /// Rounds that a standby must cover.
     #[inline]
-    pub fn need(&self, standby: (u16, Life)) -> Covers {
+    pub fn need(&self, standby: (u16, Life)) -> RoundCoverage {
         // A standby goes on showing what it has shown.
         let knows_all = standby == self.last && standby.1 != 0;
-        Covers { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
+        RoundCoverage { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
     }
 
     /// The round that covers all of it.
@@ -71,42 +71,42 @@ impl Seen {
 
 /// A standby became the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
+pub struct PrimaryChange {
     /// The generation of the view since which it is.
     pub since: u64,
     /// The standby that it was, by number and life.
     pub standby: (u16, Life),
     /// Rounds that it is known to have covered.
-    pub covers: Covers,
+    pub covers: RoundCoverage,
 }
 
 /// The new primary shows all that a session was shown before it, or perhaps not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum PrimaryContinuity {
     All,
     /// It is not known to.
     NotProven,
 }
 
-impl Switch {
+impl PrimaryChange {
     /// `seen` by a session that last looked at the primary of an earlier generation.
-    pub fn keeps(&self, seen: &Seen) -> Kept {
-        if self.covers.reach(seen.need(self.standby)) { Kept::All } else { Kept::NotProven }
+    pub fn keeps(&self, seen: &SeenRounds) -> PrimaryContinuity {
+        if self.covers.reach(seen.need(self.standby)) { PrimaryContinuity::All } else { PrimaryContinuity::NotProven }
     }
 }
 
 /// Rounds that a standby covers, or must cover. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Covers {
+pub struct RoundCoverage {
     /// It shows what the primary had said by then.
     pub primary: u64,
     /// It shows what standbys had said by then.
     pub standbys: u64,
 }
 
-impl Covers {
+impl RoundCoverage {
     #[inline]
-    pub fn reach(self, need: Covers) -> bool {
+    pub fn reach(self, need: RoundCoverage) -> bool {
         self.primary >= need.primary && self.standbys >= need.standbys
     }
 }
@@ -117,34 +117,34 @@ const STINT_READS: u32 = 8;
 
 /// Reads of a session that go to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stint {
+pub struct ReadStint {
     left: u32,
 }
 
 /// How the dice for a read are had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throw {
+pub enum DiceThrow {
     /// The dice of the session's last read hold.
     Kept,
     /// A new throw, for several reads.
     New,
 }
 
-impl Stint {
+impl ReadStint {
     /// A read begins whose session has seen something. `answered`: the last round that the primary has answered.
     #[inline]
-    pub fn read(&mut self, seen: &Seen, answered: u64) -> Throw {
+    pub fn read(&mut self, seen: &SeenRounds, answered: u64) -> DiceThrow {
         // A round has covered all that the session has seen: a change of the node costs no wait. This hangs on the client's pauses, and
         // not on the node, so that no node keeps sessions longer than another.
         let is_covered = answered >= seen.round();
         match self.left.checked_sub(1) {
             Some(left) if !is_covered => {
                 self.left = left;
-                Throw::Kept
+                DiceThrow::Kept
             }
             Some(_) | None => {
                 self.left = STINT_READS - 1;
-                Throw::New
+                DiceThrow::New
             }
         }
     }
@@ -162,7 +162,7 @@ pub fn dice_of_turn(now_ms: u64) -> u32 {
 
 /// The history positions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Era {
+pub struct PositionEra {
     /// Number of the primary, and its life.
     pub primary: (u16, Life),
     /// `system_identifier` of its cluster.
@@ -172,7 +172,7 @@ pub struct Era {
 
 /// The primary's position in one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Point {
+struct PrimaryPosition {
     round: u64,
     position: u64,
     /// When a round first found this position.
@@ -181,7 +181,7 @@ struct Point {
 
 /// A standby's last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Replayed {
+pub struct ReplayReport {
     pub system: u64,
     /// Timeline it streams; none: it does not stream, so that the history of its position is not known.
     pub timeline: Option<u32>,
@@ -190,14 +190,14 @@ pub struct Replayed {
 
 /// Knowledge of a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    pub covers: Covers,
-    pub lag: Lag,
+pub struct StandbyProgress {
+    pub covers: RoundCoverage,
+    pub lag: ReplayLag,
 }
 
 /// Time since which a standby lacks a known position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lag {
+pub enum ReplayLag {
     Nothing,
     /// Since then, in milliseconds.
     Since(u64),
@@ -212,25 +212,25 @@ const POINTS_MAX: usize = 512;
 
 /// Reports of positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Board {
-    era: Option<Era>,
+pub struct PositionBoard {
+    era: Option<PositionEra>,
     /// Positions of the last era. A promotion begins a new one, and so does a restart of the primary, since it may have lost
     /// WAL that it had not flushed.
-    points: Points,
+    points: PositionHistory,
     /// Positions that the primary had flushed.
-    flushed: Points,
-    standbys: Vec<Standby>,
+    flushed: PositionHistory,
+    standbys: Vec<StandbyPosition>,
 }
 
 /// Positions by rounds, both ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Points(VecDeque<Point>);
+struct PositionHistory(VecDeque<PrimaryPosition>);
 
-impl Points {
+impl PositionHistory {
     fn push(&mut self, round: u64, position: u64, now_ms: u64) {
         match self.0.back_mut() {
             Some(last) if last.position == position => last.round = round,
-            _ => self.0.push_back(Point { round, position, since_ms: now_ms }),
+            _ => self.0.push_back(PrimaryPosition { round, position, since_ms: now_ms }),
         }
         if self.0.len() > POINTS_MAX {
             let (mut at, half) = (0, POINTS_MAX / 2);
@@ -251,18 +251,19 @@ impl Points {
 
 /// One standby in one life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Standby {
+struct StandbyPosition {
     node: u16,
-    said: Replayed,
+    said: ReplayReport,
     /// Rounds that it covers. This stays true without the primary, since a server takes nothing back that it has replayed.
-    covers: Covers,
+    covers: RoundCoverage,
 }
 
-impl Board {
+impl PositionBoard {
     /// The primary told its position in a round, and its flushed position.
-    pub fn primary_said(&mut self, era: Era, round: u64, position: u64, flushed: u64, now_ms: u64) {
-        let went_back =
-            |points: &Points, position| points.0.back().is_some_and(|last| position < last.position || round <= last.round);
+    pub fn primary_said(&mut self, era: PositionEra, round: u64, position: u64, flushed: u64, now_ms: u64) {
+        let went_back = |points: &PositionHistory, position| {
+            points.0.back().is_some_and(|last| position < last.position || round <= last.round)
+        };
         if self.era != Some(era) || went_back(&self.points, position) || went_back(&self.flushed, flushed) {
             self.points.0.clear();
             self.flushed.0.clear();
@@ -276,10 +277,10 @@ impl Board {
     }
 
     /// A standby told its replayed position.
-    pub fn standby_said(&mut self, node: u16, said: Replayed) {
+    pub fn standby_said(&mut self, node: u16, said: ReplayReport) {
         let at = self.standbys.iter().position(|standby| standby.node == node);
         let at = at.unwrap_or_else(|| {
-            self.standbys.push(Standby { node, said, covers: Covers::default() });
+            self.standbys.push(StandbyPosition { node, said, covers: RoundCoverage::default() });
             self.standbys.len() - 1
         });
         let known = &mut self.standbys[at].said;
@@ -303,23 +304,23 @@ impl Board {
     }
 
     /// Rounds that were replayed, and the time since which a later position is known; `None` on another history.
-    fn covered(&self, said: &Replayed) -> Option<(Covers, Option<u64>)> {
+    fn covered(&self, said: &ReplayReport) -> Option<(RoundCoverage, Option<u64>)> {
         let era = self.era?;
         if said.system != era.system || said.timeline != Some(era.timeline) {
             return None;
         }
         let ((primary, behind), (standbys, unsent)) = (self.points.covered(said.position), self.flushed.covered(said.position));
-        Some((Covers { primary, standbys }, behind.into_iter().chain(unsent).min()))
+        Some((RoundCoverage { primary, standbys }, behind.into_iter().chain(unsent).min()))
     }
 
     /// Knowledge of a standby.
-    pub fn mark(&self, node: u16) -> Mark {
-        let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return Mark::default() };
+    pub fn mark(&self, node: u16) -> StandbyProgress {
+        let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return StandbyProgress::default() };
         let lag = match self.covered(&standby.said) {
-            Some((_, since)) => since.map_or(Lag::Nothing, Lag::Since),
-            None => Lag::Unknown,
+            Some((_, since)) => since.map_or(ReplayLag::Nothing, ReplayLag::Since),
+            None => ReplayLag::Unknown,
         };
-        Mark { covers: standby.covers, lag }
+        StandbyProgress { covers: standby.covers, lag }
     }
 
     /// The last round that is known of. 0: none.
@@ -330,7 +331,7 @@ impl Board {
 
 /// A node's own word on its role, compared with the cluster's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum RoleAgreement {
     Agrees,
     Contradicts,
     /// It was asked in a role that it no longer has: the answer means nothing.
@@ -340,21 +341,21 @@ pub enum Word {
 /// Nodes that contradict their role in the view: until the view agrees, rounds prove nothing. The view forgets them when it
 /// changes, and a node that agrees since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Doubts(Vec<u16>);
+pub struct RoleDoubts(Vec<u16>);
 
-impl Doubts {
+impl RoleDoubts {
     /// A node was `asked` as this, counts `now` as that, and has answered.
-    pub fn said(&mut self, node: u16, asked: Role, now: Option<Role>, in_recovery: bool) -> Word {
+    pub fn said(&mut self, node: u16, asked: Role, now: Option<Role>, in_recovery: bool) -> RoleAgreement {
         if now != Some(asked) {
             // The view changed while the answer was on its way, perhaps for the very reason that it gives: nothing would ever end this doubt.
-            return Word::Stale;
+            return RoleAgreement::Stale;
         }
         self.0.retain(|doubted| *doubted != node);
         if in_recovery == (asked == Role::Standby) {
-            return Word::Agrees;
+            return RoleAgreement::Agrees;
         }
         self.0.push(node);
-        Word::Contradicts
+        RoleAgreement::Contradicts
     }
 
     pub fn is_empty(&self) -> bool {
@@ -396,11 +397,11 @@ pub fn read_position(text: &[u8]) -> Option<u64> {
 
 /// Some nodes of a view, by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nodes(u128);
+pub struct NodeSet(u128);
 
-impl Nodes {
-    pub const ALL: Nodes = Nodes(u128::MAX);
-    pub const NONE: Nodes = Nodes(0);
+impl NodeSet {
+    pub const ALL: NodeSet = NodeSet(u128::MAX);
+    pub const NONE: NodeSet = NodeSet(0);
 
     #[inline]
     pub fn has(self, at: usize) -> bool {
@@ -419,68 +420,71 @@ mod tests {
 
     const A: (u16, Life) = (1, 1);
     const B: (u16, Life) = (2, 1);
-    const ERA: Era = Era { primary: (0, 1), system: 7, timeline: 1 };
+    const ERA: PositionEra = PositionEra { primary: (0, 1), system: 7, timeline: 1 };
 
-    fn replayed(position: u64) -> Replayed {
-        Replayed { system: 7, timeline: Some(1), position }
+    fn replayed(position: u64) -> ReplayReport {
+        ReplayReport { system: 7, timeline: Some(1), position }
     }
 
-    fn both(round: u64) -> Covers {
-        Covers { primary: round, standbys: round }
+    fn both(round: u64) -> RoundCoverage {
+        RoundCoverage { primary: round, standbys: round }
     }
 
-    fn covers(board: &Board, node: u16) -> u64 {
+    fn covers(board: &PositionBoard, node: u16) -> u64 {
         board.mark(node).covers.primary
     }
 
     #[test]
     fn an_answer_is_in_doubt_for_as_long_as_its_node_says_so() {
-        let mut doubts = Doubts::default();
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), Word::Agrees);
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), false), Word::Contradicts);
+        let mut doubts = RoleDoubts::default();
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), RoleAgreement::Agrees);
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), false), RoleAgreement::Contradicts);
         assert!(!doubts.is_empty());
-        assert_eq!(doubts.said(0, Role::Primary, Some(Role::Primary), false), Word::Agrees);
+        assert_eq!(doubts.said(0, Role::Primary, Some(Role::Primary), false), RoleAgreement::Agrees);
         assert!(!doubts.is_empty(), "another node's word ends nothing");
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), Word::Agrees);
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), RoleAgreement::Agrees);
         assert!(doubts.is_empty());
         // Asked as a standby, and promoted before the answer came.
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Primary), false), Word::Stale);
-        assert_eq!(doubts.said(1, Role::Standby, None, false), Word::Stale);
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Primary), false), RoleAgreement::Stale);
+        assert_eq!(doubts.said(1, Role::Standby, None, false), RoleAgreement::Stale);
         assert!(doubts.is_empty());
     }
 
-    fn need(seen: &Seen, standby: (u16, Life)) -> u64 {
+    fn need(seen: &SeenRounds, standby: (u16, Life)) -> u64 {
         let need = seen.need(standby);
         need.primary.max(need.standbys)
     }
 
     #[test]
     fn a_new_primary_keeps_what_it_covered_and_what_it_showed_itself() {
-        let switch = Switch { since: 5, standby: A, covers: both(7) };
-        let mut seen = Seen::default();
-        assert_eq!(switch.keeps(&seen), Kept::All, "nothing was seen");
+        let switch = PrimaryChange { since: 5, standby: A, covers: both(7) };
+        let mut seen = SeenRounds::default();
+        assert_eq!(switch.keeps(&seen), PrimaryContinuity::All, "nothing was seen");
         seen.heard_primary(7);
-        assert_eq!(switch.keeps(&seen), Kept::All);
+        assert_eq!(switch.keeps(&seen), PrimaryContinuity::All);
         seen.heard_standby(A, 8, 9);
-        assert_eq!(switch.keeps(&seen), Kept::All, "it showed that itself");
+        assert_eq!(switch.keeps(&seen), PrimaryContinuity::All, "it showed that itself");
         seen.heard_standby(B, 0, 9);
-        assert_eq!(switch.keeps(&seen), Kept::NotProven, "another standby may have had more");
-        let mut seen = Seen::default();
+        assert_eq!(switch.keeps(&seen), PrimaryContinuity::NotProven, "another standby may have had more");
+        let mut seen = SeenRounds::default();
         seen.heard_primary(8);
-        assert_eq!(switch.keeps(&seen), Kept::NotProven);
+        assert_eq!(switch.keeps(&seen), PrimaryContinuity::NotProven);
     }
 
     #[test]
     fn a_standby_that_shows_more_than_the_primary_says_less_of_others() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.primary_said(ERA, 1, 100, 100, 10);
         // A commit stands at 150, and waits: the snapshot is as before.
         board.primary_said(ERA, 2, 100, 150, 20);
         board.standby_said(1, replayed(150));
         board.standby_said(2, replayed(100));
-        assert_eq!(board.mark(1), Mark { covers: both(2), lag: Lag::Nothing });
-        assert_eq!(board.mark(2), Mark { covers: Covers { primary: 2, standbys: 1 }, lag: Lag::Since(20) });
-        let mut seen = Seen::default();
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(2), lag: ReplayLag::Nothing });
+        assert_eq!(
+            board.mark(2),
+            StandbyProgress { covers: RoundCoverage { primary: 2, standbys: 1 }, lag: ReplayLag::Since(20) }
+        );
+        let mut seen = SeenRounds::default();
         seen.heard_primary(2);
         assert!(board.mark(2).covers.reach(seen.need(B)), "the primary does not show it");
         seen.heard_standby(A, 1, 2);
@@ -490,12 +494,15 @@ mod tests {
 
     #[test]
     fn a_busy_session_throws_for_several_reads_and_one_that_pauses_for_each() {
-        let (mut stint, mut seen) = (Stint::default(), Seen::default());
+        let (mut stint, mut seen) = (ReadStint::default(), SeenRounds::default());
         seen.heard_primary(7);
-        let throws: Vec<Throw> = (0..2 * STINT_READS).map(|_| stint.read(&seen, 6)).collect();
-        let is_new = |(at, throw): (usize, &Throw)| (*throw == Throw::New) == (at as u32).is_multiple_of(STINT_READS);
+        let throws: Vec<DiceThrow> = (0..2 * STINT_READS).map(|_| stint.read(&seen, 6)).collect();
+        let is_new = |(at, throw): (usize, &DiceThrow)| (*throw == DiceThrow::New) == (at as u32).is_multiple_of(STINT_READS);
         assert!(throws.iter().enumerate().all(is_new), "{throws:?}");
-        assert_eq!([stint.read(&seen, 7), stint.read(&seen, 7), stint.read(&seen, 6)], [Throw::New, Throw::New, Throw::Kept]);
+        assert_eq!(
+            [stint.read(&seen, 7), stint.read(&seen, 7), stint.read(&seen, 6)],
+            [DiceThrow::New, DiceThrow::New, DiceThrow::Kept]
+        );
     }
 
     #[test]
@@ -511,7 +518,7 @@ mod tests {
 
     #[test]
     fn what_the_primary_said_is_needed_of_every_standby() {
-        let mut seen = Seen::default();
+        let mut seen = SeenRounds::default();
         assert!(seen.is_empty());
         seen.heard_primary(5);
         assert_eq!([need(&seen, A), need(&seen, B)], [5, 5]);
@@ -519,7 +526,7 @@ mod tests {
 
     #[test]
     fn what_a_standby_showed_is_needed_of_all_others() {
-        let mut seen = Seen::default();
+        let mut seen = SeenRounds::default();
         seen.heard_primary(5);
         seen.heard_standby(A, 5, 9);
         assert_eq!([need(&seen, A), need(&seen, B)], [5, 9]);
@@ -528,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_standby_that_may_lack_what_another_said_vouches_for_nothing() {
-        let mut seen = Seen::default();
+        let mut seen = SeenRounds::default();
         seen.heard_standby(A, 0, 9);
         seen.heard_standby(B, 8, 10);
         assert_eq!([need(&seen, A), need(&seen, B)], [10, 10]);
@@ -538,24 +545,24 @@ mod tests {
 
     #[test]
     fn a_standby_covers_the_last_round_whose_position_it_has_replayed() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.standby_said(1, replayed(100));
-        assert_eq!(board.mark(1), Mark::default(), "no primary was heard yet");
+        assert_eq!(board.mark(1), StandbyProgress::default(), "no primary was heard yet");
         board.primary_said(ERA, 1, 100, 100, 10);
-        assert_eq!(board.mark(1), Mark { covers: both(1), lag: Lag::Nothing });
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(1), lag: ReplayLag::Nothing });
         board.primary_said(ERA, 2, 200, 200, 20);
         board.primary_said(ERA, 3, 300, 300, 30);
-        assert_eq!(board.mark(1), Mark { covers: both(1), lag: Lag::Since(20) });
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(1), lag: ReplayLag::Since(20) });
         board.standby_said(1, replayed(299));
-        assert_eq!(board.mark(1), Mark { covers: both(2), lag: Lag::Since(30) });
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(2), lag: ReplayLag::Since(30) });
         board.primary_said(ERA, 4, 300, 300, 40);
         board.standby_said(1, replayed(300));
-        assert_eq!(board.mark(1), Mark { covers: both(4), lag: Lag::Nothing }, "nothing was written in round 4");
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(4), lag: ReplayLag::Nothing }, "nothing was written in round 4");
     }
 
     #[test]
     fn an_idle_primary_needs_no_new_word_of_a_standby() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.standby_said(1, replayed(100));
         for round in 1..1000 {
             board.primary_said(ERA, round, 100, 100, round);
@@ -565,53 +572,53 @@ mod tests {
 
     #[test]
     fn positions_of_other_timelines_and_clusters_do_not_count() {
-        let mut board = Board::default();
-        board.primary_said(Era { timeline: 2, ..ERA }, 8, 100, 100, 0);
+        let mut board = PositionBoard::default();
+        board.primary_said(PositionEra { timeline: 2, ..ERA }, 8, 100, 100, 0);
         // It was ahead on the old timeline, and cannot follow.
         board.standby_said(1, replayed(500));
-        assert_eq!(board.mark(1), Mark::default());
-        board.standby_said(2, Replayed { timeline: Some(2), system: 8, position: 500 });
-        assert_eq!(board.mark(2), Mark::default());
-        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(500) });
-        assert_eq!(board.mark(1), Mark { covers: both(8), lag: Lag::Nothing });
+        assert_eq!(board.mark(1), StandbyProgress::default());
+        board.standby_said(2, ReplayReport { timeline: Some(2), system: 8, position: 500 });
+        assert_eq!(board.mark(2), StandbyProgress::default());
+        board.standby_said(1, ReplayReport { timeline: Some(2), ..replayed(500) });
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(8), lag: ReplayLag::Nothing });
     }
 
     #[test]
     fn a_promotion_begins_anew_but_what_was_replayed_stays_so() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.primary_said(ERA, 7, 100, 100, 0);
         board.standby_said(1, replayed(150));
         board.primary_said(ERA, 8, 200, 200, 0);
-        board.primary_said(Era { primary: (2, 1), timeline: 2, ..ERA }, 9, 180, 180, 0);
-        assert_eq!(board.mark(1), Mark { covers: both(7), lag: Lag::Unknown });
-        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(179) });
-        assert_eq!(board.mark(1), Mark { covers: both(7), lag: Lag::Since(0) });
-        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(180) });
-        assert_eq!(board.mark(1), Mark { covers: both(9), lag: Lag::Nothing });
+        board.primary_said(PositionEra { primary: (2, 1), timeline: 2, ..ERA }, 9, 180, 180, 0);
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(7), lag: ReplayLag::Unknown });
+        board.standby_said(1, ReplayReport { timeline: Some(2), ..replayed(179) });
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(7), lag: ReplayLag::Since(0) });
+        board.standby_said(1, ReplayReport { timeline: Some(2), ..replayed(180) });
+        assert_eq!(board.mark(1), StandbyProgress { covers: both(9), lag: ReplayLag::Nothing });
     }
 
     #[test]
     fn a_standby_that_does_not_stream_gains_nothing() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.primary_said(ERA, 1, 100, 100, 0);
         board.primary_said(ERA, 2, 200, 200, 0);
         board.standby_said(1, replayed(100));
-        board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
+        board.standby_said(1, ReplayReport { timeline: None, ..replayed(900) });
         assert_eq!(covers(&board, 1), 1, "but loses nothing either");
         board.lost(1);
-        assert_eq!(board.mark(1), Mark::default());
-        board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
-        assert_eq!(board.mark(1), Mark::default());
+        assert_eq!(board.mark(1), StandbyProgress::default());
+        board.standby_said(1, ReplayReport { timeline: None, ..replayed(900) });
+        assert_eq!(board.mark(1), StandbyProgress::default());
     }
 
     #[test]
     fn a_primary_that_starts_anew_may_have_lost_what_it_had_not_flushed() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.primary_said(ERA, 1, 200, 200, 0);
         board.primary_said(ERA, 2, 300, 300, 0);
         board.standby_said(1, replayed(250));
         // At 250 stands something else now.
-        board.primary_said(Era { primary: (0, 2), ..ERA }, 3, 260, 260, 0);
+        board.primary_said(PositionEra { primary: (0, 2), ..ERA }, 3, 260, 260, 0);
         assert_eq!(covers(&board, 1), 1);
         board.standby_said(1, replayed(260));
         assert_eq!(covers(&board, 1), 3);
@@ -619,7 +626,7 @@ mod tests {
 
     #[test]
     fn a_standby_that_lags_for_long_costs_no_memory() {
-        let mut board = Board::default();
+        let mut board = PositionBoard::default();
         board.standby_said(1, replayed(7000));
         for round in 1..100_000 {
             board.primary_said(ERA, round, round * 10, round * 10, round);
@@ -666,11 +673,11 @@ mod tests {
 
     #[test]
     fn nodes_are_bits() {
-        let mut nodes = Nodes::NONE;
+        let mut nodes = NodeSet::NONE;
         nodes.add(3);
         nodes.add(127);
         nodes.add(500);
         assert_eq!([nodes.has(3), nodes.has(4), nodes.has(127), nodes.has(500)], [true, false, true, false]);
-        assert!(Nodes::ALL.has(0) && Nodes::ALL.has(127));
+        assert!(NodeSet::ALL.has(0) && NodeSet::ALL.has(127));
     }
 }

@@ -8,21 +8,21 @@ pub const ALL_ROUNDS: u64 = u64::MAX;
 
 /// The part of the standbys' words that the primary shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shows {
+pub struct PrimaryVisibility {
     /// It shows all that standbys had said before the question of this round.
     pub round: u64,
     /// Since when it lacks something.
     pub behind_since_ms: Option<u64>,
 }
 
-impl Shows {
+impl PrimaryVisibility {
     /// Nothing waits for standbys.
-    pub const ALL: Shows = Shows { round: ALL_ROUNDS, behind_since_ms: None };
+    pub const ALL: PrimaryVisibility = PrimaryVisibility { round: ALL_ROUNDS, behind_since_ms: None };
 }
 
 /// A commit that waits.
 #[derive(Clone, Copy, Debug)]
-struct Commit {
+struct WaitingCommit {
     /// The lower half of its number. None: a prepared transaction's, which the server does not name.
     xid: Option<u32>,
     /// The round that found it.
@@ -32,30 +32,36 @@ struct Commit {
 
 /// The commits that were found waiting and are not over.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct WaitingCommits {
     /// By rounds, ascending.
-    commits: Vec<Commit>,
+    commits: Vec<WaitingCommit>,
 }
 
-impl Waiting {
+impl WaitingCommits {
     /// A round of the primary found these waiting; `None`: no commit waits for standbys. `is_over`: by the same round's snapshot.
-    pub fn found(&mut self, round: u64, waiting: Option<&[Option<u32>]>, is_over: impl Fn(u32) -> bool, now_ms: u64) -> Shows {
+    pub fn found(
+        &mut self,
+        round: u64,
+        waiting: Option<&[Option<u32>]>,
+        is_over: impl Fn(u32) -> bool,
+        now_ms: u64,
+    ) -> PrimaryVisibility {
         let Some(waiting) = waiting else {
             self.commits.clear();
-            return Shows::ALL;
+            return PrimaryVisibility::ALL;
         };
         // A transaction that has been released is over a moment later, so that only the snapshot tells.
         self.commits.retain(|commit| commit.xid.map_or_else(|| waiting.contains(&None), |xid| !is_over(xid)));
         for &xid in waiting {
             let is_new = self.commits.iter().all(|commit| commit.xid != xid);
             if is_new && xid.is_none_or(|xid| !is_over(xid)) {
-                self.commits.push(Commit { xid, round, since_ms: now_ms });
+                self.commits.push(WaitingCommit { xid, round, since_ms: now_ms });
             }
         }
         match self.commits.first() {
             // At the round before it did not wait, so that no standby had shown it.
-            Some(first) => Shows { round: first.round.saturating_sub(1), behind_since_ms: Some(first.since_ms) },
-            None => Shows { round, behind_since_ms: None },
+            Some(first) => PrimaryVisibility { round: first.round.saturating_sub(1), behind_since_ms: Some(first.since_ms) },
+            None => PrimaryVisibility { round, behind_since_ms: None },
         }
     }
 }
@@ -65,7 +71,7 @@ mod tests {
     use super::*;
 
     /// A round that finds these waiting, when those below are over.
-    fn found(waiting: &mut Waiting, round: u64, xids: &[u32], over_below: u32) -> (u64, Option<u64>) {
+    fn found(waiting: &mut WaitingCommits, round: u64, xids: &[u32], over_below: u32) -> (u64, Option<u64>) {
         let xids: Vec<Option<u32>> = xids.iter().map(|xid| Some(*xid)).collect();
         let shows = waiting.found(round, Some(&xids), |xid| xid < over_below, round * 10);
         (shows.round, shows.behind_since_ms)
@@ -73,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_primary_shows_less_from_the_first_commit_on_that_waits() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingCommits::default();
         assert_eq!(found(&mut waiting, 3, &[], 7), (3, None));
         assert_eq!(found(&mut waiting, 4, &[8], 7), (3, Some(40)));
         assert_eq!(found(&mut waiting, 5, &[8, 9], 7), (3, Some(40)));
@@ -84,7 +90,7 @@ mod tests {
 
     #[test]
     fn commits_that_wait_a_short_time_each_hold_nothing_up() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingCommits::default();
         for round in 1..50 {
             let xid = round as u32;
             assert_eq!(found(&mut waiting, round, &[xid], xid), (round - 1, Some(round * 10)));
@@ -94,16 +100,16 @@ mod tests {
 
     #[test]
     fn a_commit_without_a_number_counts_until_none_waits() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingCommits::default();
         let mut found = |round, list: &[Option<u32>]| waiting.found(round, Some(list), |_| true, 0).round;
         assert_eq!([found(1, &[]), found(2, &[None]), found(3, &[None]), found(4, &[])], [1, 1, 1, 4]);
     }
 
     #[test]
     fn without_names_of_standbys_the_primary_shows_all() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingCommits::default();
         waiting.found(1, Some(&[Some(5)]), |_| false, 0);
-        assert_eq!(waiting.found(2, None, |_| false, 0), Shows::ALL);
+        assert_eq!(waiting.found(2, None, |_| false, 0), PrimaryVisibility::ALL);
         assert_eq!(found(&mut waiting, 3, &[], 1), (3, None));
     }
 }

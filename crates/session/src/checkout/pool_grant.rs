@@ -3,7 +3,7 @@
 
 /// State of a pool when a session asks for a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PoolCounts {
     /// Conns at rest in this pool.
     pub idle: u32,
     /// Conns of this pool, at rest, in use or being opened.
@@ -14,13 +14,13 @@ pub struct Counts {
     pub open_max: u32,
     /// An administrator paused it.
     pub paused: bool,
-    /// Its server refuses logins, and it is not yet time to ask again ([`Backoff::may_ask`]).
+    /// Its server refuses logins, and it is not yet time to ask again ([`LoginBackoff::may_ask`]).
     pub held: bool,
 }
 
 /// The answer to a session that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grant {
+pub enum PoolGrant {
     Take,
     /// If the node and all of them together have room for another.
     Open,
@@ -29,7 +29,7 @@ pub enum Grant {
 
 /// How well a server connection at rest fits a session, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
+pub enum ConnFit {
     /// It has rested for so long that its server must first answer a query.
     Unasked,
     /// Another session has drawn from sequences on it a moment ago.
@@ -42,15 +42,15 @@ pub enum Fit {
 }
 
 /// Longest waiter first: a session that finds others waiting waits behind them.
-pub fn grant(counts: Counts) -> Grant {
+pub fn grant(counts: PoolCounts) -> PoolGrant {
     if counts.paused || counts.waiting > 0 {
-        Grant::Wait
+        PoolGrant::Wait
     } else if counts.idle > 0 {
-        Grant::Take
+        PoolGrant::Take
     } else if counts.open < counts.open_max && !counts.held {
-        Grant::Open
+        PoolGrant::Open
     } else {
-        Grant::Wait
+        PoolGrant::Wait
     }
 }
 
@@ -65,7 +65,7 @@ const ASK_MAX_MS: u64 = 5000;
 
 /// Why a server let nobody in, where another time it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum LoginRefusal {
     /// It has no room for another connection; those that are open work on.
     Full,
     /// It starts, stops, or cannot be reached.
@@ -74,8 +74,8 @@ pub enum Refused {
 
 /// A pool whose server has refused logins: one session at a time asks again, at growing distances, while all others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    pub why: Refused,
+pub struct LoginBackoff {
+    pub why: LoginRefusal,
     times: u32,
     refused_ms: u64,
     until_ms: u64,
@@ -83,18 +83,18 @@ pub struct Backoff {
     asked_ms: Option<u64>,
 }
 
-impl Backoff {
+impl LoginBackoff {
     /// A login was refused; `before`: the backoff until then.
-    pub fn refused(before: Option<Backoff>, why: Refused, now_ms: u64) -> Backoff {
+    pub fn refused(before: Option<LoginBackoff>, why: LoginRefusal, now_ms: u64) -> LoginBackoff {
         let times = before.map_or(0, |before| before.times);
         let pause_ms = HOLD_MAX_MS.min(HOLD_FIRST_MS << times.min(16));
-        Backoff { why, times: times + 1, refused_ms: now_ms, until_ms: now_ms + pause_ms, asked_ms: None }
+        LoginBackoff { why, times: times + 1, refused_ms: now_ms, until_ms: now_ms + pause_ms, asked_ms: None }
     }
 
     /// A login got in. A server that was down is open to all again; one that was full lets them in one by one for a while.
-    pub fn accepted(self, now_ms: u64) -> Option<Backoff> {
-        let remembers = self.why == Refused::Full && now_ms < self.refused_ms + FULL_MEMORY_MS;
-        remembers.then_some(Backoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asked_ms: None, ..self })
+    pub fn accepted(self, now_ms: u64) -> Option<LoginBackoff> {
+        let remembers = self.why == LoginRefusal::Full && now_ms < self.refused_ms + FULL_MEMORY_MS;
+        remembers.then_some(LoginBackoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asked_ms: None, ..self })
     }
 
     /// True if a login may ask now.
@@ -128,7 +128,7 @@ impl Backoff {
 }
 
 /// True if a server connection that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
-pub fn is_surplus(counts: Counts) -> bool {
+pub fn is_surplus(counts: PoolCounts) -> bool {
     counts.waiting == 0 && counts.open > counts.open_max
 }
 
@@ -139,18 +139,18 @@ pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
 
 /// Why a server connection at rest must not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retire {
+pub enum RetireReason {
     Lifetime,
     Idle,
 }
 
 /// Ages in milliseconds; a limit of 0 is none. `jitter` (0 to 255) spreads the ends of server connections opened together over a tenth of their lifetime.
-pub fn retire(age_ms: u64, idle_ms: u64, jitter: u8, lifetime_max_ms: u64, idle_max_ms: u64) -> Option<Retire> {
+pub fn retire(age_ms: u64, idle_ms: u64, jitter: u8, lifetime_max_ms: u64, idle_max_ms: u64) -> Option<RetireReason> {
     let lifetime = lifetime_max_ms - lifetime_max_ms / 10 * u64::from(jitter) / 255;
     if lifetime_max_ms > 0 && age_ms >= lifetime {
-        Some(Retire::Lifetime)
+        Some(RetireReason::Lifetime)
     } else if idle_max_ms > 0 && idle_ms >= idle_max_ms {
-        Some(Retire::Idle)
+        Some(RetireReason::Idle)
     } else {
         None
     }
@@ -162,41 +162,41 @@ mod tests {
 
     #[test]
     fn links_are_granted_by_what_is_free() {
-        let free = Counts { open_max: 2, ..Counts::default() };
+        let free = PoolCounts { open_max: 2, ..PoolCounts::default() };
         for (counts, expected) in [
-            (free, Grant::Open),
-            (Counts { idle: 1, open: 1, ..free }, Grant::Take),
-            (Counts { idle: 1, open: 1, waiting: 1, ..free }, Grant::Wait),
-            (Counts { idle: 1, open: 1, paused: true, ..free }, Grant::Wait),
-            (Counts { open: 2, ..free }, Grant::Wait),
-            (Counts { held: true, ..free }, Grant::Wait),
-            (Counts { held: true, idle: 1, open: 1, ..free }, Grant::Take),
+            (free, PoolGrant::Open),
+            (PoolCounts { idle: 1, open: 1, ..free }, PoolGrant::Take),
+            (PoolCounts { idle: 1, open: 1, waiting: 1, ..free }, PoolGrant::Wait),
+            (PoolCounts { idle: 1, open: 1, paused: true, ..free }, PoolGrant::Wait),
+            (PoolCounts { open: 2, ..free }, PoolGrant::Wait),
+            (PoolCounts { held: true, ..free }, PoolGrant::Wait),
+            (PoolCounts { held: true, idle: 1, open: 1, ..free }, PoolGrant::Take),
         ] {
             assert_eq!(grant(counts), expected, "{counts:?}");
         }
-        assert!(is_surplus(Counts { open: 3, ..free }));
-        assert!(!is_surplus(Counts { open: 3, waiting: 1, ..free }) && !is_surplus(Counts { open: 2, ..free }));
+        assert!(is_surplus(PoolCounts { open: 3, ..free }));
+        assert!(!is_surplus(PoolCounts { open: 3, waiting: 1, ..free }) && !is_surplus(PoolCounts { open: 2, ..free }));
         assert_eq!([missing(0, 5, 2), missing(1, 2, 9), missing(3, 2, 9)], [2, 1, 0]);
     }
 
     #[test]
     fn a_server_that_refuses_is_asked_by_one_at_a_time_at_growing_distances() {
-        let mut backoff = Backoff::refused(None, Refused::Down, 1000);
+        let mut backoff = LoginBackoff::refused(None, LoginRefusal::Down, 1000);
         assert!(!backoff.may_ask(1049) && backoff.may_ask(1050));
         backoff.ask(1050);
         assert!(!backoff.may_ask(6049), "one is on its way");
         assert!(backoff.may_ask(6050), "it has hung for long");
         assert_eq!(backoff.look_again_ms(2000), 3000);
-        let again = Backoff::refused(Some(backoff), Refused::Down, 2000);
+        let again = LoginBackoff::refused(Some(backoff), LoginRefusal::Down, 2000);
         assert!(!again.may_ask(2099) && again.may_ask(2100));
-        let last = (0..100).fold(again, |backoff, _| Backoff::refused(Some(backoff), Refused::Down, 2000));
+        let last = (0..100).fold(again, |backoff, _| LoginBackoff::refused(Some(backoff), LoginRefusal::Down, 2000));
         assert_eq!(last.look_again_ms(2000), 3000, "the pause has an end");
         assert_eq!(last.accepted(2000), None);
     }
 
     #[test]
     fn a_full_server_lets_in_one_by_one_until_it_has_refused_nobody_for_a_while() {
-        let full = Backoff::refused(None, Refused::Full, 1000);
+        let full = LoginBackoff::refused(None, LoginRefusal::Full, 1000);
         let open = full.accepted(1100).expect("it may be full again");
         assert!(!open.may_ask(1149) && open.may_ask(1150));
         assert_eq!(full.accepted(6000), None);
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn links_retire_by_age_and_rest() {
-        assert_eq!(retire(1000, 0, 0, 1000, 0), Some(Retire::Lifetime));
-        assert_eq!(retire(900, 0, 255, 1000, 0), Some(Retire::Lifetime));
+        assert_eq!(retire(1000, 0, 0, 1000, 0), Some(RetireReason::Lifetime));
+        assert_eq!(retire(900, 0, 255, 1000, 0), Some(RetireReason::Lifetime));
         assert_eq!(retire(899, 0, 255, 1000, 0), None);
-        assert_eq!(retire(10, 500, 0, 0, 500), Some(Retire::Idle));
+        assert_eq!(retire(10, 500, 0, 0, 500), Some(RetireReason::Idle));
         assert_eq!(retire(u64::MAX, u64::MAX, 0, 0, 0), None);
     }
 }

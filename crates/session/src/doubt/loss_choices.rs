@@ -1,6 +1,6 @@
 //! A session's own choices about transactions that are lost.
 
-use crate::session_state::client_settings::Settings;
+use crate::session_state::client_settings::SettingValues;
 
 /// The parameters by which a session chooses for itself.
 pub const OUTCOME: &str = "weir.commit_outcome";
@@ -8,16 +8,16 @@ pub const REPLAY: &str = "weir.transaction_replay";
 
 /// The choices of a session for itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Choice {
+pub struct LossChoices {
     pub outcome: Option<bool>,
     pub replay: Option<bool>,
 }
 
-impl Choice {
+impl LossChoices {
     /// Takes what the settings say. A value that means nothing counts as none.
-    pub fn of(settings: &Settings) -> Choice {
+    pub fn of(settings: &SettingValues) -> LossChoices {
         let own = |name: &str| settings.get(name).and_then(of_word);
-        Choice { outcome: own(OUTCOME), replay: own(REPLAY) }
+        LossChoices { outcome: own(OUTCOME), replay: own(REPLAY) }
     }
 }
 

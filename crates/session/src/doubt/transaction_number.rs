@@ -7,28 +7,28 @@
 //! A question that fails takes the client's transaction with it. So the server is asked for the right to ask before the transaction begins, and a
 //! question whose statement code may have deallocated is prepared anew.
 
-use crate::conn::{Askers, ServerLine};
+use crate::conn::{ServerLine, XidPermission};
 use crate::context::Context;
-use crate::fault::Fault;
-use crate::host::{Level, Who};
+use crate::fault::ErrorReport;
+use crate::host::{Level, LogOrigin};
 use crate::lazy_begin::transaction_place::may_write;
-use crate::prepared::{Need, StatementId, push_name};
-use crate::replies::Expect;
+use crate::prepared::{PrepareStep, StatementId, push_name};
+use crate::replies::ExpectedReply;
 use crate::routing::classify;
-use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
-use crate::statements::{Statement, Trait};
-use crate::upstream::left::Left;
-use crate::upstream::numbered::{Asked, Deeds, User};
+use crate::session::{FAILED, IDLE, LazyBegin, Session, SessionServer};
+use crate::statements::{Statement, StatementTrait};
+use crate::upstream::left::LeftoverState;
+use crate::upstream::numbered::{EffectiveUser, TransactionContent, XidState};
 use std::num::NonZeroU64;
 use weir_failover::commit_outcome::{Line, Number};
-use weir_sql::facts::{Ending, StateKind, StateKinds, Transaction, Verb};
+use weir_sql::facts::{StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::own;
 use weir_wire::back::{Report, read_row};
 use weir_wire::frame::{HEADER_BYTES, Header, front};
 use weir_wire::write;
 
 /// Questions, under numbers that no client's statement has.
-const LINE: Question = Question {
+const LINE: XidQuestion = XidQuestion {
     id: StatementId::MAX,
     text: "SELECT (pg_catalog.pg_control_system()).system_identifier, \
            pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
@@ -38,12 +38,12 @@ const LINE: Question = Question {
            AND pg_catalog.has_function_privilege(SESSION_USER, 'pg_catalog.txid_current_if_assigned()', 'EXECUTE') THEN 'user' \
            ELSE 'none' END",
 };
-const NUMBER: Question = Question {
+const NUMBER: XidQuestion = XidQuestion {
     id: StatementId::MAX - 1,
     text: "SELECT pg_catalog.txid_current(), pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
 };
 /// A transaction that has written nothing gets no number by it.
-const NUMBER_IF_ANY: Question = Question {
+const NUMBER_IF_ANY: XidQuestion = XidQuestion {
     id: StatementId::MAX - 2,
     text: "SELECT pg_catalog.txid_current_if_assigned(), \
            pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
@@ -52,7 +52,7 @@ const NUMBER_IF_ANY: Question = Question {
 /// The portal of a question. It is closed at once.
 const PORTAL: &[u8] = b"weir_number";
 
-struct Question {
+struct XidQuestion {
     id: StatementId,
     text: &'static str,
 }
@@ -72,7 +72,7 @@ pub fn waits_for_line(s: &mut Session, w: &Context) -> bool {
 #[inline(never)]
 fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     let is_mid_message = s.up.is_mid_message();
-    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
     let is_before = upstream.txn.status == IDLE && upstream.replies.is_only_ours() && !is_mid_message;
     let is_due = match conn.line {
         ServerLine::Unasked => true,
@@ -103,23 +103,25 @@ pub fn ask_ahead(s: &mut Session, w: &Context, statement: &Statement) {
 
 #[inline(never)]
 fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
-    let is_commit = statement.transaction == Transaction::End(Ending::Commit);
-    let writes = statement.has(Trait::Writes);
-    let may_write = writes || may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
+    let is_commit = statement.transaction == TransactionVerb::End(TransactionEnd::Commit);
+    let writes = statement.has(StatementTrait::Writes);
+    let may_write = writes || may_write(classify::class_of(s, w, statement), statement.has(StatementTrait::Calls));
     let (is_mid_message, at) = (s.up.is_mid_message(), w.now_us());
     let is_itself = !s.state.settings.has_role() && !s.state.by_mode;
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let is_primary = conn.is_to_primary(&w.view()) && !upstream.only_reads();
     let user = upstream.txn.numbered.user;
     let may_ask = match conn.line {
         ServerLine::Known { edition, .. } if edition != w.shared.told.refusals.edition() => false,
-        ServerLine::Known { askers: Askers::All, .. } => true,
-        ServerLine::Known { askers: Askers::User, .. } => is_itself && user == User::AsBegun && !may_have_role(&upstream.left),
+        ServerLine::Known { askers: XidPermission::All, .. } => true,
+        ServerLine::Known { askers: XidPermission::User, .. } => {
+            is_itself && user == EffectiveUser::AsBegun && !may_have_role(&upstream.left)
+        }
         ServerLine::Unasked | ServerLine::Asked { .. } | ServerLine::Hidden => false,
     };
     let txn = &mut upstream.txn;
     txn.numbered.is_committing = false;
-    if matches!(statement.transaction, Transaction::Begin(_)) {
+    if matches!(statement.transaction, TransactionVerb::Begin(_)) {
         ask_line_if_due(s, w);
         return;
     }
@@ -130,28 +132,30 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
     }
     let question = match (txn.numbered.asked, statement.verb) {
         // It gets a number anyway.
-        (Asked::No | Asked::Due, Verb::Insert | Verb::Update | Verb::Delete) if writes => &NUMBER,
+        (XidState::No | XidState::Due, StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete) if writes => {
+            &NUMBER
+        }
         // A question takes a snapshot, as these do themselves, or it is the last moment.
-        (Asked::Due, Verb::Select) => &NUMBER_IF_ANY,
-        (Asked::Due, _) if is_commit => &NUMBER_IF_ANY,
-        (Asked::No, _) if may_write && statement.transaction == Transaction::None => {
-            txn.numbered.asked = Asked::Due;
+        (XidState::Due, StatementVerb::Select) => &NUMBER_IF_ANY,
+        (XidState::Due, _) if is_commit => &NUMBER_IF_ANY,
+        (XidState::No, _) if may_write && statement.transaction == TransactionVerb::None => {
+            txn.numbered.asked = XidState::Due;
             return;
         }
-        (Asked::No | Asked::Due | Asked::Waits { .. } | Asked::Known { .. } | Asked::Spoiled, _) => return,
+        (XidState::No | XidState::Due | XidState::Waits { .. } | XidState::Known { .. } | XidState::Spoiled, _) => return,
     };
     let replies = &upstream.replies;
     let may_speak = may_ask && !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in() && !is_mid_message;
     if !may_speak {
-        txn.numbered.asked = Asked::Due;
+        txn.numbered.asked = XidState::Due;
         return;
     }
-    txn.numbered.asked = Asked::Waits { at };
+    txn.numbered.asked = XidState::Waits { at };
     send(s, w, question);
 }
 
 /// Code may have made the transaction another role's.
-fn may_have_role(left: &Left) -> bool {
+fn may_have_role(left: &LeftoverState) -> bool {
     const ROLES: StateKinds =
         StateKinds::of(StateKind::Setting).with(StateKind::ForeignSetting).with(StateKind::Unknown).with(StateKind::Unread);
     !left.may_have().common(ROLES).is_empty()
@@ -160,7 +164,7 @@ fn may_have_role(left: &Left) -> bool {
 /// Notes a statement that is about to be sent, for a transaction of which nothing hangs on its COMMIT.
 #[inline]
 pub fn note(s: &mut Session, w: &Context, statement: &Statement) {
-    if is_on(s) && s.upstream().is_some_and(|upstream| upstream.txn.numbered.deeds != Deeds::More) {
+    if is_on(s) && s.upstream().is_some_and(|upstream| upstream.txn.numbered.deeds != TransactionContent::More) {
         note_deed(s, w, statement);
     }
 }
@@ -173,42 +177,50 @@ fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
         LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_) => statement.transaction,
     };
     let before = match (s.upstream().map(|upstream| upstream.txn.numbered.deeds), begin) {
-        (Some(Deeds::OnlyReads), _) => Deeds::OnlyReads,
+        (Some(TransactionContent::OnlyReads), _) => TransactionContent::OnlyReads,
         // A serializable transaction may be refused at its COMMIT for what it has read.
-        (Some(Deeds::None), Transaction::Begin(begin)) if !classify::defaults(s, w).is_serializable(begin) => Deeds::OnlyReads,
-        _ => Deeds::More,
+        (Some(TransactionContent::None), TransactionVerb::Begin(begin)) if !classify::defaults(s, w).is_serializable(begin) => {
+            TransactionContent::OnlyReads
+        }
+        _ => TransactionContent::More,
     };
     let is_harmless = match statement.transaction {
-        Transaction::Begin(_) | Transaction::End(Ending::Commit) => true,
+        TransactionVerb::Begin(_) | TransactionVerb::End(TransactionEnd::Commit) => true,
         // SET TRANSACTION may make it serializable.
-        Transaction::Within => !statement.has(Trait::OfPrimary),
-        Transaction::None => is_plain_read(s, statement),
-        Transaction::End(_) | Transaction::Chain(_) | Transaction::Prepared | Transaction::Many => false,
+        TransactionVerb::Within => !statement.has(StatementTrait::OfPrimary),
+        TransactionVerb::None => is_plain_read(s, statement),
+        TransactionVerb::End(_) | TransactionVerb::Chain(_) | TransactionVerb::Prepared | TransactionVerb::Many => false,
     };
-    let after = if is_harmless { before } else { Deeds::More };
+    let after = if is_harmless { before } else { TransactionContent::More };
     s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.deeds = after);
 }
 
 fn is_plain_read(s: &Session, statement: &Statement) -> bool {
-    let does_more = [Trait::Calls, Trait::Many, Trait::Executes, Trait::Signals, Trait::Notifies];
-    statement.verb == Verb::Select
+    let does_more = [
+        StatementTrait::Calls,
+        StatementTrait::Many,
+        StatementTrait::Executes,
+        StatementTrait::Signals,
+        StatementTrait::Notifies,
+    ];
+    statement.verb == StatementVerb::Select
         && statement.state.may_change.is_empty()
         && !does_more.into_iter().any(|one| statement.has(one))
         && classify::only_reads(s, statement)
 }
 
 /// Writes a question, up to its Sync.
-fn send(s: &mut Session, w: &Context, question: &Question) {
+fn send(s: &mut Session, w: &Context, question: &XidQuestion) {
     own::check(question.text);
     let max = w.peek_config().pool.prepared_max as usize;
     let keeps = s.state.by_mode;
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let out = s.up.extra(&w.buffers);
     // Nobody asks what code has deallocated in a session that keeps its connection.
     let may_lack = keeps || upstream.left.may_lack_statements();
     let need = conn.known.touch(question.id, max);
-    if may_lack || need != Need::Nothing {
-        let evict = if let Need::Parse { evict } = need { evict } else { None };
+    if may_lack || need != PrepareStep::Nothing {
+        let evict = if let PrepareStep::Parse { evict } = need { evict } else { None };
         // Its own name is closed, too: it may be there.
         let others = evict.filter(|id| *id != question.id);
         others.into_iter().chain([question.id]).for_each(|id| close(out, id));
@@ -230,7 +242,7 @@ fn send(s: &mut Session, w: &Context, question: &Question) {
     });
     write::named(out, front::CLOSE, b'P', PORTAL);
     write::bare(out, front::SYNC);
-    upstream.replies.push(Expect::NumberOurs);
+    upstream.replies.push(ExpectedReply::NumberOurs);
     s.handle.is_ours.set(true);
 }
 
@@ -248,13 +260,13 @@ pub fn on_row(s: &mut Session, header: Header) {
     let cells = read_row(body).unwrap_or_default();
     let text = |at: usize| cells.get(at).copied().flatten().and_then(|cell| std::str::from_utf8(cell).ok());
     let read = text(0).zip(text(1));
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let line = match conn.line {
         ServerLine::Known { line, .. } => line,
         ServerLine::Asked { edition } => {
             let known = read.zip(text(2)).and_then(|((system, timeline), askers)| {
                 let line = Line { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? };
-                Some(ServerLine::Known { line, askers: Askers::of(askers)?, edition })
+                Some(ServerLine::Known { line, askers: XidPermission::of(askers)?, edition })
             });
             conn.line = known.unwrap_or(ServerLine::Hidden);
             return;
@@ -262,27 +274,27 @@ pub fn on_row(s: &mut Session, header: Header) {
         ServerLine::Unasked | ServerLine::Hidden => return,
     };
     let numbered = &mut upstream.txn.numbered;
-    let Asked::Waits { at } = numbered.asked else { return };
+    let XidState::Waits { at } = numbered.asked else { return };
     let number = read.and_then(|(xid, said)| {
         let xid: NonZeroU64 = xid.parse().ok()?;
         Some(Number { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
     });
     // A transaction that has none yet may write later.
-    numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });
+    numbered.asked = number.map_or(XidState::Due, |number| XidState::Known { number, at });
 }
 
 /// The server refuses the question: its transaction has failed, perhaps, and its client hears why.
 #[cold]
 pub fn on_refused(s: &mut Session, w: &Context, report: &Report<'_>) {
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     [LINE, NUMBER, NUMBER_IF_ANY].iter().for_each(|question| conn.known.forget(question.id));
-    let fault = Fault::of_report(report);
+    let fault = ErrorReport::of_report(report);
     match conn.line {
         // The client's `statement_timeout` was too short for it. It is asked again.
         ServerLine::Asked { .. } if report.sqlstate == b"57014" => return conn.line = ServerLine::Unasked,
         ServerLine::Asked { .. } => {}
         ServerLine::Unasked | ServerLine::Known { .. } | ServerLine::Hidden => {
-            upstream.txn.numbered.asked = Asked::Spoiled;
+            upstream.txn.numbered.asked = XidState::Spoiled;
             upstream.txn.refused = Some(fault.clone());
             if report.sqlstate != b"42501" {
                 return;
@@ -299,10 +311,10 @@ pub fn on_refused(s: &mut Session, w: &Context, report: &Report<'_>) {
 
 /// The answer is over, with this transaction status: a number is one of an open transaction only.
 pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let asked = &mut upstream.txn.numbered.asked;
-    if status == IDLE && matches!(asked, Asked::Known { .. }) {
-        *asked = Asked::Spoiled;
+    if status == IDLE && matches!(asked, XidState::Known { .. }) {
+        *asked = XidState::Spoiled;
     }
     match conn.line {
         // It had no row.
@@ -320,7 +332,7 @@ fn say_hidden(s: &Session, w: &Context, why: &str) {
     if s.state.settings.has_role() || !w.shared.told.refusals.is_news(user) {
         return;
     }
-    let who = Who { user, database: &s.account.database, session: s.handle.status.pid, ..Who::default() };
+    let who = LogOrigin { user, database: &s.account.database, session: s.handle.status.pid, ..LogOrigin::default() };
     let text = format_args!("commit_outcome has no effect for user \"{user}\": {why}. This is said once for each user");
     w.log(Level::Warning, &who, text);
 }
@@ -343,7 +355,7 @@ mod tests {
     #[test]
     fn only_what_may_set_a_role_keeps_a_user_from_asking() {
         let with = |kind: StateKind| {
-            let mut left = Left::default();
+            let mut left = LeftoverState::default();
             left.due.kinds.add(kind);
             may_have_role(&left)
         };
@@ -353,6 +365,6 @@ mod tests {
         for kind in [StateKind::Temporary, StateKind::Prepare, StateKind::Listen] {
             assert!(!with(kind), "{kind:?}");
         }
-        assert!(!may_have_role(&Left::default()));
+        assert!(!may_have_role(&LeftoverState::default()));
     }
 }

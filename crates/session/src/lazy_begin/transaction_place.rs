@@ -8,16 +8,16 @@
 //! This holds for a transaction that only reads, too: a read that a standby refuses and the primary does not can then still go
 //! there.
 
-use crate::routing::{Class, Side};
+use crate::routing::{RouteClass, RouteSide};
 use weir_catalog::OF_TRANSACTIONS;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::OnWrite;
-use weir_sql::facts::{AccessMode, Begin, Isolation};
+use weir_sql::facts::{AccessMode, BeginOptions, IsolationLevel};
 
 /// Defaults of a session for transactions that do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    pub isolation: Isolation,
+pub struct TransactionDefaults {
+    pub isolation: IsolationLevel,
     pub read_only: bool,
     pub limits: HeldLimits,
 }
@@ -29,28 +29,28 @@ pub struct HeldLimits {
     pub whole_ms: u64,
 }
 
-impl Defaults {
+impl TransactionDefaults {
     /// From the values of the parameters, if they are known.
-    pub fn of<'v>(value: impl Fn(&str) -> Option<&'v str>) -> Defaults {
+    pub fn of<'v>(value: impl Fn(&str) -> Option<&'v str>) -> TransactionDefaults {
         let [isolation, idle, whole] = OF_TRANSACTIONS.map(&value);
-        Defaults {
-            isolation: isolation.map_or(Isolation::Unset, isolation_of),
+        TransactionDefaults {
+            isolation: isolation.map_or(IsolationLevel::Unset, isolation_of),
             read_only: value("default_transaction_read_only").is_some_and(is_on),
             limits: HeldLimits { idle_ms: idle.map_or(0, millis_of), whole_ms: whole.map_or(0, millis_of) },
         }
     }
 }
 
-impl Defaults {
+impl TransactionDefaults {
     /// True if a transaction that began so is serializable, or may be.
-    pub fn is_serializable(self, begin: Begin) -> bool {
-        matches!(manner(begin, self).0, Isolation::Serializable | Isolation::Unset)
+    pub fn is_serializable(self, begin: BeginOptions) -> bool {
+        matches!(manner(begin, self).0, IsolationLevel::Serializable | IsolationLevel::Unset)
     }
 }
 
 /// Isolation level of a transaction that began so, and whether it only reads.
-fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
-    let isolation = if begin.isolation == Isolation::Unset { defaults.isolation } else { begin.isolation };
+fn manner(begin: BeginOptions, defaults: TransactionDefaults) -> (IsolationLevel, bool) {
+    let isolation = if begin.isolation == IsolationLevel::Unset { defaults.isolation } else { begin.isolation };
     let read_only = match begin.access {
         AccessMode::Unset => defaults.read_only,
         AccessMode::ReadOnly => true,
@@ -60,13 +60,13 @@ fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
 }
 
 /// True if each statement of a transaction that begins so has a snapshot of its own.
-pub fn takes_snapshots(begin: Begin, defaults: Defaults) -> bool {
-    matches!(manner(begin, defaults).0, Isolation::ReadUncommitted | Isolation::ReadCommitted)
+pub fn takes_snapshots(begin: BeginOptions, defaults: TransactionDefaults) -> bool {
+    matches!(manner(begin, defaults).0, IsolationLevel::ReadUncommitted | IsolationLevel::ReadCommitted)
 }
 
 /// True if a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
 /// only reads may begin on a standby with its next statement, and must not go back in time then (`sees_on`).
-pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
+pub fn may_ask_memory(begin: BeginOptions, defaults: TransactionDefaults, sees_on: bool) -> bool {
     let (_, read_only) = manner(begin, defaults);
     takes_snapshots(begin, defaults) && (sees_on || !read_only)
 }
@@ -91,25 +91,25 @@ pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<
 
 /// Facts when the first statement comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    pub begin: Begin,
-    pub defaults: Defaults,
+pub struct FirstStatementFacts {
+    pub begin: BeginOptions,
+    pub defaults: TransactionDefaults,
     /// Where the statement would go outside of a transaction.
-    pub class: Class,
+    pub class: RouteClass,
     /// It leaves something that cannot move, or takes a lock.
     pub stays: bool,
     /// It may change the transaction's own properties, or a standby may refuse it where the primary does not.
     pub is_of_primary: bool,
     /// The rule by which reads of the session stay on the primary.
-    pub stay: Option<Rule>,
-    pub tie: Tie,
+    pub stay: Option<RoutingRule>,
+    pub tie: TransactionTie,
     /// The session's reads never go back in time, also on another server.
     pub sees_on: bool,
 }
 
 /// A thing that a statement has in common with others of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tie {
+pub enum TransactionTie {
     None,
     /// It asks for the transaction's time.
     Time,
@@ -119,79 +119,79 @@ pub enum Tie {
 
 /// Way of a statement in a transaction that no server knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum TransactionPlacement {
     /// It runs as outside of the transaction, if that is on a standby.
-    Outside(Class),
+    Outside(RouteClass),
     /// The transaction begins with it.
-    Begins(Class),
+    Begins(RouteClass),
 }
 
 /// Decides.
-pub fn way(ask: &Ask) -> Way {
-    use Isolation as I;
+pub fn way(ask: &FirstStatementFacts) -> TransactionPlacement {
+    use IsolationLevel as I;
     let (isolation, read_only) = manner(ask.begin, ask.defaults);
-    let is_read = ask.class.side == Side::Reader;
-    let primary = |rule| Way::Begins(Class::primary(rule));
+    let is_read = ask.class.side == RouteSide::Reader;
+    let primary = |rule| TransactionPlacement::Begins(RouteClass::primary(rule));
     match (read_only, isolation) {
-        (true, _) if !is_read && !is_like_anywhere(ask) => Way::Begins(ask.class),
+        (true, _) if !is_read && !is_like_anywhere(ask) => TransactionPlacement::Begins(ask.class),
         // Hot standby knows no SERIALIZABLE, and the level may be that.
-        (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
-        (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
-        (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && ask.tie == Tie::None => {
-            Way::Outside(ask.class)
+        (true, I::Serializable | I::Unset) => primary(RoutingRule::TransactionSnapshot),
+        (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(RoutingRule::TransactionControl)),
+        (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && ask.tie == TransactionTie::None => {
+            TransactionPlacement::Outside(ask.class)
         }
         (true, I::ReadUncommitted | I::ReadCommitted | I::RepeatableRead) => {
-            Way::Begins(Class { side: Side::Reader, rule: Rule::BeginReadOnly })
+            TransactionPlacement::Begins(RouteClass { side: RouteSide::Reader, rule: RoutingRule::BeginReadOnly })
         }
-        (false, _) if !is_read => Way::Begins(ask.class),
-        (false, I::RepeatableRead | I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
+        (false, _) if !is_read => TransactionPlacement::Begins(ask.class),
+        (false, I::RepeatableRead | I::Serializable | I::Unset) => primary(RoutingRule::TransactionSnapshot),
         (false, I::ReadUncommitted | I::ReadCommitted) => match (ask.stay, ask.tie) {
             (Some(rule), _) => primary(rule),
-            (None, Tie::Time) => primary(Rule::TransactionTime),
-            (None, Tie::Portal) => primary(Rule::TransactionPortal),
-            (None, Tie::None) => Way::Outside(ask.class),
+            (None, TransactionTie::Time) => primary(RoutingRule::TransactionTime),
+            (None, TransactionTie::Portal) => primary(RoutingRule::TransactionPortal),
+            (None, TransactionTie::None) => TransactionPlacement::Outside(ask.class),
         },
     }
 }
 
 /// A session's writes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct SessionWrites {
     pub at_all: bool,
     /// Within a transaction that it began.
     pub in_transaction: bool,
 }
 
-impl Written {
+impl SessionWrites {
     /// The rule that keeps a read outside of transactions on the primary.
     #[inline]
-    pub fn stay(self, mode: OnWrite) -> Option<Rule> {
-        (mode == OnWrite::Always && self.at_all).then_some(Rule::WroteInSession)
+    pub fn stay(self, mode: OnWrite) -> Option<RoutingRule> {
+        (mode == OnWrite::Always && self.at_all).then_some(RoutingRule::WroteInSession)
     }
 
     /// The rule that keeps a read on the primary within a transaction that has not written yet.
-    pub fn stay_within(self, mode: OnWrite) -> Option<Rule> {
+    pub fn stay_within(self, mode: OnWrite) -> Option<RoutingRule> {
         let before = mode == OnWrite::TransTransaction && self.in_transaction;
-        self.stay(mode).or(before.then_some(Rule::WroteInTransaction))
+        self.stay(mode).or(before.then_some(RoutingRule::WroteInTransaction))
     }
 }
 
 /// True if a statement of this class may write by the functions and views it names, though its text only reads. `calls`: it
 /// calls a function that may write rows, and not just one that tells of the server or the session. The catalog is not asked
 /// about statements that are for the primary for another reason.
-pub fn may_write(class: Class, calls: bool) -> bool {
+pub fn may_write(class: RouteClass, calls: bool) -> bool {
     match class.rule {
-        Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong => true,
-        _ => calls && class.side == Side::Primary,
+        RoutingRule::WritingView | RoutingRule::Cast | RoutingRule::Operator | RoutingRule::TooLong => true,
+        _ => calls && class.side == RouteSide::Primary,
     }
 }
 
 /// True if a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
-fn is_like_anywhere(ask: &Ask) -> bool {
+fn is_like_anywhere(ask: &FirstStatementFacts) -> bool {
     let may = match ask.class.rule {
-        Rule::Write | Rule::NotKnownToRead | Rule::LocksRows => true,
+        RoutingRule::Write | RoutingRule::NotKnownToRead | RoutingRule::LocksRows => true,
         // A function that it calls may write, and is refused then.
-        Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator => true,
+        RoutingRule::Function | RoutingRule::WritingView | RoutingRule::Cast | RoutingRule::Operator => true,
         _ => false,
     };
     may && !ask.stays && !ask.is_of_primary
@@ -219,74 +219,90 @@ pub fn millis_of(value: &str) -> u64 {
 }
 
 /// The isolation level that a value of `default_transaction_isolation` names.
-pub fn isolation_of(value: &str) -> Isolation {
+pub fn isolation_of(value: &str) -> IsolationLevel {
     let value = value.trim();
     let all = [
-        ("read uncommitted", Isolation::ReadUncommitted),
-        ("read committed", Isolation::ReadCommitted),
-        ("repeatable read", Isolation::RepeatableRead),
-        ("serializable", Isolation::Serializable),
+        ("read uncommitted", IsolationLevel::ReadUncommitted),
+        ("read committed", IsolationLevel::ReadCommitted),
+        ("repeatable read", IsolationLevel::RepeatableRead),
+        ("serializable", IsolationLevel::Serializable),
     ];
-    all.iter().find(|(name, _)| name.eq_ignore_ascii_case(value)).map_or(Isolation::Unset, |(_, isolation)| *isolation)
+    all.iter().find(|(name, _)| name.eq_ignore_ascii_case(value)).map_or(IsolationLevel::Unset, |(_, isolation)| *isolation)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const READ: Class = Class { side: Side::Reader, rule: Rule::Read };
+    const READ: RouteClass = RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read };
     const LIMITS: HeldLimits = HeldLimits { idle_ms: 0, whole_ms: 0 };
-    const PLAIN: Defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false, limits: LIMITS };
+    const PLAIN: TransactionDefaults =
+        TransactionDefaults { isolation: IsolationLevel::ReadCommitted, read_only: false, limits: LIMITS };
 
-    fn ask(begin: Begin, class: Class) -> Ask {
+    fn ask(begin: BeginOptions, class: RouteClass) -> FirstStatementFacts {
         let (stays, is_of_primary, stay) = (false, false, None);
-        Ask { begin, defaults: PLAIN, class, stays, is_of_primary, stay, tie: Tie::None, sees_on: false }
+        FirstStatementFacts {
+            begin,
+            defaults: PLAIN,
+            class,
+            stays,
+            is_of_primary,
+            stay,
+            tie: TransactionTie::None,
+            sees_on: false,
+        }
     }
 
-    fn said(ask: &Ask) -> (&'static str, &'static str) {
+    fn said(ask: &FirstStatementFacts) -> (&'static str, &'static str) {
         match way(ask) {
-            Way::Outside(_) => ("outside", ""),
-            Way::Begins(Class { side: Side::Reader, rule }) => ("reader", rule.name()),
-            Way::Begins(Class { side: Side::Primary, rule }) => ("primary", rule.name()),
+            TransactionPlacement::Outside(_) => ("outside", ""),
+            TransactionPlacement::Begins(RouteClass { side: RouteSide::Reader, rule }) => ("reader", rule.name()),
+            TransactionPlacement::Begins(RouteClass { side: RouteSide::Primary, rule }) => ("primary", rule.name()),
         }
     }
 
     #[test]
     fn the_first_statement_says_where_its_transaction_runs() {
-        let plain = Begin::default();
-        let read_only = Begin { access: AccessMode::ReadOnly, ..plain };
-        let repeatable = Begin { isolation: Isolation::RepeatableRead, ..plain };
-        let serializable = Begin { isolation: Isolation::Serializable, ..read_only };
-        let write = Class::primary(Rule::Write);
+        let plain = BeginOptions::default();
+        let read_only = BeginOptions { access: AccessMode::ReadOnly, ..plain };
+        let repeatable = BeginOptions { isolation: IsolationLevel::RepeatableRead, ..plain };
+        let serializable = BeginOptions { isolation: IsolationLevel::Serializable, ..read_only };
+        let write = RouteClass::primary(RoutingRule::Write);
         assert_eq!(said(&ask(plain, READ)), ("outside", ""));
         assert_eq!(said(&ask(plain, write)), ("primary", "write"));
         assert_eq!(said(&ask(repeatable, READ)), ("primary", "transaction_snapshot"));
         assert_eq!(said(&ask(repeatable, write)), ("primary", "write"));
         assert_eq!(said(&ask(read_only, READ)), ("reader", "begin_read_only"));
         assert_eq!(said(&ask(read_only, write)), ("reader", "begin_read_only"), "refused there as well");
-        assert_eq!(said(&ask(Begin { access: AccessMode::ReadOnly, ..repeatable }, READ)), ("reader", "begin_read_only"));
-        assert_eq!(said(&ask(read_only, Class::primary(Rule::UnloggedTable))), ("primary", "unlogged_table"));
+        assert_eq!(said(&ask(BeginOptions { access: AccessMode::ReadOnly, ..repeatable }, READ)), ("reader", "begin_read_only"));
+        assert_eq!(said(&ask(read_only, RouteClass::primary(RoutingRule::UnloggedTable))), ("primary", "unlogged_table"));
         assert_eq!(said(&ask(serializable, READ)), ("primary", "transaction_snapshot"));
     }
 
     #[test]
     fn what_the_session_begins_with_counts_if_the_transaction_does_not_say() {
-        let said = |begin: Begin, isolation: Isolation, read_only: bool| {
-            said(&Ask { defaults: Defaults { isolation, read_only, limits: LIMITS }, ..ask(begin, READ) })
+        let said = |begin: BeginOptions, isolation: IsolationLevel, read_only: bool| {
+            said(&FirstStatementFacts {
+                defaults: TransactionDefaults { isolation, read_only, limits: LIMITS },
+                ..ask(begin, READ)
+            })
         };
-        let plain = Begin::default();
-        assert_eq!(said(plain, Isolation::ReadCommitted, true), ("reader", "begin_read_only"));
-        assert_eq!(said(plain, Isolation::Serializable, true), ("primary", "transaction_snapshot"));
-        assert_eq!(said(plain, Isolation::Unset, true), ("primary", "transaction_snapshot"), "it is not known");
-        assert_eq!(said(plain, Isolation::Unset, false), ("primary", "transaction_snapshot"));
-        assert_eq!(said(plain, Isolation::RepeatableRead, false), ("primary", "transaction_snapshot"));
-        assert_eq!(said(plain, Isolation::ReadUncommitted, false), ("outside", ""));
-        assert_eq!(said(Begin { access: AccessMode::ReadWrite, ..plain }, Isolation::ReadCommitted, true), ("outside", ""));
+        let plain = BeginOptions::default();
+        assert_eq!(said(plain, IsolationLevel::ReadCommitted, true), ("reader", "begin_read_only"));
+        assert_eq!(said(plain, IsolationLevel::Serializable, true), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, IsolationLevel::Unset, true), ("primary", "transaction_snapshot"), "it is not known");
+        assert_eq!(said(plain, IsolationLevel::Unset, false), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, IsolationLevel::RepeatableRead, false), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, IsolationLevel::ReadUncommitted, false), ("outside", ""));
+        assert_eq!(
+            said(BeginOptions { access: AccessMode::ReadWrite, ..plain }, IsolationLevel::ReadCommitted, true),
+            ("outside", "")
+        );
     }
 
     #[test]
     fn memory_is_asked_where_each_statement_has_a_snapshot_of_its_own() {
-        use Isolation as I;
+        use IsolationLevel as I;
         for (isolation, default, expected) in [
             (I::Unset, I::ReadCommitted, true),
             (I::Unset, I::ReadUncommitted, true),
@@ -298,8 +314,8 @@ mod tests {
             (I::RepeatableRead, I::ReadCommitted, false),
             (I::Serializable, I::ReadCommitted, false),
         ] {
-            let begin = Begin { isolation, ..Begin::default() };
-            let defaults = Defaults { isolation: default, ..PLAIN };
+            let begin = BeginOptions { isolation, ..BeginOptions::default() };
+            let defaults = TransactionDefaults { isolation: default, ..PLAIN };
             assert_eq!(may_ask_memory(begin, defaults, true), expected, "{isolation:?} {default:?}");
         }
     }
@@ -307,8 +323,8 @@ mod tests {
     #[test]
     fn one_that_only_reads_does_not_go_back_in_time_after_an_answer_from_memory() {
         let ask = |access, by_default, sees_on| {
-            let begin = Begin { access, ..Begin::default() };
-            may_ask_memory(begin, Defaults { read_only: by_default, ..PLAIN }, sees_on)
+            let begin = BeginOptions { access, ..BeginOptions::default() };
+            may_ask_memory(begin, TransactionDefaults { read_only: by_default, ..PLAIN }, sees_on)
         };
         use AccessMode::{ReadOnly, ReadWrite, Unset};
         assert!(ask(ReadOnly, false, true) && !ask(ReadOnly, false, false), "it may begin on a standby that is behind");
@@ -317,38 +333,56 @@ mod tests {
 
     #[test]
     fn reads_that_need_their_transaction_begin_it_on_the_primary() {
-        let read = ask(Begin::default(), READ);
-        assert_eq!(said(&Ask { tie: Tie::Time, ..read }), ("primary", "transaction_time"));
-        assert_eq!(said(&Ask { tie: Tie::Portal, ..read }), ("primary", "transaction_portal"));
-        assert_eq!(said(&Ask { stay: Some(Rule::WroteInSession), ..read }), ("primary", "wrote_in_session"));
+        let read = ask(BeginOptions::default(), READ);
+        assert_eq!(said(&FirstStatementFacts { tie: TransactionTie::Time, ..read }), ("primary", "transaction_time"));
+        assert_eq!(said(&FirstStatementFacts { tie: TransactionTie::Portal, ..read }), ("primary", "transaction_portal"));
+        assert_eq!(
+            said(&FirstStatementFacts { stay: Some(RoutingRule::WroteInSession), ..read }),
+            ("primary", "wrote_in_session")
+        );
     }
 
     #[test]
     fn reads_of_a_transaction_that_only_reads_need_it_only_for_what_they_have_in_common() {
-        let read = Ask { sees_on: true, ..ask(Begin { access: AccessMode::ReadOnly, ..Begin::default() }, READ) };
+        let read = FirstStatementFacts {
+            sees_on: true,
+            ..ask(BeginOptions { access: AccessMode::ReadOnly, ..BeginOptions::default() }, READ)
+        };
         assert_eq!(said(&read), ("outside", ""));
-        assert_eq!(said(&Ask { tie: Tie::Time, ..read }), ("reader", "begin_read_only"));
-        assert_eq!(said(&Ask { tie: Tie::Portal, ..read }), ("reader", "begin_read_only"));
-        assert_eq!(said(&Ask { sees_on: false, ..read }), ("reader", "begin_read_only"), "else time may go back within it");
-        assert_eq!(said(&Ask { class: Class::primary(Rule::NotKnownToRead), ..read }), ("reader", "begin_read_only"), "a cursor");
-        let repeatable = Begin { isolation: Isolation::RepeatableRead, ..read.begin };
-        assert_eq!(said(&Ask { begin: repeatable, ..read }), ("reader", "begin_read_only"), "it has one snapshot");
+        assert_eq!(said(&FirstStatementFacts { tie: TransactionTie::Time, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&FirstStatementFacts { tie: TransactionTie::Portal, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(
+            said(&FirstStatementFacts { sees_on: false, ..read }),
+            ("reader", "begin_read_only"),
+            "else time may go back within it"
+        );
+        assert_eq!(
+            said(&FirstStatementFacts { class: RouteClass::primary(RoutingRule::NotKnownToRead), ..read }),
+            ("reader", "begin_read_only"),
+            "a cursor"
+        );
+        let repeatable = BeginOptions { isolation: IsolationLevel::RepeatableRead, ..read.begin };
+        assert_eq!(
+            said(&FirstStatementFacts { begin: repeatable, ..read }),
+            ("reader", "begin_read_only"),
+            "it has one snapshot"
+        );
     }
 
     #[test]
     fn what_may_stay_or_fail_on_a_standby_goes_to_the_primary() {
-        let class = Class::primary(Rule::NotKnownToRead);
-        let ask = ask(Begin { access: AccessMode::ReadOnly, ..Begin::default() }, class);
+        let class = RouteClass::primary(RoutingRule::NotKnownToRead);
+        let ask = ask(BeginOptions { access: AccessMode::ReadOnly, ..BeginOptions::default() }, class);
         assert_eq!(said(&ask), ("reader", "begin_read_only"), "a cursor");
-        assert_eq!(way(&Ask { stays: true, ..ask }), Way::Begins(class));
-        assert_eq!(way(&Ask { is_of_primary: true, ..ask }), Way::Begins(class));
+        assert_eq!(way(&FirstStatementFacts { stays: true, ..ask }), TransactionPlacement::Begins(class));
+        assert_eq!(way(&FirstStatementFacts { is_of_primary: true, ..ask }), TransactionPlacement::Begins(class));
     }
 
     #[test]
     fn reads_stay_on_the_primary_as_long_as_the_mode_says() {
         let names = |mode: &str, at_all, in_transaction| {
-            let (mode, written) = (OnWrite::of_word(mode), Written { at_all, in_transaction });
-            [written.stay(mode), written.stay_within(mode)].map(|rule| rule.map_or("", Rule::name))
+            let (mode, written) = (OnWrite::of_word(mode), SessionWrites { at_all, in_transaction });
+            [written.stay(mode), written.stay_within(mode)].map(|rule| rule.map_or("", RoutingRule::name))
         };
         for mode in ["off", "transaction", "dml_adaptive", "dml_adaptive_global"] {
             assert_eq!(names(mode, true, true), ["", ""], "{mode}");
@@ -375,8 +409,8 @@ mod tests {
         {
             assert_eq!(is_on(value), on, "{value}");
         }
-        assert_eq!(isolation_of("Repeatable Read"), Isolation::RepeatableRead);
-        assert_eq!(isolation_of("none"), Isolation::Unset);
+        assert_eq!(isolation_of("Repeatable Read"), IsolationLevel::RepeatableRead);
+        assert_eq!(isolation_of("none"), IsolationLevel::Unset);
         for (value, ms) in
             [("0", 0), ("1500", 1500), ("5s", 5000), (" 2 min ", 120_000), ("1.5h", 5_400_000), ("1d", 86_400_000), ("soon", 0)]
         {

@@ -1,46 +1,50 @@
 //! The words to a client whose server connection is lost, and the state of its transaction behind them.
 
 use crate::context::Context;
-use crate::fault::Fault;
-use crate::loss::{Outcome, Then};
-use crate::replies::Owed;
-use crate::rerun::kept_transaction::Told;
+use crate::fault::ErrorReport;
+use crate::loss::{LossOutcome, TransactionAfterLoss};
+use crate::replies::OwedReplies;
+use crate::rerun::kept_transaction::RerunFailure;
 use crate::session::Session;
 use crate::{concern, lazy_begin};
 use weir_wire::write;
 
 /// A transaction was lost some time ago, and its client hears so now.
-pub fn tell_lost(s: &mut Session, w: &Context, told: Told) {
-    let Told { then, owed, fault, .. } = told;
-    take_outcome(s, w, Outcome::RolledBack(then));
+pub fn tell_lost(s: &mut Session, w: &Context, told: RerunFailure) {
+    let RerunFailure { then, owed, fault, .. } = told;
+    take_outcome(s, w, LossOutcome::RolledBack(then));
     concern::lost(s, w);
-    tell(s, w, Outcome::RolledBack(then), owed, &fault);
+    tell(s, w, LossOutcome::RolledBack(then), owed, &fault);
 }
 
 /// Brings the session's transaction to where the loss leaves it.
-pub fn take_outcome(s: &mut Session, w: &Context, outcome: Outcome) {
+pub fn take_outcome(s: &mut Session, w: &Context, outcome: LossOutcome) {
     match outcome {
-        Outcome::Unharmed => {}
-        Outcome::RolledBack(Then::Failed) | Outcome::Unknown(Then::Failed) => lazy_begin::fail_lost(s, w),
-        Outcome::Ended | Outcome::RolledBack(Then::Outside) | Outcome::Unknown(Then::Outside) => s.lazy_begin.end(),
+        LossOutcome::Unharmed => {}
+        LossOutcome::RolledBack(TransactionAfterLoss::Failed) | LossOutcome::Unknown(TransactionAfterLoss::Failed) => {
+            lazy_begin::fail_lost(s, w)
+        }
+        LossOutcome::Ended
+        | LossOutcome::RolledBack(TransactionAfterLoss::Outside)
+        | LossOutcome::Unknown(TransactionAfterLoss::Outside) => s.lazy_begin.end(),
     }
 }
 
 /// Each statement that was under way gets its error. A transaction without one is told of its loss with its next statement.
-pub fn tell(s: &mut Session, w: &Context, outcome: Outcome, owed: Owed, fault: &Fault) {
+pub fn tell(s: &mut Session, w: &Context, outcome: LossOutcome, owed: OwedReplies, fault: &ErrorReport) {
     match outcome {
-        Outcome::Unharmed => {}
-        Outcome::Ended => {
+        LossOutcome::Unharmed => {}
+        LossOutcome::Ended => {
             write::command_complete(s.down.extra(&w.buffers), "ROLLBACK");
             s.say_ready(w);
             return;
         }
-        Outcome::RolledBack(Then::Failed) if owed == Owed::default() => s.intake.owe(fault.clone()),
-        Outcome::RolledBack(_) | Outcome::Unknown(_) => {}
+        LossOutcome::RolledBack(TransactionAfterLoss::Failed) if owed == OwedReplies::default() => s.intake.owe(fault.clone()),
+        LossOutcome::RolledBack(_) | LossOutcome::Unknown(_) => {}
     }
     for at in 0..owed.readies {
-        if at > 0 && outcome == Outcome::RolledBack(Then::Failed) {
-            s.say_error(w, &Fault::in_failed_transaction());
+        if at > 0 && outcome == LossOutcome::RolledBack(TransactionAfterLoss::Failed) {
+            s.say_error(w, &ErrorReport::in_failed_transaction());
         } else {
             s.say_error(w, fault);
         }

@@ -2,21 +2,21 @@
 //! client speaks.
 
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::flow::Flow;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::flow::MessageFlow;
 use crate::session::Session;
 use crate::{pipeline, query_cache, rerun};
-use weir_sql::facts::{Ending, Transaction};
+use weir_sql::facts::{TransactionEnd, TransactionVerb};
 use weir_wire::frame::{Header, front};
 
 /// Fails the message that is next, which no server has seen.
-pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Fault> {
+pub fn fail_next(s: &mut Session, w: &Context, fault: &ErrorReport) -> Result<(), ErrorReport> {
     if rerun::is_under_way(s) {
         // Its transaction was lost before, and does not run again.
         rerun::refuse(s, w);
         return Ok(());
     }
-    let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+    let header = s.up.peek(&w.buffers).map_err(|e| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
     let Some(header) = header else { return Ok(()) };
     s.up.eat(header);
     s.retry.refused_under = None;
@@ -34,32 +34,33 @@ pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Faul
 ///
 /// A COMMIT that fails ends its transaction, as one does that a server refuses. A ROLLBACK does what it is to do.
 #[cold]
-pub fn tell(s: &mut Session, w: &Context, header: Header) -> Result<Option<Flow>, Fault> {
+pub fn tell(s: &mut Session, w: &Context, header: Header) -> Result<Option<MessageFlow>, ErrorReport> {
     let is_statement =
         matches!(header.tag, front::QUERY | front::FUNCTION_CALL | front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE);
     if !is_statement {
         return Ok(None);
     }
     if header.body_bytes <= pipeline::END_BYTES_MAX && !s.up.has_whole(header.frame_bytes()) {
-        return Ok(Some(Flow::More));
+        return Ok(Some(MessageFlow::More));
     }
     let transaction = pipeline::transaction_next(s, w);
     s.intake.stop_skipping();
     let Some(fault) = s.intake.owed.take() else { return Ok(None) };
     match transaction {
-        Transaction::End(Ending::Rollback) => return Ok(None),
-        Transaction::End(Ending::Commit | Ending::Prepare) | Transaction::Chain(Ending::Commit) => s.lazy_begin.end(),
-        Transaction::None
-        | Transaction::Begin(_)
-        | Transaction::Chain(Ending::Rollback | Ending::Prepare)
-        | Transaction::Within
-        | Transaction::Prepared
-        | Transaction::Many => {}
+        TransactionVerb::End(TransactionEnd::Rollback) => return Ok(None),
+        TransactionVerb::End(TransactionEnd::Commit | TransactionEnd::Prepare)
+        | TransactionVerb::Chain(TransactionEnd::Commit) => s.lazy_begin.end(),
+        TransactionVerb::None
+        | TransactionVerb::Begin(_)
+        | TransactionVerb::Chain(TransactionEnd::Rollback | TransactionEnd::Prepare)
+        | TransactionVerb::Within
+        | TransactionVerb::Prepared
+        | TransactionVerb::Many => {}
     }
     if !s.lazy_begin.is_open() {
         s.handle.clock.transaction_since.set(None);
     }
     fail_next(s, w, &fault)?;
     s.show_doing();
-    Ok(Some(Flow::Next))
+    Ok(Some(MessageFlow::Next))
 }

@@ -1,7 +1,7 @@
 //! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`, or without the Sync in a
 //! pipeline.
 
-use crate::prepared::{Shape, key};
+use crate::prepared::{StatementShape, key};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
 
 /// Messages of a run.
@@ -11,7 +11,7 @@ const COUNT_MAX: usize = 5;
 const KEY_KIND: u8 = front::BIND;
 
 /// Such a run, all of it here.
-pub struct Batch<'a> {
+pub struct PipelineBatch<'a> {
     /// Name of the statement; empty: the unnamed one.
     pub(crate) name: &'a [u8],
     /// The rest of its Parse, behind the name.
@@ -25,11 +25,11 @@ pub struct Batch<'a> {
     pub(crate) count: usize,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> PipelineBatch<'a> {
     /// `None`: something else, or not all of it is here.
-    pub fn read(mut bytes: &'a [u8]) -> Option<Batch<'a>> {
+    pub fn read(mut bytes: &'a [u8]) -> Option<PipelineBatch<'a>> {
         let none = Header { tag: 0, body_bytes: 0 };
-        let mut batch = Batch {
+        let mut batch = PipelineBatch {
             name: b"",
             parse: None,
             values: b"",
@@ -95,7 +95,7 @@ impl<'a> Batch<'a> {
 
     /// Writes its part of a key. `tail` is the statement's text and the types of its parameters. `told` is the description that the client has: rows
     /// that no longer fit it are not its answer.
-    pub fn write_key(&self, tail: &[u8], told: Shape, key: &mut Vec<u8>) {
+    pub fn write_key(&self, tail: &[u8], told: StatementShape, key: &mut Vec<u8>) {
         key.push(if self.is_described { KEY_KIND } else { KEY_KIND.to_ascii_lowercase() });
         key.extend_from_slice(tail);
         key.extend_from_slice(&(tail.len() as u64).to_le_bytes());
@@ -118,9 +118,9 @@ mod tests {
     /// Tags and bodies; the name read from them, the mark of a Parse, and the number of messages.
     fn check(messages: &[(u8, &[u8])], expected: Option<(&[u8], bool, usize)>) {
         let bytes: Vec<u8> = messages.iter().flat_map(|(tag, body)| message(*tag, body)).collect();
-        let read = Batch::read(&bytes).map(|batch| (batch.name, batch.parse.is_some(), batch.count));
+        let read = PipelineBatch::read(&bytes).map(|batch| (batch.name, batch.parse.is_some(), batch.count));
         assert_eq!(read, expected, "{}", bytes.escape_ascii());
-        assert!(Batch::read(&bytes[..bytes.len() - 1]).is_none(), "a part");
+        assert!(PipelineBatch::read(&bytes[..bytes.len() - 1]).is_none(), "a part");
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         const ALL: &[u8] = b"\0\0\0\0\0";
         let bind: &[u8] = b"\0s\0\0\0\0\0\0\0";
         let one = [message(b'B', bind), message(b'E', ALL)].concat();
-        let of = |rest: &[u8]| Batch::read(&[one.as_slice(), rest].concat()).map(|batch| (batch.count, batch.is_synced));
+        let of = |rest: &[u8]| PipelineBatch::read(&[one.as_slice(), rest].concat()).map(|batch| (batch.count, batch.is_synced));
         assert_eq!(of(&message(b'S', b"")), Some((3, true)));
         assert_eq!(of(&[one.clone(), message(b'S', b"")].concat()), Some((2, false)));
         assert_eq!(of(&message(b'P', b"x")[..5]), Some((2, false)), "all of this one is here");
@@ -157,7 +157,7 @@ mod tests {
             let describe = if is_described { message(b'D', b"P\0") } else { Vec::new() };
             let bytes = [message(b'B', &body), describe, message(b'E', b"\0\0\0\0\0"), message(b'S', b"")].concat();
             let mut key = Vec::new();
-            Batch::read(&bytes).unwrap().write_key(tail, Shape::EMPTY, &mut key);
+            PipelineBatch::read(&bytes).unwrap().write_key(tail, StatementShape::EMPTY, &mut key);
             key
         };
         let keys = [key(b"a", b"bc", false), key(b"ab", b"c", false), key(b"a", b"bc", true), key(b"a", b"bd", false)];

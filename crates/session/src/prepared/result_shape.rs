@@ -6,22 +6,23 @@
 //! statement is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
 
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::prepared::{Shape, StatementId, key, push_name};
-use crate::replies::Expect;
-use crate::session::{Described, IDLE, Server, Session};
-use crate::statements::Prepared;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::prepared::{StatementId, StatementShape, key, push_name};
+use crate::replies::ExpectedReply;
+use crate::session::{IDLE, PendingDescription, Session, SessionServer};
+use crate::statements::PreparedStatement;
 use crate::timing;
-use crate::upstream::Flushed;
-use crate::upstream::prepared_changes::{Asked, Claim, Whose};
+use crate::upstream::FlushOrigin;
+use crate::upstream::prepared_changes::{AwaitedDescription, DescribeTarget, StatementHold};
 use std::rc::Rc;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
 
 /// The error for a client whose statement is not what it was.
-pub fn changed() -> Fault {
+pub fn changed() -> ErrorReport {
     // By the routine drivers know that they may prepare it again (pgjdbc, asyncpg). Source: plancache.c.
-    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type").routine("RevalidateCachedQuery")
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+        .routine("RevalidateCachedQuery")
 }
 
 /// True if the next message is the client's own Describe of this statement: then no other one is needed.
@@ -34,32 +35,32 @@ pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
 
 /// Notes that the client's own Describe is about to be sent. The client goes by the first description that it hears.
 /// `whose`: of which statement, if the client has not heard one.
-pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, whose: Whose) {
-    if told != Shape::UNKNOWN {
-        return s.expect_more(Expect::Describe);
+pub fn expect(s: &mut Session, prepared: Rc<PreparedStatement>, told: StatementShape, whose: DescribeTarget) {
+    if told != StatementShape::UNKNOWN {
+        return s.expect_more(ExpectedReply::Describe);
     }
-    await_description(s, Expect::DescribeTold, prepared, whose);
+    await_description(s, ExpectedReply::DescribeTold, prepared, whose);
 }
 
 /// Writes a Describe of ours behind a Parse.
-pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, whose: Whose) {
+pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, whose: DescribeTarget) {
     let id = prepared.id;
     write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
         out.push(b'S');
-        if whose != Whose::Unnamed {
+        if whose != DescribeTarget::Unnamed {
             push_name(out, id);
         }
         out.push(0);
     });
-    await_description(s, Expect::DescribeOurs, prepared.clone(), whose);
+    await_description(s, ExpectedReply::DescribeOurs, prepared.clone(), whose);
 }
 
-fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, whose: Whose) {
+fn await_description(s: &mut Session, expect: ExpectedReply, prepared: Rc<PreparedStatement>, whose: DescribeTarget) {
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.replies.push(expect);
-    upstream.flushed = Flushed::No;
+    upstream.flushed = FlushOrigin::No;
     if !upstream.replies.is_skipping() {
-        upstream.brought.described.push_back(Described::new(prepared, whose));
+        upstream.brought.described.push_back(PendingDescription::new(prepared, whose));
     }
 }
 
@@ -69,12 +70,12 @@ fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, wh
 pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, parameters: Option<Rc<[u8]>>) {
     if is_alone && s.transaction() == IDLE {
         write::bare(s.up.extra(&w.buffers), front::SYNC);
-        s.expect(Expect::SyncOurs);
+        s.expect(ExpectedReply::SyncOurs);
     }
     if let Some(upstream) = s.upstream_mut() {
-        upstream.brought.asked = Some(Asked { id, parameters });
-        upstream.brought.claim = Claim::Describing;
-        upstream.flushed = Flushed::No;
+        upstream.brought.asked = Some(AwaitedDescription { id, parameters });
+        upstream.brought.claim = StatementHold::Describing;
+        upstream.flushed = FlushOrigin::No;
         upstream.raise_barrier();
     }
     timing::asked(s, w);
@@ -83,26 +84,26 @@ pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, param
 /// A part of a description came. `is_here`: it is short enough to be looked at, and whole.
 pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
     let body = if is_here { s.down.whole(header) } else { None };
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let Some(described) = upstream.brought.described.front_mut() else { return };
     match header.tag {
         back::PARAMETER_DESCRIPTION => {
-            described.shape = body.map_or(Shape::VAST, Shape::of_parameters);
+            described.shape = body.map_or(StatementShape::VAST, StatementShape::of_parameters);
             described.parameters = body.map(|body| described.prepared.parameters.share(body));
             return;
         }
-        back::ROW_DESCRIPTION => described.shape = body.map_or(Shape::VAST, |body| described.shape.with_columns(body)),
+        back::ROW_DESCRIPTION => described.shape = body.map_or(StatementShape::VAST, |body| described.shape.with_columns(body)),
         _ => {}
     }
-    let Some(Described { prepared, whose, shape, parameters }) = upstream.brought.described.pop_front() else { return };
+    let Some(PendingDescription { prepared, whose, shape, parameters }) = upstream.brought.described.pop_front() else { return };
     match (&whose, &mut conn.unnamed) {
-        (Whose::Unnamed, Some((id, known))) if *id == prepared.id => *known = shape,
+        (DescribeTarget::Unnamed, Some((id, known))) if *id == prepared.id => *known = shape,
         _ => conn.known.describe(prepared.id, shape),
     }
     // Also what was closed since: behind an error that close has not happened.
     let closed = upstream.journal.iter_mut().filter_map(|entered| entered.change.before());
     for own in s.statements.of_mut(&whose).chain(closed) {
-        if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
+        if own.told == StatementShape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
             own.told = shape;
             own.parameters.clone_from(&parameters);
         }

@@ -8,15 +8,15 @@
 //! Outside of transactions only, where messages up to a Sync are here and nothing else is: an error within a transaction would be the client's.
 
 use crate::context::Context;
-use crate::metrics::Metric;
-use crate::prepared::{Analysis, Plans, StatementId, may_be_of_kept};
-use crate::replies::{Expect, Reply};
-use crate::session::{IDLE, LazyBegin, Server, Session};
-use crate::statements::{Naming, Prepared, Statement, Trait};
-use crate::upstream::reused::Stage;
+use crate::metrics::WorkerCounter;
+use crate::prepared::{ParseAnalysis, PlanCacheMode, StatementId, may_be_of_kept};
+use crate::replies::{ExpectedReply, ReplyTreatment};
+use crate::session::{IDLE, LazyBegin, Session, SessionServer};
+use crate::statements::{ParseNaming, PreparedStatement, Statement, StatementTrait};
+use crate::upstream::reused::ReuseStage;
 use std::rc::Rc;
 use weir_config::UnnamedStatements;
-use weir_sql::facts::Verb;
+use weir_sql::facts::StatementVerb;
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
 
@@ -39,17 +39,17 @@ pub enum UnnamedParse {
 
 /// Chooses the treatment of the Parse that is next. The session has the server connection for it.
 #[inline]
-pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, header: Header) -> UnnamedParse {
+pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, header: Header) -> UnnamedParse {
     let plans = match w.peek_config().pool.unnamed {
         UnnamedStatements::Pass => return UnnamedParse::Pass,
-        UnnamedStatements::Reuse => Plans::OfValues,
-        UnnamedStatements::ReusePlans => Plans::OfServer,
+        UnnamedStatements::Reuse => PlanCacheMode::OfValues,
+        UnnamedStatements::ReusePlans => PlanCacheMode::OfServer,
     };
     if !prepared.was_sent.get() || s.statements.is_sent_next || !is_planned(&prepared.statement) || !may_reuse(s, prepared) {
         return UnnamedParse::Pass;
     }
     let here = s.up.unseen();
-    if here.len() > KEPT_BYTES_MAX || !is_one_exchange(here, header, prepared.statement.has(Trait::Read)) {
+    if here.len() > KEPT_BYTES_MAX || !is_one_exchange(here, header, prepared.statement.has(StatementTrait::Read)) {
         return UnnamedParse::Pass;
     }
     let now = now(s, w);
@@ -65,19 +65,19 @@ pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, header: Hea
     let reused = &mut server.upstream.reused;
     reused.kept.clear();
     reused.kept.extend_from_slice(s.up.unseen());
-    reused.stage = Stage::Unanswered;
+    reused.stage = ReuseStage::Unanswered;
     UnnamedParse::Known
 }
 
 /// True if a server makes a plan for a statement. Of others nothing is spared that is worth a place on the connection.
 #[inline]
 fn is_planned(statement: &Statement) -> bool {
-    matches!(statement.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete)
+    matches!(statement.verb, StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete)
 }
 
 /// True if the session is at rest outside of transactions, nothing of its own is on the server connection, and the text means to it what it means to others.
 #[inline]
-fn may_reuse(s: &Session, prepared: &Prepared) -> bool {
+fn may_reuse(s: &Session, prepared: &PreparedStatement) -> bool {
     prepared.meaning.is_some_and(|meaning| meaning == s.state.meaning)
         && matches!(s.lazy_begin, LazyBegin::No)
         && s.transaction() == IDLE
@@ -114,8 +114,8 @@ fn is_one_exchange(here: &[u8], parse: Header, has_result: bool) -> bool {
     }
 }
 
-fn now(s: &Session, w: &Context) -> Analysis {
-    Analysis { at_us: w.now_us(), changes: s.account.known.changes(), binds: 0 }
+fn now(s: &Session, w: &Context) -> ParseAnalysis {
+    ParseAnalysis { at_us: w.now_us(), changes: s.account.known.changes(), binds: 0 }
 }
 
 /// The text of a statement is about to be parsed on the server connection.
@@ -128,8 +128,8 @@ pub fn analysed(s: &mut Session, w: &Context, id: StatementId) {
 
 /// A statement is bound on the server connection.
 #[inline]
-pub fn bound(s: &mut Session, prepared: &Prepared) {
-    if prepared.naming == Naming::Unnamed
+pub fn bound(s: &mut Session, prepared: &PreparedStatement) {
+    if prepared.naming == ParseNaming::Unnamed
         && let Some(analysis) = s.conn_mut().and_then(|conn| conn.known.analysis(prepared.id))
     {
         analysis.binds = analysis.binds.saturating_add(1);
@@ -139,14 +139,14 @@ pub fn bound(s: &mut Session, prepared: &Prepared) {
 /// The Sync of the messages is about to be sent. Others wait until it is known that these do not run again.
 #[inline]
 pub fn synced(s: &mut Session) {
-    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage != Stage::None) {
+    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage != ReuseStage::None) {
         upstream.raise_barrier();
     }
 }
 
 /// The treatment of the server's next message, where a Parse that was not sent is to be answered first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum ReuseReplyFate {
     /// It goes its way.
     Goes,
     /// It stood before an error of the kept statement, and is gone.
@@ -158,23 +158,23 @@ pub enum Begun {
 }
 
 /// The answer begins.
-pub fn on_reply(s: &mut Session, w: &Context, header: Header) -> Begun {
+pub fn on_reply(s: &mut Session, w: &Context, header: Header) -> ReuseReplyFate {
     if matches!(header.tag, back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS) {
-        return Begun::Goes;
+        return ReuseReplyFate::Goes;
     }
     if header.tag == back::ERROR && is_kept_refused(s, s.down.unseen()) {
         refused(s);
-        return Begun::Refused;
+        return ReuseReplyFate::Refused;
     }
     if header.tag == back::PARAMETER_DESCRIPTION {
         // A server says this before it finds that it cannot describe the rest. Source: `exec_describe_statement_message` in postgres.c.
         match error_behind(s, header) {
             Some(true) => {
                 s.down.eat(header);
-                return Begun::Eaten;
+                return ReuseReplyFate::Eaten;
             }
             Some(false) => {}
-            None => return Begun::More,
+            None => return ReuseReplyFate::More,
         }
     }
     if let Some(upstream) = s.upstream_mut() {
@@ -183,13 +183,13 @@ pub fn on_reply(s: &mut Session, w: &Context, header: Header) -> Begun {
         upstream.reused.forget();
     }
     s.say_bare(w, back::PARSE_COMPLETE);
-    Begun::Goes
+    ReuseReplyFate::Goes
 }
 
 /// True if the message that is next is an error of the kept statement. A message that Weir made to fail stands behind the Parse.
 fn is_kept_refused(s: &Session, next: &[u8]) -> bool {
     let body = read_header(next).ok().flatten().and_then(|header| next.get(HEADER_BYTES..header.frame_bytes()));
-    matches!(s.replies().behind_known_parse(), Some(Expect::Bind | Expect::Describe | Expect::DescribeTold))
+    matches!(s.replies().behind_known_parse(), Some(ExpectedReply::Bind | ExpectedReply::Describe | ExpectedReply::DescribeTold))
         && body.is_some_and(|body| may_be(&read_report(body)))
 }
 
@@ -223,13 +223,13 @@ pub fn is_of_kept(s: &Session, report: &Report<'_>) -> bool {
 #[cold]
 fn refused(s: &mut Session) {
     let id = s.statements.unnamed().map(|own| own.prepared.id);
-    if let Some(Server { conn, upstream }) = &mut s.server {
+    if let Some(SessionServer { conn, upstream }) = &mut s.server {
         if let Some(analysis) = id.and_then(|id| conn.known.analysis(id)) {
-            *analysis = Analysis::default();
+            *analysis = ParseAnalysis::default();
         }
-        upstream.reused.stage = Stage::Refused;
+        upstream.reused.stage = ReuseStage::Refused;
         upstream.replies.known_parse_failed();
-        if let Reply::Error(dropped) = upstream.replies.on_server(back::ERROR, 0) {
+        if let ReplyTreatment::Error(dropped) = upstream.replies.on_server(back::ERROR, 0) {
             s.undo(dropped);
         }
     }
@@ -238,11 +238,11 @@ fn refused(s: &mut Session) {
 /// The server is ready behind an error of a kept statement: the messages run again. True if so.
 #[inline]
 pub fn goes_again(s: &mut Session, w: &Context) -> bool {
-    let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage == Stage::Refused) else { return false };
+    let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage == ReuseStage::Refused) else { return false };
     let kept = std::mem::take(&mut upstream.reused.kept);
     upstream.reused.forget();
     s.statements.is_sent_next = true;
     s.up.unread(&kept, &w.buffers);
-    w.count(Metric::ParsesRenewed);
+    w.count(WorkerCounter::ParsesRenewed);
     true
 }

@@ -16,7 +16,9 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_cache::{Admission, Deps, End, Price, Reads, Slot, Text, Versions};
+use weir_cache::{
+    CacheAdmission, CachePermission, CacheTextFacts, PossibleTransactionEnd, ResultCost, ResultDependencies, Slot, TableVersions,
+};
 use weir_config::CacheConfig;
 
 /// Size of a result beside its bytes and key: its place in the table, counts, allocations.
@@ -49,7 +51,7 @@ pub struct CachedResult {
     /// RowDescription, DataRows, CommandComplete.
     pub bytes: Box<[u8]>,
     /// Versions of tables by which it is true.
-    pub deps: Deps,
+    pub deps: ResultDependencies,
     pub database: Arc<str>,
     /// User of the login that asked for it.
     pub user: Arc<str>,
@@ -70,12 +72,12 @@ impl CachedResult {
 }
 
 #[derive(Clone, Debug)]
-struct Weight {
+struct AnswerWeighter {
     /// A small answer weighs this much, so that there are not more of them than there may be.
     least: u64,
 }
 
-impl Weighter<Key, Arc<CachedResult>> for Weight {
+impl Weighter<Key, Arc<CachedResult>> for AnswerWeighter {
     fn weight(&self, key: &Key, answer: &Arc<CachedResult>) -> u64 {
         answer.size_bytes(key).max(self.least)
     }
@@ -83,9 +85,9 @@ impl Weighter<Key, Arc<CachedResult>> for Weight {
 
 /// See the module.
 pub struct CachedResults {
-    pub versions: Arc<Versions>,
-    kept: Cache<Key, Arc<CachedResult>, Weight, RandomState>,
-    admission: Admission,
+    pub versions: Arc<TableVersions>,
+    kept: Cache<Key, Arc<CachedResult>, AnswerWeighter, RandomState>,
+    admission: CacheAdmission,
     puts: AtomicU64,
     /// Bytes in use, as of the last look.
     used: AtomicU64,
@@ -102,18 +104,19 @@ pub struct CachedResults {
 
 impl CachedResults {
     /// None if there is to be no cache.
-    pub fn new(config: &CacheConfig, versions: Arc<Versions>) -> Option<Arc<CachedResults>> {
+    pub fn new(config: &CacheConfig, versions: Arc<TableVersions>) -> Option<Arc<CachedResults>> {
         if !config.enabled || (config.is_in_memory() && (config.total_bytes == 0 || config.answers_max == 0)) {
             return None;
         }
         // With a store nothing is kept here.
         let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max.max(1))).max(1);
         let hasher = RandomState::default();
-        let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
+        let kept =
+            Cache::with(ANSWERS_FEW, config.total_bytes as u64, AnswerWeighter { least }, hasher.clone(), Default::default());
         Some(Arc::new(CachedResults {
             versions,
             kept,
-            admission: Admission::default(),
+            admission: CacheAdmission::default(),
             puts: AtomicU64::new(0),
             used: AtomicU64::new(0),
             hasher,
@@ -143,7 +146,7 @@ impl CachedResults {
         if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
             self.used.store(self.kept.weight(), Ordering::Relaxed);
         }
-        let price = Price { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
+        let price = ResultCost { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
         let used = self.used.load(Ordering::Relaxed);
         // A stale result under this key shows that the question is asked again.
         let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
@@ -189,7 +192,7 @@ impl CachedResults {
 
     /// Notes that this question is about to be sent, unless another session's is under way: then notes the waiter for its
     /// result.
-    pub fn coalesce(self: &Arc<CachedResults>, key: &[u8], waiter: Waiter) -> Option<Fill> {
+    pub fn coalesce(self: &Arc<CachedResults>, key: &[u8], waiter: Waiter) -> Option<CacheFill> {
         let hash = self.hasher.hash_one(key);
         let mut flights = self.board_of(hash).lock();
         if let Some(waiters) = flights.get_mut(&hash) {
@@ -199,7 +202,7 @@ impl CachedResults {
             return None;
         }
         flights.insert(hash, Vec::new());
-        Some(Fill { answers: self.clone(), hash, is_over: false })
+        Some(CacheFill { answers: self.clone(), hash, is_over: false })
     }
 
     /// True if somebody waits for the answer to a question under way, as he has said.
@@ -214,13 +217,13 @@ impl CachedResults {
 }
 
 /// A question under way. When it is dropped, the waiters for its result look again.
-pub struct Fill {
+pub struct CacheFill {
     answers: Arc<CachedResults>,
     hash: u64,
     is_over: bool,
 }
 
-impl Fill {
+impl CacheFill {
     /// It is over: wakes the waiters.
     pub fn finish(mut self, mut wake: impl FnMut(Waiter)) {
         self.end().into_iter().for_each(&mut wake);
@@ -235,7 +238,7 @@ impl Fill {
     }
 }
 
-impl Drop for Fill {
+impl Drop for CacheFill {
     /// The waiters look again after a while by themselves.
     fn drop(&mut self) {
         let _ = self.end();
@@ -248,25 +251,25 @@ const ANYWHERE: u64 = u64::MAX;
 /// Knowledge of a text beside its class: permission to cache its result, and the tables it may change; by place (see
 /// `classify`).
 #[derive(Debug)]
-pub struct Caching {
-    pub(crate) text: Text,
-    pub(crate) reads: Memo<Option<Rc<[Slot]>>>,
-    pub(crate) touches: Memo<Rc<[Slot]>>,
+pub struct TextCacheFacts {
+    pub(crate) text: CacheTextFacts,
+    pub(crate) reads: PlaceMemo<Option<Rc<[Slot]>>>,
+    pub(crate) touches: PlaceMemo<Rc<[Slot]>>,
     /// Slots of all that its answer may show; none: anything of its database.
-    pub(crate) shows: Memo<Option<Rc<[Slot]>>>,
+    pub(crate) shows: PlaceMemo<Option<Rc<[Slot]>>>,
     /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
     indifferent: Cell<u64>,
     /// The place where it writes although nothing shows it.
     unseen_write: Cell<u64>,
 }
 
-impl Caching {
-    pub fn new(text: Text) -> Caching {
-        Caching {
+impl TextCacheFacts {
+    pub fn new(text: CacheTextFacts) -> TextCacheFacts {
+        TextCacheFacts {
             text,
-            reads: Memo::default(),
-            touches: Memo::default(),
-            shows: Memo::default(),
+            reads: PlaceMemo::default(),
+            touches: PlaceMemo::default(),
+            shows: PlaceMemo::default(),
             indifferent: Cell::new(0),
             unseen_write: Cell::new(0),
         }
@@ -306,9 +309,9 @@ impl Caching {
 
     /// Notes that, if both is known and so. `may_keep`: there is a cache of answers.
     pub fn note_indifference(&self, place: u64, may_keep: bool) {
-        let is_kept = || may_keep && self.text.reads != Reads::Never && !matches!(self.reads.at(place), Some(None));
+        let is_kept = || may_keep && self.text.reads != CachePermission::Never && !matches!(self.reads.at(place), Some(None));
         let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
-        if self.text.end == End::None && !is_kept() && !changes() {
+        if self.text.end == PossibleTransactionEnd::None && !is_kept() && !changes() {
             self.indifferent.set(place);
         }
     }
@@ -316,17 +319,17 @@ impl Caching {
 
 /// Findings in a few places.
 #[derive(Debug)]
-pub struct Memo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
+pub struct PlaceMemo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
 
 const MEMO_MAX: usize = 4;
 
-impl<T> Default for Memo<T> {
-    fn default() -> Memo<T> {
-        Memo(RefCell::new([const { None }; MEMO_MAX]))
+impl<T> Default for PlaceMemo<T> {
+    fn default() -> PlaceMemo<T> {
+        PlaceMemo(RefCell::new([const { None }; MEMO_MAX]))
     }
 }
 
-impl<T: Clone> Memo<T> {
+impl<T: Clone> PlaceMemo<T> {
     pub fn at(&self, place: u64) -> Option<T> {
         self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
     }
@@ -342,7 +345,7 @@ impl<T: Clone> Memo<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table_changes::{Raised, TableChanges};
+    use crate::table_changes::{RaisedSlots, TableChanges};
 
     fn answers(total_bytes: usize, answers_max: u32) -> Arc<CachedResults> {
         let config = CacheConfig { enabled: true, total_bytes, answers_max, ..CacheConfig::default() };
@@ -366,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_latest_places_are_remembered_and_the_oldest_forgotten() {
-        let memo = Memo::default();
+        let memo = PlaceMemo::default();
         assert_eq!(memo.at(1), None);
         (1..=5).for_each(|place| memo.note(place, place * 10));
         assert_eq!([1, 2, 5].map(|place| memo.at(place)), [None, Some(20), Some(50)]);
@@ -452,7 +455,7 @@ mod tests {
         let answers = CachedResults::new(&config, changes.versions.clone()).unwrap();
         let table = answers.versions.of_table("d", 1);
         answers.put((*b"k").into(), answer(&answers, 10));
-        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        let mut raised = RaisedSlots::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[table]);
         drop(raised);
         assert!(answers.get(b"k", 0).is_none() && answers.versions.begin(&[table]).is_none());

@@ -2,11 +2,11 @@
 //!
 //! To be asked before the answer itself is looked at: the covered position was raised before.
 
-use crate::catalogs::Database;
+use crate::catalogs::KnownDatabase;
 use crate::causal;
 use crate::context::Context;
-use crate::metrics::Metric;
-use crate::query_cache::cache_side::Wait;
+use crate::metrics::WorkerCounter;
+use crate::query_cache::cache_side::FreshnessWait;
 use crate::session::Session;
 use std::time::Duration;
 
@@ -48,15 +48,15 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     let is_over = s.cache.wait().is_some_and(|wait| w.now() >= wait.until);
     let follow = &s.account.known.follow;
     if is_over || wait_ms == 0 || !follow.is_hopeful(w.now_ms(), wait_ms) {
-        w.count(Metric::CacheBehind);
+        w.count(WorkerCounter::CacheBehind);
         return false;
     }
     // The need of the statement does not grow while it waits. Only a round that is asked for from now on proves an age.
     let next = w.shared.positions.next_round();
     let wait = s.cache.wait().unwrap_or_else(|| {
-        w.count(Metric::CacheFollowWaits);
+        w.count(WorkerCounter::CacheFollowWaits);
         let round = if is_exact { next } else { causal::round_to_show(s, w) };
-        Wait { round, until: w.now() + Duration::from_millis(wait_ms) }
+        FreshnessWait { round, until: w.now() + Duration::from_millis(wait_ms) }
     });
     s.cache.waits().fresh = Some(wait);
     let positions = &w.shared.positions;
@@ -86,7 +86,7 @@ pub fn hurry(s: &Session, w: &Context) {
 #[cold]
 pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
     let is_over = s.cache.wait().is_some_and(|wait| w.now() >= wait.until);
-    let is_meant = |known: &Database| databases.iter().any(|database| **database == *known.name);
+    let is_meant = |known: &KnownDatabase| databases.iter().any(|database| **database == *known.name);
     let mut is_followed = false;
     for known in w.shared.catalogs.all() {
         if !is_meant(&known) || !known.follow.is_watched() {
@@ -104,7 +104,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
         return false;
     }
     let now = w.now();
-    let wait = s.cache.wait().unwrap_or(Wait { round: 0, until: now + LEAVE_TIMEOUT });
+    let wait = s.cache.wait().unwrap_or(FreshnessWait { round: 0, until: now + LEAVE_TIMEOUT });
     s.cache.waits().fresh = Some(wait);
     s.host.wake_at(now + LEAVE_PERIOD);
     true

@@ -4,14 +4,17 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_cache::{Covered, Deps, FollowError, Follower, History, Proof, Proving, Round, Slot, Standing, Versions};
+use weir_cache::{
+    CoveredRound, FollowError, LogFollower, LogFollowerState, PositionRound, ResultDependencies, ResultProof, ResultProofState,
+    Slot, TableVersions, WalHistory,
+};
 
 /// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
 
 /// One database. See the module.
 #[derive(Debug)]
-pub struct Follow {
+pub struct WalProgress {
     round: AtomicU64,
     asked_ms: AtomicU64,
     /// When the oldest round was asked for that is not covered.
@@ -22,13 +25,13 @@ pub struct Follow {
     watched: AtomicBool,
     /// It is to leave the database alone.
     unwanted: AtomicBool,
-    machine: Mutex<Option<Machine>>,
-    pub report: Mutex<Report>,
+    machine: Mutex<Option<FollowerState>>,
+    pub report: Mutex<WalProgressReport>,
 }
 
 /// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct WalProgressReport {
     pub node: Option<u16>,
     pub slot: String,
     pub plugin: &'static str,
@@ -42,22 +45,22 @@ pub struct Report {
 
 /// The protocol, and the versions it changes.
 #[derive(Debug)]
-struct Machine {
-    follower: Follower,
-    versions: Arc<Versions>,
+struct FollowerState {
+    follower: LogFollower,
+    versions: Arc<TableVersions>,
     /// The round after the last one that arrived.
     next: u64,
 }
 
-impl Drop for Machine {
+impl Drop for FollowerState {
     fn drop(&mut self) {
         self.follower.end(self.next, &self.versions);
     }
 }
 
-impl Default for Follow {
-    fn default() -> Follow {
-        Follow {
+impl Default for WalProgress {
+    fn default() -> WalProgress {
+        WalProgress {
             round: AtomicU64::new(0),
             asked_ms: AtomicU64::new(0),
             behind_since_ms: AtomicU64::new(NOT_BEHIND),
@@ -70,15 +73,15 @@ impl Default for Follow {
     }
 }
 
-impl Follow {
+impl WalProgress {
     /// Nothing of this database is kept from now on until it is followed. True: nobody looks after it yet, and the caller must have it done.
-    pub fn want(&self, database: Slot, versions: &Arc<Versions>) -> bool {
+    pub fn want(&self, database: Slot, versions: &Arc<TableVersions>) -> bool {
         if self.watched.load(Ordering::SeqCst) {
             return false;
         }
         let mut machine = self.machine.lock();
-        machine.get_or_insert_with(|| Machine {
-            follower: Follower::new(database, versions),
+        machine.get_or_insert_with(|| FollowerState {
+            follower: LogFollower::new(database, versions),
             versions: versions.clone(),
             next: 1,
         });
@@ -108,8 +111,8 @@ impl Follow {
     /// The round that is covered now. Ask for it before the versions of a result: a change is raised before it counts as
     /// covered.
     #[inline]
-    pub fn covered(&self) -> Covered {
-        Covered { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }
+    pub fn covered(&self) -> CoveredRound {
+        CoveredRound { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }
     }
 
     /// True if a wait for a round is worth it: it follows, and has not lagged for longer than that.
@@ -120,7 +123,7 @@ impl Follow {
     }
 
     /// A stream tells all that commits after this position.
-    pub fn start(&self, history: History, position: u64, next: u64) {
+    pub fn start(&self, history: WalHistory, position: u64, next: u64) {
         self.act(|machine| machine.follower.start(history, position, next));
     }
 
@@ -152,7 +155,7 @@ impl Follow {
     }
 
     /// The primary has said where it is. True: another round is needed.
-    pub fn round(&self, round: &Round) -> bool {
+    pub fn round(&self, round: &PositionRound) -> bool {
         let is_needed = self.act(|machine| {
             machine.next = round.number + 1;
             machine.follower.round(round, &machine.versions)
@@ -175,13 +178,15 @@ impl Follow {
     }
 
     /// How far it is, up to which position, and how many transactions it has told that may not be visible yet.
-    pub fn standing(&self) -> Option<(Standing, u64, usize)> {
+    pub fn standing(&self) -> Option<(LogFollowerState, u64, usize)> {
         let machine = self.machine.lock();
-        machine.as_ref().map(|Machine { follower, .. }| (follower.standing().clone(), follower.position(), follower.pending()))
+        machine
+            .as_ref()
+            .map(|FollowerState { follower, .. }| (follower.standing().clone(), follower.position(), follower.pending()))
     }
 
     /// Changes the protocol's state and publishes the result. `None`: nobody has wanted it yet.
-    fn act<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> Option<T> {
+    fn act<T>(&self, act: impl FnOnce(&mut FollowerState) -> T) -> Option<T> {
         let mut machine = self.machine.lock();
         let machine = machine.as_mut()?;
         let result = act(machine);
@@ -195,34 +200,34 @@ impl Follow {
 
     /// The proof of a result that came before this round began; see `cache::Proof`. Void if another node than the one that is
     /// followed is the primary by now.
-    pub fn prove(&self, primary: Option<u16>, deps: &Deps, round: u64) -> Proving {
+    pub fn prove(&self, primary: Option<u16>, deps: &ResultDependencies, round: u64) -> ResultProofState {
         let machine = self.machine.lock();
         match machine.as_ref().filter(|machine| follows(&machine.follower, primary)) {
-            Some(Machine { follower, versions, .. }) => follower.prove(versions, deps, round),
-            None => Proving::Void,
+            Some(FollowerState { follower, versions, .. }) => follower.prove(versions, deps, round),
+            None => ResultProofState::Void,
         }
     }
 
     /// Tells if a result with this proof is true now. Some: the round by which all it shows was visible.
-    pub fn admits(&self, primary: Option<u16>, slots: &[Slot], proof: &Proof) -> Option<u64> {
+    pub fn admits(&self, primary: Option<u16>, slots: &[Slot], proof: &ResultProof) -> Option<u64> {
         let mut machine = self.machine.lock();
-        let Machine { follower, versions, .. } = machine.as_mut().filter(|machine| follows(&machine.follower, primary))?;
+        let FollowerState { follower, versions, .. } = machine.as_mut().filter(|machine| follows(&machine.follower, primary))?;
         follower.admits(versions, slots, proof)
     }
 }
 
-fn follows(follower: &Follower, primary: Option<u16>) -> bool {
-    matches!(follower.standing(), Standing::Following(history) if Some(history.node) == primary)
+fn follows(follower: &LogFollower, primary: Option<u16>) -> bool {
+    matches!(follower.standing(), LogFollowerState::Following(history) if Some(history.node) == primary)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_cache::Snapshot;
+    use weir_cache::TxidSnapshot;
 
     #[test]
     fn one_session_alone_is_told_of_news() {
-        let follow = Follow::default();
+        let follow = WalProgress::default();
         assert!(!follow.take_news());
         follow.has_news.store(true, Ordering::Relaxed);
         assert_eq!([follow.take_news(), follow.take_news()], [true, false]);
@@ -230,23 +235,23 @@ mod tests {
 
     #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {
-        let versions = Arc::new(Versions::new(10));
+        let versions = Arc::new(TableVersions::new(10));
         let slot = versions.of_database("d");
         for _ in 0..2 {
-            let follow = Follow::default();
+            let follow = WalProgress::default();
             assert_eq!(follow.standing(), None, "nobody has wanted it yet");
             assert!(follow.want(slot, &versions) && !follow.want(slot, &versions));
             assert!(versions.begin(&[slot]).is_none(), "nothing is known yet");
-            let history = History { node: 0, system: 1, timeline: 1 };
+            let history = WalHistory { node: 0, system: 1, timeline: 1 };
             follow.start(history, 10, 1);
-            let snapshot = Snapshot::parse("5:5:").unwrap();
-            let round = Round { number: 1, history, position: 20, snapshot, asked_ms: 7 };
+            let snapshot = TxidSnapshot::parse("5:5:").unwrap();
+            let round = PositionRound { number: 1, history, position: 20, snapshot, asked_ms: 7 };
             assert!(!follow.round(&round));
             assert!(versions.begin(&[slot]).is_some());
             assert_eq!((follow.covered().round, follow.is_hopeful(10, 5), follow.is_hopeful(12, 5)), (0, false, false));
             follow.reach(20);
-            assert_eq!((follow.covered(), follow.is_hopeful(100, 5)), (Covered { round: 1, asked_ms: 7 }, true));
-            assert_eq!(follow.standing(), Some((Standing::Following(history), 20, 0)));
+            assert_eq!((follow.covered(), follow.is_hopeful(100, 5)), (CoveredRound { round: 1, asked_ms: 7 }, true));
+            assert_eq!(follow.standing(), Some((LogFollowerState::Following(history), 20, 0)));
             follow.close(2);
             assert_eq!((follow.covered().round, versions.begin(&[slot])), (0, None));
             drop(follow);

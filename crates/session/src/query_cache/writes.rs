@@ -4,14 +4,14 @@
 use super::{Context, Session};
 use crate::catalogs::UNKNOWN;
 use crate::routing::classify;
-use crate::session::{FAILED, IDLE, Server};
-use crate::session_state::temporary::Temporaries;
-use crate::statements::{Statement, Trait};
-use crate::table_changes::{Raised, TableChanges};
-use crate::upstream::{Ending, Upstream, Writes};
+use crate::session::{FAILED, IDLE, SessionServer};
+use crate::session_state::temporary::TemporaryObjects;
+use crate::statements::{Statement, StatementTrait};
+use crate::table_changes::{RaisedSlots, TableChanges};
+use crate::upstream::{EndingCommand, PendingInvalidations, UpstreamState};
 use std::rc::Rc;
-use weir_cache::{End, Outcome, Slot};
-use weir_catalog::{Path, Touched};
+use weir_cache::{PossibleTransactionEnd, Slot, WriterOutcome};
+use weir_catalog::{SearchPath, TouchedTables};
 use weir_sql::facts::{StateKind, StateKinds};
 
 /// True if it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
@@ -19,7 +19,7 @@ use weir_sql::facts::{StateKind, StateKinds};
 fn is_adrift(s: &Session, statement: &Statement) -> bool {
     // Neither is it where the server's answer could not be read.
     let is_untold = s.is_unsure() || s.has_found(StateKind::Unknown);
-    if is_untold || (statement.has(Trait::Many) && moves(s, statement)) {
+    if is_untold || (statement.has(StatementTrait::Many) && moves(s, statement)) {
         return true;
     }
     s.cache.is_adrift
@@ -38,21 +38,21 @@ pub(super) fn note_rest(s: &mut Session, status: u8) {
 pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     const SETS: StateKinds =
         StateKinds::of(StateKind::Setting).with(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Library);
-    statement.has(Trait::Moves)
-        || ((statement.has(Trait::Many) || s.state.by_mode) && !statement.state.may_change.common(SETS).is_empty())
+    statement.has(StatementTrait::Moves)
+        || ((statement.has(StatementTrait::Many) || s.state.by_mode) && !statement.state.may_change.common(SETS).is_empty())
 }
 
 /// True if a name of a statement's may mean a temporary relation. No catalog tells what that one runs, nor what several
 /// statements make if one of these relations is temporary.
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
-    let makes_one =
-        statement.has(Trait::Many) && (statement.has(Trait::MakesBrief) || statement.state.leaves.has(StateKind::Temporary));
+    let makes_one = statement.has(StatementTrait::Many)
+        && (statement.has(StatementTrait::MakesBrief) || statement.state.leaves.has(StateKind::Temporary));
     let temporaries = s.upstream().map(|upstream| &upstream.left.temporaries);
     makes_one || temporaries.is_some_and(|temporaries| temporaries.may_be() && names_one(statement, temporaries))
 }
 
-fn names_one(statement: &Statement, temporaries: &Temporaries) -> bool {
+fn names_one(statement: &Statement, temporaries: &TemporaryObjects) -> bool {
     statement.caching.as_deref().is_some_and(|caching| caching.text.names_one(|name| temporaries.hide(name)))
 }
 
@@ -64,7 +64,7 @@ fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
 
 /// Possible meanings of the names in a statement that is about to be sent.
 #[derive(Clone, Copy)]
-struct Meaning {
+struct NameMeaning {
     /// It is not certain what those without a schema mean.
     is_adrift: bool,
     /// One may mean a temporary relation.
@@ -74,15 +74,15 @@ struct Meaning {
 }
 
 #[inline]
-fn meaning(s: &mut Session, w: &Context, statement: &Statement) -> Meaning {
+fn meaning(s: &mut Session, w: &Context, statement: &Statement) -> NameMeaning {
     let is_adrift = is_adrift(s, statement);
-    Meaning { is_adrift, is_hidden: is_hidden(s, statement), place: place_to_write(s, w, is_adrift) }
+    NameMeaning { is_adrift, is_hidden: is_hidden(s, statement), place: place_to_write(s, w, is_adrift) }
 }
 
 /// The slots that a statement may change; empty: it changes nothing.
-fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: Meaning) -> Rc<[Slot]> {
+fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: NameMeaning) -> Rc<[Slot]> {
     let versions = &w.shared.changes.versions;
-    let Meaning { is_adrift, is_hidden, place } = meaning;
+    let NameMeaning { is_adrift, is_hidden, place } = meaning;
     let all = [versions.of_all()];
     let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
     if caching.writes_unseen(classify::place_of(s, w)) {
@@ -104,11 +104,11 @@ fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: M
         return known;
     }
     let catalog = if place == 0 { None } else { s.account.known.catalog() };
-    let path = catalog.as_ref().map(|catalog| if is_adrift { Path::Any } else { classify::path_in(s, catalog) });
+    let path = catalog.as_ref().map(|catalog| if is_adrift { SearchPath::Any } else { classify::path_in(s, catalog) });
     let known = catalog.as_deref().zip(path.as_ref());
     let slots: Rc<[Slot]> = match caching.text.touches(known) {
-        Touched::All => Rc::new([s.account.known.slot(versions)]),
-        Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.account.database, *oid)).collect(),
+        TouchedTables::All => Rc::new([s.account.known.slot(versions)]),
+        TouchedTables::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.account.database, *oid)).collect(),
     };
     if place != 0 && s.account.known.edition() == s.reads.place.edition() {
         caching.touches.note(place, slots.clone());
@@ -117,7 +117,7 @@ fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: M
 }
 
 /// The plan for the possible writes of a statement, before it is sent.
-enum Plan {
+enum InvalidationPlan {
     Nothing,
     /// It runs in a transaction: nobody but this session sees it before the commit. Or no answer is kept that it could make untrue.
     Note(Rc<[Slot]>),
@@ -127,31 +127,31 @@ enum Plan {
     Raise(Rc<[Slot]>),
 }
 
-fn plan(s: &mut Session, w: &Context, statement: &Statement, meaning: Meaning) -> Plan {
+fn plan(s: &mut Session, w: &Context, statement: &Statement, meaning: NameMeaning) -> InvalidationPlan {
     let text = statement.caching.as_deref().map(|caching| &caching.text);
-    let ends = text.is_none_or(|text| text.end != End::None);
+    let ends = text.is_none_or(|text| text.end != PossibleTransactionEnd::None);
     let slots = slots_touched(s, w, statement, meaning);
-    let Some(Upstream { writes, txn, .. }) = s.upstream() else { return Plan::Nothing };
+    let Some(UpstreamState { writes, txn, .. }) = s.upstream() else { return InvalidationPlan::Nothing };
     if slots.is_empty() && (!ends || writes.wrote.is_empty()) {
-        return Plan::Nothing;
+        return InvalidationPlan::Nothing;
     }
-    let in_block = txn.status != IDLE && writes.ending == Ending::No;
+    let in_block = txn.status != IDLE && writes.ending == EndingCommand::No;
     if in_block && !ends {
-        return Plan::Note(slots);
+        return InvalidationPlan::Note(slots);
     }
-    let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.end == End::Rollback));
+    let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.end == PossibleTransactionEnd::Rollback));
     if is_rollback && slots.is_empty() && writes.raised.is_none() {
-        Plan::RollBack
+        InvalidationPlan::RollBack
     } else if w.shared.cached_results.is_none() {
-        Plan::Note(slots)
+        InvalidationPlan::Note(slots)
     } else {
-        Plan::Raise(with_what_changed(s, writes, &w.shared.changes, slots))
+        InvalidationPlan::Raise(with_what_changed(s, writes, &w.shared.changes, slots))
     }
 }
 
 /// A transaction about to commit may have written more than was known, if something was defined since the slots were found. An example is a trigger
 /// for whose maker's lock the write waited. That must be known before the commit leaves: a session that waits for its answer may be told late.
-fn with_what_changed(s: &Session, writes: &Writes, changes: &TableChanges, slots: Rc<[Slot]>) -> Rc<[Slot]> {
+fn with_what_changed(s: &Session, writes: &PendingInvalidations, changes: &TableChanges, slots: Rc<[Slot]>) -> Rc<[Slot]> {
     let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
     if !has_more || !is_redefined(s, writes) {
         return slots;
@@ -160,7 +160,7 @@ fn with_what_changed(s: &Session, writes: &Writes, changes: &TableChanges, slots
 }
 
 /// True if what the open transaction writes was found in another catalog than the one of now.
-fn is_redefined(s: &Session, writes: &Writes) -> bool {
+fn is_redefined(s: &Session, writes: &PendingInvalidations) -> bool {
     writes.edition == UNKNOWN || s.account.known.edition() != writes.edition
 }
 
@@ -186,23 +186,23 @@ fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
     let meaning = meaning(s, w, statement);
     let is_hidden = meaning.is_hidden;
     let plan = plan(s, w, statement, meaning);
-    if matches!(plan, Plan::Nothing) {
-        if let Some(caching) = caching.filter(|_| !statement.has(Trait::Many)) {
+    if matches!(plan, InvalidationPlan::Nothing) {
+        if let Some(caching) = caching.filter(|_| !statement.has(StatementTrait::Many)) {
             caching.note_indifference(meaning.place, w.shared.cached_results.is_some());
         }
         return;
     }
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
-    let Upstream { writes, left, .. } = &mut **upstream;
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
+    let UpstreamState { writes, left, .. } = &mut **upstream;
     if writes.wrote.is_empty() && writes.raised.is_none() {
         writes.edition = s.reads.place.edition();
     }
-    if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
+    if let (true, InvalidationPlan::Note(slots) | InvalidationPlan::Raise(slots)) = (s.state.by_mode, &plan) {
         // A statement that may do anything may have changed the path or made temporary relations, and nobody will ask.
         let wide = [changes.versions.of_all(), changes.versions.of_database(&s.account.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
-        if is_wide && !(statement.has(Trait::Read) && statement.state.functions.is_empty()) {
+        if is_wide && !(statement.has(StatementTrait::Read) && statement.state.functions.is_empty()) {
             left.temporaries.may_have_changed();
         }
     }
@@ -210,25 +210,25 @@ fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
         left.temporaries.may_have_changed();
     }
     match plan {
-        Plan::Nothing => {}
-        Plan::Note(slots) => {
+        InvalidationPlan::Nothing => {}
+        InvalidationPlan::Note(slots) => {
             // A rollback that was sent ends another transaction than this.
-            let ends =
-                writes.ending != Ending::No || statement.caching.as_deref().is_none_or(|caching| caching.text.end != End::None);
-            writes.ending = if ends { Ending::MayEnd } else { Ending::No };
+            let ends = writes.ending != EndingCommand::No
+                || statement.caching.as_deref().is_none_or(|caching| caching.text.end != PossibleTransactionEnd::None);
+            writes.ending = if ends { EndingCommand::MayEnd } else { EndingCommand::No };
             for slot in slots.iter() {
                 if !writes.wrote.contains(slot) {
                     writes.wrote.push(*slot);
                 }
             }
         }
-        Plan::RollBack => writes.ending = Ending::RollsBack,
-        Plan::Raise(slots) => {
-            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.end != End::None);
+        InvalidationPlan::RollBack => writes.ending = EndingCommand::RollsBack,
+        InvalidationPlan::Raise(slots) => {
+            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.end != PossibleTransactionEnd::None);
             writes.ending = writes.ending.with(ends);
             let raised = writes.raised.get_or_insert_with(|| {
                 let status = &conn.status;
-                let none = Raised::none(changes.clone(), s.account.database.clone(), status.address.node, status.pid);
+                let none = RaisedSlots::none(changes.clone(), s.account.database.clone(), status.address.node, status.pid);
                 none.in_room(std::mem::take(&mut writes.room))
             });
             raised.add(&writes.wrote);
@@ -247,7 +247,7 @@ pub(super) fn acknowledge(s: &mut Session, w: &Context) {
     }
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
     let whole = s.account.known.slot(&changes.versions);
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
         changes.note_all_told(round);
@@ -280,7 +280,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
     let whole = s.account.known.slot(&changes.versions);
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
         // Something that nobody has looked at may be among what has ended.
@@ -289,7 +289,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     }
     // Without a cache these are all that was written; else those of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {
-        if writes.ending != Ending::RollsBack {
+        if writes.ending != EndingCommand::RollsBack {
             note_told(changes, whole, is_redefined, &writes.wrote, round);
             if w.shared.cached_results.is_some() {
                 changes.versions.change(&writes.wrote, round);
@@ -297,12 +297,12 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
         }
         writes.wrote.clear();
     }
-    writes.ending = Ending::No;
+    writes.ending = EndingCommand::No;
     if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
             raised.add(&[s.account.known.slot(&changes.versions)]);
         }
-        writes.room = raised.settle(Outcome::Committed { round });
+        writes.room = raised.settle(WriterOutcome::Committed { round });
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that a session keeps, so that they may be sent again elsewhere. `crate::read_retry` works with them.
 
-use crate::read_retry::standby_errors::{Verdict, judge};
+use crate::read_retry::standby_errors::{StandbyErrorMeaning, judge};
 use crate::upstream::IDLE;
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -13,7 +13,7 @@ pub const AGAIN_MAX: u8 = 3;
 
 /// Messages up to a Query or Sync.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Group {
+pub struct MessageGroup {
     pub(crate) bytes: usize,
     pub(crate) is_whole: bool,
     /// The client wants to see what there is so far: the answer comes in pieces.
@@ -21,7 +21,7 @@ pub struct Group {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum RetryState {
     /// Nothing is under way on a standby.
     #[default]
     Idle,
@@ -33,7 +33,7 @@ pub enum State {
 
 /// Why a standby refused a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum StandbyRefusal {
     /// For its moment's sake.
     Passing,
     /// For what it is: its text is remembered.
@@ -42,19 +42,19 @@ pub enum Refused {
     Write,
 }
 
-impl Refused {
-    pub fn of(verdict: Verdict, sqlstate: &[u8]) -> Refused {
+impl StandbyRefusal {
+    pub fn of(verdict: StandbyErrorMeaning, sqlstate: &[u8]) -> StandbyRefusal {
         match verdict {
-            Verdict::Remembered if sqlstate == b"25006" => Refused::Write,
-            Verdict::Remembered => Refused::Always,
-            Verdict::Stands | Verdict::Passing | Verdict::Lost => Refused::Passing,
+            StandbyErrorMeaning::Remembered if sqlstate == b"25006" => StandbyRefusal::Write,
+            StandbyErrorMeaning::Remembered => StandbyRefusal::Always,
+            StandbyErrorMeaning::Stands | StandbyErrorMeaning::Passing | StandbyErrorMeaning::Lost => StandbyRefusal::Passing,
         }
     }
 }
 
 /// The statements among the kept messages, as far as it matters when the primary refuses to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Statements {
+pub enum KeptStatements {
     #[default]
     None,
     /// One that a server refuses before it begins, if it may not write.
@@ -62,60 +62,60 @@ pub enum Statements {
     Others,
 }
 
-impl Statements {
+impl KeptStatements {
     /// The same with one more.
-    pub fn and(self, is_write: bool) -> Statements {
+    pub fn and(self, is_write: bool) -> KeptStatements {
         match self {
-            Statements::None if is_write => Statements::OneWrite,
-            Statements::None | Statements::OneWrite | Statements::Others => Statements::Others,
+            KeptStatements::None if is_write => KeptStatements::OneWrite,
+            KeptStatements::None | KeptStatements::OneWrite | KeptStatements::Others => KeptStatements::Others,
         }
     }
 }
 
 /// Messages kept, and how far their answers are.
 #[derive(Default)]
-pub struct Net {
+pub struct KeptMessages {
     pub(crate) kept: Vec<u8>,
-    pub(crate) groups: VecDeque<Group>,
-    pub(crate) state: State,
+    pub(crate) groups: VecDeque<MessageGroup>,
+    pub(crate) state: RetryState,
     /// The client has seen something of the first group's answer.
     pub(crate) is_told: bool,
     /// The next statement is one that a standby refused.
-    pub(crate) again: Option<Refused>,
-    /// See [`Net::count`].
+    pub(crate) again: Option<StandbyRefusal>,
+    /// See [`KeptMessages::count`].
     pub(crate) times: u8,
     /// When a server connection was first lost under the first group, in microseconds.
     lost_us: Option<NonZero<u64>>,
     /// One more than the bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as
     /// fewer than that left, no server has seen the messages.
     pub(crate) unsent_from: Option<NonZero<u64>>,
-    pub(crate) statements: Statements,
+    pub(crate) statements: KeptStatements,
     /// The generation of the view under which the primary refused to write: the statement waits for another one.
     pub(crate) refused_under: Option<NonZero<u64>>,
 }
 
-impl Net {
+impl KeptMessages {
     pub fn clear(&mut self) {
         self.kept.clear();
         if self.kept.capacity() > ROOM_BYTES_MAX {
             self.kept = Vec::new();
         }
         self.groups.clear();
-        self.state = State::Idle;
+        self.state = RetryState::Idle;
         self.is_told = false;
         self.unsent_from = None;
-        self.statements = Statements::None;
+        self.statements = KeptStatements::None;
     }
 
     /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.
     pub fn on_refused_ahead(&mut self, is_on_standby: bool, severity: &[u8], sqlstate: &[u8]) -> bool {
         let verdict = judge(severity, sqlstate);
         let may_again = is_on_standby && self.times < AGAIN_MAX;
-        if !may_again || matches!(verdict, Verdict::Stands | Verdict::Lost) {
+        if !may_again || matches!(verdict, StandbyErrorMeaning::Stands | StandbyErrorMeaning::Lost) {
             return false;
         }
         self.times += 1;
-        self.again = Some(Refused::of(verdict, sqlstate));
+        self.again = Some(StandbyRefusal::of(verdict, sqlstate));
         true
     }
 
@@ -126,7 +126,7 @@ impl Net {
             return false;
         }
         self.times += 1;
-        self.again = Some(Refused::Passing);
+        self.again = Some(StandbyRefusal::Passing);
         true
     }
 
@@ -152,7 +152,7 @@ impl Net {
     /// All that is under way is kept, and the client has seen nothing of the answer.
     #[inline]
     pub fn is_unseen(&self) -> bool {
-        self.state == State::Keeping && !self.is_told
+        self.state == RetryState::Keeping && !self.is_told
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn connections_of_before_the_first_loss_count_once() {
         let times = |losses: &[(Option<u64>, u64)]| {
-            let mut net = Net::default();
+            let mut net = KeptMessages::default();
             losses.iter().for_each(|(opened_us, now_us)| net.count(*opened_us, *now_us));
             net.times
         };
@@ -175,12 +175,12 @@ mod tests {
 
     #[test]
     fn a_refusal_ahead_of_a_statement_sends_it_elsewhere_a_few_times() {
-        let mut net = Net::default();
+        let mut net = KeptMessages::default();
         assert!(!net.on_refused_ahead(false, b"ERROR", b"25006"), "the primary has the last word");
         for _ in 0..AGAIN_MAX {
             assert!(net.on_refused_ahead(true, b"ERROR", b"25006"));
         }
         assert!(!net.on_refused_ahead(true, b"ERROR", b"25006"));
-        assert!(!Net::default().on_refused_ahead(true, b"ERROR", b"22012"), "an error that stands anywhere");
+        assert!(!KeptMessages::default().on_refused_ahead(true, b"ERROR", b"22012"), "an error that stands anywhere");
     }
 }

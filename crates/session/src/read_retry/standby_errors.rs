@@ -2,7 +2,7 @@
 
 /// Meaning of a standby's error for a read of which the client has seen nothing yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StandbyErrorMeaning {
     /// The primary would say the same: the client hears it.
     Stands,
     /// The primary may answer; the next time a standby may.
@@ -24,14 +24,18 @@ const PASSING: [&[u8]; 8] = [b"22P02", b"3D000", b"3F000", b"40001", b"40P01", b
 const REMEMBERED: [&[u8]; 2] = [b"25006", b"0A000"];
 
 /// Judges an error by its severity, not translated, and SQLSTATE.
-pub fn judge(severity: &[u8], sqlstate: &[u8]) -> Verdict {
+pub fn judge(severity: &[u8], sqlstate: &[u8]) -> StandbyErrorMeaning {
     if matches!(severity, b"FATAL" | b"PANIC") {
-        return Verdict::Lost;
+        return StandbyErrorMeaning::Lost;
     }
     if REMEMBERED.contains(&sqlstate) {
-        return Verdict::Remembered;
+        return StandbyErrorMeaning::Remembered;
     }
-    if PASSING.contains(&sqlstate) || sqlstate.starts_with(b"42") { Verdict::Passing } else { Verdict::Stands }
+    if PASSING.contains(&sqlstate) || sqlstate.starts_with(b"42") {
+        StandbyErrorMeaning::Passing
+    } else {
+        StandbyErrorMeaning::Stands
+    }
 }
 
 /// Errors that only a server in recovery raises, also in a transaction that only reads. They are known by the function that
@@ -50,7 +54,7 @@ pub fn is_of_recovery(sqlstate: &[u8], routine: &[u8]) -> bool {
 
 /// The standing of the server that refused a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PrimaryStanding {
     /// It counts as the primary.
     Primary,
     /// The same, and so the operator says, whatever the server says of itself.
@@ -68,14 +72,14 @@ pub struct RefusedWrite<'a> {
     pub is_within: bool,
     /// The server reports `in_hot_standby`.
     pub is_in_recovery: bool,
-    pub standing: Standing,
+    pub standing: PrimaryStanding,
     /// The session asked for transactions that only read.
     pub is_wanted: bool,
 }
 
 /// The treatment of a refused statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
+pub enum RefusalRemedy {
     /// Its client hears of it.
     None,
     /// It was refused for its server's role, before it ran, and waits for another primary.
@@ -91,15 +95,15 @@ pub fn is_by_standby(sqlstate: &[u8], routine: &[u8], is_in_recovery: bool) -> b
 
 /// Judges a refused statement. A transaction that only reads by its client's wish, or by an operator's, is refused in the same words: then the server
 /// neither is in recovery nor was given up.
-pub fn remedy(refused: &RefusedWrite<'_>) -> Remedy {
+pub fn remedy(refused: &RefusedWrite<'_>) -> RefusalRemedy {
     let RefusedWrite { sqlstate, routine, is_within, is_in_recovery, standing, is_wanted } = *refused;
     let is_by_standby = is_by_standby(sqlstate, routine, is_in_recovery);
     match standing {
-        _ if sqlstate != b"25006" || is_within => Remedy::None,
-        Standing::PrimaryByConfiguration if is_by_standby => Remedy::AnotherConnection,
-        Standing::GivenUp if is_by_standby || !is_wanted => Remedy::AnotherPrimary,
-        Standing::Primary if is_by_standby => Remedy::AnotherPrimary,
-        Standing::Primary | Standing::PrimaryByConfiguration | Standing::GivenUp => Remedy::None,
+        _ if sqlstate != b"25006" || is_within => RefusalRemedy::None,
+        PrimaryStanding::PrimaryByConfiguration if is_by_standby => RefusalRemedy::AnotherConnection,
+        PrimaryStanding::GivenUp if is_by_standby || !is_wanted => RefusalRemedy::AnotherPrimary,
+        PrimaryStanding::Primary if is_by_standby => RefusalRemedy::AnotherPrimary,
+        PrimaryStanding::Primary | PrimaryStanding::PrimaryByConfiguration | PrimaryStanding::GivenUp => RefusalRemedy::None,
     }
 }
 
@@ -109,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_write_waits_for_the_primary_only_if_its_server_is_none() {
-        use Remedy::{AnotherConnection, AnotherPrimary, None};
-        use Standing::{GivenUp, Primary, PrimaryByConfiguration};
+        use PrimaryStanding::{GivenUp, Primary, PrimaryByConfiguration};
+        use RefusalRemedy::{AnotherConnection, AnotherPrimary, None};
         const RECOVERY: &str = "PreventCommandDuringRecovery";
         const READ_ONLY: &str = "PreventCommandIfReadOnly";
         // sqlstate, routine, within a function, in recovery, standing, wanted by the session -> remedy
@@ -146,16 +150,16 @@ mod tests {
     #[test]
     fn what_only_a_standby_says_is_asked_of_the_primary() {
         for (severity, sqlstate, verdict) in [
-            ("ERROR", "25006", Verdict::Remembered),
-            ("ERROR", "0A000", Verdict::Remembered),
-            ("ERROR", "40001", Verdict::Passing),
-            ("ERROR", "42P01", Verdict::Passing),
-            ("ERROR", "42501", Verdict::Passing),
-            ("ERROR", "57014", Verdict::Stands),
-            ("ERROR", "22012", Verdict::Stands),
-            ("ERROR", "P0001", Verdict::Stands),
-            ("FATAL", "57P01", Verdict::Lost),
-            ("FATAL", "40001", Verdict::Lost),
+            ("ERROR", "25006", StandbyErrorMeaning::Remembered),
+            ("ERROR", "0A000", StandbyErrorMeaning::Remembered),
+            ("ERROR", "40001", StandbyErrorMeaning::Passing),
+            ("ERROR", "42P01", StandbyErrorMeaning::Passing),
+            ("ERROR", "42501", StandbyErrorMeaning::Passing),
+            ("ERROR", "57014", StandbyErrorMeaning::Stands),
+            ("ERROR", "22012", StandbyErrorMeaning::Stands),
+            ("ERROR", "P0001", StandbyErrorMeaning::Stands),
+            ("FATAL", "57P01", StandbyErrorMeaning::Lost),
+            ("FATAL", "40001", StandbyErrorMeaning::Lost),
         ] {
             assert_eq!(judge(severity.as_bytes(), sqlstate.as_bytes()), verdict, "{severity} {sqlstate}");
         }

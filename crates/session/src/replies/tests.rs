@@ -4,7 +4,7 @@ use super::*;
 
 /// Plays `script`: `>X` pushes, `<X` is a server's message; the outcome of each `<` is compared with the word after it.
 fn check_replies(script: &str) {
-    let mut replies = Replies::default();
+    let mut replies = ReplyQueue::default();
     for line in script.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let (what, expected) = line.split_once("->").map_or((line, ""), |(a, b)| (a.trim(), b.trim()));
         if let Some(sent) = what.strip_prefix('>') {
@@ -30,70 +30,70 @@ fn check_replies(script: &str) {
     }
 }
 
-fn expect_named(word: &str) -> Expect {
+fn expect_named(word: &str) -> ExpectedReply {
     match word {
-        "Query" => Expect::Query,
-        "QueryRefused" => Expect::QueryRefused,
-        "QueryChange" => Expect::QueryChange,
-        "Call" => Expect::FunctionCall,
-        "Parse" => Expect::Parse,
-        "CopyEnd" => Expect::CopyEnd,
-        "ParseOurs" => Expect::ParseOurs,
-        "Refused" => Expect::Refused,
-        "Bind" => Expect::Bind,
-        "Describe" => Expect::Describe,
-        "DescribeTold" => Expect::DescribeTold,
-        "DescribeOurs" => Expect::DescribeOurs,
-        "Execute" => Expect::Execute,
-        "Close" => Expect::Close,
-        "CloseOurs" => Expect::CloseOurs,
-        "Sync" => Expect::Sync,
-        "SyncGarbled" => Expect::SyncGarbled,
-        "SyncOurs" => Expect::SyncOurs,
-        "Settings" => Expect::SettingsOurs,
-        "Inventory" => Expect::StateOurs,
-        "PrepareOurs" => Expect::PrepareOurs,
-        "Statement" => Expect::StatementOurs,
-        "Begin" => Expect::BeginOurs,
-        "Fail" => Expect::FailOurs,
-        "Number" => Expect::NumberOurs,
+        "Query" => ExpectedReply::Query,
+        "QueryRefused" => ExpectedReply::QueryRefused,
+        "QueryChange" => ExpectedReply::QueryChange,
+        "Call" => ExpectedReply::FunctionCall,
+        "Parse" => ExpectedReply::Parse,
+        "CopyEnd" => ExpectedReply::CopyEnd,
+        "ParseOurs" => ExpectedReply::ParseOurs,
+        "Refused" => ExpectedReply::Refused,
+        "Bind" => ExpectedReply::Bind,
+        "Describe" => ExpectedReply::Describe,
+        "DescribeTold" => ExpectedReply::DescribeTold,
+        "DescribeOurs" => ExpectedReply::DescribeOurs,
+        "Execute" => ExpectedReply::Execute,
+        "Close" => ExpectedReply::Close,
+        "CloseOurs" => ExpectedReply::CloseOurs,
+        "Sync" => ExpectedReply::Sync,
+        "SyncGarbled" => ExpectedReply::SyncGarbled,
+        "SyncOurs" => ExpectedReply::SyncOurs,
+        "Settings" => ExpectedReply::SettingsOurs,
+        "Inventory" => ExpectedReply::StateOurs,
+        "PrepareOurs" => ExpectedReply::PrepareOurs,
+        "Statement" => ExpectedReply::StatementOurs,
+        "Begin" => ExpectedReply::BeginOurs,
+        "Fail" => ExpectedReply::FailOurs,
+        "Number" => ExpectedReply::NumberOurs,
         other => panic!("unknown entry {other}"),
     }
 }
 
-fn reply_name(reply: Reply) -> String {
+fn reply_name(reply: ReplyTreatment) -> String {
     match reply {
-        Reply::Pass => "pass".into(),
-        Reply::PassChange => "pass change".into(),
-        Reply::Eat => "eat".into(),
-        Reply::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
-        Reply::Row => "row".into(),
-        Reply::OursRefused => "ours refused".into(),
-        Reply::Number => "number".into(),
-        Reply::NumberRefused => "number refused".into(),
-        Reply::Misplaced { tag } => format!("misplaced {}", char::from(tag)),
-        Reply::BeginRefused => "begin refused".into(),
-        Reply::Ready { status, whose } => {
+        ReplyTreatment::Pass => "pass".into(),
+        ReplyTreatment::PassChange => "pass change".into(),
+        ReplyTreatment::Eat => "eat".into(),
+        ReplyTreatment::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
+        ReplyTreatment::Row => "row".into(),
+        ReplyTreatment::OursRefused => "ours refused".into(),
+        ReplyTreatment::Number => "number".into(),
+        ReplyTreatment::NumberRefused => "number refused".into(),
+        ReplyTreatment::Misplaced { tag } => format!("misplaced {}", char::from(tag)),
+        ReplyTreatment::BeginRefused => "begin refused".into(),
+        ReplyTreatment::Ready { status, whose } => {
             format!(
                 "ready {}{}",
                 char::from(status),
                 match whose {
-                    Whose::Client => "",
-                    Whose::ClientChange => " change",
-                    Whose::Sync
-                    | Whose::Settings
-                    | Whose::Inventory
-                    | Whose::Prepare
-                    | Whose::Statement
-                    | Whose::Begin
-                    | Whose::Number
-                    | Whose::Unlisten => {
+                    RequestOrigin::Client => "",
+                    RequestOrigin::ClientChange => " change",
+                    RequestOrigin::Sync
+                    | RequestOrigin::Settings
+                    | RequestOrigin::Inventory
+                    | RequestOrigin::Prepare
+                    | RequestOrigin::Statement
+                    | RequestOrigin::Begin
+                    | RequestOrigin::Number
+                    | RequestOrigin::Unlisten => {
                         " ours"
                     }
                 }
             )
         }
-        Reply::Error(d) => {
+        ReplyTreatment::Error(d) => {
             let mut name = "error".to_string();
             for (count, what) in [(d.changes, "changes"), (d.ours, "ours"), (d.described, "described"), (d.refused, "refused")] {
                 if count > 0 {
@@ -101,15 +101,15 @@ fn reply_name(reply: Reply) -> String {
                 }
             }
             name += match d.failed {
-                Failed::Parse => " parse",
-                Failed::Refused => " exchange",
-                Failed::Question => " question",
-                Failed::Other => "",
+                FailedMessage::Parse => " parse",
+                FailedMessage::Refused => " exchange",
+                FailedMessage::Question => " question",
+                FailedMessage::Other => "",
             };
-            name + if d.rest == Rest::Discarded { " discard" } else { "" }
+            name + if d.rest == RemainingMessages::Discarded { " discard" } else { "" }
         }
-        Reply::SettingsRefused => "settings refused".into(),
-        Reply::Unasked => "unasked".into(),
+        ReplyTreatment::SettingsRefused => "settings refused".into(),
+        ReplyTreatment::Unasked => "unasked".into(),
     }
 }
 
@@ -200,7 +200,7 @@ fn after_an_error_without_sync_all_is_skipped_until_it_comes() {
 #[test]
 fn a_client_that_left_is_waited_for_only_where_answers_come_without_it() {
     let of = |script: &str| {
-        let mut replies = Replies::default();
+        let mut replies = ReplyQueue::default();
         script.split_whitespace().for_each(|word| replies.push(expect_named(word)));
         replies
     };
@@ -298,31 +298,37 @@ fn a_query_the_server_skips_does_not_settle_the_link() {
 
 #[test]
 fn an_error_with_which_the_server_goes_is_still_owed() {
-    let mut replies = Replies::default();
-    replies.push(Expect::Parse);
-    let Reply::Error(dropped) = replies.on_server(back::ERROR, 0) else { panic!("an error") };
-    assert!(dropped.rest == Rest::Skipped && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
+    let mut replies = ReplyQueue::default();
+    replies.push(ExpectedReply::Parse);
+    let ReplyTreatment::Error(dropped) = replies.on_server(back::ERROR, 0) else { panic!("an error") };
+    assert!(
+        dropped.rest == RemainingMessages::Skipped && replies.owed() == OwedReplies { skipping: true, ..OwedReplies::default() },
+        "it was told"
+    );
     replies.unskip();
-    assert_eq!(replies.owed(), Owed { unsynced: true, ..Owed::default() });
+    assert_eq!(replies.owed(), OwedReplies { unsynced: true, ..OwedReplies::default() });
     // A second error is none that anybody waits for.
-    let mut replies = Replies::default();
-    replies.push(Expect::Parse);
+    let mut replies = ReplyQueue::default();
+    replies.push(ExpectedReply::Parse);
     replies.on_server(back::ERROR, 0);
-    assert_eq!(replies.on_server(back::ERROR, 0), Reply::Error(Dropped::default()));
+    assert_eq!(replies.on_server(back::ERROR, 0), ReplyTreatment::Error(DroppedReplies::default()));
 }
 
 #[test]
 fn a_query_behind_messages_without_a_sync_is_skipped_with_them() {
-    let owed = |expects: &[Expect]| {
-        let mut replies = Replies::default();
+    let owed = |expects: &[ExpectedReply]| {
+        let mut replies = ReplyQueue::default();
         expects.iter().for_each(|expect| replies.push(*expect));
         replies.owed()
     };
-    let cut_off = Owed { readies: 0, unsynced: true, skipping: false };
-    assert_eq!(owed(&[Expect::Parse, Expect::Query]), cut_off);
-    assert_eq!(owed(&[Expect::Parse, Expect::Query, Expect::FunctionCall, Expect::Bind]), cut_off);
-    assert_eq!(owed(&[Expect::Parse, Expect::Query, Expect::Sync]), Owed { readies: 1, ..Owed::default() });
-    assert_eq!(owed(&[Expect::Query, Expect::Parse, Expect::Query]), Owed { readies: 1, ..cut_off });
+    let cut_off = OwedReplies { readies: 0, unsynced: true, skipping: false };
+    assert_eq!(owed(&[ExpectedReply::Parse, ExpectedReply::Query]), cut_off);
+    assert_eq!(owed(&[ExpectedReply::Parse, ExpectedReply::Query, ExpectedReply::FunctionCall, ExpectedReply::Bind]), cut_off);
+    assert_eq!(
+        owed(&[ExpectedReply::Parse, ExpectedReply::Query, ExpectedReply::Sync]),
+        OwedReplies { readies: 1, ..OwedReplies::default() }
+    );
+    assert_eq!(owed(&[ExpectedReply::Query, ExpectedReply::Parse, ExpectedReply::Query]), OwedReplies { readies: 1, ..cut_off });
 }
 
 #[test]
@@ -528,21 +534,21 @@ fn descriptions_that_were_asked_for_are_looked_at() {
 #[test]
 fn messages_passed_together_leave_what_they_leave_one_by_one() {
     let entries = [
-        Expect::Query,
-        Expect::QueryChange,
-        Expect::Bind,
-        Expect::Describe,
-        Expect::DescribeTold,
-        Expect::Execute,
-        Expect::CopyEnd,
-        Expect::Sync,
-        Expect::StateOurs,
+        ExpectedReply::Query,
+        ExpectedReply::QueryChange,
+        ExpectedReply::Bind,
+        ExpectedReply::Describe,
+        ExpectedReply::DescribeTold,
+        ExpectedReply::Execute,
+        ExpectedReply::CopyEnd,
+        ExpectedReply::Sync,
+        ExpectedReply::StateOurs,
     ];
     let tags = [back::ROW_DESCRIPTION, back::DATA_ROW, back::COMMAND_COMPLETE, back::BIND_COMPLETE, back::NO_DATA, back::READY];
     let mut passed = 0;
     for number in 0..entries.len().pow(3) * tags.len().pow(3) {
         let (ring, said) = (number % entries.len().pow(3), number / entries.len().pow(3));
-        let (mut one_by_one, mut together) = (Replies::default(), Replies::default());
+        let (mut one_by_one, mut together) = (ReplyQueue::default(), ReplyQueue::default());
         for at in 0..3 {
             let entry = entries[ring / entries.len().pow(at) % entries.len()];
             one_by_one.push(entry);
@@ -552,7 +558,7 @@ fn messages_passed_together_leave_what_they_leave_one_by_one() {
         let bytes: Vec<u8> = said.iter().flat_map(|tag| [*tag, 0, 0, 0, 4]).collect();
         let whole = together.pass_run(&bytes, |_| true) / HEADER_BYTES;
         for tag in &said[..whole] {
-            assert_eq!(one_by_one.on_server(*tag, 0), Reply::Pass, "{said:?}");
+            assert_eq!(one_by_one.on_server(*tag, 0), ReplyTreatment::Pass, "{said:?}");
         }
         assert_eq!(format!("{together:?}"), format!("{one_by_one:?}"), "{said:?}");
         passed += whole;
@@ -563,8 +569,8 @@ fn messages_passed_together_leave_what_they_leave_one_by_one() {
 #[test]
 fn a_run_ends_at_what_is_not_whole_not_allowed_or_no_message() {
     let check = |bytes: &[u8], passed: usize| {
-        let mut replies = Replies::default();
-        replies.push(Expect::Query);
+        let mut replies = ReplyQueue::default();
+        replies.push(ExpectedReply::Query);
         assert_eq!(replies.pass_run(bytes, |body_bytes| body_bytes != 3), passed, "{bytes:?}");
     };
     check(b"", 0);
@@ -604,13 +610,13 @@ fn a_question_for_a_number_goes_before_a_query() {
 
 #[test]
 fn the_answer_to_a_lost_commit_is_made_up_as_far_as_it_is_due() {
-    let answer = |entries: &[Expect]| {
-        let mut replies = Replies::default();
+    let answer = |entries: &[ExpectedReply]| {
+        let mut replies = ReplyQueue::default();
         entries.iter().for_each(|entry| replies.push(*entry));
         let bytes = replies.answer_of_one("COMMIT");
         bytes.map(|bytes| bytes.iter().copied().filter(|byte| b"123nC".contains(byte)).map(char::from).collect::<String>())
     };
-    use Expect::{Bind, Describe, Execute, NumberOurs, Parse, Query, Sync};
+    use ExpectedReply::{Bind, Describe, Execute, NumberOurs, Parse, Query, Sync};
     let is_tag = |answer: Option<String>, tags: &str| answer.is_some_and(|answer| answer.starts_with(tags));
     assert!(is_tag(answer(&[Query]), "C"));
     assert!(is_tag(answer(&[NumberOurs, Query]), "C"));

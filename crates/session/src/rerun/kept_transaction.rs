@@ -1,13 +1,13 @@
 //! A session's transaction, kept to run again. `replay` works with it.
 
-use crate::fault::Fault;
-use crate::loss::Then;
-use crate::replies::Owed;
-use crate::upstream::Heard;
-use crate::upstream::prepared_changes::Own;
+use crate::fault::ErrorReport;
+use crate::loss::TransactionAfterLoss;
+use crate::replies::OwedReplies;
+use crate::upstream::ClientKnowledge;
+use crate::upstream::prepared_changes::ClientStatement;
 use sha2::{Digest, Sha256};
 use std::time::Instant;
-use weir_failover::rerun_rules::Losses;
+use weir_failover::rerun_rules::TransactionLosses;
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 
 /// Room that a session keeps between transactions.
@@ -15,15 +15,15 @@ const ROOM_BYTES_MAX: usize = 4 << 10;
 
 /// The client's share of a transaction, and what it was shown.
 #[derive(Default)]
-pub struct Record {
+pub struct KeptTransaction {
     pub messages: Vec<u8>,
     /// Where among them those begin that are sent together with the COMMIT, if there is one.
     pub commit_at: Option<usize>,
     /// The last message was neither a query nor a Sync.
     pub is_mid_group: bool,
-    pub shown: Shown,
-    pub state: State,
-    pub losses: Losses,
+    pub shown: AnswerDigest,
+    pub state: RerunState,
+    pub losses: TransactionLosses,
     /// The bytes at the front of those to be sent that are counted already.
     pub counted: usize,
     /// The client has yet to hear that the new primary may lack what it was shown.
@@ -32,13 +32,13 @@ pub struct Record {
 
 /// Bytes in order.
 #[derive(Clone, Default)]
-pub struct Shown {
+pub struct AnswerDigest {
     pub bytes: u64,
     pub hash: Sha256,
 }
 
 #[derive(Default)]
-pub enum State {
+pub enum RerunState {
     /// All messages since a BEGIN are kept.
     Whole,
     /// The same, and the transaction may be over.
@@ -46,19 +46,19 @@ pub enum State {
     /// It does not run again: its BEGIN was not kept, it is too long, or it does something that cannot be repeated.
     #[default]
     Spoiled,
-    Again(Box<Run>),
+    Again(Box<TransactionRerun>),
 }
 
 /// A transaction that runs again.
-pub struct Run {
+pub struct TransactionRerun {
     /// Bytes of its messages that were not looked at yet.
     pub left: usize,
     /// The answers so far, up to as many bytes as were shown.
-    pub answers: Shown,
+    pub answers: AnswerDigest,
     pub since: Instant,
-    pub told: Told,
+    pub told: RerunFailure,
     /// Statements that the transaction has prepared, as its client knows them.
-    pub prepared: Vec<(Box<[u8]>, Own)>,
+    pub prepared: Vec<(Box<[u8]>, ClientStatement)>,
     /// The answers were the same as far as they were shown: the rest goes to the client.
     pub is_same: bool,
     /// The transaction may be over behind its messages.
@@ -66,28 +66,28 @@ pub struct Run {
 }
 
 /// The words that a client hears if its transaction does not run again.
-pub struct Told {
-    pub then: Then,
-    pub owed: Owed,
-    pub fault: Fault,
+pub struct RerunFailure {
+    pub then: TransactionAfterLoss,
+    pub owed: OwedReplies,
+    pub fault: ErrorReport,
     /// The server's last word shows that it had what was under way before it.
-    pub heard: Heard,
+    pub heard: ClientKnowledge,
 }
 
-impl Shown {
+impl AnswerDigest {
     pub fn add(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.hash.update(bytes);
     }
 
-    pub fn is(&self, other: &Shown) -> bool {
+    pub fn is(&self, other: &AnswerDigest) -> bool {
         self.bytes == other.bytes && self.hash.clone().finalize() == other.hash.clone().finalize()
     }
 }
 
-impl Record {
+impl KeptTransaction {
     pub fn is_kept(&self) -> bool {
-        matches!(self.state, State::Whole | State::Ending)
+        matches!(self.state, RerunState::Whole | RerunState::Ending)
     }
 
     /// Another transaction.
@@ -96,38 +96,38 @@ impl Record {
         if self.messages.capacity() > ROOM_BYTES_MAX {
             self.messages = Vec::new();
         }
-        (self.shown, self.state, self.losses) = (Shown::default(), State::Whole, Losses::default());
+        (self.shown, self.state, self.losses) = (AnswerDigest::default(), RerunState::Whole, TransactionLosses::default());
         self.commit_at = None;
     }
 }
 
-impl Record {
+impl KeptTransaction {
     pub fn spoil(&mut self) {
-        self.state = State::Spoiled;
+        self.state = RerunState::Spoiled;
         self.messages = Vec::new();
     }
 
     /// All messages were looked at and the answers were the same: the transaction goes on.
     pub fn finish(&mut self) {
-        if let State::Again(run) = &self.state
+        if let RerunState::Again(run) = &self.state
             && run.is_same
             && run.left == 0
         {
-            self.state = if run.is_ending { State::Ending } else { State::Whole };
+            self.state = if run.is_ending { RerunState::Ending } else { RerunState::Whole };
         }
     }
 }
 
-impl Record {
+impl KeptTransaction {
     /// True if the transaction runs again just now.
     pub fn is_under_way(&self) -> bool {
-        matches!(self.state, State::Again(_))
+        matches!(self.state, RerunState::Again(_))
     }
 
     /// True if the next message of a transaction that runs again is not to be sent before the answers to all before it are known to be the same:
     /// nothing takes a COMMIT back.
     pub fn waits(&self) -> bool {
-        let State::Again(run) = &self.state else { return false };
+        let RerunState::Again(run) = &self.state else { return false };
         !run.is_same && self.commit_at.is_some_and(|at| self.messages.len() - run.left.min(self.messages.len()) >= at)
     }
 
@@ -139,12 +139,12 @@ impl Record {
     /// Messages of a read were put back, and come again.
     pub fn put_back(&mut self, messages: &[u8]) {
         match &mut self.state {
-            State::Again(run) => run.left += messages.len(),
-            State::Whole | State::Ending if self.messages.ends_with(messages) => {
+            RerunState::Again(run) => run.left += messages.len(),
+            RerunState::Whole | RerunState::Ending if self.messages.ends_with(messages) => {
                 self.messages.truncate(self.messages.len() - messages.len());
             }
-            State::Whole | State::Ending => self.spoil(),
-            State::Spoiled => {}
+            RerunState::Whole | RerunState::Ending => self.spoil(),
+            RerunState::Spoiled => {}
         }
     }
 }

@@ -1,42 +1,42 @@
 //! Judges if the statements of a transaction may run again, should it be lost (`replay`).
 
 use crate::context::Context;
-use crate::rerun::kept_transaction::State;
+use crate::rerun::kept_transaction::RerunState;
 use crate::routing::classify;
 use crate::session::{IDLE, Session};
 use crate::session_state;
-use crate::statements::{Statement, Trait};
-use crate::unit::{Concern, Ended, Unit};
+use crate::statements::{Statement, StatementTrait};
+use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use weir_failover::rerun_rules::is_harmless;
-use weir_sql::facts::{Ending, Transaction, Verb};
+use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
 use weir_wire::frame::{Header, split_cstr};
 
 /// The concern of this module.
-pub struct Replay;
+pub struct RerunConcern;
 
-impl Concern for Replay {
+impl SessionConcern for RerunConcern {
     /// To be called before the others take the statement in.
     #[inline]
-    fn sent(s: &mut Session, _: &Context, header: Header, unit: Unit<'_>) {
+    fn sent(s: &mut Session, _: &Context, header: Header, unit: StatementMessage<'_>) {
         if s.intake.replay.is_some() {
             note(s, header, unit);
         }
     }
 
     #[inline]
-    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+    fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
     /// `teardown` has it run again, or not.
     fn lost(_: &mut Session, _: &Context) {}
 }
 
 /// Notes if a statement that is about to be sent may run again.
-fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
+fn note(s: &mut Session, header: Header, unit: StatementMessage<'_>) {
     let (statement, text) = match unit {
-        Unit::Query(statement) => (statement, s.up.whole_if_here(header).unwrap_or_default()),
-        Unit::Bind { prepared, statement } => (statement, &*prepared.tail),
-        Unit::Parse(_) | Unit::Execute => return,
-        Unit::BindUnknown(_) | Unit::Call(_) | Unit::Garbled => {
+        StatementMessage::Query(statement) => (statement, s.up.whole_if_here(header).unwrap_or_default()),
+        StatementMessage::Bind { prepared, statement } => (statement, &*prepared.tail),
+        StatementMessage::Parse(_) | StatementMessage::Execute => return,
+        StatementMessage::BindUnknown(_) | StatementMessage::Call(_) | StatementMessage::Garbled => {
             return s.intake.replay.iter_mut().filter(|record| record.is_kept()).for_each(|record| record.spoil());
         }
     };
@@ -45,16 +45,16 @@ fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
     let is_harmless = may_repeat(s, statement, split_cstr(text).map_or(&[][..], |(text, _)| text));
     let Some(record) = &mut s.intake.replay else { return };
     let next = match (&record.state, statement.transaction) {
-        (State::Again(_) | State::Spoiled, _) => return,
-        (State::Whole, Transaction::Begin(_)) => State::Whole,
-        (State::Whole, Transaction::End(ending @ (Ending::Commit | Ending::Rollback))) if is_open => {
-            if ending == Ending::Commit {
+        (RerunState::Again(_) | RerunState::Spoiled, _) => return,
+        (RerunState::Whole, TransactionVerb::Begin(_)) => RerunState::Whole,
+        (RerunState::Whole, TransactionVerb::End(ending @ (TransactionEnd::Commit | TransactionEnd::Rollback))) if is_open => {
+            if ending == TransactionEnd::Commit {
                 record.note_commit();
             }
-            State::Ending
+            RerunState::Ending
         }
-        (State::Whole, Transaction::None | Transaction::Within) if is_open && is_harmless => State::Whole,
-        (State::Whole | State::Ending, _) => return record.spoil(),
+        (RerunState::Whole, TransactionVerb::None | TransactionVerb::Within) if is_open && is_harmless => RerunState::Whole,
+        (RerunState::Whole | RerunState::Ending, _) => return record.spoil(),
     };
     record.state = next;
 }
@@ -62,11 +62,12 @@ fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
 /// True if a statement has no effect outside of its transaction, for certain: it runs no code of users.
 fn may_repeat(s: &Session, statement: &Statement, text: &[u8]) -> bool {
     let is_known = match statement.verb {
-        Verb::Select | Verb::Insert | Verb::Update | Verb::Delete => true,
-        Verb::Other => is_harmless(text),
-        Verb::Definition => false,
+        StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete => true,
+        StatementVerb::Other => is_harmless(text),
+        StatementVerb::Definition => false,
     };
-    let does_more = statement.has(Trait::Many) || statement.has(Trait::Signals) || statement.has(Trait::Executes);
+    let does_more =
+        statement.has(StatementTrait::Many) || statement.has(StatementTrait::Signals) || statement.has(StatementTrait::Executes);
     let leaves_nothing = statement.state.functions.is_empty() && session_state::left_unseen(s, statement).is_empty();
     is_known && !does_more && leaves_nothing && stays_inside(s, statement)
 }

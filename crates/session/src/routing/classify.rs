@@ -6,22 +6,22 @@
 
 use crate::catalogs::{Edition, UNKNOWN};
 use crate::context::Context;
-use crate::lazy_begin::transaction_place::Defaults;
-use crate::routing::{Class, Side};
+use crate::lazy_begin::transaction_place::TransactionDefaults;
+use crate::routing::{RouteClass, RouteSide};
 use crate::session::Session;
-use crate::session_state::name_scopes::Place;
-use crate::statements::{Prepared, Statement, Trait};
+use crate::session_state::name_scopes::NameScope;
+use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_catalog::rule::Rule;
-use weir_catalog::{Catalog, Names, Path, Who};
-use weir_sql::facts::{Hint, Transaction};
+use weir_catalog::rule::RoutingRule;
+use weir_catalog::{Catalog, LookupUser, SearchPath, StatementNames};
+use weir_sql::facts::{RoutingHint, TransactionVerb};
 
 /// True if the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
 /// what the text does not show (`1 + 2`).
 #[inline]
 fn is_judged(statement: &Statement) -> bool {
-    statement.class.side == Side::Reader && statement.transaction == Transaction::None
+    statement.class.side == RouteSide::Reader && statement.transaction == TransactionVerb::None
 }
 
 /// Where a statement may run, by its text and by what it names. Never waits.
@@ -29,14 +29,14 @@ fn is_judged(statement: &Statement) -> bool {
 /// While nothing is known, every statement is the primary's: also one that names nothing may run an operator or cast of a user's. Without a primary there is nothing to be careful for: a standby
 /// refuses the statements that it must not run.
 #[inline]
-pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
+pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> RouteClass {
     if !is_judged(statement) || !w.has_readers() {
         return statement.class;
     }
     place_of(s, w);
     let edition = s.reads.place.edition;
     if edition == UNKNOWN {
-        return if w.view().primary.is_some() { Class::primary(Rule::CatalogUnknown) } else { statement.class };
+        return if w.view().primary.is_some() { RouteClass::primary(RoutingRule::CatalogUnknown) } else { statement.class };
     }
     match statement.objects.judged.at(s.reads.place.number) {
         Some(class) => class,
@@ -53,7 +53,7 @@ pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Stat
 
 fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
     // A comment's request holds for the text it stands in.
-    if statement.hint != Hint::None || statement.has(Trait::Commented) {
+    if statement.hint != RoutingHint::None || statement.has(StatementTrait::Commented) {
         return statement;
     }
     runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
@@ -68,19 +68,19 @@ fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statem
 
 /// True if a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
 fn is_plain_read(prepared: &Statement) -> bool {
-    prepared.class.side == Side::Reader
-        && prepared.has(Trait::Read)
+    prepared.class.side == RouteSide::Reader
+        && prepared.has(StatementTrait::Read)
         // The values that such functions set may stand in the prepared text, which nobody looks at again.
         && prepared.state.functions.is_empty()
-        && prepared.transaction == Transaction::None
-        && !prepared.has(Trait::Many)
-        && !prepared.has(Trait::Executes)
-        && !prepared.has(Trait::Signals)
+        && prepared.transaction == TransactionVerb::None
+        && !prepared.has(StatementTrait::Many)
+        && !prepared.has(StatementTrait::Executes)
+        && !prepared.has(StatementTrait::Signals)
         && prepared.local.is_none()
 }
 
 /// The defaults of the session's transactions, for those that do not say.
-pub fn defaults(s: &mut Session, w: &Context) -> Defaults {
+pub fn defaults(s: &mut Session, w: &Context) -> TransactionDefaults {
     place_of(s, w);
     s.reads.place.defaults
 }
@@ -91,21 +91,21 @@ pub fn watch(s: &mut Session, w: &Context) {
     s.handle.clock.held.set(limits);
 }
 
-fn defaults_in(s: &Session, edition: Edition) -> Defaults {
+fn defaults_in(s: &Session, edition: Edition) -> TransactionDefaults {
     let catalog = if edition == UNKNOWN { None } else { s.account.known.catalog() };
     let of_catalog = |name: &str| catalog.as_ref().and_then(|catalog| catalog.of_transactions(&s.account.user, name));
-    Defaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
+    TransactionDefaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
 }
 
 /// True if a statement only reads, as the catalog says, wherever it runs.
 pub fn only_reads(s: &Session, statement: &Statement) -> bool {
     // These rules come behind those about row locks.
-    let is_read = statement.class.side == Side::Reader
-        || matches!(statement.class.rule, Rule::Hint | Rule::Comment | Rule::PrimaryRoutingPattern);
-    if !is_read || !statement.has(Trait::Read) || s.account.known.edition() == UNKNOWN {
+    let is_read = statement.class.side == RouteSide::Reader
+        || matches!(statement.class.rule, RoutingRule::Hint | RoutingRule::Comment | RoutingRule::PrimaryRoutingPattern);
+    if !is_read || !statement.has(StatementTrait::Read) || s.account.known.edition() == UNKNOWN {
         return false;
     }
-    let nothing = Names::default();
+    let nothing = StatementNames::default();
     let names = statement.objects.all_names().unwrap_or(&nothing);
     s.account.known.catalog().is_some_and(|catalog| catalog.judge(names, &path_in(s, &catalog)).is_none())
 }
@@ -130,19 +130,19 @@ pub fn place_anywhere(s: &mut Session, w: &Context) -> u64 {
     if place_of(s, w) == 0 {
         return 0;
     }
-    w.places.borrow_mut().number(s.reads.place.edition, Path::Any)
+    w.places.borrow_mut().number(s.reads.place.edition, SearchPath::Any)
 }
 
 /// True if the values of a statement's parameters run functions of users when they are read in.
 #[inline]
-pub fn checks_values(s: &Session, prepared: &Prepared) -> bool {
+pub fn checks_values(s: &Session, prepared: &PreparedStatement) -> bool {
     !prepared.user_types.is_empty() && s.account.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))
 }
 
 /// Where the session's names are looked up in a catalog.
-pub fn path_in(s: &Session, catalog: &Catalog) -> Path {
+pub fn path_in(s: &Session, catalog: &Catalog) -> SearchPath {
     let settings = &s.state.settings;
-    let who = Who { user: &s.account.user, has_role: settings.has_role() };
+    let who = LookupUser { user: &s.account.user, has_role: settings.has_role() };
     catalog.path(&who, settings.get("search_path"))
 }
 
@@ -153,16 +153,16 @@ fn find_place(s: &mut Session, w: &Context, edition: Edition) {
         let path = path_in(s, &catalog);
         w.places.borrow_mut().number(edition, path)
     });
-    s.reads.place = Place { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
+    s.reads.place = NameScope { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
 }
 
 /// The same without keeping anything, for those who ask why.
-pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
+pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> RouteClass {
     let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
     match s.account.known.edition() {
         _ if !is_judged(statement) || !w.has_readers() => statement.class,
         UNKNOWN if w.view().primary.is_none() => statement.class,
-        UNKNOWN => Class::primary(Rule::CatalogUnknown),
+        UNKNOWN => RouteClass::primary(RoutingRule::CatalogUnknown),
         edition if edition == s.reads.place.edition && is_same => {
             statement.objects.judged.at(s.reads.place.number).unwrap_or_else(|| said(s, statement))
         }
@@ -171,16 +171,16 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
 }
 
 /// The catalog's present judgement on a statement.
-fn said(s: &Session, statement: &Statement) -> Class {
-    let Some(catalog) = s.account.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
-    let nothing = Names::default();
+fn said(s: &Session, statement: &Statement) -> RouteClass {
+    let Some(catalog) = s.account.known.catalog() else { return RouteClass::primary(RoutingRule::CatalogUnknown) };
+    let nothing = StatementNames::default();
     let names = statement.objects.names.as_ref().unwrap_or(&nothing);
     let path = path_in(s, &catalog);
-    catalog.judge(names, &path).map_or(statement.class, Class::primary)
+    catalog.judge(names, &path).map_or(statement.class, RouteClass::primary)
 }
 
 #[cold]
-fn judge(s: &Session, statement: &Statement) -> Class {
+fn judge(s: &Session, statement: &Statement) -> RouteClass {
     let known = &s.account.known;
     let class = said(s, statement);
     // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
@@ -194,7 +194,7 @@ fn judge(s: &Session, statement: &Statement) -> Class {
 /// `writes`: for what it does, whatever its text and the catalog say.
 pub fn note_refused(s: &Session, statement: &Statement, writes: bool) {
     if s.reads.place.number != 0 {
-        statement.objects.judged.note(s.reads.place.number, Class::primary(Rule::StandbyRefused));
+        statement.objects.judged.note(s.reads.place.number, RouteClass::primary(RoutingRule::StandbyRefused));
         if let Some(caching) = statement.caching.as_deref().filter(|_| writes) {
             caching.note_unseen_write(s.reads.place.number);
         }

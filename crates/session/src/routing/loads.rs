@@ -2,7 +2,7 @@
 //! `session::routing::pick`'s.
 
 use crate::metrics::NODES_MAX;
-use crate::routing::pick::{Load, shares};
+use crate::routing::pick::{NodeLoad, shares};
 use std::cell::{Cell, Ref, RefCell};
 use weir_failover::cluster::ClusterView;
 
@@ -12,21 +12,25 @@ const PERIOD_MS: u64 = 4;
 const NEVER: u64 = u64::MAX;
 
 /// See the module.
-pub struct Loads {
-    by_node: RefCell<Vec<Load>>,
+pub struct NodeLoads {
+    by_node: RefCell<Vec<NodeLoad>>,
     shares: RefCell<Vec<f64>>,
     /// When they were worked out.
     at_ms: Cell<u64>,
 }
 
-impl Default for Loads {
-    fn default() -> Loads {
-        Loads { by_node: RefCell::new(vec![Load::default(); NODES_MAX]), shares: RefCell::default(), at_ms: Cell::new(NEVER) }
+impl Default for NodeLoads {
+    fn default() -> NodeLoads {
+        NodeLoads {
+            by_node: RefCell::new(vec![NodeLoad::default(); NODES_MAX]),
+            shares: RefCell::default(),
+            at_ms: Cell::new(NEVER),
+        }
     }
 }
 
-impl Loads {
-    fn change(&self, node: u16, change: impl Fn(&mut Load)) {
+impl NodeLoads {
+    fn change(&self, node: u16, change: impl Fn(&mut NodeLoad)) {
         if let Some(load) = self.by_node.borrow_mut().get_mut(usize::from(node)) {
             change(load);
         }

@@ -1,7 +1,7 @@
 //! The targets of a session's reads, and the parameters that it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
 
 use crate::routing::read_targets::ReadPreference;
-use crate::session_state::client_settings::Settings;
+use crate::session_state::client_settings::SettingValues;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_config::{Config, LogConfig};
@@ -10,19 +10,19 @@ use weir_config::{Config, LogConfig};
 #[derive(Debug, Default)]
 pub struct ReadPreferences {
     /// Edition of the configuration and settings under which it was worked out; none: never.
-    pub(crate) known: Option<(u64, Arc<Settings>)>,
+    pub(crate) known: Option<(u64, Arc<SettingValues>)>,
     pub(crate) wish: Option<ReadPreference>,
     /// Set by `PGPOOL SET`.
-    pub(crate) own: Own,
+    pub(crate) own: OwnParameters,
 }
 
 /// Parameters that a session may have set for itself, in the order of `OWN`. Few sessions set any.
 #[derive(Clone, Debug, Default)]
-pub struct Own(Option<Box<[Option<Set>; OWN.len()]>>);
+pub struct OwnParameters(Option<Box<[Option<OwnParameterValue>; OWN.len()]>>);
 
 /// A value that was set.
 #[derive(Clone, Debug)]
-pub struct Set {
+pub struct OwnParameterValue {
     pub(crate) value: u64,
     /// As it is shown.
     pub(crate) shown: Rc<str>,
@@ -45,7 +45,7 @@ pub const OWN: [(&str, Of); 7] = [
 /// Place in `OWN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Item {
+pub enum OwnParameter {
     AllowComments,
     Statement,
     PerNode,
@@ -57,7 +57,7 @@ pub enum Item {
 
 /// A thing that is said of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum StatementLogLine {
     Statement,
     PerNode,
     /// To the client.
@@ -67,17 +67,17 @@ pub enum Line {
 
 /// The lines that a session's statements get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Logged(u8);
+pub struct StatementLogLines(u8);
 
-impl Logged {
+impl StatementLogLines {
     #[inline]
     #[must_use]
-    pub const fn with_if(self, line: Line, is_so: bool) -> Logged {
-        Logged(self.0 | (is_so as u8) << line as u8)
+    pub const fn with_if(self, line: StatementLogLine, is_so: bool) -> StatementLogLines {
+        StatementLogLines(self.0 | (is_so as u8) << line as u8)
     }
 
     #[inline]
-    pub const fn has(self, line: Line) -> bool {
+    pub const fn has(self, line: StatementLogLine) -> bool {
         self.0 & (1 << line as u8) != 0
     }
 
@@ -87,38 +87,38 @@ impl Logged {
     }
 }
 
-impl Own {
+impl OwnParameters {
     /// True if a switch is on.
     #[inline]
-    pub fn get(&self, item: Item, config: &Config) -> bool {
+    pub fn get(&self, item: OwnParameter, config: &Config) -> bool {
         self.at(item as usize).map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
     }
 
     /// The value set at a place in `OWN`.
     #[inline]
-    pub(crate) fn at(&self, place: usize) -> Option<&Set> {
+    pub(crate) fn at(&self, place: usize) -> Option<&OwnParameterValue> {
         self.0.as_deref()?[place].as_ref()
     }
 
-    pub(crate) fn set(&mut self, place: usize, value: Option<Set>) {
+    pub(crate) fn set(&mut self, place: usize, value: Option<OwnParameterValue>) {
         self.0.get_or_insert_default()[place] = value;
     }
 
     /// The part of statements that is logged.
     #[inline]
-    pub fn logged(&self, config: &Config) -> Logged {
+    pub fn logged(&self, config: &Config) -> StatementLogLines {
         let log: &LogConfig = &config.log;
-        Logged::default()
-            .with_if(Line::Statement, self.get(Item::Statement, config))
-            .with_if(Line::PerNode, self.get(Item::PerNode, config))
-            .with_if(Line::Notice, self.get(Item::Notice, config))
-            .with_if(Line::Slow, log.slow_ms.is_some())
+        StatementLogLines::default()
+            .with_if(StatementLogLine::Statement, self.get(OwnParameter::Statement, config))
+            .with_if(StatementLogLine::PerNode, self.get(OwnParameter::PerNode, config))
+            .with_if(StatementLogLine::Notice, self.get(OwnParameter::Notice, config))
+            .with_if(StatementLogLine::Slow, log.slow_ms.is_some())
     }
 
     /// True if every message of the client is logged.
     #[inline]
     pub fn logs_messages(&self, config: &Config) -> bool {
-        self.get(Item::ClientMessages, config)
+        self.get(OwnParameter::ClientMessages, config)
     }
 
     /// The value a session has set, as it is shown.

@@ -1,13 +1,13 @@
 //! Chooses one of several nodes for a read: by weight, less for a slow or busy node, nearest zone first.
 //!
 //! In: the view, a worker's measurements of each node, dice. Out: a node. No clock and no lock: each worker keeps its own
-//! `Load`s and works out the shares a few times in a second; a read then costs one throw.
+//! `NodeLoad`s and works out the shares a few times in a second; a read then costs one throw.
 
 use weir_failover::cluster::{ClusterView, NodeIndex};
 
 /// A worker's measurements of a node's answers to reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
+pub struct NodeLoad {
     /// Statements under way.
     pub in_flight: u32,
     /// Time of the last ones, in microseconds, the latest counting most. 0: nothing is known.
@@ -33,7 +33,7 @@ const PART_MIN: f64 = 1.0 / 64.0;
 /// Share of a node in another zone: nothing, as long as one in the own zone may answer.
 const FAR: f64 = 1e-12;
 
-impl Load {
+impl NodeLoad {
     /// A read took so long.
     #[inline]
     pub fn note(&mut self, us: u64) {
@@ -50,7 +50,7 @@ impl Load {
 }
 
 /// Works out the nodes' shares of the reads, relative to each other; 0 for those that take none.
-pub fn shares(view: &ClusterView, load: impl Fn(NodeIndex) -> Load, out: &mut Vec<f64>) {
+pub fn shares(view: &ClusterView, load: impl Fn(NodeIndex) -> NodeLoad, out: &mut Vec<f64>) {
     out.clear();
     let costs = || {
         let cost =
@@ -92,7 +92,7 @@ mod tests {
     /// Parts of all reads by node, in percent.
     fn percent(view: &ClusterView, loads: &[(u32, f64)]) -> Vec<u32> {
         let mut out = Vec::new();
-        let load = |at: usize| loads.get(at).map_or_else(Load::default, |&(in_flight, us)| Load { in_flight, us });
+        let load = |at: usize| loads.get(at).map_or_else(NodeLoad::default, |&(in_flight, us)| NodeLoad { in_flight, us });
         shares(view, load, &mut out);
         let sum: f64 = out.iter().sum();
         out.iter().map(|share| (share / sum * 100.0).round() as u32).collect()
@@ -137,7 +137,7 @@ mod tests {
         let mut v = view(&[(0.2, PRIMARY), (0.4, STANDBY), (0.4, STANDBY)]);
         (v.nodes[0].is_far, v.nodes[2].is_far) = (true, true);
         let mut out = Vec::new();
-        shares(&v, |_| Load::default(), &mut out);
+        shares(&v, |_| NodeLoad::default(), &mut out);
         let mut counts = [0; 3];
         for dice in (1..u32::MAX).step_by(1 << 20) {
             counts[pick_reader(&v, &out, dice, |_| true).unwrap()] += 1;
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_average_follows_the_times() {
-        let mut load = Load::default();
+        let mut load = NodeLoad::default();
         load.note(300);
         assert_eq!(load.us, 300.0);
         (0..100).for_each(|_| load.note(20_300));

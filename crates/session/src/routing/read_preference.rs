@@ -3,24 +3,24 @@
 
 use crate::context::Context;
 use crate::doubt::loss_choices;
-use crate::fault::{Fault, sqlstate};
-use crate::routing::own_parameters::{Item, OWN, Own, Set};
-pub use crate::routing::own_parameters::{Line, Logged};
-use crate::routing::read_targets::{Asker, ReadPreference, SETTING, of_session};
-use crate::routing::{Class, Side};
+use crate::fault::{ErrorReport, sqlstate};
+use crate::routing::own_parameters::{OWN, OwnParameter, OwnParameterValue, OwnParameters};
+pub use crate::routing::own_parameters::{StatementLogLine, StatementLogLines};
+use crate::routing::read_targets::{ReadPreference, ReadingSession, SETTING, of_session};
+use crate::routing::{RouteClass, RouteSide};
 use crate::session::Session;
-use crate::session_state::client_settings::Settings;
-use crate::statements::{Statement, Trait};
+use crate::session_state::client_settings::SettingValues;
+use crate::statements::{Statement, StatementTrait};
 use crate::{causal, session_state};
 use std::sync::Arc;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::redirect::ReadTarget;
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, CausalReads, SetError};
-use weir_sql::facts::Hint;
+use weir_sql::facts::RoutingHint;
 
 /// A parameter that servers know as a made-up one, set by SET as well.
-pub struct Setting {
+pub struct WeirSetting {
     pub(crate) name: &'static str,
     /// Its values, in words.
     pub(crate) allowed: &'static str,
@@ -28,19 +28,19 @@ pub struct Setting {
 }
 
 /// All of them.
-pub const SETTINGS: [Setting; 4] = [
-    Setting {
+pub const SETTINGS: [WeirSetting; 4] = [
+    WeirSetting {
         name: SETTING,
         allowed: "primary, standby, node=number, or nothing",
-        takes: |value| value.trim().is_empty() || ReadTarget::of_hint(Hint::of_word(value)).is_some(),
+        takes: |value| value.trim().is_empty() || ReadTarget::of_hint(RoutingHint::of_word(value)).is_some(),
     },
-    Setting {
+    WeirSetting {
         name: causal::SETTING,
         allowed: "off, session, tables, global",
         takes: |value| CausalReads::of_word(value).is_some(),
     },
-    Setting { name: loss_choices::OUTCOME, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
-    Setting { name: loss_choices::REPLAY, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
+    WeirSetting { name: loss_choices::OUTCOME, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
+    WeirSetting { name: loss_choices::REPLAY, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
 ];
 
 /// The target of a read; `hinted`: the target in its hint, or in that of its transaction.
@@ -48,10 +48,11 @@ pub const SETTINGS: [Setting; 4] = [
 pub fn of(s: &mut Session, w: &Context, hinted: Option<ReadTarget>) -> Option<ReadPreference> {
     if let Some(read_target) = hinted {
         note_wish(w);
-        return Some(ReadPreference::always(read_target, Rule::ReadHinted));
+        return Some(ReadPreference::always(read_target, RoutingRule::ReadHinted));
     }
-    let is_known =
-        |(edition, settings): &(u64, Arc<Settings>)| *edition == w.config_edition() && Arc::ptr_eq(settings, &s.state.settings);
+    let is_known = |(edition, settings): &(u64, Arc<SettingValues>)| {
+        *edition == w.config_edition() && Arc::ptr_eq(settings, &s.state.settings)
+    };
     if !s.reads.preferences.known.as_ref().is_some_and(is_known) {
         find(s, w);
     }
@@ -82,7 +83,7 @@ fn find(s: &mut Session, w: &Context) {
 
 fn work_out(s: &Session, w: &Context) -> Option<ReadPreference> {
     let settings = &s.state.settings;
-    let asker = Asker {
+    let asker = ReadingSession {
         user: &s.account.client_user,
         database: &s.account.client_database,
         application: settings.get("application_name").unwrap_or_default(),
@@ -93,26 +94,31 @@ fn work_out(s: &Session, w: &Context) -> Option<ReadPreference> {
 
 /// The same without keeping anything, for those who ask why.
 pub fn for_show(s: &Session, w: &Context, statement: &Statement) -> Option<ReadPreference> {
-    statement.read_target.map(|read_target| ReadPreference::always(read_target, Rule::ReadHinted)).or_else(|| work_out(s, w))
+    statement
+        .read_target
+        .map(|read_target| ReadPreference::always(read_target, RoutingRule::ReadHinted))
+        .or_else(|| work_out(s, w))
 }
 
 /// Where a statement may run, with regard to the comment it begins with.
 #[inline]
-pub fn class_of(s: &Session, w: &Context, statement: &Statement, class: Class) -> Class {
-    let class = if class.rule == Rule::UnloggedTable && !s.reads.preferences.own.get(Item::CheckUnlogged, &w.peek_config()) {
+pub fn class_of(s: &Session, w: &Context, statement: &Statement, class: RouteClass) -> RouteClass {
+    let class = if class.rule == RoutingRule::UnloggedTable
+        && !s.reads.preferences.own.get(OwnParameter::CheckUnlogged, &w.peek_config())
+    {
         statement.class
     } else {
         class
     };
-    let is_held = statement.has(Trait::Commented)
-        && class.side == Side::Reader
+    let is_held = statement.has(StatementTrait::Commented)
+        && class.side == RouteSide::Reader
         && w.has_readers()
-        && !s.reads.preferences.own.get(Item::AllowComments, &w.peek_config());
-    if is_held { Class::primary(Rule::Comment) } else { class }
+        && !s.reads.preferences.own.get(OwnParameter::AllowComments, &w.peek_config());
+    if is_held { RouteClass::primary(RoutingRule::Comment) } else { class }
 }
 
 /// `PGPOOL SET`.
-pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), Fault> {
+pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), ErrorReport> {
     let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
     let at = place(name)?;
     let shown = config::show_one(&checked, OWN[at].0, &Viewer::operator())
@@ -120,17 +126,17 @@ pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), 
         .pop()
         .map(|row| row.value)
         .unwrap_or_default();
-    s.reads.preferences.own.set(at, Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() }));
+    s.reads.preferences.own.set(at, Some(OwnParameterValue { value: (OWN[at].1)(&checked), shown: shown.into() }));
     note_idle_limit(s);
     Ok(())
 }
 
 /// `PGPOOL RESET`.
-pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), Fault> {
+pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), ErrorReport> {
     let config = w.config();
     config.reset_for_session(name, &config).map_err(|error| refused(&error))?;
     if name.eq_ignore_ascii_case("all") {
-        s.reads.preferences.own = Own::default();
+        s.reads.preferences.own = OwnParameters::default();
         SETTINGS.iter().for_each(|setting| session_state::set_own(s, w, setting.name, None));
     } else {
         s.reads.preferences.own.set(place(name)?, None);
@@ -141,25 +147,25 @@ pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), Fault> {
 
 /// Limits on time are looked at by a task that does not see the session.
 fn note_idle_limit(s: &Session) {
-    let own = s.reads.preferences.own.at(Item::IdleLimit as usize);
+    let own = s.reads.preferences.own.at(OwnParameter::IdleLimit as usize);
     s.handle.clock.idle_ms.set(own.map(|set| set.value));
 }
 
-fn place(name: &str) -> Result<usize, Fault> {
+fn place(name: &str) -> Result<usize, ErrorReport> {
     OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name)).ok_or_else(|| {
         let known: Vec<&str> = OWN.iter().map(|(name, _)| *name).collect();
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("parameter \"{name}\" cannot be set for one session yet"))
+        ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("parameter \"{name}\" cannot be set for one session yet"))
             .hint(format!("These can: {}.", known.join(", ")))
     })
 }
 
-fn refused(error: &SetError) -> Fault {
+fn refused(error: &SetError) -> ErrorReport {
     let code = match error {
         SetError::Unknown(_) => sqlstate::UNDEFINED_OBJECT,
         SetError::NotPerSession(_) | SetError::AtStart(_) => sqlstate::CANNOT_CHANGE_NOW,
         SetError::Refused(_) | SetError::Value(_) => sqlstate::INVALID_VALUE,
     };
-    Fault::error(code, error.to_string())
+    ErrorReport::error(code, error.to_string())
 }
 
 #[cfg(test)]
@@ -169,9 +175,9 @@ mod tests {
 
     #[test]
     fn every_item_stands_at_its_place() {
-        assert_eq!(Item::IdleLimit as usize + 1, OWN.len());
-        assert_eq!(OWN[Item::CheckUnlogged as usize].0, "check_unlogged_table");
-        assert_eq!(OWN[Item::Notice as usize].0, "notice_per_node_statement");
+        assert_eq!(OwnParameter::IdleLimit as usize + 1, OWN.len());
+        assert_eq!(OWN[OwnParameter::CheckUnlogged as usize].0, "check_unlogged_table");
+        assert_eq!(OWN[OwnParameter::Notice as usize].0, "notice_per_node_statement");
         for (name, _) in OWN {
             let value = if name == "client_idle_limit" { "1s" } else { "on" };
             assert!(Config::default().set_for_session(name, value).is_ok(), "{name}");
@@ -181,13 +187,16 @@ mod tests {
     #[test]
     fn what_a_session_has_set_goes_before_the_configuration() {
         let mut config = Config::default();
-        let mut own = Own::default();
-        assert_eq!((own.logged(&config).has(Line::Notice), own.shown("notice_per_node_statement")), (false, None));
-        let set = |value: u64, shown: &str| Some(Set { value, shown: shown.into() });
-        own.set(Item::Notice as usize, set(1, "on"));
-        assert_eq!((own.logged(&config).has(Line::Notice), own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
-        own.set(Item::Notice as usize, set(0, "off"));
+        let mut own = OwnParameters::default();
+        assert_eq!((own.logged(&config).has(StatementLogLine::Notice), own.shown("notice_per_node_statement")), (false, None));
+        let set = |value: u64, shown: &str| Some(OwnParameterValue { value, shown: shown.into() });
+        own.set(OwnParameter::Notice as usize, set(1, "on"));
+        assert_eq!(
+            (own.logged(&config).has(StatementLogLine::Notice), own.shown("Notice_Per_Node_Statement")),
+            (true, Some("on"))
+        );
+        own.set(OwnParameter::Notice as usize, set(0, "off"));
         config.log.notice_per_node_statement = true;
-        assert!(!own.logged(&config).has(Line::Notice));
+        assert!(!own.logged(&config).has(StatementLogLine::Notice));
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! In: texts. Out: a wish, or none. `route` obeys it where it can.
 
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::RoutingConfig;
 use weir_config::redirect::{ReadTarget, Redirect};
-use weir_sql::facts::Hint;
+use weir_sql::facts::RoutingHint;
 
 /// The parameter by which a session chooses for itself.
 pub const SETTING: &str = "weir.route";
@@ -16,25 +16,25 @@ pub struct ReadPreference {
     pub read_target: ReadTarget,
     /// How many of the reads, of 2^32 less 1.
     pub share: u32,
-    pub rule: Rule,
+    pub rule: RoutingRule,
 }
 
 impl ReadPreference {
     /// For all reads.
-    pub const fn always(read_target: ReadTarget, rule: Rule) -> ReadPreference {
+    pub const fn always(read_target: ReadTarget, rule: RoutingRule) -> ReadPreference {
         ReadPreference { read_target, share: u32::MAX, rule }
     }
 
     /// True if the session or its statement asked for it; false if the operator did, for many sessions.
     #[inline]
     pub const fn is_own(&self) -> bool {
-        matches!(self.rule, Rule::ReadHinted | Rule::ReadBySetting)
+        matches!(self.rule, RoutingRule::ReadHinted | RoutingRule::ReadBySetting)
     }
 }
 
 /// The session that asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct ReadingSession<'a> {
     pub user: &'a str,
     pub database: &'a str,
     /// Its `application_name` now; may be empty.
@@ -45,13 +45,13 @@ pub struct Asker<'a> {
 
 /// The read preference of this session. Its own setting goes before the operator's lists; of those the first with an entry for
 /// it counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
-pub fn of_session(routing: &RoutingConfig, asker: &Asker<'_>) -> Option<ReadPreference> {
-    if let Some(read_target) = asker.setting.and_then(|word| ReadTarget::of_hint(Hint::of_word(word))) {
-        return Some(ReadPreference::always(read_target, Rule::ReadBySetting));
+pub fn of_session(routing: &RoutingConfig, asker: &ReadingSession<'_>) -> Option<ReadPreference> {
+    if let Some(read_target) = asker.setting.and_then(|word| ReadTarget::of_hint(RoutingHint::of_word(word))) {
+        return Some(ReadPreference::always(read_target, RoutingRule::ReadBySetting));
     }
     let application = if asker.application.is_empty() { None } else { find(&routing.by_application, asker.application) };
     let found = application.or_else(|| find(&routing.by_database, asker.database)).or_else(|| find(&routing.by_user, asker.user));
-    found.map(|entry| ReadPreference { read_target: entry.read_target, share: entry.share, rule: Rule::ReadRedirected })
+    found.map(|entry| ReadPreference { read_target: entry.read_target, share: entry.share, rule: RoutingRule::ReadRedirected })
 }
 
 fn find<'a>(list: &'a [Redirect], name: &str) -> Option<&'a Redirect> {
@@ -90,7 +90,7 @@ mod tests {
             config.routing.by_application = application;
             config.routing.by_database = database;
             config.routing.by_user = user;
-            let asker = Asker { user: "joe", database: "shop", application: "psql", setting };
+            let asker = ReadingSession { user: "joe", database: "shop", application: "psql", setting };
             of_session(&config.routing, &asker).map(|wish| (wish.read_target, wish.rule.name()))
         };
         let all = ["psql:1", "shop:2", "joe:3"];
@@ -107,7 +107,7 @@ mod tests {
     fn who_has_no_application_name_has_no_entry_in_its_list() {
         let mut config = Config::default();
         config.routing.by_application = read_redirects(".*:1").unwrap();
-        let asker = Asker { user: "joe", database: "shop", application: "", setting: None };
+        let asker = ReadingSession { user: "joe", database: "shop", application: "", setting: None };
         assert_eq!(of_session(&config.routing, &asker), None);
     }
 }

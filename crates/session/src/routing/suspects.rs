@@ -2,25 +2,25 @@
 //!
 //! A login that timed out tells of it before the check of roles does, so that one session pays for it and not each in turn.
 
-use crate::causal::standbys::Nodes;
+use crate::causal::standbys::NodeSet;
 use crate::metrics::NODES_MAX;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_failover::cluster::ClusterView;
 
 /// One mark for each node, set by a session that waited in vain, taken away by the check of roles.
-pub struct Suspects {
+pub struct SuspectNodes {
     /// Some mark was set once: until then a look at one word is enough for all nodes.
     has_been: AtomicBool,
     marks: [AtomicBool; NODES_MAX],
 }
 
-impl Default for Suspects {
-    fn default() -> Suspects {
-        Suspects { has_been: AtomicBool::new(false), marks: [const { AtomicBool::new(false) }; NODES_MAX] }
+impl Default for SuspectNodes {
+    fn default() -> SuspectNodes {
+        SuspectNodes { has_been: AtomicBool::new(false), marks: [const { AtomicBool::new(false) }; NODES_MAX] }
     }
 }
 
-impl Suspects {
+impl SuspectNodes {
     fn mark(&self, node: u16) -> &AtomicBool {
         &self.marks[usize::from(node) % NODES_MAX]
     }
@@ -38,11 +38,11 @@ impl Suspects {
 
     /// Those of the nodes, by place in the view, that are no suspects.
     #[inline]
-    pub fn spared(&self, view: &ClusterView, nodes: Nodes) -> Nodes {
+    pub fn spared(&self, view: &ClusterView, nodes: NodeSet) -> NodeSet {
         if !self.has_been.load(Ordering::Relaxed) {
             return nodes;
         }
-        let mut spared = Nodes::NONE;
+        let mut spared = NodeSet::NONE;
         for (at, node) in view.nodes.iter().enumerate() {
             if nodes.has(at) && !self.mark(node.id).load(Ordering::Relaxed) {
                 spared.add(at);

@@ -7,7 +7,7 @@
 
 /// Where a session drew from sequences last: the number of the server connection, and how often anybody had drawn on it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drawn {
+pub struct LastDraw {
     pub serial: u64,
     pub count: u64,
     /// The server process knew nothing of others' draws before the session's own.
@@ -16,7 +16,7 @@ pub struct Drawn {
 
 /// Count of the draws on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct DrawCount {
     /// The server connection's number.
     pub serial: u64,
     /// How often anybody drew on it, or had it forget.
@@ -25,35 +25,35 @@ pub struct Tally {
     pub forgotten: u64,
 }
 
-impl Tally {
+impl DrawCount {
     /// Nobody has drawn since the server process forgot all.
     pub fn is_blank(self) -> bool {
         self.count == self.forgotten
     }
 
     /// It is about to forget. The session that drew there last loses its values, and must hear so when it asks.
-    pub fn forget(self) -> Tally {
-        Tally { count: self.count + 1, forgotten: self.count + 1, ..self }
+    pub fn forget(self) -> DrawCount {
+        DrawCount { count: self.count + 1, forgotten: self.count + 1, ..self }
     }
 
     /// A session is about to draw on it.
-    pub fn draw(self, drawn: Option<Drawn>) -> (Tally, Drawn) {
+    pub fn draw(self, drawn: Option<LastDraw>) -> (DrawCount, LastDraw) {
         let is_alone = self.is_blank() || drawn.is_some_and(|drawn| drawn.is_own(self));
         let count = self.count + 1;
-        (Tally { count, ..self }, Drawn { serial: self.serial, count, is_alone })
+        (DrawCount { count, ..self }, LastDraw { serial: self.serial, count, is_alone })
     }
 }
 
-impl Drawn {
+impl LastDraw {
     /// True if all that the server connection's server process remembers is this session's.
-    pub fn is_own(self, tally: Tally) -> bool {
+    pub fn is_own(self, tally: DrawCount) -> bool {
         self.is_alone && self.serial == tally.serial && self.count == tally.count
     }
 }
 
 /// Use of sequences by a statement, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum SequenceUse {
     Nothing,
     /// It may draw.
     Draws,
@@ -63,35 +63,35 @@ pub enum Use {
     Both,
 }
 
-impl Use {
-    pub fn of(draws: bool, recalls: bool) -> Use {
+impl SequenceUse {
+    pub fn of(draws: bool, recalls: bool) -> SequenceUse {
         match (draws, recalls) {
-            (false, false) => Use::Nothing,
-            (true, false) => Use::Draws,
-            (false, true) => Use::Recalls,
-            (true, true) => Use::Both,
+            (false, false) => SequenceUse::Nothing,
+            (true, false) => SequenceUse::Draws,
+            (false, true) => SequenceUse::Recalls,
+            (true, true) => SequenceUse::Both,
         }
     }
 
     pub fn draws(self) -> bool {
-        matches!(self, Use::Draws | Use::Both)
+        matches!(self, SequenceUse::Draws | SequenceUse::Both)
     }
 
     pub fn recalls(self) -> bool {
-        matches!(self, Use::Recalls | Use::Both)
+        matches!(self, SequenceUse::Recalls | SequenceUse::Both)
     }
 }
 
 /// The server connection that a statement must have, because the values that it asks for can be nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    pub drawn: Drawn,
-    pub by: Use,
+pub struct DrawConnDemand {
+    pub drawn: LastDraw,
+    pub by: SequenceUse,
 }
 
 /// The end of a session's wait for that server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum DrawWaitOutcome {
     /// It runs there.
     Takes,
     /// It draws itself, so that another one will do.
@@ -101,48 +101,48 @@ pub enum Waited {
     Refused,
 }
 
-impl Wanted {
+impl DrawConnDemand {
     /// `there`: the count of the server connection, if it could be had.
-    pub fn after(self, there: Option<Tally>) -> Waited {
+    pub fn after(self, there: Option<DrawCount>) -> DrawWaitOutcome {
         match there {
-            Some(tally) if self.by.draws() || self.drawn.is_own(tally) => Waited::Takes,
-            None if self.by.draws() => Waited::TakesAny,
-            Some(_) | None => Waited::Refused,
+            Some(tally) if self.by.draws() || self.drawn.is_own(tally) => DrawWaitOutcome::Takes,
+            None if self.by.draws() => DrawWaitOutcome::TakesAny,
+            Some(_) | None => DrawWaitOutcome::Refused,
         }
     }
 }
 
 /// A session that has a server connection of the primary, before it sends a statement.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct DrawFacts {
     /// Where it drew last.
-    pub drawn: Option<Drawn>,
-    pub tally: Tally,
+    pub drawn: Option<LastDraw>,
+    pub tally: DrawCount,
     /// Somebody in this database may ask for earlier draws.
     pub is_asked: bool,
 }
 
-impl Facts {
+impl DrawFacts {
     fn is_own(&self) -> bool {
         self.drawn.is_some_and(|drawn| drawn.is_own(self.tally))
     }
 
     /// True if the server connection is to forget before the statement is sent.
-    pub fn forgets(&self, by: Use) -> bool {
+    pub fn forgets(&self, by: SequenceUse) -> bool {
         let may_hear_others = !self.tally.is_blank() && !self.is_own();
         may_hear_others
             && match by {
-                Use::Nothing => false,
-                Use::Draws => self.is_asked,
+                SequenceUse::Nothing => false,
+                SequenceUse::Draws => self.is_asked,
                 // Its values on another connection, or among others' values, are lost: it is refused.
-                Use::Recalls => self.drawn.is_none(),
-                Use::Both => true,
+                SequenceUse::Recalls => self.drawn.is_none(),
+                SequenceUse::Both => true,
             }
     }
 
     /// True if a statement may run after the server connection has forgotten, where that is possible. A blank server process
     /// itself refuses the question, and knows the draws of the text itself.
-    pub fn may_run(&self, by: Use) -> bool {
+    pub fn may_run(&self, by: SequenceUse) -> bool {
         !by.recalls() || self.is_own() || (self.tally.is_blank() && (by.draws() || self.drawn.is_none()))
     }
 }
@@ -154,27 +154,28 @@ mod tests {
     /// Memory of one server process, and the sessions that know a part of it.
     #[derive(Clone, Copy)]
     struct Process {
-        tally: Tally,
+        tally: DrawCount,
         /// The sessions that drew; bits.
         drawers: u8,
     }
 
     #[derive(Clone, Copy, Default)]
     struct Session {
-        drawn: Option<Drawn>,
+        drawn: Option<LastDraw>,
         link: Option<usize>,
     }
 
     #[derive(Clone, Copy)]
     enum Act {
-        Does(Use),
+        Does(SequenceUse),
         /// Draws where nobody sees it.
         Hidden,
         /// The transaction ends, and the server connection goes.
         Rest,
     }
 
-    const SEEN: [Act; 4] = [Act::Does(Use::Draws), Act::Does(Use::Recalls), Act::Does(Use::Both), Act::Rest];
+    const SEEN: [Act; 4] =
+        [Act::Does(SequenceUse::Draws), Act::Does(SequenceUse::Recalls), Act::Does(SequenceUse::Both), Act::Rest];
 
     #[derive(Clone)]
     struct World {
@@ -189,7 +190,7 @@ mod tests {
 
     impl World {
         fn new(may_ask: bool) -> World {
-            let link = |serial| Process { tally: Tally { serial, count: 0, forgotten: 0 }, drawers: 0 };
+            let link = |serial| Process { tally: DrawCount { serial, count: 0, forgotten: 0 }, drawers: 0 };
             let sessions = [Session::default(); 2];
             World { links: [link(1), link(2)], sessions, may_ask, is_asked: false, answered: 0 }
         }
@@ -209,7 +210,7 @@ mod tests {
         fn step(&mut self, who: usize, act: Act) -> bool {
             let by = match act {
                 Act::Does(by) => by,
-                Act::Hidden => Use::Nothing,
+                Act::Hidden => SequenceUse::Nothing,
                 Act::Rest => {
                     self.sessions[who].link = None;
                     return false;
@@ -217,7 +218,7 @@ mod tests {
             };
             let Some(at) = self.take(who) else { return false };
             self.is_asked |= by.recalls();
-            let mut facts = Facts { drawn: self.sessions[who].drawn, tally: self.links[at].tally, is_asked: self.is_asked };
+            let mut facts = DrawFacts { drawn: self.sessions[who].drawn, tally: self.links[at].tally, is_asked: self.is_asked };
             if facts.forgets(by) && self.may_ask {
                 facts.tally = facts.tally.forget();
                 self.links[at] = Process { tally: facts.tally, drawers: 0 };
@@ -263,47 +264,53 @@ mod tests {
         }
         // A draw that nothing shows can only be met before its server connection has forgotten: that the walk finds such shows that it can.
         let mut seen = (0, 0);
-        World::new(true).walk(5, &[Act::Does(Use::Draws), Act::Does(Use::Recalls), Act::Hidden, Act::Rest], &mut seen);
+        World::new(true).walk(
+            5,
+            &[Act::Does(SequenceUse::Draws), Act::Does(SequenceUse::Recalls), Act::Hidden, Act::Rest],
+            &mut seen,
+        );
         assert!(seen.0 > 0);
     }
 
     #[test]
     fn what_a_session_drew_is_told_until_another_draws_there() {
-        let tally = Tally { serial: 1, count: 4, forgotten: 4 };
+        let tally = DrawCount { serial: 1, count: 4, forgotten: 4 };
         let (tally, drawn) = tally.draw(None);
-        let facts = Facts { drawn: Some(drawn), tally, is_asked: true };
-        assert!(!facts.forgets(Use::Recalls) && !facts.forgets(Use::Draws) && facts.may_run(Use::Recalls));
-        let drawn_over = Facts { tally: tally.draw(None).0, ..facts };
-        assert!(!drawn_over.forgets(Use::Recalls) && !drawn_over.may_run(Use::Recalls), "lost");
-        assert!(drawn_over.forgets(Use::Draws) && drawn_over.may_run(Use::Draws), "it draws anew");
-        assert!(!Facts { is_asked: false, ..drawn_over }.forgets(Use::Draws), "nobody asks");
+        let facts = DrawFacts { drawn: Some(drawn), tally, is_asked: true };
+        assert!(
+            !facts.forgets(SequenceUse::Recalls) && !facts.forgets(SequenceUse::Draws) && facts.may_run(SequenceUse::Recalls)
+        );
+        let drawn_over = DrawFacts { tally: tally.draw(None).0, ..facts };
+        assert!(!drawn_over.forgets(SequenceUse::Recalls) && !drawn_over.may_run(SequenceUse::Recalls), "lost");
+        assert!(drawn_over.forgets(SequenceUse::Draws) && drawn_over.may_run(SequenceUse::Draws), "it draws anew");
+        assert!(!DrawFacts { is_asked: false, ..drawn_over }.forgets(SequenceUse::Draws), "nobody asks");
         let (again, drawn) = drawn_over.tally.forget().draw(drawn_over.drawn);
-        assert!(Facts { drawn: Some(drawn), tally: again, ..facts }.may_run(Use::Recalls));
+        assert!(DrawFacts { drawn: Some(drawn), tally: again, ..facts }.may_run(SequenceUse::Recalls));
     }
 
     #[test]
     fn the_wait_for_the_values_of_a_session_ends_with_them_or_a_refusal() {
-        let blank = Tally { serial: 1, count: 4, forgotten: 4 };
+        let blank = DrawCount { serial: 1, count: 4, forgotten: 4 };
         let (tally, drawn) = blank.draw(None);
         let (drawn_over, _) = tally.draw(None);
         for (by, there, expected) in [
-            (Use::Recalls, Some(tally), Waited::Takes),
-            (Use::Recalls, Some(drawn_over), Waited::Refused),
-            (Use::Recalls, Some(tally.forget()), Waited::Refused),
-            (Use::Recalls, None, Waited::Refused),
-            (Use::Both, Some(tally), Waited::Takes),
-            (Use::Both, Some(drawn_over), Waited::Takes),
-            (Use::Both, None, Waited::TakesAny),
+            (SequenceUse::Recalls, Some(tally), DrawWaitOutcome::Takes),
+            (SequenceUse::Recalls, Some(drawn_over), DrawWaitOutcome::Refused),
+            (SequenceUse::Recalls, Some(tally.forget()), DrawWaitOutcome::Refused),
+            (SequenceUse::Recalls, None, DrawWaitOutcome::Refused),
+            (SequenceUse::Both, Some(tally), DrawWaitOutcome::Takes),
+            (SequenceUse::Both, Some(drawn_over), DrawWaitOutcome::Takes),
+            (SequenceUse::Both, None, DrawWaitOutcome::TakesAny),
         ] {
-            assert_eq!(Wanted { drawn, by }.after(there), expected, "{by:?} with {there:?}");
+            assert_eq!(DrawConnDemand { drawn, by }.after(there), expected, "{by:?} with {there:?}");
         }
     }
 
     #[test]
     fn who_never_drew_is_told_so_by_a_process_that_has_forgotten() {
-        let facts = Facts { drawn: None, tally: Tally { serial: 1, count: 4, forgotten: 0 }, is_asked: false };
-        assert!(facts.forgets(Use::Recalls) && !facts.may_run(Use::Recalls), "else it would hear of others");
-        let after = Facts { tally: facts.tally.forget(), ..facts };
-        assert!(after.may_run(Use::Recalls) && after.may_run(Use::Both));
+        let facts = DrawFacts { drawn: None, tally: DrawCount { serial: 1, count: 4, forgotten: 0 }, is_asked: false };
+        assert!(facts.forgets(SequenceUse::Recalls) && !facts.may_run(SequenceUse::Recalls), "else it would hear of others");
+        let after = DrawFacts { tally: facts.tally.forget(), ..facts };
+        assert!(after.may_run(SequenceUse::Recalls) && after.may_run(SequenceUse::Both));
     }
 }

@@ -3,29 +3,29 @@
 //!
 //! A server connection holds those of one session at a time, as one shared set, so that "the server connection has them already" compares two pointers.
 
-use crate::session_state::client_settings::Settings;
+use crate::session_state::client_settings::SettingValues;
 use std::sync::Arc;
 use weir_sql::facts::StateKinds;
 use weir_wire::write::identifier;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SqlPreparedStatement {
     pub name: String,
     /// The `PREPARE` itself.
     pub text: String,
     /// Settings under which it was prepared: literals were read with them.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<SettingValues>,
     /// The query that it prepares; none: it is not known well enough for an `EXECUTE` to go by it.
     pub query: Option<Box<str>>,
     /// Session state that it leaves when it is executed.
     pub later: StateKinds,
-    pub bound: Bound,
+    pub bound: ConnDependency,
 }
 
 /// Why only the server connection on which a statement was made can have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum ConnDependency {
     Free,
     /// It was made under a role, which may be dropped before the session ends.
     ToRole,
@@ -36,7 +36,7 @@ pub enum Bound {
 /// All of one session, in the order in which they were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BySql {
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<SqlPreparedStatement>>,
 }
 
 impl BySql {
@@ -65,17 +65,17 @@ impl BySql {
 
     /// True if one of them cannot move.
     pub fn is_bound(&self) -> bool {
-        self.entries.iter().any(|entry| entry.bound != Bound::Free)
+        self.entries.iter().any(|entry| entry.bound != ConnDependency::Free)
     }
 
     /// The statements of a session that has no role any more: a server analyses a statement for whoever executes it.
     #[must_use]
     pub fn without_role(&self) -> BySql {
-        let free = |entry: &Arc<Entry>| match entry.bound {
-            Bound::Free | Bound::ToTemporary => entry.clone(),
-            Bound::ToRole => {
+        let free = |entry: &Arc<SqlPreparedStatement>| match entry.bound {
+            ConnDependency::Free | ConnDependency::ToTemporary => entry.clone(),
+            ConnDependency::ToRole => {
                 let settings = Arc::new(entry.settings.without_who());
-                Arc::new(Entry { settings, bound: Bound::Free, ..Entry::clone(entry) })
+                Arc::new(SqlPreparedStatement { settings, bound: ConnDependency::Free, ..SqlPreparedStatement::clone(entry) })
             }
         };
         BySql { entries: self.entries.iter().map(free).collect() }
@@ -83,7 +83,7 @@ impl BySql {
 
     /// True if one of them can move once the session has no role.
     pub fn is_bound_to_role(&self) -> bool {
-        self.entries.iter().any(|entry| entry.bound == Bound::ToRole)
+        self.entries.iter().any(|entry| entry.bound == ConnDependency::ToRole)
     }
 
     pub fn texts(&self) -> impl Iterator<Item = &str> {
@@ -94,37 +94,39 @@ impl BySql {
     pub fn of_list(
         &self,
         listed: impl Iterator<Item = (String, String)>,
-        mut make: impl FnMut(String, String) -> Entry,
+        mut make: impl FnMut(String, String) -> SqlPreparedStatement,
     ) -> BySql {
         let entries = listed.map(|(name, text)| {
             let known = self.entries.iter().find(|entry| entry.name == name && entry.text == text);
             known.cloned().unwrap_or_else(|| Arc::new(make(name, text)))
         });
         let mut entries: Vec<_> = entries.collect();
-        let age = |entry: &Arc<Entry>| self.entries.iter().position(|known| Arc::ptr_eq(known, entry)).unwrap_or(usize::MAX);
+        let age = |entry: &Arc<SqlPreparedStatement>| {
+            self.entries.iter().position(|known| Arc::ptr_eq(known, entry)).unwrap_or(usize::MAX)
+        };
         entries.sort_by_key(age);
         BySql { entries }
     }
 
     /// The queries that bring a server connection that has `self` and the settings `now` to `wanted`, each to be sent by itself.
-    pub fn change_to(&self, wanted: &BySql, now: &Arc<Settings>) -> Vec<Change> {
+    pub fn change_to(&self, wanted: &BySql, now: &Arc<SettingValues>) -> Vec<RestoreQuery> {
         let mut changes = Vec::new();
-        let has = |all: &BySql, entry: &Arc<Entry>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
+        let has = |all: &BySql, entry: &Arc<SqlPreparedStatement>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
         for gone in self.entries.iter().filter(|entry| !has(wanted, entry)) {
             let mut sql = String::from("DEALLOCATE ");
             identifier(&mut sql, &gone.name);
-            changes.push(Change::Deallocate(sql));
+            changes.push(RestoreQuery::Deallocate(sql));
         }
         let mut settings = now.clone();
         for new in wanted.entries.iter().filter(|entry| !has(self, entry)) {
             if !Arc::ptr_eq(&settings, &new.settings) && settings.meaning() != new.settings.meaning() {
-                changes.push(Change::Settings(settings.change_to(&new.settings)));
+                changes.push(RestoreQuery::Settings(settings.change_to(&new.settings)));
                 settings = new.settings.clone();
             }
-            changes.push(Change::Prepare(new.clone()));
+            changes.push(RestoreQuery::Prepare(new.clone()));
         }
         if !Arc::ptr_eq(&settings, now) {
-            changes.push(Change::Settings(settings.change_to(now)));
+            changes.push(RestoreQuery::Settings(settings.change_to(now)));
         }
         changes
     }
@@ -132,40 +134,41 @@ impl BySql {
 
 /// One query to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RestoreQuery {
     Settings(String),
     Deallocate(String),
-    Prepare(Arc<Entry>),
+    Prepare(Arc<SqlPreparedStatement>),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn set(had: &BySql, names: &[&str], settings: &Arc<Settings>) -> BySql {
+    fn set(had: &BySql, names: &[&str], settings: &Arc<SettingValues>) -> BySql {
         let listed = names.iter().map(|name| (name.to_string(), format!("prepare {name}")));
         had.of_list(listed, |name, text| {
             let bound = match name.as_str() {
-                "bound" => Bound::ToTemporary,
-                "role" => Bound::ToRole,
-                _ => Bound::Free,
+                "bound" => ConnDependency::ToTemporary,
+                "role" => ConnDependency::ToRole,
+                _ => ConnDependency::Free,
             };
             let query = text.strip_prefix("prepare ").map(Box::from);
-            Entry { name, text, settings: settings.clone(), query, later: StateKinds::NONE, bound }
+            SqlPreparedStatement { name, text, settings: settings.clone(), query, later: StateKinds::NONE, bound }
         })
     }
 
     #[test]
     fn a_link_is_brought_from_one_sessions_statements_to_anothers() {
         let none = BySql::default();
-        let (plain, german) = (Arc::new(Settings::default()), Arc::new(Settings::default().with("datestyle", "German")));
+        let (plain, german) =
+            (Arc::new(SettingValues::default()), Arc::new(SettingValues::default().with("datestyle", "German")));
         let first = set(&none, &["a"], &german);
         let both = set(&first, &["B", "a"], &plain);
-        let say = |changes: Vec<Change>| {
+        let say = |changes: Vec<RestoreQuery>| {
             let words = changes.into_iter().map(|change| match change {
-                Change::Settings(sql) => sql.replace("pg_catalog.set_config", "set"),
-                Change::Deallocate(sql) => sql,
-                Change::Prepare(entry) => entry.text.clone(),
+                RestoreQuery::Settings(sql) => sql.replace("pg_catalog.set_config", "set"),
+                RestoreQuery::Deallocate(sql) => sql,
+                RestoreQuery::Prepare(entry) => entry.text.clone(),
             });
             words.collect::<Vec<_>>().join("; ")
         };
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_statement_made_under_a_role_moves_when_the_session_has_none() {
-        let joe = Arc::new(Settings::default().with("role", "joe").with("work_mem", "1MB"));
+        let joe = Arc::new(SettingValues::default().with("role", "joe").with("work_mem", "1MB"));
         let made = set(&BySql::default(), &["role", "a"], &joe);
         assert!(made.is_bound_to_role());
         let free = made.without_role();

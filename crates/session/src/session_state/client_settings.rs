@@ -1,16 +1,16 @@
 //! A session's settings, from its startup packet and its later statements, and the SQL that changes a server connection from
 //! one session's settings to another's.
 //!
-//! A server connection starts with none. Two sessions that want the same share one `Settings`, so that "the server connection already has them" is a
+//! A server connection starts with none. Two sessions that want the same share one `SettingValues`, so that "the server connection already has them" is a
 //! comparison of pointers.
 
-use weir_sql::facts::Reset;
+use weir_sql::facts::ResetTarget;
 use weir_wire::startup_packet::{OptionsError, Startup, split_options};
 use weir_wire::write::literal;
 
 /// Names and values, sorted by name, each name once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct SettingValues {
     pairs: Vec<(String, String)>,
 }
 
@@ -22,16 +22,16 @@ pub const ENCODING: &str = "client_encoding";
 
 /// How a session's own settings have servers read its texts; none: they say nothing of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct TextReading {
     /// A backslash in a string is an escape.
     pub escapes: Option<bool>,
     /// By the encoding of the texts.
-    pub recoding: Option<Recoding>,
+    pub recoding: Option<EncodingEffect>,
 }
 
 /// The effect of an encoding on a text that is read as UTF-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Recoding {
+pub enum EncodingEffect {
     /// It reads the same.
     #[default]
     None,
@@ -41,10 +41,10 @@ pub enum Recoding {
     Characters,
 }
 
-impl Recoding {
+impl EncodingEffect {
     /// By a value of `ENCODING` or of `server_encoding`. An encoding that is not known may be anything. Source: `pg_encname_tbl` in encnames.c;
     /// `PG_ENCODING_BE_LAST` in pg_wchar.h: a database can only be in one whose characters beyond ASCII hold no ASCII.
-    pub fn of(value: &str) -> Recoding {
+    pub fn of(value: &str) -> EncodingEffect {
         let letters: String = value.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
         const OF_CLIENTS: [&str; 18] = [
             "big5",
@@ -69,10 +69,10 @@ impl Recoding {
         const OF_SERVERS: [&str; 9] = ["abc", "alt", "euc", "iso8859", "koi8", "latin", "mule", "sqlascii", "win"];
         const MORE_OF_SERVERS: [&str; 3] = ["tcvn", "vscii", "windows"];
         match letters.as_str() {
-            "utf8" | "unicode" => Recoding::None,
-            known if OF_CLIENTS.contains(&known) => Recoding::Characters,
-            known if OF_SERVERS.iter().chain(&MORE_OF_SERVERS).any(|begin| known.starts_with(begin)) => Recoding::Names,
-            _ => Recoding::Characters,
+            "utf8" | "unicode" => EncodingEffect::None,
+            known if OF_CLIENTS.contains(&known) => EncodingEffect::Characters,
+            known if OF_SERVERS.iter().chain(&MORE_OF_SERVERS).any(|begin| known.starts_with(begin)) => EncodingEffect::Names,
+            _ => EncodingEffect::Characters,
         }
     }
 }
@@ -86,10 +86,10 @@ pub enum SettingsError {
     Name(String),
 }
 
-impl Settings {
+impl SettingValues {
     /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL. Not those with a name
     /// in `ignored`.
-    pub fn of_startup(startup: &Startup, ignored: &[String]) -> Result<Settings, SettingsError> {
+    pub fn of_startup(startup: &Startup, ignored: &[String]) -> Result<SettingValues, SettingsError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
             if ignored.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -111,7 +111,7 @@ impl Settings {
             }
         }
         pairs.sort();
-        Ok(Settings { pairs })
+        Ok(SettingValues { pairs })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -138,36 +138,39 @@ impl Settings {
     }
 
     /// How they have servers read texts.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> TextReading {
         let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
-        Reading { escapes: self.get(ESCAPES_UNLESS).map(|value| !is_on(value)), recoding: self.get(ENCODING).map(Recoding::of) }
+        TextReading {
+            escapes: self.get(ESCAPES_UNLESS).map(|value| !is_on(value)),
+            recoding: self.get(ENCODING).map(EncodingEffect::of),
+        }
     }
 
     /// The settings but one.
-    pub fn without(&self, name: &str) -> Settings {
-        Settings { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
+    pub fn without(&self, name: &str) -> SettingValues {
+        SettingValues { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
     }
 
     /// The settings with one value set; the name is lower case.
-    pub fn with(&self, name: &str, value: &str) -> Settings {
+    pub fn with(&self, name: &str, value: &str) -> SettingValues {
         let mut pairs = self.pairs.clone();
         match pairs.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
             Ok(at) => pairs[at].1 = value.to_owned(),
             Err(at) => pairs.insert(at, (name.to_owned(), value.to_owned())),
         }
-        Settings { pairs }
+        SettingValues { pairs }
     }
 
     /// The settings with all of others set over them.
-    pub fn overlaid(&self, others: &Settings) -> Settings {
+    pub fn overlaid(&self, others: &SettingValues) -> SettingValues {
         others.pairs.iter().fold(self.clone(), |settings, (name, value)| settings.with(name, value))
     }
 
     /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
     /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
-    pub fn meaning(&self) -> Settings {
+    pub fn meaning(&self) -> SettingValues {
         let shapes = |name: &str| !name.contains('.') && !SHAPELESS.contains(&name);
-        Settings { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
+        SettingValues { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
     }
 
     /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
@@ -198,9 +201,9 @@ impl Settings {
 
     /// Settings after a reset in a session that began with `startup`. A parameter that the session made up is empty then, and
     /// not unknown; a parameter that an extension defines has its default.
-    pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
+    pub fn after(&self, reset: &ResetTarget, startup: &SettingValues) -> SettingValues {
         match reset {
-            Reset::All | Reset::Many => {
+            ResetTarget::All | ResetTarget::Many => {
                 let kept = self.pairs().filter_map(|(name, value)| match name {
                     // RESET ALL leaves these two alone. Source: GUC_NO_RESET_ALL.
                     name if WHO.contains(&name) => Some((name, value)),
@@ -209,7 +212,7 @@ impl Settings {
                 });
                 kept.fold(startup.without_who(), |settings, (name, value)| settings.with(name, value))
             }
-            Reset::Name(name) => match startup.get(name) {
+            ResetTarget::Name(name) => match startup.get(name) {
                 Some(value) => self.with(name, value),
                 None if is_made_up(name) => self.with(name, RESET),
                 None => self.without(name),
@@ -218,30 +221,30 @@ impl Settings {
     }
 
     /// The settings without role and session_authorization.
-    pub fn without_who(&self) -> Settings {
-        Settings { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
+    pub fn without_who(&self) -> SettingValues {
+        SettingValues { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
     }
 
     /// True if a reset takes something back that this startup asked for: the server does not know it.
-    pub fn is_hit_by(&self, reset: &Reset) -> bool {
+    pub fn is_hit_by(&self, reset: &ResetTarget) -> bool {
         match reset {
-            Reset::All | Reset::Many => !self.is_empty(),
-            Reset::Name(name) => self.get(name).is_some(),
+            ResetTarget::All | ResetTarget::Many => !self.is_empty(),
+            ResetTarget::Name(name) => self.get(name).is_some(),
         }
     }
 
     /// Settings that a server lists nowhere: parameters that applications made up, and the user who runs statements.
-    pub fn unlisted(&self) -> Settings {
+    pub fn unlisted(&self) -> SettingValues {
         let is_unlisted = |name: &str| is_made_up(name) || WHO.contains(&name);
-        Settings { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
+        SettingValues { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
     }
 
     /// One statement that sets the values again that a reset took back, after the server did it.
-    pub fn again(&self, reset: &Reset) -> String {
+    pub fn again(&self, reset: &ResetTarget) -> String {
         match reset {
-            Reset::All => Settings::default().change_to(&self.without_who()),
-            Reset::Many => self.without_who().again_unless_set(),
-            Reset::Name(name) => {
+            ResetTarget::All => SettingValues::default().change_to(&self.without_who()),
+            ResetTarget::Many => self.without_who().again_unless_set(),
+            ResetTarget::Name(name) => {
                 let mut sql = String::new();
                 if let Some(value) = self.get(name) {
                     push_call(&mut sql, name, Some(value));
@@ -269,14 +272,14 @@ impl Settings {
 
     /// The same without the names that an application made up, but for those that the session began with.
     #[must_use]
-    pub fn without_made_up(self, startup: &Settings) -> Settings {
+    pub fn without_made_up(self, startup: &SettingValues) -> SettingValues {
         let made_up: Vec<String> = self.pairs.iter().map(|(name, _)| name.clone()).filter(|name| is_made_up(name)).collect();
         made_up.iter().filter(|name| startup.get(name).is_none()).fold(self, |settings, name| settings.without(name))
     }
 
     /// True if a server may refuse to change a server connection from `self` to `wanted`, as rights, or the object that a value
     /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
-    pub fn may_be_refused(&self, wanted: &Settings) -> bool {
+    pub fn may_be_refused(&self, wanted: &SettingValues) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
         let may_be = |name: &str| !is_anybodys(name);
         let all = || self.pairs().chain(wanted.pairs()).map(|(name, _)| name);
@@ -287,7 +290,7 @@ impl Settings {
     ///
     /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
     /// settings are changed as the user who logged in, since another role may not be allowed to.
-    pub fn change_to(&self, wanted: &Settings) -> String {
+    pub fn change_to(&self, wanted: &SettingValues) -> String {
         let mut sql = String::new();
         let is_plain = |(name, _): &&(String, String)| !WHO.contains(&name.as_str());
         // Nothing makes a server forget a name that an application made up, so that an empty one is as it can be.
@@ -487,7 +490,7 @@ fn canonical(name: &str) -> Result<String, SettingsError> {
 
 /// A change of each kind, for the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
-    let none = Settings::default();
+    let none = SettingValues::default();
     let some = none.with("work_mem", "1MB").with("app.tenant", "\u{fc}'\\");
     let other = some.with(ROLE, "joe").with(SESSION_AUTHORIZATION, "ann");
     let startup = none.with("a", "1").with("b", "2");
@@ -495,8 +498,8 @@ pub fn own_texts() -> Vec<String> {
         none.change_to(&some),
         some.change_to(&other),
         other.change_to(&none),
-        startup.again(&Reset::All),
-        startup.again(&Reset::Name("a".into())),
+        startup.again(&ResetTarget::All),
+        startup.again(&ResetTarget::Name("a".into())),
     ]
 }
 
@@ -505,9 +508,9 @@ mod tests {
     use super::*;
     use weir_wire::startup_packet::Version;
 
-    fn settings(pairs: &[(&str, &str)]) -> Settings {
+    fn settings(pairs: &[(&str, &str)]) -> SettingValues {
         let parameters = pairs.iter().copied().collect();
-        Settings::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }, &[]).unwrap()
+        SettingValues::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }, &[]).unwrap()
     }
 
     #[test]
@@ -519,7 +522,7 @@ mod tests {
 
     #[test]
     fn a_link_is_brought_from_one_session_to_another() {
-        let (none, a, b) = (Settings::default(), settings(&[("a", "1"), ("b", "2")]), settings(&[("b", "3'"), ("c", "4")]));
+        let (none, a, b) = (SettingValues::default(), settings(&[("a", "1"), ("b", "2")]), settings(&[("b", "3'"), ("c", "4")]));
         for (from, to, expected) in [
             (&none, &none, ""),
             (&a, &a, ""),
@@ -536,7 +539,7 @@ mod tests {
 
     #[test]
     fn what_a_server_may_refuse_is_told_apart() {
-        let none = Settings::default();
+        let none = SettingValues::default();
         assert!(NEVER_REFUSED.is_sorted());
         for (name, may_be) in [("work_mem", false), ("app.user", false), ("role", true), ("log_duration", true)] {
             let with = settings(&[(name, "1"), ("timezone", "UTC")]);
@@ -547,13 +550,13 @@ mod tests {
 
     #[test]
     fn a_value_reads_alike_in_all_encodings() {
-        let sql = Settings::default().change_to(&settings(&[("a.b", r"ü'\")]));
+        let sql = SettingValues::default().change_to(&settings(&[("a.b", r"ü'\")]));
         assert_eq!(sql, r"SELECT pg_catalog.set_config('a.b', E'\xc3\xbc''\\',false)");
     }
 
     #[test]
     fn roles_change_around_the_others() {
-        let (none, joe) = (Settings::default(), settings(&[("role", "joe"), ("b", "2")]));
+        let (none, joe) = (SettingValues::default(), settings(&[("role", "joe"), ("b", "2")]));
         let su = settings(&[("session_authorization", "sue"), ("role", "joe"), ("b", "3")]);
         let call = |name: &str, value: &str| format!("pg_catalog.set_config('{name}',{value},false)");
         let (b2, b3) = (call("b", "'2'"), call("b", "'3'"));
@@ -570,23 +573,23 @@ mod tests {
     fn a_reset_takes_back_to_the_start() {
         let startup = settings(&[("a", "1"), ("b", "2")]);
         let now = startup.with("b", "3").with("c", "4").with("role", "joe");
-        assert_eq!(now.after(&Reset::All, &startup), startup.with("role", "joe"));
-        assert_eq!(now.after(&Reset::Name("b".into()), &startup), now.with("b", "2"));
-        assert_eq!(now.after(&Reset::Name("c".into()), &startup), now.without("c"));
+        assert_eq!(now.after(&ResetTarget::All, &startup), startup.with("role", "joe"));
+        assert_eq!(now.after(&ResetTarget::Name("b".into()), &startup), now.with("b", "2"));
+        assert_eq!(now.after(&ResetTarget::Name("c".into()), &startup), now.without("c"));
         let made_up = startup.with("my.name", "7");
         let was_reset = startup.with("my.name", RESET);
-        assert_eq!(made_up.after(&Reset::Name("my.name".into()), &startup), was_reset);
-        assert_eq!(made_up.after(&Reset::All, &startup), was_reset);
+        assert_eq!(made_up.after(&ResetTarget::Name("my.name".into()), &startup), was_reset);
+        assert_eq!(made_up.after(&ResetTarget::All, &startup), was_reset);
         assert_eq!(startup.change_to(&was_reset), "SELECT pg_catalog.set_config('my.name',NULL,false)");
         assert_eq!(was_reset.change_to(&made_up), "SELECT pg_catalog.set_config('my.name','7',false)");
         assert_eq!(was_reset.change_to(&startup), "");
         assert_eq!(startup.with("my.name", "").change_to(&startup), "");
-        assert!(startup.is_hit_by(&Reset::Name("a".into())) && !startup.is_hit_by(&Reset::Name("c".into())));
-        assert_eq!(startup.again(&Reset::Name("a".into())), "SELECT pg_catalog.set_config('a','1',false)");
-        assert_eq!(startup.again(&Reset::Name("c".into())), "");
-        let many = startup.again(&Reset::Many);
+        assert!(startup.is_hit_by(&ResetTarget::Name("a".into())) && !startup.is_hit_by(&ResetTarget::Name("c".into())));
+        assert_eq!(startup.again(&ResetTarget::Name("a".into())), "SELECT pg_catalog.set_config('a','1',false)");
+        assert_eq!(startup.again(&ResetTarget::Name("c".into())), "");
+        let many = startup.again(&ResetTarget::Many);
         assert!(many.contains("(VALUES ('a','1'),('b','2')) AS startup (n, v) WHERE NOT EXISTS"), "{many}");
-        assert_eq!(Settings::default().again(&Reset::Many), "");
+        assert_eq!(SettingValues::default().again(&ResetTarget::Many), "");
     }
 
     #[test]
@@ -602,7 +605,7 @@ mod tests {
         for (name, may_compile) in [("jit", true), ("enable_sort", true), ("jit_above_cost", true), ("work_mem", false)] {
             assert_eq!(of(name, "1").may_compile(), may_compile, "{name}");
         }
-        assert!(!Settings::default().may_compile());
+        assert!(!SettingValues::default().may_compile());
         for (level, needs) in [("serializable", true), ("SERIALIZABLE", true), ("repeatable read", false)] {
             assert_eq!(of("default_transaction_isolation", level).needs_primary(), needs, "{level}");
         }
@@ -615,7 +618,7 @@ mod tests {
     #[test]
     fn memory_grows_with_what_is_set() {
         let (short, long) = (settings(&[("a", "1")]), settings(&[("a", &"1".repeat(1000))]));
-        assert_eq!(Settings::default().bytes(), 0);
+        assert_eq!(SettingValues::default().bytes(), 0);
         assert_eq!(long.bytes() - short.bytes(), 999);
         assert!(short.with("b", "").bytes() > short.bytes() + 1, "a pair takes more than its letters");
     }
@@ -623,17 +626,17 @@ mod tests {
     #[test]
     fn encodings_are_told_apart_by_what_a_byte_may_be() {
         for (expected, names) in [
-            (Recoding::None, &["UTF8", "utf-8", "Unicode"][..]),
+            (EncodingEffect::None, &["UTF8", "utf-8", "Unicode"][..]),
             (
-                Recoding::Names,
+                EncodingEffect::Names,
                 &["LATIN1", "latin-9", "ISO_8859_5", "WIN1252", "windows-1251", "SQL_ASCII", "KOI8R", "EUC_JIS_2004", "EUC_TW"],
             ),
             (
-                Recoding::Characters,
+                EncodingEffect::Characters,
                 &["SJIS", "BIG5", "GBK", "UHC", "JOHAB", "GB18030", "SHIFT_JIS_2004", "win936", "", "klingon"],
             ),
         ] {
-            names.iter().for_each(|name| assert_eq!(Recoding::of(name), expected, "{name}"));
+            names.iter().for_each(|name| assert_eq!(EncodingEffect::of(name), expected, "{name}"));
         }
     }
 
@@ -641,8 +644,8 @@ mod tests {
     fn odd_names_are_refused() {
         let parameters = [("a b", "1")].into_iter().collect();
         let startup = Startup { version: Version::V3_0, parameters, protocol_options: vec![] };
-        assert_eq!(Settings::of_startup(&startup, &[]), Err(SettingsError::Name("a b".into())));
-        let left = Settings::of_startup(&startup, &["A B".to_owned()]).map(|settings| settings.is_empty());
+        assert_eq!(SettingValues::of_startup(&startup, &[]), Err(SettingsError::Name("a b".into())));
+        let left = SettingValues::of_startup(&startup, &["A B".to_owned()]).map(|settings| settings.is_empty());
         assert_eq!(left, Ok(true), "it is ignored");
     }
 }

@@ -4,13 +4,13 @@ use super::set_settings;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::session::Session;
-use crate::session_state::server_defaults::{Base, Own, Place};
+use crate::session_state::server_defaults::{ConnNodeRole, DefaultsChoice, SessionSettings};
 use std::sync::Arc;
 use weir_wire::write;
 
 /// The effect on a session of the defaults that its server connection begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
+pub enum DefaultsEffect {
     /// Its settings, and what its answers look like, are as they were.
     Alike,
     /// All decisions on the statement that waits must be made anew.
@@ -20,17 +20,17 @@ pub enum Met {
 /// Compares the defaults of a server connection that the session gets with those of its login. To be done before the connection is brought to the
 /// session's settings: the values that it holds against others are among them.
 #[inline]
-pub fn meet(s: &mut Session, w: &Context) -> Met {
-    if s.conn().is_none_or(|conn| s.state.defaults.knows(&conn.defaults)) { Met::Alike } else { take_in(s, w) }
+pub fn meet(s: &mut Session, w: &Context) -> DefaultsEffect {
+    if s.conn().is_none_or(|conn| s.state.defaults.knows(&conn.defaults)) { DefaultsEffect::Alike } else { take_in(s, w) }
 }
 
 #[cold]
-fn take_in(s: &mut Session, w: &Context) -> Met {
-    let Some(conn) = s.conn() else { return Met::Alike };
-    let place = if conn.is_to_primary(&w.view()) { Place::Primary } else { Place::Elsewhere };
+fn take_in(s: &mut Session, w: &Context) -> DefaultsEffect {
+    let Some(conn) = s.conn() else { return DefaultsEffect::Alike };
+    let place = if conn.is_to_primary(&w.view()) { ConnNodeRole::Primary } else { ConnNodeRole::Elsewhere };
     let theirs = conn.defaults.clone();
     let meeting = s.state.defaults.base.meet(&theirs, place);
-    let mut own = Own {
+    let mut own = SessionSettings {
         startup: (*s.state.startup).clone(),
         now: (*s.state.settings).clone(),
         held: std::mem::take(&mut s.state.defaults.held),
@@ -42,7 +42,7 @@ fn take_in(s: &mut Session, w: &Context) -> Met {
     }
     let before = s.state.settings.clone();
     set_settings(s, w, own.now);
-    if meeting.base == Base::Theirs {
+    if meeting.base == DefaultsChoice::Theirs {
         // Against the new values the session may hold others.
         s.state.defaults.met.clear();
         s.state.defaults.base = theirs.clone();
@@ -54,7 +54,7 @@ fn take_in(s: &mut Session, w: &Context) -> Met {
             write::parameter_status(s.down.extra(&w.buffers), name, value);
         }
     }
-    if changed.is_empty() && Arc::ptr_eq(&before, &s.state.settings) { Met::Alike } else { Met::Others }
+    if changed.is_empty() && Arc::ptr_eq(&before, &s.state.settings) { DefaultsEffect::Alike } else { DefaultsEffect::Others }
 }
 
 /// A report that answers something of ours shows that the server has read its configuration anew, as far as is seen: the client hears of it.

@@ -3,26 +3,26 @@
 //! The session owns the state that can move; a server connection is brought to it before use. Any other state on the connection is
 //! `upstream::left`'s.
 
-use crate::conn::Reading as Begins;
-use crate::doubt::loss_choices::Choice;
-use crate::sequences::drawn_values::Drawn;
+use crate::conn::TextInterpretation as Begins;
+use crate::doubt::loss_choices::LossChoices;
+use crate::sequences::drawn_values::LastDraw;
 use crate::session_state::by_sql::BySql;
-use crate::session_state::client_settings::{Reading, Recoding, Settings};
-use crate::session_state::listen::listen_hub::Subscription;
-use crate::session_state::server_defaults::Defaults;
+use crate::session_state::client_settings::{EncodingEffect, SettingValues, TextReading};
+use crate::session_state::listen::listen_hub::HubSubscription;
+use crate::session_state::server_defaults::ServerDefaults;
 use std::sync::Arc;
-use weir_sql::facts::Reset;
+use weir_sql::facts::ResetTarget;
 
 /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plain {
+pub enum SettingCommand {
     Set { name: String, value: String },
-    Reset(Reset),
+    Reset(ResetTarget),
 }
 
 /// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Claim {
+pub enum ConnSetup {
     #[default]
     No,
     /// The statement's description was asked for.
@@ -34,57 +34,57 @@ pub enum Claim {
 }
 
 /// See the module.
-pub struct State {
+pub struct HeldState {
     /// The settings that the session began with: those of its startup packet, those that a login event trigger left, and the defaults of its login
     /// that it holds against those of other connections.
-    pub(crate) startup: Arc<Settings>,
-    pub(crate) defaults: SessionDefaults,
+    pub(crate) startup: Arc<SettingValues>,
+    pub(crate) defaults: EffectiveDefaults,
     /// The settings it has now.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<SettingValues>,
     /// How these have servers read its texts.
-    pub(crate) reading: Reading,
+    pub(crate) reading: TextReading,
     /// A relation that it makes without naming a schema is temporary: its `search_path` says so.
     pub(crate) makes_temporary: bool,
     /// How servers read its texts as it begins, where it sets nothing.
     pub begins: Begins,
     /// How they read its names whatever it sets.
-    pub begins_recoded: Recoding,
+    pub begins_recoded: EncodingEffect,
     /// Number of the settings that shape what a statement means.
     pub(crate) meaning: u64,
     pub(crate) by_sql: Arc<BySql>,
     /// Where it may have drawn from sequences last.
-    pub(crate) drawn: Option<Drawn>,
+    pub(crate) drawn: Option<LastDraw>,
     /// `pool_mode = session`: the server connection stays anyway, and nothing is asked.
     pub(crate) by_mode: bool,
     /// The changes of this transaction that concern others.
-    pub(crate) effects: Effects,
+    pub(crate) effects: CommitEffects,
     /// The channels it listens to without a server connection.
-    pub(crate) listening: Option<Box<Subscription>>,
+    pub(crate) listening: Option<Box<HubSubscription>>,
     /// Its own choice about lost transactions.
-    pub choice: Choice,
+    pub choice: LossChoices,
 }
 
 /// The defaults of a session's parameters, whatever those of its server connection are.
-pub struct SessionDefaults {
+pub struct EffectiveDefaults {
     /// Those that it goes by.
-    pub(crate) base: Arc<Defaults>,
+    pub(crate) base: Arc<ServerDefaults>,
     /// The others that it met last, against which it holds all that must be: one for each server that it reads from, in ordinary use.
-    pub(crate) met: Vec<Arc<Defaults>>,
+    pub(crate) met: Vec<Arc<ServerDefaults>>,
     /// Those of its login that it holds as settings.
-    pub(crate) held: Settings,
+    pub(crate) held: SettingValues,
 }
 
 /// More than these are not remembered: a session that meets them again compares them again.
 const MET_MAX: usize = 8;
 
-impl SessionDefaults {
+impl EffectiveDefaults {
     /// True if the session holds against these all that must be.
     #[inline]
-    pub fn knows(&self, theirs: &Arc<Defaults>) -> bool {
+    pub fn knows(&self, theirs: &Arc<ServerDefaults>) -> bool {
         Arc::ptr_eq(theirs, &self.base) || self.met.iter().any(|met| Arc::ptr_eq(theirs, met))
     }
 
-    pub fn note_met(&mut self, theirs: Arc<Defaults>) {
+    pub fn note_met(&mut self, theirs: Arc<ServerDefaults>) {
         if self.met.len() == MET_MAX {
             self.met.remove(0);
         }
@@ -94,7 +94,7 @@ impl SessionDefaults {
 
 /// Changes of a transaction that concern others once it is over.
 #[derive(Debug, Default)]
-pub struct Effects {
+pub struct CommitEffects {
     /// Names may stand for something else.
     pub(crate) redefines: bool,
     /// That is said of a text alone that passes unread, and of which the end is not known yet.
@@ -105,22 +105,22 @@ pub struct Effects {
     pub(crate) unseats: Vec<String>,
 }
 
-impl State {
-    pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>, base: Arc<Defaults>) -> State {
-        State {
-            defaults: SessionDefaults { met: Vec::new(), base, held: Settings::default() },
+impl HeldState {
+    pub fn new(startup: Arc<SettingValues>, meaning: u64, by_sql: Arc<BySql>, base: Arc<ServerDefaults>) -> HeldState {
+        HeldState {
+            defaults: EffectiveDefaults { met: Vec::new(), base, held: SettingValues::default() },
             makes_temporary: startup.makes_temporary(),
             reading: startup.reading(),
-            choice: Choice::of(&startup),
+            choice: LossChoices::of(&startup),
             settings: startup.clone(),
             startup,
             begins: Begins::default(),
-            begins_recoded: Recoding::None,
+            begins_recoded: EncodingEffect::None,
             meaning,
             by_sql,
             drawn: None,
             by_mode: false,
-            effects: Effects::default(),
+            effects: CommitEffects::default(),
             listening: None,
         }
     }

@@ -4,25 +4,25 @@
 use super::note_unseen;
 use crate::catalogs::UNKNOWN;
 use crate::context::Context;
-use crate::session::{Server, Session};
+use crate::session::{Session, SessionServer};
 use crate::session_state::state_question::MadeUp;
-use crate::statements::{Objects, Prepared, Statement, Trait};
-use crate::upstream::left::Touched;
+use crate::statements::{PreparedStatement, Statement, StatementObjects, StatementTrait};
+use crate::upstream::left::UnjudgedObjects;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_catalog::functions::Verdict;
-use weir_catalog::{Catalog, Hidden, Names};
-use weir_sql::facts::{Name, StateKind, StateKinds};
+use weir_catalog::functions::FunctionVerdict;
+use weir_catalog::{Catalog, HiddenUses, StatementNames};
+use weir_sql::facts::{QualifiedName, StateKind, StateKinds};
 use weir_wire::frame::split_cstr;
 
 /// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
 #[inline]
-pub(super) fn hidden(s: &Session) -> Hidden {
+pub(super) fn hidden(s: &Session) -> HiddenUses {
     if s.state.by_mode {
-        return Hidden::NONE;
+        return HiddenUses::NONE;
     }
     let known = s.account.known.hidden();
-    if s.state.effects.redefines { known.and(Hidden::ASSUMED) } else { known }
+    if s.state.effects.redefines { known.and(HiddenUses::ASSUMED) } else { known }
 }
 
 /// True if the catalog last read is still true for this session.
@@ -43,49 +43,54 @@ pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     if !knows(s) || may_define {
         return unknown;
     }
-    let Objects { touches, written, .. } = &statement.objects;
+    let StatementObjects { touches, written, .. } = &statement.objects;
     if leaves(&catalog, hidden, *touches, (written, statement.objects.all_names())) { unknown } else { StateKinds::NONE }
 }
 
-fn may_define(statement: &Statement, hidden: Hidden) -> bool {
-    statement.has(Trait::Redefines) && hidden.meets(Hidden::ALL)
+fn may_define(statement: &Statement, hidden: HiddenUses) -> bool {
+    statement.has(StatementTrait::Redefines) && hidden.meets(HiddenUses::ALL)
 }
 
 /// True if something may be left by what a statement touches, as a catalog says that is true now.
-fn leaves(catalog: &Catalog, hidden: Hidden, touches: Hidden, (written, names): (&[Name], Option<&Names>)) -> bool {
-    let touches = |what: Hidden| touches.meets(what) && hidden.meets(what);
-    if touches(Hidden::DEFINES) || touches(Hidden::ANYTHING) {
+fn leaves(
+    catalog: &Catalog,
+    hidden: HiddenUses,
+    touches: HiddenUses,
+    (written, names): (&[QualifiedName], Option<&StatementNames>),
+) -> bool {
+    let touches = |what: HiddenUses| touches.meets(what) && hidden.meets(what);
+    if touches(HiddenUses::DEFINES) || touches(HiddenUses::ANYTHING) {
         return true;
     }
     // TRUNCATE takes others along than it names.
-    if touches(Hidden::CASCADES) && hidden.meets(Hidden::WRITES) {
+    if touches(HiddenUses::CASCADES) && hidden.meets(HiddenUses::WRITES) {
         return true;
     }
-    let by_writing = touches(Hidden::WRITES) && catalog.leaves_by_writing(written);
-    let by_reading = |names: &Names| touches(Hidden::READS) && catalog.leaves_by_reading(names);
-    let by_names = |names: &Names| touches(Hidden::NAMES) && catalog.leaves_by_names(names);
+    let by_writing = touches(HiddenUses::WRITES) && catalog.leaves_by_writing(written);
+    let by_reading = |names: &StatementNames| touches(HiddenUses::READS) && catalog.leaves_by_reading(names);
+    let by_names = |names: &StatementNames| touches(HiddenUses::NAMES) && catalog.leaves_by_names(names);
     by_writing || names.is_some_and(|names| by_reading(names) || by_names(names))
 }
 
 /// The objects that a statement touches, if it may leave something for no other reason than that the catalog is not known: a later one tells.
-pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<Touched> {
-    let is_assumed = !knows(s) && !statement.has(Trait::Redefines) && !statement.has(Trait::Executes);
+pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<UnjudgedObjects> {
+    let is_assumed = !knows(s) && !statement.has(StatementTrait::Redefines) && !statement.has(StatementTrait::Executes);
     if !is_assumed || left_unseen(s, statement).is_empty() {
         return None;
     }
-    let Objects { touches, written, .. } = &statement.objects;
-    Some(Touched { touches: *touches, written: written.clone(), names: statement.objects.all_names().cloned() })
+    let StatementObjects { touches, written, .. } = &statement.objects;
+    Some(UnjudgedObjects { touches: *touches, written: written.clone(), names: statement.objects.all_names().cloned() })
 }
 
 /// True if what a statement touched while the catalog was not known may have left something, as far as is known now.
-pub(crate) fn may_have_left(s: &Session, touched: &Touched) -> bool {
+pub(crate) fn may_have_left(s: &Session, touched: &UnjudgedObjects) -> bool {
     let catalog = s.account.known.catalog().filter(|_| knows(s));
     catalog.is_none_or(|catalog| leaves(&catalog, hidden(s), touched.touches, (&touched.written, touched.names.as_ref())))
 }
 
 /// The state that the values of a statement's parameters may leave when they are read in: by their types, if the client said these.
-pub(super) fn left_by_values(s: &Session, prepared: &Prepared) -> StateKinds {
-    if prepared.user_types.is_empty() || !hidden(s).meets(Hidden::NAMES.and(Hidden::ANYTHING)) {
+pub(super) fn left_by_values(s: &Session, prepared: &PreparedStatement) -> StateKinds {
+    if prepared.user_types.is_empty() || !hidden(s).meets(HiddenUses::NAMES.and(HiddenUses::ANYTHING)) {
         return StateKinds::NONE;
     }
     let leaves = |catalog: Arc<Catalog>| catalog.leaves_by_values(&prepared.user_types);
@@ -115,7 +120,7 @@ pub(super) fn name_made_up(s: &mut Session) {
 
 /// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
 pub(crate) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
-    if statement.has(Trait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
+    if statement.has(StatementTrait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
         return true;
     }
     if !left_unseen(s, statement).is_empty() {
@@ -127,21 +132,21 @@ pub(crate) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) ->
     let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
     match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.state.functions) {
-        Verdict::Harmless => false,
-        Verdict::Writes => hidden(s).meets(Hidden::ALL),
-        Verdict::LeavesState | Verdict::Unknown(_) => true,
+        FunctionVerdict::Harmless => false,
+        FunctionVerdict::Writes => hidden(s).meets(HiddenUses::ALL),
+        FunctionVerdict::LeavesState | FunctionVerdict::Unknown(_) => true,
     }
 }
 
 /// The state that a statement prepared by SQL may leave by means that its text does not show. Any of them may be the executed one.
 pub(super) fn by_execute(s: &Session) -> StateKinds {
-    if !hidden(s).meets(Hidden::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
+    if !hidden(s).meets(HiddenUses::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
 }
 
 /// Notes what the analysis of a statement may leave: it reads constants of arrays and rows in, and so runs the checks of their domains. Its Parse is
 /// about to be sent. Source: `coerce_type` in parse_coerce.c.
 #[inline]
-pub fn note_analysed(s: &mut Session, prepared: &Prepared) {
+pub fn note_analysed(s: &mut Session, prepared: &PreparedStatement) {
     if !prepared.statement.objects.touches.meets(hidden(s)) {
         return;
     }
@@ -152,7 +157,7 @@ pub fn note_analysed(s: &mut Session, prepared: &Prepared) {
     let assumed = assumed(s, &prepared.statement);
     name_made_up(s);
     let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
-    if let Some(Server { upstream, .. }) = &mut s.server {
+    if let Some(SessionServer { upstream, .. }) = &mut s.server {
         let functions = &prepared.statement.state.functions;
         upstream.left.assuming(assumed, |left| left.note(may_change, functions, text, &[]));
         note_unseen(&s.state, &mut upstream.left, &prepared.statement);

@@ -6,19 +6,19 @@ pub mod listen_hub;
 
 use crate::causal;
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::metrics::Metric;
-use crate::replies::Expect;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::metrics::WorkerCounter;
+use crate::replies::ExpectedReply;
 use crate::session::{IDLE, Session};
 use crate::session_state::hidden_state::may_act_unseen;
-use crate::session_state::listen::channels::{Channels, Mark, MayMark, Step, Verdict};
+use crate::session_state::listen::channels::{Channels, HubEventTreatment, ListenStep, Mark, MayMark};
 use crate::session_state::listen::listen_hub::{
-    Event, Hub, Inbox, Notification, Subscription, WAITING_BYTES_MAX, push_statement,
+    HubEvent, HubSubscription, NotificationBody, NotificationHub, NotificationInbox, WAITING_BYTES_MAX, push_statement,
 };
 use crate::session_state::pins::show_pin;
 use crate::session_state::send;
-use crate::statements::{Statement, Trait};
-use weir_sql::facts::{StateKind, StateKinds, Transaction};
+use crate::statements::{Statement, StatementTrait};
+use weir_sql::facts::{StateKind, StateKinds, TransactionVerb};
 use weir_wire::frame::{HEADER_BYTES, Header};
 use weir_wire::write::{self, Report};
 
@@ -41,7 +41,7 @@ pub(super) fn on_answer(s: &mut Session, w: &Context, channels: Channels) {
 
 /// The hub listens to what the session wants from now on.
 fn tell_hub(s: &mut Session, w: &Context) {
-    let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
     if hub.want(inbox, rules.wanted()) {
         s.host.wake((w.id, hub.task.get()));
     }
@@ -64,27 +64,27 @@ const UNLISTEN: &str = "UNLISTEN *";
 
 /// Moves on, on a server connection at rest. True: something was sent.
 pub(super) fn advance(s: &mut Session, w: &Context) -> bool {
-    let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return false };
+    let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return false };
     // Names and payloads come in the encoding of the connection.
     let encoding = s.server.as_ref().map(|server| server.conn.reported("client_encoding"));
     let is_alike = encoding.is_some_and(|encoding| encoding == *hub.encoding.borrow());
     match rules.step(|channel| is_alike && hub.has(channel)) {
-        Step::Nothing => return false,
-        Step::Unlisten => {}
-        Step::Mark(mark) => {
+        ListenStep::Nothing => return false,
+        ListenStep::Unlisten => {}
+        ListenStep::Mark(mark) => {
             let mut sql = String::new();
             push_statement(&mut sql, "LISTEN ", hub.marks.as_bytes());
             sql.push_str("; ");
             sql.push_str(&notify(hub, inbox, mark));
-            w.count(Metric::ListensMoved);
-            send(s, w, &sql, Expect::PrepareOurs);
+            w.count(WorkerCounter::ListensMoved);
+            send(s, w, &sql, ExpectedReply::PrepareOurs);
         }
     }
-    send(s, w, UNLISTEN, Expect::UnlistenOurs);
+    send(s, w, UNLISTEN, ExpectedReply::UnlistenOurs);
     true
 }
 
-fn notify(hub: &Hub, inbox: &Inbox, mark: Mark) -> String {
+fn notify(hub: &NotificationHub, inbox: &NotificationInbox, mark: Mark) -> String {
     format!("NOTIFY {}, '{}:{mark}'", hub.marks, inbox.number)
 }
 
@@ -112,10 +112,10 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     if s.state.listening.is_none() {
         return;
     }
-    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    let begins = matches!(statement.transaction, TransactionVerb::Begin(_) | TransactionVerb::Many);
     let looks = begins
         || acts_unseen
-        || statement.has(Trait::ShowsChannels)
+        || statement.has(StatementTrait::ShowsChannels)
         || !statement.state.leaves.and(statement.state.frees).common(LOOKS).is_empty();
     if is_primary && is_before && looks && is_asking {
         // The answer to the earlier question would miss the channels brought now.
@@ -123,12 +123,12 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         return;
     }
     let is_behind = s.transaction() == IDLE && s.replies().is_one_query();
-    if is_primary && is_behind && statement.has(Trait::ShowsChannels) {
+    if is_primary && is_behind && statement.has(StatementTrait::ShowsChannels) {
         // The channels can be brought once the query before it is answered. Only of a query alone it is certain that its end hangs on nothing that waits here.
         s.raise_barrier();
         return;
     }
-    let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    let Some(HubSubscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     if is_primary
         && is_before
         && looks
@@ -137,16 +137,16 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         let mut sql = String::new();
         channels.iter().for_each(|channel| push_statement(&mut sql, "LISTEN ", channel));
         s.upstream_mut().into_iter().for_each(|upstream| upstream.left.due.kinds.add(StateKind::Listen));
-        send(s, w, &sql, Expect::PrepareOurs);
+        send(s, w, &sql, ExpectedReply::PrepareOurs);
     }
-    if !(is_primary && statement.has(Trait::Notifies)) {
+    if !(is_primary && statement.has(StatementTrait::Notifies)) {
         return;
     }
-    let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
     let may_mark = if is_before { MayMark::Yes } else { MayMark::No };
     if let Some(mark) = rules.open_fence(may_mark) {
         let sql = notify(hub, inbox, mark);
-        send(s, w, &sql, Expect::PrepareOurs);
+        send(s, w, &sql, ExpectedReply::PrepareOurs);
     }
 }
 
@@ -160,14 +160,14 @@ pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
     let Some(mark) = subscription.rules.close_fence(may_mark) else { return false };
     subscription.pid = s.server.as_ref().map_or(0, |server| server.conn.status.pid);
     let sql = notify(&subscription.hub, &subscription.inbox, mark);
-    send(s, w, &sql, Expect::PrepareOurs);
+    send(s, w, &sql, ExpectedReply::PrepareOurs);
     true
 }
 
 /// A notification that came on the server connection. True: it was passed on in another form, or its client gets it from elsewhere or not at all.
 pub fn takes(s: &mut Session, w: &Context, header: Header) -> bool {
-    let Some(notification) = s.down.whole(header).and_then(Notification::read) else { return false };
-    if let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() {
+    let Some(notification) = s.down.whole(header).and_then(NotificationBody::read) else { return false };
+    if let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() {
         let is_mark = notification.channel == hub.marks.as_bytes();
         // Those of others are none of its own, which are numbered from 1.
         let mark = notification.mark().filter(|(number, _)| *number == inbox.number).map_or(0, |(_, mark)| mark);
@@ -199,7 +199,7 @@ pub fn is_holding(s: &Session) -> bool {
 /// Delivers what the hub has for the session, as PostgreSQL does: when the client is idle and outside of a transaction. True:
 /// something was said.
 #[cold]
-pub fn deliver(s: &mut Session, w: &Context) -> Result<bool, Fault> {
+pub fn deliver(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     // The effect of a statement on the channels must be known before the client hears from them.
     let is_known = s.upstream().is_none_or(|upstream| upstream.left.due.is_empty());
     let is_quiet = s.transaction() == IDLE && s.replies().is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
@@ -207,52 +207,52 @@ pub fn deliver(s: &mut Session, w: &Context) -> Result<bool, Fault> {
     if may_speak { deliver_now(s, w) } else { check_room(s).map(|()| false) }
 }
 
-fn check_room(s: &Session) -> Result<(), Fault> {
+fn check_room(s: &Session) -> Result<(), ErrorReport> {
     if !s.state.listening.as_ref().is_some_and(|subscription| subscription.inbox.is_over()) {
         return Ok(());
     }
     let text = format!("more than {WAITING_BYTES_MAX} bytes of notifications wait for this session, which does not take them");
-    Err(Fault::fatal(sqlstate::PROGRAM_LIMIT_EXCEEDED, text)
+    Err(ErrorReport::fatal(sqlstate::PROGRAM_LIMIT_EXCEEDED, text)
         .hint("Read notifications in time: they wait while a transaction is open and while the client does not read."))
 }
 
 /// The same before a ReadyForQuery that is about to be said.
 #[cold]
-pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
+pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     check_room(s)?;
     let mut said = false;
     let mut released = false;
-    let Some(Subscription { inbox, rules, pid: server, .. }) = s.state.listening.as_deref_mut() else { return Ok(false) };
+    let Some(HubSubscription { inbox, rules, pid: server, .. }) = s.state.listening.as_deref_mut() else { return Ok(false) };
     if inbox.is_empty() {
         return Ok(false);
     }
     loop {
-        let mut verdict = Verdict::Drop;
+        let mut verdict = HubEventTreatment::Drop;
         let taken = inbox.next_if(|event| {
             verdict = match event {
-                Event::Again => Verdict::Deliver,
+                HubEvent::Again => HubEventTreatment::Deliver,
                 event => rules.on_event(as_seen(event)),
             };
-            verdict != Verdict::Wait
+            verdict != HubEventTreatment::Wait
         });
         let Some(event) = taken else { break };
         match (verdict, event) {
-            (Verdict::Deliver | Verdict::DeliverOwn, Event::Notification { frame }) => {
+            (HubEventTreatment::Deliver | HubEventTreatment::DeliverOwn, HubEvent::Notification { frame }) => {
                 let out = s.down.extra(&w.buffers);
                 let sender = &frame[HEADER_BYTES..HEAD_BYTES];
                 out.extend_from_slice(&frame[..HEADER_BYTES]);
-                match verdict == Verdict::DeliverOwn && sender == server.to_be_bytes() {
+                match verdict == HubEventTreatment::DeliverOwn && sender == server.to_be_bytes() {
                     true => out.extend(s.handle.status.pid.to_be_bytes()),
                     false => out.extend_from_slice(sender),
                 }
                 out.extend_from_slice(&frame[HEAD_BYTES..]);
                 said = true;
             }
-            (Verdict::Release, _) => {
+            (HubEventTreatment::Release, _) => {
                 released = true;
                 break;
             }
-            (_, Event::Again) => {
+            (_, HubEvent::Again) => {
                 write::notice(s.down.extra(&w.buffers), &MISSED);
                 said = true;
             }
@@ -270,14 +270,14 @@ pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
     Ok(said || released)
 }
 
-fn as_seen(event: &Event) -> channels::Event<'_> {
+fn as_seen(event: &HubEvent) -> channels::ChannelEvent<'_> {
     match event {
-        Event::Notification { frame } => {
-            let notification = Notification::read(frame.get(HEADER_BYTES..).unwrap_or_default());
-            channels::Event::Notification { channel: notification.map_or(&[], |notification| notification.channel) }
+        HubEvent::Notification { frame } => {
+            let notification = NotificationBody::read(frame.get(HEADER_BYTES..).unwrap_or_default());
+            channels::ChannelEvent::Notification { channel: notification.map_or(&[], |notification| notification.channel) }
         }
-        Event::Mark(mark) => channels::Event::Mark(*mark),
-        Event::Lost | Event::Again => channels::Event::Lost,
+        HubEvent::Mark(mark) => channels::ChannelEvent::Mark(*mark),
+        HubEvent::Lost | HubEvent::Again => channels::ChannelEvent::Lost,
     }
 }
 

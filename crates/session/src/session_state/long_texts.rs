@@ -1,18 +1,18 @@
 //! Texts that are too long to be parsed, or that the server reads otherwise than they look: they pass as they are.
 
 use crate::prepared::key;
-use crate::session::{Server, Session};
-use crate::upstream::left::{Reads, Unnamed};
-use weir_sql::passing::Defines;
+use crate::session::{Session, SessionServer};
+use crate::upstream::left::{ServerReading, UnnamedStatementState};
+use weir_sql::passing::DefinitionCertainty;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 
 /// Looks at the part that is here of a text that passes.
 #[cold]
 pub fn pass_on(s: &mut Session) {
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let defines = upstream.left.pass_on(s.up.rest_here());
     let effects = &mut s.state.effects;
-    if defines == Defines::Nothing && effects.by_long_text {
+    if defines == DefinitionCertainty::Nothing && effects.by_long_text {
         effects.redefines = false;
     }
     effects.by_long_text &= upstream.left.is_passing();
@@ -22,18 +22,18 @@ pub fn pass_on(s: &mut Session) {
 #[cold]
 pub fn note_long_parse(s: &mut Session, header: Header) {
     let may_be_misread = s.may_be_misread();
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let here = s.up.unseen();
     let body = here.get(HEADER_BYTES..here.len().min(header.frame_bytes())).unwrap_or_default();
     let Some((name, text)) = split_cstr(body) else { return };
     let bytes = (header.body_bytes as usize).saturating_sub(name.len() + 1);
-    let reads = if may_be_misread { Reads::Otherwise } else { Reads::AsItLooks };
+    let reads = if may_be_misread { ServerReading::Otherwise } else { ServerReading::AsItLooks };
     upstream.left.parses_long(key(name), bytes, text, reads);
 }
 
 /// The Bind of such a statement without a name was sent.
 pub fn note_long_bound(s: &mut Session) {
-    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.left.long.unnamed == Unnamed::Parsed) {
-        upstream.left.long.unnamed = Unnamed::Bound;
+    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.left.long.unnamed == UnnamedStatementState::Parsed) {
+        upstream.left.long.unnamed = UnnamedStatementState::Bound;
     }
 }

@@ -3,7 +3,7 @@
 //! A server forgets no such name, and each `SET` costs it more the more there are: 0.2 ms became 2.8 ms with 6,000 names. So a connection with too many is
 //! closed when it comes to rest.
 
-use crate::session_state::client_settings::Settings;
+use crate::session_state::client_settings::SettingValues;
 
 /// Applications make up a handful. Names that are always new shall not slow the connection down for others.
 pub const NAMES_MAX: u32 = 1000;
@@ -20,7 +20,7 @@ pub struct MadeUpNames {
 
 impl MadeUpNames {
     /// The connection is brought to these settings.
-    pub fn note(&mut self, settings: &Settings) {
+    pub fn note(&mut self, settings: &SettingValues) {
         for name in made_up(settings) {
             let mark = weir_sql::facts::hash_of_column(name) as usize % MARKS;
             let marks = self.marks.get_or_insert_with(|| Box::new([0; MARKS / 64]));
@@ -32,12 +32,12 @@ impl MadeUpNames {
 
     /// True if the connection is to be closed. Not if the session that leaves it has many of them itself: it would open one for each transaction.
     #[inline]
-    pub fn are_too_many(&self, now: &Settings) -> bool {
+    pub fn are_too_many(&self, now: &SettingValues) -> bool {
         self.count > NAMES_MAX && made_up(now).count() < NAMES_MAX as usize / 2
     }
 }
 
-fn made_up(settings: &Settings) -> impl Iterator<Item = &str> {
+fn made_up(settings: &SettingValues) -> impl Iterator<Item = &str> {
     settings.pairs().map(|(name, _)| name).filter(|name| name.contains('.'))
 }
 
@@ -49,17 +49,17 @@ mod tests {
     fn names_that_are_always_new_are_too_many_and_the_same_ones_are_not() {
         let mut names = MadeUpNames::default();
         for _ in 0..10_000 {
-            names.note(&Settings::default().with("app.tenant", "x").with("work_mem", "1MB"));
+            names.note(&SettingValues::default().with("app.tenant", "x").with("work_mem", "1MB"));
         }
-        let few = Settings::default().with("app.tenant", "x");
+        let few = SettingValues::default().with("app.tenant", "x");
         assert!(!names.are_too_many(&few));
         let full = |count| MadeUpNames { marks: None, count };
         assert!(!full(NAMES_MAX).are_too_many(&few) && full(NAMES_MAX + 1).are_too_many(&few));
-        let many = |count| (0..count).fold(Settings::default(), |all, number| all.with(&format!("app.name_{number}"), "x"));
+        let many = |count| (0..count).fold(SettingValues::default(), |all, number| all.with(&format!("app.name_{number}"), "x"));
         let half = NAMES_MAX / 2;
         assert!(full(NAMES_MAX + 1).are_too_many(&many(half - 1)) && !full(NAMES_MAX + 1).are_too_many(&many(half)));
         let needed = (0..10_000).find(|number| {
-            names.note(&Settings::default().with(&format!("app.name_{number}"), "x"));
+            names.note(&SettingValues::default().with(&format!("app.name_{number}"), "x"));
             names.are_too_many(&few)
         });
         assert!(needed.is_some_and(|needed| (1000..1200).contains(&needed)), "{needed:?}");

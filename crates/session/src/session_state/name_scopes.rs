@@ -1,24 +1,24 @@
 //! Places where names are looked up: a catalog and a search_path, by number.
 
 use crate::catalogs::{Edition, UNKNOWN};
-use crate::lazy_begin::transaction_place::Defaults;
-use crate::session_state::client_settings::Settings;
+use crate::lazy_begin::transaction_place::TransactionDefaults;
+use crate::session_state::client_settings::SettingValues;
 use foldhash::HashMap;
 use std::sync::Arc;
-use weir_catalog::Path;
+use weir_catalog::SearchPath;
 
 /// Places a worker remembers; beyond, all are forgotten. One is a few bytes, and texts are judged anew.
 const PLACES_MAX: usize = 1024;
 
 /// The places of one worker.
 #[derive(Default)]
-pub struct Places {
-    numbers: HashMap<(Edition, Path), u64>,
+pub struct NameScopeNumbers {
+    numbers: HashMap<(Edition, SearchPath), u64>,
     given: u64,
 }
 
-impl Places {
-    pub fn number(&mut self, edition: Edition, path: Path) -> u64 {
+impl NameScopeNumbers {
+    pub fn number(&mut self, edition: Edition, path: SearchPath) -> u64 {
         if self.numbers.len() >= PLACES_MAX {
             self.numbers.clear();
         }
@@ -30,15 +30,15 @@ impl Places {
 }
 
 /// Where a session's names are looked up.
-pub struct Place {
+pub struct NameScope {
     pub(crate) edition: Edition,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<SettingValues>,
     pub(crate) number: u64,
     /// Defaults of the session's transactions.
-    pub(crate) defaults: Defaults,
+    pub(crate) defaults: TransactionDefaults,
 }
 
-impl Place {
+impl NameScope {
     /// Number of the catalog it belongs to.
     pub fn edition(&self) -> Edition {
         self.edition
@@ -56,8 +56,8 @@ impl Place {
     }
 
     /// None yet.
-    pub fn none(settings: Arc<Settings>) -> Place {
-        let defaults = Defaults::of(|name| settings.get(name));
-        Place { edition: UNKNOWN, settings, number: 0, defaults }
+    pub fn none(settings: Arc<SettingValues>) -> NameScope {
+        let defaults = TransactionDefaults::of(|name| settings.get(name));
+        NameScope { edition: UNKNOWN, settings, number: 0, defaults }
     }
 }

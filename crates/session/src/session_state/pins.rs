@@ -1,12 +1,12 @@
 //! Shows operators the reason for which a session keeps its server connection.
 
 use crate::context::Context;
-use crate::flow::Kept;
+use crate::flow::HoldReason;
 use crate::handle::SessionHandle;
-use crate::host::{Level, Who};
-use crate::metrics::Metric;
+use crate::host::{Level, LogOrigin};
+use crate::metrics::WorkerCounter;
 use crate::session::Session;
-use crate::time_limits::Unfinished;
+use crate::time_limits::UnfinishedInput;
 use std::sync::atomic::Ordering;
 use weir_sql::facts::StateKind;
 
@@ -16,7 +16,7 @@ pub(crate) fn show_pin(s: &Session, w: &Context) {
     let Some(conn) = s.conn() else { return };
     let was_kept = conn.status.set_pin(kept, w.now_ms());
     let (false, Some(kept)) = (was_kept, kept) else { return };
-    if kept == Kept::State(StateKind::Listen) && s.state.listening.is_some() {
+    if kept == HoldReason::State(StateKind::Listen) && s.state.listening.is_some() {
         // For as long as it takes to move it.
         return;
     }
@@ -24,13 +24,13 @@ pub(crate) fn show_pin(s: &Session, w: &Context) {
 }
 
 /// A server connection is kept from now on.
-fn count(handle: &SessionHandle, w: &Context, kept: Kept) {
-    w.count(Metric::SessionsPinned);
+fn count(handle: &SessionHandle, w: &Context, kept: HoldReason) {
+    w.count(WorkerCounter::SessionsPinned);
     let bit = 1 << kept.code();
-    if kept != Kept::Mode && w.shared.told.pins.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+    if kept != HoldReason::Mode && w.shared.told.pins.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let status = &handle.status;
-        let who = Who { user: &status.user, database: &status.database, session: status.pid, ..Who::default() };
-        let reason = Kept::reason(kept.code());
+        let who = LogOrigin { user: &status.user, database: &status.database, session: status.pid, ..LogOrigin::default() };
+        let reason = HoldReason::reason(kept.code());
         let text = format_args!(
             "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \
              pool_size must have room for them. This is said once for each kind"
@@ -49,7 +49,7 @@ pub fn note_unfinished(s: &Session, w: &Context) {
 }
 
 #[cold]
-fn change(s: &Session, w: &Context, unfinished: Unfinished) {
+fn change(s: &Session, w: &Context, unfinished: UnfinishedInput) {
     let before = s.handle.clock.unfinished.replace((unfinished, w.now_us())).0;
     let Some(conn) = s.conn() else { return };
     // Another reason may have come since.
@@ -59,11 +59,11 @@ fn change(s: &Session, w: &Context, unfinished: Unfinished) {
     }
 }
 
-fn reason(unfinished: Unfinished) -> Option<Kept> {
+fn reason(unfinished: UnfinishedInput) -> Option<HoldReason> {
     match unfinished {
-        Unfinished::Nothing => None,
-        Unfinished::Message => Some(Kept::Message),
-        Unfinished::Series | Unfinished::Unasked => Some(Kept::Series),
+        UnfinishedInput::Nothing => None,
+        UnfinishedInput::Message => Some(HoldReason::Message),
+        UnfinishedInput::Series | UnfinishedInput::Unasked => Some(HoldReason::Series),
     }
 }
 

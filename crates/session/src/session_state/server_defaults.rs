@@ -1,12 +1,12 @@
 //! Settings that a server connection begins with, which a server takes from its configuration, `ALTER ROLE`, `ALTER DATABASE` and login event triggers.
 //!
 //! A session goes by those of its login. PostgreSQL's own rules: `ALTER ROLE ... SET` touches later logins only, and a reload of the server's
-//! configuration reaches all sessions. So a session that gets a connection with other defaults brings its own values along (`Meeting::held`), or
-//! takes over what a reload changed and hears of it (`Meeting::news`).
+//! configuration reaches all sessions. So a session that gets a connection with other defaults brings its own values along (`DefaultsMerge::held`), or
+//! takes over what a reload changed and hears of it (`DefaultsMerge::news`).
 //!
 //! Source: PostgreSQL manual, "How Parameter Settings Are Determined", `pg_settings`; `set_config_option` in guc.c.
 
-use crate::session_state::client_settings::{ROLE, Settings, makes_costly};
+use crate::session_state::client_settings::{ROLE, SettingValues, makes_costly};
 use weir_wire::gather::{Bound, Budget, Exceeded};
 
 /// The rows are the parameters that have another value than PostgreSQL is built with, and those that a login trigger set. `c`: when the
@@ -51,7 +51,7 @@ const ANSWER: Bound = Bound {
 
 /// The layer that a default comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layer {
+pub enum DefaultLayer {
     /// The server's configuration: a reload changes it for all.
     Server,
     /// `ALTER ROLE` or `ALTER DATABASE`: fixed at the login.
@@ -60,30 +60,30 @@ pub enum Layer {
 
 /// A parameter whose default is not what PostgreSQL is built with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Entry {
+struct ParameterDefault {
     name: String,
     value: String,
     built_in: String,
-    layer: Layer,
+    layer: DefaultLayer,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Defaults {
+pub struct ServerDefaults {
     node: u16,
     /// When the server had read its configuration, in microseconds since 1970; 0: nothing is known of these defaults.
     read_at_us: u64,
     /// Sorted by name, each once.
-    entries: Vec<Entry>,
+    entries: Vec<ParameterDefault>,
     /// Parameters that the server reports, in its own spelling, with their values where nothing is set.
     reported: Vec<(String, String)>,
     /// Settings that a login event trigger left, and the role that a login begins with.
-    left: Settings,
+    left: SettingValues,
 }
 
 /// A parameter that a reload of the server's configuration changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct ReloadedParameter {
     pub name: String,
     pub before: String,
     pub now: String,
@@ -91,31 +91,31 @@ pub struct News {
 
 /// The defaults that a session goes by after a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Base {
+pub enum DefaultsChoice {
     Own,
     Theirs,
 }
 
 /// Consequences for a session that gets a connection with other defaults than its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct DefaultsMerge {
     /// Values that the session brings along, unless it has settings of its own for these.
     pub held: Vec<(String, String)>,
     /// Values that it takes over.
-    pub news: Vec<News>,
-    pub base: Base,
+    pub news: Vec<ReloadedParameter>,
+    pub base: DefaultsChoice,
 }
 
 /// The place of a connection's node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ConnNodeRole {
     Primary,
     Elsewhere,
 }
 
 /// A parameter of which two servers have other defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct DefaultDifference {
     pub name: String,
     pub here: String,
     pub there: String,
@@ -132,8 +132,8 @@ const NO_DEFAULTS: [&str; 7] = [
     "session_authorization",
 ];
 
-impl Defaults {
-    /// See `Settings::may_compile`.
+impl ServerDefaults {
+    /// See `SettingValues::may_compile`.
     pub fn may_compile(&self) -> bool {
         self.left.may_compile() || self.entries.iter().any(|entry| makes_costly(&entry.name))
     }
@@ -143,8 +143,8 @@ impl Defaults {
         node: u16,
         rows: &[Vec<Option<String>>],
         reported: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Defaults, Exceeded> {
-        let mut defaults = Defaults { node, ..Defaults::default() };
+    ) -> Result<ServerDefaults, Exceeded> {
+        let mut defaults = ServerDefaults { node, ..ServerDefaults::default() };
         let mut budget = Budget::new(ANSWER);
         for row in rows {
             let [Some(kind), Some(name), Some(value), Some(built_in), Some(source)] = row.as_slice() else { continue };
@@ -159,7 +159,7 @@ impl Defaults {
                 "r" => {}
                 _ => {
                     let (name, value, built_in) = (name.clone(), value.clone(), built_in.clone());
-                    defaults.entries.push(Entry { name, value, built_in, layer: layer_of(source) });
+                    defaults.entries.push(ParameterDefault { name, value, built_in, layer: layer_of(source) });
                 }
             }
         }
@@ -178,12 +178,12 @@ impl Defaults {
         &self,
         node: u16,
         rows: &[Vec<Option<String>>],
-        set: &Settings,
+        set: &SettingValues,
         reported: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Defaults, Exceeded> {
+    ) -> Result<ServerDefaults, Exceeded> {
         let is_listed = |row: &&Vec<Option<String>>| matches!(row.first(), Some(Some(kind)) if kind == "c" || kind == "d");
         let listed: Vec<_> = rows.iter().filter(is_listed).cloned().collect();
-        let mut now = Defaults::of(node, &listed, reported)?;
+        let mut now = ServerDefaults::of(node, &listed, reported)?;
         now.left = self.left.clone();
         let mut beneath = self.beneath_settings(rows);
         for entry in &self.entries {
@@ -208,11 +208,11 @@ impl Defaults {
 
     /// Defaults of the parameters that are set on the connection. A setting hides the layer, which is as before. A value that a login trigger left is
     /// the default above all.
-    fn beneath_settings(&self, rows: &[Vec<Option<String>>]) -> Vec<Entry> {
+    fn beneath_settings(&self, rows: &[Vec<Option<String>>]) -> Vec<ParameterDefault> {
         let of_row = |row: &Vec<Option<String>>| {
             let [Some(kind), Some(name), Some(value), Some(built_in), Some(_)] = row.as_slice() else { return None };
-            let layer = self.entry(name).map_or(Layer::Server, |entry| entry.layer);
-            (kind == "r" && self.left.get(name).is_none()).then(|| Entry {
+            let layer = self.entry(name).map_or(DefaultLayer::Server, |entry| entry.layer);
+            (kind == "r" && self.left.get(name).is_none()).then(|| ParameterDefault {
                 name: name.clone(),
                 value: value.clone(),
                 built_in: built_in.clone(),
@@ -228,7 +228,7 @@ impl Defaults {
     }
 
     /// Settings that a login left on the connection, beside its defaults.
-    pub fn left(&self) -> &Settings {
+    pub fn left(&self) -> &SettingValues {
         &self.left
     }
 
@@ -243,7 +243,7 @@ impl Defaults {
     }
 
     /// True if a report shows that the configuration was read anew: no setting of the connection's is of that name.
-    pub fn contradicts(&self, name: &str, value: &str, set: &Settings) -> bool {
+    pub fn contradicts(&self, name: &str, value: &str, set: &SettingValues) -> bool {
         self.reported(name).is_some_and(|known| known != value) && set.get(&name.to_ascii_lowercase()).is_none()
     }
 
@@ -252,36 +252,39 @@ impl Defaults {
         self.reported.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(name, value)| (&**name, &**value))
     }
 
-    fn entry(&self, name: &str) -> Option<&Entry> {
+    fn entry(&self, name: &str) -> Option<&ParameterDefault> {
         self.entries.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok().map(|at| &self.entries[at])
     }
 
     /// Parameters that differ, each with the entry of either side; at least one has one.
-    fn differing<'a>(&'a self, theirs: &'a Defaults) -> impl Iterator<Item = (Option<&'a Entry>, Option<&'a Entry>)> {
+    fn differing<'a>(
+        &'a self,
+        theirs: &'a ServerDefaults,
+    ) -> impl Iterator<Item = (Option<&'a ParameterDefault>, Option<&'a ParameterDefault>)> {
         let mine = self.entries.iter().map(|entry| (Some(entry), theirs.entry(&entry.name)));
         let others = theirs.entries.iter().filter(|entry| self.entry(&entry.name).is_none()).map(|entry| (None, Some(entry)));
         mine.chain(others).filter(|(one, other)| one.map(|entry| &entry.value) != other.map(|entry| &entry.value))
     }
 
     /// A session with these defaults gets a connection with others.
-    pub fn meet(&self, theirs: &Defaults, place: Place) -> Meeting {
-        let mut meeting = Meeting { held: Vec::new(), news: Vec::new(), base: Base::Own };
+    pub fn meet(&self, theirs: &ServerDefaults, place: ConnNodeRole) -> DefaultsMerge {
+        let mut meeting = DefaultsMerge { held: Vec::new(), news: Vec::new(), base: DefaultsChoice::Own };
         if theirs.are_unknown() {
             return meeting;
         }
         if self.are_unknown() {
-            meeting.base = Base::Theirs;
+            meeting.base = DefaultsChoice::Theirs;
             return meeting;
         }
         let is_same = self.node == theirs.node;
         let was_reread = is_same && theirs.read_at_us > self.read_at_us;
         for (own, other) in self.differing(theirs) {
-            let is_servers = [own, other].into_iter().flatten().all(|entry| entry.layer == Layer::Server);
+            let is_servers = [own, other].into_iter().flatten().all(|entry| entry.layer == DefaultLayer::Server);
             let Some(entry) = own.or(other) else { continue };
             let name = entry.name.clone();
-            let value_in = |one: Option<&Entry>| one.map_or(&entry.built_in, |entry| &entry.value).clone();
+            let value_in = |one: Option<&ParameterDefault>| one.map_or(&entry.built_in, |entry| &entry.value).clone();
             if was_reread && is_servers {
-                meeting.news.push(News { name, before: value_in(own), now: value_in(other) });
+                meeting.news.push(ReloadedParameter { name, before: value_in(own), now: value_in(other) });
             } else {
                 meeting.held.push((name, value_in(own)));
             }
@@ -290,48 +293,48 @@ impl Defaults {
             meeting.held.push((ROLE.to_owned(), "none".to_owned()));
         }
         // A session follows the reloads of the server that it writes to.
-        if (is_same && theirs.read_at_us >= self.read_at_us) || (!is_same && place == Place::Primary) {
-            meeting.base = Base::Theirs;
+        if (is_same && theirs.read_at_us >= self.read_at_us) || (!is_same && place == ConnNodeRole::Primary) {
+            meeting.base = DefaultsChoice::Theirs;
         }
         meeting
     }
 
     /// Parameters of which the configurations of two servers have other values. Those of a login say nothing of that.
-    pub fn differences(&self, theirs: &Defaults) -> Vec<Difference> {
+    pub fn differences(&self, theirs: &ServerDefaults) -> Vec<DefaultDifference> {
         if self.are_unknown() || theirs.are_unknown() {
             return Vec::new();
         }
-        let is_servers = |one: Option<&Entry>| one.is_none_or(|entry| entry.layer == Layer::Server);
+        let is_servers = |one: Option<&ParameterDefault>| one.is_none_or(|entry| entry.layer == DefaultLayer::Server);
         let differing = self.differing(theirs).filter(|(one, other)| is_servers(*one) && is_servers(*other));
         let found = differing.filter_map(|(one, other)| {
             let entry = one.or(other)?;
-            let value_in = |one: Option<&Entry>| one.map_or(&entry.built_in, |entry| &entry.value).clone();
-            Some(Difference { name: entry.name.clone(), here: value_in(one), there: value_in(other) })
+            let value_in = |one: Option<&ParameterDefault>| one.map_or(&entry.built_in, |entry| &entry.value).clone();
+            Some(DefaultDifference { name: entry.name.clone(), here: value_in(one), there: value_in(other) })
         });
         found.collect()
     }
 }
 
-fn layer_of(source: &str) -> Layer {
+fn layer_of(source: &str) -> DefaultLayer {
     match source {
-        "global" | "database" | "user" | "database user" | "client" => Layer::Login,
-        _ => Layer::Server,
+        "global" | "database" | "user" | "database user" | "client" => DefaultLayer::Login,
+        _ => DefaultLayer::Server,
     }
 }
 
 /// The settings that a session began with and has now, and the values in them that it holds against other defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own {
-    pub startup: Settings,
-    pub now: Settings,
-    pub held: Settings,
+pub struct SessionSettings {
+    pub startup: SettingValues,
+    pub now: SettingValues,
+    pub held: SettingValues,
 }
 
-impl Own {
+impl SessionSettings {
     /// Takes in the consequences of a meeting. Gives the names that have another value for the client now.
-    pub fn take_in(&mut self, meeting: &Meeting) -> Vec<String> {
+    pub fn take_in(&mut self, meeting: &DefaultsMerge) -> Vec<String> {
         let mut changed = Vec::new();
-        for News { name, before, now } in &meeting.news {
+        for ReloadedParameter { name, before, now } in &meeting.news {
             if self.held.get(name) == Some(before) {
                 // It was held against a server with yet another value.
                 self.held = self.held.with(name, now);
@@ -369,20 +372,20 @@ mod tests {
     use super::*;
 
     /// Rows as `kind name value built_in source`; the configuration was read at this time.
-    fn defaults(node: u16, read_at_us: u64, lines: &[&str]) -> Defaults {
+    fn defaults(node: u16, read_at_us: u64, lines: &[&str]) -> ServerDefaults {
         let cells = |line: &str| line.split(' ').map(|cell| Some(cell.to_owned())).collect::<Vec<_>>();
         let mut rows = vec![cells(&format!("c  {read_at_us}  "))];
         rows.extend(lines.iter().map(|line| cells(line)));
         let reported = [("TimeZone", "UTC"), ("is_superuser", "on")];
-        Defaults::of(node, &rows, reported.into_iter()).unwrap()
+        ServerDefaults::of(node, &rows, reported.into_iter()).unwrap()
     }
 
     fn held(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
     }
 
-    fn settings(pairs: &[(&str, &str)]) -> Settings {
-        pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+    fn settings(pairs: &[(&str, &str)]) -> SettingValues {
+        pairs.iter().fold(SettingValues::default(), |settings, (name, value)| settings.with(name, value))
     }
 
     #[test]
@@ -392,7 +395,7 @@ mod tests {
             let text = "x".repeat(ANSWER.bytes_max / 2);
             (0..5).map(|cell| Some(if cell == at { text.clone() } else { cells[cell].to_owned() })).collect::<Vec<_>>()
         };
-        let is_taken = |rows: &[Vec<Option<String>>]| Defaults::of(0, rows, std::iter::empty()).is_ok();
+        let is_taken = |rows: &[Vec<Option<String>>]| ServerDefaults::of(0, rows, std::iter::empty()).is_ok();
         for at in 1..4 {
             assert!(is_taken(&[long(at)]), "{at}");
             assert!(!is_taken(&[long(at), long(at), long(at)]), "{at}");
@@ -406,10 +409,10 @@ mod tests {
     fn what_a_role_is_given_touches_later_logins_only() {
         let (before, after) =
             (defaults(0, 5, &[FILE]), defaults(0, 5, &[ROLE, "d work_mem 5MB 4MB database", "p app.tenant b  user"]));
-        let old = before.meet(&after, Place::Primary);
+        let old = before.meet(&after, ConnNodeRole::Primary);
         assert_eq!(old.held, held(&[("timezone", "UTC"), ("app.tenant", ""), ("work_mem", "4MB")]));
-        assert_eq!((old.news.as_slice(), old.base), (&[][..], Base::Theirs));
-        let new = after.meet(&before, Place::Primary);
+        assert_eq!((old.news.as_slice(), old.base), (&[][..], DefaultsChoice::Theirs));
+        let new = after.meet(&before, ConnNodeRole::Primary);
         assert_eq!(new.held, held(&[("app.tenant", "b"), ("timezone", "Asia/Tokyo"), ("work_mem", "5MB")]));
     }
 
@@ -417,34 +420,42 @@ mod tests {
     fn a_reload_reaches_all_but_what_a_login_fixed() {
         let changed = ["d timezone Europe/Rome GMT configuration_file", "d work_mem 8MB 4MB configuration_file"];
         let (before, after) = (defaults(0, 5, &[FILE]), defaults(0, 6, &changed));
-        let news = |name: &str, before: &str, now: &str| News { name: name.into(), before: before.into(), now: now.into() };
-        let met = before.meet(&after, Place::Elsewhere);
+        let news =
+            |name: &str, before: &str, now: &str| ReloadedParameter { name: name.into(), before: before.into(), now: now.into() };
+        let met = before.meet(&after, ConnNodeRole::Elsewhere);
         assert_eq!(met.news, [news("timezone", "UTC", "Europe/Rome"), news("work_mem", "4MB", "8MB")]);
-        assert_eq!((met.held.as_slice(), met.base), (&[][..], Base::Theirs));
+        assert_eq!((met.held.as_slice(), met.base), (&[][..], DefaultsChoice::Theirs));
         // A connection of before the reload that a session of after it gets.
-        let met = after.meet(&before, Place::Primary);
+        let met = after.meet(&before, ConnNodeRole::Primary);
         assert_eq!(met.held, held(&[("timezone", "Europe/Rome"), ("work_mem", "8MB")]));
-        assert_eq!((met.news.as_slice(), met.base), (&[][..], Base::Own));
-        let met = defaults(0, 5, &[ROLE]).meet(&after, Place::Primary);
+        assert_eq!((met.news.as_slice(), met.base), (&[][..], DefaultsChoice::Own));
+        let met = defaults(0, 5, &[ROLE]).meet(&after, ConnNodeRole::Primary);
         assert_eq!((met.held, met.news), (held(&[("timezone", "Asia/Tokyo")]), vec![news("work_mem", "4MB", "8MB")]));
     }
 
     #[test]
     fn another_server_s_configuration_is_no_reload_and_a_session_follows_those_of_the_primary() {
         let (own, theirs) = (defaults(0, 5, &[FILE]), defaults(1, 9, &["d timezone Asia/Tokyo GMT configuration_file"]));
-        for (place, base) in [(Place::Elsewhere, Base::Own), (Place::Primary, Base::Theirs)] {
-            assert_eq!(own.meet(&theirs, place), Meeting { held: held(&[("timezone", "UTC")]), news: vec![], base });
+        for (place, base) in [(ConnNodeRole::Elsewhere, DefaultsChoice::Own), (ConnNodeRole::Primary, DefaultsChoice::Theirs)] {
+            assert_eq!(own.meet(&theirs, place), DefaultsMerge { held: held(&[("timezone", "UTC")]), news: vec![], base });
         }
-        let nothing = Meeting { held: vec![], news: vec![], base: Base::Own };
-        assert_eq!(own.meet(&Defaults::default(), Place::Primary), nothing);
-        assert_eq!(Defaults::default().meet(&own, Place::Primary), Meeting { base: Base::Theirs, ..nothing });
+        let nothing = DefaultsMerge { held: vec![], news: vec![], base: DefaultsChoice::Own };
+        assert_eq!(own.meet(&ServerDefaults::default(), ConnNodeRole::Primary), nothing);
+        assert_eq!(
+            ServerDefaults::default().meet(&own, ConnNodeRole::Primary),
+            DefaultsMerge { base: DefaultsChoice::Theirs, ..nothing }
+        );
     }
 
     #[test]
     fn a_session_holds_what_it_has_not_chosen_itself() {
         let startup = settings(&[("timezone", "GMT")]);
-        let mut own = Own { now: startup.with("work_mem", "1MB"), startup, held: Settings::default() };
-        let meeting = |pairs: &[(&str, &str)], news: Vec<News>| Meeting { held: held(pairs), news, base: Base::Theirs };
+        let mut own = SessionSettings { now: startup.with("work_mem", "1MB"), startup, held: SettingValues::default() };
+        let meeting = |pairs: &[(&str, &str)], news: Vec<ReloadedParameter>| DefaultsMerge {
+            held: held(pairs),
+            news,
+            base: DefaultsChoice::Theirs,
+        };
         assert!(own.take_in(&meeting(&[("timezone", "UTC"), ("work_mem", "4MB"), ("datestyle", "ISO")], vec![])).is_empty());
         assert_eq!(own.now, settings(&[("timezone", "GMT"), ("work_mem", "1MB"), ("datestyle", "ISO")]));
         assert_eq!(
@@ -453,7 +464,8 @@ mod tests {
             "a reset goes there"
         );
         // A value that is held against a standby follows a reload of the primary, and the client's own choice does not.
-        let news = |name: &str, before: &str, now: &str| News { name: name.into(), before: before.into(), now: now.into() };
+        let news =
+            |name: &str, before: &str, now: &str| ReloadedParameter { name: name.into(), before: before.into(), now: now.into() };
         let all = vec![
             news("datestyle", "ISO", "SQL"),
             news("work_mem", "4MB", "8MB"),
@@ -470,23 +482,23 @@ mod tests {
     fn the_values_of_a_login_trigger_are_no_defaults_of_the_server() {
         let left = defaults(0, 5, &[FILE, "l timezone Asia/Tokyo GMT session", "l app.user joe  session"]);
         assert_eq!(left.left(), &settings(&[("timezone", "Asia/Tokyo"), ("app.user", "joe")]));
-        assert!(!left.contradicts("TimeZone", "Asia/Tokyo", &Settings::default()));
+        assert!(!left.contradicts("TimeZone", "Asia/Tokyo", &SettingValues::default()));
     }
 
     #[test]
     fn a_role_by_default_comes_back_by_a_reset_only_where_the_login_had_it() {
         let (none, some) = (defaults(0, 5, &[]), defaults(0, 5, &["l role joe none user"]));
-        let meeting = none.meet(&some, Place::Primary);
-        let mut own = Own::default();
+        let meeting = none.meet(&some, ConnNodeRole::Primary);
+        let mut own = SessionSettings::default();
         own.take_in(&meeting);
-        assert_eq!((own.startup, own.now), (settings(&[("role", "none")]), Settings::default()));
-        assert!(some.meet(&none, Place::Primary).held.is_empty());
+        assert_eq!((own.startup, own.now), (settings(&[("role", "none")]), SettingValues::default()));
+        assert!(some.meet(&none, ConnNodeRole::Primary).held.is_empty());
     }
 
     #[test]
     fn a_report_of_what_nobody_set_shows_a_reload() {
         let known = defaults(0, 5, &[FILE]);
-        let none = Settings::default();
+        let none = SettingValues::default();
         assert!(known.contradicts("TimeZone", "Asia/Tokyo", &none) && !known.contradicts("TimeZone", "UTC", &none));
         assert!(!known.contradicts("TimeZone", "Asia/Tokyo", &settings(&[("timezone", "Asia/Tokyo")])));
         assert!(!known.contradicts("is_superuser", "off", &none) && !known.contradicts("other", "1", &none));
@@ -509,9 +521,9 @@ mod tests {
         let one = defaults(0, 5, &[FILE, "d work_mem 5MB 4MB user"]);
         let other = defaults(1, 5, &["d timezone Rome GMT command_line", "d jit off on configuration_file"]);
         let difference =
-            |name: &str, here: &str, there: &str| Difference { name: name.into(), here: here.into(), there: there.into() };
+            |name: &str, here: &str, there: &str| DefaultDifference { name: name.into(), here: here.into(), there: there.into() };
         assert_eq!(one.differences(&other), [difference("timezone", "UTC", "Rome"), difference("jit", "on", "off")]);
-        assert!(one.differences(&Defaults::default()).is_empty() && one.differences(&one).is_empty());
+        assert!(one.differences(&ServerDefaults::default()).is_empty() && one.differences(&one).is_empty());
     }
 
     /// The question came while another session's setting stood on the connection: the default beneath it counted as the one of before the reload.
@@ -531,8 +543,8 @@ mod tests {
         let now = before.reread(0, &rows, &set, [("TimeZone", "Paris")].into_iter()).unwrap();
         assert_eq!(now.pairs().collect::<Vec<_>>(), [("timezone", "Rome"), ("work_mem", "5MB")]);
         assert_eq!((now.reported("timezone"), now.left()), (Some("Rome"), &settings(&[("jit", "off")])));
-        let met = before.meet(&now, Place::Primary);
-        assert_eq!(met.news, [News { name: "timezone".into(), before: "UTC".into(), now: "Rome".into() }]);
+        let met = before.meet(&now, ConnNodeRole::Primary);
+        assert_eq!(met.news, [ReloadedParameter { name: "timezone".into(), before: "UTC".into(), now: "Rome".into() }]);
         assert!(met.held.is_empty());
         // A parameter that left the configuration has the value that the server is built with.
         let rows = ["c  10  ", "l timezone Paris GMT session", "r timezone GMT GMT session"].map(cells);

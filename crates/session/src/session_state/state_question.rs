@@ -6,8 +6,8 @@
 //!
 //! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
 
-use crate::session_state::client_settings::{Settings, WHO};
-use crate::session_state::temporary::Listed;
+use crate::session_state::client_settings::{SettingValues, WHO};
+use crate::session_state::temporary::TemporaryList;
 use std::collections::BTreeSet;
 use weir_catalog::NAMES_MAX;
 use weir_sql::facts::{StateKind, StateKinds};
@@ -16,7 +16,7 @@ use weir_wire::write::literal;
 
 /// The question after a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct StateQuestion {
     pub kinds: StateKinds,
     /// Parameters to ask for by name.
     pub names: BTreeSet<String>,
@@ -46,7 +46,7 @@ pub enum MadeUp {
 
 /// The work of a server that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cost {
+pub enum AnswerCost {
     Plain,
     /// The session's settings may have the server compile queries, which takes it up to some seconds.
     Compiled,
@@ -58,13 +58,13 @@ const UNCOMPILED: &str = "SHOW jit; SET LOCAL jit = off; ";
 /// Sources asked for at once; the others come next time.
 pub const SOURCES_MAX: usize = 64;
 
-impl Ask {
+impl StateQuestion {
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
     /// The server did not tell all that was asked: what it cannot list is asked for by its name next time, too.
-    pub fn add_unanswered(&mut self, asked: Ask) {
+    pub fn add_unanswered(&mut self, asked: StateQuestion) {
         let room = NAMES_MAX.saturating_sub(self.names.len());
         self.names.extend(asked.names.into_iter().take(room));
         let room = SOURCES_MAX.saturating_sub(self.functions.len());
@@ -78,7 +78,7 @@ impl Ask {
     }
 
     /// Where any parameter may have been set or reset, those count that this session made up: no server lists them.
-    pub fn add_own(&mut self, settings: &Settings) {
+    pub fn add_own(&mut self, settings: &SettingValues) {
         if self.any_setting || self.is_about_all() {
             self.names.extend(
                 settings.unlisted().pairs().map(|(name, _)| name.to_owned()).filter(|name| !WHO.contains(&name.as_str())),
@@ -127,7 +127,7 @@ impl Ask {
 
     /// The question: one query, rows of three texts. Where the server might compile it, it is told not to for this query, and says before what `jit`
     /// is: a row of one text.
-    pub fn question(&self, cost: Cost) -> String {
+    pub fn question(&self, cost: AnswerCost) -> String {
         let mut sql = String::new();
         let any = self.is_about_all() || self.any_setting;
         if self.is_about_all() || self.kinds.has(StateKind::Setting) {
@@ -135,8 +135,8 @@ impl Ask {
         }
         self.ask_kinds(&mut sql);
         match cost {
-            Cost::Plain => sql,
-            Cost::Compiled => format!("{UNCOMPILED}{sql}"),
+            AnswerCost::Plain => sql,
+            AnswerCost::Compiled => format!("{UNCOMPILED}{sql}"),
         }
     }
 
@@ -154,11 +154,11 @@ impl Ask {
         }
     }
 
-    fn ask_settings(&self, sql: &mut String, any: bool, cost: Cost) {
+    fn ask_settings(&self, sql: &mut String, any: bool, cost: AnswerCost) {
         match (any, cost) {
             (false, _) => {}
-            (true, Cost::Plain) => push_part(sql, SESSION_SETTINGS),
-            (true, Cost::Compiled) => push_part(sql, &SESSION_SETTINGS.replace(VALUE, VALUE_BUT_JIT)),
+            (true, AnswerCost::Plain) => push_part(sql, SESSION_SETTINGS),
+            (true, AnswerCost::Compiled) => push_part(sql, &SESSION_SETTINGS.replace(VALUE, VALUE_BUT_JIT)),
         }
         if any || WHO.iter().any(|name| self.names.contains(*name)) {
             push_part(sql, SESSION_USERS);
@@ -297,7 +297,7 @@ const FLOOD_TIMES: usize = 16;
 
 /// The server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct StateAnswer {
     gathered: Budget,
     pub settings: Vec<(String, String)>,
     /// Parameters that the user may not set himself, unless the session knows them already.
@@ -311,7 +311,7 @@ pub struct Answer {
     /// State that cannot move.
     pub found: StateKinds,
     /// Temporary relations.
-    pub temporary: Listed,
+    pub temporary: TemporaryList,
     /// Channels that are listened to.
     pub channels: BTreeSet<Vec<u8>>,
     /// Statements prepared by SQL: name and text.
@@ -324,9 +324,9 @@ pub struct Answer {
     pub is_torn: bool,
 }
 
-impl Default for Answer {
-    fn default() -> Answer {
-        Answer {
+impl Default for StateAnswer {
+    fn default() -> StateAnswer {
+        StateAnswer {
             gathered: Budget::new(ANSWER),
             settings: Vec::new(),
             foreign: Vec::new(),
@@ -334,7 +334,7 @@ impl Default for Answer {
             jit: None,
             users: None,
             found: StateKinds::default(),
-            temporary: Listed::default(),
+            temporary: TemporaryList::default(),
             channels: BTreeSet::new(),
             prepared: Vec::new(),
             by_protocol: 0,
@@ -344,7 +344,7 @@ impl Default for Answer {
     }
 }
 
-impl Answer {
+impl StateAnswer {
     /// Takes in a row. Of an answer that is too long nothing is kept: it is not whole. Error: the server does not end it.
     pub fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), Exceeded> {
         let bytes = cells.iter().flatten().map(|cell| cell.len()).sum();
@@ -365,7 +365,7 @@ impl Answer {
         if self.gathered.is_over_by(FLOOD_TIMES) {
             return Err(exceeded);
         }
-        *self = Answer { gathered: self.gathered.clone(), is_torn: true, ..Answer::default() };
+        *self = StateAnswer { gathered: self.gathered.clone(), is_torn: true, ..StateAnswer::default() };
         Ok(false)
     }
 
@@ -417,7 +417,7 @@ impl Answer {
 
 /// Statements of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Statements {
+pub enum StatementCount {
     One,
     /// Several, or how many is not known.
     Several,
@@ -425,7 +425,7 @@ pub enum Statements {
 
 /// An error of a client's message, as a server says it.
 #[derive(Clone, Copy, Debug)]
-pub struct Failure<'a> {
+pub struct ServerErrorFields<'a> {
     pub sqlstate: &'a [u8],
     pub context: &'a [u8],
     pub routine: &'a [u8],
@@ -437,23 +437,23 @@ const READERS: [&[u8]; 3] = [b"scanner_yyerror", b"base_yyparse", b"core_yylex"]
 /// Functions that fail before they leave anything. Source: `setseed_float8` in float.c, dfmgr.c.
 const FAILING: [&[u8]; 4] = [b"setseed", b"setseed_float8", b"internal_load_library", b"expand_dynamic_library_name"];
 
-impl Failure<'_> {
+impl ServerErrorFields<'_> {
     /// True if the statement that failed has left nothing of which no server tells: it could not be read, was not allowed, or what it calls refused.
     /// Of several statements, those before the error have run, unless the text could not be read. An error within code says nothing of the
     /// statement that called it.
-    pub fn never_ran(&self, statements: Statements) -> bool {
+    pub fn never_ran(&self, statements: StatementCount) -> bool {
         if !self.context.is_empty() {
             return false;
         }
         let is_unread = READERS.contains(&self.routine);
         // Source: errcodes.txt. Class 42 is syntax and rights, 25P02 a transaction that has failed, 25006 one that may not write.
         let is_refused = self.sqlstate.starts_with(b"42") || matches!(self.sqlstate, b"25P02" | b"25006" | b"58P01");
-        is_unread || (statements == Statements::One && (is_refused || FAILING.contains(&self.routine)))
+        is_unread || (statements == StatementCount::One && (is_refused || FAILING.contains(&self.routine)))
     }
 }
 
 /// The kinds that an answer tells about: a kind that it does not find is not there.
-pub fn told_by(ask: &Ask) -> StateKinds {
+pub fn told_by(ask: &StateQuestion) -> StateKinds {
     if ask.is_about_all() {
         return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::UNTOLD);
     }
@@ -462,15 +462,21 @@ pub fn told_by(ask: &Ask) -> StateKinds {
 
 /// Settings on a server connection, and those that its session wants, after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    pub of_conn: Settings,
-    pub of_session: Settings,
+pub struct SettingsOutcome {
+    pub of_conn: SettingValues,
+    pub of_session: SettingValues,
     /// Some of them the user may not set himself, and the session did not have them before.
     pub has_new_foreign: bool,
 }
 
 /// The settings after an answer. `had`: the session's before, which the server connection was brought to; `user` logged in to the server.
-pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Settings, user: &str) -> Outcome {
+pub fn settings_after(
+    ask: &StateQuestion,
+    answer: &StateAnswer,
+    had: &SettingValues,
+    startup: &SettingValues,
+    user: &str,
+) -> SettingsOutcome {
     let any = ask.any_setting || ask.is_about_all();
     let mut of_conn = if any { had.unlisted() } else { had.clone() };
     for (name, value) in &answer.settings {
@@ -505,43 +511,44 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
             of_session = of_session.with(name, value);
         }
     }
-    Outcome { of_conn, of_session, has_new_foreign }
+    SettingsOutcome { of_conn, of_session, has_new_foreign }
 }
 
 /// One question of each kind, for the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let names = |text: &str| BTreeSet::from([text.to_owned()]);
-    let all = Ask { kinds: StateKinds::of(StateKind::Unknown), ..Ask::default() };
-    let by_name = Ask { kinds: StateKinds::of(StateKind::Setting), names: names("app.tenant"), ..Ask::default() };
+    let all = StateQuestion { kinds: StateKinds::of(StateKind::Unknown), ..StateQuestion::default() };
+    let by_name =
+        StateQuestion { kinds: StateKinds::of(StateKind::Setting), names: names("app.tenant"), ..StateQuestion::default() };
     let by_source =
-        Ask { made_up: MadeUp::ByRecent, functions: names("f"), sources: names("f"), any_setting: true, ..all.clone() };
-    let kinds = PARTS.iter().map(|(kind, _)| Ask { kinds: StateKinds::of(*kind), ..Ask::default() });
-    let texts = [all.clone(), by_name, by_source].into_iter().chain(kinds).map(|ask| ask.question(Cost::Plain));
-    texts.chain([all.question(Cost::Compiled)]).collect()
+        StateQuestion { made_up: MadeUp::ByRecent, functions: names("f"), sources: names("f"), any_setting: true, ..all.clone() };
+    let kinds = PARTS.iter().map(|(kind, _)| StateQuestion { kinds: StateKinds::of(*kind), ..StateQuestion::default() });
+    let texts = [all.clone(), by_name, by_source].into_iter().chain(kinds).map(|ask| ask.question(AnswerCost::Plain));
+    texts.chain([all.question(AnswerCost::Compiled)]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn settings(pairs: &[(&str, &str)]) -> Settings {
-        pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+    fn settings(pairs: &[(&str, &str)]) -> SettingValues {
+        pairs.iter().fold(SettingValues::default(), |settings, (name, value)| settings.with(name, value))
     }
 
-    fn ask(kinds: &[StateKind], names: &[&str]) -> Ask {
+    fn ask(kinds: &[StateKind], names: &[&str]) -> StateQuestion {
         let kinds = kinds.iter().fold(StateKinds::NONE, |set, kind| set.with(*kind));
-        Ask { kinds, names: names.iter().map(|name| name.to_string()).collect(), ..Ask::default() }
+        StateQuestion { kinds, names: names.iter().map(|name| name.to_string()).collect(), ..StateQuestion::default() }
     }
 
     #[test]
     fn where_any_setting_may_be_another_those_that_the_session_made_up_are_asked_for_by_name() {
         let own = settings(&[("app.tenant", "x"), ("work_mem", "1MB")]);
         for (mut ask, is_asked) in [
-            (Ask { any_setting: true, ..Ask::default() }, true),
+            (StateQuestion { any_setting: true, ..StateQuestion::default() }, true),
             (ask(&[StateKind::Unknown], &[]), true),
             (ask(&[StateKind::Unread], &[]), true),
             (ask(&[StateKind::Setting], &[]), false),
-            (Ask::default(), false),
+            (StateQuestion::default(), false),
         ] {
             ask.add_own(&own);
             assert_eq!(ask.names.contains("app.tenant"), is_asked, "{ask:?}");
@@ -561,30 +568,30 @@ mod tests {
     #[test]
     fn only_what_may_have_changed_is_asked() {
         assert_eq!(
-            ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(Cost::Plain),
+            ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(AnswerCost::Plain),
             "SELECT 's', n, pg_catalog.current_setting(n, true) FROM \
              pg_catalog.unnest(ARRAY['a.b','work_mem']::pg_catalog.text[]) n"
         );
-        assert_eq!(ask(&[StateKind::Setting], &["role"]).question(Cost::Plain), SESSION_USERS);
-        assert_eq!(ask(&[StateKind::Listen], &[]).question(Cost::Plain), PARTS[1].1);
-        let all = ask(&[StateKind::Unknown], &[]).question(Cost::Plain);
+        assert_eq!(ask(&[StateKind::Setting], &["role"]).question(AnswerCost::Plain), SESSION_USERS);
+        assert_eq!(ask(&[StateKind::Listen], &[]).question(AnswerCost::Plain), PARTS[1].1);
+        let all = ask(&[StateKind::Unknown], &[]).question(AnswerCost::Plain);
         assert!(PARTS.iter().all(|(_, part)| all.contains(part)) && all.contains(SESSION_SETTINGS));
     }
 
     #[test]
     fn a_question_that_might_be_compiled_is_not_and_tells_what_the_session_wants() {
-        let all = ask(&[StateKind::Unknown], &["a.b"]).question(Cost::Compiled);
+        let all = ask(&[StateKind::Unknown], &["a.b"]).question(AnswerCost::Compiled);
         assert!(all.starts_with(UNCOMPILED) && all.contains(VALUE_BUT_JIT) && all.contains(PARTS[0].1), "{all}");
         let listen = ask(&[StateKind::Listen], &[]);
-        assert_eq!(listen.question(Cost::Compiled), format!("{UNCOMPILED}{}", PARTS[1].1));
+        assert_eq!(listen.question(AnswerCost::Compiled), format!("{UNCOMPILED}{}", PARTS[1].1));
         let check = |now: &'static str, listed: Option<&'static str>, had: &[(&str, &str)], any: bool, expected: Option<&str>| {
-            let mut answer = Answer::default();
+            let mut answer = StateAnswer::default();
             answer.row(&[Some(now.as_bytes())]).unwrap();
             if let Some(value) = listed {
                 answer.row(&[Some(b"s"), Some(b"jit"), Some(value.as_bytes())]).unwrap();
             }
             let ask = ask(&[if any { StateKind::Unknown } else { StateKind::Setting }], &["jit"]);
-            let outcome = settings_after(&ask, &answer, &settings(had), &Settings::default(), "joe");
+            let outcome = settings_after(&ask, &answer, &settings(had), &SettingValues::default(), "joe");
             assert_eq!((outcome.of_session.get("jit"), answer.is_torn), (expected, false), "{now} {listed:?} {had:?} {any}");
         };
         let had = |value: &'static str| [("jit", value)];
@@ -604,22 +611,23 @@ mod tests {
         {
             let mut ask = ask(&[StateKind::Setting], names);
             ask.add_rollback();
-            assert_eq!(ask.question(Cost::Plain).contains(SESSION_SETTINGS), expected, "{names:?}");
+            assert_eq!(ask.question(AnswerCost::Plain).contains(SESSION_SETTINGS), expected, "{names:?}");
         }
         let mut ask = ask(&[StateKind::Setting], &["datestyle"]);
         ask.add_rollback();
-        let outcome = settings_after(&ask, &Answer::default(), &settings(&[("my.name", "1")]), &Settings::default(), "joe");
+        let outcome =
+            settings_after(&ask, &StateAnswer::default(), &settings(&[("my.name", "1")]), &SettingValues::default(), "joe");
         assert_eq!(outcome.of_session, settings(&[("my.name", "1")]), "it has set nothing else");
     }
 
     #[test]
     fn made_up_names_are_looked_for_where_nothing_is_known() {
         let mut ask = ask(&[StateKind::Unknown], &[]);
-        assert!(!ask.question(Cost::Plain).contains(MADE_UP));
+        assert!(!ask.question(AnswerCost::Plain).contains(MADE_UP));
         ask.made_up = MadeUp::ByAny;
-        assert!(ask.question(Cost::Plain).contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
+        assert!(ask.question(AnswerCost::Plain).contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
         ask.made_up = MadeUp::ByRecent;
-        assert!(ask.question(Cost::Plain).contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
+        assert!(ask.question(AnswerCost::Plain).contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
     }
 
     #[test]
@@ -638,7 +646,7 @@ mod tests {
 
     #[test]
     fn what_a_transaction_has_set_for_itself_is_not_the_sessions() {
-        let mut answer = Answer::default();
+        let mut answer = StateAnswer::default();
         for name in ["transaction_isolation", "transaction_timeout", "transaction_read_only", "transaction_deferrable"] {
             answer.row(&[Some(b"s"), Some(name.as_bytes()), Some(b"1")]).unwrap();
         }
@@ -656,15 +664,16 @@ mod tests {
         assert!(again.functions.contains("f") && again.is_about_all());
         let many = |first: usize| (first..first + NAMES_MAX).map(|number| format!("a.b{number}")).collect();
         again.names = many(0);
-        again.add_unanswered(Ask { names: many(NAMES_MAX), ..Ask::default() });
+        again.add_unanswered(StateQuestion { names: many(NAMES_MAX), ..StateQuestion::default() });
         assert_eq!(again.names.len(), NAMES_MAX, "a session whose questions fail for hours");
     }
 
     #[test]
     fn only_a_statement_that_never_ran_leaves_nothing_for_sure() {
         let check = |sqlstate: &str, routine: &str, context: &str, one: bool, several: bool| {
-            let failure = Failure { sqlstate: sqlstate.as_bytes(), context: context.as_bytes(), routine: routine.as_bytes() };
-            let found = [Statements::One, Statements::Several].map(|statements| failure.never_ran(statements));
+            let failure =
+                ServerErrorFields { sqlstate: sqlstate.as_bytes(), context: context.as_bytes(), routine: routine.as_bytes() };
+            let found = [StatementCount::One, StatementCount::Several].map(|statements| failure.never_ran(statements));
             assert_eq!(found, [one, several], "{failure:?}");
         };
         check("42601", "scanner_yyerror", "", true, true);
@@ -679,7 +688,7 @@ mod tests {
 
     #[test]
     fn names_of_applications_are_found_in_any_text() {
-        let mut ask = Ask::default();
+        let mut ask = StateQuestion::default();
         ask.add_custom_names(b"select set_config('App.user', 'x', false), 1.5, t.*, a.b.c from x. where '.y'");
         assert_eq!(ask.names.iter().map(String::as_str).collect::<Vec<_>>(), ["a.b.c", "app.user"]);
     }
@@ -687,7 +696,7 @@ mod tests {
     #[test]
     fn an_answer_by_names_changes_those_only() {
         let had = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
-        let mut answer = Answer::default();
+        let mut answer = StateAnswer::default();
         answer.row(&[Some(b"s"), Some(b"work_mem"), Some(b"2MB")]).unwrap();
         answer.row(&[Some(b"s"), Some(b"no.such"), None]).unwrap();
         let outcome = settings_after(&ask(&[StateKind::Setting], &["work_mem"]), &answer, &had, &had, "joe");
@@ -700,7 +709,7 @@ mod tests {
     fn an_answer_about_all_is_the_truth_and_the_start_comes_again() {
         let startup = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
         let had = startup.with("app.user", "7").with("enable_sort", "off").with("role", "sue");
-        let mut answer = Answer::default();
+        let mut answer = StateAnswer::default();
         answer.row(&[Some(b"s"), Some(b"timezone"), Some(b"UTC")]).unwrap();
         answer.row(&[Some(b"u"), Some(b"joe"), Some(b"none")]).unwrap();
         let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &startup, "joe");
@@ -712,14 +721,14 @@ mod tests {
     fn what_the_user_may_not_set_is_told_apart_unless_he_has_set_it() {
         let had = settings(&[("track_counts", "off")]);
         let row = |kind: &'static [u8], name: &'static str, value: &'static str| {
-            let mut answer = Answer::default();
+            let mut answer = StateAnswer::default();
             answer.row(&[Some(kind), Some(name.as_bytes()), Some(value.as_bytes())]).unwrap();
-            let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &Settings::default(), "joe");
+            let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &SettingValues::default(), "joe");
             (outcome.has_new_foreign, outcome.of_session)
         };
         assert_eq!(row(b"o", "log_duration", "on"), (true, settings(&[("log_duration", "on")])));
         assert_eq!(row(b"o", "track_counts", "off"), (false, had.clone()));
-        assert_eq!(row(b"d", "log_duration", "off"), (false, Settings::default()));
+        assert_eq!(row(b"d", "log_duration", "off"), (false, SettingValues::default()));
         assert!(told_by(&ask(&[StateKind::Unknown], &[])).has(StateKind::ForeignSetting));
         assert!(!told_by(&ask(&[StateKind::Setting], &["work_mem"])).has(StateKind::ForeignSetting));
     }
@@ -733,7 +742,7 @@ mod tests {
             ("h", StateKind::HoldCursor),
             ("r", StateKind::Slot),
         ] {
-            let mut answer = Answer::default();
+            let mut answer = StateAnswer::default();
             answer.row(&[Some(kind.as_bytes()), Some(b"name"), Some(b"r")]).unwrap();
             assert_eq!((answer.found, answer.is_torn), (StateKinds::of(expected), false), "{kind}");
         }
@@ -743,8 +752,8 @@ mod tests {
     fn sources_of_functions_come_with_the_answer() {
         let mut ask = ask(&[StateKind::Unknown], &[]);
         ask.sources.insert("f".into());
-        assert!(ask.question(Cost::Plain).ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
-        let mut answer = Answer::default();
+        assert!(ask.question(AnswerCost::Plain).ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
+        let mut answer = StateAnswer::default();
         answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]).unwrap();
         assert_eq!(answer.sources, [("f".into(), "sql".into(), "select 1".into())]);
         assert!(!answer.is_torn);
@@ -753,7 +762,7 @@ mod tests {
     #[test]
     fn a_row_that_cannot_be_read_is_no_answer() {
         for row in [vec![], vec![Some(&b"?"[..]), Some(b"a"), Some(b"b")], vec![Some(&b"p"[..]), Some(b"\xff"), Some(b"b")]] {
-            let mut answer = Answer::default();
+            let mut answer = StateAnswer::default();
             answer.row(&row).unwrap();
             assert!(answer.is_torn, "{row:?}");
         }
@@ -761,7 +770,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_too_long_is_not_whole_and_one_without_end_is_an_error() {
-        let mut answer = Answer::default();
+        let mut answer = StateAnswer::default();
         let name = "n".repeat(1000);
         let mut row = |number: usize| answer.row(&[Some(b"s"), Some(format!("{name}{number}").as_bytes()), Some(b"v")]);
         assert_eq!((0..1_000).find_map(|number| row(number).err()), None);
@@ -769,7 +778,7 @@ mod tests {
         let error = (3_000..100_000).find_map(|number| row(number).err()).expect("a limit");
         assert_eq!(error.to_string(), "the answer to a question for a session's state takes more than 2097152 bytes");
         assert!(answer.is_torn && answer.settings.is_empty());
-        let mut answer = Answer::default();
+        let mut answer = StateAnswer::default();
         assert!((0..ANSWER.count_max * FLOOD_TIMES + 1).any(|_| answer.unread(0).is_err()) && answer.is_torn);
     }
 }

@@ -4,7 +4,7 @@
 //! Before the server has answered, every name without a schema may.
 
 use std::collections::BTreeSet;
-use weir_sql::facts::Name;
+use weir_sql::facts::QualifiedName;
 
 /// Names remembered of a session. With more, any name may mean one. The server is asked for one more (`inventory::PARTS`).
 const NAMES_MAX: usize = 256;
@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 60;
 
 /// The server's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct TemporaryList {
     names: BTreeSet<String>,
     /// Types, functions and the like.
     has_others: bool,
@@ -22,7 +22,7 @@ pub struct Listed {
     is_cut: bool,
 }
 
-impl Listed {
+impl TemporaryList {
     /// Takes in a relation and its kind, as `pg_class` has them; an object that is no relation has no name.
     pub fn add(&mut self, name: String, kind: &str) {
         self.has_view |= kind == "v";
@@ -37,15 +37,15 @@ impl Listed {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Temporaries {
-    listed: Listed,
+pub struct TemporaryObjects {
+    listed: TemporaryList,
     /// Some may have come, gone or got another name since the server was asked.
     is_new: bool,
     /// Some had come, gone or got another name when the server was asked, and the answer has not come.
     is_asked: bool,
 }
 
-impl Temporaries {
+impl TemporaryObjects {
     pub fn may_have_changed(&mut self) {
         self.is_new = true;
     }
@@ -60,9 +60,9 @@ impl Temporaries {
     }
 
     /// The answer to that; none if it could not be read.
-    pub fn told(&mut self, listed: Option<Listed>) {
+    pub fn told(&mut self, listed: Option<TemporaryList>) {
         self.is_asked = false;
-        self.listed = listed.unwrap_or_else(|| Listed { is_cut: true, ..Listed::default() });
+        self.listed = listed.unwrap_or_else(|| TemporaryList { is_cut: true, ..TemporaryList::default() });
     }
 
     /// The session has nothing on any connection.
@@ -70,7 +70,7 @@ impl Temporaries {
     pub fn gone(&mut self) {
         (self.is_new, self.is_asked) = (false, false);
         if self.listed.is_cut || !self.listed.names.is_empty() {
-            self.listed = Listed::default();
+            self.listed = TemporaryList::default();
         }
     }
 
@@ -81,7 +81,7 @@ impl Temporaries {
     }
 
     /// True if this name may mean one. One behind `pg_temp` does, and nobody takes it for another.
-    pub fn hide(&self, name: &Name) -> bool {
+    pub fn hide(&self, name: &QualifiedName) -> bool {
         name.schema.is_empty() && (self.is_unsure() || self.listed.names.contains(&name.name))
     }
 
@@ -118,19 +118,19 @@ fn names(text: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn name(schema: &str, name: &str) -> Name {
-        Name { schema: schema.into(), name: name.into() }
+    fn name(schema: &str, name: &str) -> QualifiedName {
+        QualifiedName { schema: schema.into(), name: name.into() }
     }
 
-    fn listed(rows: &[(&str, &str)]) -> Listed {
-        let mut listed = Listed::default();
+    fn listed(rows: &[(&str, &str)]) -> TemporaryList {
+        let mut listed = TemporaryList::default();
         rows.iter().for_each(|(name, kind)| listed.add((*name).to_owned(), kind));
         listed
     }
 
     #[test]
     fn until_the_server_has_told_any_name_may_be_hidden() {
-        let mut temporaries = Temporaries::default();
+        let mut temporaries = TemporaryObjects::default();
         assert!(!temporaries.may_be() && !temporaries.hide(&name("", "t")));
         temporaries.may_have_changed();
         assert!(temporaries.hide(&name("", "t")) && !temporaries.hide(&name("public", "t")));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_comes_behind_the_question_is_not_in_its_answer() {
-        let mut temporaries = Temporaries::default();
+        let mut temporaries = TemporaryObjects::default();
         temporaries.may_have_changed();
         temporaries.asked();
         temporaries.may_have_changed();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_text_that_names_none_is_about_none() {
-        let mut temporaries = Temporaries::default();
+        let mut temporaries = TemporaryObjects::default();
         let long = "a".repeat(63);
         temporaries.told(Some(listed(&[("mine", "r"), ("Other", "r"), ("t", "r"), (&long, "r")])));
         for (text, expected) in [
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn an_answer_that_cannot_be_read_or_is_cut_says_nothing() {
-        let mut temporaries = Temporaries::default();
+        let mut temporaries = TemporaryObjects::default();
         temporaries.told(None);
         assert!(temporaries.hide(&name("", "t")));
-        let mut many = Listed::default();
+        let mut many = TemporaryList::default();
         (0..=NAMES_MAX).for_each(|at| many.add(format!("t{at}"), "r"));
         temporaries.told(Some(many));
         assert!(temporaries.hide(&name("", "t")));

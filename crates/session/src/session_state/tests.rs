@@ -1,10 +1,10 @@
 //! The state that a statement may leave, as it is noted before it is sent.
 
 use super::*;
-use crate::session_state::client_settings::Settings;
-use crate::session_state::state_question::Ask;
-use crate::session_state::temporary::Listed;
-use crate::statements::Statements as Texts;
+use crate::session_state::client_settings::SettingValues;
+use crate::session_state::state_question::StateQuestion;
+use crate::session_state::temporary::TemporaryList;
+use crate::statements::StatementCache as Texts;
 use weir_config::Config;
 
 /// The facts about a session before a statement.
@@ -30,18 +30,18 @@ const ALL: [Before; 6] =
 fn noted(text: &str) -> (Vec<Before>, Vec<Before>) {
     let (mut moves, mut temporaries) = (Vec::new(), Vec::new());
     for before in ALL {
-        let mut state = State::new(Arc::new(Settings::default()), 0, Arc::default(), Arc::default());
-        let mut left = Left::default();
+        let mut state = HeldState::new(Arc::new(SettingValues::default()), 0, Arc::default(), Arc::default());
+        let mut left = LeftoverState::default();
         match before {
             Before::Nothing => {}
             Before::PathOfTemporaries => state.makes_temporary = true,
             Before::PathIsAsked => {
-                let ask = Ask { kinds: StateKinds::of(StateKind::Temporary), ..Ask::default() };
-                left.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
+                let ask = StateQuestion { kinds: StateKinds::of(StateKind::Temporary), ..StateQuestion::default() };
+                left.asking = Some(Box::new(PendingStateQuestion { ask, ..PendingStateQuestion::default() }));
             }
             Before::Temporary => {
                 left.found.add(StateKind::Temporary);
-                left.temporaries.told(Some(Listed::default()));
+                left.temporaries.told(Some(TemporaryList::default()));
             }
             Before::Code => left.due.kinds.add(StateKind::Unknown),
             Before::ByMode => state.by_mode = true,

@@ -7,23 +7,23 @@ use weir_wire::frame::split_cstr;
 
 /// Action on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub enum BackendSignal {
     Terminate,
     Cancel,
 }
 
 /// Where the process id stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum ProcessIdSource {
     Literal(u32),
     Parameter,
 }
 
 /// A statement that is such a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    pub signal: Signal,
-    target: Target,
+pub struct SignalCall {
+    pub signal: BackendSignal,
+    target: ProcessIdSource,
     /// The name of its column.
     column: String,
 }
@@ -34,18 +34,18 @@ const TEXT_BYTES_MAX: usize = 256;
 /// Type of a parameter, as a Parse has it: not said, and `int4`.
 const TYPES: [u32; 2] = [0, 23];
 
-impl Call {
+impl SignalCall {
     /// `SELECT pg_terminate_backend(id)`, perhaps with a schema, a cast, a timeout and a name of the column.
-    pub fn of(text: &str) -> Option<Call> {
-        let mut words = Words(text);
+    pub fn of(text: &str) -> Option<SignalCall> {
+        let mut words = SignalCallParser(text);
         (text.len() <= TEXT_BYTES_MAX && words.keyword()? == "select").then_some(())?;
         let mut function = words.keyword()?;
         if function == "pg_catalog" && words.take(".") {
             function = words.keyword()?;
         }
         let signal = match function.as_str() {
-            "pg_terminate_backend" => Signal::Terminate,
-            "pg_cancel_backend" => Signal::Cancel,
+            "pg_terminate_backend" => BackendSignal::Terminate,
+            "pg_cancel_backend" => BackendSignal::Cancel,
             _ => return None,
         };
         words.take("(").then_some(())?;
@@ -53,7 +53,7 @@ impl Call {
         if words.take("::") && !matches!(words.keyword()?.as_str(), "int" | "int4" | "integer") {
             return None;
         }
-        if signal == Signal::Terminate && words.take(",") {
+        if signal == BackendSignal::Terminate && words.take(",") {
             words.number()?;
         }
         words.take(")").then_some(())?;
@@ -64,22 +64,22 @@ impl Call {
             None => function,
         };
         words.take(";");
-        words.is_over().then_some(Call { signal, target, column })
+        words.is_over().then_some(SignalCall { signal, target, column })
     }
 
     /// The process id it is for. `bind`: the Bind's body, if it is bound.
     pub fn pid(&self, bind: Option<&[u8]>) -> Option<u32> {
         match self.target {
-            Target::Literal(pid) => Some(pid),
-            Target::Parameter => only_value(bind?),
+            ProcessIdSource::Literal(pid) => Some(pid),
+            ProcessIdSource::Parameter => only_value(bind?),
         }
     }
 
     /// A statement with the answer of one that has hit, and the same parameters.
     pub fn stand_in(&self) -> String {
         let value = match self.target {
-            Target::Literal(_) => "true",
-            Target::Parameter => "$1::pg_catalog.int4 IS NOT NULL",
+            ProcessIdSource::Literal(_) => "true",
+            ProcessIdSource::Parameter => "$1::pg_catalog.int4 IS NOT NULL",
         };
         format!("SELECT {value} AS \"{}\"", self.column)
     }
@@ -113,9 +113,9 @@ fn only_value(bind: &[u8]) -> Option<u32> {
 }
 
 /// The rest of a text.
-struct Words<'a>(&'a str);
+struct SignalCallParser<'a>(&'a str);
 
-impl Words<'_> {
+impl SignalCallParser<'_> {
     fn take(&mut self, sign: &str) -> bool {
         let rest = self.0.trim_start();
         let taken = rest.strip_prefix(sign);
@@ -152,13 +152,13 @@ impl Words<'_> {
         digits.parse().ok()
     }
 
-    fn target(&mut self) -> Option<Target> {
+    fn target(&mut self) -> Option<ProcessIdSource> {
         if self.take("$1") {
-            return Some(Target::Parameter);
+            return Some(ProcessIdSource::Parameter);
         }
         let is_quoted = self.take("'");
         let pid = self.number()?;
-        (!is_quoted || self.take("'")).then_some(Target::Literal(pid))
+        (!is_quoted || self.take("'")).then_some(ProcessIdSource::Literal(pid))
     }
 
     fn is_over(&self) -> bool {
@@ -169,7 +169,7 @@ impl Words<'_> {
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let calls = ["SELECT pg_terminate_backend(1)", "SELECT pg_cancel_backend($1)"];
-    calls.into_iter().filter_map(|text| Call::of(text).map(|call| call.stand_in())).collect()
+    calls.into_iter().filter_map(|text| SignalCall::of(text).map(|call| call.stand_in())).collect()
 }
 
 #[cfg(test)]
@@ -178,13 +178,13 @@ mod tests {
 
     #[test]
     fn a_statement_that_is_one_call_is_told_from_all_others() {
-        let stand_in = |text: &str| Call::of(text).map(|call| (call.signal, call.pid(None), call.stand_in()));
+        let stand_in = |text: &str| SignalCall::of(text).map(|call| (call.signal, call.pid(None), call.stand_in()));
         let hit = |signal, column: &str| Some((signal, Some(5000000), format!("SELECT true AS \"{column}\"")));
         for (text, expected) in [
-            ("select pg_terminate_backend(5000000)", hit(Signal::Terminate, "pg_terminate_backend")),
-            (" SELECT pg_catalog.pg_cancel_backend ( 5000000 ) ;", hit(Signal::Cancel, "pg_cancel_backend")),
-            ("select pg_terminate_backend('5000000'::int4, 100) as Done", hit(Signal::Terminate, "done")),
-            ("select pg_cancel_backend(5000000::integer) done", hit(Signal::Cancel, "done")),
+            ("select pg_terminate_backend(5000000)", hit(BackendSignal::Terminate, "pg_terminate_backend")),
+            (" SELECT pg_catalog.pg_cancel_backend ( 5000000 ) ;", hit(BackendSignal::Cancel, "pg_cancel_backend")),
+            ("select pg_terminate_backend('5000000'::int4, 100) as Done", hit(BackendSignal::Terminate, "done")),
+            ("select pg_cancel_backend(5000000::integer) done", hit(BackendSignal::Cancel, "done")),
             ("select pg_cancel_backend(5000000, 1)", None),
             ("select pg_cancel_backend(5000000::int8)", None),
             ("select other.pg_cancel_backend(5000000)", None),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_bound_process_id_is_read_in_both_formats() {
-        let call = Call::of("select pg_terminate_backend($1)").unwrap();
+        let call = SignalCall::of("select pg_terminate_backend($1)").unwrap();
         let pid = |rest: &[u8]| call.pid(Some(&[b"\0s\0", rest].concat()));
         assert_eq!(pid(b"\0\0\0\x01\0\0\0\x075000000\0\0"), Some(5_000_000));
         assert_eq!(pid(b"\0\x01\0\x01\0\x01\0\0\0\x04\0\x4c\x4b\x40\0\0"), Some(5_000_000));

@@ -3,23 +3,23 @@
 //! After a transaction that may have left something the server is asked (`inventory`), so that `found` says what is true at the last rest,
 //! and `due` what may be more.
 
-use crate::session_state::held_state::Plain;
-use crate::session_state::state_question::{Answer, Ask, Failure, Statements};
-use crate::session_state::temporary::Temporaries;
-use crate::upstream::Heard;
+use crate::session_state::held_state::SettingCommand;
+use crate::session_state::state_question::{ServerErrorFields, StateAnswer, StateQuestion, StatementCount};
+use crate::session_state::temporary::TemporaryObjects;
+use crate::upstream::ClientKnowledge;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use weir_catalog::{Hidden, Names};
-use weir_sql::facts::{Name, Reset, StateKind, StateKinds};
+use weir_catalog::{HiddenUses, StatementNames};
+use weir_sql::facts::{QualifiedName, ResetTarget, StateKind, StateKinds};
 use weir_sql::leaves::names_library;
-use weir_sql::passing::{Defines, Passed, Passing};
+use weir_sql::passing::{DefinitionCertainty, LongTextFacts, LongTextScan};
 
 /// A question under way.
 #[derive(Debug, Default)]
-pub struct Asking {
-    pub(crate) ask: Ask,
-    pub(crate) because: Because,
-    pub(crate) answer: Answer,
+pub struct PendingStateQuestion {
+    pub(crate) ask: StateQuestion,
+    pub(crate) because: QuestionReason,
+    pub(crate) answer: StateAnswer,
     /// Statements of the protocol that the server is to have.
     pub(crate) certain: usize,
     /// The temporary relations of its moment are listed by its answer, or by one before it.
@@ -28,19 +28,19 @@ pub struct Asking {
 
 /// The objects that a statement touched while the catalog was not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touched {
-    pub(crate) touches: Hidden,
-    pub(crate) written: Box<[Name]>,
-    pub(crate) names: Option<Names>,
+pub struct UnjudgedObjects {
+    pub(crate) touches: HiddenUses,
+    pub(crate) written: Box<[QualifiedName]>,
+    pub(crate) names: Option<StatementNames>,
 }
 
 /// Why a server is asked for all that no text shows.
 #[derive(Debug, Default)]
-pub enum Because {
+pub enum QuestionReason {
     #[default]
     Nothing,
     /// Only since the catalog was not known: once it is, it tells whether these statements can have left anything.
-    Assumed(Vec<Touched>),
+    Assumed(Vec<UnjudgedObjects>),
     /// Code of users ran, or there were too many statements.
     Code,
 }
@@ -51,36 +51,36 @@ const TOUCHED_MAX: usize = 16;
 /// Names in one of them.
 const NAMES_MAX: usize = 64;
 
-impl Because {
-    fn and(self, touched: Touched) -> Because {
+impl QuestionReason {
+    fn and(self, touched: UnjudgedObjects) -> QuestionReason {
         let mut list = match self {
-            Because::Nothing => Vec::new(),
-            Because::Assumed(list) => list,
-            Because::Code => return Because::Code,
+            QuestionReason::Nothing => Vec::new(),
+            QuestionReason::Assumed(list) => list,
+            QuestionReason::Code => return QuestionReason::Code,
         };
         if list.contains(&touched) {
-            return Because::Assumed(list);
+            return QuestionReason::Assumed(list);
         }
-        let names = touched.written.len() + touched.names.as_ref().map_or(0, Names::count);
+        let names = touched.written.len() + touched.names.as_ref().map_or(0, StatementNames::count);
         if list.len() >= TOUCHED_MAX || names > NAMES_MAX {
-            return Because::Code;
+            return QuestionReason::Code;
         }
         list.push(touched);
-        Because::Assumed(list)
+        QuestionReason::Assumed(list)
     }
 
     /// The kinds asked for that may be there, as far as `leaves` tells of statements that were assumed to leave something.
-    fn weigh(&self, kinds: StateKinds, leaves: impl Fn(&Touched) -> bool) -> StateKinds {
+    fn weigh(&self, kinds: StateKinds, leaves: impl Fn(&UnjudgedObjects) -> bool) -> StateKinds {
         match self {
-            Because::Assumed(list) if !list.iter().any(leaves) => kinds.without(StateKinds::of(StateKind::Unknown)),
-            Because::Assumed(_) | Because::Nothing | Because::Code => kinds,
+            QuestionReason::Assumed(list) if !list.iter().any(leaves) => kinds.without(StateKinds::of(StateKind::Unknown)),
+            QuestionReason::Assumed(_) | QuestionReason::Nothing | QuestionReason::Code => kinds,
         }
     }
 }
 
 /// The fate of a server connection that its session leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Parting {
+pub enum ConnCleanup {
     #[default]
     AsItIs,
     /// Not all of the session's statements could be brought, or something was refused: it is cleaned before another's use.
@@ -91,7 +91,7 @@ pub enum Parting {
 
 /// A question that was not answered is asked again, each time after twice as long: a client's `statement_timeout` may be too short for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct QuestionRetry {
     pub(crate) at: Instant,
     pub(crate) pause: Duration,
 }
@@ -101,8 +101,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// A text that is too long to be parsed, and is looked at as it passes.
 #[derive(Debug)]
-pub struct Passage {
-    text: Passing,
+pub struct LongTextPassage {
+    text: LongTextScan,
     rest_bytes: usize,
     /// The session was kept for such a text before.
     was_kept: bool,
@@ -110,18 +110,18 @@ pub struct Passage {
 
 /// State by a message that is not answered yet, and behind which the client has sent nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unproven {
+pub struct UnprovenState {
     /// State of which no server tells.
     pub(crate) kinds: StateKinds,
     /// It alone has the server asked about all, since nobody could read it.
     pub(crate) is_unread: bool,
-    pub(crate) statements: Statements,
+    pub(crate) statements: StatementCount,
 }
 
 /// Statements by a Parse that was too long to be kept: they are on this server connection alone.
 #[derive(Debug, Default)]
 pub struct LongStatements {
-    pub(crate) unnamed: Unnamed,
+    pub(crate) unnamed: UnnamedStatementState,
     named: Vec<Box<[u8]>>,
     /// Parameters that applications made up, in their texts.
     names: BTreeSet<String>,
@@ -129,7 +129,7 @@ pub struct LongStatements {
 
 /// The statement without a name. A client that has bound it once parses it again for the next time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unnamed {
+pub enum UnnamedStatementState {
     #[default]
     Not,
     /// Its Bind may come behind another Sync.
@@ -139,7 +139,7 @@ pub enum Unnamed {
 
 /// The way in which the server reads a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
+pub enum ServerReading {
     AsItLooks,
     /// With other strings or characters than Weir's parser, perhaps.
     Otherwise,
@@ -156,7 +156,7 @@ impl LongStatements {
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.unnamed == Unnamed::Not && self.named.is_empty()
+        self.unnamed == UnnamedStatementState::Not && self.named.is_empty()
     }
 
     #[inline]
@@ -175,49 +175,49 @@ impl LongStatements {
     /// The session is at rest. `has_unnamed`: none of its messages has dropped the unnamed statement. False: it has none now.
     #[inline]
     pub fn rests(&mut self, has_unnamed: bool) -> bool {
-        if !has_unnamed || self.unnamed == Unnamed::Bound {
-            self.unnamed = Unnamed::Not;
+        if !has_unnamed || self.unnamed == UnnamedStatementState::Bound {
+            self.unnamed = UnnamedStatementState::Not;
         }
         if self.is_empty() && !self.names.is_empty() {
             self.names.clear();
         }
-        self.unnamed != Unnamed::Not
+        self.unnamed != UnnamedStatementState::Not
     }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct LeftoverState {
     /// State that may have been left since the server was last asked.
-    pub(crate) due: Ask,
+    pub(crate) due: StateQuestion,
     /// Why `due` has what no text shows.
-    pub(crate) because: Because,
-    pub(crate) asking: Option<Box<Asking>>,
+    pub(crate) because: QuestionReason,
+    pub(crate) asking: Option<Box<PendingStateQuestion>>,
     /// State that cannot move and was there when the server was last asked.
     pub(crate) found: StateKinds,
     /// State of which no server can tell whether it is still there.
     pub(crate) stuck: StateKinds,
     /// A text that is too long to be parsed passes.
-    pub(crate) passage: Option<Box<Passage>>,
+    pub(crate) passage: Option<Box<LongTextPassage>>,
     pub(crate) long: LongStatements,
     /// The part of `stuck` and `due` that the message under way adds, if it runs.
-    pub(crate) unproven: Option<Unproven>,
+    pub(crate) unproven: Option<UnprovenState>,
     /// The part of `stuck` that the message under way ends, unless it fails.
     pub(crate) ending: StateKinds,
     /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
     /// in them.
-    pub(crate) young: Option<Box<Ask>>,
+    pub(crate) young: Option<Box<StateQuestion>>,
     /// Temporary relations that there may be.
-    pub(crate) temporaries: Temporaries,
+    pub(crate) temporaries: TemporaryObjects,
     /// The last question was not answered as a whole: when all is asked again.
-    pub(crate) again: Option<Again>,
+    pub(crate) again: Option<QuestionRetry>,
     /// The fate of the connection when the session parts with it.
-    pub(crate) parting: Parting,
+    pub(crate) parting: ConnCleanup,
     /// A message that is not answered yet may change how the server reads texts.
     pub(crate) moves_ahead: bool,
 }
 
-impl Left {
+impl LeftoverState {
     /// State that was found, or is still asked for: a statement may take it away before the answer to that.
     #[inline]
     pub fn may_have(&self) -> StateKinds {
@@ -237,7 +237,13 @@ impl Left {
     ///
     /// `is_known`: the catalog is. Until then any write may have run code of users; a transaction that is lost does not end its session for that.
     /// `leaves`: what a statement touched that ran before the catalog was known may have left something, as far as is known now.
-    pub fn lost(&self, is_within: bool, heard: Heard, is_known: bool, leaves: impl Fn(&Touched) -> bool) -> StateKinds {
+    pub fn lost(
+        &self,
+        is_within: bool,
+        heard: ClientKnowledge,
+        is_known: bool,
+        leaves: impl Fn(&UnjudgedObjects) -> bool,
+    ) -> StateKinds {
         const UNDONE: StateKinds = StateKinds::of(StateKind::Setting)
             .with(StateKind::Listen)
             .with(StateKind::Temporary)
@@ -246,10 +252,10 @@ impl Left {
         let kinds = self.because.weigh(self.due.kinds, &leaves);
         let asked = self.asking.as_ref().map_or(StateKinds::NONE, |asking| asking.because.weigh(asking.ask.kinds, &leaves));
         let due = match (heard, is_within) {
-            (Heard::Nothing, _) => StateKinds::NONE,
-            (Heard::Something, true) if is_known => kinds.without(UNDONE),
-            (Heard::Something, true) => kinds.without(UNDONE.with(StateKind::Unknown)),
-            (Heard::Something, false) => kinds,
+            (ClientKnowledge::Nothing, _) => StateKinds::NONE,
+            (ClientKnowledge::Something, true) if is_known => kinds.without(UNDONE),
+            (ClientKnowledge::Something, true) => kinds.without(UNDONE.with(StateKind::Unknown)),
+            (ClientKnowledge::Something, false) => kinds,
         };
         self.pinning().and(asked).and(due)
     }
@@ -324,14 +330,14 @@ impl Left {
             self.due.functions.extend(functions.iter().cloned());
         }
         if leaves.has(StateKind::Unknown) {
-            self.because = Because::Code;
+            self.because = QuestionReason::Code;
         }
         self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::UNTOLD));
     }
 
     /// Notes a statement, which may leave what no text shows only since the catalog is not known: then `touched` is there.
     #[inline]
-    pub fn assuming(&mut self, touched: Option<Touched>, note: impl FnOnce(&mut Left)) {
+    pub fn assuming(&mut self, touched: Option<UnjudgedObjects>, note: impl FnOnce(&mut LeftoverState)) {
         let Some(touched) = touched else { return note(self) };
         let before = std::mem::take(&mut self.because);
         note(self);
@@ -349,17 +355,17 @@ impl Left {
     }
 
     /// The message under way failed. If it never ran, what it adds is not there.
-    pub fn failed(&mut self, failure: &Failure<'_>) {
+    pub fn failed(&mut self, failure: &ServerErrorFields<'_>) {
         self.ending = StateKinds::NONE;
-        if self.long.unnamed == Unnamed::Parsed {
-            self.long.unnamed = Unnamed::Bound;
+        if self.long.unnamed == UnnamedStatementState::Parsed {
+            self.long.unnamed = UnnamedStatementState::Bound;
         }
         if let Some(unproven) = self.unproven.take()
             && failure.never_ran(unproven.statements)
         {
             self.stuck = self.stuck.without(unproven.kinds);
             if unproven.is_unread && self.due.reported.is_empty() {
-                self.due = Ask::default();
+                self.due = StateQuestion::default();
             }
         }
     }
@@ -368,24 +374,24 @@ impl Left {
     pub fn passes(&mut self, bytes: usize, here: &[u8]) {
         let was_kept = self.stuck.has(StateKind::Unread);
         self.stuck.add(StateKind::Unread);
-        self.passage = Some(Box::new(Passage { text: Passing::default(), rest_bytes: bytes, was_kept }));
+        self.passage = Some(Box::new(LongTextPassage { text: LongTextScan::default(), rest_bytes: bytes, was_kept }));
         self.pass_on(here);
     }
 
     /// A Parse is sent whose statement only the server keeps. `text`: what is here of so many bytes behind its name.
-    pub fn parses_long(&mut self, name: &[u8], bytes: usize, text: &[u8], reads: Reads) {
+    pub fn parses_long(&mut self, name: &[u8], bytes: usize, text: &[u8], reads: ServerReading) {
         if name.is_empty() {
-            self.long.unnamed = Unnamed::Parsed;
+            self.long.unnamed = UnnamedStatementState::Parsed;
         } else if self.long.named.len() < LONG_NAMED_MAX {
             self.long.named.push(name.into());
         } else {
             self.stuck.add(StateKind::Unread);
         }
         match reads {
-            Reads::AsItLooks => self.passes(bytes, text),
-            Reads::Otherwise if text.len() < bytes || names_library(text) => self.stuck.add(StateKind::Unread),
-            Reads::Otherwise => {
-                let mut ask = Ask::default();
+            ServerReading::AsItLooks => self.passes(bytes, text),
+            ServerReading::Otherwise if text.len() < bytes || names_library(text) => self.stuck.add(StateKind::Unread),
+            ServerReading::Otherwise => {
+                let mut ask = StateQuestion::default();
                 ask.add_custom_names(text);
                 self.long.add_names(ask.names.into_iter());
             }
@@ -407,15 +413,15 @@ impl Left {
     }
 
     /// The next bytes of it. Says what it defines.
-    pub fn pass_on(&mut self, here: &[u8]) -> Defines {
-        let Some(passage) = &mut self.passage else { return Defines::Perhaps };
+    pub fn pass_on(&mut self, here: &[u8]) -> DefinitionCertainty {
+        let Some(passage) = &mut self.passage else { return DefinitionCertainty::Perhaps };
         passage.text.feed(here);
         passage.rest_bytes = passage.rest_bytes.saturating_sub(here.len());
         if passage.rest_bytes > 0 {
-            return Defines::Perhaps;
+            return DefinitionCertainty::Perhaps;
         }
-        let Some(passage) = self.passage.take() else { return Defines::Perhaps };
-        if let Passed::Told { names, defines } = passage.text.end() {
+        let Some(passage) = self.passage.take() else { return DefinitionCertainty::Perhaps };
+        if let LongTextFacts::Told { names, defines } = passage.text.end() {
             if !self.long.is_empty() {
                 self.long.add_names(names.iter().cloned());
             }
@@ -425,14 +431,14 @@ impl Left {
             }
             return defines;
         }
-        Defines::Perhaps
+        DefinitionCertainty::Perhaps
     }
 
     /// The question was not answered as a whole. Says when it is asked again.
     pub fn unanswered(&mut self, now: Instant) -> Instant {
         let pause = self.again.map_or(PAUSE.0, |again| (again.pause * 2).min(PAUSE.1));
         let at = now + pause;
-        self.again = Some(Again { at, pause });
+        self.again = Some(QuestionRetry { at, pause });
         at
     }
 
@@ -454,21 +460,21 @@ impl Left {
     }
 
     /// The fate of the connection if the session parts with it now.
-    pub fn parting(&self) -> Parting {
+    pub fn parting(&self) -> ConnCleanup {
         // `DISCARD ALL` ends none of these.
         let is_lasting = !self.pinning().common(StateKinds::UNTOLD.with(StateKind::Slot)).is_empty();
-        if is_lasting { Parting::Closed } else { self.parting }
+        if is_lasting { ConnCleanup::Closed } else { self.parting }
     }
 
     /// The connection is not another's as it is.
-    pub fn must_part(&mut self, parting: Parting) {
+    pub fn must_part(&mut self, parting: ConnCleanup) {
         self.parting = self.parting.max(parting);
     }
 
     /// The server dropped everything of the session's, but for what `DISCARD ALL` does not end.
     pub fn discarded(&mut self) {
         self.must_part(self.parting());
-        (self.due, self.because) = (Ask::default(), Because::Nothing);
+        (self.due, self.because) = (StateQuestion::default(), QuestionReason::Nothing);
         (self.found, self.stuck, self.again) = (StateKinds::NONE, StateKinds::NONE, None);
         self.long.drop_named();
         self.temporaries.gone();
@@ -483,29 +489,29 @@ impl Left {
         if self.young.is_some() {
             self.young = None;
         }
-        (self.parting, self.unproven, self.ending, self.moves_ahead) = (Parting::AsItIs, None, StateKinds::NONE, false);
+        (self.parting, self.unproven, self.ending, self.moves_ahead) = (ConnCleanup::AsItIs, None, StateKinds::NONE, false);
     }
 }
 
 /// A SET, RESET or DISCARD whose effect is not known to have happened yet.
 #[derive(Debug, Default)]
-pub struct Resetting {
+pub struct PendingReset {
     /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
-    pub(crate) plain: Option<Plain>,
+    pub(crate) plain: Option<SettingCommand>,
     /// The settings that a RESET takes back once it is executed: it is only bound so far.
-    pub(crate) bound: Option<Reset>,
+    pub(crate) bound: Option<ResetTarget>,
     /// The settings that a RESET under way takes back to their values at the session's start.
-    pub(crate) under_way: Option<Reset>,
+    pub(crate) under_way: Option<ResetTarget>,
     /// DISCARD ALL has run, and the session's settings are not on the connection yet.
     pub(crate) was_discarded: bool,
-    pub(crate) telling: Telling,
+    pub(crate) telling: StartupRestore,
     /// Parameters whose reports were held back meanwhile, each with the value the client knows.
     pub(crate) untold: Vec<(String, String)>,
 }
 
 /// The startup's values are being set again after a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Telling {
+pub enum StartupRestore {
     #[default]
     No,
     /// Nobody waits for it.
@@ -514,9 +520,9 @@ pub enum Telling {
     OwesReady,
 }
 
-impl Resetting {
+impl PendingReset {
     pub fn is_under_way(&self) -> bool {
-        self.plain.is_some() || self.under_way.is_some() || self.was_discarded || self.telling != Telling::No
+        self.plain.is_some() || self.under_way.is_some() || self.was_discarded || self.telling != StartupRestore::No
     }
 
     /// Takes in an error: the changes of a SET or RESET under way do not happen.
@@ -535,40 +541,40 @@ mod tests {
 
     const UNKNOWN: StateKinds = StateKinds::of(StateKind::Unknown);
 
-    fn insert_into(table: &str) -> Touched {
-        let written = [Name { schema: String::new(), name: table.into() }].into();
-        Touched { touches: Hidden::WRITES, written, names: None }
+    fn insert_into(table: &str) -> UnjudgedObjects {
+        let written = [QualifiedName { schema: String::new(), name: table.into() }].into();
+        UnjudgedObjects { touches: HiddenUses::WRITES, written, names: None }
     }
 
     /// The state that is lost when `t` is known by then to leave something or not, of a client that was told something.
-    fn lost(left: &Left, t_leaves: bool) -> [bool; 2] {
-        let leaves = |touched: &Touched| t_leaves && *touched == insert_into("t");
-        [false, true].map(|is_within| left.lost(is_within, Heard::Something, true, leaves).has(StateKind::Unknown))
+    fn lost(left: &LeftoverState, t_leaves: bool) -> [bool; 2] {
+        let leaves = |touched: &UnjudgedObjects| t_leaves && *touched == insert_into("t");
+        [false, true].map(|is_within| left.lost(is_within, ClientKnowledge::Something, true, leaves).has(StateKind::Unknown))
     }
 
-    fn assume(left: &mut Left, table: &str) {
+    fn assume(left: &mut LeftoverState, table: &str) {
         left.assuming(Some(insert_into(table)), |left| left.note(UNKNOWN, &[], b"", &[]));
     }
 
     #[test]
     fn a_write_before_the_catalog_was_read_costs_its_session_nothing_if_the_catalog_says_so() {
-        let mut left = Left::default();
+        let mut left = LeftoverState::default();
         assume(&mut left, "t");
         assume(&mut left, "u");
         assert_eq!((lost(&left, false), lost(&left, true)), ([false; 2], [true; 2]));
-        left.asking = Some(Box::new(Asking {
+        left.asking = Some(Box::new(PendingStateQuestion {
             ask: std::mem::take(&mut left.due),
             because: std::mem::take(&mut left.because),
-            ..Asking::default()
+            ..PendingStateQuestion::default()
         }));
         assert_eq!((lost(&left, false), lost(&left, true)), ([false; 2], [true; 2]), "while the server is asked");
     }
 
     #[test]
     fn code_among_such_writes_counts() {
-        let code = |left: &mut Left| left.assuming(None, |left| left.note(UNKNOWN, &[], b"do 'begin end'", &[]));
+        let code = |left: &mut LeftoverState| left.assuming(None, |left| left.note(UNKNOWN, &[], b"do 'begin end'", &[]));
         for is_first in [true, false] {
-            let mut left = Left::default();
+            let mut left = LeftoverState::default();
             if is_first {
                 code(&mut left);
             }
@@ -582,21 +588,21 @@ mod tests {
 
     #[test]
     fn a_long_statement_stays_until_it_was_bound_or_closed() {
-        let mut left = Left::default();
-        let parse = |left: &mut Left, name: &str, text: &str| {
-            left.parses_long(name.as_bytes(), text.len(), text.as_bytes(), Reads::AsItLooks)
+        let mut left = LeftoverState::default();
+        let parse = |left: &mut LeftoverState, name: &str, text: &str| {
+            left.parses_long(name.as_bytes(), text.len(), text.as_bytes(), ServerReading::AsItLooks)
         };
-        let is_pinned = |left: &Left| !left.pinning().is_empty();
+        let is_pinned = |left: &LeftoverState| !left.pinning().is_empty();
         parse(&mut left, "", "select set_config('a.b', '', false)\0\0\0");
         assert!(left.long.rests(true) && is_pinned(&left), "its Bind may come behind a Sync");
         left.binds_long();
         assert!(left.due.names.contains("a.b") && left.due.is_about_all());
-        left.long.unnamed = Unnamed::Bound;
+        left.long.unnamed = UnnamedStatementState::Bound;
         assert!(!left.long.rests(true) && !is_pinned(&left));
         parse(&mut left, "", "select 1\0\0\0");
         assert!(!left.long.rests(false) && !is_pinned(&left), "a query has dropped it");
         parse(&mut left, "", "select 1\0\0\0");
-        left.failed(&Failure { sqlstate: b"42601", context: b"", routine: b"" });
+        left.failed(&ServerErrorFields { sqlstate: b"42601", context: b"", routine: b"" });
         assert!(!left.long.rests(true) && !is_pinned(&left), "it was refused");
         parse(&mut left, "s", "select 1\0\0\0");
         assert!(!left.long.rests(false) && is_pinned(&left) && left.long.has(b"s") && !left.long.has(b""));
@@ -609,9 +615,9 @@ mod tests {
 
     #[test]
     fn long_statements_of_a_session_are_bounded() {
-        let mut left = Left::default();
+        let mut left = LeftoverState::default();
         for number in 0..=LONG_NAMED_MAX {
-            left.parses_long(number.to_string().as_bytes(), 1, b"\0", Reads::AsItLooks);
+            left.parses_long(number.to_string().as_bytes(), 1, b"\0", ServerReading::AsItLooks);
         }
         assert_eq!(left.long.named.len(), LONG_NAMED_MAX);
         left.long.drop_named();
@@ -621,15 +627,16 @@ mod tests {
     #[test]
     fn few_statements_and_names_are_remembered() {
         let many = |count: usize, table: &dyn Fn(usize) -> String| {
-            let mut left = Left::default();
+            let mut left = LeftoverState::default();
             (0..count).for_each(|at| assume(&mut left, &table(at)));
             lost(&left, false)
         };
         assert_eq!(many(1000, &|_| "same".into()), [false; 2], "a loop");
         assert_eq!(many(TOUCHED_MAX, &|at| at.to_string()), [false; 2]);
         assert_eq!(many(TOUCHED_MAX + 1, &|at| at.to_string()), [true; 2]);
-        let wide = Touched { written: vec![insert_into("t").written[0].clone(); NAMES_MAX + 1].into(), ..insert_into("t") };
-        let mut left = Left::default();
+        let wide =
+            UnjudgedObjects { written: vec![insert_into("t").written[0].clone(); NAMES_MAX + 1].into(), ..insert_into("t") };
+        let mut left = LeftoverState::default();
         left.assuming(Some(wide), |left| left.note(UNKNOWN, &[], b"", &[]));
         assert_eq!(lost(&left, false), [true; 2]);
     }

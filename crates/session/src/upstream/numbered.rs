@@ -1,13 +1,13 @@
 //! The number of the open transaction, and the COMMIT behind it. `outcome` works with them.
 
-use crate::loss::{Behind, Commits, Control};
+use crate::loss::{ExpectedTransaction, PossibleCommit, TransactionCommands};
 use crate::task::Us;
 use weir_failover::commit_outcome::Number;
-use weir_sql::facts::{Ending, Transaction, Verb};
+use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
 
 /// The number of the open transaction, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asked {
+pub enum XidState {
     /// It is not asked for: the transaction has not written, as far as is known.
     #[default]
     No,
@@ -27,7 +27,7 @@ pub enum Asked {
 
 /// The statements of the open transaction so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Deeds {
+pub enum TransactionContent {
     /// None, or nobody looked.
     #[default]
     None,
@@ -38,7 +38,7 @@ pub enum Deeds {
 
 /// The user whose rights count in the open transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum User {
+pub enum EffectiveUser {
     /// As it was when the transaction began.
     #[default]
     AsBegun,
@@ -46,38 +46,50 @@ pub enum User {
     Unknown,
 }
 
-impl User {
+impl EffectiveUser {
     /// The user behind a statement. `leaves`: it may leave something on the session.
-    pub fn after(self, verb: Verb, leaves: bool) -> User {
+    pub fn after(self, verb: StatementVerb, leaves: bool) -> EffectiveUser {
         match verb {
-            Verb::Select | Verb::Insert | Verb::Update | Verb::Delete if !leaves => self,
+            StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete if !leaves => self,
             // `SET LOCAL ROLE` leaves nothing behind, and is one of these.
-            Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Definition | Verb::Other => User::Unknown,
+            StatementVerb::Select
+            | StatementVerb::Insert
+            | StatementVerb::Update
+            | StatementVerb::Delete
+            | StatementVerb::Definition
+            | StatementVerb::Other => EffectiveUser::Unknown,
         }
     }
 }
 
 /// The question for the number, and the COMMIT behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbered {
-    pub asked: Asked,
-    pub deeds: Deeds,
-    pub user: User,
+pub struct CommitTracking {
+    pub asked: XidState,
+    pub deeds: TransactionContent,
+    pub user: EffectiveUser,
     /// A plain COMMIT of this transaction is the last that was sent.
     pub is_committing: bool,
 }
 
-impl Numbered {
+impl CommitTracking {
     /// A statement that begins or ends a transaction is about to be sent, or one of which nothing is known. `before`: all that was sent before it
     /// without an answer.
-    pub fn control(&mut self, transaction: Transaction, before: Control) {
-        let may_follow = before.commits == Commits::No && before.behind != Behind::Closed;
+    pub fn control(&mut self, transaction: TransactionVerb, before: TransactionCommands) {
+        let may_follow = before.commits == PossibleCommit::No && before.behind != ExpectedTransaction::Closed;
         match transaction {
-            Transaction::End(Ending::Commit) if may_follow => self.is_committing = true,
-            Transaction::Within => {}
-            Transaction::Begin(_) if self.asked == Asked::No && may_follow => {}
+            TransactionVerb::End(TransactionEnd::Commit) if may_follow => self.is_committing = true,
+            TransactionVerb::Within => {}
+            TransactionVerb::Begin(_) if self.asked == XidState::No && may_follow => {}
             // A transaction behind another one, without an answer in between.
-            _ => *self = Numbered { asked: Asked::Spoiled, deeds: Deeds::More, user: User::Unknown, is_committing: false },
+            _ => {
+                *self = CommitTracking {
+                    asked: XidState::Spoiled,
+                    deeds: TransactionContent::More,
+                    user: EffectiveUser::Unknown,
+                    is_committing: false,
+                }
+            }
         }
     }
 
@@ -85,7 +97,7 @@ impl Numbered {
     pub fn answered(&mut self, status: u8) {
         self.is_committing = false;
         if status == b'I' {
-            (self.asked, self.deeds, self.user) = (Asked::No, Deeds::None, User::AsBegun);
+            (self.asked, self.deeds, self.user) = (XidState::No, TransactionContent::None, EffectiveUser::AsBegun);
         }
     }
 }
@@ -96,12 +108,16 @@ mod tests {
 
     #[test]
     fn reads_and_writes_that_leave_nothing_keep_the_user_and_all_else_may_change_him() {
-        for verb in [Verb::Select, Verb::Insert, Verb::Update, Verb::Delete] {
-            assert_eq!([false, true].map(|leaves| User::AsBegun.after(verb, leaves)), [User::AsBegun, User::Unknown], "{verb:?}");
-            assert_eq!(User::Unknown.after(verb, false), User::Unknown, "{verb:?}");
+        for verb in [StatementVerb::Select, StatementVerb::Insert, StatementVerb::Update, StatementVerb::Delete] {
+            assert_eq!(
+                [false, true].map(|leaves| EffectiveUser::AsBegun.after(verb, leaves)),
+                [EffectiveUser::AsBegun, EffectiveUser::Unknown],
+                "{verb:?}"
+            );
+            assert_eq!(EffectiveUser::Unknown.after(verb, false), EffectiveUser::Unknown, "{verb:?}");
         }
-        for verb in [Verb::Definition, Verb::Other] {
-            assert_eq!(User::AsBegun.after(verb, false), User::Unknown, "{verb:?}");
+        for verb in [StatementVerb::Definition, StatementVerb::Other] {
+            assert_eq!(EffectiveUser::AsBegun.after(verb, false), EffectiveUser::Unknown, "{verb:?}");
         }
     }
 }

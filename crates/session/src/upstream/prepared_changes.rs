@@ -1,9 +1,9 @@
 //! Prepared statements of a client, and the changes to them by messages under way.
 
-use crate::fault::Fault;
-use crate::prepared::{Shape, StatementId};
-use crate::session_state::by_sql::Entry;
-use crate::statements::Prepared;
+use crate::fault::ErrorReport;
+use crate::prepared::{StatementId, StatementShape};
+use crate::session_state::by_sql::SqlPreparedStatement;
+use crate::statements::PreparedStatement;
 use foldhash::HashMap;
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -33,90 +33,90 @@ pub enum ServerName {
 
 /// A statement the client has prepared.
 #[derive(Clone)]
-pub struct Own {
-    pub(crate) prepared: Rc<Prepared>,
+pub struct ClientStatement {
+    pub(crate) prepared: Rc<PreparedStatement>,
     pub(crate) server_name: ServerName,
     /// A server's description of it at that time; the client goes by that.
-    pub(crate) told: Shape,
+    pub(crate) told: StatementShape,
     /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
     pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
-impl Own {
-    pub fn new(prepared: Rc<Prepared>) -> Own {
-        Own { prepared, server_name: ServerName::Number, told: Shape::UNKNOWN, parameters: None }
+impl ClientStatement {
+    pub fn new(prepared: Rc<PreparedStatement>) -> ClientStatement {
+        ClientStatement { prepared, server_name: ServerName::Number, told: StatementShape::UNKNOWN, parameters: None }
     }
 
     /// One that has no name on the servers either.
-    pub fn without_name(prepared: Rc<Prepared>) -> Own {
-        Own { server_name: ServerName::None, ..Own::new(prepared) }
+    pub fn without_name(prepared: Rc<PreparedStatement>) -> ClientStatement {
+        ClientStatement { server_name: ServerName::None, ..ClientStatement::new(prepared) }
     }
 
     /// The statement, its name on the servers, and the description that a message with it goes by.
     #[inline]
-    pub fn used(&self) -> (Rc<Prepared>, ServerName, Shape) {
+    pub fn used(&self) -> (Rc<PreparedStatement>, ServerName, StatementShape) {
         (self.prepared.clone(), self.server_name, self.told)
     }
 }
 
 /// A fault that a client hears in place of a server's error.
-pub struct Refusal {
+pub struct SubstituteFault {
     /// The body of a ParameterDescription that comes before it.
     pub(crate) parameters: Option<Rc<[u8]>>,
-    pub(crate) fault: Fault,
+    pub(crate) fault: ErrorReport,
 }
 
 /// The change by a Parse or Close of the client's, to be taken back when an error before it made the server skip it.
-pub enum Change {
+pub enum PreparedChange {
     /// `made`: the statement a Parse prepared.
     Named {
         name: Box<[u8]>,
-        before: Option<Own>,
+        before: Option<ClientStatement>,
         made: Option<StatementId>,
     },
     Unnamed {
-        before: Option<Own>,
+        before: Option<ClientStatement>,
         made: Option<StatementId>,
     },
     /// Close of a portal.
     Nothing,
 }
 
-impl Change {
+impl PreparedChange {
     /// True if it is about this statement; the unnamed one has the empty name.
     fn is_of(&self, statement: &[u8]) -> bool {
         match self {
-            Change::Named { name, .. } => **name == *statement,
-            Change::Unnamed { .. } => statement.is_empty(),
-            Change::Nothing => false,
+            PreparedChange::Named { name, .. } => **name == *statement,
+            PreparedChange::Unnamed { .. } => statement.is_empty(),
+            PreparedChange::Nothing => false,
         }
     }
 
     /// The statement that had the name before, and has it again if this is undone.
-    pub fn before(&mut self) -> Option<&mut Own> {
+    pub fn before(&mut self) -> Option<&mut ClientStatement> {
         match self {
-            Change::Named { before, .. } | Change::Unnamed { before, .. } => before.as_mut(),
-            Change::Nothing => None,
+            PreparedChange::Named { before, .. } | PreparedChange::Unnamed { before, .. } => before.as_mut(),
+            PreparedChange::Nothing => None,
         }
     }
 
     /// The statement that it prepared on the server.
     pub fn made(&self) -> Option<StatementId> {
         match self {
-            Change::Named { made, .. } | Change::Unnamed { made, .. } => *made,
-            Change::Nothing => None,
+            PreparedChange::Named { made, .. } | PreparedChange::Unnamed { made, .. } => *made,
+            PreparedChange::Nothing => None,
         }
     }
 }
 
 /// A change and the segment of the client's stream it came in.
-pub struct Entered {
+pub struct JournalEntry {
     pub(crate) segment: u32,
-    pub(crate) change: Change,
+    pub(crate) change: PreparedChange,
 }
 
 /// The last change under way of what a name stands for.
-pub fn last_of<'a>(journal: &'a VecDeque<Entered>, statement: &[u8]) -> Option<&'a Entered> {
+pub fn last_of<'a>(journal: &'a VecDeque<JournalEntry>, statement: &[u8]) -> Option<&'a JournalEntry> {
     journal.iter().rev().find(|entered| entered.change.is_of(statement))
 }
 
@@ -124,39 +124,39 @@ pub fn last_of<'a>(journal: &'a VecDeque<Entered>, statement: &[u8]) -> Option<&
 #[derive(Default)]
 pub struct OwnStatements {
     /// By the client's names.
-    pub(crate) named: Named,
-    unnamed: Option<Own>,
+    pub(crate) named: NamedStatements,
+    unnamed: Option<ClientStatement>,
     long_unnamed: LongUnnamed,
     /// The next Parse without a name is sent, whatever the server connection has.
     pub(crate) is_sent_next: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
     pub(crate) segment: u32,
     /// The statement bound last: an Execute runs it, for the log.
-    pub(crate) bound: Option<Rc<Prepared>>,
+    pub(crate) bound: Option<Rc<PreparedStatement>>,
     /// A statement of Weir's own that the unnamed portal stands for.
-    portal: Option<Portal>,
+    portal: Option<LocalPortal>,
 }
 
 /// Statements by the client's names. Most sessions that rest have none, and no room for them.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "an empty table takes 40 bytes more of each session than a pointer")]
-pub struct Named(Option<Box<HashMap<Box<[u8]>, Own>>>);
+pub struct NamedStatements(Option<Box<HashMap<Box<[u8]>, ClientStatement>>>);
 
-impl Named {
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Own)> {
+impl NamedStatements {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &ClientStatement)> {
         self.0.iter().flat_map(|named| named.iter().map(|(name, own)| (&**name, own)))
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &Own> {
+    pub fn values(&self) -> impl Iterator<Item = &ClientStatement> {
         self.0.iter().flat_map(|named| named.values())
     }
 
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Own> {
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut ClientStatement> {
         self.0.iter_mut().flat_map(|named| named.values_mut())
     }
 
     #[inline]
-    pub fn get<Q: Hash + Eq + ?Sized>(&self, name: &Q) -> Option<&Own>
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, name: &Q) -> Option<&ClientStatement>
     where
         Box<[u8]>: Borrow<Q>,
     {
@@ -164,7 +164,7 @@ impl Named {
     }
 
     #[inline]
-    pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<&mut Own>
+    pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<&mut ClientStatement>
     where
         Box<[u8]>: Borrow<Q>,
     {
@@ -179,18 +179,18 @@ impl Named {
         self.get(name).is_some()
     }
 
-    pub fn insert(&mut self, name: Box<[u8]>, own: Own) -> Option<Own> {
+    pub fn insert(&mut self, name: Box<[u8]>, own: ClientStatement) -> Option<ClientStatement> {
         self.0.get_or_insert_default().insert(name, own)
     }
 
-    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<Own>
+    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<ClientStatement>
     where
         Box<[u8]>: Borrow<Q>,
     {
         self.0.as_mut()?.remove(name)
     }
 
-    pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<(Box<[u8]>, Own)>
+    pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<(Box<[u8]>, ClientStatement)>
     where
         Box<[u8]>: Borrow<Q>,
     {
@@ -198,7 +198,7 @@ impl Named {
     }
 
     /// Puts one there unless the name stands for another.
-    pub fn keep(&mut self, name: Box<[u8]>, own: Own) {
+    pub fn keep(&mut self, name: Box<[u8]>, own: ClientStatement) {
         self.0.get_or_insert_default().entry(name).or_insert(own);
     }
 
@@ -223,8 +223,8 @@ pub enum LongUnnamed {
 }
 
 /// A bound statement that Weir answers itself.
-pub struct Portal {
-    pub(crate) prepared: Rc<Prepared>,
+pub struct LocalPortal {
+    pub(crate) prepared: Rc<PreparedStatement>,
     pub(crate) formats: Box<[u16]>,
     /// It has been executed to its end.
     pub(crate) done: bool,
@@ -232,7 +232,7 @@ pub struct Portal {
 
 /// The client's statement that a description is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum DescribeTarget {
     Unnamed,
     Name(Box<[u8]>),
     /// It was asked for before a message that names one of those with this text: all of them are looked through.
@@ -241,11 +241,11 @@ pub enum Whose {
 
 impl OwnStatements {
     /// The statements that a description may be of.
-    pub fn of_mut(&mut self, whose: &Whose) -> impl Iterator<Item = &mut Own> {
+    pub fn of_mut(&mut self, whose: &DescribeTarget) -> impl Iterator<Item = &mut ClientStatement> {
         let (one, all) = match whose {
-            Whose::Unnamed => (self.unnamed.as_mut(), None),
-            Whose::Name(name) => (self.named.get_mut(name), None),
-            Whose::AnyName => (None, Some(self.named.values_mut())),
+            DescribeTarget::Unnamed => (self.unnamed.as_mut(), None),
+            DescribeTarget::Name(name) => (self.named.get_mut(name), None),
+            DescribeTarget::AnyName => (None, Some(self.named.values_mut())),
         };
         one.into_iter().chain(all.into_iter().flatten())
     }
@@ -263,23 +263,23 @@ impl OwnStatements {
 
     /// The statement without a name.
     #[inline]
-    pub fn unnamed(&self) -> Option<&Own> {
+    pub fn unnamed(&self) -> Option<&ClientStatement> {
         self.unnamed.as_ref()
     }
 
     /// A Parse without a name was accepted: gives the statement before it.
-    pub fn replace_unnamed(&mut self, own: Own) -> Option<Own> {
+    pub fn replace_unnamed(&mut self, own: ClientStatement) -> Option<ClientStatement> {
         self.long_unnamed = LongUnnamed::Not;
         self.unnamed.replace(own)
     }
 
     /// The statement without a name stands for another text by now.
-    pub fn keep_unnamed(&mut self, own: Own) {
+    pub fn keep_unnamed(&mut self, own: ClientStatement) {
         self.unnamed = Some(own);
     }
 
     /// Takes the statement without a name, which is none of the client's from here on.
-    pub fn take_unnamed(&mut self) -> Option<Own> {
+    pub fn take_unnamed(&mut self) -> Option<ClientStatement> {
         self.unnamed.take()
     }
 
@@ -294,21 +294,21 @@ impl OwnStatements {
     }
 
     /// All statements, to be changed: each but the last has a name.
-    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Own> {
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut ClientStatement> {
         self.named.values_mut().chain(self.unnamed.iter_mut())
     }
 
     /// A statement of Weir's own that the unnamed portal stands for.
     #[inline]
-    pub fn portal(&self) -> Option<&Portal> {
+    pub fn portal(&self) -> Option<&LocalPortal> {
         self.portal.as_ref()
     }
 
-    pub fn open_portal(&mut self, portal: Portal) {
+    pub fn open_portal(&mut self, portal: LocalPortal) {
         self.portal = Some(portal);
     }
 
-    pub fn take_portal(&mut self) -> Option<Portal> {
+    pub fn take_portal(&mut self) -> Option<LocalPortal> {
         self.portal.take()
     }
 
@@ -325,12 +325,12 @@ impl OwnStatements {
 
     /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from
     /// the state before. `refused`: the change is a Parse that the server refused.
-    pub fn take_back(&mut self, journal: &mut VecDeque<Entered>, at: usize, change: Change, refused: bool) {
+    pub fn take_back(&mut self, journal: &mut VecDeque<JournalEntry>, at: usize, change: PreparedChange, refused: bool) {
         match change {
-            Change::Named { name, before, made: _ } => {
+            PreparedChange::Named { name, before, made: _ } => {
                 let later = journal.iter_mut().skip(at).find(|entered| entered.change.is_of(&name));
                 match (later.map(|entered| &mut entered.change), before) {
-                    (Some(Change::Named { before: later, .. }), before) => *later = before,
+                    (Some(PreparedChange::Named { before: later, .. }), before) => *later = before,
                     (_, Some(before)) => {
                         self.named.insert(name, before);
                     }
@@ -339,36 +339,36 @@ impl OwnStatements {
                     }
                 }
             }
-            Change::Unnamed { before, made: _ } => {
+            PreparedChange::Unnamed { before, made: _ } => {
                 // The server has dropped the unnamed statement all the same.
                 let restored = if refused { None } else { before };
                 let later = journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
                 match later.map(|entered| &mut entered.change) {
-                    Some(Change::Unnamed { before: later, .. }) => *later = restored,
+                    Some(PreparedChange::Unnamed { before: later, .. }) => *later = restored,
                     _ => self.unnamed = restored,
                 }
             }
-            Change::Nothing => {}
+            PreparedChange::Nothing => {}
         }
     }
 }
 
 /// A description of a prepared statement on its way. `traffic::result_shape` works with it.
-pub struct Described {
-    pub(crate) prepared: Rc<Prepared>,
-    pub(crate) whose: Whose,
-    pub(crate) shape: Shape,
+pub struct PendingDescription {
+    pub(crate) prepared: Rc<PreparedStatement>,
+    pub(crate) whose: DescribeTarget,
+    pub(crate) shape: StatementShape,
     pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
-impl Described {
-    pub fn new(prepared: Rc<Prepared>, whose: Whose) -> Described {
-        Described { prepared, whose, shape: Shape::UNKNOWN, parameters: None }
+impl PendingDescription {
+    pub fn new(prepared: Rc<PreparedStatement>, whose: DescribeTarget) -> PendingDescription {
+        PendingDescription { prepared, whose, shape: StatementShape::UNKNOWN, parameters: None }
     }
 }
 
 /// A statement that the server was asked about for the message that waits: its answer decides.
-pub struct Asked {
+pub struct AwaitedDescription {
     pub(crate) id: StatementId,
     /// That message is a Describe: the parameters it was told, which it hears again should the answer be an error.
     pub(crate) parameters: Option<Rc<[u8]>>,
@@ -376,7 +376,7 @@ pub struct Asked {
 
 /// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Claim {
+pub enum StatementHold {
     #[default]
     No,
     /// The statement's description was asked for.
@@ -389,23 +389,23 @@ pub enum Claim {
 
 /// The messages that Weir sends along with a client's, and Weir's words in place of the answers.
 #[derive(Default)]
-pub struct Brought {
+pub struct AddedMessages {
     /// Statements whose ParseComplete is due, in order, each with its segment.
     pub(crate) parses: VecDeque<(u32, StatementId)>,
     /// Descriptions that are looked at when they come, in order.
-    pub(crate) described: VecDeque<Described>,
-    pub(crate) asked: Option<Asked>,
+    pub(crate) described: VecDeque<PendingDescription>,
+    pub(crate) asked: Option<AwaitedDescription>,
     /// The replacements for the errors of Parses made to fail, in order.
-    pub(crate) refusals: VecDeque<Refusal>,
+    pub(crate) refusals: VecDeque<SubstituteFault>,
     /// Statements prepared by SQL, in order; without a name those that are taken away.
-    pub(crate) by_sql: VecDeque<Option<Arc<Entry>>>,
+    pub(crate) by_sql: VecDeque<Option<Arc<SqlPreparedStatement>>>,
     /// Those of them that the server has refused, and why.
-    pub(crate) refused: Vec<(Arc<Entry>, Fault)>,
+    pub(crate) refused: Vec<(Arc<SqlPreparedStatement>, ErrorReport)>,
     /// True while a statement waits for what the server is asked or brought.
-    pub(crate) claim: Claim,
+    pub(crate) claim: StatementHold,
 }
 
-impl Brought {
+impl AddedMessages {
     /// Nothing of it is under way.
     pub fn is_answered(&self) -> bool {
         self.parses.is_empty() && self.described.is_empty() && self.refusals.is_empty() && self.by_sql.is_empty()
@@ -413,14 +413,14 @@ impl Brought {
 
     pub fn come_to_rest(&mut self) {
         self.asked = None;
-        self.claim = Claim::No;
+        self.claim = StatementHold::No;
         if !self.refused.is_empty() {
             self.refused.clear();
         }
     }
 
     /// Why the server does not know a statement prepared by SQL that the session has, by its complaint about that.
-    pub fn why_refused(&self, complaint: &[u8]) -> Option<&Fault> {
+    pub fn why_refused(&self, complaint: &[u8]) -> Option<&ErrorReport> {
         self.refused.iter().find(|(entry, _)| quotes(complaint, entry.name.as_bytes())).map(|(_, fault)| fault)
     }
 }
@@ -434,7 +434,7 @@ fn quotes(complaint: &[u8], name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statements::Naming;
+    use crate::statements::ParseNaming;
 
     #[test]
     fn a_complaint_is_about_the_name_in_quotes() {
@@ -443,16 +443,18 @@ mod tests {
         assert!(!quotes(complaint, b"a") && !quotes(complaint, b"zz") && !quotes(complaint, b""));
     }
 
-    fn own(text: &str) -> Own {
-        let mut statements = crate::statements::Statements::new(Default::default(), 0, |_| None);
-        Own::new(statements.of_parse(&[text.as_bytes(), b"\0\0\0"].concat(), 0, Naming::Named).expect("a text"))
+    fn own(text: &str) -> ClientStatement {
+        let mut statements = crate::statements::StatementCache::new(Default::default(), 0, |_| None);
+        ClientStatement::new(statements.of_parse(&[text.as_bytes(), b"\0\0\0"].concat(), 0, ParseNaming::Named).expect("a text"))
     }
 
-    fn named(journal: &mut VecDeque<Entered>, statements: &mut OwnStatements, name: &[u8], text: &str) {
+    fn named(journal: &mut VecDeque<JournalEntry>, statements: &mut OwnStatements, name: &[u8], text: &str) {
         let now = own(text);
         let before = statements.named.insert(name.into(), now.clone());
-        journal
-            .push_back(Entered { segment: 0, change: Change::Named { name: name.into(), before, made: Some(now.prepared.id) } });
+        journal.push_back(JournalEntry {
+            segment: 0,
+            change: PreparedChange::Named { name: name.into(), before, made: Some(now.prepared.id) },
+        });
     }
 
     #[test]
@@ -462,14 +464,17 @@ mod tests {
         for number in 0..1000 {
             statements.named.insert(format!("s{number}").into_bytes().into(), one.clone());
         }
-        for (whose, count) in
-            [(Whose::Unnamed, 1), (Whose::Name(b"s7"[..].into()), 1), (Whose::Name(b"x"[..].into()), 0), (Whose::AnyName, 1000)]
-        {
+        for (whose, count) in [
+            (DescribeTarget::Unnamed, 1),
+            (DescribeTarget::Name(b"s7"[..].into()), 1),
+            (DescribeTarget::Name(b"x"[..].into()), 0),
+            (DescribeTarget::AnyName, 1000),
+        ] {
             assert_eq!(statements.of_mut(&whose).count(), count, "{whose:?}");
         }
     }
 
-    fn is(statements: &OwnStatements, name: &[u8], own: Option<&Own>) -> bool {
+    fn is(statements: &OwnStatements, name: &[u8], own: Option<&ClientStatement>) -> bool {
         match (statements.named.get(name), own) {
             (None, None) => true,
             (Some(one), Some(other)) => Rc::ptr_eq(&one.prepared, &other.prepared),
@@ -508,7 +513,7 @@ mod tests {
         for (refused, stays) in [(true, false), (false, true)] {
             let (mut statements, mut journal) =
                 (OwnStatements { unnamed: Some(own("select 2")), ..OwnStatements::default() }, VecDeque::new());
-            statements.take_back(&mut journal, 0, Change::Unnamed { before: Some(own("select 1")), made: None }, refused);
+            statements.take_back(&mut journal, 0, PreparedChange::Unnamed { before: Some(own("select 1")), made: None }, refused);
             assert_eq!(statements.unnamed.is_some(), stays);
         }
     }

@@ -5,15 +5,15 @@ const ROOM_BYTES_MAX: usize = 1 << 10;
 
 /// Messages behind a Parse that was not sent.
 #[derive(Debug, Default)]
-pub struct Reused {
+pub struct ReusedParse {
     /// The Parse and all behind it, up to its Sync.
     pub(crate) kept: Vec<u8>,
-    pub(crate) stage: Stage,
+    pub(crate) stage: ReuseStage,
 }
 
 /// How far they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
+pub enum ReuseStage {
     #[default]
     None,
     /// Their answer has not begun.
@@ -22,12 +22,12 @@ pub enum Stage {
     Refused,
 }
 
-impl Reused {
+impl ReusedParse {
     /// They are answered, or lost.
     #[inline]
     pub fn forget(&mut self) {
-        if self.stage != Stage::None {
-            self.stage = Stage::None;
+        if self.stage != ReuseStage::None {
+            self.stage = ReuseStage::None;
             self.kept.clear();
             self.kept.shrink_to(ROOM_BYTES_MAX);
         }

@@ -1,7 +1,7 @@
 //! A catalog of a few relations and functions, as a server would give it.
 
 use std::sync::Arc;
-use weir_catalog::{Catalog, Draft};
+use weir_catalog::{Catalog, CatalogDraft};
 use weir_config::Config;
 
 /// The part's number, then its values.
@@ -35,7 +35,7 @@ const ROWS: &str = "
     15 joe transaction_timeout 0";
 
 pub fn catalog(config: &Config) -> Arc<Catalog> {
-    let mut draft = Draft::new(usize::MAX);
+    let mut draft = CatalogDraft::new(usize::MAX);
     for row in ROWS.lines().map(str::trim).filter(|row| !row.is_empty()) {
         let mut words = row.split(' ');
         let part = words.next().and_then(|part| part.parse().ok()).expect("a row begins with its part");

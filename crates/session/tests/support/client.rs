@@ -9,22 +9,22 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_catalog::rule::Rule;
-use weir_io::lane::{Got, Lane};
-use weir_session::causal::{self, Shown};
-use weir_session::checkout::{Chosen, choose, count, fails_anyway, role_for, settle_in, shown_by};
+use weir_catalog::rule::RoutingRule;
+use weir_io::lane::{ReadOutcome, RelayBuffer};
+use weir_session::causal::{self, StandbyCoverage};
+use weir_session::checkout::{NodeChoice, choose, count, fails_anyway, role_for, settle_in, shown_by};
 use weir_session::context::Context;
-use weir_session::fault::{Fault, Severity, sqlstate};
-use weir_session::flow::Need;
+use weir_session::fault::{ErrorReport, ErrorSeverity, sqlstate};
+use weir_session::flow::ConnRequirement;
 use weir_session::handle::SessionHandle;
 use weir_session::loss::owed_error;
-use weir_session::pump::{End, Pump, Sockets, Step};
-use weir_session::routing::{Class, Side};
-use weir_session::sequences::drawn_values::{Waited, Wanted};
+use weir_session::pump::{ClientServerSockets, SessionEnd, SessionPump, SessionStep};
+use weir_session::routing::{RouteClass, RouteSide};
+use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
-use weir_session::session_state::client_settings::Settings;
-use weir_session::session_state::held_state::State;
-use weir_session::status::{Ends, Number, SessionStatus, Whose};
+use weir_session::session_state::client_settings::SettingValues;
+use weir_session::session_state::held_state::HeldState;
+use weir_session::status::{ClientEndpoints, ClientIdentity, SessionPid, SessionStatus};
 use weir_session::teardown::{self, let_go};
 use weir_session::{sequences, timing};
 
@@ -45,7 +45,7 @@ pub struct Client {
 
 #[derive(Clone, Copy)]
 struct Waiting {
-    need: Need,
+    need: ConnRequirement,
     since: Instant,
 }
 
@@ -82,17 +82,17 @@ impl Pipes {
 }
 
 /// Moves bytes that are there into a lane. At most one of both: bytes, or the end.
-fn read_from(from: &mut Vec<u8>, is_closed: bool, lane: &mut Lane, w: &Context) -> Got {
+fn read_from(from: &mut Vec<u8>, is_closed: bool, lane: &mut RelayBuffer, w: &Context) -> ReadOutcome {
     let taken = lane.feed(from, &w.buffers);
     from.drain(..taken);
     match taken {
-        0 if from.is_empty() && is_closed => Got::End,
-        0 => Got::Nothing,
-        taken => Got::Bytes(taken),
+        0 if from.is_empty() && is_closed => ReadOutcome::End,
+        0 => ReadOutcome::Nothing,
+        taken => ReadOutcome::Bytes(taken),
     }
 }
 
-impl Sockets for Pipes {
+impl ClientServerSockets for Pipes {
     fn is_client_readable(&self) -> bool {
         !self.from_client.is_empty() || self.client_closed
     }
@@ -109,7 +109,7 @@ impl Sockets for Pipes {
         true
     }
 
-    fn fill_up(&mut self, s: &mut Session) -> io::Result<Got> {
+    fn fill_up(&mut self, s: &mut Session) -> io::Result<ReadOutcome> {
         Ok(read_from(&mut self.from_client, self.client_closed, &mut s.up, &self.w))
     }
 
@@ -125,7 +125,7 @@ impl Sockets for Pipes {
         Some(Ok(true))
     }
 
-    fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<Got>> {
+    fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<ReadOutcome>> {
         let conn = s.conn().map(name_of);
         let has_server = conn.is_some();
         self.forget_others(conn);
@@ -133,7 +133,7 @@ impl Sockets for Pipes {
             return None;
         }
         let got = read_from(&mut self.from_server, self.server_closed, &mut s.down, &self.w);
-        self.server_closed &= got != Got::End;
+        self.server_closed &= got != ReadOutcome::End;
         Some(Ok(got))
     }
 
@@ -154,16 +154,20 @@ impl Client {
         let again = Rc::new(Cell::new(false));
         let task = world.pool.again.borrow().len() as u32;
         world.pool.again.borrow_mut().push(again.clone());
-        let number = Number { pid: w.shared.session_statuses.next_pid(), worker: 0 };
+        let number = SessionPid { pid: w.shared.session_statuses.next_pid(), worker: 0 };
         let (user, database) = (world.account.client_user.clone(), world.account.client_database.clone());
-        let whose =
-            Arc::new(Whose { user: user.clone(), database: database.clone(), server_user: user, server_database: database });
-        let status = Arc::new(SessionStatus::new(number, whose, "test".into(), Ends { client: None, local: None }, 0));
+        let whose = Arc::new(ClientIdentity {
+            user: user.clone(),
+            database: database.clone(),
+            server_user: user,
+            server_database: database,
+        });
+        let status = Arc::new(SessionStatus::new(number, whose, "test".into(), ClientEndpoints { client: None, local: None }, 0));
         w.shared.session_statuses.add(status.clone());
         let handle = Rc::new(SessionHandle::new(status, task, w.now_us()));
-        let settings = startup.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value));
+        let settings = startup.iter().fold(SettingValues::default(), |settings, (name, value)| settings.with(name, value));
         let meaning = w.shared.intern_settings(settings.meaning()).1;
-        let state = State::new(
+        let state = HeldState::new(
             w.shared.intern_settings(settings).0,
             meaning,
             w.shared.no_statements.clone(),
@@ -225,16 +229,16 @@ impl Client {
             self.again.set(false);
             let final_error = self.s.handle.final_error.borrow_mut().take();
             let step = match (final_error, self.waiting) {
-                (Some(fault), _) => Step::End(End::Fault(*fault)),
-                (None, Some(waiting)) => Step::Need(waiting.need),
+                (Some(fault), _) => SessionStep::End(SessionEnd::Fault(*fault)),
+                (None, Some(waiting)) => SessionStep::Need(waiting.need),
                 (None, None) => self.pump().step_on(),
             };
             match step {
-                Step::Yield => {}
-                Step::Park | Step::Doubt if self.again.get() => {}
+                SessionStep::Yield => {}
+                SessionStep::Park | SessionStep::Doubt if self.again.get() => {}
                 // The outcome of a COMMIT is told by an event.
-                Step::Park | Step::Doubt => return,
-                Step::Need(need) => match self.wait(need) {
+                SessionStep::Park | SessionStep::Doubt => return,
+                SessionStep::Need(need) => match self.wait(need) {
                     Ok(true) => self.stop_waiting(),
                     Ok(false) if self.again.get() => {}
                     Ok(false) => return,
@@ -243,23 +247,23 @@ impl Client {
                         self.fail(fault);
                     }
                 },
-                Step::End(end) => return self.end(end),
+                SessionStep::End(end) => return self.end(end),
             }
         }
         panic!("the session does not come to rest");
     }
 
-    fn pump(&mut self) -> Pump<'_, Pipes> {
-        Pump { s: &mut self.s, w: &self.w, sockets: &mut self.pipes }
+    fn pump(&mut self) -> SessionPump<'_, Pipes> {
+        SessionPump { s: &mut self.s, w: &self.w, sockets: &mut self.pipes }
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: ErrorReport) {
         let failed = match fault.severity {
-            Severity::Error => owed_error::fail_next(&mut self.s, &self.w, &fault),
-            Severity::Fatal => Err(fault),
+            ErrorSeverity::Error => owed_error::fail_next(&mut self.s, &self.w, &fault),
+            ErrorSeverity::Fatal => Err(fault),
         };
         if let Err(fault) = failed {
-            self.end(End::Fault(fault));
+            self.end(SessionEnd::Fault(fault));
         }
     }
 
@@ -269,16 +273,16 @@ impl Client {
         }
     }
 
-    fn end(&mut self, end: End) {
+    fn end(&mut self, end: SessionEnd) {
         let why = match &end {
-            End::Client => "the client left".to_owned(),
-            End::Fault(fault) => fault.to_string(),
+            SessionEnd::Client => "the client left".to_owned(),
+            SessionEnd::Fault(fault) => fault.to_string(),
         };
-        if let End::Fault(fault) = &end {
+        if let SessionEnd::Fault(fault) = &end {
             self.pump().say_final_error(fault);
         }
         let_go(&mut self.s, &self.w);
-        if let End::Fault(_) = &end {
+        if let SessionEnd::Fault(_) = &end {
             let _ = self.pipes.drain_down(&mut self.s);
         }
         teardown::end(&mut self.s, &self.w);
@@ -288,43 +292,43 @@ impl Client {
     }
 
     /// Chooses a node and takes or opens a server connection to it. False: there is none yet.
-    fn wait(&mut self, need: Need) -> Result<bool, Fault> {
+    fn wait(&mut self, need: ConnRequirement) -> Result<bool, ErrorReport> {
         let is_new = self.waiting.is_none();
         let since = self.waiting.map_or(self.w.now(), |waiting| waiting.since);
         self.waiting = Some(Waiting { need, since });
         if self.s.handle.wait_cancelled.take() {
-            return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+            return Err(ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
         }
         let is_over = self.w.now() >= since + Duration::from_millis(self.w.peek_config().routing.causal_wait_ms);
         let mut class = need.class;
         let begins = self.s.lazy_begin.is_open();
         loop {
-            let (at, node) = match choose(&mut self.s, &self.w, Need { class, ..need }, !is_over) {
-                Chosen::Node(at, node) => (at, node),
-                Chosen::NewPrimary => {
+            let (at, node) = match choose(&mut self.s, &self.w, ConnRequirement { class, ..need }, !is_over) {
+                NodeChoice::Node(at, node) => (at, node),
+                NodeChoice::NewPrimary => {
                     causal::on_new_primary(&mut self.s, &self.w)?;
                     continue;
                 }
-                Chosen::NoPrimary(_) if let Some(fault) = fails_anyway(&mut self.s, &self.w) => return Err(fault),
-                Chosen::NoPrimary(rule) => return Ok(self.note_wait(is_new, format!("no primary ({})", rule.name()))),
-                Chosen::Replay => {
+                NodeChoice::NoPrimary(_) if let Some(fault) = fails_anyway(&mut self.s, &self.w) => return Err(fault),
+                NodeChoice::NoPrimary(rule) => return Ok(self.note_wait(is_new, format!("no primary ({})", rule.name()))),
+                NodeChoice::Replay => {
                     self.w.shared.positions.enlist(self.s.waiter(&self.w), 0);
                     return Ok(self.note_wait(is_new, "a standby to replay".into()));
                 }
             };
             if self.pool.refusing.borrow().contains(&node) {
                 self.pool.act(self.name, Action::Other(format!("is not let in by node {node}")));
-                if class.side == Side::Reader && self.w.view().primary != Some(at) {
-                    class = Class::primary(Rule::ReadNoStandby);
+                if class.side == RouteSide::Reader && self.w.view().primary != Some(at) {
+                    class = RouteClass::primary(RoutingRule::ReadNoStandby);
                     continue;
                 }
-                return Err(Fault::fatal(sqlstate::CANNOT_CONNECT, format!("cannot connect to node {node}")));
+                return Err(ErrorReport::fatal(sqlstate::CANNOT_CONNECT, format!("cannot connect to node {node}")));
             }
             let Some(conn) = self.lease(node, need.conn)? else {
                 return Ok(self.note_wait(is_new, format!("a connection to node {node}")));
             };
-            if shown_by(&self.s, &self.w, class, at, &conn) == Shown::All || is_over {
-                count(&self.s, &self.w, Need { class, ..need }, node);
+            if shown_by(&self.s, &self.w, class, at, &conn) == StandbyCoverage::All || is_over {
+                count(&self.s, &self.w, ConnRequirement { class, ..need }, node);
                 let role = role_for(&self.s, &self.w, need, begins);
                 settle_in(&mut self.s, &self.w, conn, role);
                 return Ok(true);
@@ -342,11 +346,11 @@ impl Client {
     }
 
     /// A certain server connection that another session has counts as one that did not come back in time.
-    fn lease(&self, node: u16, wanted: Option<Wanted>) -> Result<Option<Box<weir_session::conn::Conn>>, Fault> {
+    fn lease(&self, node: u16, wanted: Option<DrawConnDemand>) -> Result<Option<Box<weir_session::conn::Conn>>, ErrorReport> {
         let mut idle = self.pool.idle.borrow_mut();
         let rests = idle.entry(node).or_default();
         let of_serial = wanted.and_then(|wanted| rests.iter().position(|conn| conn.status.serial == wanted.drawn.serial));
-        if wanted.is_some_and(|wanted| wanted.after(of_serial.map(|at| rests[at].draws)) == Waited::Refused) {
+        if wanted.is_some_and(|wanted| wanted.after(of_serial.map(|at| rests[at].draws)) == DrawWaitOutcome::Refused) {
             return Err(sequences::lost());
         }
         if let Some(at) = of_serial.or(rests.len().checked_sub(1)) {

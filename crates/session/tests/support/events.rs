@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_failover::cluster::Probe;
 use weir_failover::commit_outcome::Verdict;
-use weir_session::conn::Reading;
+use weir_session::conn::TextInterpretation;
 use weir_session::doubt::settle;
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::handle::Overdue;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::handle::OverdueStatement;
 use weir_session::metrics::METRICS;
-use weir_session::session_state::client_settings::Recoding;
-use weir_session::stats::Stat;
-use weir_session::time_limits::Unfinished;
+use weir_session::session_state::client_settings::EncodingEffect;
+use weir_session::stats::StatCounter;
+use weir_session::time_limits::UnfinishedInput;
 use weir_session::timing::held_too_long;
 
 /// Makes it happen. Panics at a line that means nothing.
@@ -53,11 +53,12 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["wait", "cancelled"] => client.s.handle.wait_cancelled.set(true),
         ["stop", mode] => world.program.stop.store(if *mode == "fast" { 2 } else { 1 }, Ordering::Relaxed),
         ["final_error", text @ ..] => {
-            *client.s.handle.final_error.borrow_mut() = Some(Box::new(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" "))));
+            *client.s.handle.final_error.borrow_mut() =
+                Some(Box::new(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" "))));
         }
         ["overdue", text @ ..] => {
             *client.s.handle.overdue.borrow_mut() =
-                Overdue::Cancelling(Box::new(Fault::error(sqlstate::QUERY_CANCELED, text.join(" "))));
+                OverdueStatement::Cancelling(Box::new(ErrorReport::error(sqlstate::QUERY_CANCELED, text.join(" "))));
         }
         ["doom"] => {
             if let Some(conn) = client.s.conn() {
@@ -104,12 +105,12 @@ fn node_of(word: &str) -> u16 {
     number(word.strip_prefix("node").unwrap_or(word))
 }
 
-fn reading_of(word: &str) -> Reading {
+fn reading_of(word: &str) -> TextInterpretation {
     match word {
-        "escapes" => Reading { escapes: true, ..Reading::default() },
-        "LATIN1" => Reading { recoding: Recoding::Names, ..Reading::default() },
-        "SJIS" => Reading { recoding: Recoding::Characters, ..Reading::default() },
-        _ => Reading::default(),
+        "escapes" => TextInterpretation { escapes: true, ..TextInterpretation::default() },
+        "LATIN1" => TextInterpretation { recoding: EncodingEffect::Names, ..TextInterpretation::default() },
+        "SJIS" => TextInterpretation { recoding: EncodingEffect::Characters, ..TextInterpretation::default() },
+        _ => TextInterpretation::default(),
     }
 }
 
@@ -149,18 +150,18 @@ fn show(world: &World, client: &Client, what: &str) {
 /// Prints the operators' view of the session.
 fn show_session(log: &Log, client: &Client) {
     let s = &client.s;
-    let pin = s.pin().map_or("nothing", |kept| weir_session::flow::Kept::reason(kept.code()));
+    let pin = s.pin().map_or("nothing", |kept| weir_session::flow::HoldReason::reason(kept.code()));
     let settings: Vec<String> = s.state.settings.pairs().map(|(name, value)| format!("{name}={value}")).collect();
     let conn = s.conn().map_or("none".to_owned(), name_of);
     let alike = s.conn().is_none_or(|conn| Arc::ptr_eq(&conn.settings, &s.state.settings));
     let alike = if alike { "" } else { ", which has others" };
     let unfinished = match s.handle.clock.unfinished.get().0 {
-        Unfinished::Nothing => String::new(),
+        UnfinishedInput::Nothing => String::new(),
         some => format!(", unfinished {some:?}"),
     };
     let mark = match &*s.handle.overdue.borrow() {
-        Overdue::No => String::new(),
-        Overdue::Cancelling(fault) => format!(", cancelled by {fault}"),
+        OverdueStatement::No => String::new(),
+        OverdueStatement::Cancelling(fault) => format!(", cancelled by {fault}"),
         other => format!(", overdue {other:?}"),
     };
     let text = format!(
@@ -180,18 +181,18 @@ fn show_counts(world: &World) {
 
 /// Prints all that is counted and not 0: of the user, of all, and by node.
 fn show_numbers(world: &World) {
-    const STATS: [Stat; 11] = [
-        Stat::Assignments,
-        Stat::Transactions,
-        Stat::Statements,
-        Stat::Received,
-        Stat::Sent,
-        Stat::TransactionUs,
-        Stat::StatementUs,
-        Stat::WaitUs,
-        Stat::ClientParses,
-        Stat::ServerParses,
-        Stat::Binds,
+    const STATS: [StatCounter; 11] = [
+        StatCounter::Assignments,
+        StatCounter::Transactions,
+        StatCounter::Statements,
+        StatCounter::Received,
+        StatCounter::Sent,
+        StatCounter::TransactionUs,
+        StatCounter::StatementUs,
+        StatCounter::WaitUs,
+        StatCounter::ClientParses,
+        StatCounter::ServerParses,
+        StatCounter::Binds,
     ];
     let counters = world.w.counters();
     let of_user = STATS.iter().map(|stat| (format!("{stat:?}"), world.account.stats.get(*stat)));

@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::time::Instant;
 use weir_config::visibility::Viewer;
 use weir_failover::cluster::NodeIndex;
-use weir_session::checkout::pool_grant::Fit;
+use weir_session::checkout::pool_grant::ConnFit;
 use weir_session::conn::Conn;
 use weir_session::context::Context;
-use weir_session::host::{Host, Table, Waiter};
-use weir_session::session_state::listen::listen_hub::Hub;
+use weir_session::host::{AnswerTable, Waiter, WorkerServices};
+use weir_session::session_state::listen::listen_hub::NotificationHub;
 
 pub struct TestHost {
     pub name: char,
@@ -33,11 +33,11 @@ impl TestHost {
     }
 }
 
-impl Host for TestHost {
-    fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>> {
+impl WorkerServices for TestHost {
+    fn take_idle(&self, node: u16, best: ConnFit, fit: &dyn Fn(&Conn) -> ConnFit) -> Option<Box<Conn>> {
         let mut idle = self.pool.idle.borrow_mut();
         let idle = idle.get_mut(&node)?;
-        let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
+        let wanted = [ConnFit::Own, ConnFit::Alike, ConnFit::Free, ConnFit::Any].into_iter().filter(|wanted| *wanted <= best);
         let at = { wanted }.find_map(|wanted| idle.iter().rposition(|conn| fit(conn) >= wanted))?;
         let conn = idle.remove(at);
         self.act(Action::Took(name_of(&conn)));
@@ -99,7 +99,7 @@ impl Host for TestHost {
         self.other(format!("makes room for a command on {}", databases.join(", ")));
     }
 
-    fn hub(&self) -> Rc<Hub> {
+    fn hub(&self) -> Rc<NotificationHub> {
         self.pool.hub.clone()
     }
 
@@ -119,9 +119,12 @@ impl Host for TestHost {
         Viewer::operator()
     }
 
-    fn table(&self, _: usize, favourite: Option<NodeIndex>) -> Table {
+    fn table(&self, _: usize, favourite: Option<NodeIndex>) -> AnswerTable {
         let favourite = favourite.map_or_else(|| "none".to_owned(), |at| at.to_string());
-        Table { columns: vec![Cow::Borrowed("item"), Cow::Borrowed("value")], rows: vec![vec!["favourite".into(), favourite]] }
+        AnswerTable {
+            columns: vec![Cow::Borrowed("item"), Cow::Borrowed("value")],
+            rows: vec![vec!["favourite".into(), favourite]],
+        }
     }
 }
 

@@ -10,23 +10,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use weir_cache::{History, Round, Snapshot, Standing};
+use weir_cache::{LogFollowerState, PositionRound, TxidSnapshot, WalHistory};
 use weir_config::{Config, SslMode};
 use weir_failover::LinkEnd;
 use weir_failover::cluster::{ClusterView, Probe};
-use weir_io::buffers::Buffers;
-use weir_io::clock::Clock;
+use weir_io::buffers::BufferPool;
+use weir_io::clock::RoundClock;
 use weir_session::account::Account;
-use weir_session::catalogs::Database;
-use weir_session::causal::standbys::{Covers, Lag, Mark};
-use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Keeping, LastStatement, Reading, ServerLine, Terms};
-use weir_session::context::{Common, Context, Parts};
-use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
-use weir_session::prepared::Known;
-use weir_session::reports::Reports;
-use weir_session::sequences::drawn_values::Tally;
+use weir_session::catalogs::KnownDatabase;
+use weir_session::causal::standbys::{ReplayLag, RoundCoverage, StandbyProgress};
+use weir_session::conn::{
+    Conn, ConnBreaker, ConnHold, ConnStatus, ConnTerms, LastStatement, ServerAddress, ServerLine, TextInterpretation,
+};
+use weir_session::context::{Context, ContextParts, SharedContext};
+use weir_session::host::{Level, LogField, LogOrigin, ProgramServices, ProxyShutdown, RoleCheckReason, SessionSignal};
+use weir_session::prepared::ServerStatements;
+use weir_session::reports::ReportedParameters;
+use weir_session::sequences::drawn_values::DrawCount;
 use weir_session::session_state::conn_settings::ConnSettings;
-use weir_session::session_state::listen::listen_hub::Hub;
+use weir_session::session_state::listen::listen_hub::NotificationHub;
 use weir_session::task::WorkerId;
 use weir_wire::startup_packet::Version;
 
@@ -62,15 +64,15 @@ pub struct Recorder {
     pub has_clients: AtomicBool,
 }
 
-impl Program for Recorder {
-    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, _: &[(&str, Field<'_>)]) {
+impl ProgramServices for Recorder {
+    fn log(&self, level: Level, who: &LogOrigin<'_>, text: Arguments<'_>, _: &[(&str, LogField<'_>)]) {
         if level != Level::Debug1 {
             let who = if who.user.is_empty() { String::new() } else { format!("{}@{} ", who.user, who.database) };
             self.log.other(None, format!("logs {level:?}: {who}{text}"));
         }
     }
 
-    fn look(&self, why: Nudge) {
+    fn look(&self, why: RoleCheckReason) {
         self.log.other(None, format!("has the nodes looked at: {why:?}"));
     }
 
@@ -82,20 +84,20 @@ impl Program for Recorder {
         self.log.other(None, "has positions asked for".into());
     }
 
-    fn look_at(&self, database: &Arc<Database>) {
+    fn look_at(&self, database: &Arc<KnownDatabase>) {
         self.log.other(None, format!("has the catalog of {} read", database.name));
     }
 
-    fn follow(&self, database: &Arc<Database>) {
+    fn follow(&self, database: &Arc<KnownDatabase>) {
         self.log.other(None, format!("has the log of {} followed", database.name));
     }
 
-    fn stop_mode(&self) -> Stop {
+    fn stop_mode(&self) -> ProxyShutdown {
         match self.stop.load(Ordering::Relaxed) {
-            0 => Stop::No,
-            1 => Stop::Smart,
-            2 => Stop::Fast,
-            _ => Stop::Immediate,
+            0 => ProxyShutdown::No,
+            1 => ProxyShutdown::Smart,
+            2 => ProxyShutdown::Fast,
+            _ => ProxyShutdown::Immediate,
         }
     }
 
@@ -103,7 +105,7 @@ impl Program for Recorder {
         self.has_clients.load(Ordering::Relaxed)
     }
 
-    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal) {
+    fn signal(&self, worker: WorkerId, pid: u32, signal: SessionSignal) {
         self.log.other(None, format!("signals session {pid} of worker {worker}: {signal:?}"));
     }
 }
@@ -111,7 +113,7 @@ impl Program for Recorder {
 #[derive(Debug)]
 struct NoBreaker;
 
-impl Breaker for NoBreaker {
+impl ConnBreaker for NoBreaker {
     fn shut(&self) {}
 }
 
@@ -125,12 +127,12 @@ pub struct Pool {
     pub room: RefCell<BTreeMap<u16, usize>>,
     /// Nodes that let nobody in.
     pub refusing: RefCell<Vec<u16>>,
-    pub hub: Rc<Hub>,
+    pub hub: Rc<NotificationHub>,
     /// By task: it runs once more.
     pub again: RefCell<Vec<Rc<Cell<bool>>>>,
     pub log: Log,
     /// How servers read texts on connections that are opened from now on.
-    pub begins: Cell<Reading>,
+    pub begins: Cell<TextInterpretation>,
     serials: Cell<u64>,
 }
 
@@ -141,7 +143,7 @@ pub struct World {
     pub pool: Rc<Pool>,
     pub account: Rc<Account>,
     pub log: Log,
-    pub clock: Rc<Clock>,
+    pub clock: Rc<RoundClock>,
     pub config: Arc<Config>,
 }
 
@@ -164,7 +166,7 @@ impl World {
     pub fn of(config: Arc<Config>, standbys: u16, buffer_bytes: usize) -> World {
         let log = Log::default();
         let begun = Instant::now();
-        let clock = Rc::new(Clock::new(begun));
+        let clock = Rc::new(RoundClock::new(begun));
         clock.set(begun + Duration::from_secs(100));
         let stop = AtomicU8::new(0);
         let program = Arc::new(Recorder { log: log.clone(), stop, has_clients: AtomicBool::new(true) });
@@ -172,11 +174,11 @@ impl World {
         for at in 0..view.nodes.len() {
             view.step(at, &Probe::Answered { in_recovery: at > 0, lag_bytes: None }, 0);
         }
-        let w = Rc::new(Context::new(Parts {
+        let w = Rc::new(Context::new(ContextParts {
             id: 0,
-            shared: Arc::new(Common::new(&config, 2, begun, 0)),
+            shared: Arc::new(SharedContext::new(&config, 2, begun, 0)),
             program: program.clone(),
-            buffers: Rc::new(Buffers::new(buffer_bytes)),
+            buffers: Rc::new(BufferPool::new(buffer_bytes)),
             store: None,
             config: config.clone(),
             view: Arc::new(view),
@@ -191,7 +193,7 @@ impl World {
             resets: RefCell::default(),
             room: RefCell::default(),
             refusing: RefCell::default(),
-            hub: Rc::new(Hub::new(names, [0; 8])),
+            hub: Rc::new(NotificationHub::new(names, [0; 8])),
             again: RefCell::default(),
             log: log.clone(),
             begins: Cell::default(),
@@ -226,7 +228,7 @@ impl World {
         let round = positions.begin_round();
         positions.answer_round(round);
         for node in standbys {
-            let mark = Mark { covers: Covers { primary: round, standbys: round }, lag: Lag::Nothing };
+            let mark = StandbyProgress { covers: RoundCoverage { primary: round, standbys: round }, lag: ReplayLag::Nothing };
             positions.publish(*node, mark, self.w.now_ms());
         }
         positions.take_waiters(|(_, task)| self.pool.wake(task));
@@ -235,14 +237,14 @@ impl World {
     /// The primary is asked for its position, and its log is taken in up to it.
     pub fn take_in_log(&self) {
         let (positions, follow) = (&self.w.shared.positions, &self.account.known.follow);
-        let history = History { node: 0, system: 1, timeline: 1 };
+        let history = WalHistory { node: 0, system: 1, timeline: 1 };
         let number = positions.begin_round();
         positions.answer_round(number);
-        if !matches!(follow.standing(), Some((Standing::Following(_), ..))) {
+        if !matches!(follow.standing(), Some((LogFollowerState::Following(_), ..))) {
             follow.start(history, 0, number);
         }
-        let snapshot = Snapshot::parse("5:5:").expect("a snapshot in a server's words");
-        follow.round(&Round { number, history, position: number, snapshot, asked_ms: self.w.now_ms() });
+        let snapshot = TxidSnapshot::parse("5:5:").expect("a snapshot in a server's words");
+        follow.round(&PositionRound { number, history, position: number, snapshot, asked_ms: self.w.now_ms() });
         follow.reach(number);
         positions.take_waiters(|(_, task)| self.pool.wake(task));
     }
@@ -270,7 +272,7 @@ impl World {
         for mut conn in self.pool.resets.take() {
             conn.settings.set(self.w.no_settings());
             conn.by_sql = self.w.shared.no_statements.clone();
-            conn.known = Known::default();
+            conn.known = ServerStatements::default();
             conn.unnamed = None;
             conn.draws = conn.draws.forget();
             conn.reported = reported();
@@ -330,8 +332,8 @@ fn account(w: &Context, config: &Config, now: Instant) -> Account {
     }
 }
 
-fn reported() -> Reports {
-    let mut reports = Reports::default();
+fn reported() -> ReportedParameters {
+    let mut reports = ReportedParameters::default();
     for (name, value) in REPORTED {
         reports.note(&[name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat()).expect("they are few");
     }
@@ -339,7 +341,7 @@ fn reported() -> Reports {
 }
 
 fn conn(w: &Context, node: u16, serial: u64) -> Conn {
-    let address = Address { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
+    let address = ServerAddress { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
     let status = ConnStatus {
         serial,
         address,
@@ -349,25 +351,25 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         generation: w.view().generation,
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
-        keeping: Keeping::default(),
+        keeping: ConnHold::default(),
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),
-        terms: Terms { version: "15.4".into(), protocol: Version::V3_0, is_encrypted: false },
+        terms: ConnTerms { version: "15.4".into(), protocol: Version::V3_0, is_encrypted: false },
         given_up: AtomicBool::new(false),
         breaker: Box::new(NoBreaker),
     };
     Conn {
-        known: Known::default(),
+        known: ServerStatements::default(),
         unnamed: None,
         settings: ConnSettings::new(w.no_settings()),
         defaults: w.shared.unknown_defaults(),
         reloads: 0,
         by_sql: w.shared.no_statements.clone(),
-        draws: Tally { serial, count: 0, forgotten: 0 },
+        draws: DrawCount { serial, count: 0, forgotten: 0 },
         reported: reported(),
-        begins: Reading::default(),
-        reads: Reading::default(),
+        begins: TextInterpretation::default(),
+        reads: TextInterpretation::default(),
         opened_us: w.now().saturating_duration_since(w.shared.begun).as_micros() as u64,
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),

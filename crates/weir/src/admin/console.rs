@@ -10,18 +10,18 @@ pub mod language;
 mod show_views;
 mod table;
 
-use crate::admin::console::language::Command;
-use crate::runtime::shared::Stop;
+use crate::admin::console::language::ConsoleCommand;
+use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::{Entry, Worker};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use table::Table;
+use table::ResultTable;
 use weir_config::visibility::Viewer;
 use weir_io::reactor::parked;
-use weir_io::socket::{Got, Socket};
-use weir_session::fault::{Fault, sqlstate};
+use weir_io::socket::{ReadOutcome, Socket};
+use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
 use weir_wire::write::{self, Report};
 
@@ -47,17 +47,17 @@ const REPORTED: [(&str, &str); 7] = [
 
 /// Rights of a user in the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum ConsoleRight {
     Look,
     Change,
 }
 
-impl Right {
+impl ConsoleRight {
     /// What he may see.
     fn viewer(self) -> Viewer {
         match self {
-            Right::Look => Viewer::monitor(),
-            Right::Change => Viewer::operator(),
+            ConsoleRight::Look => Viewer::monitor(),
+            ConsoleRight::Change => Viewer::operator(),
         }
     }
 }
@@ -69,13 +69,13 @@ pub fn is_console(w: &Worker, database: &str) -> bool {
 }
 
 /// A user's rights here, if any. The user who runs the proxy on this machine may do all under the console's own name.
-fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<Right> {
+fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<ConsoleRight> {
     let admin = &w.peek_config().admin;
     let is_in = |list: &[String]| list.iter().any(|name| name == user);
     if is_in(&admin.users) || (user == admin.database && is_proven(socket)) {
-        Some(Right::Change)
+        Some(ConsoleRight::Change)
     } else {
-        is_in(&admin.stats_users).then_some(Right::Look)
+        is_in(&admin.stats_users).then_some(ConsoleRight::Look)
     }
 }
 
@@ -85,24 +85,31 @@ pub fn is_proven(socket: &Socket) -> bool {
 }
 
 /// Decides if a user may enter, before the password is asked. There is no server here that would refuse him.
-pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<Right, Fault> {
+pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<ConsoleRight, ErrorReport> {
     let refused = || {
         let text = format!("user \"{user}\" may not use the administration console");
-        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text).hint("admin_users and stats_users name those who may.")
+        ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, text).hint("admin_users and stats_users name those who may.")
     };
     right_of(w, socket, user).ok_or_else(refused)
 }
 
 /// Error for a user without a known secret.
-pub fn unproven(user: &str) -> Fault {
+pub fn unproven(user: &str) -> ErrorReport {
     let text = format!("user \"{user}\" has no password in pool_passwd, which the administration console needs");
-    Fault::fatal(sqlstate::INVALID_PASSWORD, text).hint("Or connect by the unix socket as the system user that runs the proxy.")
+    ErrorReport::fatal(sqlstate::INVALID_PASSWORD, text)
+        .hint("Or connect by the unix socket as the system user that runs the proxy.")
 }
 
 /// Serves an administrator who was let in, until he leaves. `before`: bytes that he has sent already.
-pub async fn serve(w: &Rc<Worker>, socket: &Socket, before: Vec<u8>, right: Right, entry: Rc<Entry>) -> Result<(), Fault> {
-    let _listed = Listed::new(w, &entry);
-    let mut console = Console {
+pub async fn serve(
+    w: &Rc<Worker>,
+    socket: &Socket,
+    before: Vec<u8>,
+    right: ConsoleRight,
+    entry: Rc<Entry>,
+) -> Result<(), ErrorReport> {
+    let _listed = ListedConsole::new(w, &entry);
+    let mut console = AdminConsole {
         w,
         socket,
         right,
@@ -114,26 +121,26 @@ pub async fn serve(w: &Rc<Worker>, socket: &Socket, before: Vec<u8>, right: Righ
         skipping: false,
     };
     console.welcome();
-    while let Flow::On = console.turn().await? {}
+    while let ConsoleFlow::On = console.turn().await? {}
     Ok(())
 }
 
 /// A console in the tables of clients; out of them however it ends.
-struct Listed<'a> {
+struct ListedConsole<'a> {
     w: &'a Worker,
     entry: &'a Entry,
 }
 
-impl<'a> Listed<'a> {
-    fn new(w: &'a Worker, entry: &'a Entry) -> Listed<'a> {
+impl<'a> ListedConsole<'a> {
+    fn new(w: &'a Worker, entry: &'a Entry) -> ListedConsole<'a> {
         entry.task.set(w.reactor.current_task());
         w.shared.session_statuses.add(entry.status.clone());
         w.shared.clients.consoles.fetch_add(1, Ordering::Relaxed);
-        Listed { w, entry }
+        ListedConsole { w, entry }
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for ListedConsole<'_> {
     fn drop(&mut self) {
         self.w.shared.clients.consoles.fetch_sub(1, Ordering::Relaxed);
         self.w.leave(self.entry);
@@ -142,44 +149,44 @@ impl Drop for Listed<'_> {
 }
 
 #[derive(PartialEq, Eq)]
-enum Flow {
+enum ConsoleFlow {
     On,
     Left,
 }
 
 /// A bound statement: its answer, and the number of rows that were taken.
-struct Portal {
-    command: Option<Command>,
+struct ConsolePortal {
+    command: Option<ConsoleCommand>,
     formats: Vec<u16>,
-    table: Option<Table>,
+    table: Option<ResultTable>,
     taken: usize,
 }
 
 /// Result of a command.
-enum Outcome {
-    Table(Table),
+enum ConsoleOutcome {
+    Table(ResultTable),
     /// Nothing but its tag, after notes for the administrator.
     Done {
         tag: String,
-        notice: Option<Fault>,
+        notice: Option<ErrorReport>,
     },
 }
 
 /// One administrator's session.
-struct Console<'a> {
+struct AdminConsole<'a> {
     w: &'a Rc<Worker>,
     socket: &'a Socket,
-    right: Right,
+    right: ConsoleRight,
     entry: &'a Rc<Entry>,
     input: Vec<u8>,
     out: Vec<u8>,
-    prepared: HashMap<Vec<u8>, Option<Command>>,
-    portals: HashMap<Vec<u8>, Portal>,
+    prepared: HashMap<Vec<u8>, Option<ConsoleCommand>>,
+    portals: HashMap<Vec<u8>, ConsolePortal>,
     /// An error in the extended protocol: all is dropped up to the next Sync.
     skipping: bool,
 }
 
-impl Console<'_> {
+impl AdminConsole<'_> {
     fn welcome(&mut self) {
         write::authentication(&mut self.out, 0, &[]);
         for (name, value) in REPORTED {
@@ -190,9 +197,9 @@ impl Console<'_> {
     }
 
     /// Answers all that is here, sends the answers, and waits for more.
-    async fn turn(&mut self) -> Result<Flow, Fault> {
-        let mut flow = Flow::On;
-        while flow == Flow::On {
+    async fn turn(&mut self) -> Result<ConsoleFlow, ErrorReport> {
+        let mut flow = ConsoleFlow::On;
+        while flow == ConsoleFlow::On {
             let header = read_header(&self.input).map_err(|e| violation(e.to_string()))?;
             let Some(header) = header else { break };
             if header.frame_bytes() > MESSAGE_BYTES_MAX {
@@ -209,27 +216,27 @@ impl Console<'_> {
             }
         }
         self.send().await?;
-        if flow == Flow::Left { Ok(flow) } else { self.read_more().await }
+        if flow == ConsoleFlow::Left { Ok(flow) } else { self.read_more().await }
     }
 
-    async fn send(&mut self) -> Result<(), Fault> {
+    async fn send(&mut self) -> Result<(), ErrorReport> {
         let sent = self.socket.write_all(&self.w.reactor, &self.out, Some(Instant::now() + WRITE_LIMIT)).await;
         self.out.clear();
-        sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("the administrator went away: {cause}")))
+        sent.map_err(|cause| ErrorReport::fatal(sqlstate::CONNECTION_FAILURE, format!("the administrator went away: {cause}")))
     }
 
-    async fn read_more(&mut self) -> Result<Flow, Fault> {
+    async fn read_more(&mut self) -> Result<ConsoleFlow, ErrorReport> {
         let mut piece = [0u8; 2048];
         loop {
             let got = self.socket.try_read(&self.w.reactor, &mut piece);
-            match got.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, cause.to_string()))? {
-                Got::Bytes(bytes) => {
+            match got.map_err(|cause| ErrorReport::fatal(sqlstate::CONNECTION_FAILURE, cause.to_string()))? {
+                ReadOutcome::Bytes(bytes) => {
                     self.input.extend_from_slice(&piece[..bytes]);
                     self.entry.active_at.set(self.w.now_us());
-                    return Ok(Flow::On);
+                    return Ok(ConsoleFlow::On);
                 }
-                Got::End => return Ok(Flow::Left),
-                Got::Nothing => {}
+                ReadOutcome::End => return Ok(ConsoleFlow::Left),
+                ReadOutcome::Nothing => {}
             }
             self.check_end()?;
             parked().await;
@@ -237,37 +244,37 @@ impl Console<'_> {
     }
 
     /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
-    fn check_end(&self) -> Result<(), Fault> {
+    fn check_end(&self) -> Result<(), ErrorReport> {
         if let Some(final_error) = self.entry.final_error.borrow_mut().take() {
             return Err(*final_error);
         }
         let shared = &self.w.shared;
-        if shared.stop_mode() == Stop::No {
+        if shared.stop_mode() == ProxyShutdown::No {
             return Ok(());
         }
         if shared.clients.connected.load(Ordering::Relaxed) <= shared.clients.consoles.load(Ordering::Relaxed) {
-            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the proxy is shutting down"));
+            return Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "the proxy is shutting down"));
         }
         self.w.reactor.wake_at(Instant::now() + STOP_PERIOD);
         Ok(())
     }
 
-    async fn on_message(&mut self, tag: u8, body: &[u8]) -> Result<Flow, Fault> {
+    async fn on_message(&mut self, tag: u8, body: &[u8]) -> Result<ConsoleFlow, ErrorReport> {
         if self.skipping && !matches!(tag, front::SYNC | front::TERMINATE) {
-            return Ok(Flow::On);
+            return Ok(ConsoleFlow::On);
         }
         let answered = match tag {
-            front::TERMINATE => return Ok(Flow::Left),
+            front::TERMINATE => return Ok(ConsoleFlow::Left),
             front::QUERY => {
                 self.on_query(body).await?;
                 write::ready(&mut self.out, weir_session::session::IDLE);
-                return Ok(Flow::On);
+                return Ok(ConsoleFlow::On);
             }
             front::SYNC => {
                 self.skipping = false;
                 self.portals.clear();
                 write::ready(&mut self.out, weir_session::session::IDLE);
-                return Ok(Flow::On);
+                return Ok(ConsoleFlow::On);
             }
             front::FLUSH => Ok(()),
             front::PARSE => self.on_parse(body),
@@ -278,17 +285,17 @@ impl Console<'_> {
             other => return Err(violation(format!("message type \"{}\" has no meaning in the console", other.escape_ascii()))),
         };
         match answered {
-            Err(fault) if fault.severity == weir_session::fault::Severity::Error => {
+            Err(fault) if fault.severity == weir_session::fault::ErrorSeverity::Error => {
                 fault.write(&mut self.out);
                 self.skipping = true;
-                Ok(Flow::On)
+                Ok(ConsoleFlow::On)
             }
             Err(fault) => Err(fault),
-            Ok(()) => Ok(Flow::On),
+            Ok(()) => Ok(ConsoleFlow::On),
         }
     }
 
-    async fn on_query(&mut self, body: &[u8]) -> Result<(), Fault> {
+    async fn on_query(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let (text, _) = split_cstr(body).ok_or_else(|| violation("invalid string in message"))?;
         let text = String::from_utf8_lossy(text);
         // PostgreSQL answers a text without a statement in this way; drivers send one to see if the connection lives.
@@ -296,77 +303,80 @@ impl Console<'_> {
             write::bare(&mut self.out, back::EMPTY_QUERY);
             return Ok(());
         }
-        let done = match Command::parse(&text).map_err(syntax) {
+        let done = match ConsoleCommand::parse(&text).map_err(syntax) {
             Ok(command) => self.perform(&command).await,
             Err(fault) => Err(fault),
         };
         match done {
-            Ok(Outcome::Table(table)) => {
+            Ok(ConsoleOutcome::Table(table)) => {
                 table.describe(&mut self.out, &[]);
                 table.write(&mut self.out, &[], 0, table.rows.len());
                 write::command_complete(&mut self.out, "SHOW");
             }
-            Ok(Outcome::Done { tag, notice }) => self.finish(&tag, notice.as_ref()),
-            Err(fault) if fault.severity == weir_session::fault::Severity::Error => fault.write(&mut self.out),
+            Ok(ConsoleOutcome::Done { tag, notice }) => self.finish(&tag, notice.as_ref()),
+            Err(fault) if fault.severity == weir_session::fault::ErrorSeverity::Error => fault.write(&mut self.out),
             Err(fault) => return Err(fault),
         }
         Ok(())
     }
 
-    fn finish(&mut self, tag: &str, notice: Option<&Fault>) {
+    fn finish(&mut self, tag: &str, notice: Option<&ErrorReport>) {
         if let Some(notice) = notice {
-            let Fault { sqlstate, message, detail, hint, .. } = notice;
+            let ErrorReport { sqlstate, message, detail, hint, .. } = notice;
             write::notice(&mut self.out, &Report { severity: "NOTICE", sqlstate, message, detail, hint, routine: "" });
         }
         write::command_complete(&mut self.out, tag);
     }
 
-    fn on_parse(&mut self, body: &[u8]) -> Result<(), Fault> {
+    fn on_parse(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let (name, rest) = split_cstr(body).ok_or_else(malformed)?;
         let (text, _) = split_cstr(rest).ok_or_else(malformed)?;
         let text = String::from_utf8_lossy(text);
-        let command = if text.trim().is_empty() { None } else { Some(Command::parse(&text).map_err(syntax)?) };
+        let command = if text.trim().is_empty() { None } else { Some(ConsoleCommand::parse(&text).map_err(syntax)?) };
         if !name.is_empty() && self.prepared.contains_key(name) {
             let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
-            return Err(Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+            return Err(ErrorReport::error(sqlstate::DUPLICATE_STATEMENT, text));
         }
         if self.prepared.len() >= NAMES_MAX && !self.prepared.contains_key(name) {
             let text = format!("more than {NAMES_MAX} prepared statements in the console");
-            return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, text));
+            return Err(ErrorReport::error(sqlstate::TOO_MANY_CONNECTIONS, text));
         }
         self.prepared.insert(name.to_vec(), command);
         write::bare(&mut self.out, back::PARSE_COMPLETE);
         Ok(())
     }
 
-    fn on_bind(&mut self, body: &[u8]) -> Result<(), Fault> {
+    fn on_bind(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let (portal, rest) = split_cstr(body).ok_or_else(malformed)?;
         let (name, _) = split_cstr(rest).ok_or_else(malformed)?;
         let formats = weir_session::own_answers::result_formats(body).map_err(|_| malformed())?;
         let command = self.find(name)?.clone();
         if self.portals.len() >= NAMES_MAX && !self.portals.contains_key(portal) {
-            return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, format!("more than {NAMES_MAX} portals in the console")));
+            return Err(ErrorReport::error(
+                sqlstate::TOO_MANY_CONNECTIONS,
+                format!("more than {NAMES_MAX} portals in the console"),
+            ));
         }
-        self.portals.insert(portal.to_vec(), Portal { command, formats, table: None, taken: 0 });
+        self.portals.insert(portal.to_vec(), ConsolePortal { command, formats, table: None, taken: 0 });
         write::bare(&mut self.out, back::BIND_COMPLETE);
         Ok(())
     }
 
-    fn find(&self, name: &[u8]) -> Result<&Option<Command>, Fault> {
+    fn find(&self, name: &[u8]) -> Result<&Option<ConsoleCommand>, ErrorReport> {
         self.prepared.get(name).ok_or_else(|| {
             let text = format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name));
-            Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
+            ErrorReport::error(sqlstate::UNDEFINED_STATEMENT, text)
         })
     }
 
-    fn find_portal(&mut self, name: &[u8]) -> Result<&mut Portal, Fault> {
+    fn find_portal(&mut self, name: &[u8]) -> Result<&mut ConsolePortal, ErrorReport> {
         self.portals.get_mut(name).ok_or_else(|| {
             let text = format!("portal \"{}\" does not exist", String::from_utf8_lossy(name));
-            Fault::error(sqlstate::UNDEFINED_CURSOR, text)
+            ErrorReport::error(sqlstate::UNDEFINED_CURSOR, text)
         })
     }
 
-    fn on_describe(&mut self, body: &[u8]) -> Result<(), Fault> {
+    fn on_describe(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let (command, formats) = match body.split_first().map(|(kind, rest)| (*kind, split_cstr(rest))) {
             Some((b'S', Some((name, _)))) => {
                 let command = self.find(name)?.clone();
@@ -386,7 +396,7 @@ impl Console<'_> {
         Ok(())
     }
 
-    async fn on_execute(&mut self, body: &[u8]) -> Result<(), Fault> {
+    async fn on_execute(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let (name, rest) = split_cstr(body).ok_or_else(malformed)?;
         let rows_max = rest.first_chunk::<4>().map_or(0, |count| u32::from_be_bytes(*count)) as usize;
         let (command, is_fresh) = {
@@ -399,8 +409,8 @@ impl Console<'_> {
         };
         if is_fresh {
             match self.perform(&command).await? {
-                Outcome::Table(table) => self.find_portal(name)?.table = Some(table),
-                Outcome::Done { tag, notice } => {
+                ConsoleOutcome::Table(table) => self.find_portal(name)?.table = Some(table),
+                ConsoleOutcome::Done { tag, notice } => {
                     self.finish(&tag, notice.as_ref());
                     return Ok(());
                 }
@@ -423,7 +433,7 @@ impl Console<'_> {
         Ok(())
     }
 
-    fn on_close(&mut self, body: &[u8]) -> Result<(), Fault> {
+    fn on_close(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         match body.split_first().map(|(kind, rest)| (*kind, split_cstr(rest))) {
             Some((b'S', Some((name, _)))) => drop(self.prepared.remove(name)),
             Some((b'P', Some((name, _)))) => drop(self.portals.remove(name)),
@@ -434,14 +444,14 @@ impl Console<'_> {
     }
 }
 
-fn syntax(error: crate::admin::console::language::CommandError) -> Fault {
-    Fault::error(sqlstate::SYNTAX_ERROR, error.to_string())
+fn syntax(error: crate::admin::console::language::CommandError) -> ErrorReport {
+    ErrorReport::error(sqlstate::SYNTAX_ERROR, error.to_string())
 }
 
-fn violation(text: impl Into<String>) -> Fault {
-    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text)
+fn violation(text: impl Into<String>) -> ErrorReport {
+    ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text)
 }
 
-fn malformed() -> Fault {
+fn malformed() -> ErrorReport {
     violation("malformed message in the console")
 }

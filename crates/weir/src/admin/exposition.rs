@@ -11,9 +11,9 @@ use std::fmt::{Display, Write as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use weir_failover::cluster::{ClusterView, Health, Usage};
-use weir_session::histogram::{Counted, limit_us};
-use weir_session::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
-use weir_session::stats::{Stat, Totals, Whose};
+use weir_session::histogram::{HistogramCounts, limit_us};
+use weir_session::metrics::{ERROR_CLASSES, METRICS, SEVERITIES, VERBS, WorkerCounters};
+use weir_session::stats::{StatCounter, StatTotals, Whose};
 
 /// Users and databases that get lines of their own, those with the most statements first. Each has about sixty lines, and a
 /// monitoring system keeps each as a series.
@@ -21,24 +21,24 @@ const POOLS_MAX: usize = 500;
 
 /// A page under construction.
 #[derive(Default)]
-struct Page {
+struct MetricsPage {
     text: String,
 }
 
 /// Kind of a metric.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Page {
-    fn head(&mut self, name: &str, kind: Kind, help: &str) {
+impl MetricsPage {
+    fn head(&mut self, name: &str, kind: MetricKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let _ = write!(self.text, "# HELP {name} {}\n# TYPE {name} {kind}\n", help.replace('\\', "\\\\").replace('\n', "\\n"));
     }
@@ -50,7 +50,7 @@ impl Page {
     }
 
     /// One family with one sample.
-    fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+    fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
         self.head(name, kind, help);
         self.sample(name, &[], value);
     }
@@ -74,7 +74,7 @@ impl Page {
     }
 
     /// The lines of one histogram of times in seconds. `at_once`: things that took no time, counted elsewhere.
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], counted: &Counted, at_once: u64) {
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], counted: &HistogramCounts, at_once: u64) {
         let mut sum = at_once;
         for (at, count) in counted.buckets.iter().enumerate() {
             sum += count;
@@ -93,7 +93,7 @@ fn in_seconds(us: u64) -> f64 {
 
 /// The whole page.
 pub fn page(shared: &Shared) -> String {
-    let mut page = Page::default();
+    let mut page = MetricsPage::default();
     process(&mut page, shared);
     certificates(&mut page, shared);
     counters(&mut page, shared);
@@ -105,58 +105,68 @@ pub fn page(shared: &Shared) -> String {
     page.text
 }
 
-fn process(page: &mut Page, shared: &Shared) {
-    page.head("weir_info", Kind::Gauge, "Version of the proxy.");
+fn process(page: &mut MetricsPage, shared: &Shared) {
+    page.head("weir_info", MetricKind::Gauge, "Version of the proxy.");
     page.sample("weir_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     let started = seconds(shared.life.started_at);
-    page.single("weir_start_time_seconds", Kind::Gauge, "Start of the proxy, in seconds since 1970.", started);
-    page.single("weir_workers", Kind::Gauge, "Worker threads.", shared.mailboxes.len());
-    let stopping = u8::from(shared.stop_mode() != crate::runtime::shared::Stop::No);
-    page.single("weir_stopping", Kind::Gauge, "1 while the proxy stops.", stopping);
+    page.single("weir_start_time_seconds", MetricKind::Gauge, "Start of the proxy, in seconds since 1970.", started);
+    page.single("weir_workers", MetricKind::Gauge, "Worker threads.", shared.mailboxes.len());
+    let stopping = u8::from(shared.stop_mode() != crate::runtime::shared::ProxyShutdown::No);
+    page.single("weir_stopping", MetricKind::Gauge, "1 while the proxy stops.", stopping);
     let paused = shared.pause_state.closed().iter().filter(|name| shared.pause_state.own(name).paused).count();
-    page.single("weir_paused", Kind::Gauge, "1 while all databases are paused.", u8::from(shared.pause_state.is_all_paused()));
-    page.single("weir_databases_paused", Kind::Gauge, "Databases paused by themselves.", paused);
+    page.single(
+        "weir_paused",
+        MetricKind::Gauge,
+        "1 while all databases are paused.",
+        u8::from(shared.pause_state.is_all_paused()),
+    );
+    page.single("weir_databases_paused", MetricKind::Gauge, "Databases paused by themselves.", paused);
 }
 
 /// A file that serves two purposes is there once.
-fn certificates(page: &mut Page, shared: &Shared) {
+fn certificates(page: &mut MetricsPage, shared: &Shared) {
     let files = shared.files.tls.load();
     let ends: BTreeMap<&Path, u64> = files.ends().collect();
     let name = "weir_certificate_end_time_seconds";
-    page.head(name, Kind::Gauge, "End of the validity of Weir's own certificates, in seconds since 1970.");
+    page.head(name, MetricKind::Gauge, "End of the validity of Weir's own certificates, in seconds since 1970.");
     for (path, end) in ends {
         page.sample(name, &[("file", &path.to_string_lossy())], end);
     }
 }
 
-fn counters(page: &mut Page, shared: &Shared) {
+fn counters(page: &mut MetricsPage, shared: &Shared) {
     for (at, row) in METRICS.iter().enumerate() {
         let sum: u64 = shared.counters.iter().map(|counters| counters.get(at)).sum();
-        page.single(&format!("weir_{}", row.name), Kind::Counter, row.help, sum);
+        page.single(&format!("weir_{}", row.name), MetricKind::Counter, row.help, sum);
     }
 }
 
-fn clients(page: &mut Page, shared: &Shared) {
+fn clients(page: &mut MetricsPage, shared: &Shared) {
     let config = shared.config.load();
     let clients = shared.clients.connected.load(Ordering::Relaxed);
-    page.single("weir_clients", Kind::Gauge, "Client connections.", clients);
-    page.single("weir_clients_max", Kind::Gauge, "Client connections allowed.", config.pool.max_clients);
-    page.single("weir_server_connections", Kind::Gauge, "Server connections, those being opened included.", shared.pools.open());
+    page.single("weir_clients", MetricKind::Gauge, "Client connections.", clients);
+    page.single("weir_clients_max", MetricKind::Gauge, "Client connections allowed.", config.pool.max_clients);
+    page.single(
+        "weir_server_connections",
+        MetricKind::Gauge,
+        "Server connections, those being opened included.",
+        shared.pools.open(),
+    );
     page.single(
         "weir_links_max",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Server connections allowed in all; 0: only the nodes' limits.",
         config.limits.conns,
     );
     let consoles = shared.clients.consoles.load(Ordering::Relaxed);
-    page.single("weir_consoles", Kind::Gauge, "Connections to the administration console.", consoles);
+    page.single("weir_consoles", MetricKind::Gauge, "Connections to the administration console.", consoles);
 }
 
-fn nodes(page: &mut Page, shared: &Shared) {
+fn nodes(page: &mut MetricsPage, shared: &Shared) {
     let view = shared.cluster.view.load_full();
     let nodes: Vec<(String, String)> =
         view.nodes.iter().map(|node| (node.id.to_string(), format!("{}:{}", node.hostname, node.port))).collect();
-    let mut family = |name: &str, kind: Kind, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
+    let mut family = |name: &str, kind: MetricKind, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
         page.head(name, kind, help);
         for (at, (id, address)) in nodes.iter().enumerate() {
             if let Some(value) = value(at) {
@@ -166,40 +176,41 @@ fn nodes(page: &mut Page, shared: &Shared) {
     };
     let truth = |is: bool| Some(f64::from(u8::from(is)));
     let id = |at: usize| view.nodes[at].id;
-    let sum = |of: &dyn Fn(&weir_session::metrics::Counters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
-    family("weir_node_up", Kind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != Health::Down));
+    let sum =
+        |of: &dyn Fn(&weir_session::metrics::WorkerCounters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
+    family("weir_node_up", MetricKind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != Health::Down));
     let help = "1 if sessions may use the node: it neither failed, nor is it quarantined, detached or being recovered.";
-    family("weir_node_in_use", Kind::Gauge, help, &|at| truth(view.nodes[at].usage == Usage::In));
+    family("weir_node_in_use", MetricKind::Gauge, help, &|at| truth(view.nodes[at].usage == Usage::In));
     let answers =
         |at: usize| shared.cluster.agents.contact(id(at)).map(|contact| f64::from(u8::from(contact == Contact::Connected)));
-    family("weir_node_agent_up", Kind::Gauge, "1 if the agent beside the node answers; nothing if it has none.", &answers);
-    family("weir_node_primary", Kind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
-    family("weir_node_weight", Kind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
+    family("weir_node_agent_up", MetricKind::Gauge, "1 if the agent beside the node answers; nothing if it has none.", &answers);
+    family("weir_node_primary", MetricKind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
+    family("weir_node_weight", MetricKind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
     let lag = |at: usize| view.nodes[at].lag_bytes.map(|bytes| bytes as f64);
-    family("weir_node_lag_bytes", Kind::Gauge, "WAL the node has not replayed yet.", &lag);
+    family("weir_node_lag_bytes", MetricKind::Gauge, "WAL the node has not replayed yet.", &lag);
     let lag = |at: usize| view.nodes[at].lag_us.map(in_seconds);
-    family("weir_node_lag_seconds", Kind::Gauge, "For how long the node has lacked something the primary had.", &lag);
+    family("weir_node_lag_seconds", MetricKind::Gauge, "For how long the node has lacked something the primary had.", &lag);
     let open = |at| Some(f64::from(shared.pools.node_open(id(at))));
-    family("weir_node_server_connections", Kind::Gauge, "Server connections, those being opened included.", &open);
+    family("weir_node_server_connections", MetricKind::Gauge, "Server connections, those being opened included.", &open);
     let max = f64::from(shared.config.load().conns_per_node_max());
-    family("weir_node_links_max", Kind::Gauge, "Server connections allowed.", &|_| Some(max));
+    family("weir_node_links_max", MetricKind::Gauge, "Server connections allowed.", &|_| Some(max));
     let statements = |at| sum(&|counters| counters.statements(id(at)).iter().sum());
-    family("weir_node_statements_total", Kind::Counter, "Statements sent to the node.", &statements);
+    family("weir_node_statements_total", MetricKind::Counter, "Statements sent to the node.", &statements);
     let reads = |at| sum(&|counters| counters.reads(id(at)));
-    family("weir_node_reads_total", Kind::Counter, "Reads sent to the node.", &reads);
+    family("weir_node_reads_total", MetricKind::Counter, "Reads sent to the node.", &reads);
     kinds(page, shared, &nodes, &view);
     let name = "weir_node_statement_seconds";
-    page.head(name, Kind::Histogram, "Time from a statement to its end on the server.");
+    page.head(name, MetricKind::Histogram, "Time from a statement to its end on the server.");
     for (at, (number, address)) in nodes.iter().enumerate() {
-        let mut counted = Counted::default();
+        let mut counted = HistogramCounts::default();
         shared.counters.iter().for_each(|counters| counted.add(&counters.times(id(at))));
         page.histogram(name, &[("node", number), ("address", address)], &counted, 0);
     }
 }
 
 /// Statements and errors of nodes, by kind.
-fn kinds(page: &mut Page, shared: &Shared, nodes: &[(String, String)], view: &ClusterView) {
-    type Count = fn(&Counters, u16, usize) -> u64;
+fn kinds(page: &mut MetricsPage, shared: &Shared, nodes: &[(String, String)], view: &ClusterView) {
+    type Count = fn(&WorkerCounters, u16, usize) -> u64;
     let families: [(&str, &str, &str, &[&str], Count); 2] = [
         ("weir_node_kind_statements_total", "Statements sent to the node, by kind.", "kind", VERBS, |c, id, at| {
             c.statements(id)[at]
@@ -207,7 +218,7 @@ fn kinds(page: &mut Page, shared: &Shared, nodes: &[(String, String)], view: &Cl
         ("weir_node_errors_total", "Errors of the node, by severity.", "severity", SEVERITIES, |c, id, at| c.severities(id)[at]),
     ];
     for (name, help, label, words, count) in families {
-        page.head(name, Kind::Counter, help);
+        page.head(name, MetricKind::Counter, help);
         for (node, (number, address)) in view.nodes.iter().zip(nodes) {
             for (at, word) in words.iter().enumerate() {
                 let sum: u64 = shared.counters.iter().map(|counters| count(counters, node.id, at)).sum();
@@ -217,22 +228,22 @@ fn kinds(page: &mut Page, shared: &Shared, nodes: &[(String, String)], view: &Cl
     }
 }
 
-fn errors(page: &mut Page, shared: &Shared) {
+fn errors(page: &mut MetricsPage, shared: &Shared) {
     let mut sums = [0; ERROR_CLASSES.len() + 1];
     for counters in &shared.counters {
         sums.iter_mut().zip(counters.errors()).for_each(|(sum, count)| *sum += count);
     }
     let name = "weir_server_errors_total";
-    page.head(name, Kind::Counter, "Errors reported by servers, by the first two letters of their SQLSTATE.");
+    page.head(name, MetricKind::Counter, "Errors reported by servers, by the first two letters of their SQLSTATE.");
     for (class, sum) in ERROR_CLASSES.iter().copied().chain(["other"]).zip(sums) {
         page.sample(name, &[("class", class)], sum);
     }
 }
 
-fn kept(page: &mut Page, shared: &Shared) {
+fn kept(page: &mut MetricsPage, shared: &Shared) {
     let reasons = shared.pools.kept(|_| true);
     let name = "weir_server_connections_pinned";
-    page.head(name, Kind::Gauge, "Server connections that stay with a client because of state it left there.");
+    page.head(name, MetricKind::Gauge, "Server connections that stay with a client because of state it left there.");
     for (reason, count) in reasons {
         page.sample(name, &[("reason", reason)], count);
     }
@@ -241,63 +252,63 @@ fn kept(page: &mut Page, shared: &Shared) {
 /// A family with one value for each user and database.
 struct PoolRow {
     name: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
-    value: fn(&Totals) -> f64,
+    value: fn(&StatTotals) -> f64,
 }
 
 const POOL_ROWS: &[PoolRow] = &[
     PoolRow {
         name: "weir_pool_logins_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Clients that logged in.",
-        value: |t| t.get(Stat::Logins) as f64,
+        value: |t| t.get(StatCounter::Logins) as f64,
     },
     PoolRow {
         name: "weir_pool_transactions_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Transactions, a statement by itself included.",
-        value: |t| t.get(Stat::Transactions) as f64,
+        value: |t| t.get(StatCounter::Transactions) as f64,
     },
     PoolRow {
         name: "weir_pool_statements_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Statements sent to servers.",
-        value: |t| t.get(Stat::Statements) as f64,
+        value: |t| t.get(StatCounter::Statements) as f64,
     },
     PoolRow {
         name: "weir_pool_assignments_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Times a client was given a server connection.",
-        value: |t| t.get(Stat::Assignments) as f64,
+        value: |t| t.get(StatCounter::Assignments) as f64,
     },
     PoolRow {
         name: "weir_pool_received_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Bytes received from clients.",
-        value: |t| t.get(Stat::Received) as f64,
+        value: |t| t.get(StatCounter::Received) as f64,
     },
     PoolRow {
         name: "weir_pool_sent_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Bytes received from servers for clients.",
-        value: |t| t.get(Stat::Sent) as f64,
+        value: |t| t.get(StatCounter::Sent) as f64,
     },
     PoolRow {
         name: "weir_pool_transaction_seconds_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Time in transactions.",
-        value: |t| in_seconds(t.get(Stat::TransactionUs)),
+        value: |t| in_seconds(t.get(StatCounter::TransactionUs)),
     },
 ];
 
-fn pools(page: &mut Page, shared: &Shared) {
-    let mut totals: Vec<(Whose, Totals)> = shared.stats.by_pool().into_iter().collect();
+fn pools(page: &mut MetricsPage, shared: &Shared) {
+    let mut totals: Vec<(Whose, StatTotals)> = shared.stats.by_pool().into_iter().collect();
     let left_out = totals.len().saturating_sub(POOLS_MAX);
-    totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.get(Stat::Statements)));
+    totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.get(StatCounter::Statements)));
     totals.truncate(POOLS_MAX);
     totals.sort_by(|(a, _), (b, _)| a.cmp(b));
-    page.single("weir_pools_left_out", Kind::Gauge, "Users and databases without lines of their own here.", left_out);
+    page.single("weir_pools_left_out", MetricKind::Gauge, "Users and databases without lines of their own here.", left_out);
     for row in POOL_ROWS {
         page.head(row.name, row.kind, row.help);
         for ((database, user), totals) in &totals {
@@ -305,24 +316,24 @@ fn pools(page: &mut Page, shared: &Shared) {
         }
     }
     let name = "weir_pool_statement_seconds";
-    page.head(name, Kind::Histogram, "Time from a statement to its end on the server.");
+    page.head(name, MetricKind::Histogram, "Time from a statement to its end on the server.");
     for ((database, user), totals) in &totals {
         page.histogram(name, &[("database", database), ("user", user)], &totals.statements, 0);
     }
     let name = "weir_pool_wait_seconds";
-    page.head(name, Kind::Histogram, "Time a client waited for a server connection, each time it needed one.");
+    page.head(name, MetricKind::Histogram, "Time a client waited for a server connection, each time it needed one.");
     for ((database, user), totals) in &totals {
-        let at_once = totals.get(Stat::Assignments).saturating_sub(totals.waits.count());
+        let at_once = totals.get(StatCounter::Assignments).saturating_sub(totals.waits.count());
         page.histogram(name, &[("database", database), ("user", user)], &totals.waits, at_once);
     }
     pool_clients(page, shared, &totals);
     pool_conns(page, shared, &totals);
 }
 
-fn pool_clients(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
+fn pool_clients(page: &mut MetricsPage, shared: &Shared, shown: &[(Whose, StatTotals)]) {
     let groups = connection_list::groups(shared);
     let clients = "weir_pool_clients";
-    page.head(clients, Kind::Gauge, "Clients, by whether they wait for a server connection.");
+    page.head(clients, MetricKind::Gauge, "Clients, by whether they wait for a server connection.");
     for (whose, _) in shown {
         let group = groups.get(whose).copied().unwrap_or_default();
         let (database, user) = whose;
@@ -331,16 +342,16 @@ fn pool_clients(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
         }
     }
     let waits = "weir_pool_longest_wait_seconds";
-    page.head(waits, Kind::Gauge, "How long the first client in the queue waits now.");
+    page.head(waits, MetricKind::Gauge, "How long the first client in the queue waits now.");
     for (whose, _) in shown {
         let waited = groups.get(whose).map_or(0.0, |group| group.waits.as_secs_f64());
         page.sample(waits, &[("database", &whose.0), ("user", &whose.1)], waited);
     }
 }
 
-fn pool_conns(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
+fn pool_conns(page: &mut MetricsPage, shared: &Shared, shown: &[(Whose, StatTotals)]) {
     let name = "weir_pool_server_connections";
-    page.head(name, Kind::Gauge, "Server connections by what they do.");
+    page.head(name, MetricKind::Gauge, "Server connections by what they do.");
     for pool in shared.pools.all() {
         let key = &pool.key;
         let whose = (key.client_database.clone(), key.user.clone());
@@ -389,7 +400,7 @@ pub fn health(shared: &Shared) -> Result<(), String> {
 /// Checks that clients can be served. Error: the reason why not.
 pub fn readiness(shared: &Shared) -> Result<(), String> {
     health(shared)?;
-    if shared.stop_mode() != crate::runtime::shared::Stop::No {
+    if shared.stop_mode() != crate::runtime::shared::ProxyShutdown::No {
         return Err("the proxy is shutting down".to_string());
     }
     if shared.pause_state.is_all_paused() {
@@ -408,14 +419,14 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         page.sample("m", &[("user", "a\"b\\c\nd"), ("state", "x")], 1);
         assert_eq!(page.text, "m{user=\"a\\\"b\\\\c\\nd\",state=\"x\"} 1\n");
     }
 
     #[test]
     fn buckets_of_a_histogram_add_up() {
-        let (mut page, times) = (Page::default(), Histogram::default());
+        let (mut page, times) = (MetricsPage::default(), Histogram::default());
         times.note(40);
         times.note(u64::MAX >> 1);
         page.histogram("t", &[], &times.counted(), 3);

@@ -9,7 +9,7 @@ use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{self, Share, Shortage};
 use crate::runtime::places::Port;
-use crate::runtime::shared::{Shared, Stop};
+use crate::runtime::shared::{ProxyShutdown, Shared};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use paced::Paced;
+use paced::PacedStream;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
@@ -61,7 +61,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
     let (bell, open, pages) = (c.bell(Subject::Doors), Rc::new(()), pages(c.shared.clone()));
     let mut shortage = Shortage::default();
     // Also while the proxy stops: that is when somebody looks.
-    while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
+    while c.shared.stop_mode() <= ProxyShutdown::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = bell.rung() => continue,
@@ -100,7 +100,7 @@ async fn converse(c: &Control, stream: TcpStream, pages: Router) {
         .header_read_timeout(READ_LIMIT)
         .max_buf_size(HEAD_BYTES_MAX)
         .title_case_headers(true)
-        .serve_connection(TokioIo::new(Paced::new(stream, WRITE_LIMIT)), service);
+        .serve_connection(TokioIo::new(PacedStream::new(stream, WRITE_LIMIT)), service);
     let outcome = loop {
         tokio::select! {
             outcome = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break outcome,

@@ -8,8 +8,8 @@ pub mod online_recovery;
 mod pcp_connection;
 mod pcp_login;
 
-use crate::admin::pcp::pcp_connection::{Break, Line};
-use crate::admin::pcp::pcp_login::Visit;
+use crate::admin::pcp::pcp_connection::{PcpConnection, PcpConnectionEnd};
+use crate::admin::pcp::pcp_login::PcpLogin;
 use crate::auth::guesses::ProofOrigin;
 use crate::control::control_context::{Control, Subject};
 use crate::log::{Level, Log};
@@ -17,7 +17,7 @@ use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{self, Door, Made, Share, Shortage, SocketRights};
 use crate::runtime::operator_files::Files;
 use crate::runtime::places::Port;
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use anyhow::Context;
 use parking_lot::Mutex;
 use std::io;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 use weir_config::{Config, PcpUsers, Problem};
-use weir_session::metrics::Metric;
+use weir_session::metrics::WorkerCounter;
 use weir_wire::pcp_protocol::{Fault, Reply, Request, Severity};
 
 /// Connections at once, for each listening socket. A client that fills those of a port does not shut out one that comes over the unix socket.
@@ -45,19 +45,19 @@ const SOCKET_MODE: u32 = 0o777;
 
 /// The listening sockets, none without `pcp.conf`, and the means to serve them.
 #[derive(Default)]
-pub struct Entrance {
+pub struct PcpService {
     pub(crate) doors: Vec<Door>,
-    book: Arc<Book>,
+    book: Arc<PcpUserFile>,
 }
 
 /// The file of users, and the last words to the log about it.
 #[derive(Default)]
-pub struct Book {
+pub struct PcpUserFile {
     files: Files,
     told: Mutex<Vec<Problem>>,
 }
 
-impl Book {
+impl PcpUserFile {
     /// The users as the file has them now. Its problems are logged when they are others than before. Blocks.
     fn read(&self, log: &Log) -> PcpUsers {
         let (users, problems) = self.files.read_pcp();
@@ -77,11 +77,11 @@ pub fn open(
     inherited: &mut Inherited,
     made: &mut Made,
     warnings: &mut Vec<String>,
-) -> anyhow::Result<Entrance> {
+) -> anyhow::Result<PcpService> {
     let (users, problems) = files.read_pcp();
     warnings.extend(problems.iter().map(Problem::place_and_message));
     if users.is_none() {
-        return Ok(Entrance::default());
+        return Ok(PcpService::default());
     }
     let pcp = &config.pcp;
     let tcp = listeners::open_all(Port::of_pcp(config), BACKLOG, Share::Nobody, inherited)?;
@@ -93,33 +93,33 @@ pub fn open(
         let door = listeners::open_socket(folder, pcp.port, BACKLOG, rights, inherited, made);
         doors.push(door.context("pcp_socket_dir, pcp_port")?);
     }
-    Ok(Entrance { doors, book: Arc::new(Book { files: files.clone(), told: Mutex::new(problems) }) })
+    Ok(PcpService { doors, book: Arc::new(PcpUserFile { files: files.clone(), told: Mutex::new(problems) }) })
 }
 
 /// A listening socket in the event loop.
-pub enum Listener {
+pub enum PcpListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// One who came.
-enum Caller {
+enum PcpPeer {
     Tcp(TcpStream, std::net::IpAddr),
     Unix(UnixStream),
 }
 
-impl Entrance {
+impl PcpService {
     /// The sockets in the event loop, each with what its task needs.
-    pub fn listeners(self) -> (Vec<io::Result<Rc<Listener>>>, Arc<Book>) {
+    pub fn listeners(self) -> (Vec<io::Result<Rc<PcpListener>>>, Arc<PcpUserFile>) {
         let listener = |door: Door| {
             Ok(Rc::new(match door {
                 Door::Tcp(socket) => {
                     socket.set_nonblocking(true)?;
-                    Listener::Tcp(TcpListener::from_std(socket)?)
+                    PcpListener::Tcp(TcpListener::from_std(socket)?)
                 }
                 Door::Unix(socket, _) => {
                     socket.set_nonblocking(true)?;
-                    Listener::Unix(UnixListener::from_std(socket)?)
+                    PcpListener::Unix(UnixListener::from_std(socket)?)
                 }
             }))
         };
@@ -127,24 +127,24 @@ impl Entrance {
     }
 }
 
-impl Listener {
+impl PcpListener {
     /// Cancel safe.
-    async fn accept(&self) -> io::Result<Caller> {
+    async fn accept(&self) -> io::Result<PcpPeer> {
         Ok(match self {
-            Listener::Tcp(listener) => {
+            PcpListener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Caller::Tcp(stream, peer.ip())
+                PcpPeer::Tcp(stream, peer.ip())
             }
-            Listener::Unix(listener) => Caller::Unix(listener.accept().await?.0),
+            PcpListener::Unix(listener) => PcpPeer::Unix(listener.accept().await?.0),
         })
     }
 }
 
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
-pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
+pub async fn serve(c: Rc<Control>, listener: Rc<PcpListener>, book: Arc<PcpUserFile>) {
     let (bell, open, mut shortage) = (c.bell(Subject::Doors), Rc::new(()), Shortage::default());
     // Also while the proxy stops: a slow stop can be made a fast one.
-    while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
+    while c.shared.stop_mode() <= ProxyShutdown::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = bell.rung() => continue,
@@ -170,28 +170,28 @@ pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
 }
 
 /// Cancel safe: the connection is closed.
-async fn receive(c: &Rc<Control>, caller: Caller, book: Arc<Book>) {
+async fn receive(c: &Rc<Control>, caller: PcpPeer, book: Arc<PcpUserFile>) {
     match caller {
-        Caller::Tcp(stream, peer) => {
-            let visit = Visit::new(book, ProofOrigin::Address(peer));
-            converse(c, Line::new(stream), visit).await;
+        PcpPeer::Tcp(stream, peer) => {
+            let visit = PcpLogin::new(book, ProofOrigin::Address(peer));
+            converse(c, PcpConnection::new(stream), visit).await;
         }
-        Caller::Unix(stream) => {
+        PcpPeer::Unix(stream) => {
             let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-            converse(c, Line::new(stream), Visit::new(book, ProofOrigin::Local(uid))).await;
+            converse(c, PcpConnection::new(stream), PcpLogin::new(book, ProofOrigin::Local(uid))).await;
         }
     }
 }
 
 /// Answers the requests of one connection. Cancel safe: the connection is closed.
-async fn converse<S: pcp_connection::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit: Visit) {
+async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line: PcpConnection<S>, mut visit: PcpLogin) {
     log(c, &visit, "connected");
     let mut limit = Instant::now() + LOGIN_LIMIT;
     loop {
-        let heard = line.next(limit).await.and_then(|packet| packet.map_err(Break::Malformed));
+        let heard = line.next(limit).await.and_then(|packet| packet.map_err(PcpConnectionEnd::Malformed));
         let request = match heard {
             Ok(request) => request,
-            Err(Break::Malformed(error)) if !error.is_fatal() && visit.is_known() => {
+            Err(PcpConnectionEnd::Malformed(error)) if !error.is_fatal() && visit.is_known() => {
                 let refusal = Fault::new(Severity::Error, "invalid PCP request").detail(error.to_string());
                 if line.say(&[Reply::Error(refusal)]).await.is_err() {
                     break;
@@ -207,23 +207,23 @@ async fn converse<S: pcp_connection::Stream>(c: &Rc<Control>, mut line: Line<S>,
             break;
         }
         let answer = match visit.admit(c, &request).await {
-            pcp_login::Admission::Known if request == Request::UpgradeWalk => {
+            pcp_login::PcpAdmission::Known if request == Request::UpgradeWalk => {
                 let Some(answer) = perform_attended(c, &mut line, &visit, &request).await else { break };
                 answer
             }
-            pcp_login::Admission::Known => perform(c, &visit, &request).await,
-            pcp_login::Admission::Said(reply) => Answer::Replies(vec![reply]),
-            pcp_login::Admission::Refused(fault) => Answer::Last(fault),
+            pcp_login::PcpAdmission::Known => perform(c, &visit, &request).await,
+            pcp_login::PcpAdmission::Said(reply) => PcpAnswer::Replies(vec![reply]),
+            pcp_login::PcpAdmission::Refused(fault) => PcpAnswer::Last(fault),
         };
         match answer {
-            Answer::Replies(replies) if line.say(&replies).await.is_ok() => {}
-            Answer::Replies(_) => break,
-            Answer::Last(fault) => {
+            PcpAnswer::Replies(replies) if line.say(&replies).await.is_ok() => {}
+            PcpAnswer::Replies(_) => break,
+            PcpAnswer::Last(fault) => {
                 // It may have gone by now.
                 let _ = line.say(&[Reply::Error(fault)]).await;
                 break;
             }
-            Answer::Stop(replies, mode) => {
+            PcpAnswer::Stop(replies, mode) => {
                 let _ = line.say(&replies).await;
                 c.shared.begin_stop(mode);
             }
@@ -235,30 +235,30 @@ async fn converse<S: pcp_connection::Stream>(c: &Rc<Control>, mut line: Line<S>,
 }
 
 /// Tells one whom we cannot go on with why, if there is something to tell. Cancel safe.
-async fn part<S: pcp_connection::Stream>(line: &mut Line<S>, cause: Break) {
+async fn part<S: pcp_connection::AsyncByteStream>(line: &mut PcpConnection<S>, cause: PcpConnectionEnd) {
     let fault = match cause {
-        Break::Malformed(error) => Fault::new(Severity::Fatal, "invalid PCP packet").detail(error.to_string()),
-        Break::Late => Fault::new(Severity::Fatal, "no PCP request came in time"),
-        Break::Gone => return,
+        PcpConnectionEnd::Malformed(error) => Fault::new(Severity::Fatal, "invalid PCP packet").detail(error.to_string()),
+        PcpConnectionEnd::Late => Fault::new(Severity::Fatal, "no PCP request came in time"),
+        PcpConnectionEnd::Gone => return,
     };
     let _ = line.say(&[Reply::Error(fault)]).await;
 }
 
 /// The consequence of a request.
-enum Answer {
+enum PcpAnswer {
     Replies(Vec<Reply>),
     /// Behind it the connection is closed.
     Last(Fault),
     /// The proxy stops behind it.
-    Stop(Vec<Reply>, Stop),
+    Stop(Vec<Reply>, ProxyShutdown),
 }
 
 /// Carries out the request of a known user. Cancel safe, but a change that was begun goes on.
-async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
-    c.count(Metric::PcpRequests);
+async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &Request) -> PcpAnswer {
+    c.count(WorkerCounter::PcpRequests);
     if let Some(looking) = answers::of(c, request).await {
         log(c, visit, &request.to_string());
-        return Answer::Replies(looking.unwrap_or_else(|fault| vec![Reply::Error(fault)]));
+        return PcpAnswer::Replies(looking.unwrap_or_else(|fault| vec![Reply::Error(fault)]));
     }
     let who = visit.describe();
     let outcome = actions::perform(c, request).await;
@@ -270,19 +270,19 @@ async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
         }
     }
     match outcome {
-        Ok(actions::Done::Replies(replies)) => Answer::Replies(replies),
-        Ok(actions::Done::Stop(replies, mode)) => Answer::Stop(replies, mode),
-        Err(fault) => Answer::Replies(vec![Reply::Error(fault)]),
+        Ok(actions::ActionResult::Replies(replies)) => PcpAnswer::Replies(replies),
+        Ok(actions::ActionResult::Stop(replies, mode)) => PcpAnswer::Stop(replies, mode),
+        Err(fault) => PcpAnswer::Replies(vec![Reply::Error(fault)]),
     }
 }
 
 /// Carries out a request for as long as the client is there; `None`: it went away. Cancel safe as `perform` is.
-async fn perform_attended<S: pcp_connection::Stream>(
+async fn perform_attended<S: pcp_connection::AsyncByteStream>(
     c: &Rc<Control>,
-    line: &mut Line<S>,
-    visit: &Visit,
+    line: &mut PcpConnection<S>,
+    visit: &PcpLogin,
     request: &Request,
-) -> Option<Answer> {
+) -> Option<PcpAnswer> {
     tokio::select! {
         answer = perform(c, visit, request) => Some(answer),
         () = line.gone() => {
@@ -294,7 +294,7 @@ async fn perform_attended<S: pcp_connection::Stream>(
 }
 
 /// A line for `log_pcp_processes`.
-fn log(c: &Control, visit: &Visit, text: &str) {
+fn log(c: &Control, visit: &PcpLogin, text: &str) {
     if c.shared.config.load().pcp.logs_connections {
         c.shared.log.say(Level::Log, format_args!("PCP: {}: {text}", visit.describe()));
     }

@@ -11,11 +11,11 @@ use crate::runtime::{agents_seen, probes};
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_config::visibility::{Viewer, Visibility};
 use weir_failover::cluster::NodeIndex;
-use weir_session::catalogs::{Database, UNKNOWN};
-use weir_session::host::Table;
+use weir_session::catalogs::{KnownDatabase, UNKNOWN};
+use weir_session::host::AnswerTable;
 use weir_session::metrics::METRICS;
 
 use weir_session::shown::SETTING;
@@ -32,42 +32,42 @@ pub struct RoleRow {
 
 /// A column, and who sees its values. `Visibility::Owner` in a list that is not about roles: readers of all statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ViewColumn {
     pub(crate) name: &'static str,
     pub(crate) seen_by: Visibility,
 }
 
 /// A column for everyone.
-const fn open(name: &'static str) -> Column {
-    Column { name, seen_by: Visibility::Everyone }
+const fn open(name: &'static str) -> ViewColumn {
+    ViewColumn { name, seen_by: Visibility::Everyone }
 }
 
 /// A column for the role that the row is about, and for readers of all statistics.
-const fn own(name: &'static str) -> Column {
-    Column { name, seen_by: Visibility::Owner }
+const fn own(name: &'static str) -> ViewColumn {
+    ViewColumn { name, seen_by: Visibility::Owner }
 }
 
 /// PostgreSQL's words in place of what somebody else may not see (`pg_stat_activity`).
 const NOT_YOURS: &str = "<insufficient privilege>";
 
 /// The function that makes the rows of a list.
-enum Source {
+enum RowSource {
     /// Rows that are about no role.
-    Plain(fn(&Asker<'_>) -> Rows),
+    Plain(fn(&ViewContext<'_>) -> Rows),
     /// Parameters, of which each says who sees it.
-    Parameters(fn(&Asker<'_>) -> Rows),
-    Roles(fn(&Asker<'_>) -> Vec<RoleRow>),
+    Parameters(fn(&ViewContext<'_>) -> Rows),
+    Roles(fn(&ViewContext<'_>) -> Vec<RoleRow>),
 }
 
 /// One list: its name after SHOW, its columns, and its rows.
-pub struct View {
+pub struct StatusView {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
-    columns: &'static [Column],
-    rows: Source,
+    columns: &'static [ViewColumn],
+    rows: RowSource,
 }
 
-impl View {
+impl StatusView {
     /// The names of its columns.
     pub fn columns(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().map(|column| column.name)
@@ -85,12 +85,12 @@ impl View {
 
     /// True if users are shown different things.
     pub fn depends_on_viewer(&self) -> bool {
-        matches!(self.rows, Source::Parameters(_)) || self.hidden_columns().next().is_some()
+        matches!(self.rows, RowSource::Parameters(_)) || self.hidden_columns().next().is_some()
     }
 
     /// What a viewer sees of a row.
     fn masked(&self, viewer: &Viewer, owner: Option<&str>, cells: Vec<String>) -> Vec<String> {
-        let cell = |(column, cell): (&Column, String)| {
+        let cell = |(column, cell): (&ViewColumn, String)| {
             if viewer.sees(column.seen_by, owner) { cell } else { NOT_YOURS.to_owned() }
         };
         self.columns.iter().zip(cells).map(cell).collect()
@@ -98,7 +98,7 @@ impl View {
 }
 
 /// The session that asks, and the data for its answers.
-pub struct Asker<'a> {
+pub struct ViewContext<'a> {
     pub(crate) viewer: &'a Viewer,
     /// The node that reads of the session that asks go to, by its place.
     pub(crate) favourite: Option<NodeIndex>,
@@ -108,118 +108,118 @@ pub struct Asker<'a> {
 }
 
 /// The table of SHOW commands.
-pub const VIEWS: &[View] = &[
-    View {
+pub const VIEWS: &[StatusView] = &[
+    StatusView {
         name: "pool_nodes",
         help: "Servers, their roles and shares of reads.",
         columns: POOL_NODES,
-        rows: Source::Plain(|ask| pgpool::node_rows(&ask.w.shared, ask.favourite)),
+        rows: RowSource::Plain(|ask| pgpool::node_rows(&ask.w.shared, ask.favourite)),
     },
-    View {
+    StatusView {
         name: "pool_backend_stats",
         help: "Statements sent to servers by kind, and errors of servers.",
         columns: POOL_BACKEND_STATS,
-        rows: Source::Plain(|ask| pgpool::backend_rows(&ask.w.shared)),
+        rows: RowSource::Plain(|ask| pgpool::backend_rows(&ask.w.shared)),
     },
-    View {
+    StatusView {
         name: "pool_health_check_stats",
         help: "How often servers were asked for their roles, and what came of it.",
         columns: POOL_HEALTH_CHECK_STATS,
-        rows: Source::Plain(|ask| pgpool::health_check_rows(&ask.w.shared)),
+        rows: RowSource::Plain(|ask| pgpool::health_check_rows(&ask.w.shared)),
     },
-    View {
+    StatusView {
         name: "pool_failover",
         help: "What would happen if the primary failed now, and changes of the primary.",
         columns: failover_views::POOL_FAILOVER,
-        rows: Source::Plain(failover_views::pool_failover),
+        rows: RowSource::Plain(failover_views::pool_failover),
     },
-    View {
+    StatusView {
         name: "pool_agents",
         help: "Agents beside servers (`weir agent`), as they were last asked.",
         columns: POOL_AGENTS,
-        rows: Source::Plain(|ask| failover_views::pool_agents(&ask.w.shared)),
+        rows: RowSource::Plain(|ask| failover_views::pool_agents(&ask.w.shared)),
     },
-    View {
+    StatusView {
         name: "pool_version",
         help: "Version of the proxy.",
         columns: &[open("pool_version")],
-        rows: Source::Plain(|_| vec![vec![version()]]),
+        rows: RowSource::Plain(|_| vec![vec![version()]]),
     },
-    View {
+    StatusView {
         name: "pool_pools",
         help: "Server connections, one per row.",
         columns: POOL_POOLS,
-        rows: Source::Roles(|ask| pgpool::pool_rows(&ask.w.shared)),
+        rows: RowSource::Roles(|ask| pgpool::pool_rows(&ask.w.shared)),
     },
-    View {
+    StatusView {
         name: "pool_processes",
         help: "Clients, one per row.",
         columns: POOL_PROCESSES,
-        rows: Source::Roles(|ask| pgpool::process_rows(&ask.w.shared)),
+        rows: RowSource::Roles(|ask| pgpool::process_rows(&ask.w.shared)),
     },
-    View {
+    StatusView {
         name: "pool_status",
         help: "Parameters and their values.",
         columns: &[open(SETTING[0]), open(SETTING[1]), open(SETTING[2])],
-        rows: Source::Parameters(|ask| pgpool::status_rows(&ask.w.shared, ask.viewer)),
+        rows: RowSource::Parameters(|ask| pgpool::status_rows(&ask.w.shared, ask.viewer)),
     },
-    View {
+    StatusView {
         name: "pool_metrics",
         help: "Counters since start.",
         columns: &[open("name"), open("value"), open("help")],
-        rows: Source::Plain(pool_metrics),
+        rows: RowSource::Plain(pool_metrics),
     },
-    View {
+    StatusView {
         name: "pool_rules",
         help: "Routing rules in the order they are asked.",
         columns: &[open("position"), open("rule"), open("statements")],
-        rows: Source::Plain(pool_rules),
+        rows: RowSource::Plain(pool_rules),
     },
-    View {
+    StatusView {
         name: "pool_catalogs",
         help: "Catalogs of the databases in use, and how far they are known.",
         columns: POOL_CATALOGS,
-        rows: Source::Plain(pool_catalogs),
+        rows: RowSource::Plain(pool_catalogs),
     },
-    View {
+    StatusView {
         name: "pool_cache",
         help: "Work and fill of the query cache.",
         columns: cache_views::POOL_CACHE,
-        rows: Source::Plain(cache_views::pool_cache),
+        rows: RowSource::Plain(cache_views::pool_cache),
     },
-    View {
+    StatusView {
         name: "pool_cache_entries",
         help: "Cached results of this database: statement, hits, and time saved.",
         columns: cache_views::POOL_CACHE_ENTRIES,
-        rows: Source::Roles(cache_views::pool_cache_entries),
+        rows: RowSource::Roles(cache_views::pool_cache_entries),
     },
-    View {
+    StatusView {
         name: "pool_causal",
         help: "Reads that a standby could not answer at once with `causal_reads = tables`, since somebody had changed what they read: by the relation that was changed last. Tables that share a place of the bounded list show together.",
         columns: cache_views::POOL_CAUSAL,
-        rows: Source::Plain(cache_views::pool_causal),
+        rows: RowSource::Plain(cache_views::pool_causal),
     },
-    View {
+    StatusView {
         name: "pool_cache_tables",
         help: "How often the tables of this database changed. Each change invalidates their cached results.",
         columns: cache_views::POOL_CACHE_TABLES,
-        rows: Source::Plain(cache_views::pool_cache_tables),
+        rows: RowSource::Plain(cache_views::pool_cache_tables),
     },
-    View {
+    StatusView {
         name: "pool_cache_wal",
         help: "Databases whose log is followed, so that writes past Weir invalidate cached results.",
         columns: cache_views::POOL_CACHE_WAL,
-        rows: Source::Plain(cache_views::pool_cache_wal),
+        rows: RowSource::Plain(cache_views::pool_cache_wal),
     },
-    View {
+    StatusView {
         name: "pool_help",
         help: "These commands.",
         columns: &[open("command"), open("description")],
-        rows: Source::Plain(pool_help),
+        rows: RowSource::Plain(pool_help),
     },
 ];
 
-const POOL_NODES: &[Column] = &[
+const POOL_NODES: &[ViewColumn] = &[
     open("node_id"),
     open("hostname"),
     open("port"),
@@ -236,7 +236,7 @@ const POOL_NODES: &[Column] = &[
     open("last_status_change"),
 ];
 
-const POOL_BACKEND_STATS: &[Column] = &[
+const POOL_BACKEND_STATS: &[ViewColumn] = &[
     open("node_id"),
     open("hostname"),
     open("port"),
@@ -253,7 +253,7 @@ const POOL_BACKEND_STATS: &[Column] = &[
     open("error_cnt"),
 ];
 
-const POOL_HEALTH_CHECK_STATS: &[Column] = &{
+const POOL_HEALTH_CHECK_STATS: &[ViewColumn] = &{
     const PLACE: [&str; 6] = ["node_id", "hostname", "port", "status", "role", "last_status_change"];
     let mut columns = [open(""); PLACE.len() + probes::COLUMNS.len()];
     let mut at = 0;
@@ -265,7 +265,7 @@ const POOL_HEALTH_CHECK_STATS: &[Column] = &{
 };
 
 /// Where an agent listens, and what it does, is nothing for users of the databases.
-const POOL_AGENTS: &[Column] = &{
+const POOL_AGENTS: &[ViewColumn] = &{
     let mut columns = [own(""); agents_seen::COLUMNS.len()];
     let mut at = 0;
     while at < columns.len() {
@@ -276,7 +276,7 @@ const POOL_AGENTS: &[Column] = &{
     columns
 };
 
-const POOL_POOLS: &[Column] = &[
+const POOL_POOLS: &[ViewColumn] = &[
     open("pool_pid"),
     open("start_time"),
     open("client_connection_count"),
@@ -300,7 +300,7 @@ const POOL_POOLS: &[Column] = &[
     own("statement"),
 ];
 
-const POOL_CATALOGS: &[Column] = &[
+const POOL_CATALOGS: &[ViewColumn] = &[
     open("database"),
     open("state"),
     open("relations"),
@@ -313,7 +313,7 @@ const POOL_CATALOGS: &[Column] = &[
     own("read_as"),
 ];
 
-const POOL_PROCESSES: &[Column] = &[
+const POOL_PROCESSES: &[ViewColumn] = &[
     open("pool_pid"),
     open("start_time"),
     open("client_connection_count"),
@@ -330,14 +330,14 @@ pub fn view_of(name: &str) -> Option<usize> {
 }
 
 /// A list as it is now, as far as the asker may see it.
-pub fn table_of(view: &View, ask: &Asker<'_>) -> Table {
+pub fn table_of(view: &StatusView, ask: &ViewContext<'_>) -> AnswerTable {
     let rows = match view.rows {
-        Source::Plain(rows) | Source::Parameters(rows) => {
+        RowSource::Plain(rows) | RowSource::Parameters(rows) => {
             rows(ask).into_iter().map(|cells| view.masked(ask.viewer, None, cells)).collect()
         }
-        Source::Roles(rows) => rows(ask).into_iter().map(|row| view.masked(ask.viewer, Some(&row.owner), row.cells)).collect(),
+        RowSource::Roles(rows) => rows(ask).into_iter().map(|row| view.masked(ask.viewer, Some(&row.owner), row.cells)).collect(),
     };
-    Table { columns: view.columns().map(Cow::Borrowed).collect(), rows }
+    AnswerTable { columns: view.columns().map(Cow::Borrowed).collect(), rows }
 }
 
 /// Release of Pgpool-II whose tables and columns the SHOW commands have. It comes first in `SHOW pool_version`: pgpool2_exporter, pgwatch
@@ -349,21 +349,21 @@ pub fn version() -> String {
     format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
 }
 
-fn pool_metrics(ask: &Asker<'_>) -> Vec<Vec<String>> {
+fn pool_metrics(ask: &ViewContext<'_>) -> Vec<Vec<String>> {
     let sum = |at: usize| ask.w.shared.counters.iter().map(|c| c.get(at)).sum::<u64>();
     METRICS.iter().enumerate().map(|(at, row)| vec![row.name.to_string(), sum(at).to_string(), row.help.to_string()]).collect()
 }
 
-fn pool_rules(ask: &Asker<'_>) -> Vec<Vec<String>> {
-    let row = |rule: Rule| {
+fn pool_rules(ask: &ViewContext<'_>) -> Vec<Vec<String>> {
+    let row = |rule: RoutingRule| {
         let count: u64 = ask.w.shared.counters.iter().map(|counters| counters.by_rule(rule)).sum();
         vec![(rule as usize + 1).to_string(), rule.name().to_string(), count.to_string()]
     };
-    Rule::all().map(row).collect()
+    RoutingRule::all().map(row).collect()
 }
 
-fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
-    let row = |database: Arc<Database>| {
+fn pool_catalogs(ask: &ViewContext<'_>) -> Vec<Vec<String>> {
+    let row = |database: Arc<KnownDatabase>| {
         let catalog = database.catalog();
         let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
         let kept_bytes = database.kept_bytes();
@@ -385,7 +385,7 @@ fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
     ask.w.shared.catalogs.all().into_iter().map(row).collect()
 }
 
-fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {
+fn pool_help(_: &ViewContext<'_>) -> Vec<Vec<String>> {
     let route = vec!["SHOW route FOR '<statement>'".to_string(), "Where a statement would go, and why.".to_string()];
     VIEWS.iter().map(|view| vec![format!("SHOW {}", view.name), view.help.to_string()]).chain([route]).collect()
 }
@@ -393,26 +393,26 @@ fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::local::{Change, Local, local_of};
+    use weir_session::local::{LocalStatement, ParameterAssignment, local_of};
 
     #[test]
     fn our_own_commands_are_recognised() {
         let of = |text: &str| local_of(&weir_sql::facts(text.as_bytes()), text, view_of);
-        assert_eq!(of("show POOL_NODES;"), Some(Local::View(0)));
-        assert_eq!(of("PGPOOL SHOW port"), Some(Local::Parameter("port".into())));
-        assert_eq!(of(" pgpool show ALL ;"), Some(Local::Parameter("all".into())));
-        let set = |name: &str, value: &str| Some(Local::Set(name.into(), Change::To(value.to_string())));
+        assert_eq!(of("show POOL_NODES;"), Some(LocalStatement::View(0)));
+        assert_eq!(of("PGPOOL SHOW port"), Some(LocalStatement::Parameter("port".into())));
+        assert_eq!(of(" pgpool show ALL ;"), Some(LocalStatement::Parameter("all".into())));
+        let set = |name: &str, value: &str| Some(LocalStatement::Set(name.into(), ParameterAssignment::To(value.to_string())));
         assert_eq!(of("PGPOOL SET X = 1"), set("x", "1"));
         assert_eq!(of("pgpool set log_statement to on;"), set("log_statement", "on"));
         assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", "node=2"));
         assert_eq!(of("pgpool set a to 'it''s'"), set("a", "it's"));
-        assert_eq!(of("PGPOOL SET x TO default"), Some(Local::Set("x".into(), Change::Default)));
-        assert_eq!(of("pgpool set cache  delete;"), Some(Local::DeleteCache(None)));
+        assert_eq!(of("PGPOOL SET x TO default"), Some(LocalStatement::Set("x".into(), ParameterAssignment::Default)));
+        assert_eq!(of("pgpool set cache  delete;"), Some(LocalStatement::DeleteCache(None)));
         for text in ["pgpool set cache delete 'select 1' ;", "PGPOOL SET CACHE DELETE'select 1'"] {
-            assert_eq!(of(text), Some(Local::DeleteCache(Some("select 1".into()))), "{text}");
+            assert_eq!(of(text), Some(LocalStatement::DeleteCache(Some("select 1".into()))), "{text}");
         }
         assert_eq!(of("PGPOOL SET cache TO delete"), set("cache", "delete"));
-        assert_eq!(of("pgpool reset ALL"), Some(Local::Set("all".into(), Change::Reset)));
+        assert_eq!(of("pgpool reset ALL"), Some(LocalStatement::Set("all".into(), ParameterAssignment::Reset)));
         for text in [
             "PGPOOL SET x",
             "PGPOOL SET x 1",
@@ -422,11 +422,11 @@ mod tests {
             "pgpool set cache delete 'x' 'y'",
             "pgpool set cache delete x",
         ] {
-            assert_eq!(of(text), Some(Local::Unknown(text.into())), "{text}");
+            assert_eq!(of(text), Some(LocalStatement::Unknown(text.into())), "{text}");
         }
         assert_eq!(of("SHOW work_mem"), None);
         assert_eq!(of("SELECT 1"), None);
-        assert_eq!(of("show Route for 'select ''a'''  ;"), Some(Local::Route("select 'a'".into())));
+        assert_eq!(of("show Route for 'select ''a'''  ;"), Some(LocalStatement::Route("select 'a'".into())));
         assert_eq!(of("show route for 'a' 'b'"), None);
         assert_eq!(of("show route for x"), None);
         assert_eq!(of("pgpoolish show"), None);

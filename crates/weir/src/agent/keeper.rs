@@ -13,13 +13,13 @@ mod site;
 pub mod source;
 mod synced_files;
 
-use crate::agent::keeper::order_connections::{Certificates, Door, Tls};
-use crate::agent::keeper::order_desk::Desk;
+use crate::agent::keeper::order_connections::{AgentTls, CertificateDemand, OrderListener};
+use crate::agent::keeper::order_desk::OrderExecutor;
 use crate::log::{Level, Log};
 use crate::runtime::tls_files;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use site::{Site, Words};
+use site::{ServerInstallation, SiteOptions};
 use std::fs::{File, TryLockError};
 use std::io::Read;
 use std::net::IpAddr;
@@ -29,14 +29,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::task::LocalSet;
 use tokio_rustls::TlsAcceptor;
-use weir_agent::{FILE_BYTES_MAX, Secret};
+use weir_agent::{AgentSecret, FILE_BYTES_MAX};
 use weir_config::Config;
-use weir_config::hba::Network;
+use weir_config::hba::IpNetwork;
 use zeroize::Zeroizing;
 
 /// Options of the agent. All that it may do is in them.
 #[derive(Args)]
-pub struct Keeper {
+pub struct AgentOptions {
     /// Data directory of the server.
     #[arg(short = 'D', long = "data", value_name = "DIRECTORY")]
     data: PathBuf,
@@ -51,7 +51,7 @@ pub struct Keeper {
     secret_file: PathBuf,
     /// Addresses that may connect; by default all. May be given several times.
     #[arg(long, value_name = "ADDRESS[/BITS]", value_parser = network)]
-    allow: Vec<Network>,
+    allow: Vec<IpNetwork>,
     /// Certificate for TLS.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -78,19 +78,19 @@ pub struct Keeper {
     passfile: Option<PathBuf>,
 }
 
-fn network(text: &str) -> Result<Network, String> {
+fn network(text: &str) -> Result<IpNetwork, String> {
     let (address, prefix) = text.split_once('/').unwrap_or((text, ""));
     let address: IpAddr = address.parse().map_err(|_| format!("\"{address}\" is no address"))?;
     let width = if address.is_ipv4() { 32 } else { 128 };
     let bits = if prefix.is_empty() { Ok(width) } else { prefix.parse().map_err(|_| format!("\"{prefix}\" is no number")) };
-    Network::with_prefix(address, bits?).ok_or_else(|| format!("an address has at most {width} bits"))
+    IpNetwork::with_prefix(address, bits?).ok_or_else(|| format!("an address has at most {width} bits"))
 }
 
 /// Runs until a signal ends it. Orders under way are cut short then; the next agent puts in order what they left.
-pub fn run(options: &Keeper) -> anyhow::Result<ExitCode> {
+pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     ensure!(!rustix::process::geteuid().is_root(), "the agent must not run as root: run it as the user of the server");
     let secret = read_secret(&options.secret_file, None)?;
-    let site = Site::new(&Words {
+    let site = ServerInstallation::new(&SiteOptions {
         data: &options.data,
         work: options.work_dir.as_deref(),
         bin: options.bin_dir.as_deref(),
@@ -111,7 +111,7 @@ pub fn run(options: &Keeper) -> anyhow::Result<ExitCode> {
     let config = Config::default();
     let log = Arc::new(Log::new(&config.log).context("cannot open the log")?);
     log.say(Level::Log, format_args!("agent of {} listens on {}", site.data.display(), options.listen));
-    let door = Door { desk: Desk::new(site, log.clone()), secret, tls, allowed: options.allow.clone(), log };
+    let door = OrderListener { desk: OrderExecutor::new(site, log.clone()), secret, tls, allowed: options.allow.clone(), log };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot create the event loop")?;
     LocalSet::new().block_on(&runtime, async {
         let listener = tokio::net::TcpListener::bind(options.listen.as_str()).await;
@@ -122,7 +122,7 @@ pub fn run(options: &Keeper) -> anyhow::Result<ExitCode> {
 }
 
 /// PostgreSQL's programs run only as the owner of the data.
-fn check_owner(site: &Site) -> anyhow::Result<()> {
+fn check_owner(site: &ServerInstallation) -> anyhow::Result<()> {
     let Ok(found) = std::fs::metadata(&site.data) else { return Ok(()) };
     let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
     ensure!(owner == own, "{} belongs to user {owner}, the agent runs as user {own}", site.data.display());
@@ -130,7 +130,7 @@ fn check_owner(site: &Site) -> anyhow::Result<()> {
 }
 
 /// One agent for a data directory, also if each has a folder of its own.
-fn hold(site: &Site) -> anyhow::Result<()> {
+fn hold(site: &ServerInstallation) -> anyhow::Result<()> {
     let shown = site.data.display();
     let is_ours = site.hold().with_context(|| format!("cannot lock {shown}"))?;
     ensure!(is_ours, "another agent runs for {shown}, with another --work-dir");
@@ -138,7 +138,7 @@ fn hold(site: &Site) -> anyhow::Result<()> {
 }
 
 /// One agent for a folder of agents.
-fn lock(site: &Site) -> anyhow::Result<File> {
+fn lock(site: &ServerInstallation) -> anyhow::Result<File> {
     let path = site.work.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
@@ -149,7 +149,7 @@ fn lock(site: &Site) -> anyhow::Result<File> {
 }
 
 /// The secret in a file that nobody else reads, for the agent at a place or for all.
-pub fn read_secret(path: &Path, place: Option<&str>) -> anyhow::Result<Secret> {
+pub fn read_secret(path: &Path, place: Option<&str>) -> anyhow::Result<AgentSecret> {
     let shown = || format!("the file of the agent's secret, {}", path.display());
     let file = File::open(path).with_context(shown)?;
     let mode = file.metadata().with_context(shown)?.mode();
@@ -157,10 +157,10 @@ pub fn read_secret(path: &Path, place: Option<&str>) -> anyhow::Result<Secret> {
     let mut text = Zeroizing::new(String::new());
     let bytes = file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).with_context(shown)?;
     ensure!(bytes <= FILE_BYTES_MAX, "{} has more than {FILE_BYTES_MAX} bytes", shown());
-    Secret::read(&text, place).with_context(shown)
+    AgentSecret::read(&text, place).with_context(shown)
 }
 
-fn tls(options: &Keeper) -> anyhow::Result<Option<Tls>> {
+fn tls(options: &AgentOptions) -> anyhow::Result<Option<AgentTls>> {
     if options.tls_cert.is_none() {
         return Ok(None);
     }
@@ -171,8 +171,8 @@ fn tls(options: &Keeper) -> anyhow::Result<Option<Tls>> {
     config.tls.ca_cert = options.tls_ca.clone();
     config.nodes.clear();
     let side = tls_files::read(&config, Path::new("."))?.server.context("no certificate")?;
-    let certificates = if options.tls_ca.is_some() { Certificates::Demanded } else { Certificates::NotAsked };
-    Ok(Some(Tls { acceptor: TlsAcceptor::from(side.config), certificates }))
+    let certificates = if options.tls_ca.is_some() { CertificateDemand::Demanded } else { CertificateDemand::NotAsked };
+    Ok(Some(AgentTls { acceptor: TlsAcceptor::from(side.config), certificates }))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The data by which logins are decided, as far as two threads see it: the files' contents, and the facts found out since.
 
-use crate::auth::blocking_jobs::{Errands, Limits};
-use crate::auth::challenges::Challenges;
-use crate::auth::directory::{Claim, Verdict};
-use crate::auth::guesses::Guesses;
+use crate::auth::blocking_jobs::{BlockingJobs, JobLimits};
+use crate::auth::challenges::MockChallenges;
+use crate::auth::directory::{LdapQuestion, PasswordCheck};
+use crate::auth::guesses::ProofAdmission;
 use crate::auth::pam;
-use crate::auth::privileges::Privileges;
+use crate::auth::privileges::PrivilegeCache;
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::CheckConfig;
-use weir_config::hba::{Hba, Network};
+use weir_config::hba::{HbaRuleSet, IpNetwork};
 use weir_config::passwd::{Passwords, PoolKey, Secret};
 use weir_wire::scram::{Challenge, SaltedKeys};
 
@@ -27,28 +27,28 @@ const USERS_MAX: usize = 100_000;
 const PROOFS_MAX: usize = 1000;
 
 /// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
-const KEYS: Limits = Limits { threads: 1, queue: 2048, answers: 10_000, lifetime: None };
+const KEYS: JobLimits = JobLimits { threads: 1, queue: 2048, answers: 10_000, lifetime: None };
 
 /// Threads that ask for the names of hosts. A name server that does not answer holds each for seconds.
-const HOSTS: Limits = Limits { threads: 4, queue: 256, answers: 10_000, lifetime: Some(Duration::from_secs(60)) };
+const HOSTS: JobLimits = JobLimits { threads: 4, queue: 256, answers: 10_000, lifetime: Some(Duration::from_secs(60)) };
 
 /// Threads that ask LDAP directories. Each answer takes `auth_query_timeout` at most, so that a directory that hangs refuses logins in time
 /// and holds nobody else up.
-const DIRECTORIES: Limits = Limits { threads: 8, queue: 512, answers: 10_000, lifetime: None };
+const DIRECTORIES: JobLimits = JobLimits { threads: 8, queue: 512, answers: 10_000, lifetime: None };
 
 /// Threads that ask PAM, each with a process: modules wait for people and their telephones, and two seconds after a wrong password.
-const SERVICES: Limits = Limits { threads: 32, queue: 512, answers: 10_000, lifetime: None };
+const SERVICES: JobLimits = JobLimits { threads: 32, queue: 512, answers: 10_000, lifetime: None };
 
 /// The files' rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessFiles {
     pub(crate) passwords: Passwords,
     /// Rules of `pool_hba.conf`; `None` without `enable_pool_hba`.
-    pub(crate) hba: Option<Arc<Hba>>,
+    pub(crate) hba: Option<Arc<HbaRuleSet>>,
     /// Decrypts passwords in the configuration.
     pub(crate) key: Option<PoolKey>,
     /// Networks this machine has an address in.
-    pub(crate) networks: Vec<Network>,
+    pub(crate) networks: Vec<IpNetwork>,
     /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him, wherever nobody
     /// is looked up by `auth_user`, too. If false, such users are let in there as far as servers trust them, and must not be helped by another
     /// client's proof.
@@ -66,7 +66,7 @@ impl AccessFiles {
 
 /// Proofs of clients that may help with a login to a server.
 #[derive(Clone, Copy)]
-pub enum Proofs<'a> {
+pub enum ProofFilter<'a> {
     /// For clients of a database: those of its realm.
     Of { realm: &'a str, looks_up: LooksUp },
     /// For a question of Weir's own, as a user who is there: the last one. The server judges it.
@@ -82,7 +82,7 @@ pub enum LooksUp {
 
 /// A password under a salt. The password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Salted {
+pub struct SaltedPassword {
     pub(crate) password: [u8; 32],
     pub(crate) challenge: Challenge,
 }
@@ -92,7 +92,7 @@ type Groups = (Instant, Arc<BTreeSet<String>>);
 
 /// The answer of `auth_query` about a user.
 #[derive(Clone)]
-pub enum Credential {
+pub enum UserCredential {
     /// There is no such user, or he may not log in.
     Nobody,
     /// He has none, so that he can prove nothing.
@@ -102,15 +102,15 @@ pub enum Credential {
 }
 
 /// Result of `auth_query` for a user, its time, and the time for which it is believed.
-struct Asked {
+struct AuthQueryResult {
     at: Instant,
     lifetime: Duration,
-    credential: Credential,
+    credential: UserCredential,
 }
 
 /// The demand of servers on a user who comes from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Demand {
+pub enum ProofDemand {
     /// All that could be asked let him in without a proof.
     Nothing,
     /// One of them wants a proof.
@@ -119,7 +119,7 @@ pub enum Demand {
 
 /// A login whose demand was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Entrant {
+pub struct TrustQuestion {
     pub user: Box<str>,
     /// As the servers know it.
     pub database: Box<str>,
@@ -129,7 +129,7 @@ pub struct Entrant {
 
 /// Proof of a client, and the last time a server or a verifier confirmed it.
 #[derive(Clone)]
-pub struct Proven {
+pub struct ConfirmedProof {
     /// The databases that believe it: see `Config::realm`.
     realm: Box<str>,
     pub(crate) secret: Secret,
@@ -137,7 +137,7 @@ pub struct Proven {
 }
 
 /// Everything about access that the threads of one proxy share.
-pub struct Access {
+pub struct SharedAccess {
     files: ArcSwap<AccessFiles>,
     /// Moves when the files were read again. Server connections opened with older passwords are closed instead of used, since
     /// they prove nothing about present rights to log in.
@@ -145,44 +145,44 @@ pub struct Access {
     /// Passwords stand in tables as digests under it; new at each start.
     pub(crate) salt_secret: [u8; 32],
     /// Challenges of users without a verifier.
-    pub(crate) challenges: Challenges,
+    pub(crate) challenges: MockChallenges,
     /// Keys of passwords.
-    pub(crate) keys: Arc<Errands<Salted, SaltedKeys>>,
+    pub(crate) keys: Arc<BlockingJobs<SaltedPassword, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
-    pub(crate) hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
+    pub(crate) hosts: Arc<BlockingJobs<IpAddr, Option<Arc<str>>>>,
     /// Verdicts of directories on passwords.
-    pub(crate) directories: Arc<Errands<Claim, Verdict>>,
+    pub(crate) directories: Arc<BlockingJobs<LdapQuestion, PasswordCheck>>,
     /// Verdicts of PAM on passwords.
-    pub(crate) services: Arc<Errands<pam::Claim, Verdict>>,
+    pub(crate) services: Arc<BlockingJobs<pam::PamQuestion, PasswordCheck>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
     /// Roles whose privileges users have, which decide what SHOW shows them.
-    pub(crate) privileges: Privileges,
+    pub(crate) privileges: PrivilegeCache,
     /// Proofs of clients whose users have no password here: enough to log in to servers. The last one comes last.
-    proven: Mutex<HashMap<Box<str>, Vec<Proven>>>,
+    proven: Mutex<HashMap<Box<str>, Vec<ConfirmedProof>>>,
     /// By the question: see `client::inquiry`.
-    asked: Mutex<HashMap<Box<str>, Asked>>,
-    demands: Mutex<HashMap<Entrant, (Instant, Demand)>>,
+    asked: Mutex<HashMap<Box<str>, AuthQueryResult>>,
+    demands: Mutex<HashMap<TrustQuestion, (Instant, ProofDemand)>>,
     /// Counts of proofs and failed logins.
-    pub(crate) guesses: Arc<Guesses>,
+    pub(crate) guesses: Arc<ProofAdmission>,
 }
 
-impl Access {
-    pub fn new(files: AccessFiles, salt_secret: [u8; 32]) -> Access {
-        Access {
+impl SharedAccess {
+    pub fn new(files: AccessFiles, salt_secret: [u8; 32]) -> SharedAccess {
+        SharedAccess {
             files: ArcSwap::from_pointee(files),
             generation: AtomicU64::new(0),
             salt_secret,
-            challenges: Challenges::new(Instant::now()),
-            keys: Errands::new("keys", KEYS),
-            hosts: Errands::new("hosts", HOSTS),
-            directories: Errands::new("directories", DIRECTORIES),
-            services: Errands::new("pam", SERVICES),
+            challenges: MockChallenges::new(Instant::now()),
+            keys: BlockingJobs::new("keys", KEYS),
+            hosts: BlockingJobs::new("hosts", HOSTS),
+            directories: BlockingJobs::new("directories", DIRECTORIES),
+            services: BlockingJobs::new("pam", SERVICES),
             groups: Mutex::default(),
-            privileges: Privileges::default(),
+            privileges: PrivilegeCache::default(),
             proven: Mutex::default(),
             asked: Mutex::default(),
             demands: Mutex::default(),
-            guesses: Guesses::new(),
+            guesses: ProofAdmission::new(),
         }
     }
 
@@ -216,10 +216,10 @@ impl Access {
 
     /// The secret for logins to servers as this user: from the password file, or from a client that proved itself, as far as `proofs` lets it
     /// serve.
-    pub fn secret_for_server(&self, user: &str, proofs: Proofs<'_>) -> Option<Secret> {
+    pub fn secret_for_server(&self, user: &str, proofs: ProofFilter<'_>) -> Option<Secret> {
         let proven = || match proofs {
-            Proofs::Of { realm, .. } => self.proven(user, realm).map(|proven| proven.secret),
-            Proofs::Any => self.proven.lock().get(user).and_then(|all| all.last()).map(|proven| proven.secret.clone()),
+            ProofFilter::Of { realm, .. } => self.proven(user, realm).map(|proven| proven.secret),
+            ProofFilter::Any => self.proven.lock().get(user).and_then(|all| all.last()).map(|proven| proven.secret.clone()),
         };
         let files = self.files.load();
         match files.passwords.get(user) {
@@ -230,7 +230,9 @@ impl Access {
             },
             Some(secret) => Some(secret.clone()),
             None if files.passwords.is_spoiled(user) => None,
-            None if files.keeps_proofs || matches!(proofs, Proofs::Any | Proofs::Of { looks_up: LooksUp::Yes, .. }) => proven(),
+            None if files.keeps_proofs || matches!(proofs, ProofFilter::Any | ProofFilter::Of { looks_up: LooksUp::Yes, .. }) => {
+                proven()
+            }
             None => None,
         }
     }
@@ -246,35 +248,35 @@ impl Access {
         if proofs.len() >= PROOFS_MAX {
             proofs.remove(0);
         }
-        proofs.push(Proven { realm: realm.into(), secret, at: Instant::now() });
+        proofs.push(ConfirmedProof { realm: realm.into(), secret, at: Instant::now() });
     }
 
     /// The last proof of a client of the user in a realm.
-    pub fn proven(&self, user: &str, realm: &str) -> Option<Proven> {
+    pub fn proven(&self, user: &str, realm: &str) -> Option<ConfirmedProof> {
         self.proven.lock().get(user)?.iter().find(|proven| *proven.realm == *realm).cloned()
     }
 
     /// The result of `auth_query` for a user, while it is believed.
-    pub fn asked(&self, question: &str) -> Option<Credential> {
+    pub fn asked(&self, question: &str) -> Option<UserCredential> {
         let asked = self.asked.lock();
         asked.get(question).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.credential.clone())
     }
 
-    pub fn learn_asked(&self, question: &str, credential: Credential, lifetime: Duration) {
+    pub fn learn_asked(&self, question: &str, credential: UserCredential, lifetime: Duration) {
         let mut asked = self.asked.lock();
         if asked.len() >= USERS_MAX {
             asked.clear();
         }
-        asked.insert(question.into(), Asked { at: Instant::now(), lifetime, credential });
+        asked.insert(question.into(), AuthQueryResult { at: Instant::now(), lifetime, credential });
     }
 
     /// The demand of servers on such a login, if they were asked within `lifetime`.
-    pub fn demand(&self, entrant: &Entrant, lifetime: Duration) -> Option<Demand> {
+    pub fn demand(&self, entrant: &TrustQuestion, lifetime: Duration) -> Option<ProofDemand> {
         let demands = self.demands.lock();
         demands.get(entrant).filter(|(since, _)| since.elapsed() < lifetime).map(|(_, demand)| *demand)
     }
 
-    pub fn learn_demand(&self, entrant: Entrant, demand: Demand) {
+    pub fn learn_demand(&self, entrant: TrustQuestion, demand: ProofDemand) {
         let mut demands = self.demands.lock();
         if demands.len() >= USERS_MAX {
             demands.clear();
@@ -312,7 +314,7 @@ mod tests {
     use super::*;
     use weir_wire::scram::Verifier;
 
-    const COMMON: Proofs<'_> = Proofs::Of { realm: "", looks_up: LooksUp::No };
+    const COMMON: ProofFilter<'_> = ProofFilter::Of { realm: "", looks_up: LooksUp::No };
 
     fn keys(password: &[u8], salt: &[u8]) -> Secret {
         let challenge = Challenge { salt: salt.to_vec(), iterations: 2 };
@@ -332,9 +334,9 @@ mod tests {
         format!("{user}:{}\n", verifier.to_text().as_str())
     }
 
-    fn access(passwords: &str, keeps_proofs: bool) -> Access {
+    fn access(passwords: &str, keeps_proofs: bool) -> SharedAccess {
         let passwords = Passwords::read(passwords.as_bytes(), None).0;
-        Access::new(AccessFiles { passwords, keeps_proofs, ..AccessFiles::default() }, [7; 32])
+        SharedAccess::new(AccessFiles { passwords, keeps_proofs, ..AccessFiles::default() }, [7; 32])
     }
 
     #[test]
@@ -369,14 +371,14 @@ mod tests {
     #[test]
     fn a_proof_counts_in_its_realm_only() {
         let access = access("", false);
-        let of = |realm, looks_up| access.secret_for_server("joe", Proofs::Of { realm, looks_up });
+        let of = |realm, looks_up| access.secret_for_server("joe", ProofFilter::Of { realm, looks_up });
         access.prove("joe", "tenant", keys(b"tenant's word", b"salt"));
         assert!(of("", LooksUp::Yes).is_none() && of("other", LooksUp::Yes).is_none());
         assert!(of("tenant", LooksUp::Yes) == Some(keys(b"tenant's word", b"salt")));
         assert!(of("tenant", LooksUp::No).is_none(), "users without a line are asked for nothing there");
         access.prove("joe", "", keys(b"own", b"salt"));
         assert!(of("", LooksUp::Yes) == Some(keys(b"own", b"salt")) && of("tenant", LooksUp::Yes).is_some());
-        assert!(access.secret_for_server("joe", Proofs::Any) == Some(keys(b"own", b"salt")), "the last one");
+        assert!(access.secret_for_server("joe", ProofFilter::Any) == Some(keys(b"own", b"salt")), "the last one");
         for number in 0..2 * PROOFS_MAX {
             access.prove("joe", &format!("t{number}"), keys(b"x", b"y"));
         }
@@ -386,11 +388,11 @@ mod tests {
     #[test]
     fn answers_of_servers_are_believed_for_their_time_and_forgotten_at_a_reload() {
         let access = access("", true);
-        access.learn_asked("joe", Credential::Nobody, Duration::ZERO);
+        access.learn_asked("joe", UserCredential::Nobody, Duration::ZERO);
         assert!(access.asked("joe").is_none());
-        access.learn_asked("joe", Credential::Secret(keys(b"x", b"salt")), Duration::from_secs(3600));
+        access.learn_asked("joe", UserCredential::Secret(keys(b"x", b"salt")), Duration::from_secs(3600));
         access.learn_groups("joe", Arc::default());
-        assert!(matches!(access.asked("joe"), Some(Credential::Secret(_))));
+        assert!(matches!(access.asked("joe"), Some(UserCredential::Secret(_))));
         access.doubt_asked("joe");
         assert!(access.asked("joe").is_some(), "it was asked just now");
         assert!(access.groups("joe", Duration::from_secs(3600)).is_some() && access.groups("joe", Duration::ZERO).is_none());

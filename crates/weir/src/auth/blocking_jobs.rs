@@ -16,7 +16,7 @@ pub type Waiter = (u8, u32);
 
 /// Bounds of a table of errands.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct JobLimits {
     /// Threads at once.
     pub(crate) threads: usize,
     /// Errands that may wait for a thread.
@@ -29,7 +29,7 @@ pub struct Limits {
 
 /// State of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum State<V> {
+pub enum JobState<V> {
     Known(V),
     /// The waiter will be woken.
     Underway,
@@ -43,44 +43,44 @@ type Wake = Arc<dyn Fn(Waiter) + Send + Sync>;
 /// Place of the answer for its waiters, also if it is forgotten before they look.
 pub type Promise<V> = Arc<OnceLock<V>>;
 
-enum Place<V> {
+enum JobEntry<V> {
     Known(V, Instant),
     Underway(Vec<Waiter>, Promise<V>),
 }
 
-struct Inner<K, V> {
-    places: HashMap<K, Place<V>>,
+struct JobTable<K, V> {
+    places: HashMap<K, JobEntry<V>>,
     queue: VecDeque<(K, Work<V>)>,
     threads: usize,
 }
 
 /// Answers by question.
-pub struct Errands<K, V> {
-    limits: Limits,
+pub struct BlockingJobs<K, V> {
+    limits: JobLimits,
     name: &'static str,
-    inner: Mutex<Inner<K, V>>,
+    inner: Mutex<JobTable<K, V>>,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Errands<K, V> {
+impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> BlockingJobs<K, V> {
     /// `name` is that of the threads.
-    pub fn new(name: &'static str, limits: Limits) -> Arc<Errands<K, V>> {
-        let inner = Inner { places: HashMap::new(), queue: VecDeque::new(), threads: 0 };
-        Arc::new(Errands { limits, name, inner: Mutex::new(inner) })
+    pub fn new(name: &'static str, limits: JobLimits) -> Arc<BlockingJobs<K, V>> {
+        let inner = JobTable { places: HashMap::new(), queue: VecDeque::new(), threads: 0 };
+        Arc::new(BlockingJobs { limits, name, inner: Mutex::new(inner) })
     }
 
     /// The answer, if it is known.
     pub fn known(&self, key: &K) -> Option<V> {
         match self.inner.lock().places.get(key) {
-            Some(Place::Known(answer, since)) if self.is_good(*since) => Some(answer.clone()),
-            Some(Place::Known(..) | Place::Underway(..)) | None => None,
+            Some(JobEntry::Known(answer, since)) if self.is_good(*since) => Some(answer.clone()),
+            Some(JobEntry::Known(..) | JobEntry::Underway(..)) | None => None,
         }
     }
 
     /// Where the answer will stand that is being found.
     pub fn promise(&self, key: &K) -> Option<Promise<V>> {
         match self.inner.lock().places.get(key) {
-            Some(Place::Underway(_, promise)) => Some(promise.clone()),
-            Some(Place::Known(..)) | None => None,
+            Some(JobEntry::Underway(_, promise)) => Some(promise.clone()),
+            Some(JobEntry::Known(..)) | None => None,
         }
     }
 
@@ -95,25 +95,25 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Er
         waiter: Waiter,
         wake: impl FnOnce() -> Wake,
         work: impl FnOnce() -> V + Send + 'static,
-    ) -> State<V> {
+    ) -> JobState<V> {
         let mut inner = self.inner.lock();
         match inner.places.get_mut(key) {
-            Some(Place::Known(answer, since)) if self.is_good(*since) => return State::Known(answer.clone()),
-            Some(Place::Underway(waiters, _)) => {
+            Some(JobEntry::Known(answer, since)) if self.is_good(*since) => return JobState::Known(answer.clone()),
+            Some(JobEntry::Underway(waiters, _)) => {
                 if !waiters.contains(&waiter) {
                     waiters.push(waiter);
                 }
-                return State::Underway;
+                return JobState::Underway;
             }
-            Some(Place::Known(..)) | None => {}
+            Some(JobEntry::Known(..)) | None => {}
         }
         if inner.queue.len() >= self.limits.queue {
-            return State::Full;
+            return JobState::Full;
         }
         if inner.places.len() >= self.limits.answers {
-            inner.places.retain(|_, place| matches!(place, Place::Underway(..)));
+            inner.places.retain(|_, place| matches!(place, JobEntry::Underway(..)));
         }
-        inner.places.insert(key.clone(), Place::Underway(vec![waiter], Arc::default()));
+        inner.places.insert(key.clone(), JobEntry::Underway(vec![waiter], Arc::default()));
         inner.queue.push_back((key.clone(), Box::new(work)));
         if inner.threads < self.limits.threads {
             let (errands, wake) = (self.clone(), wake());
@@ -125,32 +125,32 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Er
                 Err(_) => {
                     inner.queue.pop_back();
                     inner.places.remove(key);
-                    return State::Full;
+                    return JobState::Full;
                 }
             }
         }
-        State::Underway
+        JobState::Underway
     }
 
     /// Takes in an answer that somebody has found elsewhere, if there is a place for it.
     pub fn learn(&self, key: &K, answer: V) {
         let mut inner = self.inner.lock();
         if inner.places.len() < self.limits.answers && !inner.places.contains_key(key) {
-            inner.places.insert(key.clone(), Place::Known(answer, Instant::now()));
+            inner.places.insert(key.clone(), JobEntry::Known(answer, Instant::now()));
         }
     }
 
     /// Forgets an answer that is not worth a place.
     pub fn forget(&self, key: &K) {
         let mut inner = self.inner.lock();
-        if matches!(inner.places.get(key), Some(Place::Known(..))) {
+        if matches!(inner.places.get(key), Some(JobEntry::Known(..))) {
             inner.places.remove(key);
         }
     }
 
     /// Forgets all answers.
     pub fn clear(&self) {
-        self.inner.lock().places.retain(|_, place| matches!(place, Place::Underway(..)));
+        self.inner.lock().places.retain(|_, place| matches!(place, JobEntry::Underway(..)));
     }
 
     /// Works until nothing is left to do.
@@ -170,18 +170,18 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Er
             let waiters = {
                 let mut inner = self.inner.lock();
                 let place = match &answer {
-                    Some(answer) => inner.places.insert(key, Place::Known(answer.clone(), Instant::now())),
+                    Some(answer) => inner.places.insert(key, JobEntry::Known(answer.clone(), Instant::now())),
                     None => inner.places.remove(&key),
                 };
                 match place {
-                    Some(Place::Underway(waiters, promise)) => {
+                    Some(JobEntry::Underway(waiters, promise)) => {
                         if let Some(answer) = answer {
                             // Nobody else keeps it: it is set once.
                             let _ = promise.set(answer);
                         }
                         waiters
                     }
-                    Some(Place::Known(..)) | None => Vec::new(),
+                    Some(JobEntry::Known(..)) | None => Vec::new(),
                 }
             };
             for waiter in waiters {
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    const LIMITS: Limits = Limits { threads: 2, queue: 2, answers: 3, lifetime: None };
+    const LIMITS: JobLimits = JobLimits { threads: 2, queue: 2, answers: 3, lifetime: None };
 
     fn nobody() -> Wake {
         Arc::new(|_| {})
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_once_and_all_who_wait_are_woken() {
-        let errands = Errands::<u32, u32>::new("errand", LIMITS);
+        let errands = BlockingJobs::<u32, u32>::new("errand", LIMITS);
         let (woken, awake) = mpsc::channel();
         let (go, gate) = mpsc::channel::<()>();
         let wake = move || -> Wake { Arc::new(move |waiter| woken.send(waiter).unwrap()) };
@@ -212,26 +212,26 @@ mod tests {
             gate.recv().unwrap();
             7
         };
-        assert_eq!(errands.ask(&1, (0, 1), wake, work), State::Underway);
-        assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), State::Underway);
-        assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), State::Underway);
+        assert_eq!(errands.ask(&1, (0, 1), wake, work), JobState::Underway);
+        assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), JobState::Underway);
+        assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), JobState::Underway);
         let promise = errands.promise(&1).unwrap();
         assert_eq!(promise.get(), None);
         go.send(()).unwrap();
         assert_eq!([awake.recv().unwrap(), awake.recv().unwrap()], [(0, 1), (1, 2)]);
-        assert_eq!(errands.ask(&1, (0, 1), nobody, || panic!("asked twice")), State::Known(7));
+        assert_eq!(errands.ask(&1, (0, 1), nobody, || panic!("asked twice")), JobState::Known(7));
         errands.forget(&1);
         assert_eq!(
             (promise.get(), errands.promise(&1).is_none()),
             (Some(&7), true),
             "who waited has it, although it is forgotten"
         );
-        assert_eq!(errands.ask(&1, (0, 1), nobody, || 8), State::Underway);
+        assert_eq!(errands.ask(&1, (0, 1), nobody, || 8), JobState::Underway);
     }
 
     #[test]
     fn no_more_than_the_limits_allow_run_or_wait() {
-        let errands = Errands::<u32, u32>::new("errand", LIMITS);
+        let errands = BlockingJobs::<u32, u32>::new("errand", LIMITS);
         let (started, starts) = mpsc::channel();
         let mut gates = Vec::new();
         for key in 0..2 {
@@ -243,37 +243,37 @@ mod tests {
                 let _ = gate.recv();
                 key
             };
-            assert_eq!(errands.ask(&key, (0, 0), nobody, work), State::Underway);
+            assert_eq!(errands.ask(&key, (0, 0), nobody, work), JobState::Underway);
             starts.recv().unwrap();
         }
         for key in 2..4 {
-            assert_eq!(errands.ask(&key, (0, 0), nobody, move || key), State::Underway);
+            assert_eq!(errands.ask(&key, (0, 0), nobody, move || key), JobState::Underway);
         }
-        assert_eq!(errands.ask(&4, (0, 0), nobody, || 4), State::Full);
-        assert_eq!(errands.ask(&0, (0, 0), nobody, || 0), State::Underway, "who joins others is not turned away");
+        assert_eq!(errands.ask(&4, (0, 0), nobody, || 4), JobState::Full);
+        assert_eq!(errands.ask(&0, (0, 0), nobody, || 0), JobState::Underway, "who joins others is not turned away");
         assert_eq!(errands.inner.lock().threads, 2);
         drop(gates);
     }
 
     #[test]
     fn an_answer_that_is_too_old_is_found_anew() {
-        let errands = Errands::<u32, u32>::new("errand", Limits { lifetime: Some(Duration::ZERO), ..LIMITS });
+        let errands = BlockingJobs::<u32, u32>::new("errand", JobLimits { lifetime: Some(Duration::ZERO), ..LIMITS });
         let (woken, awake) = mpsc::channel();
         for round in 0..2 {
             let woken = woken.clone();
             let wake = move || -> Wake { Arc::new(move |_| woken.send(()).unwrap()) };
-            assert_eq!(errands.ask(&1, (0, 0), wake, move || round), State::Underway);
+            assert_eq!(errands.ask(&1, (0, 0), wake, move || round), JobState::Underway);
             awake.recv().unwrap();
         }
     }
 
     #[test]
     fn an_errand_that_fails_leaves_no_answer_and_wakes_those_who_wait() {
-        let errands = Errands::<u32, u32>::new("errand", LIMITS);
+        let errands = BlockingJobs::<u32, u32>::new("errand", LIMITS);
         let (woken, awake) = mpsc::channel();
         let wake = move || -> Wake { Arc::new(move |_| woken.send(()).unwrap()) };
-        assert_eq!(errands.ask(&1, (0, 0), wake, || panic!("on purpose")), State::Underway);
+        assert_eq!(errands.ask(&1, (0, 0), wake, || panic!("on purpose")), JobState::Underway);
         awake.recv().unwrap();
-        assert_eq!(errands.ask(&1, (0, 0), nobody, || 3), State::Underway);
+        assert_eq!(errands.ask(&1, (0, 0), nobody, || 3), JobState::Underway);
     }
 }

@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// The material of challenges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
+pub enum ChallengeBasis {
     /// No server was asked yet, and it is worth waiting until this time.
     Awaited(Instant),
     /// The cluster. Its identifier is to be stretched.
@@ -35,7 +35,7 @@ pub enum Basis {
 
 /// A server's facts that decide challenges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ServerScramFacts {
     /// Its `system_identifier`; `None`: the user may not know.
     pub identifier: Option<u64>,
     /// Its `scram_iterations`, with which it makes verifiers; `None`: it has none (before PostgreSQL 16).
@@ -43,37 +43,37 @@ pub struct Told {
 }
 
 /// See the module. Seen by all threads.
-pub struct Challenges {
+pub struct MockChallenges {
     born_at: Instant,
-    learned: Mutex<Learned>,
+    learned: Mutex<LearnedScramFacts>,
 }
 
 #[derive(Default)]
-struct Learned {
-    told: Option<Told>,
+struct LearnedScramFacts {
+    told: Option<ServerScramFacts>,
     /// An identifier and its secret.
     stretched: Option<(u64, Zeroizing<[u8; 32]>)>,
 }
 
-impl Challenges {
-    pub fn new(born_at: Instant) -> Challenges {
-        Challenges { born_at, learned: Mutex::default() }
+impl MockChallenges {
+    pub fn new(born_at: Instant) -> MockChallenges {
+        MockChallenges { born_at, learned: Mutex::default() }
     }
 
     /// Takes in what a server has told. True: none had told anything before.
-    pub fn learn(&self, told: Told) -> bool {
+    pub fn learn(&self, told: ServerScramFacts) -> bool {
         let mut learned = self.learned.lock();
         let before = learned.told;
         learned.told = Some(merged(before, told));
         before.is_none()
     }
 
-    pub fn basis(&self, now: Instant) -> Basis {
+    pub fn basis(&self, now: Instant) -> ChallengeBasis {
         match self.learned.lock().told {
-            Some(Told { identifier: Some(identifier), .. }) => Basis::Cluster(identifier),
-            Some(Told { identifier: None, .. }) => Basis::Process,
-            None if now < self.born_at + WAIT => Basis::Awaited(self.born_at + WAIT),
-            None => Basis::Process,
+            Some(ServerScramFacts { identifier: Some(identifier), .. }) => ChallengeBasis::Cluster(identifier),
+            Some(ServerScramFacts { identifier: None, .. }) => ChallengeBasis::Process,
+            None if now < self.born_at + WAIT => ChallengeBasis::Awaited(self.born_at + WAIT),
+            None => ChallengeBasis::Process,
         }
     }
 
@@ -95,8 +95,8 @@ impl Challenges {
 
 /// The first identifier stays while the process runs: a node that is another cluster's must not change what clients see. The number of
 /// iterations may be set anew.
-fn merged(before: Option<Told>, told: Told) -> Told {
-    Told { identifier: before.and_then(|before| before.identifier).or(told.identifier), iterations: told.iterations }
+fn merged(before: Option<ServerScramFacts>, told: ServerScramFacts) -> ServerScramFacts {
+    ServerScramFacts { identifier: before.and_then(|before| before.identifier).or(told.identifier), iterations: told.iterations }
 }
 
 #[cfg(test)]
@@ -105,24 +105,24 @@ mod tests {
 
     #[test]
     fn the_first_identifier_stays_and_a_server_that_hides_it_does_not_take_it_back() {
-        let challenges = Challenges::new(Instant::now());
-        assert!(matches!(challenges.basis(challenges.born_at), Basis::Awaited(_)));
-        assert_eq!(challenges.basis(challenges.born_at + WAIT), Basis::Process);
-        assert!(challenges.learn(Told { identifier: None, iterations: None }));
-        assert_eq!(challenges.basis(challenges.born_at), Basis::Process);
-        assert!(!challenges.learn(Told { identifier: Some(7), iterations: Some(9000) }));
-        challenges.learn(Told { identifier: Some(8), iterations: Some(10_000) });
-        challenges.learn(Told { identifier: None, iterations: Some(10_000) });
-        assert_eq!(challenges.basis(challenges.born_at), Basis::Cluster(7));
+        let challenges = MockChallenges::new(Instant::now());
+        assert!(matches!(challenges.basis(challenges.born_at), ChallengeBasis::Awaited(_)));
+        assert_eq!(challenges.basis(challenges.born_at + WAIT), ChallengeBasis::Process);
+        assert!(challenges.learn(ServerScramFacts { identifier: None, iterations: None }));
+        assert_eq!(challenges.basis(challenges.born_at), ChallengeBasis::Process);
+        assert!(!challenges.learn(ServerScramFacts { identifier: Some(7), iterations: Some(9000) }));
+        challenges.learn(ServerScramFacts { identifier: Some(8), iterations: Some(10_000) });
+        challenges.learn(ServerScramFacts { identifier: None, iterations: Some(10_000) });
+        assert_eq!(challenges.basis(challenges.born_at), ChallengeBasis::Cluster(7));
         assert_eq!(challenges.iterations(), 10_000);
     }
 
     #[test]
     fn iterations_are_such_as_a_client_may_be_asked_for() {
-        let challenges = Challenges::new(Instant::now());
+        let challenges = MockChallenges::new(Instant::now());
         assert_eq!(challenges.iterations(), ITERATIONS_DEFAULT);
         for (told, expected) in [(0, 1), (4096, 4096), (u32::MAX, ITERATIONS_MAX)] {
-            challenges.learn(Told { identifier: Some(7), iterations: Some(told) });
+            challenges.learn(ServerScramFacts { identifier: Some(7), iterations: Some(told) });
             assert_eq!(challenges.iterations(), expected);
         }
     }

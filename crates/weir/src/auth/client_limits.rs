@@ -6,14 +6,14 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_session::status::Whose;
+use weir_session::status::ClientIdentity;
 
 /// The counts. A user without clients, and whom no worker knows any more, has no entry, so that invented names leave nothing behind.
 #[derive(Clone, Debug, Default)]
-pub struct Seats(Arc<Mutex<Counts>>);
+pub struct ClientCounts(Arc<Mutex<ClientCountTables>>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ClientCountTables {
     users: Named,
     databases: Named,
     /// By the role of the servers that a user stands for.
@@ -25,17 +25,17 @@ struct Counts {
 
 /// The clients of one name, and those who hold the count: it is in the table as long as somebody does.
 #[derive(Debug, Default)]
-struct Count {
+struct NameCount {
     clients: AtomicU32,
     holders: AtomicU32,
 }
 
 /// By name.
-type Named = HashMap<Arc<str>, Arc<Count>>;
+type Named = HashMap<Arc<str>, Arc<NameCount>>;
 
 /// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum ClientLimit {
     User(u32),
     Database(u32),
     Address(u32),
@@ -43,49 +43,49 @@ pub enum Full {
 
 /// The counts of one user and database: found once, so that a login looks for none of them.
 #[derive(Debug)]
-pub struct Places {
-    seats: Seats,
-    whose: Arc<Whose>,
-    user: Arc<Count>,
-    database: Arc<Count>,
-    role: Arc<Count>,
-    served: Arc<Count>,
+pub struct LoginCounts {
+    seats: ClientCounts,
+    whose: Arc<ClientIdentity>,
+    user: Arc<NameCount>,
+    database: Arc<NameCount>,
+    role: Arc<NameCount>,
+    served: Arc<NameCount>,
 }
 
 /// One client, counted until this is dropped.
 #[derive(Debug)]
-pub struct Seat {
-    seats: Seats,
+pub struct CountedClient {
+    seats: ClientCounts,
     address: Option<IpAddr>,
     /// Those of its names, once they have been proven.
-    places: Option<Arc<Places>>,
+    places: Option<Arc<LoginCounts>>,
 }
 
-impl Seats {
+impl ClientCounts {
     /// Counts a client by its address; a unix socket has none. A limit of 0 is none.
-    pub fn at_door(&self, address: Option<IpAddr>, address_max: u32) -> Result<Seat, Full> {
+    pub fn at_door(&self, address: Option<IpAddr>, address_max: u32) -> Result<CountedClient, ClientLimit> {
         if let Some(address) = address {
             let mut counts = self.0.lock();
             match counts.addresses.entry(address) {
                 Entry::Occupied(known) if address_max > 0 && *known.get() >= address_max => {
-                    return Err(Full::Address(address_max));
+                    return Err(ClientLimit::Address(address_max));
                 }
                 Entry::Occupied(mut known) => *known.get_mut() += 1,
                 Entry::Vacant(free) => drop(free.insert(1)),
             }
         }
-        Ok(Seat { seats: self.clone(), address, places: None })
+        Ok(CountedClient { seats: self.clone(), address, places: None })
     }
 
     /// The counts of these names.
-    pub fn places(&self, whose: Arc<Whose>) -> Arc<Places> {
+    pub fn places(&self, whose: Arc<ClientIdentity>) -> Arc<LoginCounts> {
         let of = |named: &mut Named, name: &Arc<str>| {
             let count = named.entry(name.clone()).or_default();
             count.holders.fetch_add(1, Ordering::Relaxed);
             count.clone()
         };
         let counts = &mut *self.0.lock();
-        Arc::new(Places {
+        Arc::new(LoginCounts {
             seats: self.clone(),
             user: of(&mut counts.users, &whose.user),
             database: of(&mut counts.databases, &whose.database),
@@ -106,7 +106,7 @@ impl Seats {
     }
 }
 
-impl Places {
+impl LoginCounts {
     #[inline]
     fn each(&self, change: impl Fn(&AtomicU32) -> u32) {
         change(&self.user.clients);
@@ -116,9 +116,9 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for LoginCounts {
     fn drop(&mut self) {
-        let forget = |named: &mut Named, name: &Arc<str>, own: &Count| {
+        let forget = |named: &mut Named, name: &Arc<str>, own: &NameCount| {
             if own.holders.fetch_sub(1, Ordering::Relaxed) == 1 {
                 named.remove(name);
             }
@@ -131,14 +131,14 @@ impl Drop for Places {
     }
 }
 
-impl Seat {
+impl CountedClient {
     /// Counts the client by its user and database, too.
-    pub fn take(&mut self, places: &Arc<Places>, user_max: u32, database_max: u32) -> Result<(), Full> {
+    pub fn take(&mut self, places: &Arc<LoginCounts>, user_max: u32, database_max: u32) -> Result<(), ClientLimit> {
         // Nobody else counts meanwhile: a place that is given back at once keeps no other client out.
         let turn = self.seats.0.lock();
         // As in PgBouncer, the limit of the database is the one that is told where both are reached.
-        check(&places.database, database_max).map_err(Full::Database)?;
-        check(&places.user, user_max).map_err(Full::User)?;
+        check(&places.database, database_max).map_err(ClientLimit::Database)?;
+        check(&places.user, user_max).map_err(ClientLimit::User)?;
         places.each(|clients| clients.fetch_add(1, Ordering::Relaxed));
         drop(turn);
         self.places = Some(places.clone());
@@ -146,7 +146,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for CountedClient {
     fn drop(&mut self) {
         if let Some(address) = self.address {
             match self.seats.0.lock().addresses.entry(address) {
@@ -162,7 +162,7 @@ impl Drop for Seat {
 }
 
 /// Error: the limit, which is reached.
-fn check(count: &Count, max: u32) -> Result<(), u32> {
+fn check(count: &NameCount, max: u32) -> Result<(), u32> {
     if max > 0 && count.clients.load(Ordering::Relaxed) >= max { Err(max) } else { Ok(()) }
 }
 
@@ -172,21 +172,21 @@ mod tests {
 
     #[test]
     fn clients_are_counted_until_they_leave_and_those_turned_away_are_not() {
-        let seats = Seats::default();
+        let seats = ClientCounts::default();
         let of = |user: &str| {
             let [user, shop, forced] = [user, "shop", "forced"].map(Arc::<str>::from);
-            seats.places(Whose { user, database: shop.clone(), server_user: forced, server_database: shop }.into())
+            seats.places(ClientIdentity { user, database: shop.clone(), server_user: forced, server_database: shop }.into())
         };
         let home = Some(IpAddr::from([127, 0, 0, 1]));
         let mut one = seats.at_door(home, 2).unwrap();
         one.take(&of("joe"), 1, 2).unwrap();
         let mut two = seats.at_door(home, 2).unwrap();
-        assert_eq!(two.take(&of("joe"), 1, 2), Err(Full::User(1)));
+        assert_eq!(two.take(&of("joe"), 1, 2), Err(ClientLimit::User(1)));
         two.take(&of("ann"), 1, 2).unwrap();
-        assert_eq!(seats.at_door(home, 2).unwrap_err(), Full::Address(2));
+        assert_eq!(seats.at_door(home, 2).unwrap_err(), ClientLimit::Address(2));
         let mut local = seats.at_door(None, 2).unwrap();
-        assert_eq!(local.take(&of("eve"), 1, 2), Err(Full::Database(2)));
-        assert_eq!(local.take(&of("joe"), 1, 2), Err(Full::Database(2)));
+        assert_eq!(local.take(&of("eve"), 1, 2), Err(ClientLimit::Database(2)));
+        assert_eq!(local.take(&of("joe"), 1, 2), Err(ClientLimit::Database(2)));
         drop(one);
         local.take(&of("joe"), 1, 2).unwrap();
         assert!(seats.has_clients_of("shop") && !seats.has_clients_of("house"));

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_config::hba::{Directory, Scope, Steps};
+use weir_config::hba::{LdapDirectory, LdapSearchScope, LdapSteps};
 use weir_wire::gather::{Bound, Budget};
 
 /// Entries a search may return: two are too many already.
@@ -28,22 +28,22 @@ const SETTINGS: [&str; 2] = ["/etc/ldap/ldap.conf", "/etc/openldap/ldap.conf"];
 
 /// A question: the password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Claim {
-    pub(crate) directory: Arc<Directory>,
+pub struct LdapQuestion {
+    pub(crate) directory: Arc<LdapDirectory>,
     pub(crate) user: Box<str>,
     pub(crate) password: [u8; 32],
 }
 
 /// A directory's verdict, and its time.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct PasswordCheck {
     pub(crate) at: Instant,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: PasswordVerdict,
 }
 
 /// A directory's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PasswordVerdict {
     /// The password is the user's.
     Right,
     /// It is not, or there is no such user: in words, for the log.
@@ -53,17 +53,17 @@ pub enum Outcome {
 }
 
 /// Asks the rule's servers, one after the other until one answers, and takes no longer than `limit`.
-pub fn judge(directory: &Directory, user: &str, password: &[u8], limit: Duration) -> Verdict {
+pub fn judge(directory: &LdapDirectory, user: &str, password: &[u8], limit: Duration) -> PasswordCheck {
     let deadline = Instant::now() + limit;
     let outcome = match (std::str::from_utf8(password), directory.steps(user)) {
-        (Err(_), _) => Outcome::Wrong("the password is not valid UTF-8".into()),
-        (_, None) => Outcome::Wrong("invalid character in user name for LDAP authentication".into()),
+        (Err(_), _) => PasswordVerdict::Wrong("the password is not valid UTF-8".into()),
+        (_, None) => PasswordVerdict::Wrong("invalid character in user name for LDAP authentication".into()),
         (Ok(password), Some(steps)) => ask_servers(directory, &steps, password, deadline),
     };
-    Verdict { at: Instant::now(), outcome }
+    PasswordCheck { at: Instant::now(), outcome }
 }
 
-fn ask_servers(directory: &Directory, steps: &Steps<'_>, password: &str, deadline: Instant) -> Outcome {
+fn ask_servers(directory: &LdapDirectory, steps: &LdapSteps<'_>, password: &str, deadline: Instant) -> PasswordVerdict {
     let mut failures = Vec::new();
     for server in &directory.servers {
         let asked = connect(directory, server, deadline).and_then(|mut talk| {
@@ -77,16 +77,16 @@ fn ask_servers(directory: &Directory, steps: &Steps<'_>, password: &str, deadlin
             Err(cause) => failures.push(format!("{server} port {}: {cause}", directory.port())),
         }
     }
-    Outcome::Unasked(failures.join("; ").into())
+    PasswordVerdict::Unasked(failures.join("; ").into())
 }
 
 /// A connection to a directory, and when it must be over.
-struct Talk {
+struct LdapExchange {
     connection: LdapConn,
     deadline: Instant,
 }
 
-fn connect(directory: &Directory, server: &str, deadline: Instant) -> Result<Talk, LdapError> {
+fn connect(directory: &LdapDirectory, server: &str, deadline: Instant) -> Result<LdapExchange, LdapError> {
     let mut settings = LdapConnSettings::new().set_conn_timeout(left(deadline)).set_starttls(directory.starts_tls);
     if directory.is_ldaps || directory.starts_tls {
         let authorities = authorities();
@@ -96,7 +96,7 @@ fn connect(directory: &Directory, server: &str, deadline: Instant) -> Result<Tal
     }
     let scheme = if directory.is_ldaps { "ldaps" } else { "ldap" };
     let url = format!("{scheme}://{server}:{}", directory.port());
-    Ok(Talk { connection: LdapConn::with_settings(settings, &url)?, deadline })
+    Ok(LdapExchange { connection: LdapConn::with_settings(settings, &url)?, deadline })
 }
 
 /// Time is never up before anything was tried.
@@ -104,14 +104,14 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
-impl Talk {
-    fn follow(&mut self, steps: &Steps<'_>, password: &str) -> Result<Outcome, LdapError> {
+impl LdapExchange {
+    fn follow(&mut self, steps: &LdapSteps<'_>, password: &str) -> Result<PasswordVerdict, LdapError> {
         let name = match steps {
-            Steps::Bind(name) => name.clone(),
-            Steps::Search { name, password, base, scope, filter } => {
-                if let Outcome::Wrong(cause) = self.bind(name, password)? {
+            LdapSteps::Bind(name) => name.clone(),
+            LdapSteps::Search { name, password, base, scope, filter } => {
+                if let PasswordVerdict::Wrong(cause) = self.bind(name, password)? {
                     let text = format!("could not perform initial LDAP bind for ldapbinddn \"{name}\": {cause}");
-                    return Ok(Outcome::Unasked(text.into()));
+                    return Ok(PasswordVerdict::Unasked(text.into()));
                 }
                 match self.find(base, *scope, filter)? {
                     Ok(name) => name,
@@ -122,22 +122,22 @@ impl Talk {
         self.bind(&name, password)
     }
 
-    fn bind(&mut self, name: &str, password: &str) -> Result<Outcome, LdapError> {
+    fn bind(&mut self, name: &str, password: &str) -> Result<PasswordVerdict, LdapError> {
         let result = self.connection.with_timeout(left(self.deadline)).simple_bind(name, password)?;
         let words: Arc<str> = format!("LDAP login failed for \"{name}\": result {} {}", result.rc, result.text).into();
         Ok(match result.rc {
-            SUCCESS => Outcome::Right,
-            refusal if REFUSALS.contains(&refusal) => Outcome::Wrong(words),
-            _ => Outcome::Unasked(words),
+            SUCCESS => PasswordVerdict::Right,
+            refusal if REFUSALS.contains(&refusal) => PasswordVerdict::Wrong(words),
+            _ => PasswordVerdict::Unasked(words),
         })
     }
 
     /// The one entry a filter fits.
-    fn find(&mut self, base: &str, scope: Scope, filter: &str) -> Result<Result<String, Outcome>, LdapError> {
+    fn find(&mut self, base: &str, scope: LdapSearchScope, filter: &str) -> Result<Result<String, PasswordVerdict>, LdapError> {
         let scope = match scope {
-            Scope::Base => LdapScope::Base,
-            Scope::OneLevel => LdapScope::OneLevel,
-            Scope::Subtree => LdapScope::Subtree,
+            LdapSearchScope::Base => LdapScope::Base,
+            LdapSearchScope::OneLevel => LdapScope::OneLevel,
+            LdapSearchScope::Subtree => LdapScope::Subtree,
         };
         let seconds = i32::try_from(left(self.deadline).as_secs()).unwrap_or(i32::MAX).max(1);
         let options = SearchOptions::new().sizelimit(ENTRIES_MAX).timelimit(seconds);
@@ -148,23 +148,23 @@ impl Talk {
         // One by one: a directory that knows no end is not waited for.
         while let Some(entry) = entries.next()? {
             if let Err(exceeded) = budget.take(0) {
-                return Ok(Err(Outcome::Unasked(format!("LDAP search for filter \"{filter}\": {exceeded}").into())));
+                return Ok(Err(PasswordVerdict::Unasked(format!("LDAP search for filter \"{filter}\": {exceeded}").into())));
             }
             if entry.is_ref() {
                 continue;
             }
             if found.is_some() {
                 let text = format!("LDAP search for filter \"{filter}\" returned several entries");
-                return Ok(Err(Outcome::Wrong(text.into())));
+                return Ok(Err(PasswordVerdict::Wrong(text.into())));
             }
             found = Some(SearchEntry::construct(entry).dn);
         }
         let result = entries.result();
         if !matches!(result.rc, SUCCESS | SIZE_LIMIT_EXCEEDED) {
             let text = format!("could not search LDAP for filter \"{filter}\": result {} {}", result.rc, result.text);
-            return Ok(Err(Outcome::Unasked(text.into())));
+            return Ok(Err(PasswordVerdict::Unasked(text.into())));
         }
-        let nobody = || Outcome::Wrong(format!("LDAP search for filter \"{filter}\" returned no entries").into());
+        let nobody = || PasswordVerdict::Wrong(format!("LDAP search for filter \"{filter}\" returned no entries").into());
         Ok(found.ok_or_else(nobody))
     }
 }

@@ -6,10 +6,10 @@ use quick_cache::unsync::Cache;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_config::hba::Replication;
-use weir_session::conn::Reading;
-use weir_session::session_state::client_settings::{Recoding, Settings};
-use weir_session::session_state::server_defaults::Defaults;
+use weir_config::hba::ReplicationRequest;
+use weir_session::conn::TextInterpretation;
+use weir_session::session_state::client_settings::{EncodingEffect, SettingValues};
+use weir_session::session_state::server_defaults::ServerDefaults;
 use weir_wire::startup_packet::Parameters;
 use weir_wire::write;
 
@@ -17,35 +17,35 @@ use weir_wire::write;
 const WELCOMES_MAX: usize = 256;
 
 /// By user, database and settings.
-pub type Key = (Arc<str>, Arc<str>, Interned);
+pub type Key = (Arc<str>, Arc<str>, InternedSettings);
 
 /// Settings of which there is one piece of memory for all that are the same: it stands for them, so that nobody reads them to compare them.
 #[derive(Clone)]
-pub struct Interned(pub(crate) Arc<Settings>);
+pub struct InternedSettings(pub(crate) Arc<SettingValues>);
 
-impl PartialEq for Interned {
-    fn eq(&self, other: &Interned) -> bool {
+impl PartialEq for InternedSettings {
+    fn eq(&self, other: &InternedSettings) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Interned {}
+impl Eq for InternedSettings {}
 
-impl Hash for Interned {
+impl Hash for InternedSettings {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::ptr::hash(Arc::as_ptr(&self.0), state);
     }
 }
 
 /// The name of a client and of what it wants, by its startup packet.
-pub struct Claim {
+pub struct StartupIdentity {
     pub(crate) user: Box<str>,
     pub(crate) database: Box<str>,
-    pub(crate) replication: Replication,
+    pub(crate) replication: ReplicationRequest,
 }
 
 /// The greeting for clients of one user, database and settings.
-pub struct Welcome {
+pub struct ClientGreeting {
     /// A ParameterStatus for each parameter that is the same for all of them.
     pub(crate) statuses: Box<[u8]>,
     /// The server's other messages, before its own process id and after it.
@@ -54,17 +54,17 @@ pub struct Welcome {
     /// The application's name is reported, too: the one of the client that was welcomed first.
     pub(crate) application: Option<Box<str>>,
     /// How servers read their texts, where such clients set nothing.
-    pub(crate) reads: Reading,
+    pub(crate) reads: TextInterpretation,
     /// How they read names, whatever such clients set.
-    pub(crate) recoding: Recoding,
+    pub(crate) recoding: EncodingEffect,
     /// The defaults of the connection that all this was reported over.
-    pub(crate) defaults: Arc<Defaults>,
+    pub(crate) defaults: Arc<ServerDefaults>,
     /// Its node, and the reloads of that node's configuration that were known: after another one the values may be others.
     pub(crate) node: u16,
     pub(crate) reloads: u64,
 }
 
-impl Welcome {
+impl ClientGreeting {
     /// `plain`: the application's name, if servers take it as it is.
     pub fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.early);
@@ -81,20 +81,20 @@ pub const APPLICATION_NAME: &str = "application_name";
 /// Settings that a startup packet asks for.
 pub struct StartupSettings {
     /// The client that asks for them.
-    pub(crate) claim: Rc<Claim>,
-    pub(crate) settings: Arc<Settings>,
-    /// Number of their meaning: see `Settings::meaning`.
+    pub(crate) claim: Rc<StartupIdentity>,
+    pub(crate) settings: Arc<SettingValues>,
+    /// Number of their meaning: see `SettingValues::meaning`.
     pub(crate) meaning: u64,
     /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
     /// the rest.
-    pub(crate) nameless: Arc<Settings>,
+    pub(crate) nameless: Arc<SettingValues>,
 }
 
 pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 
 /// A worker's knowledge of clients like those it has welcomed.
-pub struct Welcomes {
-    pub(crate) by_key: Seen<Key, Welcome>,
+pub struct GreetingCache {
+    pub(crate) by_key: Seen<Key, ClientGreeting>,
     /// By the parameters of the startup packet.
     pub(crate) wishes: Seen<Parameters, StartupSettings>,
 }
@@ -103,15 +103,15 @@ fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
     Cache::with(WELCOMES_MAX, WELCOMES_MAX as u64, UnitWeighter, RandomState::default(), Default::default())
 }
 
-impl Default for Welcomes {
-    fn default() -> Welcomes {
-        Welcomes { by_key: seen(), wishes: seen() }
+impl Default for GreetingCache {
+    fn default() -> GreetingCache {
+        GreetingCache { by_key: seen(), wishes: seen() }
     }
 }
 
-impl Welcomes {
+impl GreetingCache {
     /// Forgets all: servers may report something else now.
     pub fn clear(&mut self) {
-        *self = Welcomes::default();
+        *self = GreetingCache::default();
     }
 }

@@ -1,8 +1,8 @@
 //! Places for proofs that clients and administrators give: a proof is judged once it has one. Decisions are `weir::auth::throttle`'s.
 //!
-//! Invariant: a reader of a proof has a `Guess` before he judges it. A guess that is dropped without a verdict was wrong.
+//! Invariant: a reader of a proof has a `ProofPermit` before he judges it. A guess that is dropped without a verdict was wrong.
 
-use crate::auth::throttle::{Judgement, Pass, Throttle, Visitor};
+use crate::auth::throttle::{LoginThrottle, ProofClient, ProofVerdict, ThrottleDecision};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::hash::BuildHasher;
@@ -25,8 +25,8 @@ pub enum ProofOrigin {
 }
 
 /// Counts of proofs and failed logins, seen by all threads.
-pub struct Guesses {
-    throttle: Mutex<Throttle>,
+pub struct ProofAdmission {
+    throttle: Mutex<LoginThrottle>,
     hasher: RandomState,
     /// The clock of the counts begins here.
     born_at: Instant,
@@ -35,7 +35,7 @@ pub struct Guesses {
 /// The answer to one who brings a proof.
 pub enum ProofTurn {
     /// Judge it, after this time.
-    Judge(Guess, Duration),
+    Judge(ProofPermit, Duration),
     /// Ask again after `CROWD_PERIOD`.
     Crowded,
     /// Send him away; it is worth trying again after so many seconds.
@@ -44,21 +44,21 @@ pub enum ProofTurn {
 
 /// A proof with a place.
 #[must_use]
-pub struct Guess {
-    counts: Arc<Guesses>,
-    visitor: Visitor,
+pub struct ProofPermit {
+    counts: Arc<ProofAdmission>,
+    visitor: ProofClient,
     burst: u32,
-    pass: Pass,
-    judgement: Judgement,
+    pass: ThrottleDecision,
+    judgement: ProofVerdict,
 }
 
-impl Guesses {
-    pub fn new() -> Arc<Guesses> {
-        Arc::new(Guesses { throttle: Mutex::default(), hasher: RandomState::default(), born_at: Instant::now() })
+impl ProofAdmission {
+    pub fn new() -> Arc<ProofAdmission> {
+        Arc::new(ProofAdmission { throttle: Mutex::default(), hasher: RandomState::default(), born_at: Instant::now() })
     }
 
     /// The visitor for a place and a user. For IPv6 the network counts, since one host has all of its addresses.
-    pub fn visitor(&self, place: ProofOrigin, user: &str) -> Visitor {
+    pub fn visitor(&self, place: ProofOrigin, user: &str) -> ProofClient {
         let address = match place {
             ProofOrigin::Address(address) => match address.to_canonical() {
                 IpAddr::V4(v4) => u128::from(u32::from(v4)),
@@ -67,18 +67,18 @@ impl Guesses {
             ProofOrigin::Local(Some(uid)) => LOCAL | u128::from(uid),
             ProofOrigin::Local(None) => LOCAL | 1 << 62,
         };
-        Visitor { address, user: self.hasher.hash_one(user) }
+        ProofClient { address, user: self.hasher.hash_one(user) }
     }
 
     /// Asks for a place for a proof that has arrived. `burst`: failures that are free, 0 for all.
-    pub fn take(self: &Arc<Guesses>, visitor: Visitor, burst: u32) -> ProofTurn {
+    pub fn take(self: &Arc<ProofAdmission>, visitor: ProofClient, burst: u32) -> ProofTurn {
         let pass = self.throttle.lock().ask(visitor, burst, self.age_ms());
-        let guess = |pass| Guess { counts: self.clone(), visitor, burst, pass, judgement: Judgement::Wrong };
+        let guess = |pass| ProofPermit { counts: self.clone(), visitor, burst, pass, judgement: ProofVerdict::Wrong };
         match pass {
-            Pass::Now => ProofTurn::Judge(guess(pass), Duration::ZERO),
-            Pass::After { wait_ms } => ProofTurn::Judge(guess(pass), Duration::from_millis(wait_ms)),
-            Pass::Crowded => ProofTurn::Crowded,
-            Pass::Refused { wait_ms } => ProofTurn::Refused(wait_ms.div_ceil(1000)),
+            ThrottleDecision::Now => ProofTurn::Judge(guess(pass), Duration::ZERO),
+            ThrottleDecision::After { wait_ms } => ProofTurn::Judge(guess(pass), Duration::from_millis(wait_ms)),
+            ThrottleDecision::Crowded => ProofTurn::Crowded,
+            ThrottleDecision::Refused { wait_ms } => ProofTurn::Refused(wait_ms.div_ceil(1000)),
         }
     }
 
@@ -88,14 +88,14 @@ impl Guesses {
     }
 }
 
-impl Guess {
+impl ProofPermit {
     /// Gives the place back, or makes a failure of it.
-    pub fn settle(mut self, judgement: Judgement) {
+    pub fn settle(mut self, judgement: ProofVerdict) {
         self.judgement = judgement;
     }
 }
 
-impl Drop for Guess {
+impl Drop for ProofPermit {
     fn drop(&mut self) {
         let now_ms = self.counts.age_ms();
         self.counts.throttle.lock().settle(self.visitor, self.burst, (self.pass, self.judgement), now_ms);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_visitor_is_a_place_or_a_network_of_ipv6_with_a_name() {
-        let counts = Guesses::new();
+        let counts = ProofAdmission::new();
         let visitor = |address: &str, user: &str| counts.visitor(ProofOrigin::Address(address.parse().unwrap()), user);
         assert_eq!(visitor("10.0.0.1", "joe"), visitor("::ffff:10.0.0.1", "joe"));
         assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.2", "joe"));
@@ -132,29 +132,29 @@ mod tests {
 
     #[test]
     fn a_guess_that_nobody_settles_was_wrong_and_a_right_one_leaves_nothing() {
-        let counts = Guesses::new();
+        let counts = ProofAdmission::new();
         let joe = counts.visitor(ProofOrigin::Local(None), "joe");
-        let judge = |verdict: Option<Judgement>| match counts.take(joe, 2) {
+        let judge = |verdict: Option<ProofVerdict>| match counts.take(joe, 2) {
             ProofTurn::Judge(guess, wait) if wait.is_zero() => verdict.map_or((), |verdict| guess.settle(verdict)),
             ProofTurn::Judge(..) | ProofTurn::Crowded | ProofTurn::Refused(_) => panic!("no place"),
         };
-        (0..10).for_each(|_| judge(Some(Judgement::Right)));
-        (0..10).for_each(|_| judge(Some(Judgement::None)));
+        (0..10).for_each(|_| judge(Some(ProofVerdict::Right)));
+        (0..10).for_each(|_| judge(Some(ProofVerdict::None)));
         judge(None);
-        judge(Some(Judgement::Wrong));
+        judge(Some(ProofVerdict::Wrong));
         assert!(matches!(counts.take(joe, 2), ProofTurn::Judge(_, wait) if !wait.is_zero()));
     }
 
     #[test]
     fn as_many_as_may_be_wrong_are_judged_at_once() {
-        let counts = Guesses::new();
+        let counts = ProofAdmission::new();
         let joe = counts.visitor(ProofOrigin::Local(None), "joe");
         let held: Vec<ProofTurn> = (0..2).map(|_| counts.take(joe, 2)).collect();
         assert!(held.iter().all(|turn| matches!(turn, ProofTurn::Judge(..))));
         assert!(matches!(counts.take(joe, 2), ProofTurn::Crowded));
         for turn in held {
             if let ProofTurn::Judge(guess, _) = turn {
-                guess.settle(Judgement::Right);
+                guess.settle(ProofVerdict::Right);
             }
         }
         assert!(matches!(counts.take(joe, 2), ProofTurn::Judge(_, wait) if wait.is_zero()));

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 /// One parameter that Weir's own texts hang on.
-struct Pin {
+struct PinnedParameter {
     name: &'static str,
     value: &'static str,
     /// The first version that has it. Only what all versions know can stand in a startup packet.
@@ -20,15 +20,15 @@ const ALWAYS: u32 = 0;
 /// The first version with login event triggers.
 const LOGIN_TRIGGERS: u32 = 170_000;
 
-const fn pin(name: &'static str, value: &'static str) -> Pin {
-    Pin { name, value, since: ALWAYS }
+const fn pin(name: &'static str, value: &'static str) -> PinnedParameter {
+    PinnedParameter { name, value, since: ALWAYS }
 }
 
 /// A `search_path` in which PostgreSQL's own names come first and nobody else's follow; temporary objects would be found before all others if they
 /// were not named.
 pub const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
-const PINS: &[Pin] = &[
+const PINS: &[PinnedParameter] = &[
     pin("search_path", SEARCH_PATH),
     pin("role", "none"),
     pin("client_encoding", "UTF8"),
@@ -47,8 +47,8 @@ const PINS: &[Pin] = &[
     pin("statement_timeout", "0"),
     pin("lock_timeout", "0"),
     pin("idle_in_transaction_session_timeout", "0"),
-    Pin { name: "idle_session_timeout", value: "0", since: 140_000 },
-    Pin { name: "transaction_timeout", value: "0", since: 170_000 },
+    PinnedParameter { name: "idle_session_timeout", value: "0", since: 140_000 },
+    PinnedParameter { name: "transaction_timeout", value: "0", since: 170_000 },
     // Not `default_transaction_read_only`: a failover sets it for the server, and looks at it as its own sessions have it. Nothing that Weir asks
     // writes a row, so that no text hangs on it.
     pin("default_transaction_isolation", "read committed"),
@@ -75,7 +75,7 @@ pub enum OwnUse {
 }
 
 impl OwnUse {
-    fn stands_in_packet(self, pin: &Pin) -> bool {
+    fn stands_in_packet(self, pin: &PinnedParameter) -> bool {
         match self {
             OwnUse::Questions => pin.since == ALWAYS,
             OwnUse::Catalog => pin.since == ALWAYS && !ASKED.contains(&pin.name),

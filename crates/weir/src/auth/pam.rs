@@ -4,7 +4,7 @@
 //! killed when the login's time is up. `judge` is our side and blocks: it runs on the threads of `blocking_jobs`. `serve` is
 //! the other side, the same program started again. Source: `CheckPAMAuth` and `pam_passwd_conv_proc` in PostgreSQL's auth.c.
 
-use crate::auth::directory::{Outcome, Verdict};
+use crate::auth::directory::{PasswordCheck, PasswordVerdict};
 use nonstick::items::ItemsMut;
 use nonstick::{AuthnFlags, ConversationAdapter, ErrorCode, PamShared, Result as PamResult, Transaction, TransactionBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,7 +19,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_config::hba::Service;
+use weir_config::hba::PamService;
 use zeroize::Zeroizing;
 
 /// The command of the program that is the other side.
@@ -39,8 +39,8 @@ const FILES_MAX: u64 = 1024;
 
 /// A question: the password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Claim {
-    pub(crate) service: Arc<Service>,
+pub struct PamQuestion {
+    pub(crate) service: Arc<PamService>,
     pub(crate) user: Box<str>,
     /// Where the client is, by name or number; none over a unix socket.
     pub(crate) host: Option<Box<str>>,
@@ -48,20 +48,20 @@ pub struct Claim {
 }
 
 /// Asks a service about a user's password, and about his right to come in now.
-pub fn judge(claim: &Claim, password: &Zeroizing<Vec<u8>>, deadline: Option<Instant>) -> Verdict {
+pub fn judge(claim: &PamQuestion, password: &Zeroizing<Vec<u8>>, deadline: Option<Instant>) -> PasswordCheck {
     let deadline = deadline.unwrap_or_else(|| Instant::now() + LIMIT);
     let fields = [claim.service.name.as_bytes(), claim.user.as_bytes(), claim.host.as_deref().unwrap_or("").as_bytes(), password];
     let outcome = match ask(&encode(fields), deadline) {
         Ok(answer) => decode(&answer),
-        Err(cause) => Outcome::Unasked(cause.to_string().into()),
+        Err(cause) => PasswordVerdict::Unasked(cause.to_string().into()),
     };
-    Verdict { at: Instant::now(), outcome }
+    PasswordCheck { at: Instant::now(), outcome }
 }
 
 /// The other side's process, which does not outlive its question, and true if it was ended.
-struct Helper(Child, bool);
+struct PamProcess(Child, bool);
 
-impl Helper {
+impl PamProcess {
     /// Ends it. How it ended, if it did so by itself.
     fn end(&mut self) -> io::Result<ExitStatus> {
         // Modules may have started processes, so all of its group. Not yet waited for, so the number is still its own.
@@ -73,7 +73,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for PamProcess {
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -83,7 +83,7 @@ fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
     // Not by its path: that may hold a newer version by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("weir").arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut helper = Helper(command.spawn()?, false);
+    let mut helper = PamProcess(command.spawn()?, false);
     let (Some(mut stdin), Some(mut stdout)) = (helper.0.stdin.take(), helper.0.stdout.take()) else {
         return Err(io::Error::other("the process that asks PAM has no pipes"));
     };
@@ -143,13 +143,13 @@ fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
 }
 
 /// An answer is a word, and a text for the log.
-fn decode(answer: &[u8]) -> Outcome {
+fn decode(answer: &[u8]) -> PasswordVerdict {
     let text = String::from_utf8_lossy(answer);
     let (word, cause) = text.trim_end().split_once(' ').unwrap_or((text.trim_end(), ""));
     match word {
-        "right" => Outcome::Right,
-        "wrong" => Outcome::Wrong(cause.into()),
-        _ => Outcome::Unasked("the process that asks PAM answers in no way known".into()),
+        "right" => PasswordVerdict::Right,
+        "wrong" => PasswordVerdict::Wrong(cause.into()),
+        _ => PasswordVerdict::Unasked("the process that asks PAM answers in no way known".into()),
     }
 }
 
@@ -186,12 +186,12 @@ pub fn serve() -> io::Result<()> {
 type Said = Rc<RefCell<Vec<String>>>;
 
 /// Answers the modules' questions: only ever for the password.
-struct Answers {
+struct PamConversation {
     password: Zeroizing<Vec<u8>>,
     said: Said,
 }
 
-impl ConversationAdapter for Answers {
+impl ConversationAdapter for PamConversation {
     /// A question whose answer is shown is not for a password, and there is nobody to ask.
     fn prompt(&self, request: impl AsRef<OsStr>) -> PamResult<OsString> {
         self.said.borrow_mut().push(format!("a module asks \"{}\"", request.as_ref().display()));
@@ -211,7 +211,7 @@ impl ConversationAdapter for Answers {
 
 fn consult([service, user, host, password]: [&[u8]; 4], said: &Said) -> Result<(), (&'static str, ErrorCode)> {
     let name = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    let answers = Answers { password: Zeroizing::new(password.to_vec()), said: said.clone() };
+    let answers = PamConversation { password: Zeroizing::new(password.to_vec()), said: said.clone() };
     let builder = TransactionBuilder::new_with_service(name(service)).username(name(user));
     let mut transaction = builder.build(answers.into_conversation()).map_err(|code| ("pam_start", code))?;
     if !host.is_empty() {
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn only_the_right_word_lets_in() {
-        assert_eq!(decode(b"right\n"), Outcome::Right);
-        assert_eq!(decode(b"wrong pam_authenticate: no\n"), Outcome::Wrong("pam_authenticate: no".into()));
+        assert_eq!(decode(b"right\n"), PasswordVerdict::Right);
+        assert_eq!(decode(b"wrong pam_authenticate: no\n"), PasswordVerdict::Wrong("pam_authenticate: no".into()));
         for odd in [&b"\n"[..], b"righteous\n", b"RIGHT\n", b"\xff right\n"] {
-            assert!(matches!(decode(odd), Outcome::Unasked(_)), "{odd:?}");
+            assert!(matches!(decode(odd), PasswordVerdict::Unasked(_)), "{odd:?}");
         }
     }
 }

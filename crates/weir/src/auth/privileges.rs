@@ -17,7 +17,7 @@ const FAILURE_LIFETIME: Duration = Duration::from_secs(5);
 pub type Roles = Arc<BTreeSet<String>>;
 
 /// What is known of a user.
-struct Known {
+struct UserRoles {
     /// The last answer of a server. It holds on while none answers: an operator needs SHOW most then.
     roles: Option<Roles>,
     answered_at: Option<Instant>,
@@ -26,9 +26,9 @@ struct Known {
 
 /// By user. Each worker asks, all see the answers.
 #[derive(Default)]
-pub struct Privileges(Mutex<HashMap<Box<str>, Known>>);
+pub struct PrivilegeCache(Mutex<HashMap<Box<str>, UserRoles>>);
 
-impl Privileges {
+impl PrivilegeCache {
     /// The roles of a user, if a server said them within `lifetime`, or if none answered just now; then they are those it said before.
     pub fn get(&self, user: &str, lifetime: Duration) -> Option<Option<Roles>> {
         let known = self.0.lock();
@@ -39,7 +39,7 @@ impl Privileges {
 
     /// Takes in a server's answer.
     pub fn learn(&self, user: &str, roles: Roles) {
-        let known = Known { roles: Some(roles), answered_at: Some(Instant::now()), failed_at: None };
+        let known = UserRoles { roles: Some(roles), answered_at: Some(Instant::now()), failed_at: None };
         self.put(user, known);
     }
 
@@ -53,11 +53,11 @@ impl Privileges {
                 return known.roles.clone();
             }
         }
-        self.put(user, Known { roles: None, answered_at: None, failed_at: now });
+        self.put(user, UserRoles { roles: None, answered_at: None, failed_at: now });
         None
     }
 
-    fn put(&self, user: &str, what: Known) {
+    fn put(&self, user: &str, what: UserRoles) {
         let mut known = self.0.lock();
         if known.len() >= USERS_MAX {
             known.clear();
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn an_answer_holds_for_its_time_and_on_while_no_server_gives_another() {
-        let (known, hour, at_once) = (Privileges::default(), Duration::from_secs(3600), Duration::ZERO);
+        let (known, hour, at_once) = (PrivilegeCache::default(), Duration::from_secs(3600), Duration::ZERO);
         assert!(known.get("joe", hour).is_none());
         assert!(known.note_failure("joe").is_none());
         assert_eq!(known.get("joe", at_once), Some(None), "nobody is asked again at once");

@@ -32,7 +32,7 @@ const COUNTS_MAX: usize = 20_000;
 /// Client that proves who it is: where it comes from, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all
 /// the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Visitor {
+pub struct ProofClient {
     /// Address, or the system user at the other end of a unix socket.
     pub address: u128,
     /// Hash of the user's name.
@@ -41,7 +41,7 @@ pub struct Visitor {
 
 /// Answer to a proof that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pass {
+pub enum ThrottleDecision {
     /// Judge it. It has a place until its verdict.
     Now,
     /// As many as may be wrong at once are being judged: ask again, their verdicts make room.
@@ -60,7 +60,7 @@ pub enum Pass {
 
 /// What became of a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judgement {
+pub enum ProofVerdict {
     /// It was right.
     Right,
     /// It was wrong.
@@ -74,60 +74,61 @@ type Key = (u128, Option<u64>);
 
 /// Proofs and failures that were counted.
 #[derive(Debug, Default)]
-pub struct Throttle {
+pub struct LoginThrottle {
     /// Failures: the time up to which they are paid for.
     paid_until_ms: HashMap<Key, u64>,
     /// Proofs that are being judged and are not paid for. No more entries than twice the connections.
     judged: HashMap<Key, u64>,
 }
 
-impl Throttle {
+impl LoginThrottle {
     /// Asks for a place for a proof that has arrived. `burst` failures are free; 0: all are. `Now` and `After` are to be followed by `settle`.
-    pub fn ask(&mut self, visitor: Visitor, burst: u32, now_ms: u64) -> Pass {
+    pub fn ask(&mut self, visitor: ProofClient, burst: u32, now_ms: u64) -> ThrottleDecision {
         if burst == 0 {
-            return Pass::Now;
+            return ThrottleDecision::Now;
         }
         let prices = prices(visitor, burst);
         let wait_ms = self.wait_ms(visitor, burst, now_ms);
         if wait_ms > QUEUE_MS_MAX {
-            return Pass::Refused { wait_ms: wait_ms - QUEUE_MS_MAX };
+            return ThrottleDecision::Refused { wait_ms: wait_ms - QUEUE_MS_MAX };
         }
         if wait_ms > 0 {
             self.pay(visitor, burst, now_ms);
-            return Pass::After { wait_ms: wait_ms.min(WAIT_MS_MAX) };
+            return ThrottleDecision::After { wait_ms: wait_ms.min(WAIT_MS_MAX) };
         }
         let is_crowded = prices.iter().any(|(key, interval_ms, burst_ms)| {
             let judged = self.judged.get(key).copied().unwrap_or(0);
             self.debt_ms(*key, now_ms) + (judged + 1) * interval_ms > *burst_ms
         });
         if is_crowded {
-            return Pass::Crowded;
+            return ThrottleDecision::Crowded;
         }
         for (key, _, _) in prices {
             *self.judged.entry(key).or_insert(0) += 1;
         }
-        Pass::Now
+        ThrottleDecision::Now
     }
 
     /// The verdict on a proof that was let pass like this, at the same `burst`.
-    pub fn settle(&mut self, visitor: Visitor, burst: u32, (pass, judgement): (Pass, Judgement), now_ms: u64) {
+    pub fn settle(&mut self, visitor: ProofClient, burst: u32, (pass, judgement): (ThrottleDecision, ProofVerdict), now_ms: u64) {
         if burst == 0 {
             return;
         }
         match (pass, judgement) {
-            (Pass::Now, judgement) => {
+            (ThrottleDecision::Now, judgement) => {
                 self.leave(visitor, burst);
-                if judgement == Judgement::Wrong {
+                if judgement == ProofVerdict::Wrong {
                     self.pay(visitor, burst, now_ms);
                 }
             }
-            (Pass::After { .. }, Judgement::Right | Judgement::None) => self.give_back(visitor, burst),
-            (Pass::After { .. }, Judgement::Wrong) | (Pass::Crowded | Pass::Refused { .. }, _) => {}
+            (ThrottleDecision::After { .. }, ProofVerdict::Right | ProofVerdict::None) => self.give_back(visitor, burst),
+            (ThrottleDecision::After { .. }, ProofVerdict::Wrong)
+            | (ThrottleDecision::Crowded | ThrottleDecision::Refused { .. }, _) => {}
         }
     }
 
     /// Time until the next failure is free, by the failures so far.
-    fn wait_ms(&self, visitor: Visitor, burst: u32, now_ms: u64) -> u64 {
+    fn wait_ms(&self, visitor: ProofClient, burst: u32, now_ms: u64) -> u64 {
         let waits = prices(visitor, burst)
             .map(|(key, interval_ms, burst_ms)| (self.debt_ms(key, now_ms) + interval_ms).saturating_sub(burst_ms));
         waits.into_iter().max().unwrap_or(0)
@@ -137,7 +138,7 @@ impl Throttle {
         self.paid_until_ms.get(&key).copied().unwrap_or(0).saturating_sub(now_ms)
     }
 
-    fn leave(&mut self, visitor: Visitor, burst: u32) {
+    fn leave(&mut self, visitor: ProofClient, burst: u32) {
         for (key, _, _) in prices(visitor, burst) {
             if let Some(judged) = self.judged.get_mut(&key) {
                 *judged -= 1;
@@ -148,7 +149,7 @@ impl Throttle {
         }
     }
 
-    fn give_back(&mut self, visitor: Visitor, burst: u32) {
+    fn give_back(&mut self, visitor: ProofClient, burst: u32) {
         for (key, interval_ms, _) in prices(visitor, burst) {
             if let Some(paid_until) = self.paid_until_ms.get_mut(&key) {
                 *paid_until = paid_until.saturating_sub(interval_ms);
@@ -156,7 +157,7 @@ impl Throttle {
         }
     }
 
-    fn pay(&mut self, visitor: Visitor, burst: u32, now_ms: u64) {
+    fn pay(&mut self, visitor: ProofClient, burst: u32, now_ms: u64) {
         if self.paid_until_ms.len() >= COUNTS_MAX {
             self.make_room(now_ms);
         }
@@ -180,7 +181,7 @@ impl Throttle {
 }
 
 /// Price of a failure, and the free amount, by key.
-fn prices(visitor: Visitor, burst: u32) -> [(Key, u64, u64); 2] {
+fn prices(visitor: ProofClient, burst: u32) -> [(Key, u64, u64); 2] {
     let burst = u64::from(burst);
     let of_user = ((visitor.address, Some(visitor.user)), USER_INTERVAL_MS, burst * USER_INTERVAL_MS);
     [of_user, ((visitor.address, None), ADDRESS_INTERVAL_MS, burst * ADDRESS_FACTOR * ADDRESS_INTERVAL_MS)]
@@ -190,13 +191,19 @@ fn prices(visitor: Visitor, burst: u32) -> [(Key, u64, u64); 2] {
 mod tests {
     use super::*;
 
-    const JOE: Visitor = Visitor { address: 1, user: 1 };
-    const ANN: Visitor = Visitor { address: 1, user: 2 };
-    const ELSEWHERE: Visitor = Visitor { address: 2, user: 1 };
+    const JOE: ProofClient = ProofClient { address: 1, user: 1 };
+    const ANN: ProofClient = ProofClient { address: 1, user: 2 };
+    const ELSEWHERE: ProofClient = ProofClient { address: 2, user: 1 };
 
     /// One proof after the other, each judged at once. The answer to the last.
-    fn prove(throttle: &mut Throttle, visitor: Visitor, verdict: Judgement, times: usize, now_ms: u64) -> Pass {
-        let mut last = Pass::Now;
+    fn prove(
+        throttle: &mut LoginThrottle,
+        visitor: ProofClient,
+        verdict: ProofVerdict,
+        times: usize,
+        now_ms: u64,
+    ) -> ThrottleDecision {
+        let mut last = ThrottleDecision::Now;
         for _ in 0..times {
             last = throttle.ask(visitor, 3, now_ms);
             throttle.settle(visitor, 3, (last, verdict), now_ms);
@@ -205,45 +212,49 @@ mod tests {
     }
 
     /// The answer to a proof that is right.
-    fn right(throttle: &mut Throttle, visitor: Visitor, now_ms: u64) -> Pass {
-        prove(throttle, visitor, Judgement::Right, 1, now_ms)
+    fn right(throttle: &mut LoginThrottle, visitor: ProofClient, now_ms: u64) -> ThrottleDecision {
+        prove(throttle, visitor, ProofVerdict::Right, 1, now_ms)
     }
 
     #[test]
     fn a_few_failures_are_free_and_more_take_a_second_each() {
-        let mut throttle = Throttle::default();
-        assert_eq!(prove(&mut throttle, JOE, Judgement::Wrong, 3, 1000), Pass::Now);
-        assert_eq!(throttle.ask(JOE, 3, 1000), Pass::After { wait_ms: 1000 });
-        assert_eq!(throttle.ask(JOE, 3, 1000), Pass::After { wait_ms: 2000 }, "those who wait do so one after the other");
-        assert_eq!(right(&mut throttle, ANN, 1000), Pass::Now, "another user of the address is not touched");
-        assert_eq!(right(&mut throttle, ELSEWHERE, 1000), Pass::Now, "nor is the user elsewhere");
-        assert_eq!(right(&mut throttle, JOE, 8000), Pass::Now, "time heals");
+        let mut throttle = LoginThrottle::default();
+        assert_eq!(prove(&mut throttle, JOE, ProofVerdict::Wrong, 3, 1000), ThrottleDecision::Now);
+        assert_eq!(throttle.ask(JOE, 3, 1000), ThrottleDecision::After { wait_ms: 1000 });
+        assert_eq!(
+            throttle.ask(JOE, 3, 1000),
+            ThrottleDecision::After { wait_ms: 2000 },
+            "those who wait do so one after the other"
+        );
+        assert_eq!(right(&mut throttle, ANN, 1000), ThrottleDecision::Now, "another user of the address is not touched");
+        assert_eq!(right(&mut throttle, ELSEWHERE, 1000), ThrottleDecision::Now, "nor is the user elsewhere");
+        assert_eq!(right(&mut throttle, JOE, 8000), ThrottleDecision::Now, "time heals");
     }
 
     #[test]
     fn proofs_that_arrive_at_once_are_judged_no_faster_than_one_after_the_other() {
-        let mut throttle = Throttle::default();
-        let at_once: Vec<Pass> = (0..300).map(|_| throttle.ask(JOE, 20, 0)).collect();
-        assert_eq!(at_once.iter().filter(|pass| **pass == Pass::Now).count(), 20);
-        assert!(at_once[20..].iter().all(|pass| *pass == Pass::Crowded));
+        let mut throttle = LoginThrottle::default();
+        let at_once: Vec<ThrottleDecision> = (0..300).map(|_| throttle.ask(JOE, 20, 0)).collect();
+        assert_eq!(at_once.iter().filter(|pass| **pass == ThrottleDecision::Now).count(), 20);
+        assert!(at_once[20..].iter().all(|pass| *pass == ThrottleDecision::Crowded));
         for pass in &at_once[..20] {
-            throttle.settle(JOE, 20, (*pass, Judgement::Wrong), 1);
+            throttle.settle(JOE, 20, (*pass, ProofVerdict::Wrong), 1);
         }
-        let behind: Vec<Pass> = (0..280).map(|_| throttle.ask(JOE, 20, 1)).collect();
-        assert_eq!(behind[..2], [Pass::After { wait_ms: 1000 }, Pass::After { wait_ms: 2000 }]);
-        assert_eq!(behind.iter().filter(|pass| matches!(pass, Pass::After { .. })).count(), 60);
-        assert!(behind[60..].iter().all(|pass| matches!(pass, Pass::Refused { .. })));
+        let behind: Vec<ThrottleDecision> = (0..280).map(|_| throttle.ask(JOE, 20, 1)).collect();
+        assert_eq!(behind[..2], [ThrottleDecision::After { wait_ms: 1000 }, ThrottleDecision::After { wait_ms: 2000 }]);
+        assert_eq!(behind.iter().filter(|pass| matches!(pass, ThrottleDecision::After { .. })).count(), 60);
+        assert!(behind[60..].iter().all(|pass| matches!(pass, ThrottleDecision::Refused { .. })));
     }
 
     #[test]
     fn any_number_of_right_proofs_at_once_is_judged_and_leaves_nothing() {
-        let mut throttle = Throttle::default();
+        let mut throttle = LoginThrottle::default();
         let (mut waiting, mut judged) = (500, 0);
         while waiting > 0 {
-            let passes: Vec<Pass> = (0..waiting).map(|_| throttle.ask(JOE, 20, 0)).collect();
-            assert!(passes.iter().all(|pass| matches!(pass, Pass::Now | Pass::Crowded)), "{passes:?}");
-            for pass in passes.iter().filter(|pass| **pass == Pass::Now) {
-                throttle.settle(JOE, 20, (*pass, Judgement::Right), 0);
+            let passes: Vec<ThrottleDecision> = (0..waiting).map(|_| throttle.ask(JOE, 20, 0)).collect();
+            assert!(passes.iter().all(|pass| matches!(pass, ThrottleDecision::Now | ThrottleDecision::Crowded)), "{passes:?}");
+            for pass in passes.iter().filter(|pass| **pass == ThrottleDecision::Now) {
+                throttle.settle(JOE, 20, (*pass, ProofVerdict::Right), 0);
                 (waiting, judged) = (waiting - 1, judged + 1);
             }
         }
@@ -253,16 +264,16 @@ mod tests {
 
     #[test]
     fn a_right_proof_gives_its_place_back_and_so_does_one_that_nobody_judged() {
-        for verdict in [Judgement::Right, Judgement::None] {
-            let mut throttle = Throttle::default();
-            prove(&mut throttle, JOE, Judgement::Wrong, 4, 0);
+        for verdict in [ProofVerdict::Right, ProofVerdict::None] {
+            let mut throttle = LoginThrottle::default();
+            prove(&mut throttle, JOE, ProofVerdict::Wrong, 4, 0);
             let pass = throttle.ask(JOE, 3, 0);
-            assert_eq!(pass, Pass::After { wait_ms: 2000 });
+            assert_eq!(pass, ThrottleDecision::After { wait_ms: 2000 });
             throttle.settle(JOE, 3, (pass, verdict), 0);
-            assert_eq!(prove(&mut throttle, JOE, Judgement::Wrong, 1, 0), pass);
+            assert_eq!(prove(&mut throttle, JOE, ProofVerdict::Wrong, 1, 0), pass);
             assert_eq!(
                 throttle.ask(JOE, 3, 0),
-                Pass::After { wait_ms: 3000 },
+                ThrottleDecision::After { wait_ms: 3000 },
                 "a proof that waited and was wrong has paid already"
             );
         }
@@ -270,18 +281,18 @@ mod tests {
 
     #[test]
     fn who_would_wait_too_long_is_sent_away_but_not_for_ever() {
-        let mut throttle = Throttle::default();
+        let mut throttle = LoginThrottle::default();
         for _ in 0..100_000 {
             throttle.pay(JOE, 3, 5);
         }
         let expected = DEBT_MS_MAX + USER_INTERVAL_MS - QUEUE_MS_MAX;
-        assert_eq!(throttle.ask(JOE, 3, 5), Pass::Refused { wait_ms: expected });
-        assert_eq!(throttle.ask(JOE, 3, 5 + DEBT_MS_MAX + 3_000), Pass::Now);
+        assert_eq!(throttle.ask(JOE, 3, 5), ThrottleDecision::Refused { wait_ms: expected });
+        assert_eq!(throttle.ask(JOE, 3, 5 + DEBT_MS_MAX + 3_000), ThrottleDecision::Now);
     }
 
     #[test]
     fn programs_that_go_on_with_a_wrong_password_leave_the_right_one_a_turn() {
-        let mut throttle = Throttle::default();
+        let mut throttle = LoginThrottle::default();
         // Four connections, each tries again as soon as it has its answer, for an hour.
         let mut free_at_ms = [0_u64; 4];
         for now_ms in (0..3_600_000).step_by(100) {
@@ -289,59 +300,64 @@ mod tests {
                 if *free_at > now_ms {
                     continue;
                 }
-                let pass = prove(&mut throttle, JOE, Judgement::Wrong, 1, now_ms);
+                let pass = prove(&mut throttle, JOE, ProofVerdict::Wrong, 1, now_ms);
                 let wait_ms = match pass {
-                    Pass::Now => 0,
-                    Pass::After { wait_ms } => wait_ms,
-                    Pass::Crowded | Pass::Refused { .. } => panic!("{pass:?} for a wrong one after {now_ms} ms"),
+                    ThrottleDecision::Now => 0,
+                    ThrottleDecision::After { wait_ms } => wait_ms,
+                    ThrottleDecision::Crowded | ThrottleDecision::Refused { .. } => {
+                        panic!("{pass:?} for a wrong one after {now_ms} ms")
+                    }
                 };
                 *free_at = now_ms + wait_ms.max(20);
             }
             if now_ms % 60_000 == 0 {
                 let right = right(&mut throttle, JOE, now_ms);
-                assert!(matches!(right, Pass::Now | Pass::After { wait_ms: ..=WAIT_MS_MAX }), "{right:?} after {now_ms} ms");
+                assert!(
+                    matches!(right, ThrottleDecision::Now | ThrottleDecision::After { wait_ms: ..=WAIT_MS_MAX }),
+                    "{right:?} after {now_ms} ms"
+                );
             }
         }
     }
 
     #[test]
     fn an_address_that_tries_many_users_is_slowed_down_as_well() {
-        let mut throttle = Throttle::default();
+        let mut throttle = LoginThrottle::default();
         for user in 0..30 {
-            assert_eq!(prove(&mut throttle, Visitor { address: 9, user }, Judgement::Wrong, 1, 0), Pass::Now);
+            assert_eq!(prove(&mut throttle, ProofClient { address: 9, user }, ProofVerdict::Wrong, 1, 0), ThrottleDecision::Now);
         }
-        assert_eq!(throttle.ask(Visitor { address: 9, user: 77 }, 3, 0), Pass::After { wait_ms: 100 });
+        assert_eq!(throttle.ask(ProofClient { address: 9, user: 77 }, 3, 0), ThrottleDecision::After { wait_ms: 100 });
     }
 
     #[test]
     fn users_of_an_address_are_crowded_together_only() {
-        let mut throttle = Throttle::default();
-        let passes: Vec<Pass> = (0..40).map(|user| throttle.ask(Visitor { address: 9, user }, 3, 0)).collect();
-        assert_eq!(passes.iter().filter(|pass| **pass == Pass::Now).count(), 30);
-        assert!(passes[30..].iter().all(|pass| *pass == Pass::Crowded));
-        assert_eq!(throttle.ask(ELSEWHERE, 3, 0), Pass::Now);
+        let mut throttle = LoginThrottle::default();
+        let passes: Vec<ThrottleDecision> = (0..40).map(|user| throttle.ask(ProofClient { address: 9, user }, 3, 0)).collect();
+        assert_eq!(passes.iter().filter(|pass| **pass == ThrottleDecision::Now).count(), 30);
+        assert!(passes[30..].iter().all(|pass| *pass == ThrottleDecision::Crowded));
+        assert_eq!(throttle.ask(ELSEWHERE, 3, 0), ThrottleDecision::Now);
     }
 
     #[test]
     fn the_table_has_an_end_and_keeps_the_worst() {
-        let mut throttle = Throttle::default();
+        let mut throttle = LoginThrottle::default();
         for _ in 0..500 {
             throttle.pay(JOE, 3, 0);
         }
         for address in 10..200_000 {
-            prove(&mut throttle, Visitor { address, user: 0 }, Judgement::Wrong, 1, 0);
+            prove(&mut throttle, ProofClient { address, user: 0 }, ProofVerdict::Wrong, 1, 0);
             assert!(throttle.paid_until_ms.len() <= COUNTS_MAX + 2);
         }
         assert!(throttle.judged.is_empty());
-        assert!(matches!(throttle.ask(JOE, 3, 0), Pass::Refused { .. }));
+        assert!(matches!(throttle.ask(JOE, 3, 0), ThrottleDecision::Refused { .. }));
     }
 
     #[test]
     fn without_a_limit_nothing_is_counted() {
-        let mut throttle = Throttle::default();
+        let mut throttle = LoginThrottle::default();
         for _ in 0..1000 {
-            assert_eq!(throttle.ask(JOE, 0, 0), Pass::Now);
-            throttle.settle(JOE, 0, (Pass::Now, Judgement::Wrong), 0);
+            assert_eq!(throttle.ask(JOE, 0, 0), ThrottleDecision::Now);
+            throttle.settle(JOE, 0, (ThrottleDecision::Now, ProofVerdict::Wrong), 0);
         }
         assert!(throttle.paid_until_ms.is_empty() && throttle.judged.is_empty());
     }

@@ -24,7 +24,7 @@ const OK: [u8; 9] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0];
 
 /// What follows from servers that let this machine in without a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Consequence {
+enum TrustConsequence {
     /// Clients on other machines get in without a proof to anybody, for this reason.
     Open(&'static str),
     /// Passwords of users of whom Weir knows nothing are for the servers to judge, for this reason, and are refused.
@@ -41,11 +41,11 @@ pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
         node.id, node.hostname, node.port
     );
     Some(match consequence {
-        Consequence::Open(why) => format!(
+        TrustConsequence::Open(why) => format!(
             "{server}, and {why}: whoever reaches Weir gets in as such a user, superusers too. Have the server ask (pg_hba.conf), or set \
              enable_pool_hba = on with rules that ask"
         ),
-        Consequence::Unjudged(why) => format!(
+        TrustConsequence::Unjudged(why) => format!(
             "{server}, and {why} leaves passwords to the servers to judge: users without a line in pool_passwd are refused, whatever their \
              password, where the server asks for none. Have the server ask (pg_hba.conf), or set auth_user"
         ),
@@ -53,7 +53,7 @@ pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
 }
 
 /// What follows if a server lets this machine in, by what clients must prove to Weir. The worse comes first.
-fn consequence(config: &Config, access: &AccessFiles) -> Option<Consequence> {
+fn consequence(config: &Config, access: &AccessFiles) -> Option<TrustConsequence> {
     let asks_servers = !config.auth.ask_user.is_empty();
     let is_left_to_servers = config.auth.passwd_proof == PasswdProof::AsServers && !access.passwords.is_empty();
     let is_open = match &access.hba {
@@ -62,18 +62,20 @@ fn consequence(config: &Config, access: &AccessFiles) -> Option<Consequence> {
     };
     match &access.hba {
         Some(_) if is_open && config.listens_to_others() => {
-            Some(Consequence::Open("pool_hba.conf has a rule with method trust for other hosts"))
+            Some(TrustConsequence::Open("pool_hba.conf has a rule with method trust for other hosts"))
         }
-        None if is_left_to_servers && config.listens_to_others() => Some(Consequence::Open(
+        None if is_left_to_servers && config.listens_to_others() => Some(TrustConsequence::Open(
             "Weir asks nobody for a password whom the servers do not ask (pool_passwd_proof = as_servers)",
         )),
         None if is_open && config.listens_to_others() => {
-            Some(Consequence::Open("Weir asks nobody for a password who has no line in pool_passwd"))
+            Some(TrustConsequence::Open("Weir asks nobody for a password who has no line in pool_passwd"))
         }
         Some(hba) if !asks_servers && hba.passes_passwords_on() => {
-            Some(Consequence::Unjudged("a rule of pool_hba.conf with method password"))
+            Some(TrustConsequence::Unjudged("a rule of pool_hba.conf with method password"))
         }
-        None if !asks_servers && config.auth.allow_clear_text => Some(Consequence::Unjudged("allow_clear_text_frontend_auth")),
+        None if !asks_servers && config.auth.allow_clear_text => {
+            Some(TrustConsequence::Unjudged("allow_clear_text_frontend_auth"))
+        }
         Some(_) | None => None,
     }
 }
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
     use std::path::Path;
     use std::sync::Arc;
-    use weir_config::hba::{Hba, LoadError, Loader};
+    use weir_config::hba::{FileLoader, HbaRuleSet, LoadError};
 
     /// What follows for a configuration (`;` for line ends) with these rules.
     fn check(conf: &str, rules: Option<&str>, expected: &str) {
@@ -129,12 +131,12 @@ mod tests {
         let hba = rules.map(|rules| {
             let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
             let mut folder = |_: &Path| Err(LoadError::NotFound);
-            Arc::new(Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder }).0.unwrap())
+            Arc::new(HbaRuleSet::read(Path::new("h"), None, &mut FileLoader { file: &mut file, folder: &mut folder }).0.unwrap())
         });
         let keeps_proofs = hba.is_some() || config.auth.allow_clear_text;
         let found = match consequence(&config, &AccessFiles { hba, keeps_proofs, ..AccessFiles::default() }) {
-            Some(Consequence::Open(_)) => "open",
-            Some(Consequence::Unjudged(_)) => "unjudged",
+            Some(TrustConsequence::Open(_)) => "open",
+            Some(TrustConsequence::Unjudged(_)) => "unjudged",
             None => "nothing",
         };
         assert_eq!(found, expected, "{conf} {rules:?}");

@@ -11,18 +11,18 @@ mod place;
 mod replicate;
 mod unread_bytes;
 
-use crate::admin::console::{self, Right};
-use crate::auth::client_limits::{Full, Places, Seat};
-use crate::auth::greetings::{APPLICATION_NAME, Claim, Interned, StartupSettings, Welcome};
+use crate::admin::console::{self, ConsoleRight};
+use crate::auth::client_limits::{ClientLimit, CountedClient, LoginCounts};
+use crate::auth::greetings::{APPLICATION_NAME, ClientGreeting, InternedSettings, StartupIdentity, StartupSettings};
 use crate::client::peer_cancels;
-use crate::client::startup::login_gate::{Admission, Caller, wrong_password};
-use crate::client::startup::unread_bytes::Unread;
-use crate::log::{Level, Who};
+use crate::client::startup::login_gate::{LoginAdmission, LoginIdentity, wrong_password};
+use crate::client::startup::unread_bytes::UnreadBytes;
+use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{self, OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Purpose, Wait};
-use crate::runtime::shared::{Shared, Stop, seconds};
+use crate::runtime::shared::{ProxyShutdown, Shared, seconds};
 use crate::runtime::tls_files::certificate::Subject;
 use crate::runtime::user_roles::{self, Standing};
 use crate::runtime::worker::{CancelKey, Entry, PoolSet, Worker};
@@ -31,7 +31,7 @@ use crate::server::vouch;
 use crate::traffic::relay;
 use crate::traffic::served::{Served, SessionSockets};
 use crate::traffic::session_ports::SessionHost;
-use place::Claimant;
+use place::LoginProver;
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
@@ -39,20 +39,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::PoolMode;
-use weir_config::hba::Replication;
+use weir_config::hba::ReplicationRequest;
 use weir_config::limits::{self, ClientsMax};
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
-use weir_session::checkout::pool_grant::Refused;
+use weir_session::checkout::pool_grant::LoginRefusal;
 use weir_session::conn::of_database;
-use weir_session::fault::{Fault, sqlstate};
+use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::handle::SessionHandle;
-use weir_session::metrics::Metric;
+use weir_session::metrics::WorkerCounter;
 use weir_session::session::Session;
-use weir_session::session_state::client_settings::{Settings, SettingsError};
-use weir_session::session_state::held_state::State;
-use weir_session::stats::Stat;
-use weir_session::status::{Ends, SessionStatus, Whose};
+use weir_session::session_state::client_settings::{SettingValues, SettingsError};
+use weir_session::session_state::held_state::HeldState;
+use weir_session::stats::StatCounter;
+use weir_session::status::{ClientEndpoints, ClientIdentity, SessionStatus};
 use weir_wire::startup_packet::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
 use weir_wire::write;
 
@@ -77,7 +77,7 @@ fn is_plain(application: &str) -> bool {
 }
 
 /// The greeting, from a server connection that was just brought to the clients' settings.
-fn welcome_from(conn: &ServerConn) -> Welcome {
+fn welcome_from(conn: &ServerConn) -> ClientGreeting {
     let reported = &conn.reported;
     let mut statuses = Vec::new();
     // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
@@ -88,7 +88,7 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     }
     let application = reported.iter().find(|(name, _)| *name == APPLICATION_NAME).map(|(_, value)| value.into());
     let recoding = of_database(reported);
-    Welcome {
+    ClientGreeting {
         statuses: statuses.into(),
         early: early.into(),
         late: late.into(),
@@ -101,8 +101,13 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     }
 }
 
-fn wishes_of(shared: &Shared, ignored: &[String], startup: &Startup, claim: Rc<Claim>) -> Result<StartupSettings, SettingsError> {
-    let settings = Settings::of_startup(startup, ignored)?;
+fn wishes_of(
+    shared: &Shared,
+    ignored: &[String],
+    startup: &Startup,
+    claim: Rc<StartupIdentity>,
+) -> Result<StartupSettings, SettingsError> {
+    let settings = SettingValues::of_startup(startup, ignored)?;
     let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
     let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
     let nameless = shared.intern_settings(nameless).0;
@@ -118,9 +123,9 @@ pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl 
     async move {
         // It was made before this task was.
         socket.set_task(w.reactor.current_task());
-        w.count(Metric::ClientsAccepted);
-        let mut counted = Counted { w: w.clone(), is_session: false };
-        let mut door = Door::new(&w, socket, peer);
+        w.count(WorkerCounter::ClientsAccepted);
+        let mut counted = LoginCountGuard { w: w.clone(), is_session: false };
+        let mut door = ClientLogin::new(&w, socket, peer);
         let Some(admitted) = enter(&mut door).await else { return door.socket.close(&w.reactor) };
         let served = door.into_session(admitted);
         counted.is_session = true;
@@ -144,12 +149,12 @@ pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl 
 }
 
 /// Uncounts a client whose login ended without a session, in any way.
-struct Counted {
+struct LoginCountGuard {
     w: Rc<Worker>,
     is_session: bool,
 }
 
-impl Drop for Counted {
+impl Drop for LoginCountGuard {
     fn drop(&mut self) {
         if !self.is_session {
             self.w.client_gone();
@@ -158,15 +163,15 @@ impl Drop for Counted {
 }
 
 /// The login of one client.
-struct Door<'a> {
+struct ClientLogin<'a> {
     w: &'a Rc<Worker>,
     socket: Socket,
     peer: Option<SocketAddr>,
     /// Bytes from the client that nobody has read yet; they may be a password.
-    buffer: Unread,
+    buffer: UnreadBytes,
     deadline: Option<Instant>,
     /// The stop that was under way when the client came.
-    came_in: Stop,
+    came_in: ProxyShutdown,
     /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
     tls: Option<Subject>,
     /// Hash of Weir's certificate that a login can be bound to.
@@ -174,13 +179,13 @@ struct Door<'a> {
     /// When the last answer to a question about the user arrived.
     answered_at: Option<Instant>,
     /// Who gives proofs here, once he has said who he is.
-    claimant: Option<Claimant>,
+    claimant: Option<LoginProver>,
     /// Its place among the clients of its address.
-    seat: Option<Seat>,
+    seat: Option<CountedClient>,
 }
 
 /// Lets a client in. `None`: it was not let in, or had another purpose.
-async fn enter(door: &mut Door<'_>) -> Option<Admitted> {
+async fn enter(door: &mut ClientLogin<'_>) -> Option<AdmittedSession> {
     let fault = match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
             Ok(admitted) => return admitted,
@@ -198,20 +203,20 @@ async fn enter(door: &mut Door<'_>) -> Option<Admitted> {
 }
 
 /// A session that may begin.
-struct Admitted {
+struct AdmittedSession {
     pools: Rc<PoolSet>,
-    state: State,
+    state: HeldState,
     entry: Rc<Entry>,
 }
 
-impl<'a> Door<'a> {
-    fn new(w: &'a Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Door<'a> {
+impl<'a> ClientLogin<'a> {
+    fn new(w: &'a Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> ClientLogin<'a> {
         let timeout_ms = w.peek_config().auth.timeout_ms;
-        Door {
+        ClientLogin {
             w,
             socket,
             peer,
-            buffer: Unread::default(),
+            buffer: UnreadBytes::default(),
             deadline: (timeout_ms > 0).then(|| w.now() + Duration::from_millis(timeout_ms)),
             came_in: w.shared.stop_mode(),
             tls: None,
@@ -223,21 +228,21 @@ impl<'a> Door<'a> {
     }
 }
 
-impl Door<'_> {
+impl ClientLogin<'_> {
     #[cold]
-    fn note_refusal(&self, startup: &Startup, fault: &Fault) {
+    fn note_refusal(&self, startup: &Startup, fault: &ErrorReport) {
         let w = self.w;
-        w.count(Metric::LoginsFailed);
+        w.count(WorkerCounter::LoginsFailed);
         let user = cut_name(startup.get("user").unwrap_or_default());
         let database = startup.get("database").map_or(user, cut_name);
         let place = self.place();
-        let who = Who { user, database, client: &place, ..Who::default() };
+        let who = LogOrigin { user, database, client: &place, ..LogOrigin::default() };
         let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
         w.shared.log.write(Level::Log, &who, text);
     }
 
-    fn into_session(self, admitted: Admitted) -> Served {
-        let (w, Admitted { pools, state, entry }) = (self.w, admitted);
+    fn into_session(self, admitted: AdmittedSession) -> Served {
+        let (w, AdmittedSession { pools, state, entry }) = (self.w, admitted);
         // Where a server's processes are shared, what triggers leave must be known, also with one node.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
         if is_shared || w.has_readers() || w.shared.cached_results.is_some() {
@@ -252,7 +257,7 @@ impl Door<'_> {
         Served { s, sockets: SessionSockets { client: self.socket, host }, w: w.clone() }
     }
 
-    async fn refuse(&self, fault: &Fault) {
+    async fn refuse(&self, fault: &ErrorReport) {
         let mut out = Vec::new();
         fault.write(&mut out);
         let deadline = Some(Instant::now() + Duration::from_secs(5));
@@ -260,12 +265,12 @@ impl Door<'_> {
         let _ = self.socket.write_all(&self.w.reactor, &out, deadline).await;
     }
 
-    async fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
+    async fn send(&self, bytes: &[u8]) -> Result<(), ErrorReport> {
         self.socket.write_all(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
     }
 
     /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
-    async fn first_packet(&mut self) -> Result<Option<Startup>, Fault> {
+    async fn first_packet(&mut self) -> Result<Option<Startup>, ErrorReport> {
         if self.read_more().await.is_err() || !self.begin_encrypted().await? {
             return Ok(None);
         }
@@ -287,7 +292,7 @@ impl Door<'_> {
                     self.tell(&error.to_string());
                     return Ok(None);
                 }
-                Err(error) => return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())),
+                Err(error) => return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())),
             };
             // Bytes behind an encryption request were sent by someone in between, before encryption could begin.
             let had_more = self.buffer.len() > bytes;
@@ -306,7 +311,7 @@ impl Door<'_> {
                         self.send(b"N").await?;
                     }
                     let what = if first == First::Ssl { "SSL" } else { "GSSAPI encryption" };
-                    return Err(Fault::fatal(
+                    return Err(ErrorReport::fatal(
                         sqlstate::PROTOCOL_VIOLATION,
                         format!("received unencrypted data after {what} request"),
                     ));
@@ -338,7 +343,7 @@ impl Door<'_> {
     async fn refuse_version(&self, version: Version) {
         let text = format!("unsupported frontend protocol {}.{}: server supports 3.0 to 3.2", version.major(), version.minor());
         if version.major() >= 3 {
-            return self.refuse(&Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)).await;
+            return self.refuse(&ErrorReport::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)).await;
         }
         let mut out = Vec::new();
         write::error_v2(&mut out, &text);
@@ -346,10 +351,10 @@ impl Door<'_> {
     }
 
     /// `None`: it was an administrator, who has left.
-    async fn log_in(&mut self, startup: &Startup) -> Result<Option<Admitted>, Fault> {
+    async fn log_in(&mut self, startup: &Startup) -> Result<Option<AdmittedSession>, ErrorReport> {
         let known = self.w.welcomes.borrow().wishes.get(&startup.parameters).cloned();
         let claim = known.as_ref().map_or_else(|| claim_of(startup).map(Rc::new), |known| Ok(known.claim.clone()))?;
-        let Claim { user, database, replication } = &*claim;
+        let StartupIdentity { user, database, replication } = &*claim;
         let (user, replication) = (&**user, *replication);
         let (database, named) = replicate::names(&self.w.peek_config(), replication, database, startup);
         let mut out = Vec::with_capacity(512);
@@ -359,17 +364,17 @@ impl Door<'_> {
             self.send(&out).await?;
             out.clear();
         }
-        let caller = Caller { user, database, replication };
-        if replication != Replication::Physical && console::is_console(self.w, database) {
+        let caller = LoginIdentity { user, database, replication };
+        if replication != ReplicationRequest::Physical && console::is_console(self.w, database) {
             // Also while a stop waits for clients: the console shows those clients.
-            self.check_stop(Stop::Smart)?;
+            self.check_stop(ProxyShutdown::Smart)?;
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
         // A client that was let in before another process took over is served to the end.
-        self.check_stop(if self.w.shared.is_handed_over() { Stop::Smart } else { Stop::No })?;
+        self.check_stop(if self.w.shared.is_handed_over() { ProxyShutdown::Smart } else { ProxyShutdown::No })?;
         self.check_room()?;
         self.check_gate(named)?;
-        if replication != Replication::No {
+        if replication != ReplicationRequest::No {
             return Box::pin(self.replicate(caller, named, startup)).await.map(|()| None);
         }
         let wishes = known.map_or_else(|| self.wishes(startup, claim.clone()), Ok)?;
@@ -398,7 +403,7 @@ impl Door<'_> {
             self.w.shared.session_statuses.remove(entry.status.pid);
             return Err(fault);
         }
-        pools.stats.add(Stat::Logins, 1);
+        pools.stats.add(StatCounter::Logins, 1);
         let left = welcome.defaults.left();
         let (settings, meaning) = if left.is_empty() {
             (wishes.settings.clone(), wishes.meaning)
@@ -407,14 +412,19 @@ impl Door<'_> {
             let meaning = self.w.shared.intern_settings(settings.meaning()).1;
             (self.w.shared.intern_settings(settings).0, meaning)
         };
-        let mut state = State::new(settings, meaning, self.w.shared.no_statements.clone(), welcome.defaults.clone());
+        let mut state = HeldState::new(settings, meaning, self.w.shared.no_statements.clone(), welcome.defaults.clone());
         state.begins = welcome.reads;
         state.begins_recoded = welcome.recoding;
-        Ok(Some(Admitted { pools, state, entry }))
+        Ok(Some(AdmittedSession { pools, state, entry }))
     }
 
     /// Refuses a client that was let in here and not by the servers.
-    async fn turn_away<T>(&mut self, caller: Caller<'_>, admission: &Admission, fault: Fault) -> Result<T, Fault> {
+    async fn turn_away<T>(
+        &mut self,
+        caller: LoginIdentity<'_>,
+        admission: &LoginAdmission,
+        fault: ErrorReport,
+    ) -> Result<T, ErrorReport> {
         if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
             // No server trusts him: he fails like a user who has an entry and gives a wrong password.
             Box::pin(self.by_nothing(&self.w.shared.access.files(), caller)).await?;
@@ -423,7 +433,7 @@ impl Door<'_> {
     }
 
     /// Serves an administrator. No server here would refuse a user without a proof, so Weir refuses him.
-    async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
+    async fn administer(&mut self, caller: LoginIdentity<'_>, startup: &Startup) -> Result<(), ErrorReport> {
         let right = console::admit(self.w, &self.socket, caller.user)?;
         if !console::is_proven(&self.socket) {
             let admission = self.authenticate(caller).await?;
@@ -436,8 +446,12 @@ impl Door<'_> {
         let application = startup.get("application_name").unwrap_or_default();
         let user = Arc::<str>::from(caller.user);
         let database = Arc::<str>::from(caller.database);
-        let whose =
-            Arc::new(Whose { user: user.clone(), database: database.clone(), server_user: user, server_database: database });
+        let whose = Arc::new(ClientIdentity {
+            user: user.clone(),
+            database: database.clone(),
+            server_user: user,
+            server_database: database,
+        });
         let entry = self.entry(whose, None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         let status = entry.status.clone();
@@ -452,7 +466,7 @@ impl Door<'_> {
     }
 
     /// The wishes of a client of a new kind.
-    fn wishes(&self, startup: &Startup, claim: Rc<Claim>) -> Result<Rc<StartupSettings>, Fault> {
+    fn wishes(&self, startup: &Startup, claim: Rc<StartupIdentity>) -> Result<Rc<StartupSettings>, ErrorReport> {
         let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup, claim);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
@@ -460,51 +474,51 @@ impl Door<'_> {
     }
 
     /// Refuses new clients of a database that an administrator has disabled.
-    fn check_gate(&self, database: &str) -> Result<(), Fault> {
+    fn check_gate(&self, database: &str) -> Result<(), ErrorReport> {
         if self.w.shared.pause_state.own(database).disabled {
             let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
-            return Err(Fault::fatal(sqlstate::NOT_IN_STATE, text));
+            return Err(ErrorReport::fatal(sqlstate::NOT_IN_STATE, text));
         }
         Ok(())
     }
 
     /// Refuses a login in a mode of stopping that is stronger than `last`.
-    fn check_stop(&self, last: Stop) -> Result<(), Fault> {
+    fn check_stop(&self, last: ProxyShutdown) -> Result<(), ErrorReport> {
         if self.w.shared.stop_mode() > last {
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
+            return Err(ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
         }
         Ok(())
     }
 
     /// While nothing comes from the client: it holds up no stop that began after it came. A client that came since then may be the
     /// console's, and one that came before another process took over is served to the end.
-    fn check_stop_at_rest(&self) -> Result<(), Fault> {
+    fn check_stop_at_rest(&self) -> Result<(), ErrorReport> {
         match self.w.shared.stop_mode() {
-            Stop::No => Ok(()),
-            Stop::Smart if self.came_in != Stop::No || self.w.shared.is_handed_over() => Ok(()),
-            Stop::Smart => self.check_stop(Stop::No),
-            Stop::Fast | Stop::Immediate => {
-                Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
+            ProxyShutdown::No => Ok(()),
+            ProxyShutdown::Smart if self.came_in != ProxyShutdown::No || self.w.shared.is_handed_over() => Ok(()),
+            ProxyShutdown::Smart => self.check_stop(ProxyShutdown::No),
+            ProxyShutdown::Fast | ProxyShutdown::Immediate => {
+                Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
             }
         }
     }
 
-    fn check_room(&mut self) -> Result<(), Fault> {
+    fn check_room(&mut self) -> Result<(), ErrorReport> {
         let shared = &self.w.shared;
         let max = self.w.peek_config().pool.max_clients;
         let clients = shared.clients.connected.load(std::sync::atomic::Ordering::Relaxed);
         if clients > max {
-            self.w.count(Metric::ClientsRefused);
+            self.w.count(WorkerCounter::ClientsRefused);
             let text = format!("sorry, too many clients already: max_client_connections = {max}");
-            return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
+            return Err(ErrorReport::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
         }
         let address = self.peer.map(|peer| peer.ip().to_canonical());
         let max = self.w.peek_config().limits.clients_per_address;
         let seat = shared.clients.seats.at_door(address, max).map_err(|_| {
-            self.w.count(Metric::ClientsRefused);
+            self.w.count(WorkerCounter::ClientsRefused);
             let from = address.map(|address| address.to_string()).unwrap_or_default();
             let text = format!("too many clients from address {from}: max_client_connections_per_address = {max}");
-            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
+            ErrorReport::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
         })?;
         self.seat = Some(seat);
         Ok(())
@@ -521,44 +535,44 @@ impl Door<'_> {
     }
 
     /// Counts the client by its user and database, now that the user has proved his name.
-    fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
+    fn take_seat(&mut self, pools: &PoolSet) -> Result<(), ErrorReport> {
         self.count(&pools.places, &pools.whose, pools.limits.get().clients)
     }
 
     /// Counts a client of the console, as PgBouncer does. It refuses no administrator, and leads to no database and no role of the servers.
-    fn take_console_seat(&mut self, caller: Caller<'_>, right: Right) -> Result<(), Fault> {
+    fn take_console_seat(&mut self, caller: LoginIdentity<'_>, right: ConsoleRight) -> Result<(), ErrorReport> {
         let limits = match right {
-            Right::Change => ClientsMax { per_user: 0, per_database: 0 },
-            Right::Look => limits::of(&self.w.peek_config(), caller.user, caller.database).clients,
+            ConsoleRight::Change => ClientsMax { per_user: 0, per_database: 0 },
+            ConsoleRight::Look => limits::of(&self.w.peek_config(), caller.user, caller.database).clients,
         };
         // All places may be taken, and those of an address too: whoever looks after that must get in.
         self.seat = self.w.shared.clients.seats.at_door(None, 0).ok();
         let (user, database) = (caller.user.into(), caller.database.into());
         let (server_user, server_database) = <(Arc<str>, Arc<str>)>::default();
-        let whose = Arc::new(Whose { user, database, server_user, server_database });
+        let whose = Arc::new(ClientIdentity { user, database, server_user, server_database });
         self.count(&self.w.shared.clients.seats.places(whose.clone()), &whose, limits)
     }
 
-    fn count(&mut self, places: &Arc<Places>, whose: &Whose, limits: ClientsMax) -> Result<(), Fault> {
+    fn count(&mut self, places: &Arc<LoginCounts>, whose: &ClientIdentity, limits: ClientsMax) -> Result<(), ErrorReport> {
         let Some(seat) = &mut self.seat else { return Ok(()) };
-        let Whose { user, database, .. } = whose;
+        let ClientIdentity { user, database, .. } = whose;
         seat.take(places, limits.per_user, limits.per_database).map_err(|full| {
-            self.w.count(Metric::ClientsRefused);
+            self.w.count(WorkerCounter::ClientsRefused);
             let text = match full {
-                Full::User(max) => {
+                ClientLimit::User(max) => {
                     format!("too many clients of user \"{user}\": max_client_connections_per_user = {max}")
                 }
-                Full::Database(max) | Full::Address(max) => {
+                ClientLimit::Database(max) | ClientLimit::Address(max) => {
                     format!("too many clients of database \"{database}\": max_client_connections_per_database = {max}")
                 }
             };
-            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
+            ErrorReport::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
         })
     }
 
     /// `pools`: an administrator and a replication client have none.
-    fn entry(&self, whose: Arc<Whose>, pools: Option<Rc<PoolSet>>, application: &str, version: Version) -> Rc<Entry> {
-        let ends = Ends { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
+    fn entry(&self, whose: Arc<ClientIdentity>, pools: Option<Rc<PoolSet>>, application: &str, version: Version) -> Rc<Entry> {
+        let ends = ClientEndpoints { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
         let key =
@@ -577,49 +591,55 @@ impl Door<'_> {
 }
 
 /// The claim of a startup packet. Error: it names nobody, or wants what there is not.
-fn claim_of(startup: &Startup) -> Result<Claim, Fault> {
+fn claim_of(startup: &Startup) -> Result<StartupIdentity, ErrorReport> {
     let user = startup.get("user").filter(|user| !user.is_empty());
-    let user =
-        user.ok_or_else(|| Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet"))?;
+    let user = user.ok_or_else(|| {
+        ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+    })?;
     // Rules, limits, passwords and cached answers go by the names that servers go by.
     let user = cut_name(user);
     let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
-    Ok(Claim { user: user.into(), database: database.into(), replication: replicate::asked(startup)? })
+    Ok(StartupIdentity { user: user.into(), database: database.into(), replication: replicate::asked(startup)? })
 }
 
 /// Error for a client with invalid startup parameters.
-fn refused_setting(error: &SettingsError) -> Fault {
+fn refused_setting(error: &SettingsError) -> ErrorReport {
     let text = error.to_string();
     match error {
         SettingsError::Switch(OptionsError::Unknown(_)) => {
-            Fault::fatal(sqlstate::SYNTAX_ERROR, text).hint("Try \"postgres --help\" for more information.")
+            ErrorReport::fatal(sqlstate::SYNTAX_ERROR, text).hint("Try \"postgres --help\" for more information.")
         }
-        SettingsError::Switch(OptionsError::NoValue(_)) => Fault::fatal(sqlstate::SYNTAX_ERROR, text),
+        SettingsError::Switch(OptionsError::NoValue(_)) => ErrorReport::fatal(sqlstate::SYNTAX_ERROR, text),
         SettingsError::Switch(OptionsError::Unsupported(_)) | SettingsError::Name(_) => {
-            Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)
+            ErrorReport::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)
         }
     }
 }
 
-fn broke(cause: &io::Error) -> Fault {
+fn broke(cause: &io::Error) -> ErrorReport {
     match cause.kind() {
         io::ErrorKind::TimedOut => {
             // PostgreSQL's own code for it: `ProcessInterrupts` in postgres.c.
-            Fault::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout (authentication_timeout)")
+            ErrorReport::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout (authentication_timeout)")
         }
-        _ => Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("the client went away during login: {cause}")),
+        _ => ErrorReport::fatal(sqlstate::CONNECTION_FAILURE, format!("the client went away during login: {cause}")),
     }
 }
 
 /// The server's greeting to a client of this user and database with these settings: remembered, or asked of a server.
-async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
-    let key = (pools.user.clone(), pools.client_database.clone(), Interned(settings));
+async fn welcome_of(
+    w: &Rc<Worker>,
+    client: &Socket,
+    pools: &PoolSet,
+    settings: Arc<SettingValues>,
+) -> Result<Rc<ClientGreeting>, ErrorReport> {
+    let key = (pools.user.clone(), pools.client_database.clone(), InternedSettings(settings));
     let standing = w.shared.clients.roles.lock().standing(&pools.user, w.now_ms());
     match standing {
         Standing::Certain | Standing::Doubtful => {}
         Standing::Old => Box::pin(look_at_role(w, pools)).await,
     }
-    let is_current = |welcome: &&Rc<Welcome>| welcome.reloads == w.shared.stale.reloads.of(welcome.node);
+    let is_current = |welcome: &&Rc<ClientGreeting>| welcome.reloads == w.shared.stale.reloads.of(welcome.node);
     let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
     if known.is_some() && !is_vouched_for(w, pools) {
         Box::pin(ask_again(w, client, pools)).await?;
@@ -644,11 +664,11 @@ fn is_vouched_for(w: &Worker, pools: &PoolSet) -> bool {
 }
 
 /// Has the primary say that it still lets the user in, if it has not for a while.
-async fn ask_again(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<(), Fault> {
+async fn ask_again(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<(), ErrorReport> {
     let (nodes, known) = nodes_to_ask(w);
     // Without one nobody knows whose word counts: the first statement asks the server that it goes to.
     let Some(&node) = nodes.first().filter(|_| known) else { return Ok(()) };
-    let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
+    let gives_up = || client.is_closed() || w.shared.stop_mode() >= ProxyShutdown::Fast;
     vouch::at_login(w, &pools.of_node(w, node), node, gives_up).await.map_err(|error| login_fault(w, pools, &error))
 }
 
@@ -657,9 +677,9 @@ async fn greeter(
     w: &Rc<Worker>,
     client: &Socket,
     pools: &PoolSet,
-    settings: &Arc<Settings>,
+    settings: &Arc<SettingValues>,
     standing: Standing,
-) -> Result<ServerConn, Fault> {
+) -> Result<ServerConn, ErrorReport> {
     let mut tries = 1;
     loop {
         let conn = any_conn(w, client, pools).await?;
@@ -667,7 +687,7 @@ async fn greeter(
             Ok(conn) => return Ok(conn),
             Err(error) if error.passes().is_some() && !error.is_silent() && tries < GREETERS_MAX && !client.is_closed() => {
                 tries += 1;
-                w.shared.nudge_prober(Nudge::LoginFailed);
+                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
             }
             Err(error) => return Err(error.fault().as_fatal()),
         }
@@ -677,7 +697,7 @@ async fn greeter(
 async fn instruct(
     w: &Rc<Worker>,
     mut conn: ServerConn,
-    settings: &Arc<Settings>,
+    settings: &Arc<SettingValues>,
     standing: Standing,
 ) -> Result<ServerConn, OpenError> {
     if standing == Standing::Doubtful {
@@ -724,7 +744,7 @@ async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool)
 ///
 /// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
 /// logs in wants to hear soon that there is none.
-async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<ServerConn, Fault> {
+async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<ServerConn, ErrorReport> {
     let started = w.now();
     let mut refused: Option<OpenError> = None;
     loop {
@@ -742,24 +762,24 @@ async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Se
             }
         }
         let limit_ms = match refused.as_ref().and_then(OpenError::passes) {
-            Some(Refused::Full) => wait_ms,
-            Some(Refused::Down) | None => shorter(wait_ms, found_ms),
+            Some(LoginRefusal::Full) => wait_ms,
+            Some(LoginRefusal::Down) | None => shorter(wait_ms, found_ms),
         };
-        if w.shared.stop_mode() >= Stop::Fast {
-            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
+        if w.shared.stop_mode() >= ProxyShutdown::Fast {
+            return Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
         }
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
             return Err(refused.map_or_else(|| nobody_up(w), |error| login_fault(w, pools, &error)));
         }
-        w.shared.nudge_prober(Nudge::NodeAwaited);
+        w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
         parked().await;
     }
 }
 
-fn nobody_up(w: &Worker) -> Fault {
-    Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
+fn nobody_up(w: &Worker) -> ErrorReport {
+    ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
         .detail(w.view().causes())
         .hint("Look at the log or SHOW POOL_NODES of the administration console, and whether the servers run and sr_check_user may log in to them.")
 }
@@ -783,22 +803,22 @@ async fn first_conn(
     pools: &PoolSet,
     nodes: &[u16],
     since: Instant,
-) -> Result<Result<ServerConn, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     let mut first = None;
-    let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
+    let gives_up = || client.is_closed() || w.shared.stop_mode() >= ProxyShutdown::Fast;
     for &node in nodes {
         let pool = pools.of_node(w, node);
         let wait = Wait { since, patience: Patience::NeverQueues };
-        let mut leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(Fault::as_fatal)?;
+        let mut leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(ErrorReport::as_fatal)?;
         if matches!(leased, Err(OpenError::Held { .. })) && pool.is_in_use() {
             // Clients may keep the connections for as long as they want: one login after the other has one beside them.
             let (beside, wait) = (pools.apart(w, node, Purpose::Greeting), Wait { since, patience: Patience::ToldAtOnce });
-            leased = lease::lease_conn(w, &beside, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
+            leased = lease::lease_conn(w, &beside, node, &[], wait, gives_up).await.map_err(ErrorReport::as_fatal)?;
         }
         match leased {
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {
-                w.shared.nudge_prober(Nudge::LoginFailed);
+                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
                 // It may have gone down, or become full, since its role was asked: another one serves as well.
                 if error.passes().is_none() && !error.is_unreachable() {
                     return Err(login_fault(w, pools, &error));
@@ -814,7 +834,7 @@ async fn first_conn(
     }
 }
 
-fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
+fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> ErrorReport {
     match error {
         // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
         OpenError::Secret { .. } if pools.user == pools.client_user => {
@@ -826,7 +846,7 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
 }
 
 /// Brings a server connection to a session's settings and sees that the server takes them. Error: it is closed.
-async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<Settings>) -> Result<ServerConn, OpenError> {
+async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<SettingValues>) -> Result<ServerConn, OpenError> {
     conn.transport.notices.last.clear();
     // A login event trigger runs behind the settings of a startup packet.
     let settings = &match conn.defaults.left() {
@@ -837,7 +857,7 @@ async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<Settings
     // A server says each time that it shortens an application's name.
     let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));
     let sql = match is_there && says_it {
-        true => Settings::default().change_to(settings),
+        true => SettingValues::default().change_to(settings),
         false => conn.settings.change_to(settings),
     };
     conn.settings.set(settings.clone());

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::{Data, ServerStatus, Status};
+use weir_agent::{AgentStatus, DataDirectoryState, ServerStatus};
 use weir_config::Config;
 use weir_failover::show_lsn;
 
@@ -39,7 +39,7 @@ pub fn run(files: &Files, config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// A status in words.
-fn describe(status: &Status) -> String {
+fn describe(status: &AgentStatus) -> String {
     let mut parts = vec![match (status.server, status.has_standby_signal) {
         (ServerStatus::Stopped, _) => "stopped".to_string(),
         (ServerStatus::Running(server), is_standby) => {
@@ -48,9 +48,9 @@ fn describe(status: &Status) -> String {
         }
     }];
     match status.data {
-        Data::Whole => {}
-        Data::HalfRewound => parts.push("its files are half rewound, a copy must be made".into()),
-        Data::Absent => parts.push("it has no data".into()),
+        DataDirectoryState::Whole => {}
+        DataDirectoryState::HalfRewound => parts.push("its files are half rewound, a copy must be made".into()),
+        DataDirectoryState::Absent => parts.push("it has no data".into()),
     }
     if let Some(control) = status.control {
         let (timeline, checkpoint) = (control.timeline, show_lsn(control.checkpoint));

@@ -4,14 +4,14 @@ use crate::auth::access::AccessFiles;
 use crate::auth::own_login::OwnUse;
 use crate::commands::readiness::surplus::{self, Errand, OwnUser};
 use crate::commands::readiness::{
-    Asked, Clock, Cluster, ConnsMax, FailedLogin, Finding, Follower, Level, Needed, Receiver, Refused, Right, Role, Server,
-    Settings, Switch, findings,
+    Asked, Clock, Cluster, ConnsMax, FailedLogin, Finding, FindingLevel, Follower, Needed, Receiver, Refused, Right, Role,
+    Server, Settings, Switch, findings,
 };
 use crate::control::control_conn::Conn;
 use crate::control::failover;
 use crate::counted;
 use crate::log::Log;
-use crate::runtime::pool::server_conn::{Address, Login, OpenError, Rows};
+use crate::runtime::pool::server_conn::{Login, OpenError, Rows, ServerAddress};
 use crate::runtime::pool::server_login::protocol;
 use crate::runtime::shared::Shared;
 use crate::runtime::tls_files::TlsFiles;
@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use weir_config::look_up::LookUp;
 use weir_config::passwd::Secret;
 use weir_config::{CheckConfig, Config, NodeConfig};
-use weir_failover::Rules;
-use weir_session::session_state::server_defaults::Defaults;
+use weir_failover::FailoverRules;
+use weir_session::session_state::server_defaults::ServerDefaults;
 
 /// As servers show it.
 const NAME: &str = "weir_check";
@@ -122,8 +122,8 @@ pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Resul
         folder: try_folder(&config.work_dir).err().map(|cause| cause.to_string()).or_else(|| failover::obstacle(config)),
     };
     let user = config.nodes.first().map(|node| user_of(config, node)).unwrap_or_default();
-    let found = findings(&Rules::of(config), &cluster, &user);
-    let errors = found.iter().filter(|finding| finding.level == Level::Error).count();
+    let found = findings(&FailoverRules::of(config), &cluster, &user);
+    let errors = found.iter().filter(|finding| finding.level == FindingLevel::Error).count();
     let mut text: String = found.iter().map(line).collect();
     let warnings = counted(found.len() - errors, "warning");
     text += &format!("{} asked: {}, {warnings}\n", counted(config.nodes.len(), "server"), counted(errors, "error"));
@@ -134,8 +134,8 @@ fn line(finding: &Finding) -> String {
     let Finding { node, level, text, advice } = finding;
     let node = node.map_or_else(|| "all nodes".to_owned(), |id| format!("node {id}"));
     let level = match level {
-        Level::Warning => "warning",
-        Level::Error => "error",
+        FindingLevel::Warning => "warning",
+        FindingLevel::Error => "error",
     };
     format!("{node}: {level}: {text}; {advice}\n")
 }
@@ -263,10 +263,10 @@ fn surplus_of(rows: &Rows) -> Vec<String> {
 }
 
 /// The settings that a session of that user begins with. A login that is refused is told of elsewhere. Cancel safe: the connection is closed.
-async fn defaults(shared: &Arc<Shared>, node: &NodeConfig, check: &CheckConfig) -> Option<Defaults> {
+async fn defaults(shared: &Arc<Shared>, node: &NodeConfig, check: &CheckConfig) -> Option<ServerDefaults> {
     let mut conn = open_for(shared, node, check, OwnUse::Defaults, &[("application_name", NAME)]).await.ok()?;
     let rows = conn.query(weir_session::session_state::server_defaults::QUESTION).await.ok()?;
-    Defaults::of(node.id, &rows, std::iter::empty()).ok()
+    ServerDefaults::of(node.id, &rows, std::iter::empty()).ok()
 }
 
 async fn open(
@@ -292,8 +292,8 @@ async fn open_for(
     Conn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
 }
 
-fn address_of(node: &NodeConfig) -> Address {
-    Address {
+fn address_of(node: &NodeConfig) -> ServerAddress {
+    ServerAddress {
         node: node.id,
         hostname: node.hostname.clone(),
         port: node.port,

@@ -1,6 +1,6 @@
 //! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
 
-use crate::agent::keeper::{self, Keeper};
+use crate::agent::keeper::{self, AgentOptions};
 use crate::auth::trust;
 use crate::commands::check_servers;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
@@ -49,16 +49,16 @@ const DAEMON_CHILD: &str = "WEIR_DAEMON_CHILD";
 /// A proxy for clusters of PostgreSQL.
 #[derive(Parser)]
 #[command(name = "weir", version = crate::VERSION, about, args_conflicts_with_subcommands = true)]
-struct Weir {
+struct WeirCli {
     #[command(subcommand)]
     command: Option<WeirCommand>,
     #[command(flatten)]
-    run: Run,
+    run: RunArgs,
 }
 
 /// Files, and parameters that win over them.
 #[derive(Args)]
-struct Place {
+struct ConfigFileArgs {
     /// Configuration file, in pgpool.conf's format.
     #[arg(short = 'f', long = "config", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -77,9 +77,9 @@ struct Place {
 }
 
 #[derive(Args)]
-struct Run {
+struct RunArgs {
     #[command(flatten)]
-    place: Place,
+    place: ConfigFileArgs,
     /// Discard pgpool_status, which keeps nodes out of use.
     #[arg(short = 'D', long = "discard-status")]
     discard_status: bool,
@@ -92,9 +92,9 @@ struct Run {
 }
 
 #[derive(Args)]
-struct Check {
+struct CheckArgs {
     #[command(flatten)]
-    place: Place,
+    place: ConfigFileArgs,
     /// Ask each server for all that a failover needs, and name what is missing. Nothing is changed.
     #[arg(long)]
     connect: bool,
@@ -103,11 +103,11 @@ struct Check {
 #[derive(Subcommand)]
 enum WeirCommand {
     /// Run in the foreground (the default).
-    Run(Run),
+    Run(RunArgs),
     /// Read a configuration and say what is wrong with it; with --connect also what is wrong with the servers.
-    Check(Check),
+    Check(CheckArgs),
     /// Print every parameter, its value, its source and its unit.
-    ShowConfig(Place),
+    ShowConfig(ConfigFileArgs),
     /// Print a commented sample configuration.
     SampleConfig,
     /// Print the reference page of all parameters, or write generated documents into a folder.
@@ -120,7 +120,7 @@ enum WeirCommand {
         check: Option<PathBuf>,
     },
     /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
-    Import(Import),
+    Import(ImportArgs),
     /// Ask a running proxy for something over PCP, as Pgpool-II's clients do.
     #[command(disable_help_subcommand = true)]
     Pcp {
@@ -132,18 +132,18 @@ enum WeirCommand {
     #[command(name = "pg_enc", visible_alias = "pg-enc")]
     PgEnc(PgEnc),
     /// Stop, start, rewind and copy the PostgreSQL server of this machine when a proxy orders it.
-    Agent(Box<Keeper>),
+    Agent(Box<AgentOptions>),
     /// Ask the agents of all nodes what they see.
-    AgentStatus(Place),
+    AgentStatus(ConfigFileArgs),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::auth::pam::COMMAND, hide = true)]
     JudgeByPam,
     /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
-    Demo(crate::commands::demo::Demo),
+    Demo(crate::commands::demo::DemoArgs),
 }
 
 #[derive(Args)]
-struct Import {
+struct ImportArgs {
     /// PgBouncer's configuration.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -163,7 +163,7 @@ struct ByName {
 /// Its tools for passwords, the same way.
 #[derive(Parser)]
 #[command(multicall = true, disable_help_subcommand = true)]
-enum Tool {
+enum PasswordTool {
     #[command(name = "pg_md5")]
     Md5(PgMd5),
     #[command(name = "pg_enc")]
@@ -174,7 +174,7 @@ enum Tool {
 #[derive(Parser)]
 #[command(name = "pgpool", display_name = "pgpool-II", disable_version_flag = true)]
 #[command(version = concat!("version 4.7 is what this command line is of; the program is weir ", env!("WEIR_VERSION")))]
-struct Pgpool {
+struct PgpoolCli {
     /// Configuration file.
     #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
     file: PathBuf,
@@ -204,17 +204,17 @@ struct Pgpool {
     assertions: bool,
     /// How to stop.
     #[arg(short = 'm', long = "mode", value_enum, default_value = "smart")]
-    mode: Mode,
+    mode: PgpoolStopMode,
     /// Print the version.
     #[arg(short = 'v', long = "version", action = clap::ArgAction::Version)]
     version: (),
     /// `stop` or `reload`; without it, start.
     #[arg(value_enum)]
-    verb: Option<Verb>,
+    verb: Option<PgpoolVerb>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum PgpoolStopMode {
     #[value(alias = "s")]
     Smart,
     #[value(alias = "f")]
@@ -224,7 +224,7 @@ enum Mode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Verb {
+enum PgpoolVerb {
     Stop,
     Reload,
 }
@@ -238,15 +238,15 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let outcome = match name.to_str() {
-        Some("pgpool") => pgpool(&Pgpool::parse_from(&arguments), &arguments),
+        Some("pgpool") => pgpool(&PgpoolCli::parse_from(&arguments), &arguments),
         Some(name) if name.starts_with("pcp_") => {
             ByName::try_parse_from(&arguments).map_or_else(refuse, |by| pcp_client::run(&by.command))
         }
-        Some("pg_md5" | "pg_enc") => Tool::try_parse_from(&arguments).map_or_else(refuse, |tool| match tool {
-            Tool::Md5(options) => password_tools::md5(&options),
-            Tool::Enc(options) => password_tools::enc(&options),
+        Some("pg_md5" | "pg_enc") => PasswordTool::try_parse_from(&arguments).map_or_else(refuse, |tool| match tool {
+            PasswordTool::Md5(options) => password_tools::md5(&options),
+            PasswordTool::Enc(options) => password_tools::enc(&options),
         }),
-        Some(_) | None => weir(Weir::parse_from(&arguments)),
+        Some(_) | None => weir(WeirCli::parse_from(&arguments)),
     };
     match outcome {
         Ok(code) => code,
@@ -263,11 +263,11 @@ fn refuse(error: clap::Error) -> anyhow::Result<ExitCode> {
     Ok(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
+fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
     match weir.command {
         None => run(&weir.run),
         Some(WeirCommand::Run(options)) => run(&options),
-        Some(WeirCommand::Check(options)) => check(&options.place, options.connect.then_some(Servers::Asked)),
+        Some(WeirCommand::Check(options)) => check(&options.place, options.connect.then_some(ServerChecks::Asked)),
         Some(WeirCommand::ShowConfig(options)) => show_config(&options),
         Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
         Some(WeirCommand::Docs { write, check }) => match (write, check) {
@@ -298,7 +298,7 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
     }
 }
 
-impl Place {
+impl ConfigFileArgs {
     fn files(&self) -> Files {
         Files {
             config: self.file.clone(),
@@ -322,7 +322,7 @@ fn read(files: &Files) -> (Option<Config>, usize) {
     (outcome.config, errors)
 }
 
-fn run(options: &Run) -> anyhow::Result<ExitCode> {
+fn run(options: &RunArgs) -> anyhow::Result<ExitCode> {
     if options.place.file.is_none() && options.place.settings.is_empty() {
         bail!("no configuration: give one with -f FILE, or try `weir demo` (`weir --help` says more)");
     }
@@ -344,14 +344,14 @@ fn discard_status(config: &Config) {
     }
 }
 
-fn agent_status(options: &Place) -> anyhow::Result<ExitCode> {
+fn agent_status(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
     let files = options.files();
     let (Some(config), _) = read(&files) else { bail!("the configuration has errors") };
     crate::commands::agent_status::run(&files, &config)
 }
 
 /// Translates PgBouncer's files. Notes go to the standard error.
-fn import(options: &Import) -> anyhow::Result<ExitCode> {
+fn import(options: &ImportArgs) -> anyhow::Result<ExitCode> {
     let path = &options.file;
     let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -386,7 +386,7 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn note(path: &Path, notes: &[weir_import::Note]) {
+fn note(path: &Path, notes: &[weir_import::ImportNote]) {
     for note in notes {
         let place = if note.line == 0 { path.display().to_string() } else { format!("{}:{}", path.display(), note.line) };
         complain(&format!("{place}: {}", note.text));
@@ -407,11 +407,11 @@ fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
 }
 
 /// Servers are asked, beside the files.
-enum Servers {
+enum ServerChecks {
     Asked,
 }
 
-fn check(options: &Place, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
+fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Result<ExitCode> {
     let files = options.files();
     let (config, mut errors) = read(&files);
     let found = config.and_then(|config| {
@@ -450,7 +450,7 @@ fn check(options: &Place, servers: Option<Servers>) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::FAILURE);
     };
     say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port))?;
-    let Some(Servers::Asked) = servers else { return Ok(ExitCode::SUCCESS) };
+    let Some(ServerChecks::Asked) = servers else { return Ok(ExitCode::SUCCESS) };
     let (text, errors) = check_servers::run(&config, access, tls)?;
     say(&text)?;
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -473,7 +473,7 @@ fn warn_of(config: &Config) -> usize {
     1
 }
 
-fn show_config(options: &Place) -> anyhow::Result<ExitCode> {
+fn show_config(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
     let outcome = options.files().read();
     // An operator who looks for a parameter need not have a node yet.
     let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
@@ -491,7 +491,7 @@ fn show_config(options: &Place) -> anyhow::Result<ExitCode> {
     say(&text)
 }
 
-fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
     let files = Files {
         config: Some(options.file.clone()),
@@ -505,8 +505,8 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
     match options.verb {
-        Some(Verb::Stop) => stop(&config, options.mode),
-        Some(Verb::Reload) => {
+        Some(PgpoolVerb::Stop) => stop(&config, options.mode),
+        Some(PgpoolVerb::Reload) => {
             signal(&config, Signal::HUP)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -549,14 +549,14 @@ fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
 }
 
 /// Stops a running proxy and waits until it is gone.
-fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
+fn stop(config: &Config, mode: PgpoolStopMode) -> anyhow::Result<ExitCode> {
     let (by, limit) = match mode {
-        Mode::Smart => (Signal::TERM, SMART_LIMIT),
-        Mode::Fast => (Signal::INT, STOP_LIMIT),
-        Mode::Immediate => (Signal::QUIT, STOP_LIMIT),
+        PgpoolStopMode::Smart => (Signal::TERM, SMART_LIMIT),
+        PgpoolStopMode::Fast => (Signal::INT, STOP_LIMIT),
+        PgpoolStopMode::Immediate => (Signal::QUIT, STOP_LIMIT),
     };
     let pid = signal(config, by)?;
-    if mode == Mode::Fast && config.sigint_stop == SigintStop::WaitForServers {
+    if mode == PgpoolStopMode::Fast && config.sigint_stop == SigintStop::WaitForServers {
         // The second one does not wait.
         signal(config, Signal::TERM)?;
     }
@@ -565,9 +565,9 @@ fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
     while lives(pid) {
         if asked.elapsed() >= limit {
             let next = match mode {
-                Mode::Smart => "its clients have not left; \"-m fast stop\" does not wait for them",
-                Mode::Fast => "try \"-m immediate stop\"",
-                Mode::Immediate => "look at its log",
+                PgpoolStopMode::Smart => "its clients have not left; \"-m fast stop\" does not wait for them",
+                PgpoolStopMode::Fast => "try \"-m immediate stop\"",
+                PgpoolStopMode::Immediate => "look at its log",
             };
             bail!("process {} still runs after {} s: {next}", pid.as_raw_nonzero(), limit.as_secs());
         }

@@ -2,7 +2,7 @@
 
 use crate::process::supervisor::{self, Start};
 use crate::runtime::operator_files::Files;
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use anyhow::{Context, bail};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -30,7 +30,7 @@ const READS_MAX: usize = 40;
 
 /// Options of the demo.
 #[derive(Args)]
-pub struct Demo {
+pub struct DemoArgs {
     /// Folder for the servers; a temporary one if not given.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -62,7 +62,7 @@ fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// Makes the cluster, shows it, and stays until a signal. Everything it started is gone afterwards.
-pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
+pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     let stop = watch_signals()?;
     // Told before servers are made for nothing; the proxy opens it itself.
     let is_free = std::net::TcpListener::bind(("127.0.0.1", demo.port));
@@ -95,7 +95,7 @@ pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
     supervisor::run(&files, config, Start::Demo, move |shared| {
         if stop.load(Ordering::Acquire) {
             // Before the proxy heard signals itself.
-            return shared.begin_stop(Stop::Fast);
+            return shared.begin_stop(ProxyShutdown::Fast);
         }
         // The tour needs the proxy, which runs on this thread's behalf meanwhile.
         let tour = std::thread::Builder::new().name("tour".into());
@@ -121,7 +121,7 @@ pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn configuration(demo: &Demo, cluster: &Cluster) -> String {
+fn configuration(demo: &DemoArgs, cluster: &Cluster) -> String {
     let mut text = String::new();
     let folder = cluster.dir().display();
     let _ = write!(

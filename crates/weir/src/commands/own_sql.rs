@@ -212,7 +212,7 @@ pub const PLACES: &[SqlPlace] = &[
 ];
 
 fn catalog_texts() -> Vec<String> {
-    weir_catalog::Question::all().map(|question| question.sql().to_owned()).collect()
+    weir_catalog::CatalogQuery::all().map(|question| question.sql().to_owned()).collect()
 }
 
 fn start() -> Vec<String> {

@@ -19,7 +19,7 @@ const PASSWORD_BYTES_MAX: usize = 128;
 
 /// Options of both.
 #[derive(Args)]
-struct Common {
+struct PasswordToolArgs {
     /// Write the user's line of pool_passwd.
     #[arg(short = 'm', long = "md5auth", alias = "update-pass")]
     updates: bool,
@@ -43,7 +43,7 @@ struct Common {
 #[derive(Args)]
 pub struct PgMd5 {
     #[command(flatten)]
-    common: Common,
+    common: PasswordToolArgs,
 }
 
 /// Prints a password encrypted for pool_passwd, or writes it there.
@@ -59,11 +59,11 @@ pub struct PgEnc {
     #[arg(short = 'P', long = "prompt-for-key")]
     prompt_key: bool,
     #[command(flatten)]
-    common: Common,
+    common: PasswordToolArgs,
 }
 
 /// A password, and whose it is.
-struct Given {
+struct GivenPassword {
     user: Option<String>,
     password: Zeroizing<String>,
 }
@@ -122,13 +122,13 @@ impl PgEnc {
     }
 }
 
-impl Common {
+impl PasswordToolArgs {
     /// The passwords that the command line means.
-    fn given(&self, question: &str) -> anyhow::Result<Vec<Given>> {
+    fn given(&self, question: &str) -> anyhow::Result<Vec<GivenPassword>> {
         let given = match (&self.password, &self.input) {
-            (Some(password), _) => vec![Given { user: None, password: Zeroizing::new(password.clone()) }],
+            (Some(password), _) => vec![GivenPassword { user: None, password: Zeroizing::new(password.clone()) }],
             (None, Some(path)) => read_pairs(path)?,
-            (None, None) if self.prompt => vec![Given { user: None, password: prompt::password(question)? }],
+            (None, None) if self.prompt => vec![GivenPassword { user: None, password: prompt::password(question)? }],
             (None, None) => bail!("no password: give one, or --prompt, or --input-file"),
         };
         for given in &given {
@@ -137,7 +137,7 @@ impl Common {
         Ok(given)
     }
 
-    fn user_of(&self, given: &Given) -> String {
+    fn user_of(&self, given: &GivenPassword) -> String {
         given.user.clone().or_else(|| self.user.clone()).unwrap_or_else(prompt::system_user)
     }
 
@@ -158,13 +158,13 @@ impl Common {
 }
 
 /// Lines of `user:password`; others are named and left out.
-fn read_pairs(path: &Path) -> anyhow::Result<Vec<Given>> {
+fn read_pairs(path: &Path) -> anyhow::Result<Vec<GivenPassword>> {
     let text = Zeroizing::new(fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?);
     let mut given = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         match line.split_once(':') {
             Some((user, password)) if !user.is_empty() && !password.is_empty() => {
-                given.push(Given { user: Some(user.to_string()), password: Zeroizing::new(password.to_string()) });
+                given.push(GivenPassword { user: Some(user.to_string()), password: Zeroizing::new(password.to_string()) });
             }
             Some(_) | None if line.trim().is_empty() => {}
             Some(_) | None => writeln!(std::io::stderr(), "LINE#{number:02}: invalid username:password pair")?,

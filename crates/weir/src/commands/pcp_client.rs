@@ -9,8 +9,8 @@ mod passfile;
 use crate::commands::prompt;
 use anyhow::Context;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use connection::{Connection, Target};
-use output::Shape;
+use connection::{PcpAddress, PcpClientConn};
+use output::OutputShape;
 use std::io::Write;
 use std::process::ExitCode;
 use weir_wire::pcp_protocol::{Aim, Request, Scope, Stop, When};
@@ -31,7 +31,7 @@ pub enum PcpCommand {
     DetachNode(OfNodeGracefully),
     /// The number of nodes.
     #[command(name = "pcp_node_count", visible_aliases = ["node_count", "node-count"], disable_help_flag = true)]
-    NodeCount(Common),
+    NodeCount(PcpArgs),
     /// Nodes: where they are, if they are in use, their roles.
     #[command(name = "pcp_node_info", visible_aliases = ["node_info", "node-info"], disable_help_flag = true)]
     NodeInfo(OfNodeOrAll),
@@ -40,16 +40,16 @@ pub enum PcpCommand {
     HealthCheckStats(OfNode),
     /// Parameters and their values.
     #[command(name = "pcp_pool_status", visible_aliases = ["pool_status", "pool-status"], disable_help_flag = true)]
-    PoolStatus(Common),
+    PoolStatus(PcpArgs),
     /// The numbers of processes: of the proxy and of its sessions.
     #[command(name = "pcp_proc_count", visible_aliases = ["proc_count", "proc-count"], disable_help_flag = true)]
-    ProcCount(Common),
+    ProcCount(PcpArgs),
     /// Server connections and who uses them.
     #[command(name = "pcp_proc_info", visible_aliases = ["proc_info", "proc-info"], disable_help_flag = true)]
     ProcInfo(OfProcess),
     /// Make a node the primary.
     #[command(name = "pcp_promote_node", visible_aliases = ["promote_node", "promote-node"], disable_help_flag = true)]
-    PromoteNode(Promotion),
+    PromoteNode(PromoteArgs),
     /// Make a node anew out of the primary, and attach it.
     #[command(name = "pcp_recovery_node", visible_aliases = ["recovery_node", "recovery-node"], disable_help_flag = true)]
     RecoveryNode(OfNode),
@@ -58,19 +58,19 @@ pub enum PcpCommand {
     RestartNode(OfNode),
     /// Start all servers anew, one after the other, without a failed statement: a rolling minor upgrade. Of Weir only.
     #[command(name = "pcp_upgrade_walk", visible_aliases = ["upgrade_walk", "upgrade-walk"], disable_help_flag = true)]
-    UpgradeWalk(Common),
+    UpgradeWalk(PcpArgs),
     /// Read the configuration again.
     #[command(name = "pcp_reload_config", visible_aliases = ["reload_config", "reload-config"], disable_help_flag = true)]
-    ReloadConfig(Scoped),
+    ReloadConfig(ScopeArgs),
     /// Begin a new file of the log.
     #[command(name = "pcp_log_rotate", visible_aliases = ["log_rotate", "log-rotate"], disable_help_flag = true)]
-    LogRotate(Scoped),
+    LogRotate(ScopeArgs),
     /// Forget all answers in the query cache.
     #[command(name = "pcp_invalidate_query_cache", visible_aliases = ["invalidate_query_cache", "invalidate-query-cache"], disable_help_flag = true)]
-    InvalidateQueryCache(Common),
+    InvalidateQueryCache(PcpArgs),
     /// Stop the proxy.
     #[command(name = "pcp_stop_pgpool", visible_aliases = ["stop_pgpool", "stop-pgpool", "stop"], disable_help_flag = true)]
-    StopPgpool(Stopping),
+    StopPgpool(StopArgs),
     /// Proxies of a watchdog's cluster.
     #[command(name = "pcp_watchdog_info", visible_aliases = ["watchdog_info", "watchdog-info"], disable_help_flag = true)]
     WatchdogInfo(OfWatchdog),
@@ -78,7 +78,7 @@ pub enum PcpCommand {
 
 /// Options of all.
 #[derive(Args)]
-pub struct Common {
+pub struct PcpArgs {
     /// Host, or the folder of the unix socket; by default the socket in /tmp.
     #[arg(short = 'h', long = "host", value_name = "HOSTNAME")]
     host: Option<String>,
@@ -95,7 +95,7 @@ pub struct Common {
     #[arg(short = 'W', long = "password", overrides_with = "never_ask")]
     ask: bool,
     #[command(flatten)]
-    shape: Verbosity,
+    shape: VerbosityArgs,
     /// Print this help.
     #[arg(short = '?', long = "help", action = ArgAction::Help)]
     help: Option<bool>,
@@ -105,7 +105,7 @@ pub struct Common {
 }
 
 #[derive(Args)]
-struct Verbosity {
+struct VerbosityArgs {
     /// Print the packets that go and come.
     #[arg(short = 'd', long = "debug")]
     debug: bool,
@@ -130,7 +130,7 @@ pub struct OfNode {
     #[command(flatten)]
     node: NodeId,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
@@ -141,7 +141,7 @@ pub struct OfNodeGracefully {
     #[command(flatten)]
     node: NodeId,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
@@ -152,11 +152,11 @@ pub struct OfNodeOrAll {
     #[command(flatten)]
     node: NodeId,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
-pub struct Promotion {
+pub struct PromoteArgs {
     /// When the transactions that run have ended; others wait meanwhile.
     #[arg(short = 'g', long = "gracefully")]
     gracefully: bool,
@@ -166,7 +166,7 @@ pub struct Promotion {
     #[command(flatten)]
     node: NodeId,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
@@ -181,7 +181,7 @@ pub struct OfProcess {
     #[arg(short = 'a', long = "all")]
     all: bool,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
@@ -193,20 +193,20 @@ pub struct OfWatchdog {
     #[arg(value_name = "watchdog-id")]
     by_place: Option<String>,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
-pub struct Scoped {
+pub struct ScopeArgs {
     /// The processes that are to obey.
     #[arg(short = 's', long = "scope", value_enum, default_value = "local")]
     scope: ScopeWord,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Args)]
-pub struct Stopping {
+pub struct StopArgs {
     /// If clients may finish.
     #[arg(short = 'm', long = "mode", value_enum, default_value = "smart")]
     mode: ModeWord,
@@ -214,7 +214,7 @@ pub struct Stopping {
     #[arg(short = 's', long = "scope", value_enum, default_value = "local")]
     scope: ScopeWord,
     #[command(flatten)]
-    common: Common,
+    common: PcpArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -256,15 +256,15 @@ impl ModeWord {
 }
 
 /// A command as it is to be done.
-struct Plan<'a> {
+struct PcpCall<'a> {
     name: &'static str,
-    common: &'a Common,
+    common: &'a PcpArgs,
     request: Request,
     shows_all: bool,
 }
 
 impl PcpCommand {
-    fn common(&self) -> &Common {
+    fn common(&self) -> &PcpArgs {
         match self {
             PcpCommand::NodeCount(common)
             | PcpCommand::PoolStatus(common)
@@ -308,7 +308,7 @@ impl PcpCommand {
         }
     }
 
-    fn plan(&self) -> Result<Plan<'_>, String> {
+    fn plan(&self) -> Result<PcpCall<'_>, String> {
         let when = |gracefully| if gracefully { When::Gracefully } else { When::Now };
         let request = match self {
             PcpCommand::AttachNode(options) => Request::Attach(options.node.needed()?),
@@ -340,7 +340,7 @@ impl PcpCommand {
             }
         };
         let shows_all = matches!(self, PcpCommand::ProcInfo(options) if options.all);
-        Ok(Plan { name: self.name(), common: self.common(), request, shows_all })
+        Ok(PcpCall { name: self.name(), common: self.common(), request, shows_all })
     }
 }
 
@@ -386,21 +386,21 @@ pub fn run(command: &PcpCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// The answer as text.
-fn ask(plan: &Plan<'_>) -> Result<String, String> {
+fn ask(plan: &PcpCall<'_>) -> Result<String, String> {
     let common = plan.common;
-    let target = Target::new(common.host.as_deref(), common.port);
+    let target = PcpAddress::new(common.host.as_deref(), common.port);
     let user = common.user.clone().unwrap_or_else(prompt::system_user);
     let password = password_for(common, &target, &user)?;
-    let mut connection = Connection::open(&target, common.shape.debug)?;
+    let mut connection = PcpClientConn::open(&target, common.shape.debug)?;
     connection.log_in(&user, password.as_bytes())?;
     let replies = connection.ask(&plan.request)?;
     connection.end();
-    let shape = Shape { is_verbose: common.shape.verbose, shows_all: plan.shows_all };
+    let shape = OutputShape { is_verbose: common.shape.verbose, shows_all: plan.shows_all };
     output::text(plan.name, &plan.request, &replies, shape)
 }
 
 /// The password that is typed, else that of the file.
-fn password_for(common: &Common, target: &Target, user: &str) -> Result<Zeroizing<String>, String> {
+fn password_for(common: &PcpArgs, target: &PcpAddress, user: &str) -> Result<Zeroizing<String>, String> {
     let typed = if common.never_ask { None } else { Some(prompt::password("Password: ").map_err(|cause| cause.to_string())?) };
     match typed.filter(|typed| !typed.is_empty()) {
         Some(typed) => Ok(typed),

@@ -10,12 +10,12 @@ pub mod surplus;
 mod tests;
 
 use surplus::OwnUser;
-use weir_failover::{Mode, NodeId, Rules, Servers};
-use weir_session::session_state::server_defaults::Defaults;
+use weir_failover::{FailoverMode, FailoverRules, NodeId, ServerRelation};
+use weir_session::session_state::server_defaults::ServerDefaults;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum FindingLevel {
     /// A failover works, and something beside it may not.
     Warning,
     /// A failover fails, or the node takes no part in it.
@@ -27,7 +27,7 @@ pub enum Level {
 pub struct Finding {
     /// None: it is about all nodes.
     pub node: Option<NodeId>,
-    pub level: Level,
+    pub level: FindingLevel,
     pub text: String,
     pub advice: String,
 }
@@ -96,9 +96,13 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(rules: &Rules) -> Kind {
-        let promotes = matches!(rules.mode, Mode::Builtin | Mode::Command);
-        if rules.servers == Servers::Unrelated || (rules.nodes.len() < 2 && !promotes) { Kind::Plain } else { Kind::Cluster }
+    fn of(rules: &FailoverRules) -> Kind {
+        let promotes = matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command);
+        if rules.servers == ServerRelation::Unrelated || (rules.nodes.len() < 2 && !promotes) {
+            Kind::Plain
+        } else {
+            Kind::Cluster
+        }
     }
 }
 
@@ -129,7 +133,7 @@ pub struct Server {
     /// Settings that Weir changes and the server's start has fixed.
     pub fixed: Vec<String>,
     /// The settings that a session begins with there.
-    pub defaults: Defaults,
+    pub defaults: ServerDefaults,
 }
 
 /// A server's clock beside this machine's.
@@ -274,7 +278,7 @@ const BUILTIN_VERSION: u32 = 130_000;
 const ALTER_VERSION: u32 = 150_000;
 
 /// All that is wrong, errors first for each node. `user`: the user of the health check.
-pub fn findings(rules: &Rules, cluster: &Cluster, user: &str) -> Vec<Finding> {
+pub fn findings(rules: &FailoverRules, cluster: &Cluster, user: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let kind = Kind::of(rules);
     match kind {
@@ -293,8 +297,8 @@ pub fn findings(rules: &Rules, cluster: &Cluster, user: &str) -> Vec<Finding> {
 }
 
 /// The level of what only a failover by Weir itself needs.
-fn by_builtin(rules: &Rules) -> Level {
-    if rules.mode == Mode::Builtin { Level::Error } else { Level::Warning }
+fn by_builtin(rules: &FailoverRules) -> FindingLevel {
+    if rules.mode == FailoverMode::Builtin { FindingLevel::Error } else { FindingLevel::Warning }
 }
 
 /// The list of findings, and the node that they are about.
@@ -304,7 +308,7 @@ struct Notes<'f> {
 }
 
 impl Notes<'_> {
-    fn add(&mut self, level: Level, text: impl Into<String>, advice: impl Into<String>) {
+    fn add(&mut self, level: FindingLevel, text: impl Into<String>, advice: impl Into<String>) {
         self.found.push(Finding { node: self.node, level, text: text.into(), advice: advice.into() });
     }
 }

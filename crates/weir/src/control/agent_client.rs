@@ -13,7 +13,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use weir_agent::{Answer, Deed, Failure, Order, OrderId, Progress, Request, Status, read_answer, write_request};
+use weir_agent::{
+    AgentAnswer, AgentOrder, AgentRequest, AgentStatus, OrderAction, OrderFailure, OrderId, OrderProgress, read_answer,
+    write_request,
+};
 use weir_config::{Config, SslMode};
 
 /// Time to connect, encrypt and prove.
@@ -34,7 +37,7 @@ pub enum AgentError {
     Setup { place: String, text: String },
     /// It answered, and the order is not done.
     #[error("agent {place}: {}", failure.text)]
-    Failed { place: String, failure: Failure },
+    Failed { place: String, failure: OrderFailure },
 }
 
 /// One agent, as the configuration names it.
@@ -87,22 +90,27 @@ impl Agent {
     }
 
     /// The state of its server. Cancel safe.
-    pub async fn status(&self, deadline: Instant) -> Result<Status, AgentError> {
-        match self.ask(&Request::Status, deadline, &mut |_| {}).await? {
-            Answer::Status(status) => Ok(*status),
+    pub async fn status(&self, deadline: Instant) -> Result<AgentStatus, AgentError> {
+        match self.ask(&AgentRequest::Status, deadline, &mut |_| {}).await? {
+            AgentAnswer::Status(status) => Ok(*status),
             _ => Err(self.setup("it answers something else")),
         }
     }
 
     /// Has a deed done, however often the connection is lost. Cancel safe: the agent goes on.
-    pub async fn order(&self, deed: &Deed, deadline: Instant, heed: &mut dyn FnMut(Progress)) -> Result<(), AgentError> {
-        let order = Request::Order(Order { id: OrderId(u64::from_le_bytes(crate::random())), deed: deed.clone() });
+    pub async fn order(
+        &self,
+        deed: &OrderAction,
+        deadline: Instant,
+        heed: &mut dyn FnMut(OrderProgress),
+    ) -> Result<(), AgentError> {
+        let order = AgentRequest::Order(AgentOrder { id: OrderId(u64::from_le_bytes(crate::random())), deed: deed.clone() });
         loop {
             let error = match self.ask(&order, deadline, heed).await {
-                Ok(Answer::Done) => return Ok(()),
-                Ok(Answer::Failed(failure)) => return Err(AgentError::Failed { place: self.place.clone(), failure }),
-                Ok(Answer::Busy(job)) => self.setup(format!("it is busy with another order: {}", job.kind.name())),
-                Ok(Answer::Status(_) | Answer::Progress(_)) => return Err(self.setup("it answers something else")),
+                Ok(AgentAnswer::Done) => return Ok(()),
+                Ok(AgentAnswer::Failed(failure)) => return Err(AgentError::Failed { place: self.place.clone(), failure }),
+                Ok(AgentAnswer::Busy(job)) => self.setup(format!("it is busy with another order: {}", job.kind.name())),
+                Ok(AgentAnswer::Status(_) | AgentAnswer::Progress(_)) => return Err(self.setup("it answers something else")),
                 Err(error @ (AgentError::Setup { .. } | AgentError::Failed { .. })) => return Err(error),
                 Err(error @ (AgentError::Line { .. } | AgentError::Late { .. })) => error,
             };
@@ -114,7 +122,12 @@ impl Agent {
     }
 
     /// One request and its last answer, over a connection of its own.
-    async fn ask(&self, request: &Request, deadline: Instant, heed: &mut dyn FnMut(Progress)) -> Result<Answer, AgentError> {
+    async fn ask(
+        &self,
+        request: &AgentRequest,
+        deadline: Instant,
+        heed: &mut dyn FnMut(OrderProgress),
+    ) -> Result<AgentAnswer, AgentError> {
         let broke = |cause| AgentError::Line { place: self.place.clone(), cause };
         let late = || AgentError::Late { place: self.place.clone() };
         let mut way = timeout_at(deadline.min(Instant::now() + LOGIN_LIMIT), self.connect()).await.map_err(|_| late())??;
@@ -124,7 +137,7 @@ impl Agent {
         loop {
             let heard = timeout_at(deadline.min(Instant::now() + SILENCE_LIMIT), way.next()).await.map_err(|_| late())?;
             match read_answer(&heard.map_err(broke)?).map_err(|cause| broke(cause.into()))? {
-                Answer::Progress(progress) => heed(progress),
+                AgentAnswer::Progress(progress) => heed(progress),
                 answer => return Ok(answer),
             }
         }
@@ -154,6 +167,6 @@ impl Agent {
     }
 }
 
-async fn prove<S: Stream>(stream: S, secret: &weir_agent::Secret) -> Result<Line<S>, LineError> {
+async fn prove<S: Stream>(stream: S, secret: &weir_agent::AgentSecret) -> Result<Line<S>, LineError> {
     Line::to_agent(stream, secret).await
 }

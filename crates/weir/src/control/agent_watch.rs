@@ -8,7 +8,7 @@ use crate::control::return_node::agent_of;
 use crate::log::Level;
 use crate::runtime::agent_line::LineError;
 use crate::runtime::agents_seen::{Answer, Contact};
-use crate::runtime::shared::{Stop, seconds};
+use crate::runtime::shared::{ProxyShutdown, seconds};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Runs until the proxy stops. Cancel safe.
 pub async fn watch(c: Rc<Control>) {
     let bell = c.bell(Subject::Agents);
-    while c.shared.stop_mode() < Stop::Fast {
+    while c.shared.stop_mode() < ProxyShutdown::Fast {
         let config = c.shared.config.load_full();
         let is_one_at_work = ask_all(&c, &config).await;
         let period = if is_one_at_work { PERIOD_AT_WORK } else { PERIOD };

@@ -15,21 +15,21 @@
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::Conn;
 use crate::control::control_context::{Bell, Control, Subject};
-use crate::log::{Level, Who};
+use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::look_places::{Urgency, hold, looks_max};
-use crate::runtime::pool::server_conn::{Address, Login, OpenError};
-use crate::runtime::shared::{Message, Shared, Stop, Victim};
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
+use crate::runtime::shared::{Message, ProxyShutdown, Shared, Victim};
 use crate::runtime::user_roles;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_catalog::{Catalog, Draft, DraftError, PARTS, Question};
+use weir_catalog::{Catalog, CatalogDraft, CatalogQuery, DraftError, PARTS};
 use weir_config::Config;
 use weir_config::passwd::Secret;
-use weir_session::catalogs::{Database, Mark, Reading, UNKNOWN};
+use weir_session::catalogs::{CatalogReading, ChangeMark, KnownDatabase, UNKNOWN};
 use weir_session::fault::sqlstate;
-use weir_session::metrics::Metric;
-use weir_session::table_changes::Doubt;
+use weir_session::metrics::WorkerCounter;
+use weir_session::table_changes::UnsettledWriter;
 use weir_wire::frame::back;
 
 /// Shortest time between two looks that nobody asked for.
@@ -127,13 +127,13 @@ impl Drop for Counted {
 /// Closes the books when the task ends, however it ends.
 struct Duty {
     c: Rc<Control>,
-    database: Arc<Database>,
+    database: Arc<KnownDatabase>,
     /// The last reading.
-    known: Option<Reading>,
+    known: Option<CatalogReading>,
 }
 
 impl Duty {
-    fn begin(c: &Rc<Control>, database: &Arc<Database>) -> Duty {
+    fn begin(c: &Rc<Control>, database: &Arc<KnownDatabase>) -> Duty {
         let known = database.take_kept(primary(c));
         Duty { c: c.clone(), database: database.clone(), known }
     }
@@ -153,13 +153,13 @@ fn primary(c: &Control) -> Option<u16> {
 }
 
 /// Looks after one database until it has had no sessions for a while. Not cancel safe: a look that is under way is lost.
-pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
+pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
     let mut duty = Duty::begin(&c, &database);
     let bell = c.bell(Subject::Database(database.name.clone()));
     let (mut line, mut beside) = (None, None);
     let (mut place, mut looked) = (None, None);
     let mut used_at = Instant::now();
-    while c.shared.stop_mode() < Stop::Fast {
+    while c.shared.stop_mode() < ProxyShutdown::Fast {
         // Of a writer whose end nobody heard of it must be seen that it has ended.
         let has_doubts = || !c.shared.changes.doubts(&database.name).is_empty();
         if database.has_sessions() || (!database.is_wanted_empty() && has_doubts()) {
@@ -172,7 +172,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
             let urgency = if looked == Some(changes) { Urgency::Routine } else { Urgency::Unknown };
             // As long as the task goes on.
             let is_used = || database.has_sessions() || has_doubts() || used_at.elapsed() < LINGER;
-            let is_wanted = || c.shared.stop_mode() < Stop::Fast && !database.is_wanted_empty() && is_used();
+            let is_wanted = || c.shared.stop_mode() < ProxyShutdown::Fast && !database.is_wanted_empty() && is_used();
             place = c.look_places.take(urgency, || places_max(&c), is_wanted).await;
             if place.is_none() {
                 continue;
@@ -234,7 +234,7 @@ enum Rested {
 /// Until the time has come, or something has changed, or from `yields_at` on another database waits for the place of this one. Cancel safe.
 async fn rest(
     c: &Control,
-    database: &Database,
+    database: &KnownDatabase,
     bell: &Bell,
     (until, yields_at): (Instant, Option<Instant>),
     changes: u64,
@@ -243,7 +243,7 @@ async fn rest(
     loop {
         let now = Instant::now();
         let is_due = now >= until || (database.changes() != changes && now >= soonest);
-        if is_due || c.shared.stop_mode() >= Stop::Fast {
+        if is_due || c.shared.stop_mode() >= ProxyShutdown::Fast {
             return Rested::Due;
         }
         let is_wanted = yields_at.is_some() && c.look_places.is_wanted(places_max(c));
@@ -263,14 +263,14 @@ async fn rest(
 }
 
 /// Notes the outcome where operators look; an error is logged when it is a new one.
-fn tell(c: &Control, database: &Database, error: Option<SurveyError>) {
+fn tell(c: &Control, database: &KnownDatabase, error: Option<SurveyError>) {
     let error = error.map(|error| error.to_string());
     let mut report = database.report.lock();
     if report.error == error {
         return;
     }
     if let Some(error) = &error {
-        let who = Who { database: &database.name, ..Who::default() };
+        let who = LogOrigin { database: &database.name, ..LogOrigin::default() };
         let text = format_args!(
             "the catalog of database \"{}\" cannot be read, so that statements that name anything go to the primary, and after each write \
              the server is asked what it left on the connection, as long as something has changed or nothing is known: {error}",
@@ -283,18 +283,18 @@ fn tell(c: &Control, database: &Database, error: Option<SurveyError>) {
 }
 
 /// The primary; while there is none, nothing is defined either, and a standby will do.
-fn server(c: &Control) -> Option<Address> {
+fn server(c: &Control) -> Option<ServerAddress> {
     let view = c.shared.cluster.view.load();
     let at = view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)));
-    at.and_then(|at| Address::of(&view, &c.shared.config.load(), at))
+    at.and_then(|at| ServerAddress::of(&view, &c.shared.config.load(), at))
 }
 
 /// One look, and a reading if something has changed. Gives the time the look took. Not cancel safe.
 async fn look(
     c: &Control,
-    database: &Database,
+    database: &KnownDatabase,
     line: &mut Option<Line>,
-    (known, beside): (&mut Option<Reading>, &mut Option<Beside>),
+    (known, beside): (&mut Option<CatalogReading>, &mut Option<Beside>),
     changes: u64,
 ) -> Result<Duration, SurveyError> {
     let is_new = line.is_none();
@@ -306,7 +306,7 @@ async fn look(
     look_at_roles(c, line).await?;
     let started = Instant::now();
     line.query(BEGIN).await?;
-    let rows = line.query_catalog(Question::Fingerprint).await?;
+    let rows = line.query_catalog(CatalogQuery::Fingerprint).await?;
     let took = started.elapsed();
     let mut fingerprint = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if c.shared.cached_results.is_some() {
@@ -317,7 +317,7 @@ async fn look(
     }
     let config = c.shared.config.load_full();
     let expire_ms = config.routing.catalog_expire_ms;
-    let is_same = |known: &&mut Reading| {
+    let is_same = |known: &&mut CatalogReading| {
         let is_young = expire_ms == 0 || known.read_at.elapsed() < Duration::from_millis(expire_ms);
         known.fingerprint == fingerprint && known.config.routing.judges_as(&config.routing) && is_young
     };
@@ -330,7 +330,7 @@ async fn look(
             // The facts that sessions relied upon until now are not true any more.
             let catalog = read(line, config.clone()).await?;
             let edition = c.shared.catalogs.next_edition();
-            let is_redefined = database.is_another(Mark::Definitions, &fingerprint);
+            let is_redefined = database.is_another(ChangeMark::Definitions, &fingerprint);
             if is_redefined {
                 database.follow.redefine();
                 doubt(c, database);
@@ -345,7 +345,7 @@ async fn look(
                 doubt(c, database);
             }
             let bytes = catalog.counts().bytes;
-            *known = Some(Reading { edition, catalog, bytes, fingerprint, config, read_at: Instant::now() });
+            *known = Some(CatalogReading { edition, catalog, bytes, fingerprint, config, read_at: Instant::now() });
         }
     }
     line.query(COMMIT).await?;
@@ -389,10 +389,10 @@ fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
 
 /// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
 /// Not cancel safe.
-async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), SurveyError> {
-    let rows = line.query_catalog(Question::Defaults).await?;
+async fn renew(c: &Control, database: &KnownDatabase, line: &mut Conn) -> Result<(), SurveyError> {
+    let rows = line.query_catalog(CatalogQuery::Defaults).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
-    if database.is_another(Mark::Defaults, &mark) {
+    if database.is_another(ChangeMark::Defaults, &mark) {
         c.renew(&c.shared.pools.of_database(Some(&database.name)));
         // Weir asks a server anew for the values that welcome clients.
         c.shared.tell_all(|| Message::Refresh);
@@ -401,7 +401,11 @@ async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), 
 }
 
 /// The connection to the server to be asked, a new one if need be. Cancel safe.
-async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Option<Line>) -> Result<&'l mut Conn, SurveyError> {
+async fn line_to_server<'l>(
+    c: &Control,
+    database: &KnownDatabase,
+    line: &'l mut Option<Line>,
+) -> Result<&'l mut Conn, SurveyError> {
     let address = server(c).ok_or(SurveyError::NoServer)?;
     if line.as_ref().is_some_and(|line| line.conn.address != address || line.conn.is_left(&c.shared)) {
         *line = None;
@@ -418,10 +422,15 @@ async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Opti
 
 /// Without a connection to it a database may be dropped, and another one have its name: nothing that is known is true of that one.
 /// Not cancel safe.
-async fn identify(c: &Control, database: &Database, line: &mut Conn, known: &mut Option<Reading>) -> Result<(), SurveyError> {
+async fn identify(
+    c: &Control,
+    database: &KnownDatabase,
+    line: &mut Conn,
+    known: &mut Option<CatalogReading>,
+) -> Result<(), SurveyError> {
     let rows = line.query(IDENTITY).await?;
     let identity = rows.into_iter().flatten().flatten().next().unwrap_or_default();
-    if database.is_another(Mark::Identity, &identity) {
+    if database.is_another(ChangeMark::Identity, &identity) {
         *known = None;
         doubt(c, database);
     }
@@ -436,7 +445,7 @@ const IDENTITY: &str =
 /// Not cancel safe.
 async fn look_beside(
     c: &Control,
-    database: &Database,
+    database: &KnownDatabase,
     line: &mut Conn,
     beside: &mut Option<Beside>,
     changes: u64,
@@ -446,11 +455,11 @@ async fn look_beside(
     if beside.as_ref().is_some_and(is_recent) {
         return Ok(());
     }
-    let rows = line.query_catalog(Question::Answers).await?;
+    let rows = line.query_catalog(CatalogQuery::Answers).await?;
     let mut cells = rows.into_iter().flatten().map(Option::unwrap_or_default);
     let (kinds, rights) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
     *beside = Some(Beside { kinds, changes, looked_at: Instant::now(), took: started.elapsed() });
-    if database.is_another(Mark::Rights, &rights) {
+    if database.is_another(ChangeMark::Rights, &rights) {
         doubt(c, database);
     }
     Ok(())
@@ -458,12 +467,12 @@ async fn look_beside(
 
 /// Something was defined or granted, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before a
 /// new catalog is published, and after it.
-fn doubt(c: &Control, database: &Database) {
+fn doubt(c: &Control, database: &KnownDatabase) {
     c.shared.changes.doubt_database(&database.name, c.shared.positions.next_round());
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
-async fn dispel(c: &Control, database: &Database, line: &mut Conn) -> Result<(), SurveyError> {
+async fn dispel(c: &Control, database: &KnownDatabase, line: &mut Conn) -> Result<(), SurveyError> {
     let changes = &c.shared.changes;
     let doubts = changes.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
@@ -474,13 +483,13 @@ async fn dispel(c: &Control, database: &Database, line: &mut Conn) -> Result<(),
     let running: Vec<String> = rows.into_iter().flatten().flatten().collect();
     let round = c.shared.positions.next_round();
     // The work of a node other than the primary shows in nobody's answer.
-    let is_over = |doubt: &&Doubt| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
+    let is_over = |doubt: &&UnsettledWriter| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
     doubts.iter().filter(is_over).for_each(|doubt| changes.dispel(doubt, round));
     Ok(())
 }
 
-fn report(c: &Control, database: &Database, catalog: &Catalog, took: Duration) {
-    c.count(Metric::CatalogsRead);
+fn report(c: &Control, database: &KnownDatabase, catalog: &Catalog, took: Duration) {
+    c.count(WorkerCounter::CatalogsRead);
     let counts = catalog.counts();
     let text = format_args!(
         "catalog of database \"{}\" read in {} ms: {} relations, {} functions",
@@ -505,7 +514,7 @@ fn running(pids: impl Iterator<Item = u32>) -> String {
 }
 
 /// Logs in to read the catalog: as the user of Weir's own looks, or where he may not log in as the user who came last. Cancel safe.
-async fn open(c: &Control, database: &Database, address: Address) -> Result<Conn, SurveyError> {
+async fn open(c: &Control, database: &KnownDatabase, address: ServerAddress) -> Result<Conn, SurveyError> {
     let generation = c.shared.access.generation();
     let (files, config) = (c.shared.access.files(), c.shared.config.load_full());
     let (own, secret) = files.checker(&config.check);
@@ -575,8 +584,8 @@ fn refuses_user(error: &OpenError) -> Option<Lasting> {
 /// Cancel safe: the connection is closed.
 async fn log_in(
     c: &Control,
-    database: &Database,
-    address: &Address,
+    database: &KnownDatabase,
+    address: &ServerAddress,
     (user, secret, generation): (&str, Option<&Secret>, u64),
 ) -> Result<Conn, OpenError> {
     let parameters = &[("application_name", NAME)];
@@ -588,8 +597,8 @@ async fn log_in(
 }
 
 /// Takes the rows of one part into a draft. Not cancel safe.
-async fn take(conn: &mut Conn, part: usize, draft: &mut Draft) -> Result<(), SurveyError> {
-    conn.ask_catalog(Question::Part(part)).await?;
+async fn take(conn: &mut Conn, part: usize, draft: &mut CatalogDraft) -> Result<(), SurveyError> {
+    conn.ask_catalog(CatalogQuery::Part(part)).await?;
     let (mut error, mut rows) = (None, 0_u32);
     loop {
         let (tag, body) = conn.next().await?;
@@ -611,7 +620,7 @@ async fn take(conn: &mut Conn, part: usize, draft: &mut Draft) -> Result<(), Sur
 
 /// Reads all parts, in the transaction that is open. Not cancel safe.
 async fn read(conn: &mut Conn, config: Arc<Config>) -> Result<Catalog, SurveyError> {
-    let mut draft = Draft::new(config.routing.catalog_bytes_max);
+    let mut draft = CatalogDraft::new(config.routing.catalog_bytes_max);
     for part in 0..PARTS.len() {
         take(conn, part, &mut draft).await?;
     }

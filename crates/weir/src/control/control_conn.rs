@@ -3,12 +3,12 @@
 //! Ours and not a driver's, since a log is followed over it, a proof may be made of keys without a password, and operators read the same words
 //! as of all other server connections. The login itself is `pool::login::Handshake`.
 
-use crate::auth::access::Salted;
+use crate::auth::access::SaltedPassword;
 use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
 use crate::runtime::key_derivation::Unanswered;
 use crate::runtime::pool::server_conn::{
-    Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, flooded, is_worth_another, tcp_options,
+    Login, MESSAGE_BYTES_MAX, OpenError, Rows, ServerAddress, flooded, is_worth_another, tcp_options,
 };
 use crate::runtime::pool::server_login::{Channel, Greeting, Handshake, Step, protocol, refused};
 use crate::runtime::shared::Shared;
@@ -146,7 +146,7 @@ enum Farewell {
 pub struct Conn {
     stream: Stream,
     farewell: Farewell,
-    pub(crate) address: Address,
+    pub(crate) address: ServerAddress,
     /// When it was begun, in microseconds since the start of the proxy.
     begun_us: u64,
     /// Bytes that have arrived behind the last message taken.
@@ -183,7 +183,7 @@ impl Conn {
         deadline: Instant,
     ) -> Result<Conn, OpenError> {
         let Some(known) = config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
-        let address = Address {
+        let address = ServerAddress {
             node,
             hostname: known.hostname.clone(),
             port: known.port,
@@ -207,7 +207,7 @@ impl Conn {
     /// connection is closed.
     pub async fn log_in(
         shared: &Arc<Shared>,
-        address: &Address,
+        address: &ServerAddress,
         login: &Login<'_>,
         of: OwnUse,
         deadline: Instant,
@@ -247,7 +247,7 @@ impl Conn {
     /// Connects, and begins TLS if the attempt is for that. Cancel safe: the connection is closed.
     async fn connect(
         shared: &Arc<Shared>,
-        address: &Address,
+        address: &ServerAddress,
         (attempt, check): (Attempt, Check),
         deadline: Instant,
     ) -> Result<Conn, OpenError> {
@@ -396,12 +396,12 @@ impl Conn {
     }
 
     /// Begins a question about the catalog, which names things by the `search_path` that every connection of this kind has. Not cancel safe.
-    pub async fn ask_catalog(&mut self, question: weir_catalog::Question) -> Result<(), OpenError> {
+    pub async fn ask_catalog(&mut self, question: weir_catalog::CatalogQuery) -> Result<(), OpenError> {
         let bound = match question {
-            weir_catalog::Question::Part(_) => &bounds::CATALOG_PART,
-            weir_catalog::Question::Fingerprint | weir_catalog::Question::Defaults | weir_catalog::Question::Answers => {
-                &bounds::ANSWER
-            }
+            weir_catalog::CatalogQuery::Part(_) => &bounds::CATALOG_PART,
+            weir_catalog::CatalogQuery::Fingerprint
+            | weir_catalog::CatalogQuery::Defaults
+            | weir_catalog::CatalogQuery::Answers => &bounds::ANSWER,
         };
         self.ask_unchecked(question.sql(), bound).await
     }
@@ -419,7 +419,7 @@ impl Conn {
     }
 
     /// The same of a question about the catalog. Not cancel safe.
-    pub async fn query_catalog(&mut self, question: weir_catalog::Question) -> Result<Rows, OpenError> {
+    pub async fn query_catalog(&mut self, question: weir_catalog::CatalogQuery) -> Result<Rows, OpenError> {
         self.ask_catalog(question).await?;
         self.rows().await
     }
@@ -445,7 +445,7 @@ impl Conn {
 
     /// Sends a CancelRequest to a process with its key, over a connection as this one's, and waits until the server has closed that. Errors
     /// are the log's. Cancel safe: the request may not be sent.
-    pub async fn cancel(shared: Arc<Shared>, address: Address, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
+    pub async fn cancel(shared: Arc<Shared>, address: ServerAddress, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
         let way = match is_encrypted {
@@ -469,7 +469,7 @@ impl Conn {
 }
 
 /// A row of text.
-pub fn read_row(address: &Address, body: &[u8]) -> Result<Vec<Option<String>>, OpenError> {
+pub fn read_row(address: &ServerAddress, body: &[u8]) -> Result<Vec<Option<String>>, OpenError> {
     let row = server::read_row(body).ok_or_else(|| protocol(address, "malformed row"))?;
     Ok(row.into_iter().map(|cell| cell.map(|cell| String::from_utf8_lossy(cell).into_owned())).collect())
 }
@@ -489,7 +489,7 @@ async fn resolve(shared: &Arc<Shared>, hostname: &str, deadline: Instant) -> io:
 }
 
 /// Tries each address of a name in turn. Cancel safe.
-async fn connect_any(shared: &Arc<Shared>, address: &Address, deadline: Instant) -> io::Result<TcpStream> {
+async fn connect_any(shared: &Arc<Shared>, address: &ServerAddress, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for ip in resolve(shared, &address.hostname, deadline).await? {
         match within(deadline, TcpStream::connect(SocketAddr::new(ip, address.port))).await {
@@ -508,7 +508,7 @@ async fn connect_any(shared: &Arc<Shared>, address: &Address, deadline: Instant)
 async fn encrypt(
     shared: &Shared,
     mut stream: TcpStream,
-    address: &Address,
+    address: &ServerAddress,
     (attempt, check): (Attempt, Check),
     deadline: Instant,
 ) -> Result<Stream, OpenError> {
@@ -550,7 +550,7 @@ async fn derive(
     challenge: Challenge,
     deadline: Instant,
 ) -> Result<SaltedKeys, Unanswered> {
-    let key = Salted { password: fingerprint(&shared.access.salt_secret, &password), challenge };
+    let key = SaltedPassword { password: fingerprint(&shared.access.salt_secret, &password), challenge };
     if let Some(keys) = shared.access.keys.known(&key) {
         return Ok(keys);
     }

@@ -1,7 +1,7 @@
 //! The context of the control thread: the state that all threads share, and the bells by which its tasks wake each other.
 
 use crate::control::look_waits::Places;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::Pool;
 use crate::runtime::shared::{Message, Shared, WorkerId};
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use weir_failover::Event;
 use weir_failover::cluster::ClusterView;
 use weir_failover::commit_outcome::Promoted;
-use weir_session::metrics::{Counters, Metric};
+use weir_session::metrics::{WorkerCounter, WorkerCounters};
 
 /// A thing about which tasks are woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub struct Control {
     /// The events for `failover`, the oldest first.
     pub(crate) facts: RefCell<VecDeque<Event>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
-    pub(crate) nudged: Cell<Option<Nudge>>,
+    pub(crate) nudged: Cell<Option<RoleCheckReason>>,
     /// A node is being made anew.
     pub(crate) recovers: Cell<bool>,
     /// The standby that Weir has promoted last, before it takes writes.
@@ -106,11 +106,11 @@ impl Control {
     }
 
     /// Has the roles of all nodes asked now.
-    pub fn nudge(&self, why: Nudge) {
+    pub fn nudge(&self, why: RoleCheckReason) {
         self.nudged.set(self.nudged.get().or(Some(why)));
         self.ring(&Subject::Roles);
         // Neither tells `failover` something that it did not know.
-        if !matches!(why, Nudge::Governed | Nudge::LoginLate) {
+        if !matches!(why, RoleCheckReason::Governed | RoleCheckReason::LoginLate) {
             self.tell(Event::Doubted);
         }
     }
@@ -154,11 +154,11 @@ impl Control {
     }
 
     /// This thread's counters.
-    fn counters(&self) -> Option<&Counters> {
+    fn counters(&self) -> Option<&WorkerCounters> {
         self.shared.counters.last()
     }
 
-    pub fn count(&self, metric: Metric) {
+    pub fn count(&self, metric: WorkerCounter) {
         if let Some(counters) = self.counters() {
             counters.count(metric);
         }

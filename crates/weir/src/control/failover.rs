@@ -24,7 +24,7 @@ use crate::control::failover::state_files::Files;
 pub use crate::control::failover::state_files::{discard_status, obstacle};
 use crate::control::failover::write_gate::Door;
 use crate::log::Level;
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
 use weir_failover::pace::{Cause, PAUSE_MS, Pace, Pause};
-use weir_failover::{self, AtAddress, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
-use weir_session::metrics::Metric;
-use weir_session::reports::Told;
+use weir_failover::{self, AtAddress, Durable, Event, FailoverMode, FailoverRules, FailoverView, Found, Ms, Standing, State};
+use weir_session::metrics::WorkerCounter;
+use weir_session::reports::ReportedRole;
 
 /// Longest time between two looks at what is due: the state may have grown older unseen.
 const TICK_MS: Ms = 1_000;
@@ -44,7 +44,7 @@ const TICK_MS: Ms = 1_000;
 struct Driver {
     c: Rc<Control>,
     config: Arc<Config>,
-    rules: Rc<Rules>,
+    rules: Rc<FailoverRules>,
     state: State,
     reach: Rc<Reach>,
     door: Door,
@@ -66,7 +66,7 @@ pub async fn watch(c: Rc<Control>) {
     let bell = c.bell(Subject::Failover);
     let mut driver = Driver::new(c.clone());
     driver.step(&Event::Timer).await;
-    while c.shared.stop_mode() < Stop::Fast {
+    while c.shared.stop_mode() < ProxyShutdown::Fast {
         driver.reconfigure();
         driver.take_wishes().await;
         driver.take_facts().await;
@@ -133,7 +133,7 @@ impl Driver {
         }
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
         self.door.obey(&self.config, self.rules.mode);
-        if self.rules.mode != Mode::Builtin {
+        if self.rules.mode != FailoverMode::Builtin {
             self.presence.end();
         }
         self.door.show(&self.c, &self.rules, &self.state);
@@ -162,7 +162,7 @@ impl Driver {
             return;
         }
         self.around_at = now + Duration::from_millis(TICK_MS);
-        let clients = self.c.shared.counters.iter().map(|counters| counters.get(Metric::ClientsAccepted as usize)).sum();
+        let clients = self.c.shared.counters.iter().map(|counters| counters.get(WorkerCounter::ClientsAccepted as usize)).sum();
         if std::mem::replace(&mut self.clients, clients) != clients {
             let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == Standing::Waiting);
             // In Pgpool-II a client connects to all nodes.
@@ -195,12 +195,12 @@ impl Driver {
     fn note_move(&self, event: &Event) {
         let Event::Probed { node, begun_at, found: Found::Answered(facts) } = event else { return };
         let Some(known) = self.state.nodes.get(node) else { return };
-        let told: &[Told] = match known.compare(facts) {
+        let told: &[ReportedRole] = match known.compare(facts) {
             AtAddress::Same => &[],
-            AtAddress::AnotherStart if facts.is_primary() => &[Told::Primary],
-            AtAddress::AnotherStart => &[Told::Standby],
+            AtAddress::AnotherStart if facts.is_primary() => &[ReportedRole::Primary],
+            AtAddress::AnotherStart => &[ReportedRole::Standby],
             // No connection of before is right, whatever its server's role.
-            AtAddress::AnotherCluster => &[Told::Primary, Told::Standby],
+            AtAddress::AnotherCluster => &[ReportedRole::Primary, ReportedRole::Standby],
         };
         told.iter().for_each(|told| self.c.shared.stale.moves.moved(*node, begun_at * 1000, *told));
     }
@@ -228,10 +228,10 @@ impl Driver {
 }
 
 /// The rules of a configuration. A process that has handed its clients over promotes nothing any more: the one that took over does.
-fn rules_of(c: &Control, config: &Config) -> Rules {
-    let mut rules = Rules::of(config);
-    if c.shared.is_handed_over() && rules.mode != Mode::Off {
-        rules.mode = Mode::Follow;
+fn rules_of(c: &Control, config: &Config) -> FailoverRules {
+    let mut rules = FailoverRules::of(config);
+    if c.shared.is_handed_over() && rules.mode != FailoverMode::Off {
+        rules.mode = FailoverMode::Follow;
     }
     rules
 }

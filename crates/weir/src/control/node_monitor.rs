@@ -1,7 +1,7 @@
 //! Watches the nodes: roles, lag and WAL positions. The only writer of `Shared::positions`.
 //!
 //! Each node has one task with one connection (`node_task`). This task asks all of them for their role in rounds, every `sr_check_period` and
-//! whenever somebody saw a reason (`Nudge`), and publishes what follows. Each node's answer counts when it comes. Decisions are
+//! whenever somebody saw a reason (`RoleCheckReason`), and publishes what follows. Each node's answer counts when it comes. Decisions are
 //! `failover::looks`'s.
 
 mod monitor_desk;
@@ -13,8 +13,8 @@ use crate::control::control_context::{Control, Subject};
 use crate::control::node_monitor::monitor_desk::Desk;
 use crate::control::supervised::{Kept, keep};
 use crate::log::Level;
-use crate::runtime::mail::Nudge;
-use crate::runtime::shared::{Stop, seconds};
+use crate::runtime::mail::RoleCheckReason;
+use crate::runtime::shared::{ProxyShutdown, seconds};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use weir_failover::Event;
 use weir_failover::cluster::ClusterView;
 use weir_failover::lag::History;
 use weir_failover::looks::{self, Answer, News, Next, Weight};
-use weir_failover::streams::Streams;
+use weir_failover::streams::FaultyStreams;
 
 /// The nodes of one configuration, and the tasks that ask them.
 struct Nodes {
@@ -46,9 +46,9 @@ struct Round {
 /// Runs until the proxy stops. Cancel safe: nodes are asked anew.
 pub async fn watch(c: Rc<Control>) {
     let bell = c.bell(Subject::Roles);
-    let (mut history, mut streams) = (History::default(), Streams::default());
+    let (mut history, mut streams) = (History::default(), FaultyStreams::default());
     let mut nodes = Nodes::begin(&c, c.shared.config.load_full());
-    while c.shared.stop_mode() < Stop::Fast {
+    while c.shared.stop_mode() < ProxyShutdown::Fast {
         if let Some(why) = c.nudged.take() {
             c.shared.log.say(Level::Debug1, format_args!("nodes are asked for their roles: {}", reason(why)));
         }
@@ -57,7 +57,7 @@ pub async fn watch(c: Rc<Control>) {
             nodes = Nodes::begin(&c, newest);
         }
         let mut round = nodes.begin_round();
-        while c.shared.stop_mode() < Stop::Fast {
+        while c.shared.stop_mode() < ProxyShutdown::Fast {
             round.has_news |= nodes.desk.collect(&mut round.answers);
             let state = looks::Round {
                 passed_ms: round.started.elapsed().as_millis() as u64,
@@ -83,17 +83,17 @@ pub async fn watch(c: Rc<Control>) {
     }
 }
 
-fn reason(why: Nudge) -> &'static str {
+fn reason(why: RoleCheckReason) -> &'static str {
     match why {
-        Nudge::ConnectionLost => "a server connection broke",
-        Nudge::LoginFailed => "a login at a server failed",
-        Nudge::StatementRefused => "a server refused a statement",
-        Nudge::NodeAwaited => "somebody waits for a node",
-        Nudge::RoleContradicted => "a node says that it is not what it counts as",
-        Nudge::Reconfigured => "the configuration is another one",
-        Nudge::Stopping => "the proxy stops",
-        Nudge::Governed => "another node takes writes, or one is out of use",
-        Nudge::LoginLate => "a login at a server takes long",
+        RoleCheckReason::ConnectionLost => "a server connection broke",
+        RoleCheckReason::LoginFailed => "a login at a server failed",
+        RoleCheckReason::StatementRefused => "a server refused a statement",
+        RoleCheckReason::NodeAwaited => "somebody waits for a node",
+        RoleCheckReason::RoleContradicted => "a node says that it is not what it counts as",
+        RoleCheckReason::Reconfigured => "the configuration is another one",
+        RoleCheckReason::Stopping => "the proxy stops",
+        RoleCheckReason::Governed => "another node takes writes, or one is out of use",
+        RoleCheckReason::LoginLate => "a login at a server takes long",
     }
 }
 
@@ -122,7 +122,7 @@ impl Nodes {
     }
 
     /// Publishes the view with what was said in a round so far.
-    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History, streams: &mut Streams) {
+    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History, streams: &mut FaultyStreams) {
         let mut view = c.view.borrow().clone();
         let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));
         let now_ms = c.millis(Instant::now());

@@ -9,12 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{
-    BaseBackup, Checkpoint, Data, DatabaseName, Deed, FailureKind, Follow, Host, LogKeeper, Progress, Rewind, ServerStatus,
-    SlotName, Source, Status, StopMode, TextError, UserName, Word, WordValue,
+    AgentStatus, BackupCheckpoint, BaseBackup, ConninfoKeyword, DataDirectoryState, DatabaseName, Host, LogKeeper, OrderAction,
+    OrderFailureKind, OrderProgress, RewindAction, ServerStatus, ServerStopMode, SlotName, SourceServer, StandbyUpstream,
+    TextError, UserName, WordValue,
 };
 use weir_config::{Config, NodeConfig};
 use weir_failover::operations::Way;
-use weir_failover::rejoin::{self, Files, Seen, Server, SoFar};
+use weir_failover::rejoin::{self, RejoinFacts, RewindFitness, ServerRunState, SoFar};
 use weir_failover::{Ballot, Mark, NodeId};
 
 /// Time for a stop in order; then the server is stopped as by a crash.
@@ -76,34 +77,36 @@ pub async fn bring_back(c: &Control, config: &Config, order: Return, deadline: I
             return Err(ReturnError::Outrun);
         }
         // Later its files may be those of its primary, which name that one's own slot.
-        if matches!(next, rejoin::Deed::Rewind | rejoin::Deed::Copy)
+        if matches!(next, rejoin::RejoinStep::Rewind | rejoin::RejoinStep::Copy)
             && deeds.follow.slot.is_none()
             && let Some((slot, log_keeper)) = slot(c, config, &status, order.primary, deadline).await?
         {
             (deeds.follow.slot, deeds.log_keeper) = (Some(slot), log_keeper);
         }
         let (deed, then) = match next {
-            rejoin::Deed::Rest => return Ok(()),
-            rejoin::Deed::Leave(why) => return Err(ReturnError::Left(why)),
-            rejoin::Deed::Stop => {
+            rejoin::RejoinStep::Rest => return Ok(()),
+            rejoin::RejoinStep::Leave(why) => return Err(ReturnError::Left(why)),
+            rejoin::RejoinStep::Stop => {
                 stop(c, &agent, &status, node, deadline).await?;
                 continue;
             }
-            rejoin::Deed::Rewind => (deeds.rewind(deadline), SoFar::Restored),
-            rejoin::Deed::Copy => (deeds.copy(deadline), SoFar::Restored),
-            rejoin::Deed::Follow => (Deed::Follow(deeds.follow.clone()), SoFar::Pointed),
-            rejoin::Deed::Start => (Deed::Start { limit_ms: START_MS }, SoFar::Started),
+            rejoin::RejoinStep::Rewind => (deeds.rewind(deadline), SoFar::Restored),
+            rejoin::RejoinStep::Copy => (deeds.copy(deadline), SoFar::Restored),
+            rejoin::RejoinStep::Follow => (OrderAction::Follow(deeds.follow.clone()), SoFar::Pointed),
+            rejoin::RejoinStep::Start => (OrderAction::Start { limit_ms: START_MS }, SoFar::Started),
         };
         match (do_it(c, &agent, node, &deed, deadline).await, next) {
             (Ok(()), _) => so_far = then,
-            (Err(AgentError::Failed { failure, .. }), rejoin::Deed::Rewind)
-                if matches!(failure.kind, FailureKind::CannotRewind | FailureKind::HalfRewound) =>
+            (Err(AgentError::Failed { failure, .. }), rejoin::RejoinStep::Rewind)
+                if matches!(failure.kind, OrderFailureKind::CannotRewind | OrderFailureKind::HalfRewound) =>
             {
                 say(c, Level::Log, node, &format!("it cannot be rewound, and is copied: {}", failure.text));
                 way = Way::Copy;
             }
             // It has much log to apply: the looks tell when it takes connections.
-            (Err(AgentError::Failed { failure, .. }), rejoin::Deed::Start) if failure.kind == FailureKind::Late => so_far = then,
+            (Err(AgentError::Failed { failure, .. }), rejoin::RejoinStep::Start) if failure.kind == OrderFailureKind::Late => {
+                so_far = then
+            }
             (Err(error), _) => return Err(error.into()),
         }
     }
@@ -116,24 +119,24 @@ fn is_primary(c: &Control, node: NodeId) -> bool {
 }
 
 /// Stops the server that was seen, in order if it does so in time.
-async fn stop(c: &Control, agent: &Agent, status: &Status, node: NodeId, deadline: Instant) -> Result<(), AgentError> {
+async fn stop(c: &Control, agent: &Agent, status: &AgentStatus, node: NodeId, deadline: Instant) -> Result<(), AgentError> {
     let started_at = match status.server {
         ServerStatus::Running(postmaster) => Some(postmaster.started_at),
         ServerStatus::Stopped => None,
     };
-    let by = |mode| Deed::Stop { mode, limit_ms: STOP_MS, started_at };
-    match do_it(c, agent, node, &by(StopMode::Fast), deadline).await {
-        Err(AgentError::Failed { failure, .. }) if failure.kind == FailureKind::Late => {
-            do_it(c, agent, node, &by(StopMode::Immediate), deadline).await
+    let by = |mode| OrderAction::Stop { mode, limit_ms: STOP_MS, started_at };
+    match do_it(c, agent, node, &by(ServerStopMode::Fast), deadline).await {
+        Err(AgentError::Failed { failure, .. }) if failure.kind == OrderFailureKind::Late => {
+            do_it(c, agent, node, &by(ServerStopMode::Immediate), deadline).await
         }
         outcome => outcome,
     }
 }
 
-async fn do_it(c: &Control, agent: &Agent, node: NodeId, deed: &Deed, deadline: Instant) -> Result<(), AgentError> {
+async fn do_it(c: &Control, agent: &Agent, node: NodeId, deed: &OrderAction, deadline: Instant) -> Result<(), AgentError> {
     let begun = Instant::now();
-    let (name, mut told) = (weir_agent::Kind::of(deed).name(), 0);
-    let mut heed = |Progress { done_bytes, total_bytes }: Progress| {
+    let (name, mut told) = (weir_agent::OrderKind::of(deed).name(), 0);
+    let mut heed = |OrderProgress { done_bytes, total_bytes }: OrderProgress| {
         let tenth = (done_bytes * 10).checked_div(total_bytes).unwrap_or(0);
         if tenth > told {
             told = tenth;
@@ -152,16 +155,16 @@ fn say(c: &Control, level: Level, node: NodeId, text: &str) {
     c.shared.log.say(level, format_args!("node {node}: {text}"));
 }
 
-fn seen(status: &Status) -> Seen {
-    Seen {
+fn seen(status: &AgentStatus) -> RejoinFacts {
+    RejoinFacts {
         server: match (status.server, status.has_standby_signal) {
-            (ServerStatus::Stopped, _) => Server::Stopped,
-            (ServerStatus::Running(_), true) => Server::Standby,
-            (ServerStatus::Running(_), false) => Server::Primary,
+            (ServerStatus::Stopped, _) => ServerRunState::Stopped,
+            (ServerStatus::Running(_), true) => ServerRunState::Standby,
+            (ServerStatus::Running(_), false) => ServerRunState::Primary,
         },
         files: match (status.data, status.control) {
-            (Data::Whole, Some(control)) if control.can_rewind => Files::CanBeRewound,
-            _ => Files::MustBeCopied,
+            (DataDirectoryState::Whole, Some(control)) if control.can_rewind => RewindFitness::CanBeRewound,
+            _ => RewindFitness::MustBeCopied,
         },
         mark: status.mark.as_ref().and_then(|mark| Mark::parse(mark.as_str())).unwrap_or_default(),
     }
@@ -169,8 +172,8 @@ fn seen(status: &Status) -> Seen {
 
 /// The deeds that name the primary.
 struct Deeds {
-    source: Source,
-    follow: Follow,
+    source: SourceServer,
+    follow: StandbyUpstream,
     log_keeper: LogKeeper,
 }
 
@@ -183,20 +186,20 @@ impl Deeds {
         let (host, port) = (Host::new(&primary.hostname)?, primary.port);
         let name = Some(&own.application_name).filter(|name| !name.is_empty());
         let name = name.map(|name| WordValue::new(name)).transpose()?;
-        let words = name.into_iter().map(|name| (Word::APPLICATION_NAME, name)).collect();
-        let source = Source { host: host.clone(), port, user: user.clone(), dbname: DatabaseName::new(&database)? };
-        Ok(Deeds { source, follow: Follow { host, port, user, slot: None, words }, log_keeper: LogKeeper::Copy })
+        let words = name.into_iter().map(|name| (ConninfoKeyword::APPLICATION_NAME, name)).collect();
+        let source = SourceServer { host: host.clone(), port, user: user.clone(), dbname: DatabaseName::new(&database)? };
+        Ok(Deeds { source, follow: StandbyUpstream { host, port, user, slot: None, words }, log_keeper: LogKeeper::Copy })
     }
 
-    fn rewind(&self, deadline: Instant) -> Deed {
-        Deed::Rewind(Rewind { source: self.source.clone(), limit_ms: left_ms(deadline) })
+    fn rewind(&self, deadline: Instant) -> OrderAction {
+        OrderAction::Rewind(RewindAction { source: self.source.clone(), limit_ms: left_ms(deadline) })
     }
 
-    fn copy(&self, deadline: Instant) -> Deed {
-        Deed::BaseBackup(BaseBackup {
+    fn copy(&self, deadline: Instant) -> OrderAction {
+        OrderAction::BaseBackup(BaseBackup {
             source: self.source.clone(),
             log_keeper: self.log_keeper,
-            checkpoint: Checkpoint::Fast,
+            checkpoint: BackupCheckpoint::Fast,
             limit_ms: left_ms(deadline),
         })
     }
@@ -207,18 +210,18 @@ pub async fn follow(
     c: &Control,
     config: &Config,
     order: Return,
-    status: &Status,
+    status: &AgentStatus,
     deadline: Instant,
-) -> Result<Follow, ReturnError> {
+) -> Result<StandbyUpstream, ReturnError> {
     let slot = slot(c, config, status, order.primary, deadline).await?;
-    Ok(Follow { slot: slot.map(|(slot, _)| slot), ..Deeds::new(config, order)?.follow })
+    Ok(StandbyUpstream { slot: slot.map(|(slot, _)| slot), ..Deeds::new(config, order)?.follow })
 }
 
 /// The slot that the server is set to use, made on its primary. Cancel safe: it may be left there.
 async fn slot(
     c: &Control,
     config: &Config,
-    status: &Status,
+    status: &AgentStatus,
     primary: NodeId,
     deadline: Instant,
 ) -> Result<Option<(SlotName, LogKeeper)>, ReturnError> {

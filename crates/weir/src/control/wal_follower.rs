@@ -7,20 +7,20 @@
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::{Conn, read_row};
 use crate::control::control_context::{Bell, Control, Subject};
-use crate::log::{Level, Who};
-use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::log::{Level, LogOrigin};
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
 use crate::runtime::pool::server_login::{Greeting, protocol, refused};
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_cache::{FollowError, History, Slot};
+use weir_cache::{FollowError, Slot, WalHistory};
 use weir_failover::may_acknowledge;
-use weir_session::catalogs::Database;
+use weir_session::catalogs::KnownDatabase;
 use weir_session::causal::standbys::read_position;
 use weir_session::fault::sqlstate;
-use weir_session::metrics::Metric;
+use weir_session::metrics::WorkerCounter;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::replication_stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
 use weir_wire::write;
@@ -69,19 +69,19 @@ enum FollowerError {
     #[error("{cause}; test_decoding comes with PostgreSQL's contrib modules, or set memqcache_publication")]
     Plugin { cause: OpenError },
     #[error("{address} ended the stream: {cause}")]
-    Broke { address: Address, cause: io::Error },
+    Broke { address: ServerAddress, cause: io::Error },
     #[error("{address} said nothing for {} s", SILENCE.as_secs())]
-    Silent { address: Address },
+    Silent { address: ServerAddress },
     #[error("{address} ended the stream: {message}")]
-    Told { address: Address, message: String },
+    Told { address: ServerAddress, message: String },
     #[error("{address} ended the stream")]
-    Ended { address: Address },
+    Ended { address: ServerAddress },
     #[error("{address} sent what is not known: {cause}")]
-    Wire { address: Address, cause: WireError },
+    Wire { address: ServerAddress, cause: WireError },
     #[error("{address} sent a message of a plugin that is not known")]
-    Change { address: Address },
+    Change { address: ServerAddress },
     #[error("the stream of {address} is of no use: {cause}")]
-    Protocol { address: Address, cause: FollowError },
+    Protocol { address: ServerAddress, cause: FollowError },
     #[error("the primary is another one now, or Weir was configured anew")]
     Moved,
     #[error("it is not wanted any more")]
@@ -91,7 +91,7 @@ enum FollowerError {
 /// Closes the books when the task ends, however it ends.
 struct Duty {
     c: Rc<Control>,
-    database: Arc<Database>,
+    database: Arc<KnownDatabase>,
 }
 
 impl Drop for Duty {
@@ -101,7 +101,7 @@ impl Drop for Duty {
 }
 
 /// Follows one database until it has had no sessions for a while. Cancel safe: the stream ends, and with it the slot.
-pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
+pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
     let _duty = Duty { c: c.clone(), database: database.clone() };
     let bell = c.bell(Subject::Database(database.name.clone()));
     let mut used_at = Instant::now();
@@ -120,16 +120,16 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
     }
 }
 
-fn is_wanted(c: &Control, database: &Database, used_at: &mut Instant) -> bool {
+fn is_wanted(c: &Control, database: &KnownDatabase, used_at: &mut Instant) -> bool {
     if database.has_sessions() {
         *used_at = Instant::now();
     }
     let is_used = used_at.elapsed() < LINGER && !database.follow.is_unwanted();
-    is_used && c.shared.stop_mode() < Stop::Fast
+    is_used && c.shared.stop_mode() < ProxyShutdown::Fast
 }
 
 /// Notes why it is not followed; a new reason is logged.
-fn tell(c: &Control, database: &Database, error: &FollowerError) {
+fn tell(c: &Control, database: &KnownDatabase, error: &FollowerError) {
     let text = error.to_string();
     let mut report = database.follow.report.lock();
     report.breaks += 1;
@@ -138,7 +138,7 @@ fn tell(c: &Control, database: &Database, error: &FollowerError) {
     if report.error.as_ref() == Some(&text) {
         return;
     }
-    let who = Who { database: &database.name, ..Who::default() };
+    let who = LogOrigin { database: &database.name, ..LogOrigin::default() };
     let name = &database.name;
     let text_for_log =
         format_args!("the log of database \"{name}\" is not followed, so that nothing of it is answered from memory: {text}");
@@ -149,10 +149,10 @@ fn tell(c: &Control, database: &Database, error: &FollowerError) {
 /// A stream that is being taken in.
 struct Source<'a> {
     c: Rc<Control>,
-    database: Arc<Database>,
+    database: Arc<KnownDatabase>,
     /// Rings when the database may be wanted no more.
     bell: &'a Bell,
-    address: Address,
+    address: ServerAddress,
     conn: Conn,
     /// The server process, and the key to cancel what it does.
     process: (u32, Vec<u8>),
@@ -163,7 +163,7 @@ struct Source<'a> {
 /// Follows as long as it goes well. Not cancel safe.
 async fn follow(
     c: &Rc<Control>,
-    database: &Arc<Database>,
+    database: &Arc<KnownDatabase>,
     bell: &Bell,
     used_at: &mut Instant,
 ) -> Result<std::convert::Infallible, FollowerError> {
@@ -184,13 +184,13 @@ async fn follow(
     outcome
 }
 
-fn primary(c: &Control) -> Option<Address> {
+fn primary(c: &Control) -> Option<ServerAddress> {
     let view = c.shared.cluster.view.load();
-    view.primary.and_then(|at| Address::of(&view, &c.shared.config.load(), at))
+    view.primary.and_then(|at| ServerAddress::of(&view, &c.shared.config.load(), at))
 }
 
 /// Opens a connection for a stream. Cancel safe.
-async fn log_in(c: &Control, database: &Database, address: &Address) -> Result<(Conn, Greeting), FollowerError> {
+async fn log_in(c: &Control, database: &KnownDatabase, address: &ServerAddress) -> Result<(Conn, Greeting), FollowerError> {
     database.follow.report.lock().step = "connecting";
     let config = c.shared.config.load_full();
     let check = &config.check;
@@ -270,13 +270,13 @@ impl Source<'_> {
     }
 
     /// Asks whose history the stream will be of. Not cancel safe.
-    async fn identify(&mut self) -> Result<History, FollowerError> {
+    async fn identify(&mut self) -> Result<WalHistory, FollowerError> {
         let rows = self.conn.query(IDENTIFY).await?;
         let cell = |at: usize| rows.first()?.get(at)?.as_deref();
         let system = cell(0).and_then(|text| text.parse().ok());
         let timeline = cell(1).and_then(|text| text.parse().ok());
         match (system, timeline) {
-            (Some(system), Some(timeline)) => Ok(History { node: self.address.node, system, timeline }),
+            (Some(system), Some(timeline)) => Ok(WalHistory { node: self.address.node, system, timeline }),
             _ => Err(protocol(&self.address, "no answer to who it is").into()),
         }
     }
@@ -429,7 +429,7 @@ impl Source<'_> {
             return;
         }
         let name = &self.database.name;
-        let who = Who { database: name, ..Who::default() };
+        let who = LogOrigin { database: name, ..LogOrigin::default() };
         self.c.shared.log.write(Level::Warning, &who, format_args!("the log of database \"{name}\" is followed again"));
     }
 
@@ -482,7 +482,7 @@ impl Source<'_> {
             Change::Table(table) => follow.change(self.slot_of(&table)),
             Change::Tables(tables) => tables.iter().try_for_each(|table| follow.change(self.slot_of(table))),
             Change::Commit { end } => {
-                self.c.count(Metric::CacheFollowed);
+                self.c.count(WorkerCounter::CacheFollowed);
                 follow.report.lock().commits += 1;
                 let done = follow.commit(end.unwrap_or(position));
                 want_round(&self.c);

@@ -1,6 +1,6 @@
 //! The text of one line: with the prefix of `pgpool.conf`, or as JSON.
 
-use super::{Field, Level, Who};
+use super::{Level, LogField, LogOrigin};
 use std::fmt::Write as _;
 use std::time::Duration;
 use weir_config::LogConfig;
@@ -24,9 +24,9 @@ impl Form {
     pub fn line(
         &self,
         level: Level,
-        who: &Who<'_>,
+        who: &LogOrigin<'_>,
         text: std::fmt::Arguments<'_>,
-        fields: &[(&str, Field<'_>)],
+        fields: &[(&str, LogField<'_>)],
         now: Duration,
     ) -> String {
         let mut line = String::with_capacity(160);
@@ -62,9 +62,9 @@ fn name(level: Level) -> &'static str {
 fn push_json(
     line: &mut String,
     level: Level,
-    who: &Who<'_>,
+    who: &LogOrigin<'_>,
     text: std::fmt::Arguments<'_>,
-    fields: &[(&str, Field<'_>)],
+    fields: &[(&str, LogField<'_>)],
     now: Duration,
 ) {
     let (date, time) = (utc(now.as_secs()), now.subsec_millis());
@@ -84,8 +84,8 @@ fn push_json(
     for (name, value) in fields {
         let _ = write!(line, ",\"{name}\":");
         match value {
-            Field::Text(text) => push_quoted(line, text),
-            Field::Number(number) => {
+            LogField::Text(text) => push_quoted(line, text),
+            LogField::Number(number) => {
                 let _ = write!(line, "{number}");
             }
         }
@@ -136,7 +136,7 @@ fn make_one_line(line: &mut String) {
 }
 
 /// Expands `log_line_prefix`. Source: `pgpool.conf`, `log_line_prefix`: %a %p %P %t %m %d %u %l %%.
-fn push_prefix(line: &mut String, prefix: &str, who: &Who<'_>, seconds: u64, millis: u32) {
+fn push_prefix(line: &mut String, prefix: &str, who: &LogOrigin<'_>, seconds: u64, millis: u32) {
     let mut chars = prefix.chars();
     while let Some(c) = chars.next() {
         if c != '%' {
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn json_has_who_what_and_values() {
         let mut line = String::new();
-        let who = Who { user: "j\"oe", session: 7, ..Who::default() };
-        let fields = [("duration_ms", Field::Number(1.5)), ("rule", Field::Text("read"))];
+        let who = LogOrigin { user: "j\"oe", session: 7, ..LogOrigin::default() };
+        let fields = [("duration_ms", LogField::Number(1.5)), ("rule", LogField::Text("read"))];
         push_json(&mut line, Level::Log, &who, format_args!("a\n\u{1}é"), &fields, std::time::Duration::from_millis(5));
         let pid = std::process::id();
         let expected = format!(
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_prefix_is_expanded() {
         let mut line = String::new();
-        let who = Who { user: "joe", database: "d", application: "psql", client: "", session: 7 };
+        let who = LogOrigin { user: "joe", database: "d", application: "psql", client: "", session: 7 };
         push_prefix(&mut line, "%t %u@%d %a %l%% ", &who, 0, 5);
         assert_eq!(line, "1970-01-01 00:00:00 joe@d psql 7% ");
     }

@@ -3,7 +3,7 @@
 //! The thread of the destination owns it, and may be held up by it.
 
 use super::file::LogFile;
-use super::{Level, Who, now};
+use super::{Level, LogOrigin, now};
 use crate::log::log_line::Form;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -157,7 +157,7 @@ impl Outlet {
     }
 
     fn own_line(&self, level: Level, text: &str) -> String {
-        self.form.line(level, &Who::default(), format_args!("{text}"), &[], now())
+        self.form.line(level, &LogOrigin::default(), format_args!("{text}"), &[], now())
     }
 
     fn put(&mut self, level: Level, line: &str) -> Result<(), Unwritten> {

@@ -5,7 +5,7 @@ use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{Caller, Door, Made, Share, Shortage, SocketRights, Watched, open_all, open_socket};
 use crate::runtime::places::Port;
-use crate::runtime::shared::{Message, Shared, Stop};
+use crate::runtime::shared::{Message, ProxyShutdown, Shared};
 use crate::runtime::worker::Worker;
 use anyhow::{Context, bail};
 use std::io;
@@ -59,8 +59,8 @@ pub enum Drain {
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
 pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
     let last_mode = match (&door, drain) {
-        (Door::Unix(..), Drain::Console) => Stop::Smart,
-        (Door::Unix(..), Drain::Nobody) | (Door::Tcp(_), _) => Stop::No,
+        (Door::Unix(..), Drain::Console) => ProxyShutdown::Smart,
+        (Door::Unix(..), Drain::Nobody) | (Door::Tcp(_), _) => ProxyShutdown::No,
     };
     let watched = match Watched::new(&w.reactor, door) {
         Ok(watched) => watched,
@@ -114,7 +114,7 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
     w.shared.clients.connected.fetch_add(1, Ordering::Relaxed);
     counted(target).fetch_add(1, Ordering::SeqCst);
     // A worker ends when it sees the stop and then no counted client: now it has seen this one, or we see the stop.
-    if w.shared.stop_mode() != Stop::No {
+    if w.shared.stop_mode() != ProxyShutdown::No {
         let own = usize::from(w.id);
         counted(own).fetch_add(1, Ordering::SeqCst);
         counted(target).fetch_sub(1, Ordering::SeqCst);

@@ -3,13 +3,13 @@
 
 use crate::log::Level;
 use crate::process::turns::{Ran, Turns};
-use crate::runtime::pool::server_conn::Address;
+use crate::runtime::pool::server_conn::ServerAddress;
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_failover::cluster::ClusterView;
-use weir_session::checkout::pool_grant::{Retire, retire};
+use weir_session::checkout::pool_grant::{RetireReason, retire};
 
 /// Time between two rounds of housekeeping: server connections at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -61,9 +61,9 @@ fn retire_conns(w: &Worker) {
             let limits = (own.on_release.conn_life_ms, config.pool.server_idle_timeout_ms);
             let why = retire(age_ms, idle_ms, conn.jitter(), limits.0, limits.1);
             let goes = match why {
-                Some(Retire::Lifetime) => true,
+                Some(RetireReason::Lifetime) => true,
                 // Connections that `min_pool_size` keeps are idle by nature.
-                Some(Retire::Idle) => surplus > 0,
+                Some(RetireReason::Idle) => surplus > 0,
                 None => false,
             };
             goes || !conn.is_fresh(now)
@@ -75,7 +75,7 @@ fn retire_conns(w: &Worker) {
 }
 
 /// True if a node is at another address now.
-fn is_elsewhere(view: &ClusterView, address: &Address) -> bool {
+fn is_elsewhere(view: &ClusterView, address: &ServerAddress) -> bool {
     let now = view.nodes.iter().find(|node| node.id == address.node);
     now.is_some_and(|node| (&node.hostname, node.port) != (&address.hostname, address.port))
 }

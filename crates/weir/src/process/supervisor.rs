@@ -14,7 +14,7 @@ use crate::runtime::listeners::{Door, Made};
 use crate::runtime::mail::Order;
 use crate::runtime::operator_files::Files;
 use crate::runtime::places;
-use crate::runtime::shared::{Mailbox, Message, Readers, Shared, Stop};
+use crate::runtime::shared::{Mailbox, Message, ProxyShutdown, Readers, Shared};
 use crate::runtime::tls_files::TlsFiles;
 use crate::runtime::worker::Worker;
 use crate::server::min_pool;
@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use weir_config::{self as config, Config, IoMethod, Problem, Severity, SigintStop};
-use weir_io::buffers::Buffers;
+use weir_io::buffers::BufferPool;
 use weir_io::reactor::Reactor;
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
@@ -212,7 +212,7 @@ fn warnings_of(
 
 /// Obeys signals until all is over.
 fn obey_all(signals: &mut Signals, shared: &Arc<Shared>, notify: &Notify, start: Start) {
-    let mut asked = Stop::No;
+    let mut asked = ProxyShutdown::No;
     for signal in signals.forever() {
         let signal = if signal == SIGHUP && start == Start::Demo { SIGINT } else { signal };
         asked = stop_of(signal, asked, shared.config.load().sigint_stop);
@@ -335,7 +335,7 @@ fn start_workers(
         verdicts.push(verdict);
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
-            let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
+            let buffers = BufferPool::new(shared.config.load().memory_buffer_bytes);
             let mut reactor = Reactor::new(poll, buffers, false, shared.begun)?;
             // Nobody hears it who has given up the start.
             let _ = tell.send(if wished == Way::Ring { reactor.begin_ring() } else { Ok(()) });
@@ -420,7 +420,7 @@ fn announce(shared: &Shared, warnings: &[String]) {
     );
 }
 
-fn obey(signal: i32, stop: Stop, shared: &Shared, notify: &Notify) {
+fn obey(signal: i32, stop: ProxyShutdown, shared: &Shared, notify: &Notify) {
     match signal {
         SIGHUP => {
             notify.reloading();
@@ -432,7 +432,7 @@ fn obey(signal: i32, stop: Stop, shared: &Shared, notify: &Notify) {
         SIGUSR1 => return tell_first(shared, Message::Pause),
         SIGUSR2 => return tell_first(shared, Message::Resume),
         // With all databases paused, a smart stop waits for servers only.
-        SIGINT if stop == Stop::Smart => tell_first(shared, Message::Pause),
+        SIGINT if stop == ProxyShutdown::Smart => tell_first(shared, Message::Pause),
         _ => {}
     }
     notify.stopping();
@@ -440,12 +440,12 @@ fn obey(signal: i32, stop: Stop, shared: &Shared, notify: &Notify) {
 }
 
 /// The stop that signals ask for, this one and those before. A second signal is of somebody who waited long enough.
-fn stop_of(signal: i32, asked: Stop, sigint: SigintStop) -> Stop {
+fn stop_of(signal: i32, asked: ProxyShutdown, sigint: SigintStop) -> ProxyShutdown {
     match signal {
-        SIGTERM if asked == Stop::No => Stop::Smart,
-        SIGINT if asked == Stop::No && sigint == SigintStop::WaitForServers => Stop::Smart,
-        SIGTERM | SIGINT => asked.max(Stop::Fast),
-        SIGQUIT => Stop::Immediate,
+        SIGTERM if asked == ProxyShutdown::No => ProxyShutdown::Smart,
+        SIGINT if asked == ProxyShutdown::No && sigint == SigintStop::WaitForServers => ProxyShutdown::Smart,
+        SIGTERM | SIGINT => asked.max(ProxyShutdown::Fast),
+        SIGQUIT => ProxyShutdown::Immediate,
         _ => asked,
     }
 }
@@ -528,27 +528,31 @@ mod tests {
     #[test]
     fn a_second_signal_is_a_fast_stop_and_nothing_weakens_a_stop() {
         for (signals, stop) in [
-            (&[SIGHUP, SIGUSR1][..], Stop::No),
-            (&[SIGTERM, SIGHUP], Stop::Smart),
-            (&[SIGUSR1, SIGTERM, SIGTERM], Stop::Fast),
-            (&[SIGINT, SIGINT, SIGTERM], Stop::Fast),
-            (&[SIGQUIT, SIGTERM, SIGINT], Stop::Immediate),
+            (&[SIGHUP, SIGUSR1][..], ProxyShutdown::No),
+            (&[SIGTERM, SIGHUP], ProxyShutdown::Smart),
+            (&[SIGUSR1, SIGTERM, SIGTERM], ProxyShutdown::Fast),
+            (&[SIGINT, SIGINT, SIGTERM], ProxyShutdown::Fast),
+            (&[SIGQUIT, SIGTERM, SIGINT], ProxyShutdown::Immediate),
         ] {
             assert_eq!(
-                signals.iter().fold(Stop::No, |asked, signal| stop_of(*signal, asked, SigintStop::Fast)),
+                signals.iter().fold(ProxyShutdown::No, |asked, signal| stop_of(*signal, asked, SigintStop::Fast)),
                 stop,
                 "{signals:?}"
             );
         }
         let waiting = SigintStop::WaitForServers;
         for (signals, stop) in [
-            (&[SIGINT][..], Stop::Smart),
-            (&[SIGINT, SIGINT], Stop::Fast),
-            (&[SIGINT, SIGTERM], Stop::Fast),
-            (&[SIGTERM, SIGINT], Stop::Fast),
-            (&[SIGINT, SIGQUIT], Stop::Immediate),
+            (&[SIGINT][..], ProxyShutdown::Smart),
+            (&[SIGINT, SIGINT], ProxyShutdown::Fast),
+            (&[SIGINT, SIGTERM], ProxyShutdown::Fast),
+            (&[SIGTERM, SIGINT], ProxyShutdown::Fast),
+            (&[SIGINT, SIGQUIT], ProxyShutdown::Immediate),
         ] {
-            assert_eq!(signals.iter().fold(Stop::No, |asked, signal| stop_of(*signal, asked, waiting)), stop, "{signals:?}");
+            assert_eq!(
+                signals.iter().fold(ProxyShutdown::No, |asked, signal| stop_of(*signal, asked, waiting)),
+                stop,
+                "{signals:?}"
+            );
         }
     }
 }

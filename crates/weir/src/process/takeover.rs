@@ -19,7 +19,7 @@
 use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::mail::Order;
-use crate::runtime::shared::{Message, Shared, Stop};
+use crate::runtime::shared::{Message, ProxyShutdown, Shared};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -130,7 +130,7 @@ fn serve(stream: &UnixStream, shared: &Arc<Shared>) -> anyhow::Result<()> {
     stream.set_write_timeout(Some(WORD_LIMIT))?;
     let mut line = BufReader::new(stream);
     expect(&mut line, HELLO)?;
-    ensure!(shared.stop_mode() == Stop::No, "the proxy is stopping already");
+    ensure!(shared.stop_mode() == ProxyShutdown::No, "the proxy is stopping already");
     let count = {
         let sockets = shared.doors.copies.lock();
         send(stream, &sockets).context("cannot pass the sockets on")?;
@@ -142,7 +142,7 @@ fn serve(stream: &UnixStream, shared: &Arc<Shared>) -> anyhow::Result<()> {
     close_doors(shared)?;
     let said = (&*stream).write_all(format!("{CLOSED}\n").as_bytes());
     shared.log.say(Level::Log, format_args!("another process has taken over; ending when the last client has left"));
-    shared.begin_stop(Stop::Smart);
+    shared.begin_stop(ProxyShutdown::Smart);
     end_later(shared);
     // It goes on without this word, only later.
     let _ = said;
@@ -183,7 +183,7 @@ fn end_later(shared: &Arc<Shared>) {
         std::thread::sleep(Duration::from_millis(limit_ms));
         if let Some(shared) = shared.upgrade() {
             shared.log.say(Level::Log, format_args!("clients are still there after takeover_drain_timeout"));
-            shared.begin_stop(Stop::Fast);
+            shared.begin_stop(ProxyShutdown::Fast);
         }
     });
 }

@@ -5,7 +5,7 @@ use crate::log::Level;
 use crate::process::{acceptor, housekeeping};
 use crate::runtime::lease;
 use crate::runtime::pool::Pool;
-use crate::runtime::shared::{Message, Stop, Victim};
+use crate::runtime::shared::{Message, ProxyShutdown, Victim};
 use crate::runtime::stores::Stores;
 use crate::runtime::worker::{Entry, Worker};
 use crate::server::{listen_task, store_conn};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use weir_io::reactor::{NO_TASK, TaskId};
-use weir_session::status::Doing;
+use weir_session::status::SessionActivity;
 use weir_wire::startup_packet::Bearer;
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
@@ -47,9 +47,9 @@ pub fn run(w: &Rc<Worker>) -> io::Result<()> {
             after_panic(w, task);
         }
         match w.shared.stop_mode() {
-            Stop::No => {}
-            Stop::Smart | Stop::Fast if is_needed(w) => {}
-            Stop::Smart | Stop::Fast | Stop::Immediate => return end(w),
+            ProxyShutdown::No => {}
+            ProxyShutdown::Smart | ProxyShutdown::Fast if is_needed(w) => {}
+            ProxyShutdown::Smart | ProxyShutdown::Fast | ProxyShutdown::Immediate => return end(w),
         }
     }
 }
@@ -139,7 +139,7 @@ fn read_mail(w: &Rc<Worker>) {
             Message::Stop => {
                 w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task));
                 stop_sessions(w);
-                if w.id == 0 && w.shared.stop_mode() == Stop::Smart {
+                if w.id == 0 && w.shared.stop_mode() == ProxyShutdown::Smart {
                     stop_when_paused(w);
                 }
             }
@@ -149,7 +149,7 @@ fn read_mail(w: &Rc<Worker>) {
                 w.pause(None);
             }
             // As with PgBouncer: what a stop drains stays drained.
-            Message::Resume if w.shared.stop_mode() != Stop::No => {}
+            Message::Resume if w.shared.stop_mode() != ProxyShutdown::No => {}
             Message::Resume => {
                 w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
                 w.resume();
@@ -166,7 +166,7 @@ fn read_mail(w: &Rc<Worker>) {
 
 /// Ends all sessions; before that those that wait for a server connection, if none will get one.
 fn stop_sessions(w: &Worker) {
-    if w.shared.stop_mode() < Stop::Fast {
+    if w.shared.stop_mode() < ProxyShutdown::Fast {
         if w.shared.drains_servers() {
             dismiss_waiting(w);
         }
@@ -187,7 +187,7 @@ fn stop_sessions(w: &Worker) {
 fn dismiss_waiting(w: &Worker) {
     let console = w.peek_config().admin.database.clone();
     let is_waiting =
-        |entry: &&Rc<Entry>| entry.status.doing() == Doing::WaitingForConnection && *entry.status.database != *console;
+        |entry: &&Rc<Entry>| entry.status.doing() == SessionActivity::WaitingForConnection && *entry.status.database != *console;
     for entry in w.entries.borrow().values().filter(is_waiting) {
         *entry.final_error.borrow_mut() = Some(Box::new(lease::ended()));
         w.reactor.wake(entry.task.get());
@@ -203,8 +203,8 @@ fn stop_when_paused(w: &Rc<Worker>) {
         while !own.shared.pause_state.is_all_paused() || own.shared.pools.all().iter().any(is_used) {
             own.reactor.sleep(PAUSED_PERIOD).await;
         }
-        if own.shared.stop_mode() == Stop::Smart {
-            own.shared.begin_stop(Stop::Fast);
+        if own.shared.stop_mode() == ProxyShutdown::Smart {
+            own.shared.begin_stop(ProxyShutdown::Fast);
         }
     });
 }
@@ -224,7 +224,7 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
         };
         if is_meant {
             // The server's work for it shall not go on unseen.
-            if matches!(victim, Victim::Client(_)) && entry.status.doing() == Doing::Executing {
+            if matches!(victim, Victim::Client(_)) && entry.status.doing() == SessionActivity::Executing {
                 w.forward_cancel(&entry.handle);
             }
             *entry.final_error.borrow_mut() = Some(final_error.clone());

@@ -1,13 +1,13 @@
 //! The control thread: it begins its tasks, reads its mail, and ends when no worker is left.
 
 use crate::admin::http;
-use crate::admin::pcp::{self, Entrance};
+use crate::admin::pcp::{self, PcpService};
 use crate::control::control_context::{Control, Subject};
 use crate::control::supervised::{Kept, keep, run};
 use crate::control::{agent_watch, catalog_watch, failover, node_monitor, wal_follower};
 use crate::log::Level;
 use crate::runtime::mail::Order;
-use crate::runtime::shared::{Shared, Stop};
+use crate::runtime::shared::{ProxyShutdown, Shared};
 use anyhow::Context as _;
 use std::io;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use weir_failover::Event;
-use weir_session::catalogs::Database;
+use weir_session::catalogs::KnownDatabase;
 
 /// Name of the thread.
 const NAME: &str = "weir-control";
@@ -35,7 +35,7 @@ const BEAT: Duration = Duration::from_secs(1);
 pub struct Sockets {
     /// Of `metrics_port`.
     pub(crate) readers: Vec<TcpListener>,
-    pub(crate) pcp: Entrance,
+    pub(crate) pcp: PcpService,
 }
 
 /// Starts the thread.
@@ -98,7 +98,7 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
                 Order::End => return,
             }
         }
-        if c.shared.stop_mode() != Stop::No {
+        if c.shared.stop_mode() != ProxyShutdown::No {
             c.ring_all();
         }
     }
@@ -110,7 +110,7 @@ fn beat(c: &Control, now: Instant) {
     c.shared.stats.roll(now, c.shared.config.load().admin.stats_period_ms);
 }
 
-fn watch(c: &Rc<Control>, database: Arc<Database>) {
+fn watch(c: &Rc<Control>, database: Arc<KnownDatabase>) {
     let (name, own, again) = (format!("the catalog of \"{}\"", database.name), c.clone(), database.clone());
     let order = move || {
         if again.has_sessions() {
@@ -121,7 +121,7 @@ fn watch(c: &Rc<Control>, database: Arc<Database>) {
 }
 
 /// The next session whose answer would be kept has the log followed again after a fault.
-fn follow(c: &Rc<Control>, database: Arc<Database>) {
+fn follow(c: &Rc<Control>, database: Arc<KnownDatabase>) {
     let name = format!("the log of \"{}\"", database.name);
     run(c, name, wal_follower::watch(c.clone(), database), || {});
 }
@@ -140,9 +140,9 @@ fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
     }
 }
 
-fn begin_pcp(c: &Rc<Control>, entrance: Entrance) -> Vec<Kept> {
+fn begin_pcp(c: &Rc<Control>, entrance: PcpService) -> Vec<Kept> {
     let (listeners, files) = entrance.listeners();
-    let begin = |listener: io::Result<Rc<pcp::Listener>>| match listener {
+    let begin = |listener: io::Result<Rc<pcp::PcpListener>>| match listener {
         Ok(listener) => {
             let (own, files) = (c.clone(), files.clone());
             Some(keep(c, "PCP".into(), move || pcp::serve(own.clone(), listener.clone(), files.clone()), || {}))

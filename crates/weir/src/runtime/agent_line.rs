@@ -4,8 +4,10 @@
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use weir_agent::seal::{ClientHello, FRAME_BYTES_MAX, GREETING_BYTES_MAX, Seal, SealError, admit, frame, frame_bytes, greeting};
-use weir_agent::{Malformed, Secret};
+use weir_agent::seal::{
+    ClientHello, FRAME_BYTES_MAX, FrameSeal, GREETING_BYTES_MAX, SealError, admit, frame, frame_bytes, greeting,
+};
+use weir_agent::{AgentMessageError, AgentSecret};
 
 /// A stream that bytes flow over.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -20,7 +22,7 @@ pub enum LineError {
     #[error(transparent)]
     Seal(#[from] SealError),
     #[error("a message makes no sense: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] AgentMessageError),
 }
 
 impl LineError {
@@ -38,12 +40,12 @@ impl LineError {
 /// See the module. Dropping it closes the connection.
 pub struct Line<S> {
     stream: S,
-    seal: Seal,
+    seal: FrameSeal,
 }
 
 impl<S: Stream> Line<S> {
     /// Weir's side of the beginning. Not cancel safe: the connection is of no use then.
-    pub async fn to_agent(mut stream: S, secret: &Secret) -> Result<Line<S>, LineError> {
+    pub async fn to_agent(mut stream: S, secret: &AgentSecret) -> Result<Line<S>, LineError> {
         let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
         let (hello, proof) = ClientHello::answer(secret, &theirs, crate::random())?;
         write_frame(&mut stream, &proof).await?;
@@ -57,7 +59,7 @@ impl<S: Stream> Line<S> {
     }
 
     /// The agent's side. Not cancel safe: the connection is of no use then.
-    pub async fn to_weir(mut stream: S, secret: &Secret) -> Result<Line<S>, LineError> {
+    pub async fn to_weir(mut stream: S, secret: &AgentSecret) -> Result<Line<S>, LineError> {
         let nonce = crate::random();
         write_frame(&mut stream, &greeting(&nonce)).await?;
         let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
@@ -97,8 +99,8 @@ async fn write_frame<S: Stream>(stream: &mut S, payload: &[u8]) -> Result<(), Li
 mod tests {
     use super::*;
 
-    fn secret(text: &str) -> Secret {
-        Secret::read(text, None).unwrap()
+    fn secret(text: &str) -> AgentSecret {
+        AgentSecret::read(text, None).unwrap()
     }
 
     #[tokio::test]

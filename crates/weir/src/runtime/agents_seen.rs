@@ -3,7 +3,7 @@
 use crate::log::utc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use weir_agent::{Data, ServerStatus, Status};
+use weir_agent::{AgentStatus, DataDirectoryState, ServerStatus};
 
 /// Columns of `SHOW pool_agents`.
 pub const COLUMNS: [&str; 13] = [
@@ -48,7 +48,7 @@ impl Contact {
 pub struct Answer {
     pub contact: Contact,
     /// `Err`: why there is no status.
-    pub outcome: Result<Box<Status>, String>,
+    pub outcome: Result<Box<AgentStatus>, String>,
     /// In seconds since 1970.
     pub asked_at_s: u64,
 }
@@ -97,12 +97,12 @@ impl AgentsSeen {
 }
 
 /// The columns from `server` to `last_order`.
-fn told(status: &Status) -> [String; 7] {
+fn told(status: &AgentStatus) -> [String; 7] {
     let server = match (status.server, status.data) {
         (ServerStatus::Running(server), _) => server.step.name(),
-        (ServerStatus::Stopped, Data::Whole) => "stopped",
-        (ServerStatus::Stopped, Data::HalfRewound) => "stopped, its files are half rewound",
-        (ServerStatus::Stopped, Data::Absent) => "stopped, it has no data",
+        (ServerStatus::Stopped, DataDirectoryState::Whole) => "stopped",
+        (ServerStatus::Stopped, DataDirectoryState::HalfRewound) => "stopped, its files are half rewound",
+        (ServerStatus::Stopped, DataDirectoryState::Absent) => "stopped, it has no data",
     };
     let [state, identifier, timeline] = match status.control {
         Some(control) => [control.state.name().into(), control.system_identifier.to_string(), control.timeline.to_string()],
@@ -117,7 +117,9 @@ fn told(status: &Status) -> [String; 7] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_agent::{ClusterState, ControlFile, Failure, FailureKind, Finished, JobView, Kind, OrderId, Progress};
+    use weir_agent::{
+        ClusterState, ControlFile, FinishedOrder, JobView, OrderFailure, OrderFailureKind, OrderId, OrderKind, OrderProgress,
+    };
 
     fn place() -> Option<(String, u16)> {
         Some(("db1".into(), 9797))
@@ -139,17 +141,17 @@ mod tests {
             recovery_timeline: 0,
             can_rewind: true,
         };
-        let failure = Failure::new(FailureKind::Source, "no route");
-        let progress = Progress { done_bytes: 34 << 20, total_bytes: 120 << 20 };
-        let status = Status {
+        let failure = OrderFailure::new(OrderFailureKind::Source, "no route");
+        let progress = OrderProgress { done_bytes: 34 << 20, total_bytes: 120 << 20 };
+        let status = AgentStatus {
             server: ServerStatus::Stopped,
-            data: Data::Whole,
+            data: DataDirectoryState::Whole,
             control: Some(control),
             has_standby_signal: false,
             mark: None,
             slot: None,
-            job: Some(JobView { id: OrderId(1), kind: Kind::BaseBackup, since_ms: 12_345, progress }),
-            last: Some(Finished { id: OrderId(0), kind: Kind::Rewind, outcome: Err(failure) }),
+            job: Some(JobView { id: OrderId(1), kind: OrderKind::BaseBackup, since_ms: 12_345, progress }),
+            last: Some(FinishedOrder { id: OrderId(0), kind: OrderKind::Rewind, outcome: Err(failure) }),
         };
         let answer = |contact, outcome| Answer { contact, outcome, asked_at_s: 60 };
         assert_eq!(seen.note(1, answer(Contact::Connected, Ok(Box::new(status)))), None);

@@ -1,18 +1,18 @@
 //! Waits for slow answers without holding up the event loop: keys of passwords, names of hosts, verdicts of directories and
 //! PAM.
 
-use crate::auth::access::{LooksUp, Salted};
-use crate::auth::blocking_jobs::{Errands, Promise, State, Waiter};
-use crate::auth::challenges::{Basis, STRETCH, STRETCH_SALT};
-use crate::auth::directory::{self, Claim, Outcome};
+use crate::auth::access::{LooksUp, SaltedPassword};
+use crate::auth::blocking_jobs::{BlockingJobs, JobState, Promise, Waiter};
+use crate::auth::challenges::{ChallengeBasis, STRETCH, STRETCH_SALT};
+use crate::auth::directory::{self, LdapQuestion, PasswordVerdict};
 use crate::auth::pam;
-use crate::runtime::shared::{Message, Stop};
+use crate::runtime::shared::{Message, ProxyShutdown};
 use crate::runtime::worker::Worker;
 use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_config::hba::{Directory, Service};
+use weir_config::hba::{LdapDirectory, PamService};
 use weir_io::reactor::parked;
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint, steady_salt};
 use zeroize::Zeroizing;
@@ -38,7 +38,7 @@ pub async fn keys(
     challenge: Challenge,
     deadline: Option<Instant>,
 ) -> Result<SaltedKeys, Unanswered> {
-    let key = Salted { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
+    let key = SaltedPassword { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
     if let Some(keys) = w.shared.access.keys.known(&key) {
         return Ok(keys);
     }
@@ -57,13 +57,15 @@ pub async fn steady_challenge(
     let challenges = &w.shared.access.challenges;
     let identifier = loop {
         match challenges.basis(w.now()) {
-            Basis::Cluster(identifier) => break Some(identifier),
-            Basis::Process => break None,
-            Basis::Awaited(_) if deadline.is_some_and(|deadline| w.now() >= deadline) => return Err(Unanswered::TimedOut),
+            ChallengeBasis::Cluster(identifier) => break Some(identifier),
+            ChallengeBasis::Process => break None,
+            ChallengeBasis::Awaited(_) if deadline.is_some_and(|deadline| w.now() >= deadline) => {
+                return Err(Unanswered::TimedOut);
+            }
             // Nobody is left who could tell soon, and an administrator may wait at the console.
-            Basis::Awaited(_) if w.view().nodes.iter().all(|node| node.cause.is_some()) => break None,
-            Basis::Awaited(_) if w.shared.stop_mode() >= Stop::Fast => break None,
-            Basis::Awaited(until) => {
+            ChallengeBasis::Awaited(_) if w.view().nodes.iter().all(|node| node.cause.is_some()) => break None,
+            ChallengeBasis::Awaited(_) if w.shared.stop_mode() >= ProxyShutdown::Fast => break None,
+            ChallengeBasis::Awaited(until) => {
                 w.wake_at_new_view();
                 w.reactor.wake_at(until.min(Instant::now() + LOOK_PERIOD));
                 parked().await;
@@ -102,7 +104,7 @@ pub async fn fits(
         return Ok(Some(keys));
     }
     let password = fingerprint(&w.shared.access.salt_secret, password);
-    w.shared.access.keys.forget(&Salted { password, challenge });
+    w.shared.access.keys.forget(&SaltedPassword { password, challenge });
     Ok(None)
 }
 
@@ -125,25 +127,28 @@ pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -
 /// A directory's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
 pub async fn ask_directory(
     w: &Worker,
-    directory: &Arc<Directory>,
+    directory: &Arc<LdapDirectory>,
     user: &str,
     password: &Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
-) -> Result<Outcome, Unanswered> {
+) -> Result<PasswordVerdict, Unanswered> {
     let (lifetime, limit) = {
         let auth = &w.peek_config().auth;
         (Duration::from_millis(auth.cache_ms), Duration::from_millis(auth.ask_timeout_ms))
     };
     let directories = &w.shared.access.directories;
-    let key =
-        Claim { directory: directory.clone(), user: user.into(), password: fingerprint(&w.shared.access.salt_secret, password) };
+    let key = LdapQuestion {
+        directory: directory.clone(),
+        user: user.into(),
+        password: fingerprint(&w.shared.access.salt_secret, password),
+    };
     if directories.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
         directories.forget(&key);
     }
     let (claim, password) = (key.clone(), password.clone());
     let work = move || directory::judge(&claim.directory, &claim.user, &password, limit);
     let verdict = wait(w, directories, &key, work, deadline).await?;
-    if verdict.outcome != Outcome::Right {
+    if verdict.outcome != PasswordVerdict::Right {
         // It may be mended by the next attempt, and guesses shall not take the place of answers.
         directories.forget(&key);
     }
@@ -153,21 +158,21 @@ pub async fn ask_directory(
 /// PAM's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
 pub async fn ask_pam(
     w: &Worker,
-    service: &Arc<Service>,
+    service: &Arc<PamService>,
     (user, host): (&str, Option<Box<str>>),
     password: &Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
-) -> Result<Outcome, Unanswered> {
+) -> Result<PasswordVerdict, Unanswered> {
     let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
     let services = &w.shared.access.services;
     let digest = fingerprint(&w.shared.access.salt_secret, password);
-    let key = pam::Claim { service: service.clone(), user: user.into(), host, password: digest };
+    let key = pam::PamQuestion { service: service.clone(), user: user.into(), host, password: digest };
     if services.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
         services.forget(&key);
     }
     let (claim, password) = (key.clone(), password.clone());
     let verdict = wait(w, services, &key, move || pam::judge(&claim, &password, deadline), deadline).await?;
-    if verdict.outcome != Outcome::Right {
+    if verdict.outcome != PasswordVerdict::Right {
         services.forget(&key);
     }
     Ok(verdict.outcome)
@@ -175,7 +180,7 @@ pub async fn ask_pam(
 
 async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static>(
     w: &Worker,
-    errands: &Arc<Errands<K, V>>,
+    errands: &Arc<BlockingJobs<K, V>>,
     key: &K,
     work: impl FnOnce() -> V + Clone + Send + 'static,
     deadline: Option<Instant>,
@@ -193,9 +198,9 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
             Arc::new(move |(worker, task): Waiter| shared.mailboxes[usize::from(worker)].send(Message::Wake(task)))
         };
         match errands.ask(key, waiter, wake, work.clone()) {
-            State::Known(answer) => return Ok(answer),
-            State::Full => return Err(Unanswered::Full),
-            State::Underway => promise = errands.promise(key),
+            JobState::Known(answer) => return Ok(answer),
+            JobState::Full => return Err(Unanswered::Full),
+            JobState::Underway => promise = errands.promise(key),
         }
         if let Some(at) = deadline {
             if w.now() >= at {

@@ -1,6 +1,6 @@
 //! A server connection of a pool for anybody who asks. It was at rest and can be used, is opened, or is given back by another.
 
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{self, Login, OpenError, ServerConn, TERMINATE, Transport, ask_defaults};
 use crate::runtime::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use crate::runtime::shared::Message;
@@ -15,10 +15,10 @@ use weir_failover::LinkEnd;
 use weir_failover::looks::is_primary_by_configuration;
 use weir_io::reactor::parked;
 use weir_session::checkout::check_after_ms;
-use weir_session::checkout::pool_grant::Refused;
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::metrics::Metric;
-use weir_session::reports::Told;
+use weir_session::checkout::pool_grant::LoginRefusal;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::metrics::WorkerCounter;
+use weir_session::reports::ReportedRole;
 use weir_session::session_state::connection_defaults::are_stale;
 
 /// Time the worker that has a server connection gets to let go of it.
@@ -33,7 +33,7 @@ pub async fn lease_conn(
     parameters: &[(&str, &str)],
     wait: Wait,
     give_up: impl Fn() -> bool,
-) -> Result<Result<ServerConn, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     loop {
         let leased = match pool.lease(w, wait, &give_up).await {
             Err(Refusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
@@ -99,7 +99,7 @@ fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
     }
     let is_fresh = conn.is_fresh(w.now_us());
     if !is_fresh {
-        w.count(Metric::ConnsLost);
+        w.count(WorkerCounter::ConnsLost);
     }
     is_fresh
 }
@@ -170,15 +170,15 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
         ms => ms,
     };
     let query = w.config().pool.check_query.clone();
-    w.count(Metric::ConnsChecked);
+    w.count(WorkerCounter::ConnsChecked);
     let (conn, answer) = server_conn::ask_operators(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
     let Err(error) = answer else { return Some(conn) };
-    w.count(Metric::ConnsLost);
+    w.count(WorkerCounter::ConnsLost);
     w.log_conn(&conn.status.address, format_args!("closed, since server_check_query failed: {error}"));
     let pool = conn.transport.pool.clone();
     if error.is_silent() {
         w.shared.suspects.suspect(conn.status.address.node);
-        w.shared.nudge_prober(Nudge::ConnectionLost);
+        w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
         for other in pool.retire(|other, _| other.has_rested(w.now_us(), rested_ms)) {
@@ -209,7 +209,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     if conn.transport.socket.is_readable() || conn.transport.socket.join(&w.reactor).is_err() {
         return false;
     }
-    w.count(Metric::ConnsLent);
+    w.count(WorkerCounter::ConnsLent);
     true
 }
 
@@ -245,17 +245,17 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
     };
     match opened {
         Ok(conn) => {
-            w.count(Metric::ConnsOpened);
+            w.count(WorkerCounter::ConnsOpened);
             pool.note_accepted(w);
             pool.note_let_in(begun_ms);
             Ok(conn)
         }
         Err(error) => {
-            w.count(Metric::ConnsFailed);
+            w.count(WorkerCounter::ConnsFailed);
             if error.is_silent() {
                 // Others shall not pay the same time before the check of roles has found out.
                 w.shared.suspects.suspect(node);
-                w.shared.nudge_prober(Nudge::LoginFailed);
+                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
             }
             if matches!(error, OpenError::Connect { .. } | OpenError::Broke { .. }) {
                 w.shared.link_died(node, LinkEnd::Broken);
@@ -277,19 +277,19 @@ fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<S
     let conn = opened?;
     let is_demoted = conn.is_to_primary(&w.view())
         && matches!(conn.transport.pool.key.purpose, Purpose::Statements | Purpose::Greeting)
-        && conn.reported.told() == Told::Standby
+        && conn.reported.told() == ReportedRole::Standby
         && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
     if !is_demoted {
         return Ok(conn);
     }
     let (address, sqlstate) = (conn.status.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
-    w.shared.nudge_prober(Nudge::RoleContradicted);
+    w.shared.nudge_prober(RoleCheckReason::RoleContradicted);
     conn.transport.pool.disown(conn.status.serial);
     conn.transport.socket.part(&w.reactor, &TERMINATE);
     Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
 }
 
-fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
+fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> ErrorReport {
     match refusal {
         Refusal::TimedOut { waited_ms, limit } => {
             let which = match limit {
@@ -308,7 +308,7 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                         "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
                         pool.key.client_database
                     );
-                    return Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
+                    return ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, message)
                         .hint("RESUME in the administration console ends the pause.");
                 }
                 Limit::Refused(why, words) => {
@@ -316,9 +316,9 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                         format!("no server connection could be opened or became free in {waited_ms} ms ({limit}): {words}")
                     };
                     return match why {
-                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, text("pool_wait_timeout"))
+                        LoginRefusal::Full => ErrorReport::error(sqlstate::TOO_MANY_CONNECTIONS, text("pool_wait_timeout"))
                             .hint("Lower pool_size, or raise max_connections of the server."),
-                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, text("failover_wait")),
+                        LoginRefusal::Down => ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text("failover_wait")),
                     };
                 }
                 Limit::Node(max) => match w.peek_config().limits.conns_per_node {
@@ -333,17 +333,17 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
             );
             let is_own = matches!(limit, Limit::PoolSize(_));
             let kept = w.shared.pools.kept(|other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
-            with_reasons(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
+            with_reasons(ErrorReport::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }
         // `lease_conn` tells of these as of a login that failed.
-        Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
+        Refusal::Refused(_, words) => ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
         Refusal::Told(error) => error.fault(),
         Refusal::GaveUp => gave_up(),
     }
 }
 
 /// Says how many server connections stay with sessions, and for what: those of the pool, or all of its node.
-fn with_reasons(fault: Fault, kept: &BTreeMap<&str, usize>, is_own: bool) -> Fault {
+fn with_reasons(fault: ErrorReport, kept: &BTreeMap<&str, usize>, is_own: bool) -> ErrorReport {
     if kept.is_empty() {
         return fault;
     }
@@ -355,11 +355,11 @@ fn with_reasons(fault: Fault, kept: &BTreeMap<&str, usize>, is_own: bool) -> Fau
 }
 
 /// Error for a session that an administrator ends.
-pub fn ended() -> Fault {
-    Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+pub fn ended() -> ErrorReport {
+    ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
 /// Error for a session that wants no server connection any more.
-pub fn gave_up() -> Fault {
-    Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection")
+pub fn gave_up() -> ErrorReport {
+    ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection")
 }

@@ -15,8 +15,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_io::reactor::{READ, Reactor, Slot};
-use weir_ring::Token;
+use weir_io::reactor::{READ, Reactor, SocketSlot};
+use weir_ring::SocketToken;
 
 /// Seconds after which a client comes in though it has said nothing, so that `authentication_timeout` finds it.
 const SILENCE_S: u32 = 1;
@@ -194,8 +194,8 @@ pub enum Caller {
 /// An open door in the event loop of the first worker.
 pub struct Watched {
     door: Arc<Listener>,
-    slot: Arc<Slot>,
-    token: Option<Token>,
+    slot: Arc<SocketSlot>,
+    token: Option<SocketToken>,
 }
 
 enum Listener {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, oneshot};
 use weir_failover::{LinkEnd, Request};
-use weir_session::catalogs::Database;
-pub use weir_session::host::Nudge;
+use weir_session::catalogs::KnownDatabase;
+pub use weir_session::host::RoleCheckReason;
 
 /// An order to the control thread.
 #[derive(Clone)]
 pub enum Order {
     /// Ask the nodes for their roles now.
-    Look(Nudge),
+    Look(RoleCheckReason),
     /// A connection of a client's session to this node ended without being asked to.
     LinkDied(u16, LinkEnd),
     /// A connection to a node that was given up is closed.
@@ -20,11 +20,11 @@ pub enum Order {
     /// Somebody needs a WAL position.
     Sample,
     /// Look after what is known of a database.
-    Watch(Arc<Database>),
+    Watch(Arc<KnownDatabase>),
     /// Take in the log of a database.
-    Follow(Arc<Database>),
+    Follow(Arc<KnownDatabase>),
     /// Something of a database has changed, or it is to be left: its task looks again.
-    Changed(Arc<Database>),
+    Changed(Arc<KnownDatabase>),
     /// Another process accepts those who come from now on.
     CloseDoors,
     /// No worker is left.
@@ -120,18 +120,18 @@ impl ControlMail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::catalogs::Catalogs;
+    use weir_session::catalogs::DatabaseCatalogs;
 
     #[test]
     fn orders_that_ask_for_the_same_wait_once() {
-        let (mail, catalogs) = (ControlMail::default(), Catalogs::default());
+        let (mail, catalogs) = (ControlMail::default(), DatabaseCatalogs::default());
         let (one, other) = (
             catalogs.database(&"one".into(), std::time::Instant::now()),
             catalogs.database(&"other".into(), std::time::Instant::now()),
         );
         for _ in 0..3 {
-            mail.send(Order::Look(Nudge::LoginFailed));
-            mail.send(Order::Look(Nudge::ConnectionLost));
+            mail.send(Order::Look(RoleCheckReason::LoginFailed));
+            mail.send(Order::Look(RoleCheckReason::ConnectionLost));
             mail.send(Order::Sample);
             mail.send(Order::Changed(one.clone()));
             mail.send(Order::Changed(other.clone()));
@@ -139,7 +139,7 @@ mod tests {
         }
         let orders = mail.take();
         assert_eq!(orders.len(), 5);
-        assert!(matches!(orders[0], Order::Look(Nudge::LoginFailed)), "the first reason is kept");
+        assert!(matches!(orders[0], Order::Look(RoleCheckReason::LoginFailed)), "the first reason is kept");
         assert!(mail.take().is_empty());
     }
 }

@@ -6,9 +6,9 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_config::hba::{Hba, LoadError, Loader, Network};
+use weir_config::hba::{FileLoader, HbaRuleSet, IpNetwork, LoadError};
 use weir_config::passwd::{Passwords, PoolKey};
-use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity, Source, Stand};
+use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, SettingSource, Severity, Stand};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
@@ -57,7 +57,7 @@ impl Files {
         // A unit's own folder goes before a package's.
         stands.extend(in_place_of_tmp(|name| std::env::var(name).ok()));
         if self.called == Called::Pgpool {
-            stands.push(Stand { name: "pool_passwd_proof", value: "as_servers".into(), source: Source::CalledPgpool });
+            stands.push(Stand { name: "pool_passwd_proof", value: "as_servers".into(), source: SettingSource::CalledPgpool });
         }
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
@@ -194,7 +194,7 @@ impl Files {
         key
     }
 
-    fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<Hba>, Vec<Problem>) {
+    fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<HbaRuleSet>, Vec<Problem>) {
         let path = self.hba.clone().unwrap_or_else(|| self.beside(Path::new(HBA_FILE)));
         if let Err(cause) = std::fs::File::open(&path) {
             let what = format!("the rules, {}, cannot be read: {cause}", path.display());
@@ -204,7 +204,12 @@ impl Files {
         let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
         let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));
         let mut folder = |path: &Path| list(path).map_err(|cause| load_error(&cause));
-        Hba::read_under(config.auth.demands, &path, ident.as_deref(), &mut Loader { file: &mut file, folder: &mut folder })
+        HbaRuleSet::read_under(
+            config.auth.demands,
+            &path,
+            ident.as_deref(),
+            &mut FileLoader { file: &mut file, folder: &mut folder },
+        )
     }
 }
 
@@ -232,7 +237,7 @@ fn of_debian(file: &Path, is_folder: impl Fn(&Path) -> bool) -> Vec<Stand> {
     }
     let is_there = |folder: &str| is_folder(Path::new(folder));
     let there = OF_DEBIAN.iter().filter(|(_, _, folder)| is_there(folder));
-    there.map(|(name, value, _)| Stand { name, value: (*value).to_owned(), source: Source::DebianPackage }).collect()
+    there.map(|(name, value, _)| Stand { name, value: (*value).to_owned(), source: SettingSource::DebianPackage }).collect()
 }
 
 /// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
@@ -241,7 +246,7 @@ fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<Stand> {
     for (name, parameters) in OF_UNIT {
         let folders = variable(name).unwrap_or_default();
         let folder = folders.split(':').next().filter(|folder| folder.starts_with('/') && !folder.contains(','));
-        let stand = |name: &&'static str, folder: &str| Stand { name, value: folder.to_owned(), source: Source::Unit };
+        let stand = |name: &&'static str, folder: &str| Stand { name, value: folder.to_owned(), source: SettingSource::Unit };
         values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(move |name| stand(name, folder))));
     }
     values
@@ -296,11 +301,11 @@ fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// This machine's addresses with their networks, for `samehost` and `samenet`. Taken when the files are read.
-fn networks() -> Vec<Network> {
+fn networks() -> Vec<IpNetwork> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let network = |interface: &if_addrs::Interface| match &interface.addr {
-        if_addrs::IfAddr::V4(v4) => Network::new(v4.ip.into(), v4.netmask.into()),
-        if_addrs::IfAddr::V6(v6) => Network::new(v6.ip.into(), v6.netmask.into()),
+        if_addrs::IfAddr::V4(v4) => IpNetwork::new(v4.ip.into(), v4.netmask.into()),
+        if_addrs::IfAddr::V6(v6) => IpNetwork::new(v6.ip.into(), v6.netmask.into()),
     };
     interfaces.iter().filter_map(network).collect()
 }
@@ -348,7 +353,7 @@ mod tests {
         assert!(values("", "").is_empty() && in_place_of_tmp(|_| None).is_empty());
         let both = values("/var/lib/weir:/var/lib/other", "/run/weir");
         let expected = [("work_dir", "/var/lib/weir"), ("unix_socket_directories", "/run/weir"), ("pcp_socket_dir", "/run/weir")];
-        assert_eq!(both, expected.map(|(name, value)| Stand { name, value: value.to_owned(), source: Source::Unit }));
+        assert_eq!(both, expected.map(|(name, value)| Stand { name, value: value.to_owned(), source: SettingSource::Unit }));
         let mut file = |_: &Path| Ok(b"backend_hostname0 = 'a'\nunix_socket_directories = '/srv'\n".to_vec());
         let config = config::read_with_defaults(Path::new("x"), &both, &[], &mut file).draft;
         assert_eq!(config.work_dir, Path::new("/var/lib/weir"));

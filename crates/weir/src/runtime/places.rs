@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use weir_config::failover_settings::Mode;
+use weir_config::failover_settings::FailoverMode;
 use weir_config::{Config, Problem, Severity};
 
 /// A thing that is wrong with a place.
@@ -105,10 +105,10 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
     if let Some(why) = why_no_file(&config.work_dir) {
         let (Obstacle { severity, text }, parameter) = (why, "work_dir");
         found.push(match config.failover.mode() {
-            Mode::Builtin | Mode::Command => {
+            FailoverMode::Builtin | FailoverMode::Command => {
                 Finding { severity, parameter, text: format!("{text}; a failover must find its state there again") }
             }
-            Mode::Follow | Mode::Off => {
+            FailoverMode::Follow | FailoverMode::Off => {
                 Finding::warning(parameter, format!("{text}; nodes out of use are forgotten at a restart"))
             }
         });

@@ -31,10 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::Config;
-use weir_config::limits::{self, Limits};
-use weir_session::checkout::pool_grant::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
-use weir_session::flow::Kept;
-use weir_session::metrics::{Metric, NODES_MAX};
+use weir_config::limits::{self, UserLimits};
+use weir_session::checkout::pool_grant::{
+    ConnFit, LoginBackoff, LoginRefusal, PoolCounts, PoolGrant, grant, is_surplus, missing,
+};
+use weir_session::flow::HoldReason;
+use weir_session::metrics::{NODES_MAX, WorkerCounter};
 
 use weir_io::reactor::{TaskId, parked};
 
@@ -68,16 +70,16 @@ pub struct PoolKey {
 impl PoolKey {
     /// Conns that clients do not share count in no pool's size: the server itself has a limit on those of physical replication clients, and those of
     /// logical ones have as many places beside the others. Those over which workers listen are ours, and no database's or user's.
-    fn limits(&self, config: &Config) -> Limits {
+    fn limits(&self, config: &Config) -> UserLimits {
         let limits = limits::of(config, &self.user, &self.client_database);
-        let unshared = Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
+        let unshared = UserLimits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
         match self.purpose {
             Purpose::Statements => limits,
             Purpose::PhysicalReplication => unshared,
-            Purpose::LogicalReplication => Limits { pool_size: limits.pool_size, ..unshared },
-            Purpose::Listening => Limits { conns_per_database: 0, conns_per_user: 0, ..unshared },
+            Purpose::LogicalReplication => UserLimits { pool_size: limits.pool_size, ..unshared },
+            Purpose::Listening => UserLimits { conns_per_database: 0, conns_per_user: 0, ..unshared },
             // One login after the other.
-            Purpose::Greeting => Limits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },
+            Purpose::Greeting => UserLimits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },
         }
     }
 }
@@ -111,9 +113,9 @@ struct Inner {
     paused: bool,
     /// Times that all server connections were to be closed.
     renewals: u64,
-    limits: Limits,
+    limits: UserLimits,
     /// The server refuses logins, for this reason in its words.
-    backoff: Option<(Backoff, Arc<str>)>,
+    backoff: Option<(LoginBackoff, Arc<str>)>,
     /// The outcomes of logins, as far as they tell of the user's right to be there.
     vouching: Vouching,
     /// Tasks that wait for such a login of another one.
@@ -162,7 +164,7 @@ pub enum Refusal {
         limit: Limit,
     },
     /// The server lets nobody in now, and the caller does not wait for that.
-    Refused(Refused, Arc<str>),
+    Refused(LoginRefusal, Arc<str>),
     /// The server refused the login of another who waited here, for good.
     Told(Box<OpenError>),
     /// The condition the caller gave came true.
@@ -192,7 +194,7 @@ pub struct Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The server's own room, or it was down; in its words.
-    Refused(Refused, Arc<str>),
+    Refused(LoginRefusal, Arc<str>),
     PoolSize(u32),
     /// Conns of one database, or one user, to one node.
     Database(u32),
@@ -400,7 +402,7 @@ impl Pool {
         };
         let is_in_vain = || wait.patience == Patience::NeverQueues && self.is_in_use() && !self.logs_in_first();
         if !is_in_vain() {
-            w.count(Metric::Waits);
+            w.count(WorkerCounter::Waits);
         }
         let since = wait.since;
         let limits = self.limits();
@@ -417,7 +419,7 @@ impl Pool {
             }
             if is_in_vain() {
                 self.leave(w, &cell);
-                return Err(Refusal::Refused(Refused::Full, "all connections are in use".into()));
+                return Err(Refusal::Refused(LoginRefusal::Full, "all connections are in use".into()));
             }
             // A wait for a server that is down is one for its successor.
             let deadline = if self.is_down() { primary_by } else { conn_by };
@@ -427,7 +429,7 @@ impl Pool {
                 if !timed_out {
                     return Err(Refusal::GaveUp);
                 }
-                w.count(Metric::WaitTimeouts);
+                w.count(WorkerCounter::WaitTimeouts);
                 let limit = self.limit_now(limit);
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
@@ -482,7 +484,7 @@ impl Pool {
         }
     }
 
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> UserLimits {
         self.inner.lock().limits
     }
 
@@ -500,7 +502,7 @@ impl Pool {
         }
         inner.waiters.remove(place);
         inner.grant_permit(w.now_ms());
-        w.count(Metric::ReserveUses);
+        w.count(WorkerCounter::ReserveUses);
         true
     }
 
@@ -525,12 +527,12 @@ impl Pool {
     /// A server connection of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
     /// better. None for a client that came after the server's word for its user had grown old.
     #[inline]
-    pub fn take_idle(&self, w: &Worker, came_ms: u64, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<ServerConn> {
+    pub fn take_idle(&self, w: &Worker, came_ms: u64, best: ConnFit, fit: impl Fn(&ServerConn) -> ConnFit) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
         if !inner.waiters.is_empty() || inner.paused || !inner.vouching.covers(came_ms, login_outcomes::lifetime_ms(w)) {
             return None;
         }
-        let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
+        let wanted = [ConnFit::Own, ConnFit::Alike, ConnFit::Free, ConnFit::Any].into_iter().filter(|wanted| *wanted <= best);
         let mut found =
             wanted.filter_map(|wanted| inner.idle.iter().rposition(|conn| conn.transport.home == w.id && fit(conn) >= wanted));
         let at = found.next()?;
@@ -584,16 +586,16 @@ impl Pool {
         let pools = &w.shared.pools;
         let mut inner = self.inner.lock();
         match grant(inner.counts(w)) {
-            Grant::Take => {
+            PoolGrant::Take => {
                 if let Some(conn) = take_near(&mut inner.idle, w) {
                     return Ok(Lease::ServerConn(conn));
                 }
             }
-            Grant::Open if pools.permit(self, &inner.limits, ceilings).is_ok() => {
+            PoolGrant::Open if pools.permit(self, &inner.limits, ceilings).is_ok() => {
                 inner.grant_permit(w.now_ms());
                 return Ok(Lease::Permit);
             }
-            Grant::Open | Grant::Wait => {}
+            PoolGrant::Open | PoolGrant::Wait => {}
         }
         let cell = Arc::new(Cell::default());
         let task = w.reactor.current_task();
@@ -808,8 +810,8 @@ impl Inner {
         }
     }
 
-    fn counts(&self, w: &Worker) -> Counts {
-        Counts {
+    fn counts(&self, w: &Worker) -> PoolCounts {
+        PoolCounts {
             idle: self.idle.len() as u32,
             open: self.open,
             waiting: self.waiters.len() as u32,
@@ -854,7 +856,7 @@ impl Pools {
         for status in self.all().iter().filter(|pool| counts(pool)).flat_map(|pool| pool.statuses()) {
             let code = status.keeping.code.load(Ordering::Relaxed);
             if code > 0 && status.session.load(Ordering::Relaxed) > 0 {
-                *reasons.entry(Kept::reason(code)).or_default() += 1;
+                *reasons.entry(HoldReason::reason(code)).or_default() += 1;
             }
         }
         reasons

@@ -1,7 +1,7 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
-use crate::auth::access::{Access, AccessFiles, LooksUp, Proofs};
-use crate::auth::client_limits::Seats;
+use crate::auth::access::{AccessFiles, LooksUp, ProofFilter, SharedAccess};
+use crate::auth::client_limits::ClientCounts;
 use crate::log::Log;
 use crate::runtime::agents_seen::AgentsSeen;
 use crate::runtime::mail::{ControlMail, Order};
@@ -30,12 +30,12 @@ use weir_config::{Config, SetError, names_files, shapes_rules};
 use weir_failover::cluster::ClusterView;
 use weir_failover::{FailoverView, LinkEnd};
 use weir_io::reactor::TaskId;
-use weir_io::socket::Ticket;
-use weir_session::catalogs::Database;
-use weir_session::context::Common;
-use weir_session::host::{Field, Level, Nudge, Program, Signal, Who};
-pub use weir_session::host::{Stop, WorkerId};
-use weir_session::stats::Table;
+use weir_io::socket::SocketRelease;
+use weir_session::catalogs::KnownDatabase;
+use weir_session::context::SharedContext;
+use weir_session::host::{Level, LogField, LogOrigin, ProgramServices, RoleCheckReason, SessionSignal};
+pub use weir_session::host::{ProxyShutdown, WorkerId};
+use weir_session::stats::StatTable;
 use weir_wire::startup_packet::Bearer;
 
 /// Message of one thread to a worker.
@@ -45,7 +45,7 @@ pub enum Message {
     Wake(TaskId),
     /// Let go of a server connection's socket, which goes to another worker's event loop; wake the task there that waits for it.
     Release {
-        ticket: Ticket,
+        ticket: SocketRelease,
         worker: WorkerId,
         task: TaskId,
     },
@@ -131,10 +131,10 @@ pub struct Readers {
 pub struct Shared {
     pub config: ArcSwap<Config>,
     pub(crate) files: Files,
-    pub(crate) access: Access,
+    pub(crate) access: SharedAccess,
     pub(crate) cluster: Cluster,
     /// Facts that sessions of all threads share.
-    pub(crate) common: Arc<Common>,
+    pub(crate) common: Arc<SharedContext>,
     /// All that workers share of the stores of the network in which results are kept.
     pub(crate) store_common: Option<Arc<StoreCommon>>,
     pub(crate) mailboxes: Vec<Mailbox>,
@@ -143,7 +143,7 @@ pub struct Shared {
     /// Databases an administrator closed.
     pub(crate) pause_state: PauseState,
     /// Numbers by user and database.
-    pub(crate) stats: Table,
+    pub(crate) stats: StatTable,
     pub(crate) log: Log,
     pub(crate) doors: Doors,
     pub(crate) life: Life,
@@ -183,7 +183,7 @@ pub struct Clients {
     /// Administrators among them.
     pub(crate) consoles: AtomicU32,
     /// By user, database and address.
-    pub(crate) seats: Seats,
+    pub(crate) seats: ClientCounts,
     /// The roles that the names of users stand for.
     pub(crate) roles: Mutex<Roles>,
 }
@@ -220,7 +220,7 @@ impl Shared {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
         let seed = u32::from_le_bytes(crate::random());
-        let common = Arc::new(Common::new(&config, mailboxes.len() + 1, Instant::now(), seed));
+        let common = Arc::new(SharedContext::new(&config, mailboxes.len() + 1, Instant::now(), seed));
         Shared {
             cluster: Cluster {
                 view: ArcSwap::from_pointee(view),
@@ -234,30 +234,30 @@ impl Shared {
             store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
             files: Files { config_path, tls: ArcSwap::from_pointee(tls), readers: OnceLock::new(), reading: Mutex::new(()) },
-            access: Access::new(access, salt_secret),
+            access: SharedAccess::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),
             clients: Clients::default(),
             pause_state: PauseState::default(),
-            stats: Table::default(),
+            stats: StatTable::default(),
             log,
             doors: Doors::default(),
-            life: Life { started_at: now, stop: AtomicU8::new(Stop::No as u8) },
+            life: Life { started_at: now, stop: AtomicU8::new(ProxyShutdown::No as u8) },
             control: ControlMail::default(),
         }
     }
 
     /// True if a stop waits until no server connection is in use: no client gets one any more.
     pub fn drains_servers(&self) -> bool {
-        self.stop_mode() == Stop::Smart && self.pause_state.is_all_paused()
+        self.stop_mode() == ProxyShutdown::Smart && self.pause_state.is_all_paused()
     }
 
-    pub fn stop_mode(&self) -> Stop {
+    pub fn stop_mode(&self) -> ProxyShutdown {
         match self.life.stop.load(Ordering::SeqCst) {
-            0 => Stop::No,
-            1 => Stop::Smart,
-            2 => Stop::Fast,
-            _ => Stop::Immediate,
+            0 => ProxyShutdown::No,
+            1 => ProxyShutdown::Smart,
+            2 => ProxyShutdown::Fast,
+            _ => ProxyShutdown::Immediate,
         }
     }
 
@@ -266,7 +266,7 @@ impl Shared {
     }
 
     /// Asks for the roles of all servers to be looked at now.
-    pub fn nudge_prober(&self, why: Nudge) {
+    pub fn nudge_prober(&self, why: RoleCheckReason) {
         self.control.send(Order::Look(why));
     }
 
@@ -276,13 +276,13 @@ impl Shared {
     }
 
     /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
-    pub fn note_change(&self, database: &Arc<Database>) {
+    pub fn note_change(&self, database: &Arc<KnownDatabase>) {
         database.note_change();
         self.control.send(Order::Changed(database.clone()));
     }
 
     /// Has a database looked after while it has sessions.
-    pub fn watch_catalog(&self, database: &Arc<Database>) {
+    pub fn watch_catalog(&self, database: &Arc<KnownDatabase>) {
         if database.open(Instant::now()) {
             self.control.send(Order::Watch(database.clone()));
         }
@@ -299,7 +299,7 @@ impl Shared {
             self.catalogs.all().iter().for_each(|database| self.note_change(database));
         }
         self.tell_all(|| Message::Refresh);
-        self.nudge_prober(Nudge::Reconfigured);
+        self.nudge_prober(RoleCheckReason::Reconfigured);
     }
 
     /// Reads the files again. Blocks: not for a worker's thread.
@@ -337,7 +337,7 @@ impl Shared {
     }
 
     /// Begins to stop; a stronger mode overrides a weaker one that is under way.
-    pub fn begin_stop(&self, mode: Stop) {
+    pub fn begin_stop(&self, mode: ProxyShutdown) {
         self.log.say(Level::Log, format_args!("{}", mode.words()));
         self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
         // Sessions that stand still would never leave.
@@ -345,7 +345,7 @@ impl Shared {
         // A client that comes now is refused, and does not wait for nobody.
         self.doors.copies.lock().clear();
         self.tell_all(|| Message::Stop);
-        self.nudge_prober(Nudge::Stopping);
+        self.nudge_prober(RoleCheckReason::Stopping);
     }
 
     /// Has all sessions stop between two statements; the number of workers that know so far. `None`: they do already.
@@ -396,9 +396,9 @@ impl Shared {
         // Not this worker's own configuration, which may be of before a reload that others know of.
         let config = self.config.load();
         let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
-        let proofs = client_database.map_or(Proofs::Any, |name| {
+        let proofs = client_database.map_or(ProofFilter::Any, |name| {
             let looks_up = if config.look_up(Some(name)).user.is_empty() { LooksUp::No } else { LooksUp::Yes };
-            Proofs::Of { realm: config.realm(name), looks_up }
+            ProofFilter::Of { realm: config.realm(name), looks_up }
         });
         let known = || self.access.secret_for_server(user, proofs);
         let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
@@ -414,19 +414,19 @@ impl Shared {
 }
 
 impl Deref for Shared {
-    type Target = Common;
+    type Target = SharedContext;
 
-    fn deref(&self) -> &Common {
+    fn deref(&self) -> &SharedContext {
         &self.common
     }
 }
 
-impl Program for Shared {
-    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, fields: &[(&str, Field<'_>)]) {
+impl ProgramServices for Shared {
+    fn log(&self, level: Level, who: &LogOrigin<'_>, text: Arguments<'_>, fields: &[(&str, LogField<'_>)]) {
         self.log.event(level, who, text, fields);
     }
 
-    fn look(&self, why: Nudge) {
+    fn look(&self, why: RoleCheckReason) {
         self.nudge_prober(why);
     }
 
@@ -438,15 +438,15 @@ impl Program for Shared {
         self.control.send(Order::Sample);
     }
 
-    fn look_at(&self, database: &Arc<Database>) {
+    fn look_at(&self, database: &Arc<KnownDatabase>) {
         self.control.send(Order::Changed(database.clone()));
     }
 
-    fn follow(&self, database: &Arc<Database>) {
+    fn follow(&self, database: &Arc<KnownDatabase>) {
         self.control.send(Order::Follow(database.clone()));
     }
 
-    fn stop_mode(&self) -> Stop {
+    fn stop_mode(&self) -> ProxyShutdown {
         Shared::stop_mode(self)
     }
 
@@ -454,10 +454,10 @@ impl Program for Shared {
         self.clients.seats.has_clients_of(database)
     }
 
-    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal) {
+    fn signal(&self, worker: WorkerId, pid: u32, signal: SessionSignal) {
         let message = match signal {
-            Signal::Terminate => Message::Kill(Victim::Client(pid)),
-            Signal::Cancel => Message::Interrupt(pid),
+            SessionSignal::Terminate => Message::Kill(Victim::Client(pid)),
+            SessionSignal::Cancel => Message::Interrupt(pid),
         };
         self.mailboxes[usize::from(worker)].send(message);
     }

@@ -2,7 +2,7 @@
 //! coordinate through it, and its bytes are believed only as far as they prove themselves (`cache::Kept`). `store_conn` moves
 //! the bytes, with a task for each host.
 //!
-//! A key is at one host (`Ring`). A host that is gone, slow or full costs misses.
+//! A key is at one host (`HashRing`). A host that is gone, slow or full costs misses.
 
 mod fetching;
 mod lanes;
@@ -10,7 +10,7 @@ mod proving;
 
 pub use lanes::Lane;
 pub use weir_session::query_cache::result_store::Digest;
-use weir_session::query_cache::result_store::{Fetch, Pending, Store};
+use weir_session::query_cache::result_store::{PendingAnswer, ResultStore, StoreFetch};
 
 use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell, RefMut};
@@ -19,8 +19,8 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_cache::{Kept, LookupPolicy, Ring, Seen, Shards};
-use weir_config::hosts::{Host, hosts};
+use weir_cache::{HashRing, LookupPolicy, SeenQueries, ShardMap, StoredResult};
+use weir_config::hosts::{StoreHost, hosts};
 use weir_config::{CacheConfig, Method, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
 use weir_wire::store_protocol::{Ask, Dialect, Expect, Told, is_moved, is_moving};
@@ -40,7 +40,7 @@ const UNSENT_BYTES_MAX: usize = 16 << 20;
 /// A reply for whom.
 enum Purpose {
     /// Answers that sessions want.
-    CachedResults(Vec<Rc<Fetch>>),
+    CachedResults(Vec<Rc<StoreFetch>>),
     /// An answer was stored.
     Put,
     /// The greeting.
@@ -72,7 +72,7 @@ pub struct Sent {
 pub struct Common {
     /// Another number for each start of Weir.
     instance: u64,
-    seen: Arc<Seen>,
+    seen: Arc<SeenQueries>,
     /// Hashes questions for the lookup policy.
     hasher: RandomState,
     /// Hosts the log knows to be out of reach, a bit for each.
@@ -112,14 +112,14 @@ impl Common {
 
 /// One host.
 pub struct Shelf {
-    pub(crate) host: Host,
+    pub(crate) host: StoreHost,
     lanes: RefCell<Rc<[Lane]>>,
     /// The map of a Redis Cluster.
-    shards: RefCell<Option<Shards>>,
+    shards: RefCell<Option<ShardMap>>,
     pub(crate) task: Cell<TaskId>,
     is_up: Cell<bool>,
     /// Reads that nobody has asked it for yet.
-    wanted: RefCell<VecDeque<Rc<Fetch>>>,
+    wanted: RefCell<VecDeque<Rc<StoreFetch>>>,
     /// Answers are asked for.
     is_asked: Cell<bool>,
 }
@@ -135,7 +135,7 @@ pub struct Stores {
     pub(crate) is_shared: bool,
     /// Beginning of all keys.
     prefix: String,
-    ring: Ring,
+    ring: HashRing,
     expire_seconds: u64,
     /// Answers asked for in one question.
     together_max: usize,
@@ -146,7 +146,7 @@ pub struct Stores {
     /// Decides which questions are worth an exchange.
     lookup_policy: RefCell<LookupPolicy>,
     /// Answers that wait for their proof.
-    pending: RefCell<VecDeque<Pending>>,
+    pending: RefCell<VecDeque<PendingAnswer>>,
     pending_bytes: Cell<usize>,
 }
 
@@ -156,7 +156,7 @@ impl Stores {
         let store = config.store()?;
         // The configuration was checked.
         let hosts = hosts(&store.hosts, store.port).ok()?;
-        let shelf = |host: &Host| Shelf {
+        let shelf = |host: &StoreHost| Shelf {
             host: host.clone(),
             lanes: RefCell::new(Rc::new([Lane::default()])),
             shards: RefCell::default(),
@@ -176,7 +176,7 @@ impl Stores {
             dialect: if config.method == Method::Redis { Dialect::Redis } else { Dialect::Memcached },
             is_shared: config.follows_wal,
             prefix,
-            ring: Ring::new(&hosts),
+            ring: HashRing::new(&hosts),
             expire_seconds: config.expire_ms.div_ceil(1000),
             together_max: fetching::together_max(config.answer_bytes_max),
             now_ms: Cell::new(0),
@@ -205,7 +205,7 @@ impl Stores {
     }
 }
 
-impl Store for Stores {
+impl ResultStore for Stores {
     fn is_shared(&self) -> bool {
         self.is_shared
     }
@@ -218,12 +218,12 @@ impl Store for Stores {
         self.lookup_policy.borrow_mut()
     }
 
-    fn fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
+    fn fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<StoreFetch>> {
         self.begin_fetch(key, task, now_ms)
     }
 
     /// Stores an answer. It does not matter when it gets there: it carries why it is true. Whether it is on its way.
-    fn put(&self, digest: &Digest, kept: &Kept<'_>) -> bool {
+    fn put(&self, digest: &Digest, kept: &StoredResult<'_>) -> bool {
         let (at, key) = (self.home_of(digest), self.answer_key(digest));
         let shelf = &self.shelves[at];
         let lane = shelf.lane_of(&key);
@@ -237,7 +237,7 @@ impl Store for Stores {
         is_taken
     }
 
-    fn await_proof(&self, pending: Pending) {
+    fn await_proof(&self, pending: PendingAnswer) {
         self.wait_for_proof(pending);
     }
 }
@@ -319,7 +319,7 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_cache::{Deps, Why};
+    use weir_cache::{ResultDependencies, ResultValidity};
     use weir_session::query_cache::result_store::digest_of;
 
     /// With one host, which is there.
@@ -351,8 +351,8 @@ mod tests {
     fn a_host_that_takes_its_time_is_given_no_more_answers_than_memory_should_hold() {
         let (stores, bytes) = (stores(1 << 20, false), vec![0; 1 << 20]);
         let put = || {
-            let why = Why::Words { deps: Deps::of_pairs(vec![(1, 1)]), round: 1 };
-            stores.put(&digest_of(b"key"), &Kept { took_us: 1, why, key: b"key", bytes: &bytes })
+            let why = ResultValidity::Words { deps: ResultDependencies::of_pairs(vec![(1, 1)]), round: 1 };
+            stores.put(&digest_of(b"key"), &StoredResult { took_us: 1, why, key: b"key", bytes: &bytes })
         };
         let count = (0..100).take_while(|_| put()).count();
         assert!(count > 1, "{count} answers");

@@ -54,13 +54,13 @@ mod tests {
     use super::*;
     use std::cell::Cell;
     use std::rc::Rc;
-    use weir_io::buffers::Buffers;
+    use weir_io::buffers::BufferPool;
     use weir_io::reactor::parked;
 
     #[test]
     fn a_task_with_a_fault_is_mended_and_begun_again_and_others_are_not() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true, std::time::Instant::now()).unwrap());
+        let reactor = Rc::new(Reactor::new(poll, BufferPool::new(4096), true, std::time::Instant::now()).unwrap());
         let (begun, mended, house) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Supervised::default());
         let (count, times) = (begun.clone(), mended.clone());
         let clock = reactor.clone();

@@ -24,7 +24,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 use weir_config::{Config, PeerFiles, Problem, Severity, SslMode, TlsConfig, TlsVersion};
-use weir_io::tls::{ALPN, Tls};
+use weir_io::tls::{ALPN, TlsSession};
 use zeroize::Zeroizing;
 
 /// Time for the command that prints a pass phrase: it may ask somewhere, but not a person.
@@ -108,9 +108,9 @@ pub struct ClientSide {
 
 impl ClientSide {
     /// Our side of a session in which we are the client of a host.
-    pub fn towards(&self, check: Check, host: &str) -> io::Result<Tls> {
+    pub fn towards(&self, check: Check, host: &str) -> io::Result<TlsSession> {
         let name = server_name(check, host)?;
-        Tls::towards(self.config(check), name)
+        TlsSession::towards(self.config(check), name)
     }
 
     /// TLS configuration with this check of the server's certificate.

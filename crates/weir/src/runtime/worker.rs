@@ -1,8 +1,8 @@
 //! One thread: an event loop, its sessions, and the data they share without locks.
 
-use crate::auth::client_limits::{Places, Seat};
-use crate::auth::greetings::Welcomes;
-use crate::log::{Level, Who};
+use crate::auth::client_limits::{CountedClient, LoginCounts};
+use crate::auth::greetings::GreetingCache;
+use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::kept_inquiries::Inquiry;
 use crate::runtime::pool::server_conn::{self, ServerConn, TERMINATE};
 use crate::runtime::pool::{Pool, PoolKey, Purpose};
@@ -21,15 +21,15 @@ use std::time::Instant;
 use weir_config::limits;
 use weir_io::reactor::{NO_TASK, Reactor, TaskId};
 use weir_session::account::Account;
-use weir_session::conn::Address;
-use weir_session::context::{Context, Parts};
+use weir_session::conn::ServerAddress;
+use weir_session::context::{Context, ContextParts};
 use weir_session::handle::SessionHandle;
 use weir_session::local::ViewOf;
-use weir_session::metrics::Metric;
-use weir_session::query_cache::result_store::Store;
-use weir_session::session_state::listen::listen_hub::Hub;
-use weir_session::stats::Stat;
-use weir_session::status::{Doing, Number, SessionStatus, Whose};
+use weir_session::metrics::WorkerCounter;
+use weir_session::query_cache::result_store::ResultStore;
+use weir_session::session_state::listen::listen_hub::NotificationHub;
+use weir_session::stats::StatCounter;
+use weir_session::status::{ClientIdentity, SessionActivity, SessionPid, SessionStatus};
 use weir_session::task::Us;
 
 mod orders;
@@ -45,7 +45,7 @@ pub struct Entry {
     /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
     pub(crate) pools: Option<Rc<PoolSet>>,
     /// Counts it among the clients of its user, database and address.
-    pub(crate) seat: RefCell<Option<Seat>>,
+    pub(crate) seat: RefCell<Option<CountedClient>>,
 }
 
 /// The key of a CancelRequest. Longer ones came with protocol 3.2: few clients have one.
@@ -77,9 +77,9 @@ impl Deref for Entry {
 pub struct PoolSet {
     pub(crate) account: Rc<Account>,
     /// The names of its sessions, as others see them.
-    pub(crate) whose: Arc<Whose>,
+    pub(crate) whose: Arc<ClientIdentity>,
     /// The counts of its clients.
-    pub(crate) places: Arc<Places>,
+    pub(crate) places: Arc<LoginCounts>,
     /// The application of the last client; the next one mostly has the same.
     application: RefCell<Arc<str>>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
@@ -130,7 +130,7 @@ impl PoolSet {
 }
 
 /// By the servers' user, the clients' name of the database and the servers': a reload may lead a name elsewhere.
-type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<Hub>>;
+type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<NotificationHub>>;
 
 /// A user and a database, by which a table is asked without a key of its own.
 trait Names {
@@ -189,7 +189,7 @@ pub struct Worker {
     pub(crate) reactor: Reactor,
     /// Sessions by the process id their clients were told.
     pub(crate) entries: RefCell<HashMap<u32, Rc<Entry>>>,
-    pub(crate) welcomes: RefCell<Welcomes>,
+    pub(crate) welcomes: RefCell<GreetingCache>,
     /// The connection over which servers are asked about users.
     pub(crate) inquiry: Inquiry,
     pub(crate) listening: Listening,
@@ -210,7 +210,7 @@ pub struct Listening {
     /// By user and database.
     hubs: RefCell<Hubs>,
     /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
-    pub(crate) new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
+    pub(crate) new_hubs: RefCell<Vec<(Rc<NotificationHub>, Rc<PoolSet>)>>,
     pub(crate) hub_opener: Cell<TaskId>,
 }
 
@@ -239,12 +239,12 @@ impl Worker {
     pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor, view_of: ViewOf) -> Rc<Worker> {
         let config = shared.config.load_full();
         let stores = shared.store_common.as_ref().and_then(|common| Stores::new(&config.cache, common));
-        let ctx = Context::new(Parts {
+        let ctx = Context::new(ContextParts {
             id,
             shared: shared.common.clone(),
             program: shared.clone(),
             buffers: reactor.buffers.clone(),
-            store: stores.clone().map(|stores| stores as Rc<dyn Store>),
+            store: stores.clone().map(|stores| stores as Rc<dyn ResultStore>),
             config,
             view: shared.cluster.view.load_full(),
             clock: reactor.clock(),
@@ -255,7 +255,7 @@ impl Worker {
             ctx,
             stores,
             entries: RefCell::default(),
-            welcomes: RefCell::new(Welcomes::default()),
+            welcomes: RefCell::new(GreetingCache::default()),
             handshakes: Cell::new((shared.begun, 0)),
             pool_sets: RefCell::default(),
             inquiry: Inquiry::default(),
@@ -372,7 +372,7 @@ impl Worker {
 
     pub fn log_client(&self, status: &SessionStatus, what: &str) {
         let (user, database, host) = (&*status.user, &*status.database, &*status.client_host());
-        let who = Who { user, database, application: &status.application, client: host, session: status.pid };
+        let who = LogOrigin { user, database, application: &status.application, client: host, session: status.pid };
         let text = format_args!("{what}: user={user} database={database} host={host} port={}", status.client_port());
         self.shared.log.write(Level::Log, &who, text);
     }
@@ -403,7 +403,7 @@ impl Worker {
             limits,
             known,
         };
-        let whose = Whose {
+        let whose = ClientIdentity {
             user: account.client_user.clone(),
             database: account.client_database.clone(),
             server_user: account.user.clone(),
@@ -420,7 +420,7 @@ impl Worker {
     pub fn forget_pool_set(&self, pools: &Rc<PoolSet>) {
         // The table's and the caller's own; another is of a login or a session under way.
         const OWN: usize = 2;
-        if pools.stats.get(Stat::Logins) > 0 || Rc::strong_count(pools) > OWN {
+        if pools.stats.get(StatCounter::Logins) > 0 || Rc::strong_count(pools) > OWN {
             return;
         }
         self.pool_sets.borrow_mut().remove(&(pools.client_user.clone(), pools.client_database.clone()));
@@ -433,12 +433,12 @@ impl Worker {
     }
 
     /// The hub of sessions that listen and use these pools.
-    pub fn hub(&self, pools: &Rc<PoolSet>) -> Rc<Hub> {
+    pub fn hub(&self, pools: &Rc<PoolSet>) -> Rc<NotificationHub> {
         let key = (pools.user.clone(), pools.client_database.clone(), pools.database.clone());
         if let Some(hub) = self.listening.hubs.borrow().get(&key) {
             return hub.clone();
         }
-        let hub = Rc::new(Hub::new(key.clone(), self.random()));
+        let hub = Rc::new(NotificationHub::new(key.clone(), self.random()));
         self.listening.hubs.borrow_mut().insert(key, hub.clone());
         self.listening.new_hubs.borrow_mut().push((hub.clone(), pools.clone()));
         self.reactor.wake(self.listening.hub_opener.get());
@@ -446,13 +446,13 @@ impl Worker {
     }
 
     /// Nobody listens there any more.
-    pub fn forget_hub(&self, hub: &Hub) {
+    pub fn forget_hub(&self, hub: &NotificationHub) {
         self.listening.hubs.borrow_mut().remove(&hub.key);
     }
 
     /// Where a node of the view is.
-    pub fn address_of(&self, node: usize) -> Option<Address> {
-        Address::of(&self.view(), &self.peek_config(), node)
+    pub fn address_of(&self, node: usize) -> Option<ServerAddress> {
+        ServerAddress::of(&self.view(), &self.peek_config(), node)
     }
 
     /// Closes a server connection and gives its place to whoever waits.
@@ -467,8 +467,8 @@ impl Worker {
     }
 
     /// Notes a session under the process id that its client will be told.
-    pub fn enter(&self, make: impl FnOnce(Number) -> Entry) -> Rc<Entry> {
-        let number = Number { pid: self.shared.session_statuses.next_pid(), worker: self.id };
+    pub fn enter(&self, make: impl FnOnce(SessionPid) -> Entry) -> Rc<Entry> {
+        let number = SessionPid { pid: self.shared.session_statuses.next_pid(), worker: self.id };
         let entry = Rc::new(make(number));
         self.entries.borrow_mut().insert(number.pid, entry.clone());
         entry
@@ -484,7 +484,7 @@ impl Worker {
     /// Forwards a cancel request to the server connection that the session uses.
     pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<SessionHandle>) {
         let Some(conn) = entry.conn.borrow().clone() else {
-            if entry.status.doing() == Doing::WaitingForConnection {
+            if entry.status.doing() == SessionActivity::WaitingForConnection {
                 entry.wait_cancelled.set(true);
                 self.reactor.wake(entry.task.get());
             }
@@ -497,7 +497,7 @@ impl Worker {
         if entry.cancels.get() > 0 {
             return;
         }
-        self.count(Metric::CancelsForwarded);
+        self.count(WorkerCounter::CancelsForwarded);
         entry.cancels.set(entry.cancels.get() + 1);
         let (w, entry) = (self.clone(), entry.clone());
         self.reactor.spawn(async move {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_session::conn::ConnStatus;
-use weir_session::status::Doing;
+use weir_session::status::SessionActivity;
 
 /// Clients of one user and database, and their server connections over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
     for status in shared.session_statuses.all() {
         let group = groups.entry((status.database.clone(), status.server_user.clone())).or_default();
         match status.doing() {
-            Doing::WaitingForConnection => group.waiting += 1,
-            Doing::Idle | Doing::IdleInTransaction | Doing::Executing => group.clients += 1,
+            SessionActivity::WaitingForConnection => group.waiting += 1,
+            SessionActivity::Idle | SessionActivity::IdleInTransaction | SessionActivity::Executing => group.clients += 1,
         }
     }
     let now = Instant::now();

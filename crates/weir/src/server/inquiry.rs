@@ -8,12 +8,12 @@
 
 pub mod viewer;
 
-use crate::auth::access::Credential;
+use crate::auth::access::UserCredential;
 use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::kept_inquiries::{Asker, LaneKind, Line, Taken};
-use crate::runtime::pool::server_conn::{Address, Login, OpenError, Talk};
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress, Talk};
 use crate::runtime::pool::server_login;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeSet;
@@ -101,9 +101,9 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
 }
 
 /// A user's credential by the `auth_query` of a database of clients. Cancel safe.
-pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<Credential, InquiryError> {
+pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<UserCredential, InquiryError> {
     if user.len() > NAME_BYTES_MAX {
-        return Ok(Credential::Nobody);
+        return Ok(UserCredential::Nobody);
     }
     check_gate(w, database)?;
     let question = question(w, user, database);
@@ -123,8 +123,8 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
     let (role, found) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
     let (credential, valid_for) = judge(user, &found, &role)?;
     let lifetime = match &credential {
-        Credential::Secret(_) | Credential::NoPassword => valid_for.unwrap_or(Duration::MAX),
-        Credential::Nobody => ABSENT_LIFETIME,
+        UserCredential::Secret(_) | UserCredential::NoPassword => valid_for.unwrap_or(Duration::MAX),
+        UserCredential::Nobody => ABSENT_LIFETIME,
     };
     w.shared.access.learn_asked(&question, credential.clone(), lifetime.min(Duration::from_millis(cache_ms)));
     Ok(credential)
@@ -159,8 +159,8 @@ pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Insta
 }
 
 /// Meaning of the rows: the user's credential, and the time until the role expires.
-fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Credential, Option<Duration>), InquiryError> {
-    let nobody = Ok((Credential::Nobody, None));
+fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(UserCredential, Option<Duration>), InquiryError> {
+    let nobody = Ok((UserCredential::Nobody, None));
     let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return nobody };
     let secret = match found {
         [] => return nobody,
@@ -181,9 +181,9 @@ fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Credential, Option<
     let text = seconds.as_ref().map(|text| String::from_utf8_lossy(text).into_owned());
     let valid_for = text.map(|text| Duration::from_secs(text.parse().unwrap_or(0)));
     // Without a password there is nothing to prove.
-    let Some(secret) = secret else { return Ok((Credential::NoPassword, valid_for)) };
+    let Some(secret) = secret else { return Ok((UserCredential::NoPassword, valid_for)) };
     match Secret::parse(secret, None) {
-        Ok(secret @ (Secret::Md5(_) | Secret::Scram(_))) => Ok((Credential::Secret(secret), valid_for)),
+        Ok(secret @ (Secret::Md5(_) | Secret::Scram(_))) => Ok((UserCredential::Secret(secret), valid_for)),
         Ok(Secret::Plain(_) | Secret::Keys(..)) | Err(_) => {
             Err(InquiryError::Answer("a password that is neither md5 nor a SCRAM-SHA-256 verifier"))
         }
@@ -285,18 +285,18 @@ fn asker(w: &Worker, client_database: Option<&str>) -> Asker {
 }
 
 /// The servers that may be asked, the primary first; waits until one is known. Empty at the deadline. Cancel safe.
-pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
+pub async fn servers(w: &Worker, deadline: Instant) -> Vec<ServerAddress> {
     loop {
         let known: Vec<usize> = {
             let view = w.view();
             let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));
             view.primary.into_iter().chain(others).collect()
         };
-        let known: Vec<Address> = known.into_iter().filter_map(|at| w.address_of(at)).collect();
+        let known: Vec<ServerAddress> = known.into_iter().filter_map(|at| w.address_of(at)).collect();
         if !known.is_empty() || w.now() >= deadline {
             return known;
         }
-        w.shared.nudge_prober(Nudge::NodeAwaited);
+        w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(deadline.min(Instant::now() + LOOK_PERIOD));
         parked().await;
@@ -304,11 +304,11 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
 }
 
 /// A connection for questions of our own, as the user who asks about users.
-pub async fn talk_to(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
+pub async fn talk_to(w: &Worker, address: &ServerAddress, deadline: Instant) -> Result<Talk, OpenError> {
     enter(w, address, &asker(w, None), deadline).await
 }
 
-async fn enter(w: &Worker, address: &Address, asker: &Asker, deadline: Instant) -> Result<Talk, OpenError> {
+async fn enter(w: &Worker, address: &ServerAddress, asker: &Asker, deadline: Instant) -> Result<Talk, OpenError> {
     let Asker { user, database } = asker;
     let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
     let own = {
@@ -339,7 +339,7 @@ impl Line {
             match Line::open_to(w, asker, address, deadline).await {
                 Ok(line) => return Ok(line),
                 Err(error) => {
-                    w.shared.nudge_prober(Nudge::LoginFailed);
+                    w.shared.nudge_prober(RoleCheckReason::LoginFailed);
                     let goes_on = error.is_unreachable();
                     if matches!(first, InquiryError::NoServer) {
                         first = error.into();
@@ -353,7 +353,7 @@ impl Line {
         Err(first)
     }
 
-    async fn open_to(w: &Worker, asker: &Asker, address: Address, deadline: Instant) -> Result<Line, OpenError> {
+    async fn open_to(w: &Worker, asker: &Asker, address: ServerAddress, deadline: Instant) -> Result<Line, OpenError> {
         let generation = w.shared.access.generation();
         let talk = enter(w, &address, asker, deadline).await?;
         Ok(Line { talk, address, generation })
@@ -437,10 +437,10 @@ mod tests {
     fn check(found: &[&[Option<&str>]], role: &[&[Option<&str>]], expected: &str) {
         let rows = |all: &[&[Option<&str>]]| all.iter().map(|values| row(values)).collect::<Vec<_>>();
         let judged = match judge("joe", &rows(found), &rows(role)) {
-            Ok((Credential::Secret(_), None)) => "secret".into(),
-            Ok((Credential::Secret(_), Some(time))) => format!("secret for {} s", time.as_secs()),
-            Ok((Credential::NoPassword, _)) => "no password".into(),
-            Ok((Credential::Nobody, _)) => "nobody".into(),
+            Ok((UserCredential::Secret(_), None)) => "secret".into(),
+            Ok((UserCredential::Secret(_), Some(time))) => format!("secret for {} s", time.as_secs()),
+            Ok((UserCredential::NoPassword, _)) => "no password".into(),
+            Ok((UserCredential::Nobody, _)) => "nobody".into(),
             Err(error) => error.to_string(),
         };
         assert_eq!(judged, expected, "{found:?} {role:?}");

@@ -1,21 +1,21 @@
 //! The connection over which a hub's sessions hear of notifications: opened to the primary, opened again elsewhere when that moves.
 
-use crate::log::{Level, Who};
+use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::pool::{Patience, Purpose, Wait};
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::{PoolSet, Worker};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_failover::LinkEnd;
 use weir_io::reactor::parked;
-use weir_io::socket::Got;
-use weir_session::flow::Kept;
-use weir_session::metrics::Metric;
-use weir_session::session_state::listen::listen_hub::Hub;
+use weir_io::socket::ReadOutcome;
+use weir_session::flow::HoldReason;
+use weir_session::metrics::WorkerCounter;
+use weir_session::session_state::listen::listen_hub::NotificationHub;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 
@@ -48,10 +48,10 @@ pub async fn open_all(w: Rc<Worker>) {
 }
 
 /// Feeds a hub as long as sessions use it.
-async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
+async fn attend(w: Rc<Worker>, hub: Rc<NotificationHub>, pools: Rc<PoolSet>) {
     hub.task.set(w.reactor.current_task());
     let mut is_again = false;
-    while w.shared.stop_mode() <= Stop::Smart {
+    while w.shared.stop_mode() <= ProxyShutdown::Smart {
         if let Some(conn) = open(&w, &hub, &pools).await {
             let node = conn.status.address.clone();
             *hub.encoding.borrow_mut() = conn.reported("client_encoding").to_string();
@@ -62,14 +62,14 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             let End::Broken(cause) = end else { break };
             hub.lose();
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
-            w.count(Metric::ListenersLost);
-            w.shared.nudge_prober(Nudge::ConnectionLost);
+            w.count(WorkerCounter::ListenersLost);
+            w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
             w.shared.link_died(node.node, LinkEnd::of_sqlstate(None));
             let (user, database, _) = &hub.key;
             let text = format_args!(
                 "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"
             );
-            w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
+            w.shared.log.write(Level::Warning, &LogOrigin { user, database, ..LogOrigin::default() }, text);
             is_again = true;
             // A server that refuses what we say is not to be stormed.
             if w.now() >= opened_at + LOOK_PERIOD {
@@ -85,28 +85,28 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
 }
 
 /// A connection to the primary; `None` if there is none to be had now, which the log tells.
-async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<ServerConn> {
+async fn open(w: &Rc<Worker>, hub: &NotificationHub, pools: &PoolSet) -> Option<ServerConn> {
     let node = {
         let view = w.view();
         view.primary_id()?
     };
     let pool = pools.apart(w, node, Purpose::Listening);
-    let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
+    let gives_up = || hub.is_unused() || w.shared.stop_mode() > ProxyShutdown::Smart;
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     match lease::lease_conn(w, &pool, node, &[], wait, gives_up).await {
         Ok(Ok(conn)) => {
-            conn.status.set_pin(Some(Kept::Listener), w.now_ms());
+            conn.status.set_pin(Some(HoldReason::Listener), w.now_ms());
             conn.transport.socket.set_task(w.reactor.current_task());
             Some(conn)
         }
         Ok(Err(_)) => {
-            w.shared.nudge_prober(Nudge::LoginFailed);
+            w.shared.nudge_prober(RoleCheckReason::LoginFailed);
             None
         }
         Err(fault) => {
             let (user, database, _) = &hub.key;
             let text = format_args!("no connection to listen over: {fault}");
-            w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
+            w.shared.log.write(Level::Warning, &LogOrigin { user, database, ..LogOrigin::default() }, text);
             None
         }
     }
@@ -121,7 +121,7 @@ enum End {
 /// The open connection.
 struct Line<'a> {
     w: &'a Rc<Worker>,
-    hub: &'a Hub,
+    hub: &'a NotificationHub,
     conn: ServerConn,
     buffer: Vec<u8>,
     /// Since when an answer is awaited, and the channels that it will confirm.
@@ -134,7 +134,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(w: &'a Rc<Worker>, hub: &'a Hub, conn: ServerConn, is_again: bool) -> Line<'a> {
+    fn new(w: &'a Rc<Worker>, hub: &'a NotificationHub, conn: ServerConn, is_again: bool) -> Line<'a> {
         let now = w.now();
         Line { w, hub, conn, buffer: Vec::new(), asked: None, heard_at: now, used_at: now, look_at: now, is_again }
     }
@@ -166,7 +166,7 @@ impl<'a> Line<'a> {
         } else if now >= self.used_at + LINGER {
             return Some(End::Unused);
         }
-        if self.w.shared.stop_mode() > Stop::Smart {
+        if self.w.shared.stop_mode() > ProxyShutdown::Smart {
             return Some(End::Unused);
         }
         if self.asked.as_ref().is_some_and(|(since, _)| now >= *since + ANSWER_LIMIT) {
@@ -202,12 +202,12 @@ impl<'a> Line<'a> {
         let mut read = 0;
         while read < READ_BYTES_MAX {
             match self.conn.transport.socket.try_read(&self.w.reactor, &mut piece) {
-                Ok(Got::Bytes(bytes)) => {
+                Ok(ReadOutcome::Bytes(bytes)) => {
                     read += bytes;
                     self.buffer.extend_from_slice(&piece[..bytes]);
                 }
-                Ok(Got::Nothing) => return Ok(()),
-                Ok(Got::End) => return Err("the server closed the connection".into()),
+                Ok(ReadOutcome::Nothing) => return Ok(()),
+                Ok(ReadOutcome::End) => return Err("the server closed the connection".into()),
                 Err(cause) => return Err(cause.to_string()),
             }
             self.heard_at = self.w.now();
@@ -228,7 +228,7 @@ impl<'a> Line<'a> {
             let Some(frame) = self.buffer.get(taken..taken + bytes) else { break };
             match header.tag {
                 back::NOTIFICATION => {
-                    self.w.count(Metric::Notifications);
+                    self.w.count(WorkerCounter::Notifications);
                     let handed = self.hub.hand(frame, |task| self.w.reactor.wake(task));
                     handed.ok_or("a malformed notification")?;
                 }

@@ -3,7 +3,7 @@
 
 use crate::runtime::lease;
 use crate::runtime::pool::{PoolKey, Purpose};
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::Worker;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ struct Forced {
 /// Runs on the first worker for the proxy's life.
 pub async fn keep(w: Rc<Worker>) {
     let mut known: Option<(Arc<Config>, Vec<Forced>)> = None;
-    while w.shared.stop_mode() == Stop::No {
+    while w.shared.stop_mode() == ProxyShutdown::No {
         w.reactor.sleep(PERIOD).await;
         let config = w.config();
         if config.limits.pool_min == 0 && config.limits.overrides.is_empty() {

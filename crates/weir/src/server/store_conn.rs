@@ -4,14 +4,14 @@
 
 mod arrival;
 
-use crate::log::{Level, Who};
+use crate::log::{Level, LogOrigin};
 use crate::runtime::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
-use weir_io::socket::{Got, Socket};
-use weir_session::metrics::Metric;
+use weir_io::socket::{ReadOutcome, Socket};
+use weir_session::metrics::WorkerCounter;
 use weir_wire::gather::{Bound, Budget};
 use weir_wire::store_protocol::{advice, is_too_large};
 
@@ -88,7 +88,7 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
         stores.lose(at);
         wake(&w, &stores);
         if was_up {
-            w.count(Metric::CacheStoresLost);
+            w.count(WorkerCounter::CacheStoresLost);
         }
         if stores.common.is_news(at, false) {
             let (text, advice) = cause.words();
@@ -96,7 +96,7 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
                 "{} does not serve as a store of answers: {text}; nothing is answered from it until it does. {advice}",
                 shelf.host
             );
-            w.shared.log.write(Level::Warning, &Who::default(), text);
+            w.shared.log.write(Level::Warning, &LogOrigin::default(), text);
         }
         w.reactor.sleep(cause.retry()).await;
     }
@@ -174,7 +174,7 @@ impl Line<'_> {
         positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
         self.stores.put_proven(self.w.primary_node(), self.w.now_ms(), |flight, is_stored| {
             if is_stored {
-                self.w.count(Metric::CacheStored);
+                self.w.count(WorkerCounter::CacheStored);
             }
             if let Some(flight) = flight {
                 flight.finish(|waiter| self.w.wake_waiter(waiter));
@@ -214,12 +214,12 @@ impl Line<'_> {
         let wire = &mut self.wires[number];
         while read < READ_BYTES_MAX {
             match wire.socket.try_read(&self.w.reactor, &mut self.piece) {
-                Ok(Got::Bytes(bytes)) => {
+                Ok(ReadOutcome::Bytes(bytes)) => {
                     read += bytes;
                     wire.buffer.extend_from_slice(&self.piece[..bytes]);
                 }
-                Ok(Got::Nothing) => return self.hear(number),
-                Ok(Got::End) => return Err(Cause::Lost("it closed the connection".into())),
+                Ok(ReadOutcome::Nothing) => return self.hear(number),
+                Ok(ReadOutcome::End) => return Err(Cause::Lost("it closed the connection".into())),
                 Err(cause) => return Err(Cause::Lost(cause.to_string())),
             }
         }
@@ -266,7 +266,7 @@ impl Line<'_> {
         if !is_too_large(text) && self.stores.common.is_news_that_full(self.at) {
             let (host, advice) = (&self.shelf.host, advice(text));
             let text = format_args!("{host} takes no answers to keep: {text}; they are missed. {advice}");
-            self.w.shared.log.write(Level::Warning, &Who::default(), text);
+            self.w.shared.log.write(Level::Warning, &LogOrigin::default(), text);
         }
     }
 }

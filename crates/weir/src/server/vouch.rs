@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
-use weir_session::fault::Fault;
+use weir_session::fault::ErrorReport;
 
 /// Time that a client waits at its login for a server that says nothing.
 const LOGIN_LIMIT: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ pub async fn lease_conn(
     node: u16,
     (wait, came_ms): (Wait, u64),
     give_up: impl Fn() -> bool,
-) -> Result<Result<ServerConn, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     loop {
         let conn = match lease::lease_conn(w, pool, node, &[], wait, &give_up).await? {
             Ok(conn) => conn,

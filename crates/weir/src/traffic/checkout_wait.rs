@@ -1,7 +1,7 @@
 //! Waits for the server connection that a session's next statement needs: one at rest, one that is opened, or one that another gives back.
 
 use crate::runtime::lease;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Wait};
 use crate::runtime::worker::Worker;
@@ -10,33 +10,33 @@ use crate::traffic::served::{Served, SessionSockets};
 use crate::traffic::session_ports::SessionHost;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_catalog::rule::Rule;
+use weir_catalog::rule::RoutingRule;
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
-use weir_session::causal::{self, Shown};
-use weir_session::checkout::{Chosen, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
+use weir_session::causal::{self, StandbyCoverage};
+use weir_session::checkout::{NodeChoice, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
 use weir_session::conn::Conn;
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::flow::Need;
-use weir_session::metrics::Metric;
-use weir_session::routing::{Class, Side};
-use weir_session::sequences::drawn_values::{Waited, Wanted};
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::flow::ConnRequirement;
+use weir_session::metrics::WorkerCounter;
+use weir_session::routing::{RouteClass, RouteSide};
+use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
-use weir_session::status::Doing;
+use weir_session::status::SessionActivity;
 use weir_session::{sequences, timing};
 
 /// Time a session waits for the server connection on which it drew from sequences, while another client has it. Others seldom take longer.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Without one the need is another one now. Not cancel safe.
-pub async fn wait(served: &mut Served, need: Need) -> Result<(), Fault> {
+pub async fn wait(served: &mut Served, need: ConnRequirement) -> Result<(), ErrorReport> {
     let started = served.w.now();
     let acquired = wait_since(served, need, started).await;
     timing::waited(&served.s, &served.w, started);
     acquired
 }
 
-async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result<(), Fault> {
+async fn wait_since(served: &mut Served, need: ConnRequirement, started: Instant) -> Result<(), ErrorReport> {
     let Served { s, sockets: SessionSockets { client, host }, w } = served;
     let mut class = need.class;
     // A transaction that waits may begin with this statement.
@@ -46,21 +46,21 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     let mut replay = Replay::new(w);
     let mut waited_since = None;
     loop {
-        let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
-            Chosen::Node(at, node) => (at, node),
-            Chosen::NoPrimary(rule) => {
+        let (at, node) = match choose(s, w, ConnRequirement { class, ..need }, !replay.is_over(w)) {
+            NodeChoice::Node(at, node) => (at, node),
+            NodeChoice::NoPrimary(rule) => {
                 if let Some(end) = ends_without_primary(s, w, need) {
                     return end;
                 }
                 wait_for_primary(s, client, w, (started, was_gone), rule).await?;
                 continue;
             }
-            Chosen::NewPrimary => {
+            NodeChoice::NewPrimary => {
                 causal::on_new_primary(s, w)?;
                 continue;
             }
-            Chosen::Replay => {
-                w.count_if(waited_since.replace(waited_since.unwrap_or(w.now())).is_none(), Metric::ReplayWaits);
+            NodeChoice::Replay => {
+                w.count_if(waited_since.replace(waited_since.unwrap_or(w.now())).is_none(), WorkerCounter::ReplayWaits);
                 replay.wait(w).await;
                 continue;
             }
@@ -75,7 +75,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
         match lease(s, client, host, class, node, (started, was_gone)).await? {
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
-                if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
+                if shown == StandbyCoverage::All || (shown == StandbyCoverage::Unproven && replay.is_over(w)) {
                     causal::note_wait(s, w, waited_since);
                     begin_with(s, w, host.take(conn), (need, class, node), begins);
                     return Ok(());
@@ -84,15 +84,15 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 replay.verify_us = conn.opened_us;
                 conn.transport.pool.clone().give_back(w, conn);
                 if replay.is_over(w) {
-                    class.side = Side::Primary;
+                    class.side = RouteSide::Primary;
                 } else {
                     replay.wait(w).await;
                 }
             }
             Leased::Moved => {}
             Leased::Failed(error) => {
-                w.shared.nudge_prober(Nudge::LoginFailed);
-                if class.side != Side::Reader || was_primary {
+                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                if class.side != RouteSide::Reader || was_primary {
                     // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
                     if error.passes().is_some() {
                         continue;
@@ -101,14 +101,14 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 }
                 // A standby that cannot be reached, or does not know the user or the database yet, costs a read nothing but its way
                 // to the primary.
-                class = Class::primary(Rule::ReadNoStandby);
+                class = RouteClass::primary(RoutingRule::ReadNoStandby);
             }
         }
     }
 }
 
 /// The end of a wait for a primary that nothing is gained by.
-fn ends_without_primary(s: &mut Session, w: &Worker, need: Need) -> Option<Result<(), Fault>> {
+fn ends_without_primary(s: &mut Session, w: &Worker, need: ConnRequirement) -> Option<Result<(), ErrorReport>> {
     if need.ends_with_primary && w.view().primary.is_none() {
         // The message is looked at again: a standby may answer it now.
         return Some(Ok(()));
@@ -117,8 +117,14 @@ fn ends_without_primary(s: &mut Session, w: &Worker, need: Need) -> Option<Resul
 }
 
 /// Uses a server connection for what needed one. The class may be another than it came with: a read that no standby could be had for.
-fn begin_with(s: &mut Session, w: &Worker, conn: Box<Conn>, (need, class, node): (Need, Class, u16), begins: bool) {
-    count(s, w, Need { class, ..need }, node);
+fn begin_with(
+    s: &mut Session,
+    w: &Worker,
+    conn: Box<Conn>,
+    (need, class, node): (ConnRequirement, RouteClass, u16),
+    begins: bool,
+) {
+    count(s, w, ConnRequirement { class, ..need }, node);
     settle_in(s, w, conn, role_for(s, w, need, begins));
 }
 
@@ -130,7 +136,7 @@ impl Awaiting<'_> {
         let count = &w.shared.awaiting_primary;
         if count.fetch_add(1, Ordering::Relaxed) == 0 {
             // From now on `node_monitor` asks by itself.
-            w.shared.nudge_prober(Nudge::NodeAwaited);
+            w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
         }
         Awaiting(count)
     }
@@ -148,8 +154,8 @@ async fn wait_for_primary(
     client: &Socket,
     w: &Worker,
     (since, was_gone): (Instant, bool),
-    rule: Rule,
-) -> Result<(), Fault> {
+    rule: RoutingRule,
+) -> Result<(), ErrorReport> {
     // Not its client's silence: limits on that do not count.
     show_waiting(s, w);
     let limit_ms = s.account.limits.get().waits.primary_ms;
@@ -162,10 +168,10 @@ async fn wait_for_primary(
             return Err(no_primary(w, since, rule));
         }
         if (!was_gone && client.is_hung_up()) || s.handle.final_error.borrow().is_some() {
-            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
+            return Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
         }
         if s.handle.wait_cancelled.take() {
-            s.handle.status.set_doing(Doing::Idle);
+            s.handle.status.set_doing(SessionActivity::Idle);
             return Err(cancelled());
         }
         w.wake_at_new_view();
@@ -176,7 +182,7 @@ async fn wait_for_primary(
 }
 
 fn show_waiting(s: &Session, w: &Worker) {
-    s.handle.status.set_doing(Doing::WaitingForConnection);
+    s.handle.status.set_doing(SessionActivity::WaitingForConnection);
     s.handle.status.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
@@ -193,10 +199,10 @@ async fn lease(
     s: &Session,
     client: &Socket,
     host: &SessionHost,
-    class: Class,
+    class: RouteClass,
     node: u16,
     (since, was_gone): (Instant, bool),
-) -> Result<Leased, Fault> {
+) -> Result<Leased, ErrorReport> {
     let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     if w.shared.drains_servers() {
         return Err(lease::ended());
@@ -207,24 +213,24 @@ async fn lease(
     let has_moved = || !may_serve(w, class, node);
     let is_primary = is_primary_node(w, node);
     // A read that a standby does not take goes to the primary.
-    let patience = if class.side == Side::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };
+    let patience = if class.side == RouteSide::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };
     let wait = (Wait { since, patience }, host.came_ms);
     let leased = vouch::lease_conn(w, &pool, node, wait, || ends() || has_moved()).await;
     if leased.is_err() && !ends() && has_moved() {
         return Ok(Leased::Moved);
     }
     if leased.is_err() && entry.wait_cancelled.take() {
-        entry.status.set_doing(Doing::Idle);
+        entry.status.set_doing(SessionActivity::Idle);
         return Err(cancelled());
     }
     leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::ServerConn))
 }
 
 /// True if a statement may still run on the node that was chosen for it: the view may have changed while it waited.
-fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
+fn may_serve(w: &Worker, class: RouteClass, node: u16) -> bool {
     let view = w.view();
     let is_up = || view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at));
-    is_primary_node(w, node) || (class.side == Side::Reader && is_up())
+    is_primary_node(w, node) || (class.side == RouteSide::Reader && is_up())
 }
 
 fn is_primary_node(w: &Worker, node: u16) -> bool {
@@ -238,14 +244,14 @@ async fn where_it_drew(
     client: (&Socket, bool),
     host: &SessionHost,
     node: u16,
-    wanted: Wanted,
-) -> Result<Option<ServerConn>, Fault> {
+    wanted: DrawConnDemand,
+) -> Result<Option<ServerConn>, ErrorReport> {
     let conn = lease_again(s, client, host, node, wanted).await?;
     match wanted.after(conn.as_ref().map(|conn| conn.draws)) {
-        Waited::Takes | Waited::TakesAny => Ok(conn),
-        Waited::Refused => {
+        DrawWaitOutcome::Takes | DrawWaitOutcome::TakesAny => Ok(conn),
+        DrawWaitOutcome::Refused => {
             conn.into_iter().for_each(|conn| host.pools.of_node(&host.w, node).give_back(&host.w, conn));
-            s.handle.status.set_doing(Doing::Idle);
+            s.handle.status.set_doing(SessionActivity::Idle);
             Err(sequences::lost())
         }
     }
@@ -258,8 +264,8 @@ async fn lease_again(
     (client, was_gone): (&Socket, bool),
     host: &SessionHost,
     node: u16,
-    wanted: Wanted,
-) -> Result<Option<ServerConn>, Fault> {
+    wanted: DrawConnDemand,
+) -> Result<Option<ServerConn>, ErrorReport> {
     let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     show_waiting(s, w);
     entry.wait_cancelled.set(false);
@@ -269,14 +275,14 @@ async fn lease_again(
         return Ok(lease::fit(w, conn).await);
     }
     if entry.wait_cancelled.take() {
-        entry.status.set_doing(Doing::Idle);
+        entry.status.set_doing(SessionActivity::Idle);
         return Err(cancelled());
     }
     if ends() { Err(lease::gave_up()) } else { Ok(None) }
 }
 
-fn cancelled() -> Fault {
-    Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+fn cancelled() -> ErrorReport {
+    ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }
 
 /// The wait of a read for a standby.
@@ -317,7 +323,7 @@ mod tests {
     use super::*;
 
     /// The room of a wait.
-    fn room<F: Future>(_: impl FnOnce(&'static mut Served, Need) -> F) -> usize {
+    fn room<F: Future>(_: impl FnOnce(&'static mut Served, ConnRequirement) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -4,11 +4,11 @@ use crate::traffic::served::Served;
 use crate::traffic::{ask_outcome, checkout_wait, session_end};
 use std::pin::Pin;
 use weir_io::reactor::parked;
-use weir_session::fault::{Fault, Severity};
-use weir_session::flow::Need;
-use weir_session::host::{Level, Who};
+use weir_session::fault::{ErrorReport, ErrorSeverity};
+use weir_session::flow::ConnRequirement;
+use weir_session::host::{Level, LogOrigin};
 use weir_session::loss::owed_error;
-use weir_session::pump::{End, Step};
+use weir_session::pump::{SessionEnd, SessionStep};
 use weir_session::teardown::let_go;
 
 /// A wait of a session for more than its sockets. Boxed: sessions that do not wait hold no room for it.
@@ -65,15 +65,15 @@ fn step_on(served: &mut Served) -> Next<'_> {
         return Next::Waits(Box::pin(end(served, *final_error)));
     }
     match served.pump().step_on() {
-        Step::Park => Next::Rests,
-        Step::Yield => {
+        SessionStep::Park => Next::Rests,
+        SessionStep::Yield => {
             served.w.reactor.wake(served.s.handle.task.get());
             Next::Rests
         }
-        Step::Need(need) => Next::Waits(Box::pin(get(served, need))),
-        Step::Doubt => Next::Waits(Box::pin(find(served))),
-        Step::End(End::Fault(fault)) => Next::Waits(Box::pin(end(served, fault))),
-        Step::End(End::Client) => {
+        SessionStep::Need(need) => Next::Waits(Box::pin(get(served, need))),
+        SessionStep::Doubt => Next::Waits(Box::pin(find(served))),
+        SessionStep::End(SessionEnd::Fault(fault)) => Next::Waits(Box::pin(end(served, fault))),
+        SessionStep::End(SessionEnd::Client) => {
             let_go(&mut served.s, &served.w);
             Next::Ends
         }
@@ -81,14 +81,14 @@ fn step_on(served: &mut Served) -> Next<'_> {
 }
 
 /// Waits for the server connection that the next message needs. Not cancel safe.
-async fn get(served: &mut Served, need: Need) -> Course {
+async fn get(served: &mut Served, need: ConnRequirement) -> Course {
     let fault = match checkout_wait::wait(served, need).await {
         Ok(()) => return Course::GoesOn,
         Err(fault) => fault,
     };
     // The wait was cancelled: only the statement that waited fails.
     let outcome =
-        if fault.severity == Severity::Error { owed_error::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
+        if fault.severity == ErrorSeverity::Error { owed_error::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
     match outcome {
         Ok(()) => Course::GoesOn,
         Err(fault) => Box::pin(end(served, fault)).await,
@@ -102,17 +102,17 @@ async fn find(served: &mut Served) -> Course {
 }
 
 /// Parts with the server connection, and tells the client why. Not cancel safe.
-async fn end(served: &mut Served, fault: Fault) -> Course {
+async fn end(served: &mut Served, fault: ErrorReport) -> Course {
     say_final_error(served, &fault);
     let_go(&mut served.s, &served.w);
     session_end::tell_all(served).await;
     Course::Ends
 }
 
-fn say_final_error(served: &mut Served, fault: &Fault) {
+fn say_final_error(served: &mut Served, fault: &ErrorReport) {
     let Served { s, w, .. } = &*served;
     let (user, database) = (&*s.account.client_user, &*s.account.client_database);
-    let who = Who { user, database, session: s.handle.status.pid, ..Who::default() };
+    let who = LogOrigin { user, database, session: s.handle.status.pid, ..LogOrigin::default() };
     w.log(Level::Log, &who, format_args!("session ends: {fault}"));
     served.pump().say_final_error(fault);
 }

@@ -4,9 +4,9 @@
 //! opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
 //! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
 
-use crate::log::{Level, Who};
+use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Purpose, Wait};
 use crate::runtime::worker::{Entry, PoolSet, Worker};
@@ -14,14 +14,14 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_failover::LinkEnd;
-use weir_io::lane::Lane;
+use weir_io::lane::RelayBuffer;
 use weir_io::reactor::parked;
-use weir_io::socket::{Got, Socket};
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::flow::Kept;
-use weir_session::metrics::Metric;
-use weir_session::stats::Stat;
-use weir_session::status::Doing;
+use weir_io::socket::{ReadOutcome, Socket};
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::flow::HoldReason;
+use weir_session::metrics::WorkerCounter;
+use weir_session::stats::StatCounter;
+use weir_session::status::SessionActivity;
 use weir_wire::frame::front;
 
 /// Rounds of moving before others get their turn.
@@ -40,19 +40,20 @@ pub async fn open(
     pools: &PoolSet,
     purpose: Purpose,
     parameters: &[(&str, &str)],
-) -> Result<Result<ServerConn, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     let node = primary(w, client, pools.limits.get().waits.conn_ms).await?;
     let pool = pools.apart(w, node, purpose);
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
-    let opened = lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
+    let opened =
+        lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(ErrorReport::as_fatal)?;
     if opened.is_err() {
-        w.shared.nudge_prober(Nudge::LoginFailed);
+        w.shared.nudge_prober(RoleCheckReason::LoginFailed);
     }
     Ok(opened)
 }
 
 /// Number of the primary's node.
-async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Fault> {
+async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, ErrorReport> {
     let started = w.now();
     loop {
         let known = {
@@ -65,13 +66,16 @@ async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Faul
         let waited = started.elapsed();
         if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
             let text = format!("no primary server was found in {} ms (pool_wait_timeout), to replicate from", waited.as_millis());
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
+            return Err(ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
                 .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
         }
         if client.is_closed() {
-            return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "the client went away while it waited for a primary server"));
+            return Err(ErrorReport::fatal(
+                sqlstate::CONNECTION_FAILURE,
+                "the client went away while it waited for a primary server",
+            ));
         }
-        w.shared.nudge_prober(Nudge::NodeAwaited);
+        w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
         parked().await;
@@ -91,9 +95,9 @@ impl<'a> Listed<'a> {
         conn.transport.socket.set_task(task);
         conn.status.session.store(entry.status.pid, Ordering::Relaxed);
         conn.status.uses.store(1, Ordering::Relaxed);
-        conn.status.set_pin(Some(Kept::Replication), w.now_ms());
+        conn.status.set_pin(Some(HoldReason::Replication), w.now_ms());
         *entry.conn.borrow_mut() = Some(conn.status.clone());
-        entry.status.set_doing(Doing::Executing);
+        entry.status.set_doing(SessionActivity::Executing);
         w.shared.session_statuses.add(entry.status.clone());
         Listed { w, entry }
     }
@@ -109,9 +113,10 @@ impl Drop for Listed<'_> {
 
 /// Serves a client that has been welcomed until one side ends. `before`: the bytes it sent already. Not cancel safe: it owns the server connection.
 pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &Entry, pools: &PoolSet) {
-    w.count(Metric::Replications);
+    w.count(WorkerCounter::Replications);
     let listed = Listed::new(w, entry, &conn);
-    let mut stream = Stream { w, client, conn, up: Lane::default(), down: Lane::default(), pools, is_leaving: false };
+    let mut stream =
+        Stream { w, client, conn, up: RelayBuffer::default(), down: RelayBuffer::default(), pools, is_leaving: false };
     stream.up.preload(before, &w.buffers);
     let end = loop {
         if let Some(final_error) = entry.final_error.borrow_mut().take() {
@@ -138,15 +143,15 @@ enum End {
     /// The server closed the connection, or broke.
     Server(String),
     /// The proxy ends it.
-    Dismissed(Fault),
+    Dismissed(ErrorReport),
 }
 
 struct Stream<'a> {
     w: &'a Worker,
     client: &'a Socket,
     conn: ServerConn,
-    up: Lane,
-    down: Lane,
+    up: RelayBuffer,
+    down: RelayBuffer,
     pools: &'a PoolSet,
     /// The client said goodbye.
     is_leaving: bool,
@@ -170,13 +175,13 @@ impl Stream<'_> {
         let moved = pass(&mut self.down, &self.conn.transport.socket, self.client, self.w);
         self.down.rest_if_empty(buffers);
         match moved {
-            Ok(Some((Got::Bytes(bytes), _))) => {
-                self.pools.stats.add(Stat::Sent, bytes as u64);
+            Ok(Some((ReadOutcome::Bytes(bytes), _))) => {
+                self.pools.stats.add(StatCounter::Sent, bytes as u64);
                 Ok(true)
             }
-            Ok(Some((Got::End, _))) if self.is_leaving => Err(End::Client),
-            Ok(Some((Got::End, _))) => Err(End::Server("the server closed the connection".into())),
-            Ok(Some((Got::Nothing, _)) | None) => Ok(false),
+            Ok(Some((ReadOutcome::End, _))) if self.is_leaving => Err(End::Client),
+            Ok(Some((ReadOutcome::End, _))) => Err(End::Server("the server closed the connection".into())),
+            Ok(Some((ReadOutcome::Nothing, _)) | None) => Ok(false),
             Err(Broken::Reading(cause)) => Err(End::Server(cause)),
             Err(Broken::Writing) => {
                 // The server shall not wait for a client that is gone.
@@ -193,12 +198,12 @@ impl Stream<'_> {
             self.is_leaving |= *last == Some(front::TERMINATE);
         }
         match moved {
-            Ok(Some((Got::Bytes(bytes), _))) => {
-                self.pools.stats.add(Stat::Received, bytes as u64);
+            Ok(Some((ReadOutcome::Bytes(bytes), _))) => {
+                self.pools.stats.add(StatCounter::Received, bytes as u64);
                 Ok(true)
             }
-            Ok(Some((Got::Nothing, _)) | None) => Ok(false),
-            Ok(Some((Got::End, _))) | Err(Broken::Reading(_)) => Err(End::Client),
+            Ok(Some((ReadOutcome::Nothing, _)) | None) => Ok(false),
+            Ok(Some((ReadOutcome::End, _))) | Err(Broken::Reading(_)) => Err(End::Client),
             Err(Broken::Writing) => {
                 // The words of the server before it went are read first; its end follows.
                 self.up.forget_pending(&self.w.buffers);
@@ -210,11 +215,11 @@ impl Stream<'_> {
     /// Lets the other side have what was said last.
     async fn say_final_error(&mut self, end: &End, entry: &Entry) {
         let (w, status) = (self.w, &entry.status);
-        let who = Who { user: &status.user, database: &status.database, session: status.pid, ..Who::default() };
+        let who = LogOrigin { user: &status.user, database: &status.database, session: status.pid, ..LogOrigin::default() };
         match end {
             End::Client => {}
             End::Server(cause) => {
-                w.shared.nudge_prober(Nudge::ConnectionLost);
+                w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
                 w.shared.link_died(self.conn.status.address.node, LinkEnd::of_sqlstate(None));
                 w.log_conn(&self.conn.status.address, format_args!("of replication client {} ended: {cause}", status.pid));
             }
@@ -253,7 +258,7 @@ enum Broken {
 }
 
 /// Moves one direction on by one read; tells the tag of the last message, too. `None`: the other side takes no more now.
-fn pass(lane: &mut Lane, from: &Socket, to: &Socket, w: &Worker) -> Result<Option<(Got, Option<u8>)>, Broken> {
+fn pass(lane: &mut RelayBuffer, from: &Socket, to: &Socket, w: &Worker) -> Result<Option<(ReadOutcome, Option<u8>)>, Broken> {
     let reading = |cause: String| Broken::Reading(cause);
     if !lane.drain(to, &w.reactor).map_err(|_| Broken::Writing)? {
         return Ok(None);

@@ -4,8 +4,8 @@ use crate::runtime::worker::Worker;
 use crate::traffic::session_ports::SessionHost;
 use std::io;
 use std::rc::Rc;
-use weir_io::socket::{Got, Socket};
-use weir_session::pump::{Pump, Sockets};
+use weir_io::socket::{ReadOutcome, Socket};
+use weir_session::pump::{ClientServerSockets, SessionPump};
 use weir_session::session::Session;
 
 /// A session and its sockets.
@@ -24,12 +24,12 @@ pub struct SessionSockets {
 impl Served {
     /// The session with its sockets, for one step of the loop.
     #[inline]
-    pub fn pump(&mut self) -> Pump<'_, SessionSockets> {
-        Pump { s: &mut self.s, w: &self.w, sockets: &mut self.sockets }
+    pub fn pump(&mut self) -> SessionPump<'_, SessionSockets> {
+        SessionPump { s: &mut self.s, w: &self.w, sockets: &mut self.sockets }
     }
 }
 
-impl Sockets for SessionSockets {
+impl ClientServerSockets for SessionSockets {
     #[inline]
     fn is_client_readable(&self) -> bool {
         self.client.is_readable()
@@ -49,7 +49,7 @@ impl Sockets for SessionSockets {
     }
 
     #[inline]
-    fn fill_up(&mut self, s: &mut Session) -> io::Result<Got> {
+    fn fill_up(&mut self, s: &mut Session) -> io::Result<ReadOutcome> {
         s.up.fill(&self.client, &self.host.w.reactor)
     }
 
@@ -60,7 +60,7 @@ impl Sockets for SessionSockets {
     }
 
     #[inline]
-    fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<Got>> {
+    fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<ReadOutcome>> {
         let transport = self.host.transport.borrow();
         Some(s.down.fill(&transport.as_ref()?.socket, &self.host.w.reactor))
     }

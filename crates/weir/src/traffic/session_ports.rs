@@ -1,6 +1,6 @@
 //! The ports of a session: its task, and its way to server connections.
 
-use crate::admin::views::{self, Asker, VIEWS};
+use crate::admin::views::{self, VIEWS, ViewContext};
 use crate::runtime::lease;
 use crate::runtime::pool::server_conn::{self, ServerConn, Transport};
 use crate::runtime::worker::{PoolSet, Worker};
@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_config::visibility::Viewer;
 use weir_failover::cluster::NodeIndex;
-use weir_session::checkout::pool_grant::Fit;
+use weir_session::checkout::pool_grant::ConnFit;
 use weir_session::conn::Conn;
 use weir_session::handle::SessionHandle;
-use weir_session::host::{Host, Table, Waiter};
-use weir_session::session_state::listen::listen_hub::Hub;
+use weir_session::host::{AnswerTable, Waiter, WorkerServices};
+use weir_session::session_state::listen::listen_hub::NotificationHub;
 
 /// Time between two looks at whether the nodes are settled, for a SHOW that waits for that.
 const FRESH_PERIOD: Duration = Duration::from_millis(20);
@@ -71,8 +71,8 @@ impl SessionHost {
     }
 }
 
-impl Host for SessionHost {
-    fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>> {
+impl WorkerServices for SessionHost {
+    fn take_idle(&self, node: u16, best: ConnFit, fit: &dyn Fn(&Conn) -> ConnFit) -> Option<Box<Conn>> {
         let pool = self.pools.of_node(&self.w, node);
         let conn = pool.take_idle(&self.w, self.came_ms, best, |conn| fit(&conn.conn))?;
         lease::fit_near(&self.w, conn).map(|conn| self.take(conn))
@@ -139,7 +139,7 @@ impl Host for SessionHost {
         empty_database::begin(&self.w, databases);
     }
 
-    fn hub(&self) -> Rc<Hub> {
+    fn hub(&self) -> Rc<NotificationHub> {
         self.w.hub(&self.pools)
     }
 
@@ -192,8 +192,8 @@ impl Host for SessionHost {
         }
     }
 
-    fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table {
+    fn table(&self, view: usize, favourite: Option<NodeIndex>) -> AnswerTable {
         let viewer = self.viewer();
-        views::table_of(&VIEWS[view], &Asker { favourite, pools: &self.pools, w: &self.w, viewer: &viewer })
+        views::table_of(&VIEWS[view], &ViewContext { favourite, pools: &self.pools, w: &self.w, viewer: &viewer })
     }
 }

@@ -1,7 +1,7 @@
 //! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
 
 use crate::runtime::pool::server_conn::{ConnStatus, Talk};
-use crate::runtime::shared::Stop;
+use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::{Entry, Worker};
 use crate::server::inquiry;
 use std::cell::{Cell, RefCell};
@@ -10,14 +10,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::handle::Overdue;
-use weir_session::loss::Commits;
-use weir_session::metrics::Metric;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::handle::OverdueStatement;
+use weir_session::loss::PossibleCommit;
+use weir_session::metrics::WorkerCounter;
 use weir_session::session_state::show_unfinished;
-use weir_session::status::Doing;
+use weir_session::status::SessionActivity;
 use weir_session::task::Us;
-use weir_session::time_limits::{Overtime, Spent, UNFINISHED_SHOWN_MS, Unfinished, look_period_ms, overtime};
+use weir_session::time_limits::{
+    ExceededTimeLimit, SessionTimes, UNFINISHED_SHOWN_MS, UnfinishedInput, look_period_ms, overtime,
+};
 use weir_session::timing::held_too_long;
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.
@@ -39,7 +41,7 @@ const WAITING: &str = "SELECT pid FROM pg_catalog.pg_stat_get_activity(NULL::pg_
 /// Looks at all sessions of a worker, for its life.
 pub async fn watch(w: Rc<Worker>) {
     let questions = Rc::new(Questions::default());
-    while w.shared.stop_mode() <= Stop::Smart {
+    while w.shared.stop_mode() <= ProxyShutdown::Smart {
         let period_ms = look_period_ms(&w.peek_config());
         w.reactor.sleep(Duration::from_millis(period_ms)).await;
         let entries: Vec<Rc<Entry>> = w.entries.borrow().values().cloned().collect();
@@ -52,15 +54,15 @@ pub async fn watch(w: Rc<Worker>) {
 
 fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
     let Some(pools) = &entry.pools else { return };
-    if matches!(*entry.overdue.borrow(), Overdue::Never | Overdue::Asking(_)) {
+    if matches!(*entry.overdue.borrow(), OverdueStatement::Never | OverdueStatement::Asking(_)) {
         return;
     }
     if w.peek_config().fast_close && keeps_doomed(entry) {
         let text = "terminating connection: its server connection is to be closed (server_fast_close)";
-        return dismiss(w, entry, Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text));
+        return dismiss(w, entry, ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, text));
     }
     let spent = spent(entry, w.now_us());
-    if spent.unfinished != Unfinished::Nothing && spent.quiet >= UNFINISHED_SHOWN_MS {
+    if spent.unfinished != UnfinishedInput::Nothing && spent.quiet >= UNFINISHED_SHOWN_MS {
         show_unfinished(entry, w);
     }
     if let Some(fault) = held_too_long(entry, w.now_us()).filter(|_| !spent.waits) {
@@ -74,19 +76,19 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
     }
     match overtime {
         None => {}
-        Some(Overtime::Statement { limit_ms }) => cancel(w, entry, limit_ms, spent.statement.unwrap_or(0)),
-        Some(Overtime::Transaction { limit_ms }) => {
+        Some(ExceededTimeLimit::Statement { limit_ms }) => cancel(w, entry, limit_ms, spent.statement.unwrap_or(0)),
+        Some(ExceededTimeLimit::Transaction { limit_ms }) => {
             let text = format!("terminating connection due to transaction timeout: transaction_timeout = {limit_ms} ms");
-            dismiss(w, entry, Fault::fatal(sqlstate::TRANSACTION_TIMEOUT, text));
+            dismiss(w, entry, ErrorReport::fatal(sqlstate::TRANSACTION_TIMEOUT, text));
         }
-        Some(Overtime::IdleInTransaction { limit_ms }) => {
+        Some(ExceededTimeLimit::IdleInTransaction { limit_ms }) => {
             let text =
                 format!("terminating connection due to idle-in-transaction timeout: idle_transaction_timeout = {limit_ms} ms");
-            dismiss(w, entry, Fault::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, text));
+            dismiss(w, entry, ErrorReport::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, text));
         }
-        Some(Overtime::Idle { limit_ms }) => {
+        Some(ExceededTimeLimit::Idle { limit_ms }) => {
             let text = format!("terminating connection due to client_idle_limit = {limit_ms} ms");
-            dismiss(w, entry, Fault::fatal(sqlstate::IDLE_TIMEOUT, text));
+            dismiss(w, entry, ErrorReport::fatal(sqlstate::IDLE_TIMEOUT, text));
         }
     }
 }
@@ -94,20 +96,20 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
 /// True if a session at rest keeps a server connection that is to be closed.
 fn keeps_doomed(entry: &Entry) -> bool {
     let is_doomed = |conn: &Arc<ConnStatus>| conn.doomed.load(Ordering::Relaxed);
-    entry.status.doing() == Doing::Idle && entry.conn.borrow().as_ref().is_some_and(is_doomed)
+    entry.status.doing() == SessionActivity::Idle && entry.conn.borrow().as_ref().is_some_and(is_doomed)
 }
 
-fn spent(entry: &Entry, now: Us) -> Spent {
+fn spent(entry: &Entry, now: Us) -> SessionTimes {
     let ms = |since: Us| now.saturating_sub(since) / 1000;
     let clock = &entry.clock;
     let (unfinished, since) = clock.unfinished.get();
-    let unfinished_since = (unfinished != Unfinished::Nothing).then_some(since);
+    let unfinished_since = (unfinished != UnfinishedInput::Nothing).then_some(since);
     let quiet_since = entry.active_at.get().max(clock.ready_at.get());
-    Spent {
+    SessionTimes {
         statement: clock.busy_since.get().or(clock.asked_since.get()).map(ms),
         transaction: clock.transaction_since.get().or(unfinished_since).map(ms),
         quiet: ms(unfinished_since.map_or(quiet_since, |since| quiet_since.max(since))),
-        waits: entry.status.doing() == Doing::WaitingForConnection,
+        waits: entry.status.doing() == SessionActivity::WaitingForConnection,
         unfinished,
     }
 }
@@ -118,9 +120,13 @@ fn ask_first(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) -> bo
     let Some(conn) = entry.conn.borrow().clone() else { return false };
     let since = entry.clock.busy_since.get();
     let commits = match *entry.overdue.borrow() {
-        Overdue::No => Commits::No,
-        Overdue::Commits => Commits::May,
-        Overdue::Cancelling(_) | Overdue::Told | Overdue::Asking(_) | Overdue::Asked(_) | Overdue::Never => return false,
+        OverdueStatement::No => PossibleCommit::No,
+        OverdueStatement::Commits => PossibleCommit::May,
+        OverdueStatement::Cancelling(_)
+        | OverdueStatement::Told
+        | OverdueStatement::Asking(_)
+        | OverdueStatement::Asked(_)
+        | OverdueStatement::Never => return false,
     };
     if since.is_none() || !w.is_primary(conn.address.node) {
         return false;
@@ -128,7 +134,7 @@ fn ask_first(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) -> bo
     if questions.again_at.get().is_some_and(|at| w.now() < at) {
         return true;
     }
-    *entry.overdue.borrow_mut() = Overdue::Asking(commits);
+    *entry.overdue.borrow_mut() = OverdueStatement::Asking(commits);
     questions.due.borrow_mut().push(Question { entry: entry.clone(), conn, since, commits });
     if questions.asker.replace(Asker::Asks) == Asker::Rests {
         w.reactor.spawn(answer_all(w.clone(), questions.clone()));
@@ -141,7 +147,7 @@ struct Question {
     entry: Rc<Entry>,
     conn: Arc<ConnStatus>,
     since: Option<Us>,
-    commits: Commits,
+    commits: PossibleCommit,
 }
 
 /// A task of its own asks.
@@ -189,15 +195,16 @@ async fn answer_all(w: Rc<Worker>, questions: Rc<Questions>) {
         let known = waiting_for_standby(&w, &questions, &first.conn).await;
         for Question { entry, conn, since, commits } in asked {
             // Another statement may run by now.
-            if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking(_)) {
+            if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), OverdueStatement::Asking(_)) {
                 let Some(waiting) = &known else {
                     // A later look asks again.
                     questions.again_at.set(Some(w.now() + FULL_PAUSE));
-                    *entry.overdue.borrow_mut() = if commits == Commits::May { Overdue::Commits } else { Overdue::No };
+                    *entry.overdue.borrow_mut() =
+                        if commits == PossibleCommit::May { OverdueStatement::Commits } else { OverdueStatement::No };
                     continue;
                 };
                 let waits = waiting.contains(&conn.pid);
-                *entry.overdue.borrow_mut() = if waits { Overdue::Never } else { Overdue::Asked(commits) };
+                *entry.overdue.borrow_mut() = if waits { OverdueStatement::Never } else { OverdueStatement::Asked(commits) };
                 look_at(&w, &questions, &entry);
             }
         }
@@ -253,28 +260,28 @@ async fn ask(w: &Worker, questions: &Questions, conn: &ConnStatus, mut talk: Tal
 fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
     let text = format!("canceling statement due to query_timeout = {limit_ms} ms");
     if spent_ms >= limit_ms + CANCEL_LIMIT.as_millis() as u64 {
-        let fault = Fault::fatal(sqlstate::QUERY_CANCELED, format!("{text}; the server did not obey"));
+        let fault = ErrorReport::fatal(sqlstate::QUERY_CANCELED, format!("{text}; the server did not obey"));
         return dismiss(w, entry, fault);
     }
-    if !matches!(*entry.overdue.borrow(), Overdue::No | Overdue::Asked(Commits::No)) {
+    if !matches!(*entry.overdue.borrow(), OverdueStatement::No | OverdueStatement::Asked(PossibleCommit::No)) {
         return;
     }
     if entry.conn.borrow().is_none() {
         return;
     }
-    w.count(Metric::Overtimes);
-    *entry.overdue.borrow_mut() = Overdue::Cancelling(Box::new(Fault::error(sqlstate::QUERY_CANCELED, text)));
+    w.count(WorkerCounter::Overtimes);
+    *entry.overdue.borrow_mut() = OverdueStatement::Cancelling(Box::new(ErrorReport::error(sqlstate::QUERY_CANCELED, text)));
     w.forward_cancel(&entry.handle);
 }
 
 /// Ends a session. Cancels the statement that runs for it: the server would not notice the end of the connection before that is done.
-fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
+fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: ErrorReport) {
     if entry.final_error.borrow().is_some() {
         return;
     }
-    w.count(Metric::Overtimes);
+    w.count(WorkerCounter::Overtimes);
     let is_asked = entry.clock.busy_since.get().or(entry.clock.asked_since.get()).is_some();
-    let commits = matches!(*entry.overdue.borrow(), Overdue::Commits | Overdue::Asked(Commits::May));
+    let commits = matches!(*entry.overdue.borrow(), OverdueStatement::Commits | OverdueStatement::Asked(PossibleCommit::May));
     if is_asked && !commits && entry.conn.borrow().is_some() {
         w.forward_cancel(&entry.handle);
     }

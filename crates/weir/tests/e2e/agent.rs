@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_agent::seal::{ClientHello, frame};
 use weir_agent::{
-    Answer, ClusterState, Data, Deed, FailureKind, Order, Request, Secret, ServerStatus, Step, StopMode, write_request,
+    AgentAnswer, AgentOrder, AgentRequest, AgentSecret, ClusterState, DataDirectoryState, OrderAction, OrderFailureKind,
+    PostmasterState, ServerStatus, ServerStopMode, write_request,
 };
 use weir_demo::Server;
 
-fn failed(outcome: weir_agent::Outcome) -> FailureKind {
+fn failed(outcome: weir_agent::Outcome) -> OrderFailureKind {
     outcome.expect_err("it fails").kind
 }
 
@@ -62,18 +63,21 @@ fn a_server_is_seen_stopped_and_started() {
     let (server, agent) = (cluster.primary(), Agent::beside(cluster.primary()));
     let status = agent.status();
     let ServerStatus::Running(postmaster) = status.server else { panic!("it runs: {status:?}") };
-    assert_eq!((Some(postmaster.pid), postmaster.port, postmaster.step), (server.pid(), server.port(), Step::Ready));
+    assert_eq!((Some(postmaster.pid), postmaster.port, postmaster.step), (server.pid(), server.port(), PostmasterState::Ready));
     let control = status.control.unwrap();
     let identifier = server.value("select system_identifier from pg_control_system()").unwrap();
     assert_eq!((control.system_identifier.to_string(), control.timeline), (identifier, 1));
-    assert_eq!((control.state, status.data, status.has_standby_signal), (ClusterState::InProduction, Data::Whole, false));
+    assert_eq!(
+        (control.state, status.data, status.has_standby_signal),
+        (ClusterState::InProduction, DataDirectoryState::Whole, false)
+    );
     assert_eq!(u32::from(control.major), server.programs().major());
     assert!(control.can_rewind);
 
     agent.order(start()).unwrap();
-    let other = Deed::Stop { mode: StopMode::Fast, limit_ms: 60_000, started_at: Some(postmaster.started_at + 1) };
-    assert_eq!(failed(agent.order(other)), FailureKind::OtherServer);
-    let meant = Deed::Stop { mode: StopMode::Fast, limit_ms: 60_000, started_at: Some(postmaster.started_at) };
+    let other = OrderAction::Stop { mode: ServerStopMode::Fast, limit_ms: 60_000, started_at: Some(postmaster.started_at + 1) };
+    assert_eq!(failed(agent.order(other)), OrderFailureKind::OtherServer);
+    let meant = OrderAction::Stop { mode: ServerStopMode::Fast, limit_ms: 60_000, started_at: Some(postmaster.started_at) };
     agent.order(meant.clone()).unwrap();
     let status = agent.status();
     assert_eq!((status.server, status.control.unwrap().state), (ServerStatus::Stopped, ClusterState::ShutDown));
@@ -81,7 +85,7 @@ fn a_server_is_seen_stopped_and_started() {
 
     agent.order(start()).unwrap();
     assert_eq!(server.value("select count(*) from written").unwrap(), "0");
-    agent.order(Deed::Stop { mode: StopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
+    agent.order(OrderAction::Stop { mode: ServerStopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
     assert_eq!(agent.status().control.unwrap().state, ClusterState::InProduction);
     agent.order(start()).unwrap();
 }
@@ -91,9 +95,9 @@ fn a_server_that_hangs_is_stopped_and_orphans_of_a_killed_one_are_too() {
     let Some(cluster) = servers(0) else { return };
     let (server, agent) = (cluster.primary(), Agent::beside(cluster.primary()));
     server.freeze();
-    let late = Deed::Stop { mode: StopMode::Fast, limit_ms: 300, started_at: None };
-    assert_eq!(failed(agent.order(late)), FailureKind::Late);
-    agent.order(Deed::Stop { mode: StopMode::Immediate, limit_ms: 5_000, started_at: None }).unwrap();
+    let late = OrderAction::Stop { mode: ServerStopMode::Fast, limit_ms: 300, started_at: None };
+    assert_eq!(failed(agent.order(late)), OrderFailureKind::Late);
+    agent.order(OrderAction::Stop { mode: ServerStopMode::Immediate, limit_ms: 5_000, started_at: None }).unwrap();
     assert_eq!(agent.status().server, ServerStatus::Stopped);
     agent.order(start()).unwrap();
     // A process that does not notice the death of its postmaster.
@@ -114,8 +118,8 @@ fn a_server_that_hangs_is_stopped_and_orphans_of_a_killed_one_are_too() {
 fn an_old_primary_is_rewound_and_follows_the_new_one() {
     let Some(cluster) = servers(1) else { return };
     let agent = Agent::beside(cluster.primary());
-    assert_eq!(failed(agent.order(rewind(&cluster.standbys()[0]))), FailureKind::Running);
-    assert_eq!(failed(agent.order(follow(cluster.primary(), &cluster.standbys()[0]))), FailureKind::Running);
+    assert_eq!(failed(agent.order(rewind(&cluster.standbys()[0]))), OrderFailureKind::Running);
+    assert_eq!(failed(agent.order(follow(cluster.primary(), &cluster.standbys()[0]))), OrderFailureKind::Running);
     let (old, new) = replaced(&cluster);
     agent.order(rewind(new)).unwrap();
     assert!(agent.status().has_standby_signal);
@@ -126,7 +130,7 @@ fn an_old_primary_is_rewound_and_follows_the_new_one() {
     check_copy(old, new);
     agent.order(follow(old, new)).unwrap();
     let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
-    assert_eq!(postmaster.step, Step::Ready);
+    assert_eq!(postmaster.step, PostmasterState::Ready);
     assert!(!agent.work("kept").exists());
 }
 
@@ -158,7 +162,7 @@ fn a_server_is_copied_anew_and_keeps_its_own_files() {
     check_copy(old, new);
     assert_eq!(std::fs::read_to_string(old.data_dir().join("notes")).unwrap(), "of the operator");
     assert!(!agent.work("old").exists() && !agent.work("new").exists());
-    assert_eq!(failed(agent.order(base_backup(new))), FailureKind::Running);
+    assert_eq!(failed(agent.order(base_backup(new))), OrderFailureKind::Running);
 }
 
 #[test]
@@ -196,18 +200,18 @@ fn what_cannot_be_done_changes_nothing_and_says_why() {
     let (old, new) = replaced(&cluster);
     agent.order(start()).unwrap();
     agent.order(fast()).unwrap();
-    assert_eq!(failed(agent.order(rewind(stranger.primary()))), FailureKind::OtherCluster);
-    assert_eq!(failed(agent.order(base_backup(stranger.primary()))), FailureKind::OtherCluster);
+    assert_eq!(failed(agent.order(rewind(stranger.primary()))), OrderFailureKind::OtherCluster);
+    assert_eq!(failed(agent.order(base_backup(stranger.primary()))), OrderFailureKind::OtherCluster);
     let nobody = stranger.standbys().first().unwrap_or(old);
     let failure = agent.order(rewind(nobody)).unwrap_err();
-    assert_eq!(failure.kind, FailureKind::Source, "{}", failure.text);
+    assert_eq!(failure.kind, OrderFailureKind::Source, "{}", failure.text);
     assert!(failure.text.contains("refused") || failure.text.contains("No such"), "{}", failure.text);
-    assert_eq!(failed(agent.order(base_backup(nobody))), FailureKind::Source);
+    assert_eq!(failed(agent.order(base_backup(nobody))), OrderFailureKind::Source);
     new.query("create tablespace other location ''").unwrap_err();
     std::os::unix::fs::symlink("/nonexistent", old.data_dir().join("pg_tblspc/16384")).unwrap();
-    assert_eq!(failed(agent.order(base_backup(new))), FailureKind::Layout);
+    assert_eq!(failed(agent.order(base_backup(new))), OrderFailureKind::Layout);
     std::fs::remove_file(old.data_dir().join("pg_tblspc/16384")).unwrap();
-    let ended = agent.order(Deed::Start { limit_ms: 60_000 });
+    let ended = agent.order(OrderAction::Start { limit_ms: 60_000 });
     ended.unwrap();
     assert_eq!(old.value("select count(*) from written").unwrap(), "1000", "all is as it was");
     agent.order(fast()).unwrap();
@@ -217,11 +221,11 @@ fn what_cannot_be_done_changes_nothing_and_says_why() {
 }
 
 /// Gives an order, and does not wait for the answer.
-fn send(agent: &Agent, deed: Deed) {
+fn send(agent: &Agent, deed: OrderAction) {
     let sent = block_on(async {
         let mut line = agent.line(SECRET).await?;
         let mut body = Vec::new();
-        write_request(&mut body, &Request::Order(Order { id: next_id(), deed }));
+        write_request(&mut body, &AgentRequest::Order(AgentOrder { id: next_id(), deed }));
         line.send(&body).await
     });
     sent.unwrap();
@@ -230,7 +234,7 @@ fn send(agent: &Agent, deed: Deed) {
 /// Brings a server back as Weir does.
 fn rejoin(agent: &Agent, old: &Server, new: &Server) {
     agent.order(fast()).unwrap();
-    if agent.status().data != Data::Whole || agent.order(rewind(new)).is_err() {
+    if agent.status().data != DataDirectoryState::Whole || agent.order(rewind(new)).is_err() {
         agent.order(base_backup(new)).unwrap();
     }
     agent.order(follow(old, new)).unwrap();
@@ -243,7 +247,7 @@ fn an_agent_that_dies_at_any_step_leaves_nothing_that_the_next_one_cannot_mend()
     let mut agent = Agent::beside(cluster.primary());
     let (old, new) = replaced(&cluster);
     // Each step is seen by a file, or by the time that has passed in it.
-    let deeds: [(&str, Deed, &[&str]); 2] =
+    let deeds: [(&str, OrderAction, &[&str]); 2] =
         [("rewind", rewind(new), &["kept", "put_back"]), ("copy", base_backup(new), &["new", "new/base", "old"])];
     for (name, deed, files) in deeds {
         for file in files {
@@ -262,9 +266,9 @@ fn an_agent_that_dies_at_any_step_leaves_nothing_that_the_next_one_cannot_mend()
             let_pass(Duration::from_millis(pause_ms));
             agent.crash_and_start();
             let status = agent.status();
-            if status.data == Data::HalfRewound {
-                assert_eq!(failed(agent.order(start())), FailureKind::HalfRewound);
-                assert_eq!(failed(agent.order(follow(old, new))), FailureKind::HalfRewound);
+            if status.data == DataDirectoryState::HalfRewound {
+                assert_eq!(failed(agent.order(start())), OrderFailureKind::HalfRewound);
+                assert_eq!(failed(agent.order(follow(old, new))), OrderFailureKind::HalfRewound);
             }
         }
     }
@@ -284,13 +288,13 @@ fn an_order_goes_on_without_its_connection_and_its_outcome_is_kept() {
     block_on(async {
         let mut line = agent.line(SECRET).await.unwrap();
         let mut body = Vec::new();
-        write_request(&mut body, &Request::Order(Order { id, deed: deed.clone() }));
+        write_request(&mut body, &AgentRequest::Order(AgentOrder { id, deed: deed.clone() }));
         line.send(&body).await.unwrap();
     });
     wait_until("the order to be seen", || agent.status().job.is_some_and(|job| job.id == id) || agent.status().last.is_some());
     if agent.status().job.is_some() {
-        let other = agent.try_ask(&Request::Order(Order { id: next_id(), deed: start() })).unwrap();
-        assert!(matches!(other, Answer::Busy(job) if job.id == id), "{other:?}");
+        let other = agent.try_ask(&AgentRequest::Order(AgentOrder { id: next_id(), deed: start() })).unwrap();
+        assert!(matches!(other, AgentAnswer::Busy(job) if job.id == id), "{other:?}");
     }
     agent.order_again(id, deed.clone()).unwrap();
     let begun = Instant::now();
@@ -320,7 +324,7 @@ fn strangers_get_nothing_and_hold_nobody_up() {
     }
     // Many that say nothing.
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
-    assert_eq!(agent.status().data, Data::Whole);
+    assert_eq!(agent.status().data, DataDirectoryState::Whole);
     drop(silent);
     wait_until("a silent one to be sent away", || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -336,8 +340,8 @@ fn strangers_get_nothing_and_hold_nobody_up() {
 }
 
 /// A connection on which bytes can be sent twice.
-async fn raw(agent: &Agent) -> (tokio::net::TcpStream, weir_agent::seal::Seal) {
-    let secret = Secret::read(SECRET, None).unwrap();
+async fn raw(agent: &Agent) -> (tokio::net::TcpStream, weir_agent::seal::FrameSeal) {
+    let secret = AgentSecret::read(SECRET, None).unwrap();
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", agent.port.number())).await.unwrap();
     let mut greeting = vec![0; 4 + 13 + 32];
     stream.read_exact(&mut greeting).await.unwrap();
@@ -362,7 +366,7 @@ fn messages_that_are_replayed_moved_or_odd_are_not_obeyed() {
     let agent = Agent::beside(cluster.primary());
     let order = |deed| {
         let mut body = Vec::new();
-        write_request(&mut body, &Request::Order(Order { id: next_id(), deed }));
+        write_request(&mut body, &AgentRequest::Order(AgentOrder { id: next_id(), deed }));
         body
     };
     block_on(async {
@@ -407,9 +411,9 @@ fn texts_with_quotes_and_blanks_stay_values() {
     let agent = Agent::beside(server);
     cluster.primary().query("create role \"o'neil \\ port=1 \"\"x\"\" # ;\" login replication").unwrap();
     agent.order(fast()).unwrap();
-    let Deed::Follow(plain) = follow(server, cluster.primary()) else { panic!("it is one") };
+    let OrderAction::Follow(plain) = follow(server, cluster.primary()) else { panic!("it is one") };
     let user = weir_agent::UserName::new("o'neil \\ port=1 \"x\" # ;").unwrap();
-    agent.order(Deed::Follow(weir_agent::Follow { user: user.clone(), ..plain })).unwrap();
+    agent.order(OrderAction::Follow(weir_agent::StandbyUpstream { user: user.clone(), ..plain })).unwrap();
     agent.order(start()).unwrap();
     let shown = server.value("show primary_conninfo").unwrap();
     let conninfo = weir_failover::conninfo::Conninfo::parse(&shown).unwrap();
@@ -469,5 +473,7 @@ fn an_agent_is_not_started_where_it_could_do_harm() {
     let text = run(&secret, data);
     std::fs::rename(&elsewhere, &conf).unwrap();
     assert!(text.contains("tell where it is by --config-file"), "{text}");
-    check_never("the agent that runs is disturbed", Duration::from_millis(100), || agent.status().data != Data::Whole);
+    check_never("the agent that runs is disturbed", Duration::from_millis(100), || {
+        agent.status().data != DataDirectoryState::Whole
+    });
 }

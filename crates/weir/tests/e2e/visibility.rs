@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use tokio_postgres::SimpleQueryMessage;
-use weir_config::params::{self, Indexed, Param};
+use weir_config::params::{self, ConfigParam, ParamIndexing};
 use weir_config::visibility::Visibility;
 use weir_demo::ReservedPort;
 
@@ -42,12 +42,12 @@ struct Scene {
 }
 
 /// A command, and nothing that Weir would run before something fails.
-fn is_command(param: &Param) -> bool {
+fn is_command(param: &ConfigParam) -> bool {
     param.name.ends_with("_command") || param.name.ends_with("_cmd")
 }
 
-fn is_listed(param: &&Param) -> bool {
-    !param.hidden && param.alias_of.is_none() && !matches!(param.indexed, Indexed::Watchdog | Indexed::Heartbeat)
+fn is_listed(param: &&ConfigParam) -> bool {
+    !param.hidden && param.alias_of.is_none() && !matches!(param.indexed, ParamIndexing::Watchdog | ParamIndexing::Heartbeat)
 }
 
 impl Scene {
@@ -141,7 +141,7 @@ fn check_sql(client: &mut Raw, who: &str, is_extended: bool, sees: Sees) {
         all += &answer(client, text, is_extended).unwrap_or_else(|code| panic!("{who}: {text}: {code}"));
     }
     for param in params::all().filter(is_listed) {
-        let number = if param.indexed == Indexed::Node { "0" } else { "" };
+        let number = if param.indexed == ParamIndexing::Node { "0" } else { "" };
         let shown = answer(client, &format!("PGPOOL SHOW {}{number}", param.name), is_extended);
         let is_refused = param.kind.visibility() == Visibility::Operators && !sees.settings;
         assert_eq!(shown.as_ref().err().map(String::as_str), is_refused.then_some("42501"), "{who}: {}", param.name);

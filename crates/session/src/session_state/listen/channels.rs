@@ -18,27 +18,27 @@ pub type Mark = u64;
 
 /// Channels of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listening {
+pub struct ListenedChannels {
     /// Taken from the hub.
     active: Channels,
     /// Channels of its server connection, by the server's last answer.
     on_conn: Channels,
-    moving: Option<Move>,
+    moving: Option<ChannelMove>,
     /// The server connection has been told to listen to all of it, for a statement that may look at it or end it.
     is_brought: bool,
-    fence: Fence,
+    fence: NotifyFence,
     last_mark: Mark,
 }
 
 /// Channels on their way from the server connection to the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Move {
+struct ChannelMove {
     channels: Channels,
-    stage: Stage,
+    stage: ChannelMoveStage,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stage {
+enum ChannelMoveStage {
     /// The hub does not listen to all of them yet.
     Subscribing,
     /// A mark is on its way through the queue.
@@ -47,7 +47,7 @@ enum Stage {
 
 /// A transaction of the session that may notify itself: it hears of that before it hears that the transaction is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Fence {
+enum NotifyFence {
     #[default]
     None,
     /// It runs. Notifications of its server process after the mark `before` are its own.
@@ -58,7 +58,7 @@ enum Fence {
 
 /// The step to take on a server connection at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ListenStep {
     Nothing,
     /// Send this mark, then listen to nothing.
     Mark(Mark),
@@ -68,7 +68,7 @@ pub enum Step {
 
 /// An event from the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ChannelEvent<'a> {
     Notification {
         channel: &'a [u8],
     },
@@ -79,7 +79,7 @@ pub enum Event<'a> {
 
 /// Treatment of an event from the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HubEventTreatment {
     Drop,
     Deliver,
     /// Deliver as the session's own, if its server process sent it.
@@ -90,10 +90,10 @@ pub enum Verdict {
     Wait,
 }
 
-impl Listening {
+impl ListenedChannels {
     /// Nothing is listened to, or about to be.
     pub fn is_empty(&self) -> bool {
-        self.active.is_empty() && self.on_conn.is_empty() && self.moving.is_none() && self.fence == Fence::None
+        self.active.is_empty() && self.on_conn.is_empty() && self.moving.is_none() && self.fence == NotifyFence::None
     }
 
     /// Channels that the hub must listen to for this session.
@@ -104,7 +104,7 @@ impl Listening {
 
     /// Channels that the hub serves, or will serve once a mark has come.
     fn moved(&self) -> Channels {
-        let is_marked = |moving: &&Move| matches!(moving.stage, Stage::Marked { .. });
+        let is_marked = |moving: &&ChannelMove| matches!(moving.stage, ChannelMoveStage::Marked { .. });
         let marked = self.moving.iter().filter(is_marked).flat_map(|moving| &moving.channels);
         self.active.iter().chain(marked).cloned().collect()
     }
@@ -123,30 +123,30 @@ impl Listening {
 
     /// Begins to move the channels that the hub does not serve, unless a move is under way.
     fn plan(&mut self) {
-        if matches!(&self.moving, Some(Move { stage: Stage::Marked { .. }, .. })) {
+        if matches!(&self.moving, Some(ChannelMove { stage: ChannelMoveStage::Marked { .. }, .. })) {
             return;
         }
         let channels: Channels = self.on_conn.difference(&self.active).cloned().collect();
-        self.moving = (!channels.is_empty()).then_some(Move { channels, stage: Stage::Subscribing });
+        self.moving = (!channels.is_empty()).then_some(ChannelMove { channels, stage: ChannelMoveStage::Subscribing });
     }
 
     /// The step to take now that the server connection is at rest. `hub_has`: true if the hub listens to a channel.
-    pub fn step(&mut self, hub_has: impl Fn(&[u8]) -> bool) -> Step {
+    pub fn step(&mut self, hub_has: impl Fn(&[u8]) -> bool) -> ListenStep {
         if self.on_conn.is_empty() {
-            return Step::Nothing;
+            return ListenStep::Nothing;
         }
         let is_moved = self.on_conn.is_subset(&self.moved());
         let step = match &mut self.moving {
-            Some(Move { channels, stage: stage @ Stage::Subscribing }) => {
+            Some(ChannelMove { channels, stage: stage @ ChannelMoveStage::Subscribing }) => {
                 if !channels.iter().all(|channel| hub_has(channel)) {
-                    return Step::Nothing;
+                    return ListenStep::Nothing;
                 }
                 self.last_mark += 1;
-                *stage = Stage::Marked { mark: self.last_mark, seen_on_link: false, seen_on_hub: false };
-                Step::Mark(self.last_mark)
+                *stage = ChannelMoveStage::Marked { mark: self.last_mark, seen_on_link: false, seen_on_hub: false };
+                ListenStep::Mark(self.last_mark)
             }
-            _ if is_moved => Step::Unlisten,
-            _ => return Step::Nothing,
+            _ if is_moved => ListenStep::Unlisten,
+            _ => return ListenStep::Nothing,
         };
         self.on_conn.clear();
         self.is_brought = false;
@@ -156,20 +156,23 @@ impl Listening {
     /// True if a notification that came on the server connection is passed on. `mark`: it is one of this session's marks.
     pub fn on_conn(&mut self, channel: &[u8], mark: Option<Mark>) -> bool {
         if let Some(mark) = mark {
-            if let Some(Move { stage: Stage::Marked { mark: awaited, seen_on_link, .. }, .. }) = &mut self.moving {
+            if let Some(ChannelMove { stage: ChannelMoveStage::Marked { mark: awaited, seen_on_link, .. }, .. }) =
+                &mut self.moving
+            {
                 *seen_on_link |= *awaited == mark;
             }
             self.finish();
             return false;
         }
-        let is_past_mark =
-            |moving: &Move| matches!(moving.stage, Stage::Marked { seen_on_link: true, .. }) && moving.channels.contains(channel);
+        let is_past_mark = |moving: &ChannelMove| {
+            matches!(moving.stage, ChannelMoveStage::Marked { seen_on_link: true, .. }) && moving.channels.contains(channel)
+        };
         !self.active.contains(channel) && !self.moving.as_ref().is_some_and(is_past_mark)
     }
 
     /// The server connection listens to nothing any more, or is gone: no mark comes there.
     pub fn conn_done(&mut self) {
-        if let Some(Move { stage: Stage::Marked { seen_on_link, .. }, .. }) = &mut self.moving {
+        if let Some(ChannelMove { stage: ChannelMoveStage::Marked { seen_on_link, .. }, .. }) = &mut self.moving {
             *seen_on_link = true;
         }
         self.finish();
@@ -184,66 +187,67 @@ impl Listening {
     }
 
     /// Decides on an event from the hub.
-    pub fn on_event(&mut self, event: Event<'_>) -> Verdict {
+    pub fn on_event(&mut self, event: ChannelEvent<'_>) -> HubEventTreatment {
         match event {
-            Event::Notification { channel } => self.on_notification(channel),
-            Event::Mark(mark) => self.on_mark(mark),
-            Event::Lost => {
-                if let Some(Move { stage: Stage::Marked { seen_on_hub, .. }, .. }) = &mut self.moving {
+            ChannelEvent::Notification { channel } => self.on_notification(channel),
+            ChannelEvent::Mark(mark) => self.on_mark(mark),
+            ChannelEvent::Lost => {
+                if let Some(ChannelMove { stage: ChannelMoveStage::Marked { seen_on_hub, .. }, .. }) = &mut self.moving {
                     *seen_on_hub = true;
                 }
                 self.finish();
-                let was_closing = matches!(self.fence, Fence::Closing { .. });
-                self.fence = Fence::None;
-                if was_closing { Verdict::Release } else { Verdict::Drop }
+                let was_closing = matches!(self.fence, NotifyFence::Closing { .. });
+                self.fence = NotifyFence::None;
+                if was_closing { HubEventTreatment::Release } else { HubEventTreatment::Drop }
             }
         }
     }
 
-    fn on_notification(&self, channel: &[u8]) -> Verdict {
+    fn on_notification(&self, channel: &[u8]) -> HubEventTreatment {
         let deliver = match self.fence {
-            Fence::Open { is_seen: true, .. } | Fence::Closing { is_seen: true, .. } => Verdict::DeliverOwn,
-            Fence::None | Fence::Open { .. } | Fence::Closing { .. } => Verdict::Deliver,
+            NotifyFence::Open { is_seen: true, .. } | NotifyFence::Closing { is_seen: true, .. } => HubEventTreatment::DeliverOwn,
+            NotifyFence::None | NotifyFence::Open { .. } | NotifyFence::Closing { .. } => HubEventTreatment::Deliver,
         };
         if self.active.contains(channel) {
             return deliver;
         }
         match &self.moving {
-            Some(Move { channels, stage: Stage::Marked { seen_on_link, seen_on_hub: true, .. } })
+            Some(ChannelMove { channels, stage: ChannelMoveStage::Marked { seen_on_link, seen_on_hub: true, .. } })
                 if channels.contains(channel) =>
             {
                 if *seen_on_link {
                     deliver
                 } else {
-                    Verdict::Wait
+                    HubEventTreatment::Wait
                 }
             }
-            _ => Verdict::Drop,
+            _ => HubEventTreatment::Drop,
         }
     }
 
-    fn on_mark(&mut self, mark: Mark) -> Verdict {
-        if let Some(Move { stage: Stage::Marked { mark: awaited, seen_on_hub, .. }, .. }) = &mut self.moving {
+    fn on_mark(&mut self, mark: Mark) -> HubEventTreatment {
+        if let Some(ChannelMove { stage: ChannelMoveStage::Marked { mark: awaited, seen_on_hub, .. }, .. }) = &mut self.moving {
             *seen_on_hub |= *awaited == mark;
         }
         self.finish();
         match &mut self.fence {
-            Fence::Open { before, is_seen } => *is_seen |= *before == Some(mark),
-            Fence::Closing { before, is_seen, after } => {
+            NotifyFence::Open { before, is_seen } => *is_seen |= *before == Some(mark),
+            NotifyFence::Closing { before, is_seen, after } => {
                 if *after == mark {
-                    self.fence = Fence::None;
-                    return Verdict::Release;
+                    self.fence = NotifyFence::None;
+                    return HubEventTreatment::Release;
                 }
                 *is_seen |= *before == Some(mark);
             }
-            Fence::None => {}
+            NotifyFence::None => {}
         }
-        Verdict::Drop
+        HubEventTreatment::Drop
     }
 
     /// A move is over when its mark has come on both ways.
     fn finish(&mut self) {
-        if let Some(Move { stage: Stage::Marked { seen_on_link: true, seen_on_hub: true, .. }, .. }) = &self.moving
+        if let Some(ChannelMove { stage: ChannelMoveStage::Marked { seen_on_link: true, seen_on_hub: true, .. }, .. }) =
+            &self.moving
             && let Some(moving) = self.moving.take()
         {
             self.active.extend(moving.channels);
@@ -264,37 +268,37 @@ impl Listening {
 
     /// A statement is about to be sent that may notify. `may_mark`: a mark can be sent before it; this one.
     pub fn open_fence(&mut self, may_mark: MayMark) -> Option<Mark> {
-        if self.fence != Fence::None || self.moved().is_empty() {
+        if self.fence != NotifyFence::None || self.moved().is_empty() {
             return None;
         }
         let before = (may_mark == MayMark::Yes).then(|| {
             self.last_mark += 1;
             self.last_mark
         });
-        self.fence = Fence::Open { before, is_seen: false };
+        self.fence = NotifyFence::Open { before, is_seen: false };
         before
     }
 
     /// The transaction is over. Some: the client is told so when this mark has come, which is to be sent now.
     pub fn close_fence(&mut self, may_mark: MayMark) -> Option<Mark> {
-        let Fence::Open { before, is_seen } = self.fence else { return None };
+        let NotifyFence::Open { before, is_seen } = self.fence else { return None };
         if may_mark == MayMark::No {
-            self.fence = Fence::None;
+            self.fence = NotifyFence::None;
             return None;
         }
         self.last_mark += 1;
-        self.fence = Fence::Closing { before, is_seen, after: self.last_mark };
+        self.fence = NotifyFence::Closing { before, is_seen, after: self.last_mark };
         Some(self.last_mark)
     }
 
     /// The client has yet to be told that its transaction is over.
     pub fn is_closing(&self) -> bool {
-        matches!(self.fence, Fence::Closing { .. })
+        matches!(self.fence, NotifyFence::Closing { .. })
     }
 
     /// The fence comes to nothing: its server connection is gone.
     pub fn drop_fence(&mut self) {
-        self.fence = Fence::None;
+        self.fence = NotifyFence::None;
     }
 
     /// Moved or not, something is on its way from a server connection to the hub.
@@ -318,17 +322,17 @@ mod tests {
         names.iter().map(|name| name.as_bytes().to_vec()).collect()
     }
 
-    fn hears(listening: &mut Listening, channel: &str) -> Verdict {
-        listening.on_event(Event::Notification { channel: channel.as_bytes() })
+    fn hears(listening: &mut ListenedChannels, channel: &str) -> HubEventTreatment {
+        listening.on_event(ChannelEvent::Notification { channel: channel.as_bytes() })
     }
 
     /// A session that has moved these channels to the hub.
-    fn moved(names: &[&str]) -> Listening {
-        let mut listening = Listening::default();
+    fn moved(names: &[&str]) -> ListenedChannels {
+        let mut listening = ListenedChannels::default();
         listening.on_answer(channels(names));
-        let Step::Mark(mark) = listening.step(|_| true) else { panic!("{listening:?}") };
+        let ListenStep::Mark(mark) = listening.step(|_| true) else { panic!("{listening:?}") };
         assert!(!listening.on_conn(b"mark", Some(mark)));
-        assert_eq!(listening.on_event(Event::Mark(mark)), Verdict::Drop);
+        assert_eq!(listening.on_event(ChannelEvent::Mark(mark)), HubEventTreatment::Drop);
         assert_eq!(listening.moved(), channels(names));
         assert!(!listening.is_moving());
         listening
@@ -338,12 +342,17 @@ mod tests {
     fn a_session_listens_as_long_as_one_thing_of_it_is_left() {
         let some = || channels(&["a"]);
         for (what, change) in [
-            ("the hub serves it", (|l: &mut Listening| l.active = BTreeSet::from([b"a".to_vec()])) as fn(&mut Listening)),
+            (
+                "the hub serves it",
+                (|l: &mut ListenedChannels| l.active = BTreeSet::from([b"a".to_vec()])) as fn(&mut ListenedChannels),
+            ),
             ("its server connection does", |l| l.on_conn = BTreeSet::from([b"a".to_vec()])),
-            ("it moves", |l| l.moving = Some(Move { channels: Channels::default(), stage: Stage::Subscribing })),
-            ("it notifies itself", |l| l.fence = Fence::Open { before: None, is_seen: false }),
+            ("it moves", |l| {
+                l.moving = Some(ChannelMove { channels: Channels::default(), stage: ChannelMoveStage::Subscribing })
+            }),
+            ("it notifies itself", |l| l.fence = NotifyFence::Open { before: None, is_seen: false }),
         ] {
-            let mut listening = Listening::default();
+            let mut listening = ListenedChannels::default();
             assert!(listening.is_empty());
             change(&mut listening);
             assert!(!listening.is_empty(), "{what}");
@@ -353,34 +362,34 @@ mod tests {
 
     #[test]
     fn a_notification_comes_from_the_link_before_the_mark_and_from_the_hub_after_it() {
-        let mut listening = Listening::default();
+        let mut listening = ListenedChannels::default();
         listening.on_answer(channels(&["a"]));
         assert_eq!(listening.wanted(), channels(&["a"]));
-        assert_eq!(listening.step(|_| false), Step::Nothing);
+        assert_eq!(listening.step(|_| false), ListenStep::Nothing);
         assert!(listening.on_conn(b"a", None));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
-        assert_eq!(listening.step(|_| true), Step::Mark(1));
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Drop);
+        assert_eq!(listening.step(|_| true), ListenStep::Mark(1));
         assert!(listening.on_conn(b"a", None));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
-        assert_eq!(listening.on_event(Event::Mark(1)), Verdict::Drop);
-        assert_eq!(hears(&mut listening, "a"), Verdict::Wait, "the link still has some that are older");
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Drop);
+        assert_eq!(listening.on_event(ChannelEvent::Mark(1)), HubEventTreatment::Drop);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Wait, "the link still has some that are older");
         assert!(listening.on_conn(b"a", None));
         assert!(!listening.on_conn(b"mark", Some(1)));
         assert!(!listening.on_conn(b"a", None));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
-        assert_eq!(listening.step(|_| true), Step::Nothing);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Deliver);
+        assert_eq!(listening.step(|_| true), ListenStep::Nothing);
     }
 
     #[test]
     fn the_mark_may_come_on_the_link_first() {
-        let mut listening = Listening::default();
+        let mut listening = ListenedChannels::default();
         listening.on_answer(channels(&["a"]));
-        assert_eq!(listening.step(|_| true), Step::Mark(1));
+        assert_eq!(listening.step(|_| true), ListenStep::Mark(1));
         listening.on_conn(b"mark", Some(1));
         assert!(!listening.on_conn(b"a", None));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Drop, "it came on the link");
-        listening.on_event(Event::Mark(1));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Drop, "it came on the link");
+        listening.on_event(ChannelEvent::Mark(1));
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Deliver);
     }
 
     #[test]
@@ -391,10 +400,10 @@ mod tests {
         assert!(!listening.on_conn(b"a", None), "the hub has it");
         listening.on_answer(channels(&["b", "c"]));
         assert_eq!(listening.wanted(), channels(&["b", "c"]));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
-        assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Drop);
+        assert_eq!(hears(&mut listening, "b"), HubEventTreatment::Deliver);
         assert!(listening.on_conn(b"c", None));
-        assert_eq!(listening.step(|_| true), Step::Mark(2));
+        assert_eq!(listening.step(|_| true), ListenStep::Mark(2));
     }
 
     #[test]
@@ -403,8 +412,8 @@ mod tests {
         listening.on_answer(channels(&[]));
         assert_eq!(listening.wanted(), channels(&["a"]));
         listening.on_answer(channels(&["a"]));
-        assert_eq!(listening.step(|_| true), Step::Unlisten);
-        assert_eq!(listening.step(|_| true), Step::Nothing);
+        assert_eq!(listening.step(|_| true), ListenStep::Unlisten);
+        assert_eq!(listening.step(|_| true), ListenStep::Nothing);
         listening.bring();
         listening.on_answer(channels(&[]));
         assert!(listening.is_empty());
@@ -412,30 +421,30 @@ mod tests {
 
     #[test]
     fn what_is_listened_to_during_a_move_follows_by_another() {
-        let mut listening = Listening::default();
+        let mut listening = ListenedChannels::default();
         listening.on_answer(channels(&["a"]));
-        assert_eq!(listening.step(|_| true), Step::Mark(1));
+        assert_eq!(listening.step(|_| true), ListenStep::Mark(1));
         listening.on_conn(b"mark", Some(1));
         listening.on_answer(channels(&["c"]));
-        assert_eq!(listening.step(|_| true), Step::Nothing);
+        assert_eq!(listening.step(|_| true), ListenStep::Nothing);
         assert!(listening.on_conn(b"c", None));
-        listening.on_event(Event::Mark(1));
+        listening.on_event(ChannelEvent::Mark(1));
         assert_eq!(listening.wanted(), channels(&["a", "c"]));
-        assert_eq!(listening.step(|_| true), Step::Mark(2));
+        assert_eq!(listening.step(|_| true), ListenStep::Mark(2));
     }
 
     #[test]
     fn a_transaction_that_notifies_is_over_when_its_mark_has_come() {
         let mut listening = moved(&["a"]);
         assert_eq!(listening.open_fence(MayMark::Yes), Some(2));
-        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver, "of whoever used the server process before");
-        listening.on_event(Event::Mark(2));
-        assert_eq!(hears(&mut listening, "a"), Verdict::DeliverOwn);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Deliver, "of whoever used the server process before");
+        listening.on_event(ChannelEvent::Mark(2));
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::DeliverOwn);
         assert_eq!(listening.close_fence(MayMark::Yes), Some(3));
         assert!(listening.is_closing());
-        assert_eq!(hears(&mut listening, "a"), Verdict::DeliverOwn);
-        assert_eq!(listening.on_event(Event::Mark(3)), Verdict::Release);
-        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::DeliverOwn);
+        assert_eq!(listening.on_event(ChannelEvent::Mark(3)), HubEventTreatment::Release);
+        assert_eq!(hears(&mut listening, "a"), HubEventTreatment::Deliver);
         assert_eq!(listening.close_fence(MayMark::Yes), None);
     }
 
@@ -444,13 +453,13 @@ mod tests {
         let mut listening = moved(&["a"]);
         listening.open_fence(MayMark::No);
         assert!(listening.close_fence(MayMark::Yes).is_some());
-        assert_eq!(listening.on_event(Event::Lost), Verdict::Release);
+        assert_eq!(listening.on_event(ChannelEvent::Lost), HubEventTreatment::Release);
         listening.on_answer(channels(&["b"]));
         listening.step(|_| true);
         listening.on_conn(b"mark", Some(3));
-        listening.on_event(Event::Lost);
+        listening.on_event(ChannelEvent::Lost);
         assert!(!listening.is_moving());
-        assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);
+        assert_eq!(hears(&mut listening, "b"), HubEventTreatment::Deliver);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Sessions of one worker, user and database that listen, and their channels. `listen_task` feeds it from one server
 //! connection.
 
-use crate::session_state::listen::channels::{Channels, Listening, Mark};
+use crate::session_state::listen::channels::{Channels, ListenedChannels, Mark};
 use crate::task::{NO_TASK, TaskId};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,7 +20,7 @@ const UNLISTENED_APART_MAX: usize = 16;
 const EVENT_BYTES: usize = 64;
 
 /// One event for a session.
-pub enum Event {
+pub enum HubEvent {
     /// A whole NotificationResponse.
     Notification {
         frame: Rc<[u8]>,
@@ -33,24 +33,24 @@ pub enum Event {
 }
 
 /// Where a session finds its events.
-pub struct Inbox {
+pub struct NotificationInbox {
     /// Names it in marks. Never given twice, as process ids are: a mark may still come when its session has left.
     pub(crate) number: u64,
     task: TaskId,
-    events: RefCell<VecDeque<Event>>,
+    events: RefCell<VecDeque<HubEvent>>,
     bytes: Cell<usize>,
     is_over: Cell<bool>,
     wanted: RefCell<Channels>,
 }
 
-impl Inbox {
+impl NotificationInbox {
     /// Notifications and marks that are under way to this session may be lost.
     pub fn lose(&self) {
-        self.push(Event::Lost);
+        self.push(HubEvent::Lost);
     }
 
-    fn push(&self, event: Event) {
-        let bytes = EVENT_BYTES + if let Event::Notification { frame } = &event { frame.len() } else { 0 };
+    fn push(&self, event: HubEvent) {
+        let bytes = EVENT_BYTES + if let HubEvent::Notification { frame } = &event { frame.len() } else { 0 };
         if self.bytes.get() + bytes > WAITING_BYTES_MAX {
             self.is_over.set(true);
             return;
@@ -60,13 +60,13 @@ impl Inbox {
     }
 
     /// The next event, if `take` takes it.
-    pub fn next_if(&self, take: impl FnOnce(&Event) -> bool) -> Option<Event> {
+    pub fn next_if(&self, take: impl FnOnce(&HubEvent) -> bool) -> Option<HubEvent> {
         let mut events = self.events.borrow_mut();
         if !take(events.front()?) {
             return None;
         }
         let event = events.pop_front()?;
-        let bytes = EVENT_BYTES + if let Event::Notification { frame } = &event { frame.len() } else { 0 };
+        let bytes = EVENT_BYTES + if let HubEvent::Notification { frame } = &event { frame.len() } else { 0 };
         self.bytes.set(self.bytes.get() - bytes);
         Some(event)
     }
@@ -83,22 +83,22 @@ impl Inbox {
 }
 
 /// One session's part of a hub. Dropped, it listens no more.
-pub struct Subscription {
-    pub(crate) hub: Rc<Hub>,
-    pub(crate) inbox: Rc<Inbox>,
-    pub(crate) rules: Listening,
+pub struct HubSubscription {
+    pub(crate) hub: Rc<NotificationHub>,
+    pub(crate) inbox: Rc<NotificationInbox>,
+    pub(crate) rules: ListenedChannels,
     /// The server process that ran the session's last transaction that may have notified.
     pub(crate) pid: u32,
 }
 
-impl Drop for Subscription {
+impl Drop for HubSubscription {
     fn drop(&mut self) {
         self.hub.leave(&self.inbox);
     }
 }
 
 /// The sessions.
-pub struct Hub {
+pub struct NotificationHub {
     /// The servers' user, the clients' name of the database, and the servers'.
     pub key: (Arc<str>, Arc<str>, Arc<str>),
     /// The channel marks are sent through; nobody else knows its name.
@@ -107,16 +107,16 @@ pub struct Hub {
     pub task: Cell<TaskId>,
     /// Encoding in which the server sends channels and payloads; empty while nothing is known.
     pub encoding: RefCell<String>,
-    inboxes: RefCell<HashMap<u64, Rc<Inbox>>>,
+    inboxes: RefCell<HashMap<u64, Rc<NotificationInbox>>>,
     joined: Cell<u64>,
-    by_channel: RefCell<HashMap<Vec<u8>, Vec<Rc<Inbox>>>>,
+    by_channel: RefCell<HashMap<Vec<u8>, Vec<Rc<NotificationInbox>>>>,
     /// Channels that the server has confirmed.
     listened: RefCell<HashSet<Vec<u8>>>,
 }
 
-impl Hub {
-    pub fn new(key: (Arc<str>, Arc<str>, Arc<str>), secret: [u8; 8]) -> Hub {
-        Hub {
+impl NotificationHub {
+    pub fn new(key: (Arc<str>, Arc<str>, Arc<str>), secret: [u8; 8]) -> NotificationHub {
+        NotificationHub {
             key,
             marks: format!("weir_marks_{:016x}", u64::from_le_bytes(secret)),
             task: Cell::new(NO_TASK),
@@ -129,10 +129,10 @@ impl Hub {
     }
 
     /// A place for a session that is served by this task.
-    pub fn join(self: &Rc<Hub>, task: TaskId) -> Subscription {
+    pub fn join(self: &Rc<NotificationHub>, task: TaskId) -> HubSubscription {
         let number = self.joined.get() + 1;
         self.joined.set(number);
-        let inbox = Rc::new(Inbox {
+        let inbox = Rc::new(NotificationInbox {
             number,
             task,
             events: RefCell::default(),
@@ -141,16 +141,16 @@ impl Hub {
             wanted: RefCell::default(),
         });
         self.inboxes.borrow_mut().insert(number, inbox.clone());
-        Subscription { hub: self.clone(), inbox, rules: Listening::default(), pid: 0 }
+        HubSubscription { hub: self.clone(), inbox, rules: ListenedChannels::default(), pid: 0 }
     }
 
-    fn leave(&self, inbox: &Rc<Inbox>) {
+    fn leave(&self, inbox: &Rc<NotificationInbox>) {
         self.want(inbox, Channels::default());
         self.inboxes.borrow_mut().remove(&inbox.number);
     }
 
     /// A session wants these channels from now on. True: there are others than before, which the task must hear of.
-    pub fn want(&self, inbox: &Rc<Inbox>, wanted: Channels) -> bool {
+    pub fn want(&self, inbox: &Rc<NotificationInbox>, wanted: Channels) -> bool {
         let mut before = inbox.wanted.borrow_mut();
         if *before == wanted {
             return false;
@@ -220,7 +220,7 @@ impl Hub {
             .borrow()
             .values()
             .filter(|inbox| !inbox.wanted.borrow().is_empty())
-            .for_each(|inbox| inbox.push(Event::Again));
+            .for_each(|inbox| inbox.push(HubEvent::Again));
     }
 
     /// Tasks of all sessions.
@@ -236,12 +236,12 @@ impl Hub {
 
     /// Hands a NotificationResponse to the sessions it is for. `None`: it is malformed.
     pub fn hand(&self, frame: &[u8], wake: impl Fn(TaskId)) -> Option<()> {
-        let notification = Notification::read(frame.get(HEADER_BYTES..)?)?;
+        let notification = NotificationBody::read(frame.get(HEADER_BYTES..)?)?;
         if notification.channel == self.marks.as_bytes() {
             let (number, mark) = notification.mark()?;
             // Its session may have left.
             if let Some(inbox) = self.inboxes.borrow().get(&number) {
-                inbox.push(Event::Mark(mark));
+                inbox.push(HubEvent::Mark(mark));
                 wake(inbox.task);
             }
             return Some(());
@@ -249,7 +249,7 @@ impl Hub {
         if let Some(inboxes) = self.by_channel.borrow().get(notification.channel) {
             let frame: Rc<[u8]> = frame.into();
             for inbox in inboxes {
-                inbox.push(Event::Notification { frame: frame.clone() });
+                inbox.push(HubEvent::Notification { frame: frame.clone() });
                 wake(inbox.task);
             }
         }
@@ -259,19 +259,19 @@ impl Hub {
 
 /// Contents of a NotificationResponse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notification<'a> {
+pub struct NotificationBody<'a> {
     pub(crate) pid: u32,
     pub(crate) channel: &'a [u8],
     payload: &'a [u8],
 }
 
-impl<'a> Notification<'a> {
+impl<'a> NotificationBody<'a> {
     /// Reads the body of one.
-    pub fn read(body: &'a [u8]) -> Option<Notification<'a>> {
+    pub fn read(body: &'a [u8]) -> Option<NotificationBody<'a>> {
         let (pid, rest) = body.split_first_chunk::<4>()?;
         let (channel, rest) = split_cstr(rest)?;
         let (payload, rest) = split_cstr(rest)?;
-        rest.is_empty().then_some(Notification { pid: u32::from_be_bytes(*pid), channel, payload })
+        rest.is_empty().then_some(NotificationBody { pid: u32::from_be_bytes(*pid), channel, payload })
     }
 
     /// A mark, and the number of the inbox it is for.
@@ -303,13 +303,13 @@ mod tests {
         names.iter().map(|name| name.as_bytes().to_vec()).collect()
     }
 
-    fn count(subscription: &Subscription) -> usize {
+    fn count(subscription: &HubSubscription) -> usize {
         std::iter::from_fn(|| subscription.inbox.next_if(|_| true)).count()
     }
 
     #[test]
     fn each_session_gets_what_it_wants() {
-        let hub = Rc::new(Hub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
+        let hub = Rc::new(NotificationHub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
         let (one, two) = (hub.join(11), hub.join(22));
         assert!(hub.want(&one.inbox, channels(&["a", "b\""])) && !hub.want(&one.inbox, channels(&["a", "b\""])));
         hub.want(&two.inbox, channels(&["a"]));
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn many_channels_are_left_at_once() {
-        let hub = Rc::new(Hub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
+        let hub = Rc::new(NotificationHub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
         let (one, two) = (hub.join(11), hub.join(22));
         let many: Vec<String> = (0..10_000).map(|number| format!("c{number}")).collect();
         hub.want(&one.inbox, many.iter().map(|name| name.as_bytes().to_vec()).collect());
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_one_session_is_bounded() {
-        let hub = Rc::new(Hub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
+        let hub = Rc::new(NotificationHub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
         let slow = hub.join(11);
         hub.want(&slow.inbox, channels(&["a"]));
         let long = frame("a", &"x".repeat(8000));

@@ -1,11 +1,11 @@
 //! Carries out the console's commands.
 
-use super::{Console, Outcome, Right};
-use crate::admin::console::language::{Command, SetRequest, Shutdown, set_request};
-use crate::admin::console::show_views::{self, ShowError};
+use super::{AdminConsole, ConsoleOutcome, ConsoleRight};
+use crate::admin::console::language::{ConsoleCommand, SetRequest, ShutdownMode, set_request};
+use crate::admin::console::show_views::{self, ConsoleShowError};
 use crate::control::upgrade_walk;
 use crate::log::Level;
-use crate::runtime::shared::{Message, Shared, Stop, Victim};
+use crate::runtime::shared::{Message, ProxyShutdown, Shared, Victim};
 use crate::runtime::worker::Worker;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
@@ -16,80 +16,87 @@ use tokio::sync::oneshot::error::TryRecvError;
 use weir_config::{SetError, names_files, shapes_rules};
 use weir_failover::{self, rolling_restart};
 use weir_io::reactor::parked;
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::status::{Doing, SessionStatus};
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::status::{SessionActivity, SessionStatus};
 
 /// Time between two looks for the end of a command's wait.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-impl Console<'_> {
+impl AdminConsole<'_> {
     /// Carries out a command. An error of severity FATAL ends the session.
-    pub(super) async fn perform(&mut self, command: &Command) -> Result<Outcome, Fault> {
-        if let Command::Set { name, .. } = command
+    pub(super) async fn perform(&mut self, command: &ConsoleCommand) -> Result<ConsoleOutcome, ErrorReport> {
+        if let ConsoleCommand::Set { name, .. } = command
             && show_views::fake(name).is_some()
         {
-            let notice = Fault::error("00000", format!("SET {name} has no effect in the console"));
-            return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
+            let notice = ErrorReport::error("00000", format!("SET {name} has no effect in the console"));
+            return Ok(ConsoleOutcome::Done { tag: "SET".into(), notice: Some(notice) });
         }
         if !command.is_show() {
-            if self.right != Right::Change {
+            if self.right != ConsoleRight::Change {
                 let text = "only users in admin_users may do this";
-                return Err(Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, text));
+                return Err(ErrorReport::error(sqlstate::INSUFFICIENT_PRIVILEGE, text));
             }
             self.log(command);
         }
         match command {
-            Command::Show(name) => self.show(name),
-            Command::Set { name, value } => self.set(name, value).await,
-            Command::Reload => self.reload().await,
-            Command::Pause(database) => self.pause(database.as_deref()).await,
-            Command::Resume(database) => self.resume(database.as_deref()),
-            Command::Disable(database) => self.disable(database, true),
-            Command::Enable(database) => self.disable(database, false),
-            Command::Reconnect(database) => self.reconnect(database.as_deref()),
-            Command::Kill(database) => self.kill(database.as_deref()),
-            Command::KillClient(pid) => self.kill_client(*pid),
-            Command::WaitClose(database) => self.wait_close(database.as_deref()).await,
-            Command::Suspend => self.suspend().await,
-            Command::Shutdown(how) => self.shutdown(*how),
-            Command::Attach(node) => self.operate(weir_failover::Request::Attach(*node), "ATTACH").await,
-            Command::Detach(node) => self.operate(weir_failover::Request::Detach(*node), "DETACH").await,
-            Command::SwitchOver(node) => self.operate(weir_failover::Request::SwitchOver(*node), "SWITCHOVER").await,
-            Command::Restart(node) => self.operate(weir_failover::Request::Restart(*node), "RESTART").await,
-            Command::UpgradeWalk => self.upgrade_walk().await,
-            Command::Promote(node) => self.operate(weir_failover::Request::Promote(*node), "PROMOTE").await,
+            ConsoleCommand::Show(name) => self.show(name),
+            ConsoleCommand::Set { name, value } => self.set(name, value).await,
+            ConsoleCommand::Reload => self.reload().await,
+            ConsoleCommand::Pause(database) => self.pause(database.as_deref()).await,
+            ConsoleCommand::Resume(database) => self.resume(database.as_deref()),
+            ConsoleCommand::Disable(database) => self.disable(database, true),
+            ConsoleCommand::Enable(database) => self.disable(database, false),
+            ConsoleCommand::Reconnect(database) => self.reconnect(database.as_deref()),
+            ConsoleCommand::Kill(database) => self.kill(database.as_deref()),
+            ConsoleCommand::KillClient(pid) => self.kill_client(*pid),
+            ConsoleCommand::WaitClose(database) => self.wait_close(database.as_deref()).await,
+            ConsoleCommand::Suspend => self.suspend().await,
+            ConsoleCommand::Shutdown(how) => self.shutdown(*how),
+            ConsoleCommand::Attach(node) => self.operate(weir_failover::Request::Attach(*node), "ATTACH").await,
+            ConsoleCommand::Detach(node) => self.operate(weir_failover::Request::Detach(*node), "DETACH").await,
+            ConsoleCommand::SwitchOver(node) => self.operate(weir_failover::Request::SwitchOver(*node), "SWITCHOVER").await,
+            ConsoleCommand::Restart(node) => self.operate(weir_failover::Request::Restart(*node), "RESTART").await,
+            ConsoleCommand::UpgradeWalk => self.upgrade_walk().await,
+            ConsoleCommand::Promote(node) => self.operate(weir_failover::Request::Promote(*node), "PROMOTE").await,
         }
     }
 
-    fn log(&self, command: &Command) {
+    fn log(&self, command: &ConsoleCommand) {
         let status = &self.entry.status;
         let (user, host) = (&status.user, status.client_host());
         let what = command.without_values();
         self.w.shared.log.say(Level::Log, format_args!("console: {what} by user \"{user}\" from {host}"));
     }
 
-    fn show(&self, name: &str) -> Result<Outcome, Fault> {
+    fn show(&self, name: &str) -> Result<ConsoleOutcome, ErrorReport> {
         if name == "help" {
-            let notice = Fault { detail: help(), ..Fault::error("00000", "Console usage") };
-            return Ok(Outcome::Done { tag: "SHOW".into(), notice: Some(notice) });
+            let notice = ErrorReport { detail: help(), ..ErrorReport::error("00000", "Console usage") };
+            return Ok(ConsoleOutcome::Done { tag: "SHOW".into(), notice: Some(notice) });
         }
         let table = show_views::table_of(self.w, name, &self.right.viewer()).map_err(|error| match error {
-            ShowError::Unknown => Fault::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP")),
-            ShowError::Hidden => Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, "only users in admin_users may do this"),
+            ConsoleShowError::Unknown => {
+                ErrorReport::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP"))
+            }
+            ConsoleShowError::Hidden => {
+                ErrorReport::error(sqlstate::INSUFFICIENT_PRIVILEGE, "only users in admin_users may do this")
+            }
         })?;
-        Ok(Outcome::Table(table))
+        Ok(ConsoleOutcome::Table(table))
     }
 
-    async fn set(&mut self, name: &str, value: &str) -> Result<Outcome, Fault> {
+    async fn set(&mut self, name: &str, value: &str) -> Result<ConsoleOutcome, ErrorReport> {
         let request = set_request(name, value, &self.w.shared.config.load());
-        let notice = |text: String| Some(Fault::error("00000", text));
+        let notice = |text: String| Some(ErrorReport::error("00000", text));
         let (parameters, rest) = match request {
             SetRequest::Parameters(parameters, rest) => {
                 (parameters.into_iter().map(|(name, value)| (name.to_string(), value)).collect(), rest)
             }
             SetRequest::Own => (vec![(name.to_string(), value.to_string())], None),
             SetRequest::Nothing(why) => {
-                return Ok(Outcome::Done { tag: "SET".into(), notice: notice(format!("SET {name} has no effect: {why}")) });
+                return Ok(ConsoleOutcome::Done {
+                    tag: "SET".into(),
+                    notice: notice(format!("SET {name} has no effect: {why}")),
+                });
             }
         };
         let outcome = if parameters.iter().any(|(name, _)| names_files(name) || shapes_rules(name)) {
@@ -103,15 +110,15 @@ impl Console<'_> {
                 SetError::NotPerSession(_) | SetError::AtStart(_) => sqlstate::CANNOT_CHANGE_NOW,
                 SetError::Refused(_) | SetError::Value(_) => sqlstate::INVALID_VALUE,
             };
-            Fault::error(code, error.to_string())
+            ErrorReport::error(code, error.to_string())
         })?;
         let notice = rest.and_then(|rest| notice(format!("SET {name} changes a part only: {rest}")));
-        Ok(Outcome::Done { tag: format!("SET {name}={value}"), notice })
+        Ok(ConsoleOutcome::Done { tag: format!("SET {name}={value}"), notice })
     }
 
-    async fn reload(&mut self) -> Result<Outcome, Fault> {
+    async fn reload(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
         let outcome = self.on_thread("reload", |shared| shared.reload()).await?;
-        outcome.map(|left| reloaded(&left)).map_err(|text| Fault::error(sqlstate::CONFIGURATION_ERROR, text))
+        outcome.map(|left| reloaded(&left)).map_err(|text| ErrorReport::error(sqlstate::CONFIGURATION_ERROR, text))
     }
 
     /// Does something on a thread of its own, since files that are read may block.
@@ -119,7 +126,7 @@ impl Console<'_> {
         &mut self,
         name: &str,
         job: impl FnOnce(&Shared) -> T + Send + 'static,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, ErrorReport> {
         let answer: Arc<Mutex<Option<T>>> = Arc::default();
         let (theirs, shared) = (answer.clone(), self.w.shared.clone());
         let (id, task) = (self.w.id, self.w.reactor.current_task());
@@ -128,7 +135,7 @@ impl Console<'_> {
             *theirs.lock() = Some(outcome);
             shared.mailboxes[usize::from(id)].send(Message::Wake(task));
         });
-        thread.map_err(|cause| Fault::error(sqlstate::CANNOT_CONNECT_NOW, format!("cannot start a thread: {cause}")))?;
+        thread.map_err(|cause| ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, format!("cannot start a thread: {cause}")))?;
         loop {
             if let Some(outcome) = answer.lock().take() {
                 return Ok(outcome);
@@ -137,11 +144,11 @@ impl Console<'_> {
         }
     }
 
-    async fn pause(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
+    async fn pause(&mut self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("pause", database)?;
         let shared = &self.w.shared;
         if shared.pause_state.is_all_paused() {
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, "already paused"));
+            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "already paused"));
         }
         self.w.pause(database);
         self.wait_until(|w| {
@@ -152,16 +159,16 @@ impl Console<'_> {
     }
 
     /// Stops all sessions between two statements, also within transactions, and waits for those that run.
-    async fn suspend(&mut self) -> Result<Outcome, Fault> {
-        if self.w.shared.stop_mode() != Stop::No {
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
+    async fn suspend(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
+        if self.w.shared.stop_mode() != ProxyShutdown::No {
+            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
         }
         let Some(told) = self.w.shared.suspend() else {
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, "already suspended"));
+            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "already suspended"));
         };
         let own = self.entry.status.pid;
         self.wait_until(|w| {
-            let executes = |session: &Arc<SessionStatus>| session.pid != own && session.doing() == Doing::Executing;
+            let executes = |session: &Arc<SessionStatus>| session.pid != own && session.doing() == SessionActivity::Executing;
             let is_known = told.load(Ordering::SeqCst) as usize == w.shared.mailboxes.len();
             !w.shared.session_statuses.suspension.is_on() || is_known && !w.shared.session_statuses.all().iter().any(executes)
         })
@@ -169,19 +176,19 @@ impl Console<'_> {
         Ok(done("SUSPEND"))
     }
 
-    fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+    fn resume(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("resume", database)?;
-        if self.w.shared.stop_mode() != Stop::No {
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
+        if self.w.shared.stop_mode() != ProxyShutdown::No {
+            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
         }
         let gates = &self.w.shared.pause_state;
         match database {
             None if self.w.resume() => return Ok(done("RESUME")),
-            None => return Err(Fault::error(sqlstate::NOT_IN_STATE, "nothing is paused")),
+            None => return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "nothing is paused")),
             Some(name) if gates.own(name).paused => gates.set_paused(name, false),
             Some(name) => {
                 let all = if gates.is_all_paused() { "; all are, RESUME without a name ends that" } else { "" };
-                return Err(Fault::error(sqlstate::NOT_IN_STATE, format!("database \"{name}\" is not paused{all}")));
+                return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, format!("database \"{name}\" is not paused{all}")));
             }
         }
         for pool in self.w.shared.pools.of_client_database(database) {
@@ -192,14 +199,14 @@ impl Console<'_> {
         Ok(done("RESUME"))
     }
 
-    fn disable(&self, database: &str, disabled: bool) -> Result<Outcome, Fault> {
+    fn disable(&self, database: &str, disabled: bool) -> Result<ConsoleOutcome, ErrorReport> {
         let verb = if disabled { "disable" } else { "enable" };
         self.check_database(verb, Some(database))?;
         self.w.shared.pause_state.set_disabled(database, disabled);
         Ok(done(&verb.to_ascii_uppercase()))
     }
 
-    fn reconnect(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+    fn reconnect(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("reconnect", database)?;
         self.w.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self.w));
         // The greetings of clients are asked of a server anew.
@@ -207,7 +214,7 @@ impl Console<'_> {
         Ok(done("RECONNECT"))
     }
 
-    fn kill(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+    fn kill(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("kill", database)?;
         // RESUME ends it, also that of all; clients that come meanwhile wait.
         self.w.pause(database);
@@ -215,9 +222,9 @@ impl Console<'_> {
         Ok(done("KILL"))
     }
 
-    fn kill_client(&self, pid: u32) -> Result<Outcome, Fault> {
+    fn kill_client(&self, pid: u32) -> Result<ConsoleOutcome, ErrorReport> {
         if self.w.shared.session_statuses.get(pid).is_none() {
-            return Err(Fault::error(sqlstate::UNDEFINED_OBJECT, format!("there is no client {pid}, see SHOW CLIENTS")));
+            return Err(ErrorReport::error(sqlstate::UNDEFINED_OBJECT, format!("there is no client {pid}, see SHOW CLIENTS")));
         }
         self.tell_all(&Victim::Client(pid));
         Ok(done("KILL_CLIENT"))
@@ -229,7 +236,7 @@ impl Console<'_> {
         }
     }
 
-    async fn wait_close(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
+    async fn wait_close(&mut self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("wait for", database)?;
         self.wait_until(|w| {
             !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.has_doomed())
@@ -238,21 +245,21 @@ impl Console<'_> {
         Ok(done("WAIT_CLOSE"))
     }
 
-    fn shutdown(&self, how: Shutdown) -> Result<Outcome, Fault> {
+    fn shutdown(&self, how: ShutdownMode) -> Result<ConsoleOutcome, ErrorReport> {
         match how {
-            Shutdown::Now => self.w.shared.begin_stop(Stop::Fast),
-            Shutdown::WaitForClients => self.w.shared.begin_stop(Stop::Smart),
-            Shutdown::WaitForServers => {
+            ShutdownMode::Now => self.w.shared.begin_stop(ProxyShutdown::Fast),
+            ShutdownMode::WaitForClients => self.w.shared.begin_stop(ProxyShutdown::Smart),
+            ShutdownMode::WaitForServers => {
                 // With all databases paused, a smart stop waits for servers only.
                 self.w.pause(None);
-                self.w.shared.begin_stop(Stop::Smart);
+                self.w.shared.begin_stop(ProxyShutdown::Smart);
             }
         }
         Ok(done("SHUTDOWN"))
     }
 
     /// Has the control thread do something with a node, and waits for its answer.
-    async fn operate(&mut self, request: weir_failover::Request, tag: &str) -> Result<Outcome, Fault> {
+    async fn operate(&mut self, request: weir_failover::Request, tag: &str) -> Result<ConsoleOutcome, ErrorReport> {
         let answer = RefCell::new(self.w.shared.control.operate(request));
         let outcome = Cell::new(None);
         self.wait_until(|_| {
@@ -265,51 +272,51 @@ impl Console<'_> {
         })
         .await?;
         match outcome.take() {
-            Some(Err(why)) => Err(Fault::error(sqlstate::NOT_IN_STATE, why)),
+            Some(Err(why)) => Err(ErrorReport::error(sqlstate::NOT_IN_STATE, why)),
             Some(Ok(())) | None => Ok(done(tag)),
         }
     }
 
     /// Has all servers started anew. Whoever is interrupted leaves all nodes in use, and may begin again.
-    async fn upgrade_walk(&mut self) -> Result<Outcome, Fault> {
+    async fn upgrade_walk(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
         let walk = upgrade_walk::plan(&self.w.shared);
         for step in &walk.steps {
             self.operate(*step, "UPGRADE_WALK").await?;
         }
-        let refused = |obstacle: rolling_restart::Obstacle| {
-            Fault::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint())
+        let refused = |obstacle: rolling_restart::RestartObstacle| {
+            ErrorReport::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint())
         };
-        let notice = walk.end().map_err(refused)?.map(|text| Fault::error("00000", text));
-        Ok(Outcome::Done { tag: "UPGRADE_WALK".into(), notice })
+        let notice = walk.end().map_err(refused)?.map(|text| ErrorReport::error("00000", text));
+        Ok(ConsoleOutcome::Done { tag: "UPGRADE_WALK".into(), notice })
     }
 
     /// The console is no database, and a name that nobody has used is one only if it is listed.
-    fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), Fault> {
+    fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), ErrorReport> {
         if let Some(name) = database
             && !show_views::is_known(self.w, name)
         {
-            return Err(Fault::error(sqlstate::UNDEFINED_DATABASE, format!("no such database: {name}")));
+            return Err(ErrorReport::error(sqlstate::UNDEFINED_DATABASE, format!("no such database: {name}")));
         }
         if database.is_some_and(|name| super::is_console(self.w, name)) {
             let text = format!("cannot {verb} the administration console itself");
-            return Err(Fault::error(sqlstate::INVALID_VALUE, text));
+            return Err(ErrorReport::error(sqlstate::INVALID_VALUE, text));
         }
         Ok(())
     }
 
     /// Waits for something that has no wake-up of its own. A cancel request ends the wait, and changes nothing else.
-    async fn wait_until(&mut self, is_done: impl Fn(&Worker) -> bool) -> Result<(), Fault> {
+    async fn wait_until(&mut self, is_done: impl Fn(&Worker) -> bool) -> Result<(), ErrorReport> {
         self.entry.wait_cancelled.set(false);
-        self.entry.status.set_doing(Doing::WaitingForConnection);
+        self.entry.status.set_doing(SessionActivity::WaitingForConnection);
         let outcome = loop {
             if is_done(self.w) {
                 break Ok(());
             }
             if self.entry.wait_cancelled.take() {
-                break Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling the wait due to user request"));
+                break Err(ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling the wait due to user request"));
             }
             if self.socket.is_closed() {
-                break Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "the administrator went away during a wait"));
+                break Err(ErrorReport::fatal(sqlstate::CONNECTION_FAILURE, "the administrator went away during a wait"));
             }
             if let Err(fault) = self.check_end() {
                 break Err(fault);
@@ -317,20 +324,20 @@ impl Console<'_> {
             self.w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
             parked().await;
         };
-        self.entry.status.set_doing(Doing::Idle);
+        self.entry.status.set_doing(SessionActivity::Idle);
         outcome
     }
 }
 
 /// Parameters that a reload could not apply are a notice, and no error: all else counts.
-fn reloaded(left: &[String]) -> Outcome {
+fn reloaded(left: &[String]) -> ConsoleOutcome {
     let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
-    let notice = (!left.is_empty()).then(|| Fault::error("00000", text()));
-    Outcome::Done { tag: "RELOAD".into(), notice }
+    let notice = (!left.is_empty()).then(|| ErrorReport::error("00000", text()));
+    ConsoleOutcome::Done { tag: "RELOAD".into(), notice }
 }
 
-fn done(tag: &str) -> Outcome {
-    Outcome::Done { tag: tag.to_string(), notice: None }
+fn done(tag: &str) -> ConsoleOutcome {
+    ConsoleOutcome::Done { tag: tag.to_string(), notice: None }
 }
 
 fn help() -> String {

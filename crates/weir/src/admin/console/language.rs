@@ -1,14 +1,14 @@
 //! The language of the administration console, PgBouncer's: one command per message.
 //!
-//! In: a text. Out: a `Command`, or the fault in it. Commands are carried out elsewhere.
+//! In: a text. Out: a `ConsoleCommand`, or the fault in it. Commands are carried out elsewhere.
 
 use weir_config::Config;
-use weir_config::params::{Kind, Param};
-use weir_import::Meaning;
+use weir_config::params::{ConfigParam, ParamKind};
+use weir_import::SettingMeaning;
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ConsoleCommand {
     /// `SHOW name`, in lower case.
     Show(String),
     /// `SET name = value`.
@@ -28,7 +28,7 @@ pub enum Command {
     WaitClose(Option<String>),
     /// All sessions stop between two statements.
     Suspend,
-    Shutdown(Shutdown),
+    Shutdown(ShutdownMode),
     /// Takes a node into use, or out of it.
     Attach(u16),
     Detach(u16),
@@ -42,7 +42,7 @@ pub enum Command {
 
 /// How the proxy is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
+pub enum ShutdownMode {
     Now,
     /// When every server connection has come back.
     WaitForServers,
@@ -66,9 +66,9 @@ pub enum CommandError {
 /// Longest part of a text that is repeated in an error.
 const SHOWN_CHARS: usize = 80;
 
-impl Command {
+impl ConsoleCommand {
     /// Reads one command; a semicolon may follow it.
-    pub fn parse(text: &str) -> Result<Command, CommandError> {
+    pub fn parse(text: &str) -> Result<ConsoleCommand, CommandError> {
         let unknown = || CommandError::Unknown(text.trim().chars().take(SHOWN_CHARS).collect());
         let words = words(text).ok_or_else(unknown)?;
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -77,7 +77,7 @@ impl Command {
         if verb == "set" {
             return match rest {
                 [name, sign, value] if *sign == "=" || sign.eq_ignore_ascii_case("to") => {
-                    Ok(Command::Set { name: name.to_ascii_lowercase(), value: value.to_string() })
+                    Ok(ConsoleCommand::Set { name: name.to_ascii_lowercase(), value: value.to_string() })
                 }
                 _ => Err(unknown()),
             };
@@ -87,32 +87,32 @@ impl Command {
         let node = |verb| argument.as_ref().and_then(|id| id.parse().ok()).ok_or(CommandError::NoNode(verb));
         let needed = |verb| argument.clone().ok_or(CommandError::NoDatabase(verb));
         match (verb.as_str(), &argument) {
-            ("show", Some(name)) => Ok(Command::Show(name.to_ascii_lowercase())),
-            ("reload", None) => Ok(Command::Reload),
-            ("pause", _) => Ok(Command::Pause(argument)),
-            ("resume", _) => Ok(Command::Resume(argument)),
-            ("disable", _) => needed("DISABLE").map(Command::Disable),
-            ("enable", _) => needed("ENABLE").map(Command::Enable),
-            ("reconnect", _) => Ok(Command::Reconnect(argument)),
-            ("kill", _) => Ok(Command::Kill(argument)),
+            ("show", Some(name)) => Ok(ConsoleCommand::Show(name.to_ascii_lowercase())),
+            ("reload", None) => Ok(ConsoleCommand::Reload),
+            ("pause", _) => Ok(ConsoleCommand::Pause(argument)),
+            ("resume", _) => Ok(ConsoleCommand::Resume(argument)),
+            ("disable", _) => needed("DISABLE").map(ConsoleCommand::Disable),
+            ("enable", _) => needed("ENABLE").map(ConsoleCommand::Enable),
+            ("reconnect", _) => Ok(ConsoleCommand::Reconnect(argument)),
+            ("kill", _) => Ok(ConsoleCommand::Kill(argument)),
             ("kill_client", _) => {
                 let id = argument.unwrap_or_default();
-                id.parse().map(Command::KillClient).map_err(|_| CommandError::BadClient(id))
+                id.parse().map(ConsoleCommand::KillClient).map_err(|_| CommandError::BadClient(id))
             }
-            ("attach", _) => node("ATTACH").map(Command::Attach),
-            ("detach", _) => node("DETACH").map(Command::Detach),
-            ("promote", _) => node("PROMOTE").map(Command::Promote),
-            ("switchover", _) => node("SWITCHOVER").map(Command::SwitchOver),
-            ("restart", _) => node("RESTART").map(Command::Restart),
-            ("upgrade_walk", None) => Ok(Command::UpgradeWalk),
-            ("wait_close", _) => Ok(Command::WaitClose(argument)),
-            ("suspend", None) => Ok(Command::Suspend),
-            ("shutdown", None) => Ok(Command::Shutdown(Shutdown::Now)),
+            ("attach", _) => node("ATTACH").map(ConsoleCommand::Attach),
+            ("detach", _) => node("DETACH").map(ConsoleCommand::Detach),
+            ("promote", _) => node("PROMOTE").map(ConsoleCommand::Promote),
+            ("switchover", _) => node("SWITCHOVER").map(ConsoleCommand::SwitchOver),
+            ("restart", _) => node("RESTART").map(ConsoleCommand::Restart),
+            ("upgrade_walk", None) => Ok(ConsoleCommand::UpgradeWalk),
+            ("wait_close", _) => Ok(ConsoleCommand::WaitClose(argument)),
+            ("suspend", None) => Ok(ConsoleCommand::Suspend),
+            ("shutdown", None) => Ok(ConsoleCommand::Shutdown(ShutdownMode::Now)),
             ("shutdown", Some(how)) if how.eq_ignore_ascii_case("wait_for_servers") => {
-                Ok(Command::Shutdown(Shutdown::WaitForServers))
+                Ok(ConsoleCommand::Shutdown(ShutdownMode::WaitForServers))
             }
             ("shutdown", Some(how)) if how.eq_ignore_ascii_case("wait_for_clients") => {
-                Ok(Command::Shutdown(Shutdown::WaitForClients))
+                Ok(ConsoleCommand::Shutdown(ShutdownMode::WaitForClients))
             }
             _ => Err(unknown()),
         }
@@ -125,33 +125,33 @@ impl Command {
             None => verb.to_owned(),
         };
         match self {
-            Command::Show(name) => format!("SHOW {name}"),
-            Command::Set { name, .. } => format!("SET {name}"),
-            Command::Reload => "RELOAD".into(),
-            Command::Pause(database) => of("PAUSE", database),
-            Command::Resume(database) => of("RESUME", database),
-            Command::Disable(database) => format!("DISABLE {database}"),
-            Command::Enable(database) => format!("ENABLE {database}"),
-            Command::Reconnect(database) => of("RECONNECT", database),
-            Command::Kill(database) => of("KILL", database),
-            Command::KillClient(pid) => format!("KILL_CLIENT {pid}"),
-            Command::WaitClose(database) => of("WAIT_CLOSE", database),
-            Command::Suspend => "SUSPEND".into(),
-            Command::Shutdown(Shutdown::Now) => "SHUTDOWN".into(),
-            Command::Shutdown(Shutdown::WaitForServers) => "SHUTDOWN WAIT_FOR_SERVERS".into(),
-            Command::Shutdown(Shutdown::WaitForClients) => "SHUTDOWN WAIT_FOR_CLIENTS".into(),
-            Command::Attach(node) => format!("ATTACH {node}"),
-            Command::Detach(node) => format!("DETACH {node}"),
-            Command::Promote(node) => format!("PROMOTE {node}"),
-            Command::SwitchOver(node) => format!("SWITCHOVER {node}"),
-            Command::Restart(node) => format!("RESTART {node}"),
-            Command::UpgradeWalk => "UPGRADE_WALK".into(),
+            ConsoleCommand::Show(name) => format!("SHOW {name}"),
+            ConsoleCommand::Set { name, .. } => format!("SET {name}"),
+            ConsoleCommand::Reload => "RELOAD".into(),
+            ConsoleCommand::Pause(database) => of("PAUSE", database),
+            ConsoleCommand::Resume(database) => of("RESUME", database),
+            ConsoleCommand::Disable(database) => format!("DISABLE {database}"),
+            ConsoleCommand::Enable(database) => format!("ENABLE {database}"),
+            ConsoleCommand::Reconnect(database) => of("RECONNECT", database),
+            ConsoleCommand::Kill(database) => of("KILL", database),
+            ConsoleCommand::KillClient(pid) => format!("KILL_CLIENT {pid}"),
+            ConsoleCommand::WaitClose(database) => of("WAIT_CLOSE", database),
+            ConsoleCommand::Suspend => "SUSPEND".into(),
+            ConsoleCommand::Shutdown(ShutdownMode::Now) => "SHUTDOWN".into(),
+            ConsoleCommand::Shutdown(ShutdownMode::WaitForServers) => "SHUTDOWN WAIT_FOR_SERVERS".into(),
+            ConsoleCommand::Shutdown(ShutdownMode::WaitForClients) => "SHUTDOWN WAIT_FOR_CLIENTS".into(),
+            ConsoleCommand::Attach(node) => format!("ATTACH {node}"),
+            ConsoleCommand::Detach(node) => format!("DETACH {node}"),
+            ConsoleCommand::Promote(node) => format!("PROMOTE {node}"),
+            ConsoleCommand::SwitchOver(node) => format!("SWITCHOVER {node}"),
+            ConsoleCommand::Restart(node) => format!("RESTART {node}"),
+            ConsoleCommand::UpgradeWalk => "UPGRADE_WALK".into(),
         }
     }
 
     /// True if it only looks.
     pub fn is_show(&self) -> bool {
-        matches!(self, Command::Show(_))
+        matches!(self, ConsoleCommand::Show(_))
     }
 }
 
@@ -235,11 +235,13 @@ pub fn set_request(name: &str, value: &str, config: &Config) -> SetRequest {
         return SetRequest::Parameters(vec![("memory_buffer_size", value.to_string())], None);
     }
     match weir_import::meaning_of(name, value, config) {
-        Some(Meaning::Sets(parameters, None)) if parameters.is_empty() => SetRequest::Nothing("it is so already".to_string()),
-        Some(Meaning::Sets(parameters, note)) => {
+        Some(SettingMeaning::Sets(parameters, None)) if parameters.is_empty() => {
+            SetRequest::Nothing("it is so already".to_string())
+        }
+        Some(SettingMeaning::Sets(parameters, note)) => {
             SetRequest::Parameters(parameters.into_iter().map(|(ours, value)| (ours, bare(&value))).collect(), note)
         }
-        Some(Meaning::Nothing(why)) => SetRequest::Nothing(why),
+        Some(SettingMeaning::Nothing(why)) => SetRequest::Nothing(why),
         None => SetRequest::Own,
     }
 }
@@ -253,8 +255,8 @@ fn bare(text: &str) -> String {
 }
 
 /// A parameter's value as PgBouncer shows it: times in seconds.
-pub fn shown(param: &Param, raw: &str) -> String {
-    let is_time = matches!(param.kind, Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. });
+pub fn shown(param: &ConfigParam, raw: &str) -> String {
+    let is_time = matches!(param.kind, ParamKind::Millis { .. } | ParamKind::Seconds { .. } | ParamKind::Minutes { .. });
     match param.kind.parse(param.name, raw) {
         Ok(value) if is_time && value.int() % 1000 == 0 => (value.int() / 1000).to_string(),
         Ok(value) if is_time => format!("{}", value.int() as f64 / 1000.0),
@@ -291,38 +293,38 @@ mod tests {
             "UPGRADE_WALK",
             "SHOW pools",
         ] {
-            assert_eq!(Command::parse(text).map(|command| command.without_values()).as_deref(), Ok(text));
+            assert_eq!(ConsoleCommand::parse(text).map(|command| command.without_values()).as_deref(), Ok(text));
         }
-        assert_eq!(Command::parse("set sr_check_password = 'x'").unwrap().without_values(), "SET sr_check_password");
+        assert_eq!(ConsoleCommand::parse("set sr_check_password = 'x'").unwrap().without_values(), "SET sr_check_password");
     }
 
     #[test]
     fn commands_are_read_as_pgbouncer_reads_them() {
         let database = || Some("My db".to_string());
         for (text, expected) in [
-            ("SHOW pools", Command::Show("pools".into())),
-            (" show  STATS_TOTALS ; ", Command::Show("stats_totals".into())),
-            ("PAUSE", Command::Pause(None)),
-            ("pause \"My db\";", Command::Pause(database())),
-            ("RESUME shop", Command::Resume(Some("shop".into()))),
-            ("KILL 'My db'", Command::Kill(database())),
-            ("kill", Command::Kill(None)),
-            ("KILL_CLIENT 1048577", Command::KillClient(1_048_577)),
-            ("DISABLE a-b.c", Command::Disable("a-b.c".into())),
-            ("SHUTDOWN wait_for_clients", Command::Shutdown(Shutdown::WaitForClients)),
-            ("shutdown", Command::Shutdown(Shutdown::Now)),
-            ("ATTACH 1", Command::Attach(1)),
-            ("detach 0;", Command::Detach(0)),
-            ("Promote 2", Command::Promote(2)),
-            ("SWITCHOVER 2", Command::SwitchOver(2)),
-            ("restart 1", Command::Restart(1)),
-            ("upgrade_walk", Command::UpgradeWalk),
-            ("suspend;", Command::Suspend),
-            ("SET Query_Timeout=5", Command::Set { name: "query_timeout".into(), value: "5".into() }),
-            ("set a to 'b''c; d'", Command::Set { name: "a".into(), value: "b'c; d".into() }),
-            ("RECONNECT;;", Command::Reconnect(None)),
+            ("SHOW pools", ConsoleCommand::Show("pools".into())),
+            (" show  STATS_TOTALS ; ", ConsoleCommand::Show("stats_totals".into())),
+            ("PAUSE", ConsoleCommand::Pause(None)),
+            ("pause \"My db\";", ConsoleCommand::Pause(database())),
+            ("RESUME shop", ConsoleCommand::Resume(Some("shop".into()))),
+            ("KILL 'My db'", ConsoleCommand::Kill(database())),
+            ("kill", ConsoleCommand::Kill(None)),
+            ("KILL_CLIENT 1048577", ConsoleCommand::KillClient(1_048_577)),
+            ("DISABLE a-b.c", ConsoleCommand::Disable("a-b.c".into())),
+            ("SHUTDOWN wait_for_clients", ConsoleCommand::Shutdown(ShutdownMode::WaitForClients)),
+            ("shutdown", ConsoleCommand::Shutdown(ShutdownMode::Now)),
+            ("ATTACH 1", ConsoleCommand::Attach(1)),
+            ("detach 0;", ConsoleCommand::Detach(0)),
+            ("Promote 2", ConsoleCommand::Promote(2)),
+            ("SWITCHOVER 2", ConsoleCommand::SwitchOver(2)),
+            ("restart 1", ConsoleCommand::Restart(1)),
+            ("upgrade_walk", ConsoleCommand::UpgradeWalk),
+            ("suspend;", ConsoleCommand::Suspend),
+            ("SET Query_Timeout=5", ConsoleCommand::Set { name: "query_timeout".into(), value: "5".into() }),
+            ("set a to 'b''c; d'", ConsoleCommand::Set { name: "a".into(), value: "b'c; d".into() }),
+            ("RECONNECT;;", ConsoleCommand::Reconnect(None)),
         ] {
-            assert_eq!(Command::parse(text), Ok(expected), "{text}");
+            assert_eq!(ConsoleCommand::parse(text), Ok(expected), "{text}");
         }
     }
 
@@ -344,7 +346,7 @@ mod tests {
             ("KILL_CLIENT x", "\"x\" is not the id of a client, see SHOW CLIENTS"),
             ("SUSPEND shop", "invalid command \"SUSPEND shop\", use SHOW HELP"),
         ] {
-            assert_eq!(Command::parse(text).unwrap_err().to_string(), expected, "{text}");
+            assert_eq!(ConsoleCommand::parse(text).unwrap_err().to_string(), expected, "{text}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order;
 //! `pool_nodes` and `pool_agents` are Weir's.
 
-use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
-use crate::admin::console::language::{Command, settings, shown};
+use super::table::{ResultColumn, ResultTable, ResultValue, Rows, int, long, numeric, text};
+use crate::admin::console::language::{ConsoleCommand, settings, shown};
 use crate::admin::views;
 use crate::log::utc;
 use crate::runtime::agents_seen;
@@ -15,66 +15,71 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_config::params::Applies;
+use weir_config::params::ParamContext;
 use weir_config::visibility::Viewer;
 use weir_config::visibility::Visibility::{self, Everyone, Owner};
 use weir_config::{self as config, Config, PoolMode, limits};
 use weir_session::session::Session;
-use weir_session::stats::{Stat, Totals};
-use weir_session::status::{Doing, SessionStatus};
+use weir_session::stats::{StatCounter, StatTotals};
+use weir_session::status::{SessionActivity, SessionStatus};
 
 /// One SHOW command. Whoever gets in sees the lists of statistics (`Owner`); what is for administrators only is a list, or rows, of theirs.
-struct View {
+struct ShowView {
     name: &'static str,
     seen_by: Visibility,
-    columns: &'static [Column],
+    columns: &'static [ResultColumn],
     rows: fn(&Worker, &Viewer) -> Rows,
 }
 
 /// The table of them.
-const VIEWS: &[View] = &[
-    View { name: "active_sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, Sockets::AtWork) },
-    View { name: "clients", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| clients(w) },
-    View {
+const VIEWS: &[ShowView] = &[
+    ShowView { name: "active_sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, SocketFilter::AtWork) },
+    ShowView { name: "clients", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| clients(w) },
+    ShowView {
         name: "config",
         seen_by: Owner,
         columns: &[text("key"), text("value"), text("default"), text("changeable")],
         rows: configuration,
     },
-    View { name: "databases", seen_by: Owner, columns: DATABASES, rows: |w, _| databases(w) },
-    View {
+    ShowView { name: "databases", seen_by: Owner, columns: DATABASES, rows: |w, _| databases(w) },
+    ShowView {
         name: "dns_hosts",
         seen_by: Owner,
         columns: &[text("hostname"), long("ttl"), text("addrs")],
         rows: |_, _| Rows::new(),
     },
-    View {
+    ShowView {
         name: "dns_zones",
         seen_by: Owner,
         columns: &[text("zonename"), long("serial"), int("count")],
         rows: |_, _| Rows::new(),
     },
-    View { name: "lists", seen_by: Owner, columns: &[text("list"), int("items")], rows: |w, _| lists(w) },
-    View { name: "mem", seen_by: Owner, columns: MEMORY, rows: |w, _| memory(w) },
-    View { name: "peer_pools", seen_by: Owner, columns: PEER_POOLS, rows: |_, _| Rows::new() },
-    View {
+    ShowView { name: "lists", seen_by: Owner, columns: &[text("list"), int("items")], rows: |w, _| lists(w) },
+    ShowView { name: "mem", seen_by: Owner, columns: MEMORY, rows: |w, _| memory(w) },
+    ShowView { name: "peer_pools", seen_by: Owner, columns: PEER_POOLS, rows: |_, _| Rows::new() },
+    ShowView {
         name: "peers",
         seen_by: Owner,
         columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")],
         rows: |_, _| Rows::new(),
     },
-    View { name: "pool_agents", seen_by: Owner, columns: POOL_AGENTS, rows: |w, _| pool_agents(w) },
-    View { name: "pool_nodes", seen_by: Owner, columns: POOL_NODES, rows: |w, _| pool_nodes(w) },
-    View { name: "pools", seen_by: Owner, columns: POOLS, rows: |w, _| pools(w) },
-    View { name: "servers", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| servers(w) },
-    View { name: "sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, Sockets::All) },
-    View { name: "state", seen_by: Everyone, columns: &[text("key"), text("value")], rows: |w, _| state(w) },
-    View { name: "stats", seen_by: Owner, columns: STATS, rows: |w, _| stats(w, &[Part::Totals, Part::Averages]) },
-    View { name: "stats_averages", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[Part::Averages]) },
-    View { name: "stats_totals", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[Part::Totals]) },
-    View { name: "totals", seen_by: Owner, columns: &[text("name"), numeric("value")], rows: |w, _| totals(w) },
-    View { name: "users", seen_by: Owner, columns: USERS, rows: |w, _| users(w) },
-    View { name: "version", seen_by: Everyone, columns: &[text("version")], rows: |_, _| vec![vec![version().into()]] },
+    ShowView { name: "pool_agents", seen_by: Owner, columns: POOL_AGENTS, rows: |w, _| pool_agents(w) },
+    ShowView { name: "pool_nodes", seen_by: Owner, columns: POOL_NODES, rows: |w, _| pool_nodes(w) },
+    ShowView { name: "pools", seen_by: Owner, columns: POOLS, rows: |w, _| pools(w) },
+    ShowView { name: "servers", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| servers(w) },
+    ShowView { name: "sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, SocketFilter::All) },
+    ShowView { name: "state", seen_by: Everyone, columns: &[text("key"), text("value")], rows: |w, _| state(w) },
+    ShowView {
+        name: "stats",
+        seen_by: Owner,
+        columns: STATS,
+        rows: |w, _| stats(w, &[StatAggregate::Totals, StatAggregate::Averages]),
+    },
+    ShowView { name: "stats_averages", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[StatAggregate::Averages]) },
+    ShowView { name: "stats_totals", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[StatAggregate::Totals]) },
+    ShowView { name: "totals", seen_by: Owner, columns: &[text("name"), numeric("value")], rows: |w, _| totals(w) },
+    ShowView { name: "users", seen_by: Owner, columns: USERS, rows: |w, _| users(w) },
+    ShowView { name: "version", seen_by: Everyone, columns: &[text("version")], rows: |_, _| vec![vec![version().into()]] },
 ];
 
 /// Settings of a server that drivers ask for; there is no server here. Names in the form PgBouncer has them.
@@ -88,7 +93,7 @@ const FAKES: [(&str, &str); 6] = [
 ];
 
 #[rustfmt::skip] // a list of names reads better in lines
-const CONNECTIONS: &[Column] = &[
+const CONNECTIONS: &[ResultColumn] = &[
     text("type"), text("user"), text("database"), text("replication"), text("state"), text("addr"), int("port"),
     text("local_addr"), int("local_port"), text("connect_time"), text("request_time"), int("wait"), int("wait_us"),
     int("close_needed"), text("ptr"), text("link"), int("remote_pid"), text("tls"), text("application_name"),
@@ -98,9 +103,9 @@ const CONNECTIONS: &[Column] = &[
 /// Positions in buffers of PgBouncer's. Weir has no such buffers: they are 0.
 const POSITIONS: [&str; 7] = ["recv_pos", "pkt_pos", "pkt_remain", "send_pos", "send_remain", "pkt_avail", "send_avail"];
 
-const SOCKETS: &[Column] = &with_positions();
+const SOCKETS: &[ResultColumn] = &with_positions();
 
-const fn with_positions() -> [Column; CONNECTIONS.len() + POSITIONS.len()] {
+const fn with_positions() -> [ResultColumn; CONNECTIONS.len() + POSITIONS.len()] {
     let mut all = [int(""); CONNECTIONS.len() + POSITIONS.len()];
     let mut at = 0;
     while at < all.len() {
@@ -111,20 +116,20 @@ const fn with_positions() -> [Column; CONNECTIONS.len() + POSITIONS.len()] {
 }
 
 #[rustfmt::skip]
-const DATABASES: &[Column] = &[
+const DATABASES: &[ResultColumn] = &[
     text("name"), text("host"), int("port"), text("database"), text("force_user"), int("pool_size"), int("min_pool_size"),
     int("reserve_pool_size"), int("server_lifetime"), text("pool_mode"), text("load_balance_hosts"), int("max_connections"),
     int("current_connections"), int("max_client_connections"), int("current_client_connections"), int("paused"),
     int("disabled"),
 ];
 
-const MEMORY: &[Column] = &[text("name"), int("size"), int("used"), int("free"), long("memtotal")];
+const MEMORY: &[ResultColumn] = &[text("name"), int("size"), int("used"), int("free"), long("memtotal")];
 
-const PEER_POOLS: &[Column] =
+const PEER_POOLS: &[ResultColumn] =
     &[int("peer_id"), int("cl_active_cancel_req"), int("cl_waiting_cancel_req"), int("sv_active_cancel"), int("sv_login")];
 
 #[rustfmt::skip]
-const POOLS: &[Column] = &[
+const POOLS: &[ResultColumn] = &[
     text("database"), text("user"), int("cl_active"), int("cl_waiting"), int("cl_active_cancel_req"),
     int("cl_waiting_cancel_req"), int("sv_active"), int("sv_active_cancel"), int("sv_being_canceled"), int("sv_idle"),
     int("sv_used"), int("sv_tested"), int("sv_login"), int("maxwait"), int("maxwait_us"), text("pool_mode"),
@@ -133,13 +138,13 @@ const POOLS: &[Column] = &[
 
 /// Weir's own: the list that is asked for when no server is up, and nobody else can log in. Beside Pgpool-II's columns, why a node is down.
 #[rustfmt::skip]
-const POOL_NODES: &[Column] = &[
+const POOL_NODES: &[ResultColumn] = &[
     text("node_id"), text("hostname"), text("port"), text("status"), text("pg_status"), text("lb_weight"), text("role"),
     text("pg_role"), text("select_cnt"), text("load_balance_node"), text("replication_delay"), text("replication_state"),
     text("replication_sync_state"), text("last_status_change"), text("cause"),
 ];
 
-const POOL_AGENTS: &[Column] = &{
+const POOL_AGENTS: &[ResultColumn] = &{
     let mut columns = [text(""); agents_seen::COLUMNS.len()];
     let mut at = 0;
     while at < columns.len() {
@@ -150,7 +155,7 @@ const POOL_AGENTS: &[Column] = &{
 };
 
 #[rustfmt::skip]
-const STATS: &[Column] = &[
+const STATS: &[ResultColumn] = &[
     text("database"), numeric("total_server_assignment_count"), numeric("total_xact_count"), numeric("total_query_count"),
     numeric("total_received"), numeric("total_sent"), numeric("total_xact_time"), numeric("total_query_time"),
     numeric("total_wait_time"), numeric("total_client_parse_count"), numeric("total_server_parse_count"),
@@ -160,21 +165,21 @@ const STATS: &[Column] = &[
 ];
 
 #[rustfmt::skip]
-const STATS_PART: &[Column] = &[
+const STATS_PART: &[ResultColumn] = &[
     text("database"), numeric("server_assignment_count"), numeric("xact_count"), numeric("query_count"),
     numeric("bytes_received"), numeric("bytes_sent"), numeric("xact_time"), numeric("query_time"), numeric("wait_time"),
     numeric("client_parse_count"), numeric("server_parse_count"), numeric("bind_count"),
 ];
 
 #[rustfmt::skip]
-const USERS: &[Column] = &[
+const USERS: &[ResultColumn] = &[
     text("name"), text("pool_size"), text("reserve_pool_size"), text("pool_mode"), int("max_user_connections"),
     int("current_connections"), int("max_user_client_connections"), int("current_client_connections"),
 ];
 
 /// The columns of a command's answer; `None`: it has none.
-pub fn columns_of(command: &Command) -> Option<Vec<Column>> {
-    let Command::Show(name) = command else { return None };
+pub fn columns_of(command: &ConsoleCommand) -> Option<Vec<ResultColumn>> {
+    let ConsoleCommand::Show(name) = command else { return None };
     match VIEWS.iter().find(|view| view.name == name) {
         Some(view) => Some(view.columns.to_vec()),
         None => fake(name).map(|(name, _)| vec![text(name)]),
@@ -183,7 +188,7 @@ pub fn columns_of(command: &Command) -> Option<Vec<Column>> {
 
 /// Why SHOW has no answer; the administrator's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShowError {
+pub enum ConsoleShowError {
     /// There is no such list. 42601.
     Unknown,
     /// He may not see it. 42501.
@@ -191,15 +196,15 @@ pub enum ShowError {
 }
 
 /// The answer to SHOW, as far as the viewer may see it.
-pub fn table_of(w: &Worker, name: &str, viewer: &Viewer) -> Result<Table, ShowError> {
+pub fn table_of(w: &Worker, name: &str, viewer: &Viewer) -> Result<ResultTable, ConsoleShowError> {
     if let Some(view) = VIEWS.iter().find(|view| view.name == name) {
         if !viewer.sees(view.seen_by, None) {
-            return Err(ShowError::Hidden);
+            return Err(ConsoleShowError::Hidden);
         }
-        return Ok(Table { columns: view.columns.to_vec(), rows: (view.rows)(w, viewer) });
+        return Ok(ResultTable { columns: view.columns.to_vec(), rows: (view.rows)(w, viewer) });
     }
-    let (name, value) = fake(name).ok_or(ShowError::Unknown)?;
-    Ok(Table { columns: vec![text(name)], rows: vec![vec![value.into()]] })
+    let (name, value) = fake(name).ok_or(ConsoleShowError::Unknown)?;
+    Ok(ResultTable { columns: vec![text(name)], rows: vec![vec![value.into()]] })
 }
 
 /// A setting of a server that is only there to please drivers.
@@ -210,11 +215,14 @@ pub fn fake(name: &str) -> Option<(&'static str, &'static str)> {
 fn pool_nodes(w: &Worker) -> Rows {
     let causes: Vec<String> = w.view().nodes.iter().map(|node| node.cause.clone().unwrap_or_default()).collect();
     let told = views::pgpool::node_rows(&w.shared, None).into_iter().zip(causes);
-    told.map(|(node, cause)| node.into_iter().chain([cause]).map(Value::from).collect()).collect()
+    told.map(|(node, cause)| node.into_iter().chain([cause]).map(ResultValue::from).collect()).collect()
 }
 
 fn pool_agents(w: &Worker) -> Rows {
-    views::failover_views::pool_agents(&w.shared).into_iter().map(|row| row.into_iter().map(Value::from).collect()).collect()
+    views::failover_views::pool_agents(&w.shared)
+        .into_iter()
+        .map(|row| row.into_iter().map(ResultValue::from).collect())
+        .collect()
 }
 
 /// The list of SHOW HELP.
@@ -230,20 +238,20 @@ fn version() -> String {
 }
 
 /// A wait as columns: whole seconds, and the microseconds of the rest.
-fn wait(time: Duration) -> [Value; 2] {
-    [Value::Number(time.as_secs()), Value::from(time.subsec_micros())]
+fn wait(time: Duration) -> [ResultValue; 2] {
+    [ResultValue::Number(time.as_secs()), ResultValue::from(time.subsec_micros())]
 }
 
 fn since_begin(w: &Worker, at_ms: u64) -> Duration {
     w.shared.begun.elapsed().saturating_sub(Duration::from_millis(at_ms))
 }
 
-fn stamp(seconds: u64) -> Value {
+fn stamp(seconds: u64) -> ResultValue {
     format!("{} UTC", utc(seconds)).into()
 }
 
 /// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
-fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> Value {
+fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> ResultValue {
     stamp(if at_ms == 0 { otherwise } else { seconds(shared.life.started_at + Duration::from_millis(at_ms)) })
 }
 
@@ -261,9 +269,11 @@ fn clients(w: &Worker) -> Rows {
     let row = |status: Arc<SessionStatus>| {
         let conn = by_session.get(&status.pid);
         let (state, waits) = match (status.doing(), conn) {
-            (Doing::WaitingForConnection, _) => ("waiting", since_begin(w, status.waiting_ms.load(Ordering::Relaxed))),
+            (SessionActivity::WaitingForConnection, _) => ("waiting", since_begin(w, status.waiting_ms.load(Ordering::Relaxed))),
             (_, Some(_)) => ("active", Duration::ZERO),
-            (Doing::Idle | Doing::IdleInTransaction | Doing::Executing, None) => ("idle", Duration::ZERO),
+            (SessionActivity::Idle | SessionActivity::IdleInTransaction | SessionActivity::Executing, None) => {
+                ("idle", Duration::ZERO)
+            }
         };
         let [wait_s, wait_us] = wait(waits);
         let is_local = status.client_port() == 0;
@@ -330,15 +340,15 @@ fn servers(w: &Worker) -> Rows {
 
 /// Sockets that a list shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sockets {
+enum SocketFilter {
     All,
     AtWork,
 }
 
 /// Clients and servers in one list, each state with the side it is of.
-fn sockets(w: &Worker, which: Sockets) -> Rows {
+fn sockets(w: &Worker, which: SocketFilter) -> Rows {
     let place = CONNECTIONS.iter().position(|column| column.name == "state").unwrap_or_default();
-    let row = |mut row: Vec<Value>| {
+    let row = |mut row: Vec<ResultValue>| {
         let (is_client, is_idle) = (row[0] == "C".into(), row[place] == "idle".into());
         // A client that only lacks a server connection counts among the active ones there.
         row[place] = match (is_client, is_idle) {
@@ -347,8 +357,8 @@ fn sockets(w: &Worker, which: Sockets) -> Rows {
             (false, true) => "sv_idle".into(),
             (false, false) => "sv_active".into(),
         };
-        row.extend(POSITIONS.map(|_| Value::from(0u32)));
-        (which == Sockets::All || !is_idle).then_some(row)
+        row.extend(POSITIONS.map(|_| ResultValue::from(0u32)));
+        (which == SocketFilter::All || !is_idle).then_some(row)
     };
     clients(w).into_iter().chain(servers(w)).filter_map(row).collect()
 }
@@ -378,7 +388,7 @@ fn pools(w: &Worker) -> Rows {
             } else {
                 mode(limits::of(&config, &user, &database).mode).into()
             },
-            Value::Null,
+            ResultValue::Null,
         ]
     };
     groups(&w.shared).into_iter().map(row).collect()
@@ -421,13 +431,13 @@ fn databases(w: &Worker) -> Rows {
         let clients = statuses.iter().filter(|status| status.database == name).count();
         vec![
             name.to_string().into(),
-            node.filter(|_| !is_console).map_or(Value::Null, |node| node.hostname.clone().into()),
+            node.filter(|_| !is_console).map_or(ResultValue::Null, |node| node.hostname.clone().into()),
             node.filter(|_| !is_console).map_or(config.port, |node| node.port).into(),
             entry.map_or(&*name, |entry| entry.database(&name)).to_string().into(),
             match entry.and_then(|entry| entry.user.as_deref()) {
                 Some(user) => user.into(),
                 None if is_console => config.admin.database.clone().into(),
-                None => Value::Null,
+                None => ResultValue::Null,
             },
             limits.pool_size.into(),
             limits.pool_min.into(),
@@ -436,9 +446,9 @@ fn databases(w: &Worker) -> Rows {
             match limits.mode {
                 _ if is_console => mode(PoolMode::Statement).into(),
                 other if other != config.pool.mode => mode(other).into(),
-                _ => Value::Null,
+                _ => ResultValue::Null,
             },
-            Value::Null,
+            ResultValue::Null,
             limits.conns_per_database.into(),
             open.into(),
             limits.clients.per_database.into(),
@@ -460,13 +470,13 @@ fn users(w: &Worker) -> Rows {
     let names: BTreeSet<Arc<str>> = there.chain(limited).collect();
     let row = |name: Arc<str>| {
         let limits = limits::of(&config, &name, "");
-        let changed = |ours: u32, all: u32| if ours == all { Value::from("") } else { ours.to_string().into() };
+        let changed = |ours: u32, all: u32| if ours == all { ResultValue::from("") } else { ours.to_string().into() };
         let open: u32 = pools.iter().filter(|pool| pool.key.user == name).map(|pool| pool.census().1).sum();
         vec![
             name.to_string().into(),
             changed(limits.pool_size, config.pool.size),
             changed(limits.reserve, config.limits.reserve),
-            if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
+            if limits.mode == config.pool.mode { ResultValue::Null } else { mode(limits.mode).into() },
             limits.conns_per_user.into(),
             open.into(),
             limits.clients.per_user.into(),
@@ -478,36 +488,36 @@ fn users(w: &Worker) -> Rows {
 
 /// Kind of the numbers that a list shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum StatAggregate {
     Totals,
     Averages,
 }
 
 /// The numbers in the order of the columns. For times, the number of the timed things too.
-const SHOWN: [(Stat, Option<Stat>); 11] = [
-    (Stat::Assignments, None),
-    (Stat::Transactions, None),
-    (Stat::Statements, None),
-    (Stat::Received, None),
-    (Stat::Sent, None),
-    (Stat::TransactionUs, Some(Stat::Transactions)),
-    (Stat::StatementUs, Some(Stat::Statements)),
-    (Stat::WaitUs, Some(Stat::Assignments)),
-    (Stat::ClientParses, None),
-    (Stat::ServerParses, None),
-    (Stat::Binds, None),
+const SHOWN: [(StatCounter, Option<StatCounter>); 11] = [
+    (StatCounter::Assignments, None),
+    (StatCounter::Transactions, None),
+    (StatCounter::Statements, None),
+    (StatCounter::Received, None),
+    (StatCounter::Sent, None),
+    (StatCounter::TransactionUs, Some(StatCounter::Transactions)),
+    (StatCounter::StatementUs, Some(StatCounter::Statements)),
+    (StatCounter::WaitUs, Some(StatCounter::Assignments)),
+    (StatCounter::ClientParses, None),
+    (StatCounter::ServerParses, None),
+    (StatCounter::Binds, None),
 ];
 
-fn stats(w: &Worker, parts: &[Part]) -> Rows {
+fn stats(w: &Worker, parts: &[StatAggregate]) -> Rows {
     let totals = w.shared.stats.by_database();
     let period = w.shared.stats.period();
-    let row = |(database, totals): (Arc<str>, Totals)| {
-        let mut row: Vec<Value> = vec![database.to_string().into()];
+    let row = |(database, totals): (Arc<str>, StatTotals)| {
+        let mut row: Vec<ResultValue> = vec![database.to_string().into()];
         for part in parts {
             row.extend(SHOWN.iter().map(|(stat, of)| {
-                Value::Number(match part {
-                    Part::Totals => totals.get(*stat),
-                    Part::Averages => {
+                ResultValue::Number(match part {
+                    StatAggregate::Totals => totals.get(*stat),
+                    StatAggregate::Averages => {
                         average(period.grown(&database, *stat), of.map(|of| period.grown(&database, of)), period.length_us)
                     }
                 })
@@ -528,14 +538,14 @@ fn average(grown: u64, count: Option<u64>, period_us: u64) -> u64 {
 
 fn totals(w: &Worker) -> Rows {
     let mut sums = vec![0; STATS.len() - 1];
-    for row in stats(w, &[Part::Totals, Part::Averages]) {
+    for row in stats(w, &[StatAggregate::Totals, StatAggregate::Averages]) {
         for (sum, value) in sums.iter_mut().zip(row.into_iter().skip(1)) {
-            if let Value::Number(number) = value {
+            if let ResultValue::Number(number) = value {
                 *sum += number;
             }
         }
     }
-    STATS[1..].iter().zip(sums).map(|(column, sum)| vec![column.name.into(), Value::Number(sum)]).collect()
+    STATS[1..].iter().zip(sums).map(|(column, sum)| vec![column.name.into(), ResultValue::Number(sum)]).collect()
 }
 
 fn lists(w: &Worker) -> Rows {
@@ -586,7 +596,7 @@ fn resident_bytes() -> usize {
 
 fn state(w: &Worker) -> Rows {
     let paused = w.shared.pause_state.is_all_paused();
-    let yes = |truth: bool| Value::from(if truth { "yes" } else { "no" });
+    let yes = |truth: bool| ResultValue::from(if truth { "yes" } else { "no" });
     let suspended = w.shared.session_statuses.suspension.is_on();
     let states = [("active", !paused && !suspended), ("paused", paused), ("suspended", suspended)];
     states.into_iter().map(|(name, is_so)| vec![name.into(), yes(is_so)]).collect()
@@ -597,7 +607,8 @@ fn configuration(w: &Worker, viewer: &Viewer) -> Rows {
     let config = w.config();
     let mut rows = Rows::new();
     let is_theirs = |name: &str| settings().any(|(theirs, _)| theirs == name);
-    let is_shown = |setting: &&config::Setting| setting.param.is_secret() || viewer.sees(setting.param.kind.visibility(), None);
+    let is_shown =
+        |setting: &&config::ConfigSetting| setting.param.is_secret() || viewer.sees(setting.param.kind.visibility(), None);
     let settings_shown = || config.settings.iter().filter(is_shown);
     for setting in settings_shown().filter(|setting| !setting.param.hidden && !is_theirs(&setting.name())) {
         let default = setting.param.kind.show(setting.param.default);
@@ -613,9 +624,9 @@ fn configuration(w: &Worker, viewer: &Viewer) -> Rows {
     rows
 }
 
-fn setting_row(name: String, setting: &config::Setting, value: String, default: String) -> Vec<Value> {
+fn setting_row(name: String, setting: &config::ConfigSetting, value: String, default: String) -> Vec<ResultValue> {
     let param = setting.param;
-    let changeable = matches!(param.applies, Applies::OnReload | Applies::PerSession);
+    let changeable = matches!(param.applies, ParamContext::OnReload | ParamContext::PerSession);
     let default = if param.is_secret() { String::new() } else { default };
     vec![name.into(), value.into(), default.into(), if changeable { "yes" } else { "no" }.into()]
 }

@@ -4,87 +4,87 @@ use weir_wire::write::{self, INT4, INT8, NUMERIC, TEXT, Type};
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ResultColumn {
     pub(super) name: &'static str,
     kind: Type,
 }
 
-pub const fn text(name: &'static str) -> Column {
-    Column { name, kind: TEXT }
+pub const fn text(name: &'static str) -> ResultColumn {
+    ResultColumn { name, kind: TEXT }
 }
 
-pub const fn int(name: &'static str) -> Column {
-    Column { name, kind: INT4 }
+pub const fn int(name: &'static str) -> ResultColumn {
+    ResultColumn { name, kind: INT4 }
 }
 
-pub const fn long(name: &'static str) -> Column {
-    Column { name, kind: INT8 }
+pub const fn long(name: &'static str) -> ResultColumn {
+    ResultColumn { name, kind: INT8 }
 }
 
-pub const fn numeric(name: &'static str) -> Column {
-    Column { name, kind: NUMERIC }
+pub const fn numeric(name: &'static str) -> ResultColumn {
+    ResultColumn { name, kind: NUMERIC }
 }
 
 /// A value; numbers are never negative.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum ResultValue {
     Text(String),
     Number(u64),
     Null,
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_string())
+impl From<&str> for ResultValue {
+    fn from(text: &str) -> ResultValue {
+        ResultValue::Text(text.to_string())
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
+impl From<String> for ResultValue {
+    fn from(text: String) -> ResultValue {
+        ResultValue::Text(text)
     }
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
+impl From<u64> for ResultValue {
+    fn from(number: u64) -> ResultValue {
+        ResultValue::Number(number)
     }
 }
 
-impl From<u32> for Value {
-    fn from(number: u32) -> Value {
-        Value::Number(u64::from(number))
+impl From<u32> for ResultValue {
+    fn from(number: u32) -> ResultValue {
+        ResultValue::Number(u64::from(number))
     }
 }
 
-impl From<u16> for Value {
-    fn from(number: u16) -> Value {
-        Value::Number(u64::from(number))
+impl From<u16> for ResultValue {
+    fn from(number: u16) -> ResultValue {
+        ResultValue::Number(u64::from(number))
     }
 }
 
-impl From<usize> for Value {
-    fn from(number: usize) -> Value {
-        Value::Number(number as u64)
+impl From<usize> for ResultValue {
+    fn from(number: usize) -> ResultValue {
+        ResultValue::Number(number as u64)
     }
 }
 
-impl From<bool> for Value {
-    fn from(truth: bool) -> Value {
-        Value::Number(u64::from(truth))
+impl From<bool> for ResultValue {
+    fn from(truth: bool) -> ResultValue {
+        ResultValue::Number(u64::from(truth))
     }
 }
 
 /// Lines of values.
-pub type Rows = Vec<Vec<Value>>;
+pub type Rows = Vec<Vec<ResultValue>>;
 
 /// An answer.
-pub struct Table {
-    pub columns: Vec<Column>,
+pub struct ResultTable {
+    pub columns: Vec<ResultColumn>,
     pub rows: Rows,
 }
 
-impl Table {
+impl ResultTable {
     pub fn describe(&self, out: &mut Vec<u8>, formats: &[u16]) {
         describe(out, &self.columns, formats);
     }
@@ -103,20 +103,20 @@ impl Table {
     }
 }
 
-pub fn describe(out: &mut Vec<u8>, columns: &[Column], formats: &[u16]) {
+pub fn describe(out: &mut Vec<u8>, columns: &[ResultColumn], formats: &[u16]) {
     write::typed_row_description(out, columns.iter().map(|column| (column.name, column.kind)), formats);
 }
 
 /// A value in the format asked for: 0 is text, 1 binary.
-fn encode(value: &Value, kind: Type, format: u16) -> Option<Vec<u8>> {
+fn encode(value: &ResultValue, kind: Type, format: u16) -> Option<Vec<u8>> {
     match value {
-        Value::Null => None,
-        Value::Text(text) => Some(text.clone().into_bytes()),
-        Value::Number(number) if format == 0 || kind == TEXT => Some(number.to_string().into_bytes()),
+        ResultValue::Null => None,
+        ResultValue::Text(text) => Some(text.clone().into_bytes()),
+        ResultValue::Number(number) if format == 0 || kind == TEXT => Some(number.to_string().into_bytes()),
         // A number too large for the type becomes the type's largest: a counter at its end, not a wrong small number.
-        Value::Number(number) if kind == INT4 => Some(i32::try_from(*number).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
-        Value::Number(number) if kind == INT8 => Some(i64::try_from(*number).unwrap_or(i64::MAX).to_be_bytes().to_vec()),
-        Value::Number(number) => {
+        ResultValue::Number(number) if kind == INT4 => Some(i32::try_from(*number).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
+        ResultValue::Number(number) if kind == INT8 => Some(i64::try_from(*number).unwrap_or(i64::MAX).to_be_bytes().to_vec()),
+        ResultValue::Number(number) => {
             let mut out = Vec::new();
             write::numeric(&mut out, *number);
             Some(out)
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn values_are_written_in_the_format_asked_for() {
         for (value, kind, format, expected) in [
-            (Value::Number(7), INT4, 0, Some(b"7".to_vec())),
-            (Value::Number(7), INT4, 1, Some(vec![0, 0, 0, 7])),
-            (Value::Number(u64::MAX), INT4, 1, Some(vec![0x7f, 0xff, 0xff, 0xff])),
-            (Value::Number(7), INT8, 1, Some(vec![0, 0, 0, 0, 0, 0, 0, 7])),
-            (Value::Number(7), NUMERIC, 1, Some(vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 7])),
-            (Value::from("a"), TEXT, 1, Some(b"a".to_vec())),
-            (Value::Null, INT4, 1, None),
+            (ResultValue::Number(7), INT4, 0, Some(b"7".to_vec())),
+            (ResultValue::Number(7), INT4, 1, Some(vec![0, 0, 0, 7])),
+            (ResultValue::Number(u64::MAX), INT4, 1, Some(vec![0x7f, 0xff, 0xff, 0xff])),
+            (ResultValue::Number(7), INT8, 1, Some(vec![0, 0, 0, 0, 0, 0, 0, 7])),
+            (ResultValue::Number(7), NUMERIC, 1, Some(vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 7])),
+            (ResultValue::from("a"), TEXT, 1, Some(b"a".to_vec())),
+            (ResultValue::Null, INT4, 1, None),
         ] {
             assert_eq!(encode(&value, kind, format), expected, "{value:?} {kind:?} {format}");
         }

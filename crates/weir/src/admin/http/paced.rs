@@ -9,16 +9,16 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 /// See the module. Writing fails with `TimedOut` once nothing could be written for the limit.
-pub struct Paced {
+pub struct PacedStream {
     stream: TcpStream,
     limit: Duration,
     /// Runs while the reader takes nothing.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl Paced {
-    pub fn new(stream: TcpStream, limit: Duration) -> Paced {
-        Paced { stream, limit, patience: None }
+impl PacedStream {
+    pub fn new(stream: TcpStream, limit: Duration) -> PacedStream {
+        PacedStream { stream, limit, patience: None }
     }
 
     pub fn into_inner(self) -> TcpStream {
@@ -37,13 +37,13 @@ impl Paced {
     }
 }
 
-impl AsyncRead for Paced {
+impl AsyncRead for PacedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl AsyncWrite for Paced {
+impl AsyncWrite for PacedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.timed(cx, outcome)

@@ -7,8 +7,8 @@ use crate::runtime::shared::{self, Message};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
-use weir_config::failover_settings::Mode;
-use weir_failover::rolling_restart::Obstacle;
+use weir_config::failover_settings::FailoverMode;
+use weir_failover::rolling_restart::RestartObstacle;
 use weir_failover::{self, Event};
 use weir_wire::pcp_protocol::{self, Aim, Fault, Reply, Request, Severity, When};
 
@@ -31,13 +31,13 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// The result of an action.
-pub enum Done {
+pub enum ActionResult {
     Replies(Vec<Reply>),
-    Stop(Vec<Reply>, shared::Stop),
+    Stop(Vec<Reply>, shared::ProxyShutdown),
 }
 
 /// Carries out a request. Cancel safe, but a change that was begun goes on.
-pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> {
+pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<ActionResult, Fault> {
     let done = vec![Reply::done(request.reply_tag())];
     match *request {
         Request::Attach(node) => {
@@ -64,9 +64,9 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
             let wish = weir_failover::Request::Restart(id(c, failed, node).await?);
             operate_within(c, failed, RESTART_LIMIT, wish).await?;
         }
-        Request::UpgradeWalk => return walk(c).await.map(Done::Replies),
-        Request::Stop(mode, _) => return Ok(Done::Stop(done, stop_mode(mode))),
-        Request::Reload(_) => return reload(c).await.map(Done::Replies),
+        Request::UpgradeWalk => return walk(c).await.map(ActionResult::Replies),
+        Request::Stop(mode, _) => return Ok(ActionResult::Stop(done, stop_mode(mode))),
+        Request::Reload(_) => return reload(c).await.map(ActionResult::Replies),
         Request::RotateLog(_) => c.shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
         Request::InvalidateQueryCache => {
             let answers = c.shared.cached_results.as_ref();
@@ -86,7 +86,7 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
         | Request::StopRecovery
         | Request::End => return Err(fault("invalid PCP request", "it asks for nothing to be changed")),
     }
-    Ok(Done::Replies(done))
+    Ok(ActionResult::Replies(done))
 }
 
 pub(super) fn fault(message: &str, detail: impl Into<String>) -> Fault {
@@ -105,11 +105,11 @@ async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
     known.map(|node| node.id).ok_or_else(|| fault(failed, format!("node id {number} is not valid")))
 }
 
-fn stop_mode(mode: pcp_protocol::Stop) -> shared::Stop {
+fn stop_mode(mode: pcp_protocol::Stop) -> shared::ProxyShutdown {
     match mode {
-        pcp_protocol::Stop::Smart => shared::Stop::Smart,
-        pcp_protocol::Stop::Fast => shared::Stop::Fast,
-        pcp_protocol::Stop::Immediate => shared::Stop::Immediate,
+        pcp_protocol::Stop::Smart => shared::ProxyShutdown::Smart,
+        pcp_protocol::Stop::Fast => shared::ProxyShutdown::Fast,
+        pcp_protocol::Stop::Immediate => shared::ProxyShutdown::Immediate,
     }
 }
 
@@ -135,7 +135,7 @@ async fn walk(c: &Control) -> Result<Vec<Reply>, Fault> {
     for step in &walk.steps {
         operate_within(c, failed, RESTART_LIMIT, *step).await?;
     }
-    let refused = |obstacle: Obstacle| fault(failed, format!("{obstacle}. {}", obstacle.hint()).trim_end());
+    let refused = |obstacle: RestartObstacle| fault(failed, format!("{obstacle}. {}", obstacle.hint()).trim_end());
     let notice = walk.end().map_err(refused)?;
     let notice = notice.map(|text| Reply::Notice(Fault::new(Severity::Notice, text)));
     Ok(notice.into_iter().chain([Reply::done(Request::UpgradeWalk.reply_tag())]).collect())
@@ -178,14 +178,14 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
     let wish = weir_failover::Request::Promote(node);
     let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
-        (Aim::Switchover, Some(primary)) if mode == Mode::Command => {
+        (Aim::Switchover, Some(primary)) if mode == FailoverMode::Command => {
             let paused = if primary == node { None } else { quieten(c, failed, primary, node).await? };
             operate(c, failed, weir_failover::Request::SwitchOver(node)).await?;
             // From here on only writes wait.
             drop(paused);
             wait_primary(c, failed, primary, node).await
         }
-        (Aim::Switchover, Some(primary)) if mode == Mode::Builtin && has_agent(c, primary) => {
+        (Aim::Switchover, Some(primary)) if mode == FailoverMode::Builtin && has_agent(c, primary) => {
             operate(c, failed, weir_failover::Request::SwitchOver(node)).await
         }
         (Aim::Switchover, Some(primary)) if primary != node => {
@@ -202,8 +202,8 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
 
 /// Lets what runs end before the command promotes a node, and the node get all of the log, so that the switch costs nobody anything. The pause lasts
 /// until what it gives is dropped.
-async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<Paused<'c>>, Fault> {
-    let paused = (!c.shared.pause_state.is_all_paused()).then(|| Paused::new(c));
+async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<PauseGuard<'c>>, Fault> {
+    let paused = (!c.shared.pause_state.is_all_paused()).then(|| PauseGuard::new(c));
     let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
     // The rest ends with the primary. Reads on standbys go on all the while: nobody waits for their end.
     wait_until(Duration::from_millis(limit_ms), || !is_busy(c, |of| of == primary)).await;
@@ -270,7 +270,7 @@ async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Re
     if c.shared.pause_state.is_all_paused() {
         return Err(fault(failed, "all databases are paused already"));
     }
-    let paused = Paused::new(c);
+    let paused = PauseGuard::new(c);
     if !wait_until(DRAIN_LIMIT, || !is_busy(c, |_| true)).await {
         return Err(fault(failed, format!("transactions did not end in {} s", DRAIN_LIMIT.as_secs())));
     }
@@ -285,16 +285,16 @@ fn is_busy(c: &Control, is_meant: impl Fn(u16) -> bool) -> bool {
 }
 
 /// All databases are paused while it lives.
-struct Paused<'a>(&'a Control);
+struct PauseGuard<'a>(&'a Control);
 
-impl Paused<'_> {
-    fn new(c: &Control) -> Paused<'_> {
+impl PauseGuard<'_> {
+    fn new(c: &Control) -> PauseGuard<'_> {
         tell_first(c, Message::Pause);
-        Paused(c)
+        PauseGuard(c)
     }
 }
 
-impl Drop for Paused<'_> {
+impl Drop for PauseGuard<'_> {
     fn drop(&mut self) {
         tell_first(self.0, Message::Resume);
     }

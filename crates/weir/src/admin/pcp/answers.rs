@@ -13,12 +13,12 @@ type Outcome = Result<Vec<Reply>, Fault>;
 /// longer than nodes should wait for their questions. Cancel safe.
 pub async fn of(c: &Rc<Control>, request: &Request) -> Option<Outcome> {
     let look = match *request {
-        Request::NodeCount => Look::NodeCount,
-        Request::NodeInfo(number) => Look::NodeInfo(number),
-        Request::HealthCheckStats(number) => Look::HealthCheckStats(number),
-        Request::ProcessCount => Look::ProcessCount,
-        Request::ProcessInfo(number) => Look::ProcessInfo(number),
-        Request::PoolStatus => Look::PoolStatus,
+        Request::NodeCount => PcpQuery::NodeCount,
+        Request::NodeInfo(number) => PcpQuery::NodeInfo(number),
+        Request::HealthCheckStats(number) => PcpQuery::HealthCheckStats(number),
+        Request::ProcessCount => PcpQuery::ProcessCount,
+        Request::ProcessInfo(number) => PcpQuery::ProcessInfo(number),
+        Request::PoolStatus => PcpQuery::PoolStatus,
         Request::WatchdogInfo(_) => {
             return Some(Err(error("informing watchdog info failed").detail("watchdog is not enabled")));
         }
@@ -68,7 +68,7 @@ fn error(text: &str) -> Fault {
 
 /// The thing to look at.
 #[derive(Clone, Copy)]
-enum Look {
+enum PcpQuery {
     NodeCount,
     NodeInfo(i32),
     HealthCheckStats(i32),
@@ -77,15 +77,15 @@ enum Look {
     PoolStatus,
 }
 
-impl Look {
+impl PcpQuery {
     fn at(self, shared: &Shared) -> Outcome {
         match self {
-            Look::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.cluster.view.load().nodes.len().to_string()])]),
-            Look::NodeInfo(number) => node_info(shared, number),
-            Look::HealthCheckStats(number) => health_check_stats(shared, number),
-            Look::ProcessCount => Ok(vec![process_count(shared)]),
-            Look::ProcessInfo(number) => process_info(shared, number),
-            Look::PoolStatus => Ok(pool_status(shared)),
+            PcpQuery::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.cluster.view.load().nodes.len().to_string()])]),
+            PcpQuery::NodeInfo(number) => node_info(shared, number),
+            PcpQuery::HealthCheckStats(number) => health_check_stats(shared, number),
+            PcpQuery::ProcessCount => Ok(vec![process_count(shared)]),
+            PcpQuery::ProcessInfo(number) => process_info(shared, number),
+            PcpQuery::PoolStatus => Ok(pool_status(shared)),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::control::control_conn::Conn;
 use crate::control::control_context::Control;
 use crate::control::return_node::{self, Return};
 use crate::log::Level;
-use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,22 +55,22 @@ const TEXT: &str = "::pg_catalog.text";
 const INTEGER: &str = "::pg_catalog.int4";
 
 /// A database with the functions, and how they are called there.
-struct Functions {
+struct RecoveryFunctions {
     conn: Conn,
     schema: String,
     arguments: usize,
 }
 
 /// One recovery at a time.
-struct Turn<'a>(&'a Control);
+struct RecoveryLock<'a>(&'a Control);
 
-impl<'a> Turn<'a> {
-    fn take(c: &'a Control) -> Option<Turn<'a>> {
-        (!c.recovers.replace(true)).then_some(Turn(c))
+impl<'a> RecoveryLock<'a> {
+    fn take(c: &'a Control) -> Option<RecoveryLock<'a>> {
+        (!c.recovers.replace(true)).then_some(RecoveryLock(c))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RecoveryLock<'_> {
     fn drop(&mut self) {
         self.0.recovers.set(false);
     }
@@ -86,11 +86,11 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
     if agent.is_none() && (rules.user.is_empty() || rules.command.is_empty()) {
         return Err(fault(FAILED, "the node has no agent, and recovery_user and recovery_1st_stage_command are not set"));
     }
-    let Some(turn) = Turn::take(c) else { return Err(fault(FAILED, "another recovery is under way")) };
-    let primary = view.primary.and_then(|at| Address::of(&view, &config, at));
+    let Some(turn) = RecoveryLock::take(c) else { return Err(fault(FAILED, "another recovery is under way")) };
+    let primary = view.primary.and_then(|at| ServerAddress::of(&view, &config, at));
     let primary = primary.ok_or_else(|| fault(FAILED, "there is no primary"))?;
     let at = view.nodes.iter().position(|known| known.id == node);
-    let address = at.and_then(|at| Address::of(&view, &config, at)).ok_or_else(|| fault(FAILED, "node id is not valid"))?;
+    let address = at.and_then(|at| ServerAddress::of(&view, &config, at)).ok_or_else(|| fault(FAILED, "node id is not valid"))?;
     if primary.node == node {
         return Err(fault(FAILED, "primary server cannot be recovered by online recovery."));
     }
@@ -132,7 +132,7 @@ async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) ->
 }
 
 /// A server that runs would lose its files.
-async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &Address) -> Result<(), Fault> {
+async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), Fault> {
     match log_in(c, rules, address, OLD_DATABASE).await {
         Err(OpenError::Connect { cause, .. })
             if cause.kind() == ErrorKind::ConnectionRefused
@@ -150,7 +150,7 @@ async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &Address) -
     }
 }
 
-async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Address) -> Result<(), Fault> {
+async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node: &ServerAddress) -> Result<(), Fault> {
     let shown = |error| match error {
         OpenError::Refused { message, .. } => fault(FAILED, message),
         other => fault(FAILED, other.to_string()),
@@ -170,7 +170,7 @@ async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Add
     attach(c, FAILED, Request::Recover(node.node, Recovering::Ends), ATTACH_LIMIT).await
 }
 
-fn data_directory(c: &Control, node: &Address) -> Result<String, Fault> {
+fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, Fault> {
     let config = c.shared.config.load();
     let known = config.nodes.iter().find(|known| known.id == node.node);
     let directory = known.map(|known| known.data_directory.clone()).filter(|directory| !directory.is_empty());
@@ -178,7 +178,7 @@ fn data_directory(c: &Control, node: &Address) -> Result<String, Fault> {
 }
 
 /// Logs in as the user of recoveries. Not cancel safe.
-async fn log_in(c: &Control, rules: &RecoveryConfig, address: &Address, database: &str) -> Result<Conn, OpenError> {
+async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, database: &str) -> Result<Conn, OpenError> {
     let files = c.shared.access.files();
     let own = Secret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
     let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
@@ -188,7 +188,7 @@ async fn log_in(c: &Control, rules: &RecoveryConfig, address: &Address, database
 }
 
 /// The functions, in the database that is configured or where older releases have them.
-async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<Functions, Fault> {
+async fn find(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, Fault> {
     let mut last = None;
     for database in [rules.database.as_str(), OLD_DATABASE] {
         let looked = async {
@@ -200,7 +200,7 @@ async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<
             Ok((conn, rows)) => {
                 if let Some([Some(schema), Some(arguments)]) = rows.first().map(Vec::as_slice) {
                     let arguments = arguments.parse().unwrap_or(0);
-                    return Ok(Functions { conn, schema: schema.clone(), arguments });
+                    return Ok(RecoveryFunctions { conn, schema: schema.clone(), arguments });
                 }
             }
             Err(error) => last = Some(error.to_string()),
@@ -215,9 +215,9 @@ async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<
     Err(fault(FAILED, last.unwrap_or_else(text)))
 }
 
-impl Functions {
+impl RecoveryFunctions {
     /// Source: Pgpool-II, `exec_recovery` in recovery.c. Older functions take fewer arguments, in the same order.
-    fn first_stage(&self, script: &str, primary: &Address, node: &Address, directory: &str) -> String {
+    fn first_stage(&self, script: &str, primary: &ServerAddress, node: &ServerAddress, directory: &str) -> String {
         let all = [
             literal(script),
             literal(host(node)),
@@ -231,13 +231,13 @@ impl Functions {
         format!("select {}.pgpool_recovery({})", identifier(&self.schema), all[..count].join(", "))
     }
 
-    fn remote_start(&self, node: &Address, directory: &str) -> String {
+    fn remote_start(&self, node: &ServerAddress, directory: &str) -> String {
         format!("select {}.pgpool_remote_start({}, {})", identifier(&self.schema), literal(host(node)), literal(directory))
     }
 }
 
 /// A host that scripts can log in to.
-fn host(address: &Address) -> &str {
+fn host(address: &ServerAddress) -> &str {
     if address.hostname.starts_with('/') { "localhost" } else { &address.hostname }
 }
 
@@ -250,7 +250,7 @@ fn identifier(name: &str) -> String {
 }
 
 /// Waits until a login succeeds.
-async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &Address, limit: Instant) -> Result<(), Fault> {
+async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &ServerAddress, limit: Instant) -> Result<(), Fault> {
     loop {
         let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
         if Instant::now() >= limit {

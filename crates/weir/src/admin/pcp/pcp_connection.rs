@@ -9,12 +9,12 @@ use weir_wire::pcp_protocol::{Packet, PcpError, REQUEST_LENGTH_MAX, Reply, Reque
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A connection's bytes.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+pub trait AsyncByteStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncByteStream for S {}
 
 /// See the module.
-pub struct Line<S> {
+pub struct PcpConnection<S> {
     stream: S,
     /// Bytes that have come and were not read: less than a packet and a piece.
     inbox: Vec<u8>,
@@ -22,19 +22,19 @@ pub struct Line<S> {
 
 /// The end of a connection, or of what can be understood of it.
 #[derive(Debug)]
-pub enum Break {
+pub enum PcpConnectionEnd {
     Gone,
     Late,
     Malformed(PcpError),
 }
 
-impl<S: Stream> Line<S> {
-    pub fn new(stream: S) -> Line<S> {
-        Line { stream, inbox: Vec::new() }
+impl<S: AsyncByteStream> PcpConnection<S> {
+    pub fn new(stream: S) -> PcpConnection<S> {
+        PcpConnection { stream, inbox: Vec::new() }
     }
 
     /// The next request. Cancel safe: bytes that have come stay in the inbox.
-    pub async fn next(&mut self, limit: Instant) -> Result<Result<Request, PcpError>, Break> {
+    pub async fn next(&mut self, limit: Instant) -> Result<Result<Request, PcpError>, PcpConnectionEnd> {
         loop {
             match read(&self.inbox, REQUEST_LENGTH_MAX) {
                 Ok(Some(Packet { tag, body, used })) => {
@@ -43,12 +43,12 @@ impl<S: Stream> Line<S> {
                     return Ok(request);
                 }
                 Ok(None) => {}
-                Err(error) => return Err(Break::Malformed(error)),
+                Err(error) => return Err(PcpConnectionEnd::Malformed(error)),
             }
             match timeout_at(limit, self.more()).await {
                 Ok(Some(())) => {}
-                Ok(None) => return Err(Break::Gone),
-                Err(_) => return Err(Break::Late),
+                Ok(None) => return Err(PcpConnectionEnd::Gone),
+                Err(_) => return Err(PcpConnectionEnd::Late),
             }
         }
     }
@@ -73,13 +73,13 @@ impl<S: Stream> Line<S> {
     }
 
     /// Sends packets. Not cancel safe: a part may be on its way.
-    pub async fn say(&mut self, replies: &[Reply]) -> Result<(), Break> {
+    pub async fn say(&mut self, replies: &[Reply]) -> Result<(), PcpConnectionEnd> {
         let mut out = Vec::new();
         replies.iter().for_each(|reply| reply.write(&mut out));
         match timeout(WRITE_LIMIT, self.stream.write_all(&out)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Break::Gone),
-            Err(_) => Err(Break::Late),
+            Ok(Err(_)) => Err(PcpConnectionEnd::Gone),
+            Err(_) => Err(PcpConnectionEnd::Late),
         }
     }
 

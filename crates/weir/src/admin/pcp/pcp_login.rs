@@ -1,33 +1,33 @@
 //! The user who speaks PCP on a connection, and the proof of that.
 
-use super::Book;
-use crate::auth::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
-use crate::auth::throttle::Judgement;
+use super::PcpUserFile;
+use crate::auth::guesses::{CROWD_PERIOD, ProofOrigin, ProofPermit, ProofTurn};
+use crate::auth::throttle::ProofVerdict;
 use crate::control::control_context::Control;
 use crate::log::Level;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_session::metrics::Metric;
+use weir_session::metrics::WorkerCounter;
 use weir_wire::pcp_protocol::{Code, Fault, Reply, Request, SALT_BYTES, Severity};
 
 /// The prefix of the name under which a user's failed PCP logins are counted, apart from the database user of the same name.
 const COUNTED_AS: &str = "pcp/";
 
 /// One connection's visitor.
-pub struct Visit {
-    book: Arc<Book>,
+pub struct PcpLogin {
+    book: Arc<PcpUserFile>,
     origin: ProofOrigin,
-    standing: Standing,
+    standing: PcpLoginState,
 }
 
-enum Standing {
+enum PcpLoginState {
     Stranger,
     Salted([u8; SALT_BYTES]),
     Known(String),
 }
 
 /// The consequence of a request, by the login of its sender.
-pub enum Admission {
+pub enum PcpAdmission {
     /// It is to be done.
     Known,
     /// It was about the login, and is answered.
@@ -36,50 +36,50 @@ pub enum Admission {
     Refused(Fault),
 }
 
-impl Visit {
-    pub fn new(book: Arc<Book>, origin: ProofOrigin) -> Visit {
-        Visit { book, origin, standing: Standing::Stranger }
+impl PcpLogin {
+    pub fn new(book: Arc<PcpUserFile>, origin: ProofOrigin) -> PcpLogin {
+        PcpLogin { book, origin, standing: PcpLoginState::Stranger }
     }
 
     pub fn is_known(&self) -> bool {
-        matches!(self.standing, Standing::Known(_))
+        matches!(self.standing, PcpLoginState::Known(_))
     }
 
     /// For the log.
     pub fn describe(&self) -> String {
         let place = self.place();
         match &self.standing {
-            Standing::Known(user) => format!("user \"{}\" from {place}", user.escape_debug()),
-            Standing::Stranger | Standing::Salted(_) => format!("somebody from {place}"),
+            PcpLoginState::Known(user) => format!("user \"{}\" from {place}", user.escape_debug()),
+            PcpLoginState::Stranger | PcpLoginState::Salted(_) => format!("somebody from {place}"),
         }
     }
 
     /// Lets a request pass, or answers it if it is about the login. Cancel safe.
-    pub async fn admit(&mut self, c: &Rc<Control>, request: &Request) -> Admission {
+    pub async fn admit(&mut self, c: &Rc<Control>, request: &Request) -> PcpAdmission {
         match (request, &self.standing) {
             (Request::Salt, _) => {
                 let salt = crate::random();
                 // A user who was known must prove it again.
-                self.standing = Standing::Salted(salt);
-                Admission::Said(Reply::Salt(salt))
+                self.standing = PcpLoginState::Salted(salt);
+                PcpAdmission::Said(Reply::Salt(salt))
             }
-            (Request::Login { user, answer }, Standing::Salted(salt)) => {
+            (Request::Login { user, answer }, PcpLoginState::Salted(salt)) => {
                 let salt = *salt;
                 // A salt is good for one proof.
-                self.standing = Standing::Stranger;
+                self.standing = PcpLoginState::Stranger;
                 match self.prove(c, user, salt, answer).await {
                     Ok(()) => {
-                        self.standing = Standing::Known(String::from_utf8_lossy(user).into_owned());
-                        Admission::Said(Reply::of(b'r', Code::LoggedIn, [""; 0]))
+                        self.standing = PcpLoginState::Known(String::from_utf8_lossy(user).into_owned());
+                        PcpAdmission::Said(Reply::of(b'r', Code::LoggedIn, [""; 0]))
                     }
-                    Err(fault) => Admission::Refused(fault),
+                    Err(fault) => PcpAdmission::Refused(fault),
                 }
             }
-            (Request::Login { .. }, Standing::Stranger | Standing::Known(_)) => {
-                Admission::Refused(Fault::new(Severity::Fatal, "authentication failed").detail("no salt was asked for"))
+            (Request::Login { .. }, PcpLoginState::Stranger | PcpLoginState::Known(_)) => {
+                PcpAdmission::Refused(Fault::new(Severity::Fatal, "authentication failed").detail("no salt was asked for"))
             }
-            (_, Standing::Known(_)) => Admission::Known,
-            (_, Standing::Stranger | Standing::Salted(_)) => Admission::Refused(
+            (_, PcpLoginState::Known(_)) => PcpAdmission::Known,
+            (_, PcpLoginState::Stranger | PcpLoginState::Salted(_)) => PcpAdmission::Refused(
                 Fault::new(Severity::Fatal, "authentication failed for new PCP connection").detail("connection not authorized"),
             ),
         }
@@ -90,11 +90,11 @@ impl Visit {
         let name = String::from_utf8_lossy(user).into_owned();
         let guess = self.take_place(c, &name).await?;
         if self.is_right(c, user, salt, answer).await {
-            guess.settle(Judgement::Right);
+            guess.settle(ProofVerdict::Right);
             return Ok(());
         }
-        guess.settle(Judgement::Wrong);
-        c.count(Metric::PcpLoginsFailed);
+        guess.settle(ProofVerdict::Wrong);
+        c.count(WorkerCounter::PcpLoginsFailed);
         let place = self.place();
         c.shared
             .log
@@ -104,7 +104,7 @@ impl Visit {
     }
 
     /// Takes a place for a proof, after the wait that earlier wrong ones demand. Cancel safe, as `prove` is.
-    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<Guess, Fault> {
+    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<ProofPermit, Fault> {
         let guesses = &c.shared.access.guesses;
         let burst = c.shared.config.load().auth.failures_max;
         let visitor = guesses.visitor(self.origin, &format!("{COUNTED_AS}{name}"));

@@ -1,15 +1,15 @@
 //! Views of the query cache.
 
-use super::{Asker, Column, RoleRow, Rows, open, own};
+use super::{RoleRow, Rows, ViewColumn, ViewContext, open, own};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_cache::{Slot, Standing};
-use weir_session::metrics::{Metric, NODES_MAX};
+use weir_cache::{LogFollowerState, Slot};
+use weir_session::metrics::{NODES_MAX, WorkerCounter};
 use weir_session::query_cache::cached_results::{CachedResult, Key};
 use weir_session::table_changes::LateReads;
 
-pub(super) const POOL_CACHE: &[Column] = &[
+pub(super) const POOL_CACHE: &[ViewColumn] = &[
     open("num_cache_hits"),
     open("num_selects"),
     open("cache_hit_ratio"),
@@ -21,7 +21,7 @@ pub(super) const POOL_CACHE: &[Column] = &[
     open("fragment_cache_entries_size"),
 ];
 
-pub(super) const POOL_CACHE_ENTRIES: &[Column] = &[
+pub(super) const POOL_CACHE_ENTRIES: &[ViewColumn] = &[
     open("database"),
     open("username"),
     own("statement"),
@@ -33,12 +33,12 @@ pub(super) const POOL_CACHE_ENTRIES: &[Column] = &[
     open("saved_us"),
 ];
 
-pub(super) const POOL_CACHE_TABLES: &[Column] = &[open("schema"), open("table"), open("changes"), open("writers")];
+pub(super) const POOL_CACHE_TABLES: &[ViewColumn] = &[open("schema"), open("table"), open("changes"), open("writers")];
 
-pub(super) const POOL_CAUSAL: &[Column] =
+pub(super) const POOL_CAUSAL: &[ViewColumn] =
     &[open("schema"), open("table"), open("last_round"), open("waited"), open("wait_ms"), open("to_primary")];
 
-pub(super) const POOL_CACHE_WAL: &[Column] = &[
+pub(super) const POOL_CACHE_WAL: &[ViewColumn] = &[
     open("database"),
     open("node_id"),
     open("slot_name"),
@@ -56,10 +56,10 @@ pub(super) const POOL_CACHE_WAL: &[Column] = &[
 const TEXT_BYTES_MAX: usize = 200;
 
 /// One row; none without a cache.
-pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
+pub(super) fn pool_cache(ask: &ViewContext<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let counters = &ask.w.shared.counters;
-    let hits: u64 = counters.iter().map(|counters| counters.get(Metric::CacheHits as usize)).sum();
+    let hits: u64 = counters.iter().map(|counters| counters.get(WorkerCounter::CacheHits as usize)).sum();
     let selects_of = |node: usize| counters.iter().map(|counters| counters.reads(node as u16)).sum::<u64>();
     let selects: u64 = (0..NODES_MAX).map(selects_of).sum();
     let (count, weight) = answers.size();
@@ -79,7 +79,7 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
 }
 
 /// The results of the session's database; other databases' texts may hold secrets.
-pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Vec<RoleRow> {
+pub(super) fn pool_cache_entries(ask: &ViewContext<'_>) -> Vec<RoleRow> {
     let Some(answers) = &ask.w.shared.cached_results else { return Vec::new() };
     let is_here = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
     let row = |(key, answer): (Key, Arc<CachedResult>)| {
@@ -107,7 +107,7 @@ fn text_of(key: &Key) -> String {
 
 /// Tables of the session's database that changed, the most changed first; then the database as a whole, and the objects of all
 /// databases.
-pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
+pub(super) fn pool_cache_tables(ask: &ViewContext<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let versions = &answers.versions;
     let database = &ask.pools.database;
@@ -131,7 +131,7 @@ pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
 }
 
 /// Relations of the session's database whose changes reads on standbys had to show, and did not find there at once.
-pub(super) fn pool_causal(ask: &Asker<'_>) -> Rows {
+pub(super) fn pool_causal(ask: &ViewContext<'_>) -> Rows {
     let changes = &ask.w.shared.changes;
     let (versions, database) = (&changes.versions, &ask.pools.database);
     let mut late: HashMap<Option<Slot>, LateReads> = changes.late(database).into_iter().collect();
@@ -157,15 +157,15 @@ pub(super) fn pool_causal(ask: &Asker<'_>) -> Rows {
 }
 
 /// Databases whose logs are followed, or should be.
-pub(super) fn pool_cache_wal(ask: &Asker<'_>) -> Rows {
+pub(super) fn pool_cache_wal(ask: &ViewContext<'_>) -> Rows {
     let mut rows = Rows::new();
     for database in ask.w.shared.catalogs.all() {
         let Some((standing, position, pending)) = database.follow.standing() else { continue };
         let report = database.follow.report.lock().clone();
         let state = match standing {
-            Standing::Away | Standing::Starting { .. } if !database.follow.is_watched() => "not in use",
-            Standing::Away | Standing::Starting { .. } => report.step,
-            Standing::Following(_) => "following",
+            LogFollowerState::Away | LogFollowerState::Starting { .. } if !database.follow.is_watched() => "not in use",
+            LogFollowerState::Away | LogFollowerState::Starting { .. } => report.step,
+            LogFollowerState::Following(_) => "following",
         };
         let covered = database.follow.covered();
         let lag = ask.w.now_ms().saturating_sub(covered.asked_ms);

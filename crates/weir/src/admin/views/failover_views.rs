@@ -1,12 +1,12 @@
 //! `SHOW pool_failover`: the forecast, and the history. `SHOW pool_agents`.
 
-use super::{Asker, Column, Rows, open};
+use super::{Rows, ViewColumn, ViewContext, open};
 use crate::log::utc;
 use crate::runtime::shared::{Shared, seconds};
 use std::time::Duration;
 use weir_failover::{Failure, Ms, Record, Why};
 
-pub const POOL_FAILOVER: &[Column] = &[
+pub const POOL_FAILOVER: &[ViewColumn] = &[
     open("event"),
     open("time"),
     open("old_primary"),
@@ -21,7 +21,7 @@ pub const POOL_FAILOVER: &[Column] = &[
 ];
 
 /// The forecast first, the looks that failed, then the changes of the primary, the newest first.
-pub fn pool_failover(ask: &Asker<'_>) -> Rows {
+pub fn pool_failover(ask: &ViewContext<'_>) -> Rows {
     let shared = &ask.w.shared;
     let view = shared.cluster.failover.load();
     let mut forecast = vec![String::new(); POOL_FAILOVER.len()];

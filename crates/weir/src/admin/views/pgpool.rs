@@ -12,13 +12,13 @@ use weir_config as config;
 use weir_config::visibility::Viewer;
 use weir_failover::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
 use weir_failover::{NodeFailover, Standing, Stats};
-use weir_session::flow::Kept;
-use weir_session::metrics::Counters;
-use weir_session::status::{Doing, SessionStatus};
+use weir_session::flow::HoldReason;
+use weir_session::metrics::WorkerCounters;
+use weir_session::status::{SessionActivity, SessionStatus};
 use weir_wire::pcp_protocol::{Delay, NodeInfo, NodeRole, NodeStatus};
 
 /// A node as SHOW and PCP tell of it.
-pub struct Node {
+pub struct NodeSummary {
     pub(crate) id: u16,
     pub(crate) info: NodeInfo,
     /// In any case in bytes.
@@ -26,7 +26,7 @@ pub struct Node {
 }
 
 /// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.
-pub fn nodes(shared: &Shared) -> Vec<Node> {
+pub fn nodes(shared: &Shared) -> Vec<NodeSummary> {
     let config = shared.config.load();
     let is_by_time = config.check.delay_ms_max > 0;
     let failover = shared.cluster.failover.load();
@@ -49,7 +49,7 @@ pub fn nodes(shared: &Shared) -> Vec<Node> {
             replication_sync_state,
             changed_at_s,
         };
-        Node { id: node.id, info, delay_bytes: Delay::Bytes(bytes) }
+        NodeSummary { id: node.id, info, delay_bytes: Delay::Bytes(bytes) }
     };
     view.nodes.iter().enumerate().map(node).collect()
 }
@@ -93,7 +93,7 @@ fn pg_role(node: &NodeView) -> &'static str {
 
 /// `SHOW pool_nodes`, for a session whose reads go to one of them.
 pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
-    let row = |(at, Node { id, info, .. }): (usize, Node)| {
+    let row = |(at, NodeSummary { id, info, .. }): (usize, NodeSummary)| {
         vec![
             id.to_string(),
             info.hostname,
@@ -115,13 +115,13 @@ pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
 }
 
 /// Counters of all workers, added up.
-fn sums<const N: usize>(shared: &Shared, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
+fn sums<const N: usize>(shared: &Shared, of: impl Fn(&WorkerCounters) -> [u64; N]) -> [u64; N] {
     let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
     shared.counters.iter().map(of).fold([0; N], add)
 }
 
 /// The first columns of lists by node.
-fn place(Node { id, info, .. }: &Node) -> Vec<String> {
+fn place(NodeSummary { id, info, .. }: &NodeSummary) -> Vec<String> {
     vec![
         id.to_string(),
         info.hostname.clone(),
@@ -134,7 +134,7 @@ fn place(Node { id, info, .. }: &Node) -> Vec<String> {
 /// `SHOW pool_health_check_stats`.
 pub fn health_check_rows(shared: &Shared) -> Rows {
     let failover = shared.cluster.failover.load();
-    let row = |node: Node| {
+    let row = |node: NodeSummary| {
         let mut row = place(&node);
         row.push(utc(node.info.changed_at_s));
         match failover.node(node.id) {
@@ -170,7 +170,7 @@ fn stats(shared: &Shared, stats: &Stats) -> Vec<String> {
 
 /// `SHOW pool_backend_stats`.
 pub fn backend_rows(shared: &Shared) -> Rows {
-    let row = |node: Node| {
+    let row = |node: NodeSummary| {
         let statements = sums(shared, |counters| counters.statements(node.id)).map(|count| count.to_string());
         let errors = sums(shared, |counters| counters.severities(node.id)).map(|count| count.to_string());
         place(&node).into_iter().chain(statements).chain(errors).collect()
@@ -198,7 +198,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
     let kept = status.keeping.code.load(Ordering::Relaxed);
     let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));
-    let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
+    let doing = session.as_ref().map_or(SessionActivity::Idle, |s| s.doing()).name();
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
     // The client that was there last began its last statement then.
     let used_ms = status.last.began_ms.load(Ordering::Relaxed);
@@ -221,7 +221,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String
         status.uses.load(Ordering::Relaxed).to_string(),
         status.pid.to_string(),
         u8::from(session.is_some()).to_string(),
-        if kept > 0 { format!("{doing} (kept: {}) for {kept_s} s", Kept::reason(kept)) } else { doing.to_string() },
+        if kept > 0 { format!("{doing} (kept: {}) for {kept_s} s", HoldReason::reason(kept)) } else { doing.to_string() },
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
         of_session(|s| s.client_host()),
         of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
@@ -232,7 +232,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String
 /// A process without a server connection, in the columns of `SHOW pool_pools`.
 pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
     let started = utc(seconds(shared.life.started_at));
-    let waits = Doing::WaitingForConnection.name();
+    let waits = SessionActivity::WaitingForConnection.name();
     let row =
         [&pid.to_string(), &started, "0", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", waits, "0", "", "", ""];
     row.map(str::to_string).to_vec()
@@ -241,11 +241,11 @@ pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
 /// How long a session has done nothing, in seconds: since it began its last statement.
 fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
     match session.doing() {
-        Doing::Idle | Doing::IdleInTransaction => {
+        SessionActivity::Idle | SessionActivity::IdleInTransaction => {
             let began_s = at_s(shared, session.active_ms.load(Ordering::Relaxed));
             seconds(SystemTime::now()).saturating_sub(began_s.max(session.connected_at_s()))
         }
-        Doing::Executing | Doing::WaitingForConnection => 0,
+        SessionActivity::Executing | SessionActivity::WaitingForConnection => 0,
     }
 }
 

@@ -7,14 +7,14 @@ mod rewind;
 mod run;
 
 use super::processes;
-use super::site::Site;
+use super::site::ServerInstallation;
 use crate::agent::keeper::synced_files;
 use rustix::process::Signal;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use weir_agent::{Data, Deed, Failure, FailureKind, Outcome, Progress};
+use weir_agent::{DataDirectoryState, OrderAction, OrderFailure, OrderFailureKind, OrderProgress, Outcome};
 
 /// Time for programs of an agent before to end.
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -22,17 +22,17 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const ORDER_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Hears of progress.
-pub type Tell<'a> = &'a dyn Fn(Progress);
+pub type Tell<'a> = &'a dyn Fn(OrderProgress);
 
 /// Does it. Blocks. `is_outrun`: set once a stop in order is to make room for another one.
-pub fn perform(site: &Site, deed: &Deed, tell: Tell<'_>, is_outrun: &AtomicBool) -> Outcome {
+pub fn perform(site: &ServerInstallation, deed: &OrderAction, tell: Tell<'_>, is_outrun: &AtomicBool) -> Outcome {
     match deed {
-        Deed::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, (until(*limit_ms), is_outrun)),
-        Deed::Start { limit_ms } => run::start(site, until(*limit_ms)),
-        Deed::Restart { limit_ms, started_at } => run::restart(site, *started_at, until(*limit_ms)),
-        Deed::Follow(order) => follow_primary::follow(site, order),
-        Deed::Rewind(order) => rewind::rewind(site, order, until(order.limit_ms), tell),
-        Deed::BaseBackup(order) => copy::copy(site, order, until(order.limit_ms), tell),
+        OrderAction::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, (until(*limit_ms), is_outrun)),
+        OrderAction::Start { limit_ms } => run::start(site, until(*limit_ms)),
+        OrderAction::Restart { limit_ms, started_at } => run::restart(site, *started_at, until(*limit_ms)),
+        OrderAction::Follow(order) => follow_primary::follow(site, order),
+        OrderAction::Rewind(order) => rewind::rewind(site, order, until(order.limit_ms), tell),
+        OrderAction::BaseBackup(order) => copy::copy(site, order, until(order.limit_ms), tell),
     }
 }
 
@@ -41,7 +41,7 @@ fn until(limit_ms: u32) -> Instant {
 }
 
 /// Puts in order what an agent before has left. Called at the start, by the only agent of this data.
-pub fn tidy(site: &Site) -> anyhow::Result<()> {
+pub fn tidy(site: &ServerInstallation) -> anyhow::Result<()> {
     let left = || processes::of_agent(&site.work);
     processes::signal(&left(), Signal::KILL);
     if !processes::wait_gone(Instant::now() + END_LIMIT, left) {
@@ -61,38 +61,42 @@ pub fn tidy(site: &Site) -> anyhow::Result<()> {
 }
 
 /// A failure of the operating system at a file.
-fn broke(path: &Path) -> impl Fn(io::Error) -> Failure {
-    move |cause| Failure::new(FailureKind::Other, format!("{}: {cause}", path.display()))
+fn broke(path: &Path) -> impl Fn(io::Error) -> OrderFailure {
+    move |cause| OrderFailure::new(OrderFailureKind::Other, format!("{}: {cause}", path.display()))
 }
 
 /// The failure of an order that is only for a server at rest.
-fn check_rests(site: &Site, until: Instant) -> Outcome {
+fn check_rests(site: &ServerInstallation, until: Instant) -> Outcome {
     // A single-user server is one of ours, and ends by itself. Orphans of a killed one do, too.
     let is_led = || super::look::leader(site, &processes::of_server(&site.data)).is_some_and(|server| server.port > 0);
     if is_led() {
-        return Err(Failure::new(FailureKind::Running, "the server runs"));
+        return Err(OrderFailure::new(OrderFailureKind::Running, "the server runs"));
     }
     if processes::wait_gone(until, || processes::of_server(&site.data)) && !is_led() {
         Ok(())
     } else {
-        Err(Failure::new(FailureKind::Running, "processes of the server still run"))
+        Err(OrderFailure::new(OrderFailureKind::Running, "processes of the server still run"))
     }
 }
 
-fn check_whole(site: &Site) -> Outcome {
+fn check_whole(site: &ServerInstallation) -> Outcome {
     match super::look::data(site) {
-        Data::Whole => Ok(()),
-        Data::HalfRewound => Err(Failure::new(FailureKind::HalfRewound, "a rewind was cut short: a base backup must be made")),
-        Data::Absent => Err(Failure::new(FailureKind::Other, format!("{} holds no server's data", site.data.display()))),
+        DataDirectoryState::Whole => Ok(()),
+        DataDirectoryState::HalfRewound => {
+            Err(OrderFailure::new(OrderFailureKind::HalfRewound, "a rewind was cut short: a base backup must be made"))
+        }
+        DataDirectoryState::Absent => {
+            Err(OrderFailure::new(OrderFailureKind::Other, format!("{} holds no server's data", site.data.display())))
+        }
     }
 }
 
 /// Bytes from a line such as `1234/5678 kB (21%)`.
-fn read_progress(line: &str) -> Option<Progress> {
+fn read_progress(line: &str) -> Option<OrderProgress> {
     let (before, after) = line.split_once('/')?;
     let done: u64 = before.trim().parse().ok()?;
     let total: u64 = after.split_once(" kB")?.0.trim().parse().ok()?;
-    Some(Progress { done_bytes: done.saturating_mul(1024), total_bytes: total.saturating_mul(1024) })
+    Some(OrderProgress { done_bytes: done.saturating_mul(1024), total_bytes: total.saturating_mul(1024) })
 }
 
 #[cfg(test)]
@@ -101,7 +105,7 @@ mod tests {
 
     #[test]
     fn progress_is_read_from_the_words_of_programs() {
-        let progress = Some(Progress { done_bytes: 2048, total_bytes: 4096 });
+        let progress = Some(OrderProgress { done_bytes: 2048, total_bytes: 4096 });
         assert_eq!(read_progress(" 2/4 kB (50%), 0/1 tablespace"), progress);
         assert_eq!(read_progress("2/4 kB (50%) copied"), progress);
         for other in ["", "pg_rewind: servers diverged at WAL location 0/3000000", "x/y kB", "2/4 MB"] {

@@ -1,13 +1,14 @@
 //! The state of the server and of its data, as they are at one moment.
 
 use super::processes;
-use super::program::{self, End};
-use super::site::Site;
+use super::program::{self, ProgramEnd};
+use super::site::ServerInstallation;
 use rustix::process::Pid;
 use std::fs;
 use std::time::{Duration, Instant};
 use weir_agent::{
-    ControlFile, Data, Postmaster, ServerStatus, SlotName, Status, Word, WordValue, control_file, postmaster, settings,
+    AgentStatus, ConninfoKeyword, ControlFile, DataDirectoryState, Postmaster, ServerStatus, SlotName, WordValue, control_file,
+    postmaster, settings,
 };
 use weir_failover::conninfo::Conninfo;
 
@@ -17,11 +18,11 @@ const CONTROL_LIMIT: Duration = Duration::from_secs(10);
 const PID_FILE_BYTES_MAX: usize = 64 << 10;
 
 /// All but the jobs.
-pub fn look(site: &Site) -> Status {
+pub fn look(site: &ServerInstallation) -> AgentStatus {
     let (server, data) = (server(site), data(site));
     // A server that runs is not asked to be made a standby.
-    let slot = if (server, data) == (ServerStatus::Stopped, Data::Whole) { slot(site) } else { None };
-    Status {
+    let slot = if (server, data) == (ServerStatus::Stopped, DataDirectoryState::Whole) { slot(site) } else { None };
+    AgentStatus {
         server,
         data,
         slot,
@@ -34,44 +35,44 @@ pub fn look(site: &Site) -> Status {
 }
 
 /// Weir's mark, as the file has it.
-fn mark(site: &Site) -> Option<WordValue> {
+fn mark(site: &ServerInstallation) -> Option<WordValue> {
     let text = fs::read_to_string(site.data.join("postgresql.auto.conf")).ok()?;
     let conninfo = Conninfo::parse(&settings::get(&text, "primary_conninfo")?)?;
-    WordValue::new(conninfo.get(Word::MARK.as_str())?).ok()
+    WordValue::new(conninfo.get(ConninfoKeyword::MARK.as_str())?).ok()
 }
 
 /// The slot that the server would use as a standby, by the program that reads its configuration.
-fn slot(site: &Site) -> Option<SlotName> {
+fn slot(site: &ServerInstallation) -> Option<SlotName> {
     let command = site.server_program(&["-C", "primary_slot_name"]);
     let ended = program::run(command, Instant::now() + CONTROL_LIMIT, &mut |_| {}).ok()?;
     SlotName::new(ended.out.back()?.trim()).ok()
 }
 
 /// The server that runs, if its postmaster does.
-pub fn server(site: &Site) -> ServerStatus {
+pub fn server(site: &ServerInstallation) -> ServerStatus {
     leader(site, &processes::of_server(&site.data)).map_or(ServerStatus::Stopped, ServerStatus::Running)
 }
 
 /// The postmaster among processes of the server.
-pub fn leader(site: &Site, there: &[Pid]) -> Option<Postmaster> {
+pub fn leader(site: &ServerInstallation, there: &[Pid]) -> Option<Postmaster> {
     let text = fs::read_to_string(site.data.join("postmaster.pid")).ok().filter(|text| text.len() <= PID_FILE_BYTES_MAX)?;
     let known = postmaster::read(&text)?;
     there.iter().any(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(known.pid)).then_some(known)
 }
 
 /// If the files are all of one moment.
-pub fn data(site: &Site) -> Data {
+pub fn data(site: &ServerInstallation) -> DataDirectoryState {
     if site.kept().exists() {
-        Data::HalfRewound
+        DataDirectoryState::HalfRewound
     } else if site.data.join("global/pg_control").exists() {
-        Data::Whole
+        DataDirectoryState::Whole
     } else {
-        Data::Absent
+        DataDirectoryState::Absent
     }
 }
 
 /// The control file, by the program of its version.
-pub fn control(site: &Site) -> Option<ControlFile> {
+pub fn control(site: &ServerInstallation) -> Option<ControlFile> {
     let mut command = site.program("pg_controldata");
     command.arg("-D").arg(&site.data);
     let mut text = String::new();
@@ -80,5 +81,5 @@ pub fn control(site: &Site) -> Option<ControlFile> {
         text.push('\n');
     };
     let ended = program::run(command, Instant::now() + CONTROL_LIMIT, &mut keep).ok()?;
-    (ended.end == End::Success).then(|| control_file::read(&text, site.major))?
+    (ended.end == ProgramEnd::Success).then(|| control_file::read(&text, site.major))?
 }

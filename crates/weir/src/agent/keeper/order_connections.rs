@@ -2,10 +2,10 @@
 
 mod complaints;
 
-use crate::agent::keeper::order_desk::{Desk, Taken};
+use crate::agent::keeper::order_desk::{OrderExecutor, OrderReceipt};
 use crate::log::{Level, Log};
 use crate::runtime::agent_line::{Line, LineError, Stream};
-use complaints::Complaints;
+use complaints::RejectionLog;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
-use weir_agent::{Answer, Order, Request, Secret, read_request, write_answer};
-use weir_config::hba::Network;
+use weir_agent::{AgentAnswer, AgentOrder, AgentRequest, AgentSecret, read_request, write_answer};
+use weir_config::hba::IpNetwork;
 
 /// Connections of strangers at once. When one more comes, the oldest goes.
 const STRANGERS_MAX: usize = 16;
@@ -36,54 +36,54 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Encryption, if the operator wants it.
 #[derive(Clone)]
-pub struct Tls {
+pub struct AgentTls {
     pub acceptor: TlsAcceptor,
     /// Those without a certificate of ours are sent away.
-    pub certificates: Certificates,
+    pub certificates: CertificateDemand,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Certificates {
+pub enum CertificateDemand {
     Demanded,
     NotAsked,
 }
 
 /// See the module.
-pub struct Door {
-    pub desk: Arc<Desk>,
-    pub secret: Secret,
-    pub tls: Option<Tls>,
+pub struct OrderListener {
+    pub desk: Arc<OrderExecutor>,
+    pub secret: AgentSecret,
+    pub tls: Option<AgentTls>,
     /// Where callers may come from; empty: anywhere.
-    pub allowed: Vec<Network>,
+    pub allowed: Vec<IpNetwork>,
     pub log: Arc<Log>,
 }
 
 /// The open door, for the tasks of connections.
-struct House {
-    door: Door,
-    complaints: Complaints,
+struct OrderListenerState {
+    door: OrderListener,
+    complaints: RejectionLog,
     /// One holder is the listener, the others are the connections of those who are known.
     known: Rc<()>,
 }
 
 /// Why a caller is sent away.
-enum Farewell {
+enum OrderRejection {
     Line(LineError),
     Late,
     Full,
     NoCertificate,
 }
 
-impl From<LineError> for Farewell {
-    fn from(error: LineError) -> Farewell {
-        Farewell::Line(error)
+impl From<LineError> for OrderRejection {
+    fn from(error: LineError) -> OrderRejection {
+        OrderRejection::Line(error)
     }
 }
 
-impl Door {
+impl OrderListener {
     /// Serves until the process ends.
     pub async fn serve(self, listener: TcpListener) {
-        let house = Rc::new(House { door: self, complaints: Complaints::default(), known: Rc::new(()) });
+        let house = Rc::new(OrderListenerState { door: self, complaints: RejectionLog::default(), known: Rc::new(()) });
         let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
         loop {
             match listener.accept().await {
@@ -107,7 +107,7 @@ impl Door {
     }
 }
 
-impl House {
+impl OrderListenerState {
     fn admits(&self, peer: IpAddr) -> bool {
         let allowed = &self.door.allowed;
         allowed.is_empty() || allowed.iter().any(|network| network.contains(peer.to_canonical()))
@@ -121,31 +121,31 @@ impl House {
 }
 
 /// Lets a caller prove himself. The conversation is a task of its own, which no stranger ends. Cancel safe: the connection is closed.
-async fn receive(house: Rc<House>, stream: TcpStream, peer: SocketAddr) {
+async fn receive(house: Rc<OrderListenerState>, stream: TcpStream, peer: SocketAddr) {
     let limit = Instant::now() + LOGIN_LIMIT;
     let met = async {
         stream.set_nodelay(true).map_err(LineError::Io)?;
         match house.door.tls.clone() {
             None => greet(&house, stream, peer).await,
-            Some(Tls { acceptor, certificates }) => {
+            Some(AgentTls { acceptor, certificates }) => {
                 let stream = acceptor.accept(stream).await.map_err(LineError::Io)?;
-                if certificates == Certificates::Demanded && stream.get_ref().1.peer_certificates().is_none() {
-                    return Err(Farewell::NoCertificate);
+                if certificates == CertificateDemand::Demanded && stream.get_ref().1.peer_certificates().is_none() {
+                    return Err(OrderRejection::NoCertificate);
                 }
                 greet(&house, stream, peer).await
             }
         }
     };
-    let met = timeout_at(limit, met).await.unwrap_or(Err(Farewell::Late));
+    let met = timeout_at(limit, met).await.unwrap_or(Err(OrderRejection::Late));
     if let Err(farewell) = met {
         house.part(peer, &farewell);
     }
 }
 
-async fn greet<S: Stream + 'static>(house: &Rc<House>, stream: S, peer: SocketAddr) -> Result<(), Farewell> {
+async fn greet<S: Stream + 'static>(house: &Rc<OrderListenerState>, stream: S, peer: SocketAddr) -> Result<(), OrderRejection> {
     let line = Line::to_weir(stream, &house.door.secret).await?;
     if Rc::strong_count(&house.known) > KNOWN_MAX {
-        return Err(Farewell::Full);
+        return Err(OrderRejection::Full);
     }
     let (house, counted) = (house.clone(), house.known.clone());
     spawn_local(async move {
@@ -157,46 +157,51 @@ async fn greet<S: Stream + 'static>(house: &Rc<House>, stream: S, peer: SocketAd
     Ok(())
 }
 
-impl House {
-    fn part(&self, peer: SocketAddr, farewell: &Farewell) {
+impl OrderListenerState {
+    fn part(&self, peer: SocketAddr, farewell: &OrderRejection) {
         match farewell {
-            Farewell::Line(error) if error.is_end() => {}
-            Farewell::Line(error) => self.complain(peer.ip(), &error.to_string()),
-            Farewell::Late => self.complain(peer.ip(), "it says nothing"),
-            Farewell::Full => self.complain(peer.ip(), "there are too many connections"),
-            Farewell::NoCertificate => self.complain(peer.ip(), "it shows no certificate"),
+            OrderRejection::Line(error) if error.is_end() => {}
+            OrderRejection::Line(error) => self.complain(peer.ip(), &error.to_string()),
+            OrderRejection::Late => self.complain(peer.ip(), "it says nothing"),
+            OrderRejection::Full => self.complain(peer.ip(), "there are too many connections"),
+            OrderRejection::NoCertificate => self.complain(peer.ip(), "it shows no certificate"),
         }
     }
 }
 
 /// Answers the requests of one who is known.
-async fn converse<S: Stream>(house: &House, mut line: Line<S>, peer: SocketAddr) -> Result<(), Farewell> {
+async fn converse<S: Stream>(house: &OrderListenerState, mut line: Line<S>, peer: SocketAddr) -> Result<(), OrderRejection> {
     loop {
         let Ok(heard) = timeout(REQUEST_LIMIT, line.next()).await else { return Ok(()) };
         match read_request(&heard?).map_err(LineError::Malformed)? {
-            Request::Status => {
+            AgentRequest::Status => {
                 let desk = house.door.desk.clone();
                 // Only a fault in it keeps it from answering.
                 let Ok(status) = spawn_blocking(move || desk.status()).await else { return Ok(()) };
-                say(&mut line, &Answer::Status(Box::new(status))).await?;
+                say(&mut line, &AgentAnswer::Status(Box::new(status))).await?;
             }
-            Request::Order(order) => obey(house, &mut line, &order, peer).await?,
+            AgentRequest::Order(order) => obey(house, &mut line, &order, peer).await?,
         }
     }
 }
 
-async fn obey<S: Stream>(house: &House, line: &mut Line<S>, order: &Order, peer: SocketAddr) -> Result<(), Farewell> {
+async fn obey<S: Stream>(
+    house: &OrderListenerState,
+    line: &mut Line<S>,
+    order: &AgentOrder,
+    peer: SocketAddr,
+) -> Result<(), OrderRejection> {
     let desk = &house.door.desk;
     let mut over = desk.over();
     let answer = match desk.take(order, &peer.to_string()) {
-        Taken::Busy(job) => Answer::Busy(job),
-        Taken::Over(outcome) => of(outcome),
-        Taken::UnderWay => loop {
+        OrderReceipt::Busy(job) => AgentAnswer::Busy(job),
+        OrderReceipt::Over(outcome) => of(outcome),
+        OrderReceipt::UnderWay => loop {
             match desk.outcome(order.id) {
                 Ok(outcome) => break of(outcome),
                 Err(progress) => {
                     if timeout(PROGRESS_PERIOD, over.changed()).await.is_err() {
-                        say(line, &Answer::Progress(progress)).await?;
+                        say(line, &AgentAnswer::Progress(progress)).await?;
                     }
                 }
             }
@@ -205,12 +210,12 @@ async fn obey<S: Stream>(house: &House, line: &mut Line<S>, order: &Order, peer:
     say(line, &answer).await
 }
 
-fn of(outcome: weir_agent::Outcome) -> Answer {
-    outcome.map_or_else(Answer::Failed, |()| Answer::Done)
+fn of(outcome: weir_agent::Outcome) -> AgentAnswer {
+    outcome.map_or_else(AgentAnswer::Failed, |()| AgentAnswer::Done)
 }
 
-async fn say<S: Stream>(line: &mut Line<S>, answer: &Answer) -> Result<(), Farewell> {
+async fn say<S: Stream>(line: &mut Line<S>, answer: &AgentAnswer) -> Result<(), OrderRejection> {
     let mut body = Vec::new();
     write_answer(&mut body, answer);
-    timeout(SEND_LIMIT, line.send(&body)).await.map_err(|_| Farewell::Late)?.map_err(Farewell::Line)
+    timeout(SEND_LIMIT, line.send(&body)).await.map_err(|_| OrderRejection::Late)?.map_err(OrderRejection::Line)
 }

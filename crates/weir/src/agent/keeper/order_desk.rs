@@ -2,7 +2,7 @@
 
 use super::deeds;
 use super::look;
-use super::site::Site;
+use super::site::ServerInstallation;
 use crate::log::{Level, Log};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,34 +10,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::watch;
-use weir_agent::{Deed, Failure, FailureKind, Finished, JobView, Kind, Order, OrderId, Outcome, Progress, Status, StopMode};
+use weir_agent::{
+    AgentOrder, AgentStatus, FinishedOrder, JobView, OrderAction, OrderFailure, OrderFailureKind, OrderId, OrderKind,
+    OrderProgress, Outcome, ServerStopMode,
+};
 
 /// See the module.
-pub struct Desk {
-    site: Site,
+pub struct OrderExecutor {
+    site: ServerInstallation,
     log: Arc<Log>,
-    board: Mutex<Board>,
+    board: Mutex<OrderSlots>,
     /// Counts the orders that are over.
     over: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Board {
-    running: Option<Running>,
-    last: Option<Finished>,
+struct OrderSlots {
+    running: Option<RunningOrder>,
+    last: Option<FinishedOrder>,
 }
 
-struct Running {
-    order: Order,
+struct RunningOrder {
+    order: AgentOrder,
     begun: Instant,
-    progress: Progress,
+    progress: OrderProgress,
     /// It is to end early: somebody wants the server to be ended who does not wait until it has stopped in order.
     is_outrun: Arc<AtomicBool>,
 }
 
 /// The fate of an order that was brought.
-pub enum Taken {
-    /// It is under way, and was before perhaps: `Desk::outcome` tells its end.
+pub enum OrderReceipt {
+    /// It is under way, and was before perhaps: `OrderExecutor::outcome` tells its end.
     UnderWay,
     /// Another one is.
     Busy(JobView),
@@ -45,35 +48,39 @@ pub enum Taken {
     Over(Outcome),
 }
 
-impl Running {
+impl RunningOrder {
     fn view(&self) -> JobView {
         JobView {
             id: self.order.id,
-            kind: Kind::of(&self.order.deed),
+            kind: OrderKind::of(&self.order.deed),
             since_ms: self.begun.elapsed().as_millis() as u64,
             progress: self.progress,
         }
     }
 }
 
-impl Board {
+impl OrderSlots {
     /// Decides what becomes of an order.
-    fn take(&mut self, order: &Order) -> Option<Taken> {
+    fn take(&mut self, order: &AgentOrder) -> Option<OrderReceipt> {
         match (&self.running, &self.last) {
-            (Some(running), _) if running.order == *order => Some(Taken::UnderWay),
+            (Some(running), _) if running.order == *order => Some(OrderReceipt::UnderWay),
             (Some(running), _) => {
                 if outruns(&order.deed, &running.order.deed) {
                     running.is_outrun.store(true, Ordering::Relaxed);
                 }
-                Some(Taken::Busy(running.view()))
+                Some(OrderReceipt::Busy(running.view()))
             }
-            (None, Some(last)) if last.id == order.id && last.kind == Kind::of(&order.deed) => {
-                Some(Taken::Over(last.outcome.clone()))
+            (None, Some(last)) if last.id == order.id && last.kind == OrderKind::of(&order.deed) => {
+                Some(OrderReceipt::Over(last.outcome.clone()))
             }
             (None, Some(_) | None) => {
                 let begun = Instant::now();
-                self.running =
-                    Some(Running { order: order.clone(), begun, progress: Progress::default(), is_outrun: Arc::default() });
+                self.running = Some(RunningOrder {
+                    order: order.clone(),
+                    begun,
+                    progress: OrderProgress::default(),
+                    is_outrun: Arc::default(),
+                });
                 None
             }
         }
@@ -81,25 +88,26 @@ impl Board {
 }
 
 /// True if one who brings this deed need not wait until that one is done.
-fn outruns(deed: &Deed, running: &Deed) -> bool {
-    let (wanted, under_way) = (StopMode::Immediate, StopMode::Fast);
-    matches!(deed, Deed::Stop { mode, .. } if *mode == wanted) && matches!(running, Deed::Stop { mode, .. } if *mode == under_way)
+fn outruns(deed: &OrderAction, running: &OrderAction) -> bool {
+    let (wanted, under_way) = (ServerStopMode::Immediate, ServerStopMode::Fast);
+    matches!(deed, OrderAction::Stop { mode, .. } if *mode == wanted)
+        && matches!(running, OrderAction::Stop { mode, .. } if *mode == under_way)
 }
 
-impl Desk {
-    pub fn new(site: Site, log: Arc<Log>) -> Arc<Desk> {
-        Arc::new(Desk { site, log, board: Mutex::default(), over: watch::Sender::new(0) })
+impl OrderExecutor {
+    pub fn new(site: ServerInstallation, log: Arc<Log>) -> Arc<OrderExecutor> {
+        Arc::new(OrderExecutor { site, log, board: Mutex::default(), over: watch::Sender::new(0) })
     }
 
     /// The server, its data, and the orders. Blocks.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> AgentStatus {
         let seen = look::look(&self.site);
         let board = self.board.lock();
-        Status { job: board.running.as_ref().map(Running::view), last: board.last.clone(), ..seen }
+        AgentStatus { job: board.running.as_ref().map(RunningOrder::view), last: board.last.clone(), ..seen }
     }
 
     /// Takes an order, and begins it if nothing is under way and it was not done before.
-    pub fn take(self: &Arc<Self>, order: &Order, who: &str) -> Taken {
+    pub fn take(self: &Arc<Self>, order: &AgentOrder, who: &str) -> OrderReceipt {
         let is_outrun = {
             let mut board = self.board.lock();
             if let Some(taken) = board.take(order) {
@@ -107,22 +115,22 @@ impl Desk {
             }
             board.running.as_ref().map(|running| running.is_outrun.clone()).unwrap_or_default()
         };
-        let kind = Kind::of(&order.deed).name();
+        let kind = OrderKind::of(&order.deed).name();
         self.log.say(Level::Log, format_args!("{kind}, ordered by {who}: begins"));
         let (own, deed) = (self.clone(), order.deed.clone());
         let work = move || {
             let tell = |progress| own.tell(progress);
             // A fault of ours must not leave the board with an order that never ends.
             let outcome = catch_unwind(AssertUnwindSafe(|| deeds::perform(&own.site, &deed, &tell, &is_outrun)));
-            own.finish(outcome.unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, "a fault in the agent"))));
+            own.finish(outcome.unwrap_or_else(|_| Err(OrderFailure::new(OrderFailureKind::Other, "a fault in the agent"))));
         };
         if let Err(cause) = std::thread::Builder::new().name(kind.into()).spawn(work) {
-            self.finish(Err(Failure::new(FailureKind::Other, cause.to_string())));
+            self.finish(Err(OrderFailure::new(OrderFailureKind::Other, cause.to_string())));
         }
-        Taken::UnderWay
+        OrderReceipt::UnderWay
     }
 
-    fn tell(&self, progress: Progress) {
+    fn tell(&self, progress: OrderProgress) {
         if let Some(running) = &mut self.board.lock().running {
             running.progress = progress;
         }
@@ -131,14 +139,14 @@ impl Desk {
     fn finish(&self, outcome: Outcome) {
         let mut board = self.board.lock();
         let Some(running) = board.running.take() else { return };
-        let (kind, took_ms) = (Kind::of(&running.order.deed), running.begun.elapsed().as_millis());
+        let (kind, took_ms) = (OrderKind::of(&running.order.deed), running.begun.elapsed().as_millis());
         match &outcome {
             Ok(()) => self.log.say(Level::Log, format_args!("{}: done after {took_ms} ms", kind.name())),
             Err(failure) => {
                 self.log.say(Level::Warning, format_args!("{}: failed after {took_ms} ms: {}", kind.name(), failure.text));
             }
         }
-        board.last = Some(Finished { id: running.order.id, kind, outcome });
+        board.last = Some(FinishedOrder { id: running.order.id, kind, outcome });
         drop(board);
         self.over.send_modify(|count| *count += 1);
     }
@@ -149,12 +157,12 @@ impl Desk {
     }
 
     /// The outcome of an order that was taken; `Err`: its progress so far.
-    pub fn outcome(&self, id: OrderId) -> Result<Outcome, Progress> {
+    pub fn outcome(&self, id: OrderId) -> Result<Outcome, OrderProgress> {
         let board = self.board.lock();
         match (&board.running, &board.last) {
             (Some(running), _) if running.order.id == id => Err(running.progress),
             (_, Some(last)) if last.id == id => Ok(last.outcome.clone()),
-            _ => Ok(Err(Failure::new(FailureKind::Other, "another order has come since"))),
+            _ => Ok(Err(OrderFailure::new(OrderFailureKind::Other, "another order has come since"))),
         }
     }
 }
@@ -164,25 +172,29 @@ mod tests {
     use super::*;
     #[test]
     fn one_order_is_done_at_a_time_and_the_same_one_is_done_once() {
-        let mut board = Board::default();
-        let order = |id, limit_ms| Order { id: OrderId(id), deed: Deed::Start { limit_ms } };
+        let mut board = OrderSlots::default();
+        let order = |id, limit_ms| AgentOrder { id: OrderId(id), deed: OrderAction::Start { limit_ms } };
         assert!(board.take(&order(1, 5)).is_none(), "it is begun");
-        assert!(matches!(board.take(&order(1, 5)), Some(Taken::UnderWay)));
-        assert!(matches!(board.take(&order(1, 6)), Some(Taken::Busy(_))), "another one of the same number");
-        let Some(Taken::Busy(job)) = board.take(&order(2, 5)) else { panic!("one at a time") };
-        assert_eq!((job.id, job.kind), (OrderId(1), Kind::Start));
-        let is_outrun = |board: &Board| board.running.as_ref().is_some_and(|running| running.is_outrun.load(Ordering::Relaxed));
-        let stop = |mode| Order { id: OrderId(3), deed: Deed::Stop { mode, limit_ms: 5, started_at: None } };
-        assert!(matches!(board.take(&stop(StopMode::Immediate)), Some(Taken::Busy(_))) && !is_outrun(&board), "a start");
+        assert!(matches!(board.take(&order(1, 5)), Some(OrderReceipt::UnderWay)));
+        assert!(matches!(board.take(&order(1, 6)), Some(OrderReceipt::Busy(_))), "another one of the same number");
+        let Some(OrderReceipt::Busy(job)) = board.take(&order(2, 5)) else { panic!("one at a time") };
+        assert_eq!((job.id, job.kind), (OrderId(1), OrderKind::Start));
+        let is_outrun =
+            |board: &OrderSlots| board.running.as_ref().is_some_and(|running| running.is_outrun.load(Ordering::Relaxed));
+        let stop = |mode| AgentOrder { id: OrderId(3), deed: OrderAction::Stop { mode, limit_ms: 5, started_at: None } };
+        assert!(
+            matches!(board.take(&stop(ServerStopMode::Immediate)), Some(OrderReceipt::Busy(_))) && !is_outrun(&board),
+            "a start"
+        );
         board.running = None;
-        assert!(board.take(&stop(StopMode::Fast)).is_none());
-        let other = Order { id: OrderId(4), ..stop(StopMode::Fast) };
-        assert!(matches!(board.take(&other), Some(Taken::Busy(_))) && !is_outrun(&board));
-        let other = Order { id: OrderId(4), ..stop(StopMode::Immediate) };
-        assert!(matches!(board.take(&other), Some(Taken::Busy(_))) && is_outrun(&board), "a stop in order makes room");
+        assert!(board.take(&stop(ServerStopMode::Fast)).is_none());
+        let other = AgentOrder { id: OrderId(4), ..stop(ServerStopMode::Fast) };
+        assert!(matches!(board.take(&other), Some(OrderReceipt::Busy(_))) && !is_outrun(&board));
+        let other = AgentOrder { id: OrderId(4), ..stop(ServerStopMode::Immediate) };
+        assert!(matches!(board.take(&other), Some(OrderReceipt::Busy(_))) && is_outrun(&board), "a stop in order makes room");
         board.running = None;
-        board.last = Some(Finished { id: OrderId(1), kind: Kind::Start, outcome: Ok(()) });
-        assert!(matches!(board.take(&order(1, 5)), Some(Taken::Over(Ok(())))));
+        board.last = Some(FinishedOrder { id: OrderId(1), kind: OrderKind::Start, outcome: Ok(()) });
+        assert!(matches!(board.take(&order(1, 5)), Some(OrderReceipt::Over(Ok(())))));
         assert!(board.take(&order(2, 5)).is_none());
     }
 }

@@ -18,7 +18,7 @@ const WORDS_LIMIT: Duration = Duration::from_millis(300);
 
 /// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProgramEnd {
     Success,
     Failure,
     /// The limit was over, and it was killed.
@@ -26,13 +26,13 @@ pub enum End {
 }
 
 /// How a program ended, and its last lines.
-pub struct Ended {
-    pub end: End,
+pub struct ProgramResult {
+    pub end: ProgramEnd,
     pub out: VecDeque<String>,
     pub errors: VecDeque<String>,
 }
 
-impl Ended {
+impl ProgramResult {
     /// The last of its words, for people.
     pub fn words(&self) -> String {
         let lines = if self.errors.is_empty() { &self.out } else { &self.errors };
@@ -42,31 +42,37 @@ impl Ended {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum OutputStream {
     Out,
     Error,
 }
 
 /// Runs it. `heed` sees each line of either output. The program gets a group of its own, so that a signal for the agent is none for it.
-pub fn run(mut command: Command, until: Instant, heed: &mut dyn FnMut(&str)) -> io::Result<Ended> {
+pub fn run(mut command: Command, until: Instant, heed: &mut dyn FnMut(&str)) -> io::Result<ProgramResult> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
     let (sender, lines) = sync_channel(LINES_MAX);
     let (out, errors) = (child.stdout.take(), child.stderr.take());
     let other = sender.clone();
-    std::thread::spawn(move || out.map(|out| read_lines(out, Kind::Out, &sender)));
-    std::thread::spawn(move || errors.map(|errors| read_lines(errors, Kind::Error, &other)));
-    let mut ended = Ended { end: End::Failure, out: VecDeque::new(), errors: VecDeque::new() };
+    std::thread::spawn(move || out.map(|out| read_lines(out, OutputStream::Out, &sender)));
+    std::thread::spawn(move || errors.map(|errors| read_lines(errors, OutputStream::Error, &other)));
+    let mut ended = ProgramResult { end: ProgramEnd::Failure, out: VecDeque::new(), errors: VecDeque::new() };
     ended.end =
         attend(&mut child, until, &lines, &mut |kind, line| ended_line(&mut ended.out, &mut ended.errors, kind, line, heed))?;
     Ok(ended)
 }
 
-fn ended_line(out: &mut VecDeque<String>, errors: &mut VecDeque<String>, kind: Kind, line: String, heed: &mut dyn FnMut(&str)) {
+fn ended_line(
+    out: &mut VecDeque<String>,
+    errors: &mut VecDeque<String>,
+    kind: OutputStream,
+    line: String,
+    heed: &mut dyn FnMut(&str),
+) {
     heed(&line);
     let kept = match kind {
-        Kind::Out => out,
-        Kind::Error => errors,
+        OutputStream::Out => out,
+        OutputStream::Error => errors,
     };
     if kept.len() >= LINES_MAX {
         kept.pop_front();
@@ -77,9 +83,9 @@ fn ended_line(out: &mut VecDeque<String>, errors: &mut VecDeque<String>, kind: K
 fn attend(
     child: &mut Child,
     until: Instant,
-    lines: &Receiver<(Kind, String)>,
-    take: &mut dyn FnMut(Kind, String),
-) -> io::Result<End> {
+    lines: &Receiver<(OutputStream, String)>,
+    take: &mut dyn FnMut(OutputStream, String),
+) -> io::Result<ProgramEnd> {
     let mut is_silent = false;
     let status = loop {
         match lines.recv_timeout(LOOK_PERIOD) {
@@ -95,18 +101,18 @@ fn attend(
             let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
             // It is dead, so that this does not wait.
             child.wait()?;
-            return Ok(End::Killed);
+            return Ok(ProgramEnd::Killed);
         }
     };
     let over = Instant::now() + WORDS_LIMIT;
     while let Ok((kind, line)) = lines.recv_timeout(over.saturating_duration_since(Instant::now())) {
         take(kind, line);
     }
-    Ok(if status.success() { End::Success } else { End::Failure })
+    Ok(if status.success() { ProgramEnd::Success } else { ProgramEnd::Failure })
 }
 
 /// Reads to the end. A carriage return ends a line, too: progress comes so.
-fn read_lines(mut from: impl Read, kind: Kind, to: &SyncSender<(Kind, String)>) {
+fn read_lines(mut from: impl Read, kind: OutputStream, to: &SyncSender<(OutputStream, String)>) {
     let (mut piece, mut line) = ([0; 4096], Vec::new());
     let send = |line: &mut Vec<u8>| {
         let text = String::from_utf8_lossy(line).into_owned();
@@ -147,16 +153,16 @@ mod tests {
         let command = shell("printf 'one\\rtwo\\n'; echo wrong >&2; exit 3");
         let ended = run(command, until, &mut |line| heard.push(line.to_string())).unwrap();
         heard.sort();
-        assert_eq!((heard.join(" "), ended.end, ended.out.len()), ("one two wrong".into(), End::Failure, 2));
+        assert_eq!((heard.join(" "), ended.end, ended.out.len()), ("one two wrong".into(), ProgramEnd::Failure, 2));
         let silent = run(shell("exec >&- 2>&-; exit 0"), until, &mut |_| {}).unwrap();
         let words = silent.words();
-        assert_eq!((silent.end, words), (End::Success, String::new()));
+        assert_eq!((silent.end, words), (ProgramEnd::Success, String::new()));
     }
 
     #[test]
     fn a_program_and_what_it_began_are_killed_at_the_limit() {
         let until = Instant::now() + Duration::from_millis(50);
         let ended = run(shell("echo x; sleep 1000 & sleep 1000"), until, &mut |_| {}).unwrap();
-        assert_eq!((ended.end, ended.out.iter().next().map(String::as_str)), (End::Killed, Some("x")));
+        assert_eq!((ended.end, ended.out.iter().next().map(String::as_str)), (ProgramEnd::Killed, Some("x")));
     }
 }

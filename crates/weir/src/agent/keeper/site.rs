@@ -12,14 +12,14 @@ use weir_demo::Programs;
 const WORK: &str = ".weir";
 
 /// See the module.
-pub struct Site {
+pub struct ServerInstallation {
     /// The data directory, without links in its path.
     pub data: PathBuf,
     /// The agent's own folder.
     pub work: PathBuf,
     pub bin: PathBuf,
     pub major: u16,
-    pub starter: Starter,
+    pub starter: StartMethod,
     /// The configuration file, if it does not lie in the data directory.
     pub config_file: Option<PathBuf>,
     /// `PGPASSFILE` of the programs, if it is not the user's own.
@@ -29,7 +29,7 @@ pub struct Site {
 }
 
 /// How the server is started.
-pub enum Starter {
+pub enum StartMethod {
     /// By `pg_ctl`. The server's words go to the log.
     PgCtl { log: PathBuf },
     /// By a program with arguments.
@@ -37,7 +37,7 @@ pub enum Starter {
 }
 
 /// The words of the command line that make a site.
-pub struct Words<'a> {
+pub struct SiteOptions<'a> {
     pub data: &'a Path,
     pub work: Option<&'a Path>,
     pub bin: Option<&'a Path>,
@@ -47,8 +47,8 @@ pub struct Words<'a> {
     pub passfile: Option<&'a Path>,
 }
 
-impl Site {
-    pub fn new(words: &Words<'_>) -> anyhow::Result<Site> {
+impl ServerInstallation {
+    pub fn new(words: &SiteOptions<'_>) -> anyhow::Result<ServerInstallation> {
         let data = resolve(words.data)?;
         let version = std::fs::read_to_string(data.join("PG_VERSION")).ok();
         let of_data: Option<u32> = version.and_then(|text| text.trim().parse().ok());
@@ -70,9 +70,9 @@ impl Site {
             Some(text) => {
                 let command: Vec<String> = text.split_whitespace().map(str::to_string).collect();
                 ensure!(!command.is_empty(), "--start-command is empty");
-                Starter::Command(command)
+                StartMethod::Command(command)
             }
-            None => Starter::PgCtl { log: words.log.map_or_else(|| work.join("server.log"), Path::to_path_buf) },
+            None => StartMethod::PgCtl { log: words.log.map_or_else(|| work.join("server.log"), Path::to_path_buf) },
         };
         let config_file = words.config_file.map(Path::to_path_buf).or_else(|| debian_config(words.data, &data));
         if let Some(file) = &config_file {
@@ -85,7 +85,16 @@ impl Site {
         }
         let bin = programs.bin().to_path_buf();
         let passfile = words.passfile.map(Path::to_path_buf);
-        let site = Site { data, work, bin, major: u16::try_from(major)?, starter, config_file, passfile, held: Mutex::default() };
+        let site = ServerInstallation {
+            data,
+            work,
+            bin,
+            major: u16::try_from(major)?,
+            starter,
+            config_file,
+            passfile,
+            held: Mutex::default(),
+        };
         // A crash could not be recovered from without it, and a copy be made in vain.
         ensure!(
             of_data.is_none() || site.has_configuration(),
@@ -100,7 +109,7 @@ impl Site {
         if self.held.lock().is_some() || !self.data.exists() {
             return Ok(true);
         }
-        let lock = Site::lock(&self.data)?;
+        let lock = ServerInstallation::lock(&self.data)?;
         let is_ours = lock.is_some();
         self.keep(lock);
         Ok(is_ours)
@@ -130,8 +139,8 @@ impl Site {
     /// Where the server's first words go, if the agent starts it itself.
     pub fn log(&self) -> Option<&Path> {
         match &self.starter {
-            Starter::PgCtl { log } => Some(log),
-            Starter::Command(_) => None,
+            StartMethod::PgCtl { log } => Some(log),
+            StartMethod::Command(_) => None,
         }
     }
 

@@ -1,11 +1,11 @@
 //! The server that is read from, asked over SQL before anything of ours is changed.
 
-use super::program::{self, End, Ended};
-use super::site::Site;
+use super::program::{self, ProgramEnd, ProgramResult};
+use super::site::ServerInstallation;
 use crate::agent::keeper::synced_files;
 use crate::auth::own_login::{self, OwnUse};
 use std::time::{Duration, Instant};
-use weir_agent::{Failure, FailureKind, Source, service};
+use weir_agent::{OrderFailure, OrderFailureKind, SourceServer, service};
 use weir_failover::conninfo::Conninfo;
 
 /// Time for a question.
@@ -27,7 +27,7 @@ const IDENTIFY: &str = "IDENTIFY_SYSTEM";
 
 /// Facts about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SourceFacts {
     pub system_identifier: u64,
     pub major: u16,
     pub tablespaces: u32,
@@ -43,21 +43,24 @@ pub fn conninfo() -> String {
 }
 
 /// Writes the service file and asks.
-pub fn look(site: &Site, source: &Source, until: Instant) -> Result<Found, Failure> {
+pub fn look(site: &ServerInstallation, source: &SourceServer, until: Instant) -> Result<SourceFacts, OrderFailure> {
     let text = service::show(source);
     synced_files::write(&site.service(), text.as_bytes())
-        .map_err(|cause| Failure::new(FailureKind::Other, format!("{}: {cause}", site.service().display())))?;
+        .map_err(|cause| OrderFailure::new(OrderFailureKind::Other, format!("{}: {cause}", site.service().display())))?;
     let ended = ask(site, QUESTION, until)?;
-    if ended.end != End::Success {
-        return Err(Failure::new(FailureKind::Source, format!("the source {}:{}: {}", source.host, source.port, ended.words())));
+    if ended.end != ProgramEnd::Success {
+        return Err(OrderFailure::new(
+            OrderFailureKind::Source,
+            format!("the source {}:{}: {}", source.host, source.port, ended.words()),
+        ));
     }
     let row = ended.out.back().map(String::as_str).unwrap_or_default();
-    read(row).ok_or_else(|| Failure::new(FailureKind::Source, format!("the source answers {row:?}")))
+    read(row).ok_or_else(|| OrderFailure::new(OrderFailureKind::Source, format!("the source answers {row:?}")))
 }
 
-fn read(row: &str) -> Option<Found> {
+fn read(row: &str) -> Option<SourceFacts> {
     let mut cells = row.trim().split('|');
-    let found = Found {
+    let found = SourceFacts {
         system_identifier: cells.next()?.parse().ok()?,
         major: cells.next()?.parse().ok()?,
         tablespaces: cells.next()?.parse().ok()?,
@@ -70,21 +73,22 @@ fn read(row: &str) -> Option<Found> {
     cells.next().is_none().then_some(found)
 }
 
-fn ask(site: &Site, text: &str, until: Instant) -> Result<Ended, Failure> {
+fn ask(site: &ServerInstallation, text: &str, until: Instant) -> Result<ProgramResult, OrderFailure> {
     let mut command = site.program("psql");
     command.env("PGOPTIONS", own_login::as_options(OwnUse::Questions));
     command.args(["-X", "-A", "-t", "-q", "-w", "-F", "|", "-v", "ON_ERROR_STOP=1", "-d", &conninfo(), "-c", text]);
     let until = until.min(Instant::now() + QUESTION_LIMIT);
-    program::run(command, until, &mut |_| {}).map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))
+    program::run(command, until, &mut |_| {})
+        .map_err(|cause| OrderFailure::new(OrderFailureKind::Other, format!("psql: {cause}")))
 }
 
 /// Logs in as a standby with this `primary_conninfo` will. Words that no file of services can hold are not tried.
-pub fn log_in(site: &Site, conninfo: &Conninfo, until: Instant) -> Result<(), Failure> {
+pub fn log_in(site: &ServerInstallation, conninfo: &Conninfo, until: Instant) -> Result<(), OrderFailure> {
     let fixed = [("replication", "true"), ("dbname", "replication")];
     let own = conninfo.words().filter(|(name, _)| !["dbname", "replication", "connect_timeout"].contains(name));
     let Some(text) = service::show_words(own.chain(fixed)) else { return Ok(()) };
     let file = site.service();
-    let broke = |cause| Failure::new(FailureKind::Other, format!("{}: {cause}", file.display()));
+    let broke = |cause| OrderFailure::new(OrderFailureKind::Other, format!("{}: {cause}", file.display()));
     synced_files::write(&file, text.as_bytes()).map_err(broke)?;
     let mut command = site.program("psql");
     command.args(["-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1", "-d", &self::conninfo(), "-c", IDENTIFY]);
@@ -92,19 +96,24 @@ pub fn log_in(site: &Site, conninfo: &Conninfo, until: Instant) -> Result<(), Fa
     let ended = program::run(command, until, &mut |_| {});
     // It may hold a password. The next question writes its own.
     synced_files::remove(&file).map_err(broke)?;
-    let ended = ended.map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))?;
-    if ended.end == End::Success {
+    let ended = ended.map_err(|cause| OrderFailure::new(OrderFailureKind::Other, format!("psql: {cause}")))?;
+    if ended.end == ProgramEnd::Success {
         return Ok(());
     }
     let user = conninfo.get("user").unwrap_or("the server's own user");
     let text = format!("a standby here cannot log in for replication as {user}: {}", ended.words());
-    Err(Failure::new(FailureKind::Source, text))
+    Err(OrderFailure::new(OrderFailureKind::Source, text))
 }
 
 /// Waits until the control file of the source has its timeline: `pg_rewind` reads it there, and would find nothing to do before. A checkpoint is
 /// asked for; a user who may not ask waits for the one that each promotion brings.
-pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instant) -> Result<(), Failure> {
-    let is_there = |found: &Found| found.timeline.is_none_or(|timeline| timeline == found.checkpoint_timeline);
+pub fn wait_checkpoint(
+    site: &ServerInstallation,
+    source: &SourceServer,
+    first: SourceFacts,
+    until: Instant,
+) -> Result<(), OrderFailure> {
+    let is_there = |found: &SourceFacts| found.timeline.is_none_or(|timeline| timeline == found.checkpoint_timeline);
     if is_there(&first) {
         return Ok(());
     }
@@ -116,7 +125,7 @@ pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instan
         }
         if Instant::now() >= until {
             let text = "the source has written no checkpoint since its promotion; grant pg_checkpoint to the user, or run CHECKPOINT there";
-            return Err(Failure::new(FailureKind::Late, text));
+            return Err(OrderFailure::new(OrderFailureKind::Late, text));
         }
         std::thread::sleep(CHECKPOINT_PERIOD);
     }
@@ -133,9 +142,9 @@ mod tests {
 
     #[test]
     fn the_row_of_a_primary_and_of_a_standby_are_read() {
-        let primary = Found { system_identifier: 7, major: 15, tablespaces: 0, checkpoint_timeline: 1, timeline: Some(10) };
+        let primary = SourceFacts { system_identifier: 7, major: 15, tablespaces: 0, checkpoint_timeline: 1, timeline: Some(10) };
         assert_eq!(read("7|15|0|1|0000000A\n"), Some(primary));
-        assert_eq!(read("7|15|0|1|"), Some(Found { timeline: None, ..primary }));
+        assert_eq!(read("7|15|0|1|"), Some(SourceFacts { timeline: None, ..primary }));
         for wrong in ["", "7|15|0|1", "7|15|0|1|x", "7|15|0|1||", "a|15|0|1|"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }

@@ -56,13 +56,13 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Limits of a copy of small files.
-pub struct Budget {
+pub struct CopyLimits {
     pub files: u32,
     pub bytes: u64,
 }
 
 /// Copies files, folders and links into a folder, each over what is there, and syncs all. Error `FileTooLarge`: the budget is over.
-pub fn copy_into(from: &Path, to: &Path, budget: &mut Budget, is_wanted: &dyn Fn(&OsStr) -> bool) -> io::Result<()> {
+pub fn copy_into(from: &Path, to: &Path, budget: &mut CopyLimits, is_wanted: &dyn Fn(&OsStr) -> bool) -> io::Result<()> {
     make_folder(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -73,7 +73,7 @@ pub fn copy_into(from: &Path, to: &Path, budget: &mut Budget, is_wanted: &dyn Fn
     sync_folder(to)
 }
 
-fn copy_entry(from: &Path, to: &Path, budget: &mut Budget) -> io::Result<()> {
+fn copy_entry(from: &Path, to: &Path, budget: &mut CopyLimits) -> io::Result<()> {
     let found = fs::symlink_metadata(from)?;
     budget.files = budget.files.checked_sub(1).ok_or(ErrorKind::FileTooLarge)?;
     if found.is_dir() {
@@ -109,7 +109,7 @@ mod tests {
         write(&from.join("skipped"), b"3").unwrap();
         write(&from.join("sub/c"), b"4").unwrap();
         std::os::unix::fs::symlink("a", from.join("link")).unwrap();
-        let mut budget = Budget { files: 10, bytes: 100 };
+        let mut budget = CopyLimits { files: 10, bytes: 100 };
         copy_into(&from, &to, &mut budget, &|name| name != "skipped").unwrap();
         assert_eq!((budget.files, budget.bytes), (5, 97));
         let read = |name: &str| fs::read_to_string(to.join(name)).ok();
@@ -117,7 +117,7 @@ mod tests {
             [read("a"), read("b"), read("sub/c"), read("link"), read("skipped")].map(Option::unwrap_or_default),
             ["1", "2", "4", "1", ""]
         );
-        let small = copy_into(&from, &to, &mut Budget { files: 10, bytes: 2 }, &|_| true);
+        let small = copy_into(&from, &to, &mut CopyLimits { files: 10, bytes: 2 }, &|_| true);
         assert_eq!(small.map_err(|cause| cause.kind()), Err(ErrorKind::FileTooLarge));
         assert!(remove(&folder).is_ok() && remove(&folder).is_ok());
     }

@@ -1,10 +1,10 @@
 //! Asks a client for a proof: md5, SCRAM, or the password itself.
 
-use super::{Door, broke};
+use super::{ClientLogin, broke};
 use std::io;
 use std::time::{Duration, Instant};
-use weir_io::socket::Got;
-use weir_session::fault::{Fault, sqlstate};
+use weir_io::socket::ReadOutcome;
+use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};
@@ -17,9 +17,9 @@ const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Time between two looks for a stop of the proxy.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-impl Door<'_> {
+impl ClientLogin<'_> {
     /// True if the client knows an md5 password; `None` asks all the same and lets nobody in.
-    pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, Fault> {
+    pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, ErrorReport> {
         let salt: [u8; 4] = self.w.random();
         let mut out = Vec::with_capacity(16);
         write::authentication(&mut out, 5, &salt);
@@ -33,24 +33,24 @@ impl Door<'_> {
     }
 
     /// The client's password in clear text.
-    pub(super) async fn ask_clear_text(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    pub(super) async fn ask_clear_text(&mut self) -> Result<Zeroizing<Vec<u8>>, ErrorReport> {
         let mut out = Vec::with_capacity(16);
         write::authentication(&mut out, 3, &[]);
         self.send(&out).await?;
         let mut body = self.proof_message().await?;
         if body.pop() != Some(0) || body.contains(&0) {
-            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid password packet size"));
+            return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid password packet size"));
         }
         if body.is_empty() {
             // Servers refuse it too: some of them would take it for "no password" and ask nobody.
-            return Err(Fault::fatal(sqlstate::INVALID_PASSWORD, "empty password returned by client"));
+            return Err(ErrorReport::fatal(sqlstate::INVALID_PASSWORD, "empty password returned by client"));
         }
         Ok(body)
     }
 
     /// A whole SCRAM exchange. `None`: the proof is wrong, or nobody could have given it.
-    pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<Accepted>, Fault> {
-        let protocol = |error: ScramError| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
+    pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<Accepted>, ErrorReport> {
+        let protocol = |error: ScramError| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
         let mut out = Vec::with_capacity(128);
         // The better one first: clients take the first they can.
         let offer: &[&str] =
@@ -65,7 +65,7 @@ impl Door<'_> {
             (MECHANISM_PLUS, Some(hash)) => Binding::EndPoint(hash.clone()),
             _ => {
                 let text = "client selected an invalid SASL authentication mechanism";
-                return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+                return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text));
             }
         };
         let mut server = Server::new(secret, Nonce::from_random(&self.w.random()), binding);
@@ -82,15 +82,15 @@ impl Door<'_> {
     }
 
     /// A message with a proof, once it may be judged: all proofs are read here.
-    async fn proof_message(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    async fn proof_message(&mut self) -> Result<Zeroizing<Vec<u8>>, ErrorReport> {
         let body = self.password_message().await?;
         self.take_place().await?;
         Ok(body)
     }
 
-    async fn password_message(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    async fn password_message(&mut self) -> Result<Zeroizing<Vec<u8>>, ErrorReport> {
         loop {
-            let protocol = |text: String| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text);
+            let protocol = |text: String| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text);
             if let Some(header) = read_header(&self.buffer).map_err(|e| protocol(e.to_string()))? {
                 if header.tag != front::PASSWORD {
                     return Err(protocol(format!("expected password response, got message type {}", header.tag)));
@@ -110,19 +110,19 @@ impl Door<'_> {
     }
 
     /// Reads the client's next bytes. They may be a password, so nothing of them is left in the buffers they passed.
-    pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
+    pub(super) async fn read_more(&mut self) -> Result<(), ErrorReport> {
         loop {
             self.wait_for_bytes().await?;
             match self.buffer.read(&self.socket, &self.w.reactor).map_err(|e| broke(&e))? {
-                Got::Bytes(_) => return Ok(()),
-                Got::Nothing => {}
-                Got::End => return Err(broke(&io::ErrorKind::UnexpectedEof.into())),
+                ReadOutcome::Bytes(_) => return Ok(()),
+                ReadOutcome::Nothing => {}
+                ReadOutcome::End => return Err(broke(&io::ErrorKind::UnexpectedEof.into())),
             }
         }
     }
 
     /// Waits, and looks now and then for a stop of the proxy: a silent client shall not delay that.
-    pub(super) async fn wait_for_bytes(&self) -> Result<(), Fault> {
+    pub(super) async fn wait_for_bytes(&self) -> Result<(), ErrorReport> {
         loop {
             let look = self.w.now() + LOOK_PERIOD;
             let until = self.deadline.map_or(look, |deadline| deadline.min(look));
@@ -136,8 +136,8 @@ impl Door<'_> {
 }
 
 /// The mechanism the client has chosen, and its first message, within SASLInitialResponse.
-fn initial_response(body: &[u8]) -> Result<(&str, &[u8]), Fault> {
-    let protocol = |text: &str| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text);
+fn initial_response(body: &[u8]) -> Result<(&str, &[u8]), ErrorReport> {
+    let protocol = |text: &str| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text);
     let malformed = || protocol("malformed SASLInitialResponse");
     let (mechanism, rest) = split_cstr(body).ok_or_else(malformed)?;
     let mechanism = std::str::from_utf8(mechanism).map_err(|_| malformed())?;

@@ -1,24 +1,24 @@
 //! A client's TLS: asked for by a packet of PostgreSQL's, or begun at once.
 
-use super::Door;
-use crate::log::{Level, Who};
+use super::ClientLogin;
+use crate::log::{Level, LogOrigin};
 use crate::runtime::tls_files::certificate::subject;
 use weir_io::reactor::parked;
-use weir_io::tls::{Tls, explain};
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::metrics::Metric;
+use weir_io::tls::{TlsSession, explain};
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::metrics::WorkerCounter;
 
 /// First byte of a TLS handshake. As the first packet's length it would be one that no packet may have.
 const HANDSHAKE: u8 = 0x16;
 
-impl Door<'_> {
+impl ClientLogin<'_> {
     /// True if TLS is offered. As in PostgreSQL not over unix sockets, where nobody can listen, and not within itself.
     pub(super) fn can_encrypt(&self) -> bool {
         self.peer.is_some() && !self.socket.is_encrypted() && self.w.shared.files.tls.load().server.is_some()
     }
 
     /// Direct TLS: the first bytes are a handshake's. False: the connection is of no more use.
-    pub(super) async fn begin_encrypted(&mut self) -> Result<bool, Fault> {
+    pub(super) async fn begin_encrypted(&mut self) -> Result<bool, ErrorReport> {
         if self.buffer.first() != Some(&HANDSHAKE) {
             return Ok(true);
         }
@@ -30,9 +30,9 @@ impl Door<'_> {
             return Ok(false);
         }
         // Without its own name, our protocol could be mistaken for another one. Source: PostgreSQL manual, "Protocol Flow".
-        if self.socket.look_at_tls(Tls::has_alpn) != Some(true) {
+        if self.socket.look_at_tls(TlsSession::has_alpn) != Some(true) {
             let text = "received direct TLS connection request without ALPN protocol negotiation extension";
-            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+            return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text));
         }
         Ok(true)
     }
@@ -49,16 +49,16 @@ impl Door<'_> {
             parked().await;
         }
         let early = std::mem::take(&mut self.buffer);
-        let begun = match Tls::server(side.config) {
+        let begun = match TlsSession::server(side.config) {
             Ok(tls) => self.socket.begin_tls(&self.w.reactor, tls, &early, self.deadline).await,
             Err(cause) => Err(cause),
         };
         if let Err(cause) = begun {
-            self.w.count(Metric::TlsFailed);
+            self.w.count(WorkerCounter::TlsFailed);
             self.tell(&format!("could not begin TLS: {}", explain(&cause)));
             return false;
         }
-        self.w.count(Metric::TlsClients);
+        self.w.count(WorkerCounter::TlsClients);
         let names = self.socket.look_at_tls(|tls| tls.peer_certificate().map(subject));
         self.tls = Some(names.flatten().unwrap_or_default());
         self.end_point = side.end_point;
@@ -67,7 +67,7 @@ impl Door<'_> {
 
     pub(super) fn tell(&self, what: &str) {
         let place = self.place();
-        let who = Who { client: &place, ..Who::default() };
+        let who = LogOrigin { client: &place, ..LogOrigin::default() };
         self.w.shared.log.write(Level::Log, &who, format_args!("connection from {place}: {what}"));
     }
 }

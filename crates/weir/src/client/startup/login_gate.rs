@@ -4,23 +4,26 @@
 //! Invariant: a client that fails does not learn if the user exists. The exchange is the same, and so are the words. A refusal
 //! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
-use super::Door;
-use crate::auth::access::{Access, AccessFiles, Credential, Demand, Entrant, LooksUp};
-use crate::auth::directory::Outcome;
-use crate::log::{Level, Who};
+use super::ClientLogin;
+use crate::auth::access::{AccessFiles, LooksUp, ProofDemand, SharedAccess, TrustQuestion, UserCredential};
+use crate::auth::directory::PasswordVerdict;
+use crate::log::{Level, LogOrigin};
 use crate::runtime::key_derivation::{self, Unanswered};
-use crate::runtime::mail::Nudge;
-use crate::runtime::pool::server_conn::{Address, Login, OpenError, Talk};
+use crate::runtime::mail::RoleCheckReason;
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress, Talk};
 use crate::runtime::pool::server_login::ServerAsked;
 use crate::server::inquiry::{self, InquiryError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::PasswdProof;
-use weir_config::databases::Entry;
-use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
+use weir_config::databases::DatabaseEntry;
+use weir_config::hba::{
+    AdmittedUsers, ClientOrigin, ClientTlsFacts, HbaAuthMethod, HbaFact, HbaQuestion, HbaRule, HbaVerdict, LoginFacts,
+    ReplicationRequest,
+};
 use weir_config::passwd::{Secret, Usual};
-use weir_session::fault::{Fault, sqlstate};
+use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::scram::{Challenge, ServerSecret, Verifier};
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -30,15 +33,15 @@ const JUDGE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The user and the database of a client that wants to log in.
 #[derive(Clone, Copy)]
-pub(super) struct Caller<'a> {
+pub(super) struct LoginIdentity<'a> {
     pub(super) user: &'a str,
     pub(super) database: &'a str,
-    pub(super) replication: Replication,
+    pub(super) replication: ReplicationRequest,
 }
 
 /// A client that may go on.
 #[derive(Default)]
-pub(super) struct Admission {
+pub(super) struct LoginAdmission {
     /// Goes to the client before the welcome.
     pub(super) message: Vec<u8>,
     /// Nothing was asked for and nothing proved: the servers themselves must trust the user. Never so after a password.
@@ -47,15 +50,15 @@ pub(super) struct Admission {
 
 /// How a claim is proved.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Exchange {
+enum ProofExchange {
     ClearText,
     Md5,
     Scram,
 }
 
-impl Door<'_> {
+impl ClientLogin<'_> {
     /// Lets the client in if it may enter.
-    pub(super) async fn authenticate(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
+    pub(super) async fn authenticate(&mut self, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         self.claim(caller.user);
         let proved = match self.unasked(caller) {
             Some(admission) => Ok(admission),
@@ -75,22 +78,22 @@ impl Door<'_> {
     }
 
     /// The entry for the client's name of a database.
-    pub(super) fn entry_of(&self, database: &str) -> Option<Entry> {
+    pub(super) fn entry_of(&self, database: &str) -> Option<DatabaseEntry> {
         self.w.peek_config().databases.get(database).cloned()
     }
 
     /// The admission of a client that nobody here asks for anything: there are no rules, and nothing is known of the user. The servers themselves must
     /// trust him: see `AccessFiles::keeps_proofs`.
-    fn unasked(&self, caller: Caller<'_>) -> Option<Admission> {
+    fn unasked(&self, caller: LoginIdentity<'_>) -> Option<LoginAdmission> {
         if self.w.peek_config().auth.allow_clear_text {
             return None;
         }
         let files = self.w.shared.access.peek_files();
-        let is_unknown = files.hba.is_none() && matches!(self.known_credential(&files, caller), Some(Credential::Nobody));
-        is_unknown.then(|| Admission { is_unproved: true, ..Admission::default() })
+        let is_unknown = files.hba.is_none() && matches!(self.known_credential(&files, caller), Some(UserCredential::Nobody));
+        is_unknown.then(|| LoginAdmission { is_unproved: true, ..LoginAdmission::default() })
     }
 
-    async fn prove(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
+    async fn prove(&mut self, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let files = self.w.shared.access.files();
         match files.hba.clone() {
             Some(hba) => {
@@ -104,20 +107,20 @@ impl Door<'_> {
     /// The rule of `pool_hba.conf` for this client, after a check of its outside name if the rule asks for one.
     async fn find_rule<'h>(
         &mut self,
-        hba: &'h weir_config::hba::Hba,
+        hba: &'h weir_config::hba::HbaRuleSet,
         files: &AccessFiles,
-        caller: Caller<'_>,
-    ) -> Result<&'h Rule, Fault> {
+        caller: LoginIdentity<'_>,
+    ) -> Result<&'h HbaRule, ErrorReport> {
         let mut groups: Option<Option<Arc<BTreeSet<String>>>> = None;
         let mut host: Option<Option<Arc<str>>> = None;
         let system_user = hba.asks_for_system_user().then(|| self.system_user()).flatten();
         loop {
-            let visit = Visit {
+            let visit = LoginFacts {
                 user: caller.user,
                 database: caller.database,
                 replication: caller.replication,
-                origin: self.peer.map_or(Origin::Local, |peer| Origin::Address(peer.ip().to_canonical())),
-                tls: self.tls.as_ref().map(|tls| Tls {
+                origin: self.peer.map_or(ClientOrigin::Local, |peer| ClientOrigin::Address(peer.ip().to_canonical())),
+                tls: self.tls.as_ref().map(|tls| ClientTlsFacts {
                     common_name: tls.common_name.as_deref(),
                     distinguished_name: tls.distinguished_name.as_deref(),
                 }),
@@ -127,19 +130,19 @@ impl Door<'_> {
                 host: known(host.as_ref().map(Option::as_deref)),
             };
             let question = match hba.decide(&visit) {
-                Verdict::Ask(question) => question,
-                Verdict::Apply(rule) if rule.method == Method::Reject => return Err(self.rejected(caller, rule)),
-                Verdict::Apply(rule) => match hba.accepts_outside_name(rule, &visit) {
+                HbaVerdict::Ask(question) => question,
+                HbaVerdict::Apply(rule) if rule.method == HbaAuthMethod::Reject => return Err(self.rejected(caller, rule)),
+                HbaVerdict::Apply(rule) => match hba.accepts_outside_name(rule, &visit) {
                     Some(true) => return Ok(rule),
                     Some(false) => return Err(self.wrong_name(caller, rule)),
-                    None => Question::Groups,
+                    None => HbaQuestion::Groups,
                 },
-                Verdict::NoEntry => return Err(self.no_entry(caller)),
-                Verdict::InDoubt(rule) => return Err(self.in_doubt(caller, rule)),
+                HbaVerdict::NoEntry => return Err(self.no_entry(caller)),
+                HbaVerdict::InDoubt(rule) => return Err(self.in_doubt(caller, rule)),
             };
             match question {
-                Question::Groups => groups = Some(self.groups(caller.user).await),
-                Question::HostName => host = Some(self.host_name().await?),
+                HbaQuestion::Groups => groups = Some(self.groups(caller.user).await),
+                HbaQuestion::HostName => host = Some(self.host_name().await?),
             }
         }
     }
@@ -163,62 +166,73 @@ impl Door<'_> {
         }
     }
 
-    async fn host_name(&self) -> Result<Option<Arc<str>>, Fault> {
+    async fn host_name(&self) -> Result<Option<Arc<str>>, ErrorReport> {
         let Some(peer) = self.peer else { return Ok(None) };
         key_derivation::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(busy)
     }
 
     /// Asks for the proof a rule wants.
-    async fn follow(&mut self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+    async fn follow(
+        &mut self,
+        rule: &HbaRule,
+        files: &AccessFiles,
+        caller: LoginIdentity<'_>,
+    ) -> Result<LoginAdmission, ErrorReport> {
         let exchange = match rule.method {
             // A name outside was looked at when the rule was found.
-            Method::Trust | Method::Cert | Method::Peer => return self.believe(rule, files, caller).await,
-            Method::Reject => return Err(self.rejected(caller, rule)),
-            Method::Ldap => {
+            HbaAuthMethod::Trust | HbaAuthMethod::Cert | HbaAuthMethod::Peer => return self.believe(rule, files, caller).await,
+            HbaAuthMethod::Reject => return Err(self.rejected(caller, rule)),
+            HbaAuthMethod::Ldap => {
                 let admission = self.by_directory(rule, caller).await?;
                 return self.admit_known(rule, files, caller, admission).await;
             }
-            Method::Pam => {
+            HbaAuthMethod::Pam => {
                 let admission = self.by_service(rule, caller).await?;
                 return self.admit_known(rule, files, caller, admission).await;
             }
-            Method::Password => Exchange::ClearText,
-            Method::Md5 => Exchange::Md5,
-            Method::Scram => Exchange::Scram,
+            HbaAuthMethod::Password => ProofExchange::ClearText,
+            HbaAuthMethod::Md5 => ProofExchange::Md5,
+            HbaAuthMethod::Scram => ProofExchange::Scram,
         };
         let secret = self.secret(files, caller).await?;
-        let is_askable =
-            rule.admits == Admits::Anyone && !files.passwords.is_spoiled(caller.user) && self.looks_up(caller) == LooksUp::No;
+        let is_askable = rule.admits == AdmittedUsers::Anyone
+            && !files.passwords.is_spoiled(caller.user)
+            && self.looks_up(caller) == LooksUp::No;
         match (exchange, secret) {
             // Nobody here can judge the password, so the servers do.
-            (Exchange::ClearText, None) if is_askable => Box::pin(self.ask_for_servers(caller)).await,
-            (Exchange::ClearText, secret) => self.by_clear_text(caller, secret).await,
+            (ProofExchange::ClearText, None) if is_askable => Box::pin(self.ask_for_servers(caller)).await,
+            (ProofExchange::ClearText, secret) => self.by_clear_text(caller, secret).await,
             // The method stands for SCRAM as well where the file has nothing else. Source: PostgreSQL manual, method md5.
-            (Exchange::Md5, Some(secret @ Secret::Scram(_))) => self.by_scram(caller, Some(secret)).await,
-            (Exchange::Md5, Some(secret)) => self.by_md5(caller, Some(secret)).await,
-            (Exchange::Md5, None) => match (files.passwords.usual(), is_askable) {
+            (ProofExchange::Md5, Some(secret @ Secret::Scram(_))) => self.by_scram(caller, Some(secret)).await,
+            (ProofExchange::Md5, Some(secret)) => self.by_md5(caller, Some(secret)).await,
+            (ProofExchange::Md5, None) => match (files.passwords.usual(), is_askable) {
                 // Nobody has anything here, and servers store SCRAM verifiers.
                 (Usual::Scram, _) | (Usual::Nothing, false) => self.by_scram(caller, None).await,
                 (Usual::Nothing, true) | (Usual::Plain | Usual::Md5, _) => self.by_md5(caller, None).await,
             },
-            (Exchange::Scram, secret) => self.by_scram(caller, secret).await,
+            (ProofExchange::Scram, secret) => self.by_scram(caller, secret).await,
         }
     }
 
     /// Asks for no proof. The rule may want the user to be known nevertheless; a line without a usable password is enough for that.
-    async fn believe(&self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
-        self.admit_known(rule, files, caller, Admission::default()).await
+    async fn believe(
+        &self,
+        rule: &HbaRule,
+        files: &AccessFiles,
+        caller: LoginIdentity<'_>,
+    ) -> Result<LoginAdmission, ErrorReport> {
+        self.admit_known(rule, files, caller, LoginAdmission::default()).await
     }
 
     /// Lets a user in who has proved enough, unless the rule admits known users only and he is not known.
     async fn admit_known(
         &self,
-        rule: &Rule,
+        rule: &HbaRule,
         files: &AccessFiles,
-        caller: Caller<'_>,
-        admission: Admission,
-    ) -> Result<Admission, Fault> {
-        if rule.admits == Admits::Anyone || !matches!(self.credential(files, caller).await?, Credential::Nobody) {
+        caller: LoginIdentity<'_>,
+        admission: LoginAdmission,
+    ) -> Result<LoginAdmission, ErrorReport> {
+        if rule.admits == AdmittedUsers::Anyone || !matches!(self.credential(files, caller).await?, UserCredential::Nobody) {
             return Ok(admission);
         }
         self.say(caller.user, &format!("is not known, which known_users at {}:{} asks for", rule.file.display(), rule.line));
@@ -226,12 +240,12 @@ impl Door<'_> {
     }
 
     /// Without rules: a user with a secret must prove it; for others the servers may be asked.
-    async fn by_what_is_known(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+    async fn by_what_is_known(&mut self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let asks_servers = self.looks_up(caller) == LooksUp::Yes;
         let allows_clear_text = self.w.peek_config().auth.allow_clear_text;
         if files.passwords.get(user).is_some() && Box::pin(self.is_left_to_servers(caller)).await {
-            return Ok(Admission { is_unproved: true, ..Admission::default() });
+            return Ok(LoginAdmission { is_unproved: true, ..LoginAdmission::default() });
         }
         match self.secret(files, caller).await? {
             Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(caller, Some(secret))).await,
@@ -239,7 +253,7 @@ impl Door<'_> {
             None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, caller)).await,
             None if allows_clear_text => Box::pin(self.ask_for_servers(caller)).await,
             // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
-            None => Ok(Admission { is_unproved: true, ..Admission::default() }),
+            None => Ok(LoginAdmission { is_unproved: true, ..LoginAdmission::default() }),
         }
     }
 
@@ -247,7 +261,7 @@ impl Door<'_> {
     ///
     /// All servers that can be asked must agree: to one that wants a proof, Weir would give that of the line for whoever comes. Of a forced user, and
     /// in the console, the servers know nothing.
-    async fn is_left_to_servers(&self, caller: Caller<'_>) -> bool {
+    async fn is_left_to_servers(&self, caller: LoginIdentity<'_>) -> bool {
         let (proof, lifetime) = {
             let auth = &self.w.peek_config().auth;
             (auth.passwd_proof, Duration::from_millis(auth.cache_ms))
@@ -259,22 +273,22 @@ impl Door<'_> {
             return false;
         }
         let replication = match caller.replication {
-            Replication::No => None,
-            Replication::Physical => Some("true"),
-            Replication::Logical => Some("database"),
+            ReplicationRequest::No => None,
+            ReplicationRequest::Physical => Some("true"),
+            ReplicationRequest::Logical => Some("database"),
         };
         let database = entry.as_ref().map_or(caller.database, |entry| entry.database(caller.database));
-        let entrant = Entrant { user: caller.user.into(), database: database.into(), replication };
+        let entrant = TrustQuestion { user: caller.user.into(), database: database.into(), replication };
         let access = &self.w.shared.access;
         if let Some(known) = access.demand(&entrant, lifetime) {
-            return known == Demand::Nothing;
+            return known == ProofDemand::Nothing;
         }
         let asked = self.ask_for_demand(&entrant).await;
-        asked.inspect(|demand| access.learn_demand(entrant, *demand)) == Some(Demand::Nothing)
+        asked.inspect(|demand| access.learn_demand(entrant, *demand)) == Some(ProofDemand::Nothing)
     }
 
     /// Asks all servers that are up, without a secret. `None`: one of them gave another answer, or there is none.
-    async fn ask_for_demand(&self, entrant: &Entrant) -> Option<Demand> {
+    async fn ask_for_demand(&self, entrant: &TrustQuestion) -> Option<ProofDemand> {
         let deadline = self.question_deadline();
         let parameters: Vec<(&str, &str)> = entrant.replication.iter().map(|kind| ("replication", *kind)).collect();
         let login =
@@ -285,12 +299,12 @@ impl Door<'_> {
                 Ok((talk, greeting)) => {
                     talk.part(self.w);
                     match greeting.asked {
-                        ServerAsked::Nothing => demand = Some(Demand::Nothing),
-                        ServerAsked::Proof => return Some(Demand::Proof),
+                        ServerAsked::Nothing => demand = Some(ProofDemand::Nothing),
+                        ServerAsked::Proof => return Some(ProofDemand::Proof),
                     }
                 }
-                Err(OpenError::Secret { .. }) => return Some(Demand::Proof),
-                Err(error) if error.is_unreachable() => self.w.shared.nudge_prober(Nudge::LoginFailed),
+                Err(OpenError::Secret { .. }) => return Some(ProofDemand::Proof),
+                Err(error) if error.is_unreachable() => self.w.shared.nudge_prober(RoleCheckReason::LoginFailed),
                 Err(_) => return None,
             }
         }
@@ -298,7 +312,11 @@ impl Door<'_> {
     }
 
     /// The exchange that most users would have, for a user who cannot succeed.
-    pub(super) async fn by_nothing(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+    pub(super) async fn by_nothing(
+        &mut self,
+        files: &AccessFiles,
+        caller: LoginIdentity<'_>,
+    ) -> Result<LoginAdmission, ErrorReport> {
         match files.passwords.usual() {
             Usual::Md5 => self.by_md5(caller, None).await,
             Usual::Nothing | Usual::Plain | Usual::Scram => self.by_scram(caller, None).await,
@@ -306,31 +324,31 @@ impl Door<'_> {
     }
 
     /// The secret that the user must prove: from the password file, or else from `auth_query`.
-    async fn secret(&self, files: &AccessFiles, caller: Caller<'_>) -> Result<Option<Secret>, Fault> {
+    async fn secret(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<Option<Secret>, ErrorReport> {
         Ok(match self.credential(files, caller).await? {
-            Credential::Secret(secret) => Some(secret),
-            Credential::NoPassword | Credential::Nobody => None,
+            UserCredential::Secret(secret) => Some(secret),
+            UserCredential::NoPassword | UserCredential::Nobody => None,
         })
     }
 
     /// True if users without a line in the password file are looked up at the servers.
-    fn looks_up(&self, caller: Caller<'_>) -> LooksUp {
+    fn looks_up(&self, caller: LoginIdentity<'_>) -> LooksUp {
         if self.w.peek_config().look_up(Some(caller.database)).user.is_empty() { LooksUp::No } else { LooksUp::Yes }
     }
 
     /// The secret of the user as far as no server is asked for it.
-    fn known_credential(&self, files: &AccessFiles, caller: Caller<'_>) -> Option<Credential> {
+    fn known_credential(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Option<UserCredential> {
         if let Some(secret) = files.passwords.get(caller.user) {
-            return Some(Credential::Secret(secret.clone()));
+            return Some(UserCredential::Secret(secret.clone()));
         }
         if files.passwords.is_spoiled(caller.user) {
-            return Some(Credential::NoPassword);
+            return Some(UserCredential::NoPassword);
         }
-        (self.looks_up(caller) == LooksUp::No).then_some(Credential::Nobody)
+        (self.looks_up(caller) == LooksUp::No).then_some(UserCredential::Nobody)
     }
 
     /// The secret of the user: by the password file, or else by `auth_query`.
-    async fn credential(&self, files: &AccessFiles, caller: Caller<'_>) -> Result<Credential, Fault> {
+    async fn credential(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<UserCredential, ErrorReport> {
         if let Some(known) = self.known_credential(files, caller) {
             return Ok(known);
         }
@@ -341,17 +359,17 @@ impl Door<'_> {
             self.w.shared.log.say(Level::Warning, text);
             let text = "the user cannot be looked up now";
             let fault = match error {
-                InquiryError::Answer(_) => Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text),
-                InquiryError::Disabled(_) => Fault::fatal(sqlstate::NOT_IN_STATE, text),
+                InquiryError::Answer(_) => ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, text),
+                InquiryError::Disabled(_) => ErrorReport::fatal(sqlstate::NOT_IN_STATE, text),
                 InquiryError::NoServer | InquiryError::TimedOut | InquiryError::Server(_) => {
-                    Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
+                    ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
                 }
             };
             fault.hint("The log of the proxy has the cause.")
         })
     }
 
-    async fn by_md5(&mut self, caller: Caller<'_>, secret: Option<Secret>) -> Result<Admission, Fault> {
+    async fn by_md5(&mut self, caller: LoginIdentity<'_>, secret: Option<Secret>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let md5 = match &secret {
             Some(Secret::Md5(secret)) => Some(secret.clone()),
@@ -361,14 +379,14 @@ impl Door<'_> {
         match (self.ask_md5(md5.as_ref()).await?, secret) {
             (true, Some(secret)) => {
                 self.remember(caller, secret);
-                Ok(Admission::default())
+                Ok(LoginAdmission::default())
             }
             _ => Err(self.wrong_password(caller)),
         }
     }
 
     /// SCRAM against a verifier, one made of a password, or none at all.
-    async fn by_scram(&mut self, caller: Caller<'_>, secret: Option<Secret>) -> Result<Admission, Fault> {
+    async fn by_scram(&mut self, caller: LoginIdentity<'_>, secret: Option<Secret>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         // Also where it is not needed: the time it takes must not tell.
         let challenge =
@@ -401,10 +419,10 @@ impl Door<'_> {
         self.remember(caller, Secret::Keys(challenge, accepted.keys));
         let mut message = Vec::with_capacity(512);
         write::authentication(&mut message, 12, &accepted.message);
-        Ok(Admission { message, is_unproved: false })
+        Ok(LoginAdmission { message, is_unproved: false })
     }
 
-    async fn by_clear_text(&mut self, caller: Caller<'_>, secret: Option<Secret>) -> Result<Admission, Fault> {
+    async fn by_clear_text(&mut self, caller: LoginIdentity<'_>, secret: Option<Secret>) -> Result<LoginAdmission, ErrorReport> {
         let password = self.ask_clear_text().await?;
         let proved = match secret {
             Some(Secret::Scram(verifier)) => {
@@ -418,31 +436,33 @@ impl Door<'_> {
         match proved {
             Some(secret) => {
                 self.remember(caller, secret);
-                Ok(Admission::default())
+                Ok(LoginAdmission::default())
             }
             None => Err(self.wrong_password(caller)),
         }
     }
 
     /// Takes the password in clear text and lets a directory judge it.
-    async fn by_directory(&mut self, rule: &Rule, caller: Caller<'_>) -> Result<Admission, Fault> {
+    async fn by_directory(&mut self, rule: &HbaRule, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let password = self.ask_clear_text().await?;
-        let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
+        let failed =
+            || ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
         let Some(directory) = &rule.directory else { return Err(failed()) };
         let outcome = key_derivation::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)?;
         self.obey(rule, user, "directory", outcome, failed)?;
         if directory.is_password_for_servers {
             self.remember(caller, Secret::Plain(password));
         }
-        Ok(Admission::default())
+        Ok(LoginAdmission::default())
     }
 
     /// Takes the password in clear text and lets PAM judge it.
-    async fn by_service(&mut self, rule: &Rule, caller: Caller<'_>) -> Result<Admission, Fault> {
+    async fn by_service(&mut self, rule: &HbaRule, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let password = self.ask_clear_text().await?;
-        let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("PAM authentication failed for user \"{user}\""));
+        let failed =
+            || ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, format!("PAM authentication failed for user \"{user}\""));
         let Some(service) = &rule.service else { return Err(failed()) };
         let name = if service.uses_host_name { self.host_name().await? } else { None };
         let number = || self.peer.map(|peer| peer.ip().to_canonical().to_string());
@@ -452,29 +472,36 @@ impl Door<'_> {
         if service.is_password_for_servers {
             self.remember(caller, Secret::Plain(password));
         }
-        Ok(Admission::default())
+        Ok(LoginAdmission::default())
     }
 
     /// Obeys another judge's verdict on a password. `failed`: the client's error for a wrong one.
-    fn obey(&self, rule: &Rule, user: &str, judge: &str, said: Outcome, failed: impl FnOnce() -> Fault) -> Result<(), Fault> {
+    fn obey(
+        &self,
+        rule: &HbaRule,
+        user: &str,
+        judge: &str,
+        said: PasswordVerdict,
+        failed: impl FnOnce() -> ErrorReport,
+    ) -> Result<(), ErrorReport> {
         let place = format!("{}:{}", rule.file.display(), rule.line);
         match said {
-            Outcome::Right => Ok(()),
-            Outcome::Wrong(cause) => {
+            PasswordVerdict::Right => Ok(()),
+            PasswordVerdict::Wrong(cause) => {
                 self.say(user, &format!("is refused by the {judge} of {place}: {cause}"));
                 Err(failed())
             }
-            Outcome::Unasked(cause) => {
+            PasswordVerdict::Unasked(cause) => {
                 let text = format_args!("user \"{user}\" is refused: the {judge} of {place} cannot be asked: {cause}");
                 self.w.shared.log.say(Level::Warning, text);
-                Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the password cannot be checked now")
+                Err(ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, "the password cannot be checked now")
                     .hint("The log of the proxy has the cause."))
             }
         }
     }
 
     /// Takes the password in clear text and has a server judge it. An accepted one is believed for `auth_cache_time`.
-    async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
+    async fn ask_for_servers(&mut self, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
         let realm = self.w.peek_config().realm(caller.database).to_owned();
@@ -487,12 +514,12 @@ impl Door<'_> {
             self.let_judge(caller, &password).await?;
             self.w.shared.access.prove(caller.user, &realm, Secret::Plain(password));
         }
-        Ok(Admission::default())
+        Ok(LoginAdmission::default())
     }
 
     /// Has a server judge the password: the first that can be reached. A server that lets this machine in without a question has judged
     /// nothing, so that any password would do there: the client is refused as with a wrong one.
-    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), Fault> {
+    async fn let_judge(&self, caller: LoginIdentity<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), ErrorReport> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
@@ -502,7 +529,8 @@ impl Door<'_> {
         let served = entry.as_ref().map_or(caller.database, |entry| entry.database(caller.database));
         let database = own.as_deref().unwrap_or(served);
         let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
-        let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
+        let mut fault =
+            ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
         for address in inquiry::servers(self.w, deadline).await {
             let judged = async {
                 let (talk, greeting) = Talk::enter(self.w, &address, &login, deadline).await?;
@@ -519,7 +547,7 @@ impl Door<'_> {
                     return Err(self.wrong_password(caller));
                 }
                 Err(error) if error.is_unreachable() => {
-                    self.w.shared.nudge_prober(Nudge::LoginFailed);
+                    self.w.shared.nudge_prober(RoleCheckReason::LoginFailed);
                     fault = error.fault().as_fatal();
                 }
                 Err(error) => return Err(error.fault().as_fatal()),
@@ -529,8 +557,8 @@ impl Door<'_> {
     }
 
     /// Keeps the proof of a client, unless the password file has as much.
-    fn remember(&self, caller: Caller<'_>, secret: Secret) {
-        let access: &Access = &self.w.shared.access;
+    fn remember(&self, caller: LoginIdentity<'_>, secret: Secret) {
+        let access: &SharedAccess = &self.w.shared.access;
         let is_in_file = matches!(access.files().passwords.get(caller.user), Some(Secret::Plain(_) | Secret::Md5(_)));
         if !is_in_file {
             access.prove(caller.user, self.w.peek_config().realm(caller.database), secret);
@@ -544,8 +572,8 @@ impl Door<'_> {
 }
 
 /// Refusals, in PostgreSQL's words. The log has more to say than the client is told.
-impl Door<'_> {
-    fn wrong_password(&self, caller: Caller<'_>) -> Fault {
+impl ClientLogin<'_> {
+    fn wrong_password(&self, caller: LoginIdentity<'_>) -> ErrorReport {
         // The verifier may be one that a server has told and has replaced since.
         inquiry::doubt(self.w, caller.user, caller.database);
         wrong_password(caller.user)
@@ -559,44 +587,44 @@ impl Door<'_> {
         if self.tls.is_some() { "SSL encryption" } else { "no encryption" }
     }
 
-    fn rejected(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+    fn rejected(&self, caller: LoginIdentity<'_>, rule: &HbaRule) -> ErrorReport {
         self.say(caller.user, &format!("is rejected by {}:{}", rule.file.display(), rule.line));
         self.refusal("pool_hba.conf rejects connection", caller)
     }
 
-    fn no_entry(&self, caller: Caller<'_>) -> Fault {
+    fn no_entry(&self, caller: LoginIdentity<'_>) -> ErrorReport {
         self.refusal("no pool_hba.conf entry", caller)
     }
 
-    fn in_doubt(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+    fn in_doubt(&self, caller: LoginIdentity<'_>, rule: &HbaRule) -> ErrorReport {
         let place = format!("{}:{}", rule.file.display(), rule.line);
         self.say(caller.user, &format!("is refused: whether {place} holds depends on groups that cannot be asked for"));
-        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "the groups of the user cannot be looked up now")
+        ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, "the groups of the user cannot be looked up now")
             .hint("The log of the proxy has the cause.")
     }
 
-    fn wrong_name(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+    fn wrong_name(&self, caller: LoginIdentity<'_>, rule: &HbaRule) -> ErrorReport {
         self.say(caller.user, &format!("is not called outside as {}:{} asks for", rule.file.display(), rule.line));
-        let what = if rule.method == Method::Peer { "Peer" } else { "certificate" };
+        let what = if rule.method == HbaAuthMethod::Peer { "Peer" } else { "certificate" };
         let text = format!("{what} authentication failed for user \"{}\"", caller.user);
-        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text)
+        ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, text)
     }
 
-    fn refusal(&self, what: &str, caller: Caller<'_>) -> Fault {
+    fn refusal(&self, what: &str, caller: LoginIdentity<'_>) -> ErrorReport {
         let (place, user) = (self.place(), caller.user);
         let target = match caller.replication {
-            Replication::Physical => format!("replication connection from host \"{place}\", user \"{user}\""),
-            Replication::No | Replication::Logical => {
+            ReplicationRequest::Physical => format!("replication connection from host \"{place}\", user \"{user}\""),
+            ReplicationRequest::No | ReplicationRequest::Logical => {
                 format!("host \"{place}\", user \"{user}\", database \"{}\"", caller.database)
             }
         };
-        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("{what} for {target}, {}", self.encryption()))
+        ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, format!("{what} for {target}, {}", self.encryption()))
     }
 
     /// The operator must hear it: with such servers no password of a user of whom Weir knows nothing is ever right.
-    fn say_unjudged(&self, caller: Caller<'_>, server: &Address) {
+    fn say_unjudged(&self, caller: LoginIdentity<'_>, server: &ServerAddress) {
         let (user, place) = (caller.user, self.place());
-        let who = Who { user, database: caller.database, client: &place, ..Who::default() };
+        let who = LogOrigin { user, database: caller.database, client: &place, ..LogOrigin::default() };
         let text = format_args!(
             "user \"{user}\" from {place} is refused: {server} lets this machine in without asking for a password, so that nobody \
              has judged the client's. Have the server ask (its pg_hba.conf), or have Weir judge: a line in pool_passwd, or auth_user with \
@@ -607,29 +635,29 @@ impl Door<'_> {
 
     fn say(&self, user: &str, what: &str) {
         let place = self.place();
-        let who = Who { user, client: &place, ..Who::default() };
+        let who = LogOrigin { user, client: &place, ..LogOrigin::default() };
         self.w.shared.log.write(Level::Log, &who, format_args!("user \"{user}\" from {place} {what}"));
     }
 }
 
 /// The words for every wrong password and every unknown user.
-pub(super) fn wrong_password(user: &str) -> Fault {
-    Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
+pub(super) fn wrong_password(user: &str) -> ErrorReport {
+    ErrorReport::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
-fn busy(error: Unanswered) -> Fault {
+fn busy(error: Unanswered) -> ErrorReport {
     let sqlstate = match error {
         Unanswered::Full => sqlstate::TOO_MANY_CONNECTIONS,
         Unanswered::TimedOut => sqlstate::QUERY_CANCELED,
     };
-    Fault::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
+    ErrorReport::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
 }
 
 /// A question and its answer, as the rules see it.
-fn known<T>(asked: Option<Option<T>>) -> Known<T> {
+fn known<T>(asked: Option<Option<T>>) -> HbaFact<T> {
     match asked {
-        None => Known::NotAsked,
-        Some(None) => Known::Nothing,
-        Some(Some(answer)) => Known::Is(answer),
+        None => HbaFact::NotAsked,
+        Some(None) => HbaFact::Nothing,
+        Some(Some(answer)) => HbaFact::Is(answer),
     }
 }

@@ -1,31 +1,31 @@
 //! Places of a login's proofs among those of its visitor: none is judged without one.
 
-use super::{Door, broke};
-use crate::auth::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
-use crate::auth::throttle::{Judgement, Visitor};
-use crate::runtime::shared::Stop;
+use super::{ClientLogin, broke};
+use crate::auth::guesses::{CROWD_PERIOD, ProofOrigin, ProofPermit, ProofTurn};
+use crate::auth::throttle::{ProofClient, ProofVerdict};
+use crate::runtime::shared::ProxyShutdown;
 use std::io;
 use std::time::{Duration, Instant};
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::metrics::Metric;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::metrics::WorkerCounter;
 
 /// Time from a wrong proof to its refusal. Deriving keys takes a millisecond, asking a server a few.
 const REFUSAL_AFTER: Duration = Duration::from_millis(20);
 
 /// The visitor whose proofs a login gives, and the number of failures that are free for him.
-pub(super) struct Claimant {
-    visitor: Visitor,
+pub(super) struct LoginProver {
+    visitor: ProofClient,
     burst: u32,
     /// The place of the proof that is being judged.
-    guess: Option<Guess>,
+    guess: Option<ProofPermit>,
 }
 
-impl Door<'_> {
+impl ClientLogin<'_> {
     /// Begins the login of a user. A client that needs no proof is not held up by wrong ones of others.
     pub(super) fn claim(&mut self, user: &str) {
         let burst = self.w.peek_config().auth.failures_max;
         let visitor = self.w.shared.access.guesses.visitor(self.origin(), user);
-        self.claimant = Some(Claimant { visitor, burst, guess: None });
+        self.claimant = Some(LoginProver { visitor, burst, guess: None });
     }
 
     fn origin(&self) -> ProofOrigin {
@@ -37,31 +37,34 @@ impl Door<'_> {
 
     /// Takes a place for the proof that has just been read, after the wait that earlier wrong ones demand. Cancel safe: a place that was taken
     /// counts as a wrong proof.
-    pub(super) async fn take_place(&mut self) -> Result<(), Fault> {
+    pub(super) async fn take_place(&mut self) -> Result<(), ErrorReport> {
         let guesses = self.w.shared.access.guesses.clone();
         let Some((visitor, burst)) = self.claimant.as_ref().map(|claimant| (claimant.visitor, claimant.burst)) else {
             // Nobody asks for a proof before it is known whose it would be.
-            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "a proof that nobody has asked for"));
+            return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, "a proof that nobody has asked for"));
         };
         let (guess, wait) = loop {
             match guesses.take(visitor, burst) {
                 ProofTurn::Judge(guess, wait) => break (guess, wait),
                 ProofTurn::Refused(wait_s) => {
-                    self.w.count(Metric::LoginsSlowed);
+                    self.w.count(WorkerCounter::LoginsSlowed);
                     let text = format!("too many failed logins from this address, try again in {wait_s} s");
-                    return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
+                    return Err(ErrorReport::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
                 }
                 ProofTurn::Crowded if self.deadline.is_some_and(|deadline| self.w.now() >= deadline) => {
                     return Err(broke(&io::ErrorKind::TimedOut.into()));
                 }
-                ProofTurn::Crowded if self.w.shared.stop_mode() >= Stop::Fast => {
-                    return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
+                ProofTurn::Crowded if self.w.shared.stop_mode() >= ProxyShutdown::Fast => {
+                    return Err(ErrorReport::fatal(
+                        sqlstate::ADMIN_SHUTDOWN,
+                        "terminating connection due to administrator command",
+                    ));
                 }
                 ProofTurn::Crowded => self.pause(CROWD_PERIOD).await,
             }
         };
         if !wait.is_zero() {
-            self.w.count(Metric::LoginsSlowed);
+            self.w.count(WorkerCounter::LoginsSlowed);
             self.pause(wait).await;
         }
         if let Some(claimant) = &mut self.claimant {
@@ -73,18 +76,18 @@ impl Door<'_> {
     /// Waits, but not while the proxy stops.
     async fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
-        while self.w.now() < until && self.w.shared.stop_mode() < Stop::Fast {
+        while self.w.now() < until && self.w.shared.stop_mode() < ProxyShutdown::Fast {
             self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
         }
     }
 
     /// Gives the place of the last proof back, or makes a failure of it. `fault`: why the client was not let in.
-    pub(super) fn settle_guess(&mut self, fault: Option<&Fault>) {
+    pub(super) fn settle_guess(&mut self, fault: Option<&ErrorReport>) {
         let guess = self.claimant.as_mut().and_then(|claimant| claimant.guess.take());
         let judgement = match fault {
-            None => Judgement::Right,
-            Some(fault) if is_refusal(fault) => Judgement::Wrong,
-            Some(_) => Judgement::None,
+            None => ProofVerdict::Right,
+            Some(fault) if is_refusal(fault) => ProofVerdict::Wrong,
+            Some(_) => ProofVerdict::None,
         };
         if let Some(guess) = guess {
             guess.settle(judgement);
@@ -92,7 +95,7 @@ impl Door<'_> {
     }
 
     /// Ends a login that was refused. A refusal of a proof waits until its time has come.
-    pub(super) async fn settle(&mut self, fault: &Fault) {
+    pub(super) async fn settle(&mut self, fault: &ErrorReport) {
         self.settle_guess(Some(fault));
         if let Some(at) = self.answered_at.filter(|_| is_refusal(fault)) {
             self.w.reactor.sleep_until(at + REFUSAL_AFTER).await;
@@ -101,6 +104,6 @@ impl Door<'_> {
 }
 
 /// True if a fault counts as a wrong guess.
-fn is_refusal(fault: &Fault) -> bool {
+fn is_refusal(fault: &ErrorReport) -> bool {
     fault.sqlstate == sqlstate::INVALID_PASSWORD || fault.sqlstate == sqlstate::INVALID_AUTHORIZATION
 }

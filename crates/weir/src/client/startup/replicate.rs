@@ -1,13 +1,13 @@
 //! The way in of a replication client: the rules of `pool_hba.conf` for such, then a server connection of its own.
 
-use super::{Door, login_fault};
-use crate::client::startup::login_gate::Caller;
+use super::{ClientLogin, login_fault};
+use crate::client::startup::login_gate::LoginIdentity;
 use crate::runtime::pool::Purpose;
 use crate::traffic::replication;
 use weir_config::Config;
-use weir_config::hba::Replication;
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::stats::Stat;
+use weir_config::hba::ReplicationRequest;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::stats::StatCounter;
 use weir_wire::startup_packet::{Startup, cut_name};
 use weir_wire::write;
 
@@ -15,16 +15,18 @@ use weir_wire::write;
 const NO_DATABASE: &str = "replication";
 
 /// The connection's purpose by its startup packet. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
-pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
-    let Some(word) = startup.get("replication") else { return Ok(Replication::No) };
+pub(super) fn asked(startup: &Startup) -> Result<ReplicationRequest, ErrorReport> {
+    let Some(word) = startup.get("replication") else { return Ok(ReplicationRequest::No) };
     if word == "database" {
-        return Ok(Replication::Logical);
+        return Ok(ReplicationRequest::Logical);
     }
     match truth(word) {
-        Some(true) => Ok(Replication::Physical),
-        Some(false) => Ok(Replication::No),
-        None => Err(Fault::fatal(sqlstate::INVALID_VALUE, format!("invalid value for parameter \"replication\": \"{word}\""))
-            .hint("Valid values are: \"false\", 0, \"true\", 1, \"database\".")),
+        Some(true) => Ok(ReplicationRequest::Physical),
+        Some(false) => Ok(ReplicationRequest::No),
+        None => {
+            Err(ErrorReport::fatal(sqlstate::INVALID_VALUE, format!("invalid value for parameter \"replication\": \"{word}\""))
+                .hint("Valid values are: \"false\", 0, \"true\", 1, \"database\"."))
+        }
     }
 }
 
@@ -32,11 +34,11 @@ pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
 /// invented: one that is listed counts.
 pub(super) fn names<'a>(
     config: &Config,
-    replication: Replication,
+    replication: ReplicationRequest,
     database: &'a str,
     startup: &'a Startup,
 ) -> (&'a str, &'a str) {
-    if replication != Replication::Physical {
+    if replication != ReplicationRequest::Physical {
         return (database, database);
     }
     let given = startup.get("database").map(cut_name);
@@ -56,9 +58,14 @@ fn truth(word: &str) -> Option<bool> {
     }
 }
 
-impl Door<'_> {
+impl ClientLogin<'_> {
     /// Lets a replication client in and serves it to its end. `database`: the name that it gave.
-    pub(super) async fn replicate(&mut self, caller: Caller<'_>, database: &str, startup: &Startup) -> Result<(), Fault> {
+    pub(super) async fn replicate(
+        &mut self,
+        caller: LoginIdentity<'_>,
+        database: &str,
+        startup: &Startup,
+    ) -> Result<(), ErrorReport> {
         let admission = self.authenticate(caller).await?;
         self.check_own_user(caller, database)?;
         let pools = self.w.pool_set(caller.user, database);
@@ -66,8 +73,8 @@ impl Door<'_> {
         // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
         // no SET.
         let (kind, purpose) = match caller.replication {
-            Replication::Logical => ("database", Purpose::LogicalReplication),
-            Replication::Physical | Replication::No => ("true", Purpose::PhysicalReplication),
+            ReplicationRequest::Logical => ("database", Purpose::LogicalReplication),
+            ReplicationRequest::Physical | ReplicationRequest::No => ("true", Purpose::PhysicalReplication),
         };
         let config = self.w.config();
         let is_ignored = |name: &str| config.ignored_parameters.iter().any(|ignored| ignored.eq_ignore_ascii_case(name));
@@ -86,7 +93,7 @@ impl Door<'_> {
         let application = startup.get("application_name").unwrap_or_default();
         let entry = self.entry(pools.whose.clone(), None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
-        pools.stats.add(Stat::Logins, 1);
+        pools.stats.add(StatCounter::Logins, 1);
         let mut out = admission.message;
         write::authentication(&mut out, 0, &[]);
         out.extend_from_slice(&conn.transport.notices.early);
@@ -109,13 +116,13 @@ impl Door<'_> {
 
     /// Refuses a physical replication client of a database with a forced user. A rule that lets users replicate does not say that they may do so as
     /// him, nor that their own name may reach a server.
-    fn check_own_user(&self, caller: Caller<'_>, database: &str) -> Result<(), Fault> {
+    fn check_own_user(&self, caller: LoginIdentity<'_>, database: &str) -> Result<(), ErrorReport> {
         let is_forced = self.entry_of(database).is_some_and(|entry| entry.user.is_some());
-        if caller.replication != Replication::Physical || !is_forced {
+        if caller.replication != ReplicationRequest::Physical || !is_forced {
             return Ok(());
         }
         let text = format!("database \"{database}\" has a user of its own, as whom nobody replicates");
-        Err(Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text)
+        Err(ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, text)
             .hint("Name a database without a forced user, or none, for physical replication."))
     }
 }
@@ -132,12 +139,12 @@ mod tests {
             asked(&Startup { version: Version::V3_0, parameters, protocol_options: Vec::new() }).ok()
         };
         for word in ["true", "T", "yes", "y", "on", "ON", "1", "tru"] {
-            assert_eq!(kind(word), Some(Replication::Physical), "{word}");
+            assert_eq!(kind(word), Some(ReplicationRequest::Physical), "{word}");
         }
         for word in ["false", "f", "no", "N", "off", "of", "0"] {
-            assert_eq!(kind(word), Some(Replication::No), "{word}");
+            assert_eq!(kind(word), Some(ReplicationRequest::No), "{word}");
         }
-        assert_eq!(kind("database"), Some(Replication::Logical));
+        assert_eq!(kind("database"), Some(ReplicationRequest::Logical));
         for word in ["", "o", "2", "Database", "truer"] {
             assert_eq!(kind(word), None, "{word}");
         }

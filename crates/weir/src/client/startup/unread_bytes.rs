@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Deref;
 use weir_io::reactor::Reactor;
-use weir_io::socket::{Got, Socket};
+use weir_io::socket::{ReadOutcome, Socket};
 use zeroize::Zeroize;
 
 /// Most bytes of one read: few logins need two.
@@ -11,9 +11,9 @@ const READ_BYTES: usize = 512;
 
 /// See the module. The room behind the bytes holds nothing of earlier ones, so that wiping the bytes wipes all: a login costs little else.
 #[derive(Default)]
-pub(super) struct Unread(Vec<u8>);
+pub(super) struct UnreadBytes(Vec<u8>);
 
-impl Deref for Unread {
+impl Deref for UnreadBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -21,25 +21,25 @@ impl Deref for Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadBytes {
     fn drop(&mut self) {
         self.0.as_mut_slice().zeroize();
     }
 }
 
-impl Unread {
+impl UnreadBytes {
     /// Reads what has arrived, as far as there is room for.
-    pub(super) fn read(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
+    pub(super) fn read(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<ReadOutcome> {
         let held = self.0.len();
         if self.0.capacity() - held < READ_BYTES {
             // A vector that grows by itself would leave a copy behind.
-            let mut larger = Unread(Vec::with_capacity(held + READ_BYTES));
+            let mut larger = UnreadBytes(Vec::with_capacity(held + READ_BYTES));
             larger.0.extend_from_slice(&self.0);
             *self = larger;
         }
         self.0.resize(held + READ_BYTES, 0);
         let got = socket.try_read_secret(reactor, &mut self.0[held..]);
-        let came = if let Ok(Got::Bytes(bytes)) = got { bytes } else { 0 };
+        let came = if let Ok(ReadOutcome::Bytes(bytes)) = got { bytes } else { 0 };
         self.0.truncate(held + came);
         got
     }
@@ -64,30 +64,30 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
-    use weir_io::buffers::Buffers;
+    use weir_io::buffers::BufferPool;
 
     #[test]
     fn bytes_come_out_in_order_however_many_reads_they_take() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Reactor::new(poll, Buffers::new(4096), false, Instant::now()).unwrap();
+        let reactor = Reactor::new(poll, BufferPool::new(4096), false, Instant::now()).unwrap();
         let (ours, mut peer) = UnixStream::pair().unwrap();
         let socket = Socket::accepted_unix(&reactor, ours).unwrap();
         let sent: Vec<u8> = (0..3 * READ_BYTES + 7).map(|at| (at % 251) as u8 + 1).collect();
         peer.write_all(&sent).unwrap();
-        let mut unread = Unread::default();
+        let mut unread = UnreadBytes::default();
         reactor.turn().unwrap();
         while unread.len() < sent.len() {
-            assert!(matches!(unread.read(&socket, &reactor), Ok(Got::Bytes(1..))));
+            assert!(matches!(unread.read(&socket, &reactor), Ok(ReadOutcome::Bytes(1..))));
         }
         assert_eq!(*unread, *sent);
         unread.forget(10);
         assert_eq!(*unread, sent[10..]);
         let left = unread.len();
         unread.forget(left);
-        assert!(unread.is_empty() && matches!(unread.read(&socket, &reactor), Ok(Got::Nothing)));
+        assert!(unread.is_empty() && matches!(unread.read(&socket, &reactor), Ok(ReadOutcome::Nothing)));
         drop(peer);
         reactor.turn().unwrap();
-        assert_eq!(unread.read(&socket, &reactor).unwrap(), Got::End);
+        assert_eq!(unread.read(&socket, &reactor).unwrap(), ReadOutcome::End);
         assert_eq!(unread.into_bytes(), b"");
     }
 }

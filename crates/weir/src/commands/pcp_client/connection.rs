@@ -15,14 +15,14 @@ const LOCAL_HOST: &str = "localhost";
 const ANSWER: Bound = Bound { thing: "the answer", count_max: 1 << 20, bytes_max: 64 << 20, parameter: "" };
 
 /// Where a server is.
-pub struct Target {
+pub struct PcpAddress {
     host: String,
     pub(super) port: u16,
 }
 
-impl Target {
-    pub fn new(host: Option<&str>, port: u16) -> Target {
-        Target { host: host.filter(|host| !host.is_empty()).unwrap_or(SOCKET_FOLDER).to_string(), port }
+impl PcpAddress {
+    pub fn new(host: Option<&str>, port: u16) -> PcpAddress {
+        PcpAddress { host: host.filter(|host| !host.is_empty()).unwrap_or(SOCKET_FOLDER).to_string(), port }
     }
 
     fn is_socket(&self) -> bool {
@@ -37,20 +37,20 @@ impl Target {
     }
 }
 
-trait Stream: Read + Write {}
+trait BlockingStream: Read + Write {}
 
-impl<S: Read + Write> Stream for S {}
+impl<S: Read + Write> BlockingStream for S {}
 
 /// See the module.
-pub struct Connection {
-    stream: Box<dyn Stream>,
+pub struct PcpClientConn {
+    stream: Box<dyn BlockingStream>,
     inbox: Vec<u8>,
     is_debugged: bool,
 }
 
-impl Connection {
-    pub fn open(target: &Target, is_debugged: bool) -> Result<Connection, String> {
-        let stream: Box<dyn Stream> = if target.is_socket() {
+impl PcpClientConn {
+    pub fn open(target: &PcpAddress, is_debugged: bool) -> Result<PcpClientConn, String> {
+        let stream: Box<dyn BlockingStream> = if target.is_socket() {
             let path = Path::new(&target.host).join(format!(".s.PGSQL.{}", target.port));
             let failed = |cause| format!("ERROR: connection to socket \"{}\" failed with error \"{cause}\"", path.display());
             Box::new(UnixStream::connect(&path).map_err(failed)?)
@@ -58,7 +58,7 @@ impl Connection {
             let failed = |cause| format!("ERROR: connection to host \"{}\" failed with error \"{cause}\"", target.host);
             Box::new(TcpStream::connect((target.host.as_str(), target.port)).map_err(failed)?)
         };
-        Ok(Connection { stream, inbox: Vec::new(), is_debugged })
+        Ok(PcpClientConn { stream, inbox: Vec::new(), is_debugged })
     }
 
     /// Proves that the password is known.

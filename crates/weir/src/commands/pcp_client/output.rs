@@ -6,7 +6,7 @@ use weir_wire::pcp_protocol::{Code, NodeInfo, Reply, Request};
 
 /// How much is shown.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct OutputShape {
     /// A line for each value.
     pub(super) is_verbose: bool,
     /// Also processes that serve nobody.
@@ -79,7 +79,7 @@ const PROCESS: [(&str, usize); 20] = [
 const DATABASE: usize = 5;
 
 /// The answer to a request. Error: it is none.
-pub fn text(name: &str, request: &Request, replies: &[Reply], shape: Shape) -> Result<String, String> {
+pub fn text(name: &str, request: &Request, replies: &[Reply], shape: OutputShape) -> Result<String, String> {
     let last = replies.last().map(Reply::strings).unwrap_or_default();
     let text = match request {
         Request::NodeCount => node_count(last.first(), shape),
@@ -120,7 +120,7 @@ fn rows(replies: &[Reply], kind: Code) -> Vec<Vec<String>> {
 }
 
 /// Values with their titles, or one line of values.
-fn values<'a>(values: impl Iterator<Item = (&'a str, &'a str)> + Clone, shape: Shape) -> String {
+fn values<'a>(values: impl Iterator<Item = (&'a str, &'a str)> + Clone, shape: OutputShape) -> String {
     if !shape.is_verbose {
         let all: Vec<&str> = values.map(|(_, value)| value).collect();
         return all.join(" ") + "\n";
@@ -129,12 +129,12 @@ fn values<'a>(values: impl Iterator<Item = (&'a str, &'a str)> + Clone, shape: S
     values.map(|(title, value)| format!("{title:width$} : {value}\n")).collect::<String>() + "\n"
 }
 
-fn node_count(count: Option<&String>, shape: Shape) -> Option<String> {
+fn node_count(count: Option<&String>, shape: OutputShape) -> Option<String> {
     let count = count?;
     Some(if shape.is_verbose { format!("Node Count\n____________\n {count}\n") } else { format!("{count}\n") })
 }
 
-fn node_info(node: &NodeInfo, shape: Shape) -> String {
+fn node_info(node: &NodeInfo, shape: OutputShape) -> String {
     let or_none = |text: &str| if text.is_empty() { "none".to_string() } else { text.to_string() };
     let all = [
         node.hostname.clone(),
@@ -153,7 +153,7 @@ fn node_info(node: &NodeInfo, shape: Shape) -> String {
     values(NODE.into_iter().zip(all.iter().map(String::as_str)), shape)
 }
 
-fn process_count(pids: &[String], shape: Shape) -> String {
+fn process_count(pids: &[String], shape: OutputShape) -> String {
     if !shape.is_verbose {
         return pids.iter().map(|pid| format!("{pid} ")).collect::<String>() + "\n";
     }
@@ -161,7 +161,7 @@ fn process_count(pids: &[String], shape: Shape) -> String {
     format!("No \t | \t PID\n_____________________\n{lines}\nTotal Processes:{}\n", pids.len())
 }
 
-fn processes(rows: &[Vec<String>], shape: Shape) -> String {
+fn processes(rows: &[Vec<String>], shape: OutputShape) -> String {
     let has_client = |row: &&Vec<String>| shape.shows_all || row.get(DATABASE).is_some_and(|database| !database.is_empty());
     let all: String = rows
         .iter()
@@ -174,7 +174,7 @@ fn processes(rows: &[Vec<String>], shape: Shape) -> String {
     if all.is_empty() { "No process information available\n\n".to_string() } else { all }
 }
 
-fn pool_status(rows: &[Vec<String>], shape: Shape) -> Option<String> {
+fn pool_status(rows: &[Vec<String>], shape: OutputShape) -> Option<String> {
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
         let [name, value, description] = row.as_slice() else { return None };
@@ -188,7 +188,7 @@ fn pool_status(rows: &[Vec<String>], shape: Shape) -> Option<String> {
 }
 
 /// The watchdog's cluster, which is sent as JSON.
-fn watchdog(json: &str, shape: Shape) -> Option<String> {
+fn watchdog(json: &str, shape: OutputShape) -> Option<String> {
     let cluster: Value = serde_json::from_str(json).ok()?;
     let (number, word) = (|name: &str| cluster[name].as_i64().unwrap_or(0), |name: &str| string(&cluster[name]));
     let vip = if number("Escalated") != 0 { "YES" } else { "NO" };
@@ -237,7 +237,7 @@ fn watchdog_line(node: &Value) -> String {
     names.map(|name| string(&node[name])).join(" ") + "\n"
 }
 
-fn watchdog_node(node: &Value, shape: Shape) -> String {
+fn watchdog_node(node: &Value, shape: OutputShape) -> String {
     let all = [
         ("Node Name", "NodeName"),
         ("Host Name", "HostName"),
@@ -258,10 +258,10 @@ mod tests {
     use super::*;
     use weir_wire::pcp_protocol::{Delay, Layout, NodeRole, NodeStatus};
 
-    const BRIEF: Shape = Shape { is_verbose: false, shows_all: false };
-    const LONG: Shape = Shape { is_verbose: true, shows_all: false };
+    const BRIEF: OutputShape = OutputShape { is_verbose: false, shows_all: false };
+    const LONG: OutputShape = OutputShape { is_verbose: true, shows_all: false };
 
-    fn check(request: &Request, replies: &[Reply], shape: Shape, expected: &str) {
+    fn check(request: &Request, replies: &[Reply], shape: OutputShape, expected: &str) {
         assert_eq!(text("pcp_x", request, replies, shape).unwrap(), expected, "{request:?}");
     }
 
@@ -310,7 +310,7 @@ mod tests {
         let row = |strings: &[&str]| [Reply::of(b'p', Code::Process, strings), Reply::done(b'p')];
         let idle = row(&["7", "s", "1", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", "Wait for connection"]);
         check(&Request::ProcessInfo(0), &idle, BRIEF, "No process information available\n\n");
-        let all = Shape { shows_all: true, ..BRIEF };
+        let all = OutputShape { shows_all: true, ..BRIEF };
         check(&Request::ProcessInfo(0), &idle, all, "  s 1 0 0   0  0 0 0 7 0 Wait for connection\n");
         let busy = row(&[
             "7", "s", "1", "0", "0", "db", "u", "b", "c", "d", "9", "3", "0", "5", "77", "1", "Idle", "1", "h", "99", "select 1",

@@ -1,6 +1,6 @@
 //! `.pcppass`: passwords by host, port and user. Lines of `host:port:user:password`; `*` stands for all, `\` makes the next letter ordinary.
 
-use super::connection::Target;
+use super::connection::PcpAddress;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 const FILE: &str = ".pcppass";
 
 /// The password of `$PCPPASSFILE`, or of the file in the home folder. Others must not be able to read it.
-pub fn look_up(target: &Target, user: &str) -> Option<Zeroizing<String>> {
+pub fn look_up(target: &PcpAddress, user: &str) -> Option<Zeroizing<String>> {
     let named = std::env::var_os("PCPPASSFILE").map(PathBuf::from);
     let path = named.or_else(|| std::env::home_dir().map(|home| home.join(FILE)))?;
     let found = std::fs::metadata(&path).ok()?;
@@ -30,9 +30,9 @@ pub fn look_up(target: &Target, user: &str) -> Option<Zeroizing<String>> {
 fn find(text: &str, hosts: &[String], port: u16, user: &str) -> Option<Zeroizing<String>> {
     let port = port.to_string();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let mut fields = Fields(line);
+        let mut fields = PassfileFields(line);
         let (Some(host), Some(of_port), Some(of_user)) = (fields.next(), fields.next(), fields.next()) else { continue };
-        let fits = |pattern: &Field, name: &str| pattern.is_any || *pattern.text == *name;
+        let fits = |pattern: &PassfileField, name: &str| pattern.is_any || *pattern.text == *name;
         if hosts.iter().any(|name| fits(&host, name)) && fits(&of_port, &port) && fits(&of_user, user) {
             return fields.next().map(|field| field.text);
         }
@@ -40,19 +40,19 @@ fn find(text: &str, hosts: &[String], port: u16, user: &str) -> Option<Zeroizing
     None
 }
 
-struct Field {
+struct PassfileField {
     text: Zeroizing<String>,
     /// It was a single star.
     is_any: bool,
 }
 
 /// A field between colons.
-struct Fields<'a>(&'a str);
+struct PassfileFields<'a>(&'a str);
 
-impl Iterator for Fields<'_> {
-    type Item = Field;
+impl Iterator for PassfileFields<'_> {
+    type Item = PassfileField;
 
-    fn next(&mut self) -> Option<Field> {
+    fn next(&mut self) -> Option<PassfileField> {
         if self.0.is_empty() {
             return None;
         }
@@ -72,7 +72,7 @@ impl Iterator for Fields<'_> {
         let raw = &self.0[..end];
         let is_any = raw.strip_suffix(':').unwrap_or(raw) == "*";
         self.0 = &self.0[end..];
-        Some(Field { text, is_any })
+        Some(PassfileField { text, is_any })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Findings about all nodes together.
 
-use super::{Cluster, Finding, Level, Notes, Role, by_builtin};
+use super::{Cluster, Finding, FindingLevel, Notes, Role, by_builtin};
 use std::collections::BTreeSet;
-use weir_failover::{Company, Mode, NodeId, Rules, parse_sync_names};
-use weir_session::session_state::server_defaults::Difference;
+use weir_failover::{FailoverMode, FailoverRules, NodeId, OtherPromoters, parse_sync_names};
+use weir_session::session_state::server_defaults::DefaultDifference;
 
-pub(super) fn look(rules: &Rules, cluster: &Cluster, found: &mut Vec<Finding>) {
+pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<Finding>) {
     let mut notes = Notes { node: None, found };
     mode(rules, &mut notes);
     folder(rules, cluster, &mut notes);
@@ -17,37 +17,47 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, found: &mut Vec<Finding>) {
 }
 
 /// Without a failover.
-pub(super) fn look_plain(rules: &Rules, cluster: &Cluster, found: &mut Vec<Finding>) {
+pub(super) fn look_plain(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<Finding>) {
     folder(rules, cluster, &mut Notes { node: None, found });
 }
 
-fn mode(rules: &Rules, notes: &mut Notes<'_>) {
+fn mode(rules: &FailoverRules, notes: &mut Notes<'_>) {
     match rules.mode {
-        Mode::Builtin => {}
-        Mode::Command if rules.commands.failover.is_empty() => {
-            notes.add(Level::Error, "failover_mode is command, and failover_command is empty", "set failover_command");
+        FailoverMode::Builtin => {}
+        FailoverMode::Command if rules.commands.failover.is_empty() => {
+            notes.add(FindingLevel::Error, "failover_mode is command, and failover_command is empty", "set failover_command");
         }
-        Mode::Command => {}
-        Mode::Follow | Mode::Off => {
+        FailoverMode::Command => {}
+        FailoverMode::Follow | FailoverMode::Off => {
             let text = "failover_mode leaves it to others to promote a standby";
-            notes.add(Level::Warning, text, "set failover_mode = builtin, if nobody else does");
+            notes.add(FindingLevel::Warning, text, "set failover_mode = builtin, if nobody else does");
         }
     }
-    if rules.nodes.iter().all(|node| node.health.period_ms == 0) && matches!(rules.mode, Mode::Builtin | Mode::Command) {
+    if rules.nodes.iter().all(|node| node.health.period_ms == 0)
+        && matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command)
+    {
         let text = "health_check_period is 0: a primary that says nothing is noticed late";
-        notes.add(Level::Warning, text, "set health_check_period = 1");
+        notes.add(FindingLevel::Warning, text, "set health_check_period = 1");
     }
     if rules.nodes.len() < 2 {
-        notes.add(Level::Error, "there is one node: nothing can be promoted", "add a standby: backend_hostname1, backend_port1");
-    } else if rules.nodes.len() == 2 && rules.mode == Mode::Builtin && rules.company == Company::Possible {
+        notes.add(
+            FindingLevel::Error,
+            "there is one node: nothing can be promoted",
+            "add a standby: backend_hostname1, backend_port1",
+        );
+    } else if rules.nodes.len() == 2 && rules.mode == FailoverMode::Builtin && rules.company == OtherPromoters::Possible {
         let text = "there is one standby: a primary that says nothing is not replaced, only one that refuses connections";
-        notes.add(Level::Warning, text, "set failover_alone = on, if no other Weir promotes these servers");
+        notes.add(FindingLevel::Warning, text, "set failover_alone = on, if no other Weir promotes these servers");
     }
 }
 
-fn folder(rules: &Rules, cluster: &Cluster, notes: &mut Notes<'_>) {
+fn folder(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
     let Some(why) = &cluster.folder else { return };
-    let level = if matches!(rules.mode, Mode::Builtin | Mode::Command) { Level::Error } else { Level::Warning };
+    let level = if matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) {
+        FindingLevel::Error
+    } else {
+        FindingLevel::Warning
+    };
     notes.add(level, format!("work_dir cannot be written: {why}"), "make the folder, and give it to the user that Weir runs as");
 }
 
@@ -57,10 +67,10 @@ fn primaries(cluster: &Cluster, notes: &mut Notes<'_>) {
         cluster.servers().filter(|(_, server)| is_primary(server)).map(|(id, _)| id.to_string()).collect();
     match primaries.as_slice() {
         [_] => {}
-        [] => notes.add(Level::Error, "no node is a primary", "start the primary, or promote a standby"),
+        [] => notes.add(FindingLevel::Error, "no node is a primary", "start the primary, or promote a standby"),
         several => {
             let text = format!("several nodes are primaries: {}", several.join(", "));
-            notes.add(Level::Error, text, "make all but one of them copies of that one (pg_rewind, pg_basebackup -R)");
+            notes.add(FindingLevel::Error, text, "make all but one of them copies of that one (pg_rewind, pg_basebackup -R)");
         }
     }
 }
@@ -71,16 +81,16 @@ fn identity(cluster: &Cluster, notes: &mut Notes<'_>) {
         let of = |(id, server): (NodeId, &super::Server)| Some(format!("node {id}: {}", server.system?));
         let all: Vec<String> = cluster.servers().filter_map(of).collect();
         let text = format!("the nodes are servers of different clusters (system identifier {})", all.join(", "));
-        notes.add(Level::Error, text, "look at backend_hostname and backend_port, or make the copies anew");
+        notes.add(FindingLevel::Error, text, "look at backend_hostname and backend_port, or make the copies anew");
     }
 }
 
-fn candidates(rules: &Rules, cluster: &Cluster, notes: &mut Notes<'_>) {
+fn candidates(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
     let Some((primary, _, _)) = cluster.primary() else { return };
     let mut standbys = rules.nodes.iter().filter(|node| node.id != primary).peekable();
-    if standbys.peek().is_some() && standbys.all(|node| node.priority == 0) && rules.mode != Mode::Follow {
+    if standbys.peek().is_some() && standbys.all(|node| node.priority == 0) && rules.mode != FailoverMode::Follow {
         let text = "backend_promote_priority is 0 for all standbys: none of them is ever promoted";
-        notes.add(Level::Error, text, "give one of them a priority above 0");
+        notes.add(FindingLevel::Error, text, "give one of them a priority above 0");
     }
 }
 
@@ -88,19 +98,19 @@ fn candidates(rules: &Rules, cluster: &Cluster, notes: &mut Notes<'_>) {
 fn defaults(cluster: &Cluster, found: &mut Vec<Finding>) {
     let Some((primary, of_primary, _)) = cluster.primary() else { return };
     for (id, server) in cluster.servers().filter(|(id, _)| *id != primary) {
-        let one = |difference: &Difference| {
-            let Difference { name, here, there } = difference;
+        let one = |difference: &DefaultDifference| {
+            let DefaultDifference { name, here, there } = difference;
             format!("{name} = '{here}' and not '{there}'")
         };
         let all: Vec<String> = server.defaults.differences(&of_primary.defaults).iter().map(one).collect();
         if !all.is_empty() {
             let text = format!("sessions begin with other settings than on node {primary}, the primary: {}", all.join(", "));
-            Notes { node: Some(id), found }.add(Level::Warning, text, "make the configurations of the servers alike");
+            Notes { node: Some(id), found }.add(FindingLevel::Warning, text, "make the configurations of the servers alike");
         }
     }
 }
 
-fn synchronous(rules: &Rules, cluster: &Cluster, notes: &mut Notes<'_>) {
+fn synchronous(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
     let Some((primary, server, _)) = cluster.primary() else { return };
     let names = &server.settings.sync_names;
     let rule = match parse_sync_names(names) {
@@ -114,10 +124,10 @@ fn synchronous(rules: &Rules, cluster: &Cluster, notes: &mut Notes<'_>) {
     let who = rule.acknowledgers(&rules.names(), primary);
     if who.acks > who.nodes.len() + who.strangers {
         let text = format!("synchronous_standby_names = {names} wants {} standbys, and names {}", who.acks, who.nodes.len());
-        notes.add(Level::Error, text, "name as many standbys as must acknowledge, or more");
+        notes.add(FindingLevel::Error, text, "name as many standbys as must acknowledge, or more");
     } else if who.acks >= who.nodes.len() + who.strangers && who.acks > 0 {
         let text = format!("synchronous_standby_names = {names} wants all of its standbys: with one lost, commits wait");
-        notes.add(Level::Warning, text, "name one more, or want one less: ANY 1 (name1, name2)");
+        notes.add(FindingLevel::Warning, text, "name one more, or want one less: ANY 1 (name1, name2)");
     }
     let everybody: BTreeSet<NodeId> = rules.ids().filter(|id| *id != primary).collect();
     if !who.are_covered_by(&everybody) {

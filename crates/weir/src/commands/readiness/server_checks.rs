@@ -1,11 +1,11 @@
 //! Findings about one node.
 
 use super::{
-    Asked, BUILTIN_VERSION, Clock, Cluster, FailedLogin, Finding, Level, Needed, Notes, Receiver, Refused, Right, Role, Server,
-    Settings, Switch, by_builtin, surplus,
+    Asked, BUILTIN_VERSION, Clock, Cluster, FailedLogin, Finding, FindingLevel, Needed, Notes, Receiver, Refused, Right, Role,
+    Server, Settings, Switch, by_builtin, surplus,
 };
 use weir_failover::conninfo::Conninfo;
-use weir_failover::{Mode, NodeId, Rules, parse_sync_names};
+use weir_failover::{FailoverMode, FailoverRules, NodeId, parse_sync_names};
 
 /// Connections for Weir's own questions: roles, health, positions, defaults, four for catalogs, and one to spare.
 const OWN_CONNS: u32 = 9;
@@ -13,7 +13,7 @@ const OWN_CONNS: u32 = 9;
 /// Clocks that differ by less do no harm.
 const CLOCK_MS_MAX: u64 = 2_000;
 
-pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, found: &mut Vec<Finding>) {
+pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &Asked, user: &str, found: &mut Vec<Finding>) {
     let mut notes = Notes { node: Some(asked.id), found };
     let server = match &asked.server {
         Ok(server) => server,
@@ -42,13 +42,17 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, 
 }
 
 /// Without a failover, Weir needs nothing of the server but that clients reach it.
-pub(super) fn look_plain(rules: &Rules, asked: &Asked, found: &mut Vec<Finding>) {
+pub(super) fn look_plain(rules: &FailoverRules, asked: &Asked, found: &mut Vec<Finding>) {
     let mut notes = Notes { node: Some(asked.id), found };
     match (&asked.checker, &asked.server) {
         (Err(why @ (Refused::Unreachable(_) | Refused::Encryption(_))), _) => refused(why, "sr_check_user", &mut notes),
         (Err(why), _) => {
             let text = format!("no login as sr_check_user, so that catalogs are read as clients' users: {}", why.text());
-            notes.add(Level::Warning, text, "set sr_check_user and sr_check_password, if clients' users may not read them");
+            notes.add(
+                FindingLevel::Warning,
+                text,
+                "set sr_check_user and sr_check_password, if clients' users may not read them",
+            );
         }
         (Ok(()), Ok(server)) => surplus::look(rules, server.version, asked, &mut notes),
         (Ok(()), Err(_)) => {}
@@ -74,7 +78,7 @@ pub(super) fn logins(asked: &Asked, found: &mut Vec<Finding>) {
                 "look at the name of the database, and the server's log"
             }
         };
-        notes.add(Level::Error, text, advice);
+        notes.add(FindingLevel::Error, text, advice);
     }
 }
 
@@ -97,22 +101,22 @@ fn refused(why: &Refused, parameter: &str, notes: &mut Notes<'_>) {
         Refused::Identity(_) => format!("look at {parameter}, its password and the server's pg_hba.conf"),
         Refused::Other(_) => "look at the server's log".to_owned(),
     };
-    notes.add(Level::Error, format!("no login as {parameter}: {}", why.text()), advice);
+    notes.add(FindingLevel::Error, format!("no login as {parameter}: {}", why.text()), advice);
 }
 
-fn version(rules: &Rules, server: &Server, notes: &mut Notes<'_>) {
-    if server.version < BUILTIN_VERSION && rules.mode == Mode::Builtin {
+fn version(rules: &FailoverRules, server: &Server, notes: &mut Notes<'_>) {
+    if server.version < BUILTIN_VERSION && rules.mode == FailoverMode::Builtin {
         let text = format!("its version is {}: failover_mode = builtin needs 13", server.version / 10_000);
-        notes.add(Level::Error, text, "upgrade it, or use failover_mode = command");
+        notes.add(FindingLevel::Error, text, "upgrade it, or use failover_mode = command");
     }
 }
 
 /// `whose`: the user's parameter and name.
-fn rights(rules: &Rules, server: &Server, whose: (&str, &str), notes: &mut Notes<'_>) {
+fn rights(rules: &FailoverRules, server: &Server, whose: (&str, &str), notes: &mut Notes<'_>) {
     let (parameter, user) = whose;
     for right in &server.missing {
         // To see the others' state is of use in any mode.
-        let is_needed = rules.mode == Mode::Builtin || *right == Right::Monitor;
+        let is_needed = rules.mode == FailoverMode::Builtin || *right == Right::Monitor;
         if is_needed {
             let text = format!("{parameter} lacks {}", right.name());
             notes.add(by_builtin(rules), text, right.grant(server.version, user));
@@ -120,12 +124,12 @@ fn rights(rules: &Rules, server: &Server, whose: (&str, &str), notes: &mut Notes
     }
 }
 
-fn settings(rules: &Rules, cluster: &Cluster, id: NodeId, server: &Server, notes: &mut Notes<'_>) {
+fn settings(rules: &FailoverRules, cluster: &Cluster, id: NodeId, server: &Server, notes: &mut Notes<'_>) {
     let Settings { hot_standby, rewinds, alters, senders_max, slots_max, slots, slot_name: _, apply_delay_ms, .. } =
         &server.settings;
-    if *alters == Switch::Off && rules.mode == Mode::Builtin {
+    if *alters == Switch::Off && rules.mode == FailoverMode::Builtin {
         notes.add(
-            Level::Error,
+            FindingLevel::Error,
             "allow_alter_system is off: standbys cannot be pointed at a new primary",
             "set allow_alter_system = on",
         );
@@ -136,16 +140,16 @@ fn settings(rules: &Rules, cluster: &Cluster, id: NodeId, server: &Server, notes
     }
     if *hot_standby == Switch::Off {
         let text = "hot_standby is off: as a standby it could not be asked";
-        notes.add(Level::Warning, text, "set hot_standby = on");
+        notes.add(FindingLevel::Warning, text, "set hot_standby = on");
     }
     if *rewinds == Switch::Off {
         let text = "wal_log_hints and data checksums are off: pg_rewind cannot make an old primary a standby";
-        notes.add(Level::Warning, text, "set wal_log_hints = on, or use pg_basebackup");
+        notes.add(FindingLevel::Warning, text, "set wal_log_hints = on, or use pg_basebackup");
     }
     if *apply_delay_ms > 0 {
         let text =
             format!("recovery_min_apply_delay is {apply_delay_ms} ms: its reads are old, and a promotion replays the rest first");
-        notes.add(Level::Warning, text, "set it to 0, or backend_promote_priority of this node to 0");
+        notes.add(FindingLevel::Warning, text, "set it to 0, or backend_promote_priority of this node to 0");
     }
     let is_candidate = rules.node(id).is_some_and(|node| node.priority > 0);
     let others = cluster.nodes.len().saturating_sub(1) as u32;
@@ -175,7 +179,7 @@ fn connections(cluster: &Cluster, settings: &Settings, notes: &mut Notes<'_>) {
             wanted.number, wanted.parameters
         );
         let advice = format!("set max_connections to {} or more, or lower {}", needed + conns_reserved, wanted.parameters);
-        notes.add(Level::Warning, text, advice);
+        notes.add(FindingLevel::Warning, text, advice);
     }
 }
 
@@ -186,7 +190,7 @@ fn clock(clock: Clock, notes: &mut Notes<'_>) {
         let whither = if ahead_ms > 0 { "ahead of" } else { "behind" };
         let text = format!("its clock is {} ms {whither} this machine's", apart_ms);
         let advice = "have both set by NTP: commit_outcome goes by the servers' clocks, and times in logs cannot be compared";
-        notes.add(Level::Warning, text, advice);
+        notes.add(FindingLevel::Warning, text, advice);
     }
 }
 
@@ -196,7 +200,7 @@ fn timeline(cluster: &Cluster, server: &Server, notes: &mut Notes<'_>) {
         && own != primary
     {
         let text = format!("it is on timeline {own}, and the primary on {primary}");
-        notes.add(Level::Error, text, "set recovery_target_timeline = latest, or make the copy anew");
+        notes.add(FindingLevel::Error, text, "set recovery_target_timeline = latest, or make the copy anew");
     }
 }
 
@@ -208,12 +212,12 @@ fn streaming(receiver: Receiver, notes: &mut Notes<'_>) {
         }
         Receiver::None => {
             let advice = "look at its log: primary_conninfo, the password, and the primary's pg_hba.conf for replication";
-            notes.add(Level::Error, "the standby does not stream from any server", advice);
+            notes.add(FindingLevel::Error, "the standby does not stream from any server", advice);
         }
     }
 }
 
-fn upstream(rules: &Rules, cluster: &Cluster, id: NodeId, text: &str, cluster_name: &str, notes: &mut Notes<'_>) {
+fn upstream(rules: &FailoverRules, cluster: &Cluster, id: NodeId, text: &str, cluster_name: &str, notes: &mut Notes<'_>) {
     let Some(conninfo) = Conninfo::parse(text) else {
         let what = "primary_conninfo is a URI, or cannot be read: Weir cannot change it, so that the node takes no part";
         return notes.add(by_builtin(rules), what, "write it as words and values: host=... port=... user=...");
@@ -229,17 +233,17 @@ fn upstream(rules: &Rules, cluster: &Cluster, id: NodeId, text: &str, cluster_na
             followers.iter().any(|follower| follower.is_streaming && follower.application_name.eq_ignore_ascii_case(own))
         });
         let place = conninfo.place().map_or_else(|| "no host".to_owned(), |(host, port)| format!("{host}:{port}"));
-        let level = if is_known { Level::Warning } else { by_builtin(rules) };
+        let level = if is_known { FindingLevel::Warning } else { by_builtin(rules) };
         let what = format!("primary_conninfo leads to {place}, which is no node's backend_hostname and backend_port");
         notes.add(level, what, "servers must reach each other by the names and ports of the nodes");
     }
 }
 
 /// The name of a standby, in three places.
-fn name(rules: &Rules, id: NodeId, own: &str, sync: &str, notes: &mut Notes<'_>) {
+fn name(rules: &FailoverRules, id: NodeId, own: &str, sync: &str, notes: &mut Notes<'_>) {
     let known = rules.node(id).map(|node| node.application_name.as_str()).unwrap_or_default();
     let rule = parse_sync_names(sync).ok().flatten();
-    let level = if rule.is_some() { by_builtin(rules) } else { Level::Warning };
+    let level = if rule.is_some() { by_builtin(rules) } else { FindingLevel::Warning };
     if known.is_empty() {
         let text = format!("backend_application_name{id} is not set, and the standby's application_name is {own}");
         notes.add(level, text, format!("set backend_application_name{id} = '{own}'"));
@@ -250,6 +254,6 @@ fn name(rules: &Rules, id: NodeId, own: &str, sync: &str, notes: &mut Notes<'_>)
     let is_listed = |rule: &weir_failover::SyncRule| rule.names.iter().any(|name| name == "*" || name.eq_ignore_ascii_case(own));
     if rule.is_some_and(|rule| !is_listed(&rule)) {
         let text = format!("{own} is not in synchronous_standby_names: it may lack what others acknowledged");
-        notes.add(Level::Warning, text, "add it, or leave it as a standby that acknowledges nothing");
+        notes.add(FindingLevel::Warning, text, "add it, or leave it as a standby that acknowledges nothing");
     }
 }

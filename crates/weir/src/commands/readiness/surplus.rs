@@ -1,7 +1,7 @@
 //! Rights that users of Weir's own have and Weir does not need: what somebody gets who steals their password, or finds a way to speak for them.
 
-use super::{ALTER_VERSION, Asked, Level, Notes};
-use weir_failover::{Mode, Rules};
+use super::{ALTER_VERSION, Asked, FindingLevel, Notes};
+use weir_failover::{FailoverMode, FailoverRules};
 
 /// A user as whom Weir asks servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub fn of_answer(attributes: [bool; 4], roles: &str) -> Vec<String> {
 }
 
 /// One warning for each user of a node, however many parameters name him.
-pub(super) fn look(rules: &Rules, version: u32, asked: &Asked, notes: &mut Notes<'_>) {
+pub(super) fn look(rules: &FailoverRules, version: u32, asked: &Asked, notes: &mut Notes<'_>) {
     let mut named: Vec<&str> = Vec::new();
     for user in asked.own_users.iter().filter(|user| !user.surplus.is_empty()) {
         // Before version 15 nobody else may change the settings that a failover changes.
-        let needs_superuser = rules.mode == Mode::Builtin && version < ALTER_VERSION && user.errand == Errand::Failover;
+        let needs_superuser = rules.mode == FailoverMode::Builtin && version < ALTER_VERSION && user.errand == Errand::Failover;
         if needs_superuser {
             named.push(&user.name);
         }
@@ -74,7 +74,7 @@ pub(super) fn look(rules: &Rules, version: u32, asked: &Asked, notes: &mut Notes
                 "have auth_query call a SECURITY DEFINER function, as docs/authentication.md shows, and take the rights away"
             }
         };
-        notes.add(Level::Warning, text, advice);
+        notes.add(FindingLevel::Warning, text, advice);
     }
 }
 

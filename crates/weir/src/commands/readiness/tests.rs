@@ -2,26 +2,27 @@
 
 use super::*;
 use weir_failover::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, NodeRules, OnLinkEnd, Returns, Servers,
+    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FalsePrimary, HealthRules, NodeLocation, NodeRules, OnLinkEnd,
+    OtherPromoters, RejoinInitiator, ServerRelation,
 };
 
 /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
-fn rules(nodes: NodeId) -> Rules {
+fn rules(nodes: NodeId) -> FailoverRules {
     let node = |id: NodeId| NodeRules {
         id,
-        address: Address { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
+        address: NodeLocation { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
         application_name: format!("n{id}"),
-        flag: Flag::None,
+        flag: BackendFlag::None,
         priority: 100,
-        agent: Agent::There,
+        agent: AgentPresence::There,
         health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
-        returns: Returns::ByOperator,
+        returns: RejoinInitiator::ByOperator,
     };
-    Rules {
-        mode: Mode::Builtin,
-        servers: Servers::Copies,
+    FailoverRules {
+        mode: FailoverMode::Builtin,
+        servers: ServerRelation::Copies,
         nodes: (0..nodes).map(node).collect(),
-        company: Company::Alone,
+        company: OtherPromoters::Alone,
         lag_bytes_max: None,
         lag_ms_max: None,
         role_period_ms: 1000,
@@ -29,9 +30,9 @@ fn rules(nodes: NodeId) -> Rules {
         on_error: OnLinkEnd::Counts,
         on_shutdown: OnLinkEnd::Looks,
         false_primary: FalsePrimary::Ignored,
-        failback: Failback::ByOperator,
+        failback: FailbackMode::ByOperator,
         transaction_limit_ms: 1000,
-        commands: Commands::default(),
+        commands: FailoverCommands::default(),
         without: None,
     }
 }
@@ -70,7 +71,7 @@ fn healthy() -> Cluster {
     Cluster { nodes, conns: ConnsMax { number: 64, parameters: "num_init_children * max_pool" }, folder: None }
 }
 
-fn found(rules: &Rules, cluster: &Cluster) -> Vec<String> {
+fn found(rules: &FailoverRules, cluster: &Cluster) -> Vec<String> {
     let line = |finding: &Finding| {
         let node = finding.node.map_or_else(|| "all".to_owned(), |id| id.to_string());
         format!("{node} {:?}: {}", finding.level, finding.text)
@@ -87,7 +88,7 @@ fn conninfo(cluster: &mut Cluster, id: usize, text: &str) {
 }
 
 /// Changes one thing, and compares the findings by their beginnings.
-fn check(name: &str, change: impl FnOnce(&mut Rules, &mut Cluster), expected: &[&str]) {
+fn check(name: &str, change: impl FnOnce(&mut FailoverRules, &mut Cluster), expected: &[&str]) {
     let (mut rules, mut cluster) = (rules(3), healthy());
     change(&mut rules, &mut cluster);
     let found = found(&rules, &cluster);
@@ -105,7 +106,7 @@ fn a_server_whose_sessions_begin_otherwise_is_named() {
     let defaults = |node: u16, zone: &str| {
         let row = |cells: [&str; 5]| cells.map(|cell| Some(cell.to_owned())).to_vec();
         let rows = [row(["c", "", "5", "", ""]), row(["d", "timezone", zone, "GMT", "configuration file"])];
-        Defaults::of(node, &rows, std::iter::empty()).unwrap()
+        ServerDefaults::of(node, &rows, std::iter::empty()).unwrap()
     };
     let set = |cluster: &mut Cluster, zones: [&str; 3]| {
         zones.iter().enumerate().for_each(|(id, zone)| server(cluster, id).defaults = defaults(id as u16, zone));
@@ -123,7 +124,7 @@ fn a_user_with_more_rights_than_weir_needs_is_named_once() {
     let text = "has more rights than Weir needs: SUPERUSER";
     let named = [format!("1 Warning: health_check_user \"root\" {text}"), format!("1 Warning: auth_user \"asker\" {text}")];
     check("15", |_, cluster| cluster.nodes[1].own_users = all(), &[&named[0], &named[1]]);
-    let old = |_: &mut Rules, cluster: &mut Cluster| {
+    let old = |_: &mut FailoverRules, cluster: &mut Cluster| {
         server(cluster, 1).version = 140_000;
         cluster.nodes[1].own_users = all();
     };
@@ -169,7 +170,7 @@ fn missing_rights_are_named_with_the_command_that_gives_them() {
     assert_eq!(Right::AlterConninfo.grant(140_000, "weir"), "before PostgreSQL 15: ALTER ROLE weir SUPERUSER");
     check(
         "where others promote",
-        |r, c| (r.mode, server(c, 1).missing) = (Mode::Follow, vec![Right::Promote]),
+        |r, c| (r.mode, server(c, 1).missing) = (FailoverMode::Follow, vec![Right::Promote]),
         &["all Warning: failover_mode leaves it to others"],
     );
 }
@@ -254,7 +255,8 @@ fn settings_that_a_new_primary_needs_are_named() {
 
 #[test]
 fn rules_that_nobody_can_meet_are_named() {
-    let sync = |names: &'static str| move |_: &mut Rules, c: &mut Cluster| server(c, 0).settings.sync_names = names.into();
+    let sync =
+        |names: &'static str| move |_: &mut FailoverRules, c: &mut Cluster| server(c, 0).settings.sync_names = names.into();
     check("too many", sync("ANY 3 (n1, n2)"), &["all Error: synchronous_standby_names = ANY 3 (n1, n2) wants 3"]);
     check("all", sync("ANY 2 (n1, n2)"), &["all Warning: synchronous_standby_names = ANY 2 (n1, n2) wants all"]);
     check(
@@ -278,7 +280,7 @@ fn rules_that_nobody_can_meet_are_named() {
 
 #[test]
 fn connections_that_a_server_has_not_are_named_with_both_parameters() {
-    let of = |number, parameters| move |_: &mut Rules, c: &mut Cluster| c.conns = ConnsMax { number, parameters };
+    let of = |number, parameters| move |_: &mut FailoverRules, c: &mut Cluster| c.conns = ConnsMax { number, parameters };
     check("enough", of(88, "num_init_children * max_pool"), &[]);
     let named = |id: u8| {
         format!(
@@ -292,7 +294,8 @@ fn connections_that_a_server_has_not_are_named_with_both_parameters() {
 
 #[test]
 fn a_clock_that_differs_by_more_than_the_question_took_is_named() {
-    let set = |ahead_ms, within_ms| move |_: &mut Rules, c: &mut Cluster| server(c, 1).clock = Clock { ahead_ms, within_ms };
+    let set =
+        |ahead_ms, within_ms| move |_: &mut FailoverRules, c: &mut Cluster| server(c, 1).clock = Clock { ahead_ms, within_ms };
     check("a slow answer", set(2_500, 1_000), &[]);
     check("ahead", set(2_500, 100), &["1 Warning: its clock is 2500 ms ahead of this machine's"]);
     check("behind", set(-90_000, 100), &["1 Warning: its clock is 90000 ms behind this machine's"]);
@@ -310,8 +313,8 @@ fn a_failed_handshake_is_no_matter_of_firewalls_and_the_user_is_named_by_the_par
 
 #[test]
 fn servers_that_nobody_promotes_are_asked_for_logins_only() {
-    let plain = |rules: &mut Rules, cluster: &mut Cluster| {
-        (rules.servers, rules.mode) = (Servers::Unrelated, Mode::Off);
+    let plain = |rules: &mut FailoverRules, cluster: &mut Cluster| {
+        (rules.servers, rules.mode) = (ServerRelation::Unrelated, FailoverMode::Off);
         rules.nodes.truncate(1);
         cluster.nodes.truncate(1);
         server(cluster, 0).missing = Right::ALL.to_vec();
@@ -328,15 +331,19 @@ fn servers_that_nobody_promotes_are_asked_for_logins_only() {
     let text = "0 Error: no login as sr_check_user: no";
     check("nobody there", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Unreachable)).1, &[text]);
     let one = |mode| {
-        move |rules: &mut Rules, cluster: &mut Cluster| {
+        move |rules: &mut FailoverRules, cluster: &mut Cluster| {
             rules.mode = mode;
             rules.nodes.truncate(1);
             cluster.nodes.truncate(1);
             server(cluster, 0).settings.sync_names = String::new();
         }
     };
-    check("one server", one(Mode::Follow), &[]);
-    check("one server that shall be replaced", one(Mode::Builtin), &["all Error: there is one node: nothing can be promoted"]);
+    check("one server", one(FailoverMode::Follow), &[]);
+    check(
+        "one server that shall be replaced",
+        one(FailoverMode::Builtin),
+        &["all Error: there is one node: nothing can be promoted"],
+    );
 }
 
 #[test]
@@ -361,15 +368,17 @@ fn logins_that_clients_need_are_errors_wherever_they_fail() {
 
 #[test]
 fn one_standby_is_too_few_for_a_weir_that_may_have_company() {
-    use weir_failover::{Company, Mode};
-    let is_told = |nodes: usize, mode: Mode, company: Company| {
+    use weir_failover::{FailoverMode, OtherPromoters};
+    let is_told = |nodes: usize, mode: FailoverMode, company: OtherPromoters| {
         let (mut rules, mut cluster) = (rules(3), healthy());
         rules.nodes.truncate(nodes);
         cluster.nodes.truncate(nodes);
         (rules.mode, rules.company) = (mode, company);
         found(&rules, &cluster).iter().any(|line| line.starts_with("all Warning: there is one standby"))
     };
-    assert!(is_told(2, Mode::Builtin, Company::Possible));
-    assert!(!is_told(3, Mode::Builtin, Company::Possible) && !is_told(2, Mode::Off, Company::Possible));
-    assert!(!is_told(2, Mode::Builtin, Company::Alone));
+    assert!(is_told(2, FailoverMode::Builtin, OtherPromoters::Possible));
+    assert!(
+        !is_told(3, FailoverMode::Builtin, OtherPromoters::Possible) && !is_told(2, FailoverMode::Off, OtherPromoters::Possible)
+    );
+    assert!(!is_told(2, FailoverMode::Builtin, OtherPromoters::Alone));
 }

@@ -5,7 +5,7 @@ use crate::control::failover::node_logins::Reach;
 use crate::control::return_node::{self, Return, ReturnError};
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::{ClusterState, Deed, FailureKind, ServerStatus};
+use weir_agent::{ClusterState, OrderAction, OrderFailureKind, ServerStatus};
 use weir_failover::operations::Way;
 use weir_failover::{Ballot, End, Failure, Lsn, Mark, NodeId, StopMode};
 
@@ -70,11 +70,11 @@ pub async fn stop(
         return Err(OrderError::OtherServer);
     }
     let (mode, limit_ms) = match mode {
-        StopMode::Clean => (weir_agent::StopMode::Fast, left_ms(deadline)),
+        StopMode::Clean => (weir_agent::ServerStopMode::Fast, left_ms(deadline)),
         // One that does not end within it is killed, which takes a moment.
-        StopMode::Crash => (weir_agent::StopMode::Immediate, left_ms(deadline) / 2),
+        StopMode::Crash => (weir_agent::ServerStopMode::Immediate, left_ms(deadline) / 2),
     };
-    agent.order(&Deed::Stop { mode, limit_ms, started_at: own.or(Some(NEVER_S)) }, deadline, &mut |_| {}).await?;
+    agent.order(&OrderAction::Stop { mode, limit_ms, started_at: own.or(Some(NEVER_S)) }, deadline, &mut |_| {}).await?;
     Ok(end)
 }
 
@@ -90,14 +90,14 @@ pub async fn restart(reach: &Reach, node: NodeId, started_at: u64, deadline: Ins
     let limit_ms = left_ms(deadline);
     let deed = match agent.status(deadline).await?.server {
         ServerStatus::Running(known) if is_it(known.started_at, started_at) => {
-            Deed::Restart { limit_ms, started_at: known.started_at }
+            OrderAction::Restart { limit_ms, started_at: known.started_at }
         }
         ServerStatus::Running(_) => return Ok(()),
-        ServerStatus::Stopped => Deed::Start { limit_ms },
+        ServerStatus::Stopped => OrderAction::Start { limit_ms },
     };
     match agent.order(&deed, deadline, &mut |_| {}).await {
         // It has much log to apply.
-        Err(AgentError::Failed { failure, .. }) if failure.kind == FailureKind::Late => Ok(()),
+        Err(AgentError::Failed { failure, .. }) if failure.kind == OrderFailureKind::Late => Ok(()),
         outcome => Ok(outcome?),
     }
 }
@@ -118,7 +118,7 @@ pub async fn inspect(reach: &Reach, node: NodeId, deadline: Instant) -> Result<L
 
 /// Starts a server. Not cancel safe: it may be started.
 pub async fn start(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
-    Ok(agent(reach, node)?.order(&Deed::Start { limit_ms: left_ms(deadline) }, deadline, &mut |_| {}).await?)
+    Ok(agent(reach, node)?.order(&OrderAction::Start { limit_ms: left_ms(deadline) }, deadline, &mut |_| {}).await?)
 }
 
 /// Makes a stopped server a standby of another one, unless it has promised more than this ballot. Not cancel safe: it may be one.
@@ -135,6 +135,6 @@ pub async fn follow(
         return Err(OrderError::Promised);
     }
     let order = Return { node, primary, way: Way::Rewind, ballot: Some(ballot) };
-    let deed = Deed::Follow(return_node::follow(&reach.c, &reach.config, order, &status, deadline).await?);
+    let deed = OrderAction::Follow(return_node::follow(&reach.c, &reach.config, order, &status, deadline).await?);
     Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
 }

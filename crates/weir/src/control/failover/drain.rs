@@ -5,7 +5,7 @@ use crate::log::Level;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_failover::NodeId;
-use weir_session::status::Doing;
+use weir_session::status::SessionActivity;
 
 const PERIOD: Duration = Duration::from_millis(1);
 
@@ -33,7 +33,7 @@ pub fn open(c: &Control, is_meant: impl Fn(NodeId) -> bool) -> usize {
     let pools = c.shared.pools.all();
     let statuses = pools.iter().filter(|pool| is_meant(pool.key.node) && pool.is_shared()).flat_map(|pool| pool.statuses());
     let is_open = |pid: u32, is_kept: bool| {
-        let rests = || c.shared.session_statuses.get(pid).is_some_and(|session| session.doing() == Doing::Idle);
+        let rests = || c.shared.session_statuses.get(pid).is_some_and(|session| session.doing() == SessionActivity::Idle);
         pid != 0 && !(is_kept && rests())
     };
     statuses

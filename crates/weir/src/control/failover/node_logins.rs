@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_failover::{Beside, Failure, Found, History, Lsn, Mode, NodeId, Rules, State};
-use weir_session::metrics::Counters;
+use weir_failover::{Beside, FailoverMode, FailoverRules, Failure, Found, History, Lsn, NodeId, State};
+use weir_session::metrics::WorkerCounters;
 
 /// As servers show it.
 const NAME: &str = "weir_failover";
@@ -46,7 +46,7 @@ pub struct Listened {
 pub struct Reach {
     pub(super) c: Rc<Control>,
     pub(super) config: Arc<Config>,
-    pub(super) rules: Rc<Rules>,
+    pub(super) rules: Rc<FailoverRules>,
     histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
     /// The accepted log, and where nodes' own logs ended when last seen.
     accepted: RefCell<(Option<History>, BTreeMap<NodeId, Lsn>)>,
@@ -61,7 +61,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    pub fn new(c: Rc<Control>, config: Arc<Config>, rules: Rc<Rules>) -> Reach {
+    pub fn new(c: Rc<Control>, config: Arc<Config>, rules: Rc<FailoverRules>) -> Reach {
         Reach {
             c,
             config,
@@ -117,7 +117,7 @@ impl Reach {
 
     /// A history that cannot be read, by what is known. `None`: nothing is assumed where Weir promotes.
     pub fn assume(&self, node: NodeId, system: Option<u64>, timeline: Option<u32>) -> Option<History> {
-        if self.rules.mode == Mode::Builtin {
+        if self.rules.mode == FailoverMode::Builtin {
             return None;
         }
         let accepted = self.accepted.borrow();
@@ -150,7 +150,7 @@ impl Reach {
     /// Answers of a node so far: statements of clients that have ended there, and questions for its role, which are asked over a connection that
     /// stays open.
     fn answers(&self, node: NodeId) -> u64 {
-        let ended = |counters: &Counters| counters.times(node).buckets.iter().sum::<u64>();
+        let ended = |counters: &WorkerCounters| counters.times(node).buckets.iter().sum::<u64>();
         let of_clients: u64 = self.c.shared.counters.iter().map(ended).sum();
         of_clients + self.c.shared.cluster.probes.answers(node)
     }
@@ -214,13 +214,13 @@ pub fn failure(error: &OpenError) -> Failure {
 mod tests {
     use super::*;
     use crate::runtime::key_derivation::Unanswered;
-    use crate::runtime::pool::server_conn::Address;
+    use crate::runtime::pool::server_conn::ServerAddress;
     use weir_config::SslMode;
     use weir_session::fault::sqlstate;
 
     #[test]
     fn keys_that_come_too_late_say_nothing_of_the_server_nor_of_the_password() {
-        let address = Address { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
+        let address = ServerAddress { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
         for cause in [Unanswered::Full, Unanswered::TimedOut] {
             let error = OpenError::Keys { address: address.clone(), user: "monitor".into(), cause };
             assert_eq!(failure(&error), Failure::Local);

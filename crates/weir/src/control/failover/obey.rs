@@ -8,12 +8,12 @@ use crate::control::failover::node_logins::{Reach, failure};
 use crate::control::failover::{agent_orders, node_facts};
 use crate::control::return_node::{self, Return};
 use crate::log::Level;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_failover::{Action, Done, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Report, Transactions, Why};
+use weir_failover::{Action, CommitLoss, Done, Event, FailoverMode, Failure, Found, Lost, Ms, NodeId, Report, Transactions, Why};
 
 /// The part of a look's limit after which its login takes long.
 const LATE_PART: u32 = 4;
@@ -49,7 +49,7 @@ impl Driver {
             }
             Action::Release { node, started_at } => {
                 self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await;
-                if self.rules.mode == Mode::Builtin && !self.rules.is_alone() {
+                if self.rules.mode == FailoverMode::Builtin && !self.rules.is_alone() {
                     self.presence.begin(&self.reach, node, self.state.durable.weir);
                 }
             }
@@ -124,7 +124,7 @@ impl Driver {
         }
         if let Report::Done(record) = report
             && record.why == Why::SwitchedOver
-            && record.loss == Loss::Nothing
+            && record.loss == CommitLoss::Nothing
         {
             self.c.shared.positions.note_whole(record.new);
         }
@@ -187,7 +187,7 @@ async fn probe(reach: &Reach, (order, node): (&Action, NodeId), begun_at: Ms, li
     let done = match tokio::time::timeout(limit / LATE_PART, &mut look).await {
         Ok(done) => done,
         Err(_) => {
-            reach.c.nudge(Nudge::LoginLate);
+            reach.c.nudge(RoleCheckReason::LoginLate);
             look.await
         }
     };

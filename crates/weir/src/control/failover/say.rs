@@ -4,7 +4,7 @@ use crate::control::control_context::Control;
 use crate::log::Level;
 use weir_failover::operations::Then;
 use weir_failover::{
-    Command, End, Event, Facts, Found, Lost, Mode, Ms, Node, NodeId, Record, Refusal, Report, Rules, State, Why,
+    Command, End, Event, Facts, FailoverMode, FailoverRules, Found, Lost, Ms, Node, NodeId, Record, Refusal, Report, State, Why,
 };
 
 /// Facts that an operator who looks for a fault wants to see.
@@ -14,7 +14,7 @@ pub fn event(c: &Control, event: &Event) {
     }
 }
 
-pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, now: Ms) {
+pub fn report(c: &Control, (rules, state): (&FailoverRules, &State), report: &Report, now: Ms) {
     let place = |id: NodeId| {
         let address = rules.node(id).map(|node| &node.address);
         address.map_or_else(String::new, |address| format!("{}({})", address.hostname, address.port))
@@ -84,11 +84,13 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
     }
 }
 
-fn false_primary(c: &Control, rules: &Rules, node: NodeId) {
+fn false_primary(c: &Control, rules: &FailoverRules, node: NodeId) {
     let what = match rules.mode {
-        Mode::Builtin => "it gets no writes; a copy of the primary must be made there",
+        FailoverMode::Builtin => "it gets no writes; a copy of the primary must be made there",
         // Others may have promoted it, and be about to stop the one before: a copy would lose what is new.
-        Mode::Command | Mode::Follow | Mode::Off => "it gets no writes while the primary of before answers as such",
+        FailoverMode::Command | FailoverMode::Follow | FailoverMode::Off => {
+            "it gets no writes while the primary of before answers as such"
+        }
     };
     c.shared.log.say(Level::Error, format_args!("node {node} calls itself primary, too: {what}"));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{fs, io};
 use tokio::task::{spawn_blocking, spawn_local};
 use weir_config::Config;
-use weir_failover::{Done, Durable, Mode, NodeId, Rules, status_file};
+use weir_failover::{Done, Durable, FailoverMode, FailoverRules, NodeId, status_file};
 use weir_io::own_files;
 
 /// Pgpool's file.
@@ -80,12 +80,12 @@ impl Files {
     }
 
     /// True if there is anything to remember: where somebody else decides, he is asked again.
-    pub fn keeps_state(&self, rules: &Rules) -> bool {
-        matches!(rules.mode, Mode::Builtin | Mode::Command)
+    pub fn keeps_state(&self, rules: &FailoverRules) -> bool {
+        matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command)
     }
 
     /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
-    pub fn read(&self, c: &Control, rules: &Rules) -> (Option<Durable>, BTreeSet<NodeId>) {
+    pub fn read(&self, c: &Control, rules: &FailoverRules) -> (Option<Durable>, BTreeSet<NodeId>) {
         self.bring_over(c);
         let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
         let path = self.folder.join(STATUS);

@@ -3,7 +3,7 @@
 use crate::control::cluster_view;
 use crate::control::control_context::{Control, Subject};
 use crate::log::Level;
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::ConnStatus;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use weir_config::{ClusteringMode, Config};
 use weir_failover::cluster::Gate;
 use weir_failover::commit_outcome::Horizon;
-use weir_failover::{self, Decider, Held, Mode, NodeId, Rules, State, Transactions};
+use weir_failover::{self, Decider, FailoverMode, FailoverRules, Held, NodeId, State, Transactions};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
@@ -36,21 +36,21 @@ enum Promoter {
 }
 
 impl Promoter {
-    fn of(config: &Config, mode: Mode) -> Promoter {
+    fn of(config: &Config, mode: FailoverMode) -> Promoter {
         match mode {
             _ if config.clustering_mode != ClusteringMode::StreamingReplication => Promoter::Nobody,
-            Mode::Builtin | Mode::Command => Promoter::Weir,
-            Mode::Follow | Mode::Off => Promoter::Others,
+            FailoverMode::Builtin | FailoverMode::Command => Promoter::Weir,
+            FailoverMode::Follow | FailoverMode::Off => Promoter::Others,
         }
     }
 }
 
 impl Door {
-    pub fn new(config: &Config, mode: Mode) -> Door {
+    pub fn new(config: &Config, mode: FailoverMode) -> Door {
         Door { gate: Gate::Shut, promoter: Promoter::of(config, mode), served: None }
     }
 
-    pub fn obey(&mut self, config: &Config, mode: Mode) {
+    pub fn obey(&mut self, config: &Config, mode: FailoverMode) {
         self.promoter = Promoter::of(config, mode);
     }
 
@@ -64,7 +64,7 @@ impl Door {
     }
 
     /// The gate that workers see.
-    fn shown(&self, rules: &Rules, state: &State) -> Gate {
+    fn shown(&self, rules: &FailoverRules, state: &State) -> Gate {
         if self.promoter == Promoter::Nobody {
             return state.first_in_use(rules).map_or(Gate::Shut, Gate::First);
         }
@@ -78,7 +78,7 @@ impl Door {
     }
 
     /// Shows workers the gate, and the nodes that are in use.
-    pub fn show(&self, c: &Control, rules: &Rules, state: &State) {
+    pub fn show(&self, c: &Control, rules: &FailoverRules, state: &State) {
         let is_out = |id| state.is_avoided(rules, id);
         if let Gate::Open { node, .. } = self.gate
             && c.view.borrow().horizon.is_none()
@@ -99,12 +99,12 @@ impl Door {
         };
         cluster_view::govern(c, gate, held, is_out);
         if c.view.borrow().generation != before {
-            c.nudge(Nudge::Governed);
+            c.nudge(RoleCheckReason::Governed);
         }
     }
 
     /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
-    pub async fn hold(&mut self, c: &Control, (rules, state): (&Rules, &State), why: Held, transactions: Transactions) {
+    pub async fn hold(&mut self, c: &Control, (rules, state): (&FailoverRules, &State), why: Held, transactions: Transactions) {
         self.gate = Gate::Shut;
         self.show(c, rules, state);
         if self.is_by_roles() {
@@ -118,7 +118,13 @@ impl Door {
     }
 
     /// This node gets writes from now on. Cancel safe.
-    pub async fn release(&mut self, c: &Control, (rules, state): (&Rules, &State), node: NodeId, started_at: Option<u64>) {
+    pub async fn release(
+        &mut self,
+        c: &Control,
+        (rules, state): (&FailoverRules, &State),
+        node: NodeId,
+        started_at: Option<u64>,
+    ) {
         if self.served.is_some_and(|served| served != node) && self.promoter != Promoter::Nobody {
             self.end_served(c).await;
         }

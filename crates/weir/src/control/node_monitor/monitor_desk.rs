@@ -2,18 +2,18 @@
 
 use super::question::{Position, Timeline};
 use crate::control::control_context::{Control, Subject};
-use crate::runtime::mail::Nudge;
+use crate::runtime::mail::RoleCheckReason;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_cache::{History, Round, Snapshot};
+use weir_cache::{PositionRound, TxidSnapshot, WalHistory};
 use weir_config::Config;
 use weir_failover::cluster::{ClusterView, Role};
 use weir_failover::looks::{Answer, Failure, Said};
 use weir_session::causal::asking;
-use weir_session::causal::standbys::{Board, Covers, Doubts, Era, Replayed, Word};
-use weir_session::causal::waiting::{Shows, Waiting};
+use weir_session::causal::standbys::{PositionBoard, PositionEra, ReplayReport, RoleAgreement, RoleDoubts, RoundCoverage};
+use weir_session::causal::waiting::{PrimaryVisibility, WaitingCommits};
 
 /// How a node stands with the question for its role.
 #[derive(Debug, Default)]
@@ -31,11 +31,11 @@ pub struct Desk {
     pub(super) config: Arc<Config>,
     /// By place in the view.
     looks: Vec<RefCell<Look>>,
-    board: RefCell<Board>,
+    board: RefCell<PositionBoard>,
     /// Under the generation of the view with this number.
-    doubts: RefCell<(u64, Doubts)>,
+    doubts: RefCell<(u64, RoleDoubts)>,
     /// Of the primary with this number.
-    waiting: RefCell<(u16, Waiting)>,
+    waiting: RefCell<(u16, WaitingCommits)>,
 }
 
 /// The effect of an answer on the node's next question.
@@ -120,11 +120,11 @@ impl Desk {
     }
 
     /// The nodes that contradicted the view as it is.
-    fn doubted(&self) -> RefMut<'_, (u64, Doubts)> {
+    fn doubted(&self) -> RefMut<'_, (u64, RoleDoubts)> {
         let mut doubts = self.doubts.borrow_mut();
         let generation = self.c.view.borrow().generation;
         if doubts.0 != generation {
-            *doubts = (generation, Doubts::default());
+            *doubts = (generation, RoleDoubts::default());
         }
         doubts
     }
@@ -144,7 +144,7 @@ impl Desk {
     /// True if a standby lacks something of what is known, or somebody must know that it still is itself.
     pub fn is_behind(&self, node: u16) -> bool {
         let (board, positions) = (self.board.borrow(), &self.c.shared.positions);
-        let all = Covers { primary: board.round(), standbys: board.round() };
+        let all = RoundCoverage { primary: board.round(), standbys: board.round() };
         let lacks = !board.mark(node).covers.reach(all);
         let verify_us = positions.verify_us();
         let is_doubted = verify_us > 0 && positions.asked_us(node) <= verify_us;
@@ -170,7 +170,7 @@ impl Desk {
     /// Nothing is known of the primary's commits that wait, so that they keep nobody off.
     fn forget_waiting(&self) {
         self.waiting.replace(Default::default());
-        self.c.shared.positions.publish_primary(Shows::ALL);
+        self.c.shared.positions.publish_primary(PrimaryVisibility::ALL);
     }
 
     /// Takes in what a node said that was asked in a role.
@@ -179,24 +179,24 @@ impl Desk {
         let Some(position) = said.position else { return Taken::Nothing };
         let word = self.doubted().1.said(node, asked, self.role(at), said.in_recovery);
         match (word, asked, said.timeline) {
-            (Word::Stale, ..) => Taken::Nothing,
-            (Word::Contradicts, ..) => {
+            (RoleAgreement::Stale, ..) => Taken::Nothing,
+            (RoleAgreement::Contradicts, ..) => {
                 self.board.borrow_mut().lost(node);
                 self.publish();
                 self.c.wake_waiters();
-                self.c.nudge(Nudge::RoleContradicted);
+                self.c.nudge(RoleCheckReason::RoleContradicted);
                 Taken::Contradicts
             }
-            (Word::Agrees, Role::Primary, Timeline::Of(timeline)) => {
+            (RoleAgreement::Agrees, Role::Primary, Timeline::Of(timeline)) => {
                 if self.doubted().1.is_empty() {
-                    let era = Era { primary: (node, said.life), system: said.system, timeline };
+                    let era = PositionEra { primary: (node, said.life), system: said.system, timeline };
                     self.primary_said(era, (round, asked_ms), position, said);
                 }
                 Taken::Primary
             }
-            (Word::Agrees, Role::Primary, Timeline::None | Timeline::Hidden) => Taken::Nothing,
-            (Word::Agrees, Role::Standby, timeline) => {
-                let replayed = Replayed { system: said.system, timeline: timeline.known(), position };
+            (RoleAgreement::Agrees, Role::Primary, Timeline::None | Timeline::Hidden) => Taken::Nothing,
+            (RoleAgreement::Agrees, Role::Standby, timeline) => {
+                let replayed = ReplayReport { system: said.system, timeline: timeline.known(), position };
                 let mut board = self.board.borrow_mut();
                 let before = board.mark(node);
                 board.standby_said(node, replayed);
@@ -205,13 +205,13 @@ impl Desk {
                 self.publish();
                 // Also if it has replayed no more: that it was asked may be all that somebody waits for.
                 self.c.wake_waiters();
-                let is_done = after.covers.reach(Covers { primary: round, standbys: round });
+                let is_done = after.covers.reach(RoundCoverage { primary: round, standbys: round });
                 Taken::Standby { is_done, advances: after.covers != before.covers }
             }
         }
     }
 
-    fn primary_said(&self, era: Era, (round, asked_ms): (u64, u64), position: u64, said: &Position<'_>) {
+    fn primary_said(&self, era: PositionEra, (round, asked_ms): (u64, u64), position: u64, said: &Position<'_>) {
         let flushed = said.flushed.unwrap_or(position);
         self.board.borrow_mut().primary_said(era, round, position, flushed, asked_ms);
         // Standbys may show a commit that waits, which the snapshot does not: the log must have been taken in up to there.
@@ -220,7 +220,7 @@ impl Desk {
         let is_waiting = shows.behind_since_ms.is_some();
         let shown = if is_waiting { position.max(flushed) } else { position };
         self.c.shared.positions.answer_round(round);
-        let history = History { node: era.primary.0, system: era.system, timeline: era.timeline };
+        let history = WalHistory { node: era.primary.0, system: era.system, timeline: era.timeline };
         self.tell_followers(history, (round, asked_ms), shown, said.snapshot);
         let covers_other = self.publish();
         // Mostly the standbys must be asked first, and sessions would look in vain.
@@ -231,29 +231,29 @@ impl Desk {
     }
 
     /// Takes in which commits wait for standbys.
-    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Shows {
+    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &Position<'_>) -> PrimaryVisibility {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.0 != node {
-            *waiting = (node, Waiting::default());
+            *waiting = (node, WaitingCommits::default());
         }
-        let snapshot = || std::str::from_utf8(said.snapshot).ok().and_then(Snapshot::parse);
+        let snapshot = || std::str::from_utf8(said.snapshot).ok().and_then(TxidSnapshot::parse);
         match said.waiting {
             None => waiting.1.found(round, None, |_| true, asked_ms),
             Some(list) => match snapshot() {
                 Some(snapshot) => waiting.1.found(round, Some(list), |xid| snapshot.shows(xid), asked_ms),
-                None => Shows::ALL,
+                None => PrimaryVisibility::ALL,
             },
         }
     }
 
     /// Tells those who take in databases' logs.
-    fn tell_followers(&self, history: History, (number, asked_ms): (u64, u64), position: u64, snapshot: &[u8]) {
+    fn tell_followers(&self, history: WalHistory, (number, asked_ms): (u64, u64), position: u64, snapshot: &[u8]) {
         let shared = &self.c.shared;
         if !shared.positions.is_followed() {
             return;
         }
-        let Some(snapshot) = std::str::from_utf8(snapshot).ok().and_then(Snapshot::parse) else { return };
-        let round = Round { number, history, position, snapshot, asked_ms };
+        let Some(snapshot) = std::str::from_utf8(snapshot).ok().and_then(TxidSnapshot::parse) else { return };
+        let round = PositionRound { number, history, position, snapshot, asked_ms };
         let mut is_needed = false;
         for database in shared.catalogs.all().iter().filter(|database| database.follow.is_watched()) {
             is_needed |= database.follow.round(&round);

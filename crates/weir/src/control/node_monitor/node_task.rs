@@ -5,16 +5,16 @@
 //! `session::causal::asking`'s.
 
 use super::question::{self, Followed, Ready, Timeline};
-use crate::auth::challenges::Told;
+use crate::auth::challenges::ServerScramFacts;
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::Conn;
 use crate::control::control_context::{Bell, Control, Subject};
 use crate::control::fine_timer::Alarm;
 use crate::control::node_monitor::monitor_desk::{Desk, Taken};
 use crate::log::Level;
-use crate::runtime::mail::Nudge;
-use crate::runtime::pool::server_conn::{Address, Login, OpenError};
-use crate::runtime::shared::{Stop, seconds};
+use crate::runtime::mail::RoleCheckReason;
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
+use crate::runtime::shared::{ProxyShutdown, seconds};
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -23,8 +23,8 @@ use weir_failover::Failure::{Late, ShuttingDown};
 use weir_failover::cluster::Role;
 use weir_failover::looks::{Failure, FailureKind, Said};
 use weir_failover::{Event, LinkEnd};
-use weir_session::causal::asking::{Asking, Duty, Want};
-use weir_session::metrics::Metric;
+use weir_session::causal::asking::{PositionDemand, PositionQueryStep, PositionQueryTimes};
+use weir_session::metrics::WorkerCounter;
 
 /// Time for one answer about a position, and for connecting for it.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,12 +46,12 @@ struct Node {
     desk: Rc<Desk>,
     /// Place in the view.
     at: usize,
-    address: Address,
+    address: ServerAddress,
     born: Instant,
     line: Option<Line>,
     /// Since its connection was opened, or the node counts as something.
     followed: Option<Followed>,
-    asking: Asking,
+    asking: PositionQueryTimes,
     /// It was up when last looked at.
     was_up: bool,
     has_complained: bool,
@@ -71,7 +71,7 @@ enum Next {
 pub async fn attend(desk: Rc<Desk>, at: usize) {
     let (bell, alarm) = (desk.c.bell(Subject::Positions), Alarm::new());
     let mut node = Node::new(desk.clone(), at);
-    while desk.c.shared.stop_mode() < Stop::Fast {
+    while desk.c.shared.stop_mode() < ProxyShutdown::Fast {
         match node.next() {
             Next::Look(since) => node.look(since).await,
             Next::Ask(role) => node.ask(role, &bell).await,
@@ -125,7 +125,7 @@ async fn until_look_is_late(desk: &Desk, at: usize, bell: &Bell, limit: Duration
 impl Node {
     fn new(desk: Rc<Desk>, at: usize) -> Node {
         let node = &desk.config.nodes[at];
-        let address = Address {
+        let address = ServerAddress {
             node: node.id,
             hostname: node.hostname.clone(),
             port: node.port,
@@ -133,7 +133,7 @@ impl Node {
             ssl_mode: node.ssl_mode,
         };
         let born = Instant::now();
-        let asking = Asking::new(desk.c.micros(born));
+        let asking = PositionQueryTimes::new(desk.c.micros(born));
         Node {
             desk,
             at,
@@ -172,17 +172,19 @@ impl Node {
             // A session that waits for the primary to show what a standby showed wants no later round, and only such a round tells.
             Role::Primary => {
                 let is_awaited = positions.is_primary_behind() && positions.has_waiters();
-                Want::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }
+                PositionDemand::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }
             }
-            Role::Standby => Want::Standby { is_behind: self.followed.is_none() || self.desk.is_behind(self.address.node) },
+            Role::Standby => {
+                PositionDemand::Standby { is_behind: self.followed.is_none() || self.desk.is_behind(self.address.node) }
+            }
         };
         let is_hurried = positions.has_waiters() || positions.is_urgent();
         match self.asking.duty(want, is_hurried, period_us, now_us) {
-            Duty::Ask => Next::Ask(role),
-            Duty::Nothing => Next::Wait(None),
-            Duty::At(us) => Next::Wait(Some(us.saturating_sub(now_us))),
-            Duty::Sleep if positions.fall_asleep(known) || !is_of_use => Next::Wait(None),
-            Duty::Sleep => Next::Wait(Some(period_us)),
+            PositionQueryStep::Ask => Next::Ask(role),
+            PositionQueryStep::Nothing => Next::Wait(None),
+            PositionQueryStep::At(us) => Next::Wait(Some(us.saturating_sub(now_us))),
+            PositionQueryStep::Sleep if positions.fall_asleep(known) || !is_of_use => Next::Wait(None),
+            PositionQueryStep::Sleep => Next::Wait(Some(period_us)),
         }
     }
 
@@ -246,7 +248,7 @@ impl Node {
         Ok(())
     }
 
-    fn learn_challenges(&self, told: Told) {
+    fn learn_challenges(&self, told: ServerScramFacts) {
         let shared = &self.desk.c.shared;
         if shared.access.challenges.learn(told) && told.identifier.is_none() {
             let text = "sr_check_user may not call pg_control_system(): the SCRAM salts of unknown users are others after each start, which tells \
@@ -334,7 +336,7 @@ impl Node {
         self.asking.asked(c.micros(now));
         let round = match role {
             Role::Primary => {
-                c.count(Metric::PositionRounds);
+                c.count(WorkerCounter::PositionRounds);
                 positions.begin_round()
             }
             Role::Standby => 0,
@@ -371,7 +373,7 @@ impl Node {
         // By a limit on idle sessions a server that is well ends the connection.
         if code.is_none_or(|code| LinkEnd::of_sqlstate(Some(code)) == LinkEnd::Terminated) {
             c.tell(Event::LinkDied { node, how: LinkEnd::of_sqlstate(code) });
-            c.nudge(Nudge::ConnectionLost);
+            c.nudge(RoleCheckReason::ConnectionLost);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The questions to a node: its role, and its WAL position.
 
-use crate::auth::challenges::Told;
+use crate::auth::challenges::ServerScramFacts;
 use crate::control::control_conn::Conn;
-use crate::runtime::pool::server_conn::{Address, OpenError};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress};
 use crate::runtime::pool::server_login::{protocol, refused};
 use weir_failover::looks::{Said, Streaming};
 use weir_session::causal::standbys::{Life, end_of_record, read_position};
@@ -80,15 +80,15 @@ pub async fn role(conn: &mut Conn) -> Result<Said, OpenError> {
 }
 
 /// Asks for what challenges of users without a verifier are made of. A user may lack the right to know. Not cancel safe.
-pub async fn challenges(conn: &mut Conn) -> Result<Told, OpenError> {
+pub async fn challenges(conn: &mut Conn) -> Result<ServerScramFacts, OpenError> {
     let rows = match conn.query(CHALLENGES_QUERY).await {
         Ok(rows) => rows,
-        Err(OpenError::Refused { .. }) => return Ok(Told::default()),
+        Err(OpenError::Refused { .. }) => return Ok(ServerScramFacts::default()),
         Err(error) => return Err(error),
     };
     let text = |at: usize| rows.first()?.get(at)?.as_deref();
     let number = |text: &str| text.parse().ok();
-    Ok(Told { identifier: text(0).and_then(number), iterations: text(1).and_then(|text| text.parse().ok()) })
+    Ok(ServerScramFacts { identifier: text(0).and_then(number), iterations: text(1).and_then(|text| text.parse().ok()) })
 }
 
 /// When the server read its configuration, in microseconds since 1970. A user may lack the right to know. Not cancel safe.
@@ -185,7 +185,7 @@ impl Followed {
         }
     }
 
-    fn take(&mut self, row: &[u8], address: &Address) -> Result<Position<'_>, OpenError> {
+    fn take(&mut self, row: &[u8], address: &ServerAddress) -> Result<Position<'_>, OpenError> {
         let Row { in_recovery, mut position, flushed, timeline, snapshot, waiting } =
             read_said(row).ok_or_else(|| protocol(address, "no position in its answer"))?;
         self.waiting = waiting.map(|list| read_waiting(list, self.waiting.take()));
@@ -261,8 +261,8 @@ mod tests {
         Followed::new(5, Ready { system: 7, segment_bytes: 16 << 20 })
     }
 
-    fn address() -> Address {
-        Address { node: 1, hostname: "h".into(), port: 1, connect_timeout_ms: 0, ssl_mode: SslMode::Auto }
+    fn address() -> ServerAddress {
+        ServerAddress { node: 1, hostname: "h".into(), port: 1, connect_timeout_ms: 0, ssl_mode: SslMode::Auto }
     }
 
     #[test]

@@ -4,20 +4,20 @@ use super::{Ceilings, Cell, Given, Pool, Purpose};
 use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::worker::Worker;
 use std::sync::Arc;
-use weir_session::checkout::pool_grant::{Backoff, Refused};
+use weir_session::checkout::pool_grant::{LoginBackoff, LoginRefusal};
 
 impl Pool {
     /// Why the server lets nobody in and its words, if no server connection can come free.
-    pub(super) fn turns_away(&self, w: &Worker) -> Option<(Refused, Arc<str>)> {
+    pub(super) fn turns_away(&self, w: &Worker) -> Option<(LoginRefusal, Arc<str>)> {
         let inner = self.inner.lock();
         let (backoff, words) = inner.backoff.as_ref()?;
-        let is_hopeless = backoff.why == Refused::Down || inner.open == 0;
+        let is_hopeless = backoff.why == LoginRefusal::Down || inner.open == 0;
         (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| (backoff.why, words.clone()))
     }
 
     /// The server starts, stops, or cannot be reached.
     pub(super) fn is_down(&self) -> bool {
-        self.inner.lock().backoff.as_ref().is_some_and(|(backoff, _)| backoff.why == Refused::Down)
+        self.inner.lock().backoff.as_ref().is_some_and(|(backoff, _)| backoff.why == LoginRefusal::Down)
     }
 
     /// When who waits for the server looks again. None: it lets everybody in.
@@ -57,13 +57,13 @@ impl Pool {
     }
 
     /// A login under a permit of this pool was refused; call before the permit is given back. All waiters look again.
-    pub fn note_refused(&self, w: &Worker, why: Refused, words: String) {
+    pub fn note_refused(&self, w: &Worker, why: LoginRefusal, words: String) {
         if !self.is_shared() {
             return;
         }
         let mut inner = self.inner.lock();
         let before = inner.backoff.as_ref().map(|(backoff, _)| *backoff);
-        inner.backoff = Some((Backoff::refused(before, why, w.now_ms()), words.into()));
+        inner.backoff = Some((LoginBackoff::refused(before, why, w.now_ms()), words.into()));
         inner.waiters.iter().for_each(|waiter| waiter.wake(w));
     }
 

@@ -1,22 +1,22 @@
 //! The statements that clean a server connection for its next client.
 
-use weir_sql::facts::{Ending, Transaction};
+use weir_sql::facts::{TransactionEnd, TransactionVerb};
 
 /// The statements of `reset_query_list` that a server connection without an open transaction needs. One that ends a transaction does
 /// nothing there but to have the server write a warning to its log, unless another one of the list has begun one.
 pub fn needed_at_rest(list: &[String]) -> impl Iterator<Item = &String> {
     let mut is_open = false;
     list.iter().filter(move |query| match weir_sql::facts(query.as_bytes()).transaction {
-        Transaction::End(Ending::Rollback | Ending::Commit) => std::mem::take(&mut is_open),
-        Transaction::Begin(_) | Transaction::Many => {
+        TransactionVerb::End(TransactionEnd::Rollback | TransactionEnd::Commit) => std::mem::take(&mut is_open),
+        TransactionVerb::Begin(_) | TransactionVerb::Many => {
             is_open = true;
             true
         }
-        Transaction::None
-        | Transaction::End(Ending::Prepare)
-        | Transaction::Chain(_)
-        | Transaction::Within
-        | Transaction::Prepared => true,
+        TransactionVerb::None
+        | TransactionVerb::End(TransactionEnd::Prepare)
+        | TransactionVerb::Chain(_)
+        | TransactionVerb::Within
+        | TransactionVerb::Prepared => true,
     })
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_config::limits::Limits;
+use weir_config::limits::UserLimits;
 use weir_session::metrics::NODES_MAX;
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
@@ -147,7 +147,7 @@ impl Pools {
     }
 
     /// The counts and limits for a server connection of a pool: the narrowest first.
-    fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
+    fn bounds<'a>(&'a self, pool: &'a Pool, limits: &UserLimits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
         // A login waits for no place that clients hold. Its connection counts, and clients get the next one later.
         let is_free = pool.key.purpose == Purpose::Greeting;
@@ -162,7 +162,7 @@ impl Pools {
     }
 
     /// Takes the permission to open one more server connection. Error: the limit that is reached.
-    pub(super) fn permit(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Result<(), Limit> {
+    pub(super) fn permit(&self, pool: &Pool, limits: &UserLimits, ceilings: Ceilings) -> Result<(), Limit> {
         let bounds = self.bounds(pool, limits, ceilings);
         for (at, (open, limit, max)) in bounds.iter().enumerate() {
             let more = |open: u32| (open < *max).then_some(open + 1);
@@ -184,7 +184,7 @@ impl Pools {
     }
 
     /// The limit that stands in the way of another server connection, if any does.
-    pub(super) fn lacking(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
+    pub(super) fn lacking(&self, pool: &Pool, limits: &UserLimits, ceilings: Ceilings) -> Option<Limit> {
         let bounds = self.bounds(pool, limits, ceilings);
         bounds.into_iter().find(|(open, _, max)| open.load(Ordering::Relaxed) >= *max).map(|(_, limit, _)| limit)
     }
@@ -246,7 +246,7 @@ impl Pools {
         &self,
         w: &Worker,
         queue: &Arc<Budget>,
-        lacks: impl Fn(&Pool, &Limits) -> Option<Limit>,
+        lacks: impl Fn(&Pool, &UserLimits) -> Option<Limit>,
     ) -> Option<(Arc<Pool>, Instant)> {
         let mut moved = Vec::new();
         let found = {
@@ -286,7 +286,7 @@ impl Pools {
 
     /// The limit of its database or user that a starved pool would still reach if a server connection of another pool were
     /// closed for it.
-    fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
+    fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &UserLimits, ceilings: Ceilings) -> Option<Limit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
         let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
             // A server connection of one that shares the limit is one less; the maximum of the other may be higher.
@@ -314,7 +314,7 @@ impl Pools {
             return None;
         }
         let ceilings = Ceilings::of(&w.peek_config());
-        let lacks = |pool: &Pool, limits: &Limits| self.lacks_beyond(giver, pool, limits, ceilings);
+        let lacks = |pool: &Pool, limits: &UserLimits| self.lacks_beyond(giver, pool, limits, ceilings);
         let queues = self.queues_near(giver, ceilings);
         queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since)
     }
@@ -326,7 +326,7 @@ impl Pools {
             return;
         }
         let ceilings = Ceilings::of(&w.peek_config());
-        let lacks = |pool: &Pool, limits: &Limits| self.lacking(pool, limits, ceilings);
+        let lacks = |pool: &Pool, limits: &UserLimits| self.lacking(pool, limits, ceilings);
         loop {
             let queues = self.queues_near(near, ceilings);
             let longest = queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since);

@@ -26,17 +26,17 @@ use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
 use weir_failover::LinkEnd;
 use weir_failover::cluster::Gate;
-use weir_io::socket::{Breaker, Socket, TcpOptions};
+use weir_io::socket::{Socket, StreamBreaker, TcpOptions};
 use weir_io::tls::explain;
-use weir_session::checkout::pool_grant::Refused;
-pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{Keeping, LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::prepared::Known;
-use weir_session::reports::Reports;
-use weir_session::sequences::drawn_values::Tally;
+use weir_session::checkout::pool_grant::LoginRefusal;
+pub use weir_session::conn::{Conn, ConnStatus, ServerAddress};
+use weir_session::conn::{ConnHold, ConnTerms, LastStatement, ServerLine, TextInterpretation, escapes, of_client, recoding};
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::prepared::ServerStatements;
+use weir_session::reports::ReportedParameters;
+use weir_session::sequences::drawn_values::DrawCount;
 use weir_session::session_state::conn_settings::ConnSettings;
-use weir_session::session_state::server_defaults::Defaults;
+use weir_session::session_state::server_defaults::ServerDefaults;
 use weir_session::task::Us;
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
@@ -85,9 +85,9 @@ impl DerefMut for ServerConn {
 }
 
 #[derive(Debug)]
-struct SocketBreaker(Breaker);
+struct SocketBreaker(StreamBreaker);
 
-impl weir_session::conn::Breaker for SocketBreaker {
+impl weir_session::conn::ConnBreaker for SocketBreaker {
     fn shut(&self) {
         self.0.shut();
     }
@@ -97,27 +97,27 @@ impl weir_session::conn::Breaker for SocketBreaker {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("could not connect to {address}: {cause}")]
-    Connect { address: Address, cause: io::Error },
+    Connect { address: ServerAddress, cause: io::Error },
     #[error("connection to {address} broke during login: {cause}")]
-    Broke { address: Address, cause: io::Error },
+    Broke { address: ServerAddress, cause: io::Error },
     #[error("no TLS connection to {address}: {reason}")]
-    Tls { address: Address, reason: String },
+    Tls { address: ServerAddress, reason: String },
     #[error("{address} refused the login: {message}")]
-    Refused { address: Address, sqlstate: String, message: String },
+    Refused { address: ServerAddress, sqlstate: String, message: String },
     #[error("cannot log in to {address}: {reason}")]
-    Secret { address: Address, reason: String },
+    Secret { address: ServerAddress, reason: String },
     #[error("cannot log in to {address} now: no keys of the password of \"{user}\": {cause}")]
-    Keys { address: Address, user: String, cause: Unanswered },
+    Keys { address: ServerAddress, user: String, cause: Unanswered },
     #[error("node {node} lets nobody in now: {words}")]
-    Held { node: u16, why: Refused, words: Arc<str> },
+    Held { node: u16, why: LoginRefusal, words: Arc<str> },
     #[error("node {node} is no longer configured")]
     Gone { node: u16 },
     #[error("node {node} was given up meanwhile")]
     GivenUp { node: u16 },
     #[error("{address} does not speak the PostgreSQL protocol: {what}")]
-    Protocol { address: Address, what: String },
+    Protocol { address: ServerAddress, what: String },
     #[error("{address} says too much: {cause}")]
-    Flooded { address: Address, cause: Box<Exceeded> },
+    Flooded { address: ServerAddress, cause: Box<Exceeded> },
 }
 
 impl OpenError {
@@ -226,17 +226,17 @@ impl OpenError {
     /// Tells if another attempt may succeed a little later, and why this one failed.
     ///
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
-    pub fn passes(&self) -> Option<Refused> {
+    pub fn passes(&self) -> Option<LoginRefusal> {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::GivenUp { .. } => Some(Refused::Down),
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::GivenUp { .. } => Some(LoginRefusal::Down),
             // One attempt after the other would only be flooded.
-            OpenError::Flooded { .. } => Some(Refused::Down),
+            OpenError::Flooded { .. } => Some(LoginRefusal::Down),
             OpenError::Held { why, .. } => Some(*why),
-            OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Refused::Full),
+            OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(LoginRefusal::Full),
             // A login that a shutdown or a crash of another process ended is told so, too.
             OpenError::Refused { sqlstate, .. } => {
                 matches!(sqlstate.as_str(), sqlstate::CANNOT_CONNECT_NOW | sqlstate::ADMIN_SHUTDOWN | sqlstate::CRASH_SHUTDOWN)
-                    .then_some(Refused::Down)
+                    .then_some(LoginRefusal::Down)
             }
             OpenError::Tls { .. }
             | OpenError::Secret { .. }
@@ -247,7 +247,7 @@ impl OpenError {
     }
 
     /// The client's error. A server's own refusal keeps its SQLSTATE.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> ErrorReport {
         match self {
             OpenError::Connect { .. }
             | OpenError::Broke { .. }
@@ -255,12 +255,12 @@ impl OpenError {
             | OpenError::GivenUp { .. }
             | OpenError::Held { .. }
             | OpenError::Keys { .. }
-            | OpenError::Tls { .. } => Fault::error(sqlstate::CANNOT_CONNECT, self.to_string()),
-            OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
-            OpenError::Secret { .. } => Fault::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
+            | OpenError::Tls { .. } => ErrorReport::error(sqlstate::CANNOT_CONNECT, self.to_string()),
+            OpenError::Refused { sqlstate, message, .. } => ErrorReport::error(sqlstate, message.clone()),
+            OpenError::Secret { .. } => ErrorReport::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
                 .hint("Add the user's password to pool_passwd in a form that answers the server's method."),
             OpenError::Protocol { .. } | OpenError::Flooded { .. } => {
-                Fault::error(sqlstate::PROTOCOL_VIOLATION, self.to_string())
+                ErrorReport::error(sqlstate::PROTOCOL_VIOLATION, self.to_string())
             }
         }
     }
@@ -319,7 +319,7 @@ impl ServerConn {
 pub async fn open(
     w: &Worker,
     pool: Arc<Pool>,
-    address: &Address,
+    address: &ServerAddress,
     login: &Login<'_>,
     first: &str,
 ) -> Result<ServerConn, OpenError> {
@@ -384,7 +384,7 @@ pub async fn open(
 }
 
 /// The status of a connection that was just opened.
-fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
+fn status_of(serial: u64, address: &ServerAddress, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
     let version = greeting.reported.value("server_version");
     ConnStatus {
         serial,
@@ -395,11 +395,11 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         generation,
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
-        keeping: Keeping::default(),
+        keeping: ConnHold::default(),
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),
-        terms: Terms { version: version.into(), protocol: greeting.protocol, is_encrypted: socket.is_encrypted() },
+        terms: ConnTerms { version: version.into(), protocol: greeting.protocol, is_encrypted: socket.is_encrypted() },
         given_up: AtomicBool::new(false),
         breaker: Box::new(SocketBreaker(socket.breaker())),
     }
@@ -410,24 +410,24 @@ pub const START: &str = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) 
     EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
 
 /// True if the server was started at this time, in microseconds since 1970.
-async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at: u64) -> bool {
+async fn is_of_start(w: &Worker, talk: &mut Talk, address: &ServerAddress, started_at: u64) -> bool {
     let rows = talk.query(w, address, START).await.unwrap_or_default();
     let told = rows.into_iter().flatten().next().flatten();
     told.is_some_and(|told| told.parse() == Ok(started_at))
 }
 
 /// A connection that no session has used.
-fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports, defaults: Arc<Defaults>, reloads: u64) -> Conn {
+fn blank(w: &Worker, status: Arc<ConnStatus>, reported: ReportedParameters, defaults: Arc<ServerDefaults>, reloads: u64) -> Conn {
     Conn {
-        known: Known::default(),
+        known: ServerStatements::default(),
         unnamed: None,
         settings: ConnSettings::new(w.shared.intern_settings(defaults.left().clone()).0),
         defaults,
         reloads,
         by_sql: w.shared.no_statements.clone(),
-        draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
-        begins: Reading { escapes: escapes(&reported), recoding: of_client(&reported) },
-        reads: Reading { escapes: escapes(&reported), recoding: recoding(&reported) },
+        draws: DrawCount { serial: status.serial, count: 0, forgotten: 0 },
+        begins: TextInterpretation { escapes: escapes(&reported), recoding: of_client(&reported) },
+        reads: TextInterpretation { escapes: escapes(&reported), recoding: recoding(&reported) },
         reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
@@ -467,7 +467,7 @@ pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: In
 }
 
 /// The fault in what came behind an answer. A server that goes down says so at any time, and is then no other than one that refuses.
-fn beyond_answer(address: &Address, rest: &[u8]) -> Option<OpenError> {
+fn beyond_answer(address: &ServerAddress, rest: &[u8]) -> Option<OpenError> {
     if rest.is_empty() {
         return None;
     }
@@ -492,7 +492,7 @@ impl Talk {
     /// Connects, and begins TLS if the attempt is for that. Not cancel safe: the server would wait for the rest.
     async fn connect(
         w: &Worker,
-        address: &Address,
+        address: &ServerAddress,
         attempt: Attempt,
         check: Check,
         deadline: Instant,
@@ -519,7 +519,7 @@ impl Talk {
     }
 
     /// Asks for TLS and begins it.
-    async fn encrypt(&mut self, w: &Worker, address: &Address, attempt: Attempt, check: Check) -> Result<(), OpenError> {
+    async fn encrypt(&mut self, w: &Worker, address: &ServerAddress, attempt: Attempt, check: Check) -> Result<(), OpenError> {
         let refused = |reason: String| OpenError::Tls { address: address.clone(), reason };
         let mut out = Vec::new();
         write::ssl_request(&mut out);
@@ -567,7 +567,7 @@ impl Talk {
     /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it.
     pub async fn enter(
         w: &Worker,
-        address: &Address,
+        address: &ServerAddress,
         login: &Login<'_>,
         deadline: Instant,
     ) -> Result<(Talk, Greeting), OpenError> {
@@ -613,13 +613,13 @@ impl Talk {
     }
 
     /// Begins an exchange in which the server may say so much.
-    pub async fn ask_for(&mut self, w: &Worker, address: &Address, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
+    pub async fn ask_for(&mut self, w: &Worker, address: &ServerAddress, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
         self.budget = Budget::new(*bound);
         self.send(w, address, bytes).await
     }
 
     /// Sends more of an exchange that has begun.
-    pub async fn send(&mut self, w: &Worker, address: &Address, bytes: &[u8]) -> Result<(), OpenError> {
+    pub async fn send(&mut self, w: &Worker, address: &ServerAddress, bytes: &[u8]) -> Result<(), OpenError> {
         let sent = self.socket.write_all(&w.reactor, bytes, Some(self.deadline)).await;
         sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
     }
@@ -630,7 +630,7 @@ impl Talk {
     }
 
     /// The next message: its tag and body.
-    pub async fn next(&mut self, w: &Worker, address: &Address) -> Result<(u8, Vec<u8>), OpenError> {
+    pub async fn next(&mut self, w: &Worker, address: &ServerAddress) -> Result<(u8, Vec<u8>), OpenError> {
         loop {
             let header = read_header(&self.buffer).map_err(|e| protocol(address, e.to_string()))?;
             if let Some(header) = header {
@@ -652,13 +652,13 @@ impl Talk {
         }
     }
 
-    /// Runs a simple query and returns its rows as text. A server's error is `Refused`.
-    pub async fn query(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Rows, OpenError> {
+    /// Runs a simple query and returns its rows as text. A server's error is `LoginRefusal`.
+    pub async fn query(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
         own::check(sql);
         self.run(w, address, sql).await
     }
 
-    async fn run(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Rows, OpenError> {
+    async fn run(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
         let mut out = Vec::new();
         write::query(&mut out, sql);
         self.reports.clear();
@@ -684,12 +684,12 @@ impl Talk {
 }
 
 /// Error for a server that says more than is gathered.
-pub fn flooded(address: &Address, cause: Exceeded) -> OpenError {
+pub fn flooded(address: &ServerAddress, cause: Exceeded) -> OpenError {
     OpenError::Flooded { address: address.clone(), cause: cause.into() }
 }
 
 /// Notes a ParameterStatus of a login.
-pub fn note(reported: &mut Reports, address: &Address, body: &[u8]) -> Result<(), OpenError> {
+pub fn note(reported: &mut ReportedParameters, address: &ServerAddress, body: &[u8]) -> Result<(), OpenError> {
     reported.note(body).map_err(|cause| flooded(address, cause))
 }
 
@@ -746,7 +746,7 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
 
 /// Cleans a server connection by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.
 pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
-    w.count(weir_session::metrics::Metric::ConnsReset);
+    w.count(weir_session::metrics::WorkerCounter::ConnsReset);
     let deadline = Instant::now() + RESET_TIMEOUT;
     for query in needed_at_rest(&w.config().pool.reset_query_list) {
         let (asked, answer) = ask_operators(&w, conn, query, deadline).await;
@@ -756,7 +756,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
             return w.close_conn(conn);
         }
     }
-    if w.shared.stop_mode() > crate::runtime::shared::Stop::Smart {
+    if w.shared.stop_mode() > crate::runtime::shared::ProxyShutdown::Smart {
         return w.close_conn(conn);
     }
     conn.known.clear();
@@ -775,7 +775,7 @@ pub async fn cancel(w: &Worker, status: &ConnStatus) -> bool {
 /// Sends a CancelRequest to a process with its key, and waits until the server has closed the connection: then the signal was sent.
 ///
 /// False: it was sent, but when the server will act on it is not known.
-pub async fn cancel_process(w: &Worker, address: &Address, is_encrypted: bool, (pid, key): (u32, &[u8])) -> bool {
+pub async fn cancel_process(w: &Worker, address: &ServerAddress, is_encrypted: bool, (pid, key): (u32, &[u8])) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     let (attempt, check) = if is_encrypted {
         let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);

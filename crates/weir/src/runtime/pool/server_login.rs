@@ -2,12 +2,12 @@
 
 use crate::runtime::bounds;
 use crate::runtime::key_derivation::{self, Unanswered};
-use crate::runtime::pool::server_conn::{Address, Login, OpenError, Talk, flooded, note};
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress, Talk, flooded, note};
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::worker::Worker;
 use weir_config::ChannelBinding;
 use weir_config::passwd::{Asked, Secret};
-use weir_session::reports::Reports;
+use weir_session::reports::ReportedParameters;
 use weir_wire::back::{self as server, Auth};
 use weir_wire::frame::{back, front};
 use weir_wire::gather::Budget;
@@ -24,7 +24,7 @@ const ANSWER_BYTES: usize = 1024;
 pub struct Greeting {
     pub(crate) pid: u32,
     pub(crate) key: Vec<u8>,
-    pub(super) reported: Reports,
+    pub(super) reported: ReportedParameters,
     pub(super) notices: Notices,
     pub(super) protocol: Version,
     pub(crate) asked: ServerAsked,
@@ -99,11 +99,16 @@ pub struct Handshake<'a> {
 
 impl<'a> Handshake<'a> {
     /// Begins a login. The bytes are to be sent first.
-    pub fn begin(address: &'a Address, login: &'a Login<'a>, wish: ChannelBinding, channel: Channel) -> (Handshake<'a>, Vec<u8>) {
+    pub fn begin(
+        address: &'a ServerAddress,
+        login: &'a Login<'a>,
+        wish: ChannelBinding,
+        channel: Channel,
+    ) -> (Handshake<'a>, Vec<u8>) {
         let mut out = Vec::with_capacity(256);
         let who = [("user", login.user), ("database", login.database)];
         write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
-        let (reported, notices) = (Reports::default(), Notices::default());
+        let (reported, notices) = (ReportedParameters::default(), Notices::default());
         let greeting =
             Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, asked: ServerAsked::Nothing };
         let asked = Budget::new(bounds::AUTHENTICATION);
@@ -161,7 +166,7 @@ impl<'a> Handshake<'a> {
 }
 
 /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
-pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
+pub async fn log_in(w: &Worker, talk: &mut Talk, address: &ServerAddress, login: &Login<'_>) -> Result<Greeting, OpenError> {
     let end_point = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
     let channel = Channel { is_encrypted: talk.socket.is_encrypted(), end_point };
     let wish = w.peek_config().tls.binding;
@@ -182,7 +187,7 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
 }
 
 /// A server's refusal in its own words. One without SQLSTATE or text gets them: drivers cannot do without.
-pub fn refused(address: &Address, body: &[u8]) -> OpenError {
+pub fn refused(address: &ServerAddress, body: &[u8]) -> OpenError {
     let report = server::read_report(body);
     // The words are told to clients and to the log, perhaps again and again.
     let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(WORDS_BYTES_MAX)]).into_owned();
@@ -196,13 +201,13 @@ pub fn refused(address: &Address, body: &[u8]) -> OpenError {
 }
 
 /// Error for a server that breaks the protocol.
-pub fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
+pub fn protocol(address: &ServerAddress, what: impl Into<String>) -> OpenError {
     OpenError::Protocol { address: address.clone(), what: what.into() }
 }
 
 /// Our side of the proof a server asks for.
 struct Proof<'a> {
-    address: &'a Address,
+    address: &'a ServerAddress,
     login: &'a Login<'a>,
     /// The operator's wish for the proof to be bound to the server's certificate.
     wish: ChannelBinding,

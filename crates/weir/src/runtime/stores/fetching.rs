@@ -5,7 +5,7 @@ use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_io::reactor::TaskId;
-use weir_session::query_cache::result_store::{Fetch, State, digest_of};
+use weir_session::query_cache::result_store::{StoreFetch, StoreFetchState, digest_of};
 use weir_wire::store_protocol::{Ask, Expect};
 
 /// Answers asked for in one question.
@@ -21,14 +21,15 @@ pub(crate) fn together_max(answer_bytes_max: usize) -> usize {
 
 impl Stores {
     /// Asks for an answer. `None`: its host is out of reach, or has too much to do.
-    pub(crate) fn begin_fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
+    pub(crate) fn begin_fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<StoreFetch>> {
         self.now_ms.set(now_ms);
         let digest = digest_of(key);
         let shelf = &self.shelves[self.home_of(&digest)];
         if !shelf.can_take() {
             return None;
         }
-        let fetch = Rc::new(Fetch { key: key.into(), at_ms: now_ms, digest, task, state: RefCell::new(State::Waits) });
+        let fetch =
+            Rc::new(StoreFetch { key: key.into(), at_ms: now_ms, digest, task, state: RefCell::new(StoreFetchState::Waits) });
         shelf.wanted.borrow_mut().push_back(fetch.clone());
         self.woken.borrow_mut().push(shelf.task.get());
         Some(fetch)
@@ -52,7 +53,7 @@ impl Stores {
         if shelf.is_asked.get() || shelf.wanted.borrow().is_empty() {
             return;
         }
-        let reads: Vec<Rc<Fetch>> = {
+        let reads: Vec<Rc<StoreFetch>> = {
             let mut wanted = shelf.wanted.borrow_mut();
             let count = wanted.len().min(self.together_max);
             wanted.drain(..count).collect()
@@ -61,41 +62,41 @@ impl Stores {
         self.get(at, reads);
     }
 
-    fn get(&self, at: usize, reads: Vec<Rc<Fetch>>) {
+    fn get(&self, at: usize, reads: Vec<Rc<StoreFetch>>) {
         let keys: Vec<Vec<u8>> = reads.iter().map(|read| self.answer_key(&read.digest)).collect();
         let Some(lane) = keys.first().map(|key| self.shelves[at].lane_of(key)) else { return };
         self.say(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), Purpose::CachedResults(reads));
     }
 
     /// The reply to a question.
-    pub(crate) fn answered(&self, at: usize, reads: Vec<Rc<Fetch>>, values: Vec<Option<Vec<u8>>>) {
+    pub(crate) fn answered(&self, at: usize, reads: Vec<Rc<StoreFetch>>, values: Vec<Option<Vec<u8>>>) {
         for (read, value) in reads.iter().zip(values) {
-            self.end(read, State::Answered(value));
+            self.end(read, StoreFetchState::Answered(value));
         }
         self.shelves[at].is_asked.set(false);
     }
 
     /// It will not be answered.
-    pub(crate) fn unanswered(&self, at: usize, reads: &[Rc<Fetch>]) {
-        reads.iter().for_each(|read| self.end(read, State::Failed));
+    pub(crate) fn unanswered(&self, at: usize, reads: &[Rc<StoreFetch>]) {
+        reads.iter().for_each(|read| self.end(read, StoreFetchState::Failed));
         self.shelves[at].is_asked.set(false);
     }
 
     /// Nobody is asked any more, nor will be.
     pub(crate) fn give_up_wanted(&self, at: usize) {
-        let wanted: Vec<Rc<Fetch>> = self.shelves[at].wanted.take().into();
+        let wanted: Vec<Rc<StoreFetch>> = self.shelves[at].wanted.take().into();
         self.unanswered(at, &wanted);
     }
 
     /// Reads that have waited for too long to be asked for: the host takes its time for others.
     pub fn expire_wanted(&self, at: usize) {
-        let is_late = |read: &mut Rc<Fetch>| self.now_ms.get() > read.at_ms + self.timeout_ms;
+        let is_late = |read: &mut Rc<StoreFetch>| self.now_ms.get() > read.at_ms + self.timeout_ms;
         while let Some(read) = self.shelves[at].wanted.borrow_mut().pop_front_if(is_late) {
-            self.end(&read, State::Failed);
+            self.end(&read, StoreFetchState::Failed);
         }
     }
 
-    fn end(&self, fetch: &Fetch, state: State) {
+    fn end(&self, fetch: &StoreFetch, state: StoreFetchState) {
         *fetch.state.borrow_mut() = state;
         self.woken.borrow_mut().push(fetch.task);
     }

@@ -4,7 +4,7 @@ use super::{Sent, Shelf, Stores, UNSENT_MS};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weir_cache::Shards;
+use weir_cache::ShardMap;
 
 /// One connection.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Shelf {
 
 impl Stores {
     /// New connections are there: the greeting goes first. `shards`: to the masters of a cluster, in order.
-    pub fn begin(&self, at: usize, shards: Option<Shards>) {
+    pub fn begin(&self, at: usize, shards: Option<ShardMap>) {
         let shelf = &self.shelves[at];
         let count = shards.as_ref().map_or(1, |shards| shards.masters.len());
         *shelf.lanes.borrow_mut() = (0..count).map(|_| Lane::default()).collect();

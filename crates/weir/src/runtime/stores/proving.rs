@@ -3,9 +3,9 @@
 
 use super::{Stores, UNSENT_BYTES_MAX};
 use std::collections::VecDeque;
-use weir_cache::{Kept, Proving, Why};
-use weir_session::query_cache::cached_results::Fill;
-use weir_session::query_cache::result_store::{Pending, Store};
+use weir_cache::{ResultProofState, ResultValidity, StoredResult};
+use weir_session::query_cache::cached_results::CacheFill;
+use weir_session::query_cache::result_store::{PendingAnswer, ResultStore};
 
 /// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
 const PROOF_WAIT_MS: u64 = 2000;
@@ -15,7 +15,7 @@ const OTHERS_WAIT_MS: u64 = 20;
 
 impl Stores {
     /// Has an answer wait. Of more than memory should hold it is dropped.
-    pub(crate) fn wait_for_proof(&self, pending: Pending) {
+    pub(crate) fn wait_for_proof(&self, pending: PendingAnswer) {
         let bytes = self.pending_bytes.get() + pending.held_bytes();
         if bytes < UNSENT_BYTES_MAX {
             self.pending_bytes.set(bytes);
@@ -30,10 +30,10 @@ impl Stores {
 
     /// Stores results that are proven by now; drops those that never will be, or wait for too long. `primary`: the present
     /// primary. Calls `over` for each, with true if it is on its way.
-    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Fill>, bool)) {
+    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<CacheFill>, bool)) {
         let mut waiting = VecDeque::new();
         for mut pending in self.pending.take() {
-            if pending.verdict(primary) == Proving::Waits && now_ms <= pending.at_ms + PROOF_WAIT_MS {
+            if pending.verdict(primary) == ResultProofState::Waits && now_ms <= pending.at_ms + PROOF_WAIT_MS {
                 if now_ms > pending.at_ms + OTHERS_WAIT_MS && pending.flight.is_some() {
                     over(pending.flight.take(), false);
                 }
@@ -42,12 +42,15 @@ impl Stores {
             }
             self.pending_bytes.set(self.pending_bytes.get().saturating_sub(pending.held_bytes()));
             let is_stored = match pending.verdict(primary) {
-                Proving::Proven(proof) => {
-                    let Pending { digest, key, bytes, took_us, deps, .. } = &pending;
+                ResultProofState::Proven(proof) => {
+                    let PendingAnswer { digest, key, bytes, took_us, deps, .. } = &pending;
                     let slots = deps.pairs().iter().map(|(slot, _)| *slot).collect();
-                    self.put(digest, &Kept { took_us: *took_us, why: Why::Position { slots, proof }, key, bytes })
+                    self.put(
+                        digest,
+                        &StoredResult { took_us: *took_us, why: ResultValidity::Position { slots, proof }, key, bytes },
+                    )
                 }
-                Proving::Waits | Proving::Void => false,
+                ResultProofState::Waits | ResultProofState::Void => false,
             };
             over(pending.flight, is_stored);
         }

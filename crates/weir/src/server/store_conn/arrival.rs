@@ -13,15 +13,15 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_cache::Shards;
+use weir_cache::ShardMap;
 use weir_config::SslMode;
-use weir_config::hosts::Host;
+use weir_config::hosts::StoreHost;
 use weir_io::socket::Socket;
 use weir_io::tls::explain;
 use weir_wire::store_protocol::{Ask, Dialect, Expect, Told};
 
 /// Masters of the last map: one of them is asked if the host that is named does not answer.
-pub type Seeds = Vec<Host>;
+pub type Seeds = Vec<StoreHost>;
 
 /// Connects, and has the greeting sent. The sockets are in the order of the host's lanes. Not cancel safe.
 pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut Seeds) -> Result<Vec<Socket>, Cause> {
@@ -51,12 +51,12 @@ pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut 
     Ok(vec![socket])
 }
 
-async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> Result<Socket, Cause> {
+async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, Cause> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms);
     let lost = |cause: io::Error| Cause::Lost(format!("{host}: {cause}"));
     match host {
-        Host::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)).map_err(lost),
-        Host::Tcp { name, port } => {
+        StoreHost::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)).map_err(lost),
+        StoreHost::Tcp { name, port } => {
             let socket = server_conn::connect_any(w, name, *port, deadline).await.map_err(lost)?;
             encrypt(w, name, socket, deadline).await.map_err(|cause| {
                 let text = format!("{host}: no TLS: {}", explain(&cause));
@@ -88,7 +88,7 @@ async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) 
     }
 }
 
-async fn open_any(w: &Worker, stores: &Stores, host: &Host, seeds: &Seeds) -> Result<Socket, Cause> {
+async fn open_any(w: &Worker, stores: &Stores, host: &StoreHost, seeds: &Seeds) -> Result<Socket, Cause> {
     let mut opened = open(w, host, stores.timeout_ms).await;
     for seed in seeds {
         if opened.is_err()
@@ -105,15 +105,15 @@ async fn gather(
     w: &Rc<Worker>,
     stores: &Rc<Stores>,
     at: usize,
-    host: &Host,
+    host: &StoreHost,
     text: &str,
     seeds: &mut Seeds,
 ) -> Result<Vec<Socket>, Cause> {
     if stores.shelves.len() > 1 {
         return Err(Cause::Refused("it is one of a cluster's nodes, beside other hosts".into()));
     }
-    let shards = Shards::read(text).map_err(Cause::Refused)?;
-    let hosts: Vec<Host> = shards.masters.iter().map(|master| host_of(host, &master.name, master.port)).collect();
+    let shards = ShardMap::read(text).map_err(Cause::Refused)?;
+    let hosts: Vec<StoreHost> = shards.masters.iter().map(|master| host_of(host, &master.name, master.port)).collect();
     let mut sockets: Vec<Socket> = Vec::new();
     for host in &hosts {
         match open(w, host, stores.timeout_ms).await {
@@ -131,11 +131,11 @@ async fn gather(
 }
 
 /// A node that does not know its own address is the one that was asked.
-fn host_of(asked: &Host, name: &str, port: u16) -> Host {
+fn host_of(asked: &StoreHost, name: &str, port: u16) -> StoreHost {
     match asked {
-        Host::Tcp { name: own, .. } if name.is_empty() => Host::Tcp { name: own.clone(), port },
-        Host::Unix(_) if name.is_empty() => asked.clone(),
-        Host::Tcp { .. } | Host::Unix(_) => Host::Tcp { name: name.to_string(), port },
+        StoreHost::Tcp { name: own, .. } if name.is_empty() => StoreHost::Tcp { name: own.clone(), port },
+        StoreHost::Unix(_) if name.is_empty() => asked.clone(),
+        StoreHost::Tcp { .. } | StoreHost::Unix(_) => StoreHost::Tcp { name: name.to_string(), port },
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weir_agent::{ServerStatus, StopMode};
+use weir_agent::{ServerStatus, ServerStopMode};
 use weir_demo::{ReservedPort, Sql};
 
 /// Settings behind those that `pg_createcluster` writes.
@@ -132,7 +132,7 @@ fn servers_of_debians_layout_are_stopped_started_copied_and_rewound() {
     two.run("select pg_reload_conf()");
     wait_until("the standby to be cut off", || two.value("select count(*) from pg_stat_wal_receiver").unwrap() == "0");
     one.run("insert into written select generate_series(1, 1000)");
-    first.order(weir_agent::Deed::Stop { mode: StopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
+    first.order(weir_agent::OrderAction::Stop { mode: ServerStopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
     two.run("select pg_promote()");
     two.run("insert into written values (2)");
     first.order(rewind_to(two.port.number())).unwrap();
@@ -144,7 +144,7 @@ fn servers_of_debians_layout_are_stopped_started_copied_and_rewound() {
     one.run("select pg_promote()");
     one.run("insert into written values (3)");
     two.run("insert into written values (4), (5)");
-    second.order(weir_agent::Deed::Stop { mode: StopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
+    second.order(weir_agent::OrderAction::Stop { mode: ServerStopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
     one.run("checkpoint");
     second.order(rewind_to(one.port.number())).unwrap();
     second.order(follow_as("two", one.port.number())).unwrap();
@@ -157,7 +157,7 @@ fn servers_of_debians_layout_are_stopped_started_copied_and_rewound() {
     fs::write(&conf, format!("{}primary_slot_name = 'of_two'\n", fs::read_to_string(&conf).unwrap())).unwrap();
     assert_eq!(second.status().slot.map(|slot| slot.as_str().to_string()).as_deref(), Some("of_two"));
     let started_at = postmaster(&first).started_at;
-    first.order(weir_agent::Deed::Restart { limit_ms: 60_000, started_at }).unwrap();
+    first.order(weir_agent::OrderAction::Restart { limit_ms: 60_000, started_at }).unwrap();
     assert_ne!(postmaster(&first).pid, 0);
     [&first, &second].into_iter().for_each(|agent| agent.order(fast()).unwrap());
 }

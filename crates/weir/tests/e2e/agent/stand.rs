@@ -12,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir::runtime::agent_line::{Line, LineError};
 use weir_agent::{
-    Answer, BaseBackup, Checkpoint, DatabaseName, Deed, Follow, Host, LogKeeper, Order, OrderId, Outcome, Request, Rewind,
-    Secret, Source, Status, StopMode, UserName, Word, WordValue, read_answer, write_request,
+    AgentAnswer, AgentOrder, AgentRequest, AgentSecret, AgentStatus, BackupCheckpoint, BaseBackup, ConninfoKeyword, DatabaseName,
+    Host, LogKeeper, OrderAction, OrderId, Outcome, RewindAction, ServerStopMode, SourceServer, StandbyUpstream, UserName,
+    WordValue, read_answer, write_request,
 };
 use weir_demo::{Options, ReservedPort, Server};
 
@@ -165,7 +166,7 @@ impl Agent {
     }
 
     /// Asks over a connection of its own. An error: it went away.
-    pub fn try_ask(&self, request: &Request) -> Result<Answer, LineError> {
+    pub fn try_ask(&self, request: &AgentRequest) -> Result<AgentAnswer, LineError> {
         block_on(async {
             let mut line = self.line(SECRET).await?;
             let mut body = Vec::new();
@@ -173,7 +174,7 @@ impl Agent {
             line.send(&body).await?;
             loop {
                 match read_answer(&line.next().await?)? {
-                    Answer::Progress(_) => {}
+                    AgentAnswer::Progress(_) => {}
                     answer => return Ok(answer),
                 }
             }
@@ -182,25 +183,25 @@ impl Agent {
 
     pub async fn line(&self, secret: &str) -> Result<Line<tokio::net::TcpStream>, LineError> {
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port.number())).await?;
-        Line::to_agent(stream, &Secret::read(secret, None).unwrap()).await
+        Line::to_agent(stream, &AgentSecret::read(secret, None).unwrap()).await
     }
 
-    pub fn status(&self) -> Status {
-        match self.try_ask(&Request::Status) {
-            Ok(Answer::Status(status)) => *status,
+    pub fn status(&self) -> AgentStatus {
+        match self.try_ask(&AgentRequest::Status) {
+            Ok(AgentAnswer::Status(status)) => *status,
             other => panic!("no status: {other:?}\n{}", self.log()),
         }
     }
 
     /// Gives a new order, and waits for its outcome.
-    pub fn order(&self, deed: Deed) -> Outcome {
+    pub fn order(&self, deed: OrderAction) -> Outcome {
         self.order_again(next_id(), deed)
     }
 
-    pub fn order_again(&self, id: OrderId, deed: Deed) -> Outcome {
-        match self.try_ask(&Request::Order(Order { id, deed })) {
-            Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Failed(failure)) => Err(failure),
+    pub fn order_again(&self, id: OrderId, deed: OrderAction) -> Outcome {
+        match self.try_ask(&AgentRequest::Order(AgentOrder { id, deed })) {
+            Ok(AgentAnswer::Done) => Ok(()),
+            Ok(AgentAnswer::Failed(failure)) => Err(failure),
             other => panic!("no outcome: {other:?}\n{}", self.log()),
         }
     }
@@ -244,16 +245,16 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(LIMIT, work).await.expect("an answer within the limit") })
 }
 
-pub fn fast() -> Deed {
-    Deed::Stop { mode: StopMode::Fast, limit_ms: LIMIT_MS, started_at: None }
+pub fn fast() -> OrderAction {
+    OrderAction::Stop { mode: ServerStopMode::Fast, limit_ms: LIMIT_MS, started_at: None }
 }
 
-pub fn start() -> Deed {
-    Deed::Start { limit_ms: LIMIT_MS }
+pub fn start() -> OrderAction {
+    OrderAction::Start { limit_ms: LIMIT_MS }
 }
 
-fn source(port: u16) -> Source {
-    Source {
+fn source(port: u16) -> SourceServer {
+    SourceServer {
         host: Host::new("127.0.0.1").unwrap(),
         port,
         user: UserName::new("postgres").unwrap(),
@@ -261,31 +262,31 @@ fn source(port: u16) -> Source {
     }
 }
 
-pub fn rewind(from: &Server) -> Deed {
+pub fn rewind(from: &Server) -> OrderAction {
     rewind_to(from.port())
 }
 
-pub fn rewind_to(port: u16) -> Deed {
-    Deed::Rewind(Rewind { source: source(port), limit_ms: LIMIT_MS })
+pub fn rewind_to(port: u16) -> OrderAction {
+    OrderAction::Rewind(RewindAction { source: source(port), limit_ms: LIMIT_MS })
 }
 
-pub fn base_backup(from: &Server) -> Deed {
+pub fn base_backup(from: &Server) -> OrderAction {
     copy_of(from.port())
 }
 
-pub fn copy_of(port: u16) -> Deed {
-    let (log_keeper, checkpoint) = (LogKeeper::Copy, Checkpoint::Fast);
-    Deed::BaseBackup(BaseBackup { source: source(port), log_keeper, checkpoint, limit_ms: LIMIT_MS })
+pub fn copy_of(port: u16) -> OrderAction {
+    let (log_keeper, checkpoint) = (LogKeeper::Copy, BackupCheckpoint::Fast);
+    OrderAction::BaseBackup(BaseBackup { source: source(port), log_keeper, checkpoint, limit_ms: LIMIT_MS })
 }
 
-pub fn follow(of: &Server, primary: &Server) -> Deed {
+pub fn follow(of: &Server, primary: &Server) -> OrderAction {
     follow_as(of.name(), primary.port())
 }
 
-pub fn follow_as(name: &str, port: u16) -> Deed {
-    let Source { host, port, user, .. } = source(port);
-    let name = (Word::APPLICATION_NAME, WordValue::new(name).unwrap());
-    Deed::Follow(Follow { host, port, user, slot: None, words: vec![name] })
+pub fn follow_as(name: &str, port: u16) -> OrderAction {
+    let SourceServer { host, port, user, .. } = source(port);
+    let name = (ConninfoKeyword::APPLICATION_NAME, WordValue::new(name).unwrap());
+    OrderAction::Follow(StandbyUpstream { host, port, user, slot: None, words: vec![name] })
 }
 
 /// Waits until a server streams from the primary, under its name.

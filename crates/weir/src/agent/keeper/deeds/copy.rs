@@ -4,9 +4,9 @@ use super::{Tell, broke, read_progress};
 use crate::agent::keeper::deeds::follow_primary::{check_login, mark_standby};
 use crate::agent::keeper::deeds::kept_files;
 use crate::agent::keeper::look::{control, data};
-use crate::agent::keeper::program::{self, End};
-use crate::agent::keeper::site::Site;
-use crate::agent::keeper::source::{self, Found};
+use crate::agent::keeper::program::{self, ProgramEnd};
+use crate::agent::keeper::site::ServerInstallation;
+use crate::agent::keeper::source::{self, SourceFacts};
 use crate::agent::keeper::synced_files;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -14,14 +14,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
-use weir_agent::{BaseBackup, Checkpoint, Data, Failure, FailureKind, LogKeeper, Outcome};
+use weir_agent::{BackupCheckpoint, BaseBackup, DataDirectoryState, LogKeeper, OrderFailure, OrderFailureKind, Outcome};
 
-fn layout(text: impl AsRef<str>) -> Failure {
-    Failure::new(FailureKind::Layout, text)
+fn layout(text: impl AsRef<str>) -> OrderFailure {
+    OrderFailure::new(OrderFailureKind::Layout, text)
 }
 
 /// See the module.
-pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
+pub fn copy(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
     super::check_rests(site, until)?;
     check_layout(site)?;
     let found = source::look(site, &order.source, until)?;
@@ -39,7 +39,7 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
         return Err(failure);
     }
     super::check_rests(site, until)?;
-    let lock = Site::lock(&new).map_err(broke(&new))?;
+    let lock = ServerInstallation::lock(&new).map_err(broke(&new))?;
     swap(site)?;
     site.keep(lock);
     // The rest of it goes when an agent starts.
@@ -48,7 +48,7 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
 }
 
 /// Refuses layouts in which a copy would lie elsewhere than the files it replaces.
-fn check_layout(site: &Site) -> Outcome {
+fn check_layout(site: &ServerInstallation) -> Outcome {
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
     let parent = site.data.parent().unwrap_or(Path::new("/"));
     let own = device(if site.data.exists() { &site.data } else { parent }).map_err(broke(&site.data))?;
@@ -68,8 +68,8 @@ fn check_layout(site: &Site) -> Outcome {
     Ok(())
 }
 
-fn check_source(site: &Site, found: &Found) -> Outcome {
-    let other = |text: String| Err(Failure::new(FailureKind::OtherCluster, text));
+fn check_source(site: &ServerInstallation, found: &SourceFacts) -> Outcome {
+    let other = |text: String| Err(OrderFailure::new(OrderFailureKind::OtherCluster, text));
     if found.major != site.major {
         return other(format!("the source is of PostgreSQL {}, the programs here are of {}", found.major, site.major));
     }
@@ -81,8 +81,8 @@ fn check_source(site: &Site, found: &Found) -> Outcome {
             other(format!("this is system {}, the source is system {}", own.system_identifier, found.system_identifier))
         }
         Some(_) => Ok(()),
-        None if data(site) == Data::Absent && is_empty(&site.data) => Ok(()),
-        None if data(site) == Data::HalfRewound => Ok(()),
+        None if data(site) == DataDirectoryState::Absent && is_empty(&site.data) => Ok(()),
+        None if data(site) == DataDirectoryState::HalfRewound => Ok(()),
         None => Err(layout(format!("{} holds something, and no control file that can be read", site.data.display()))),
     }
 }
@@ -91,11 +91,11 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
 }
 
-fn fetch(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
+fn fetch(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
     let mut command = site.program("pg_basebackup");
     let checkpoint = match order.checkpoint {
-        Checkpoint::Fast => "fast",
-        Checkpoint::Spread => "spread",
+        BackupCheckpoint::Fast => "fast",
+        BackupCheckpoint::Spread => "spread",
     };
     command.arg("-D").arg(site.new_data());
     command.args(["-d", &source::conninfo(), "-X", "stream", "-w", "-P", "--no-manifest", "-c", checkpoint]);
@@ -110,14 +110,14 @@ fn fetch(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Out
     };
     let ended = program::run(command, until, &mut heed).map_err(broke(Path::new("pg_basebackup")))?;
     match ended.end {
-        End::Success => Ok(()),
-        End::Killed => Err(Failure::new(FailureKind::Late, "pg_basebackup takes too long")),
-        End::Failure => Err(Failure::new(FailureKind::Source, format!("pg_basebackup: {}", ended.words()))),
+        ProgramEnd::Success => Ok(()),
+        ProgramEnd::Killed => Err(OrderFailure::new(OrderFailureKind::Late, "pg_basebackup takes too long")),
+        ProgramEnd::Failure => Err(OrderFailure::new(OrderFailureKind::Source, format!("pg_basebackup: {}", ended.words()))),
     }
 }
 
 /// Gives the copy this server's own files, and makes it one of a standby.
-fn dress(site: &Site) -> Outcome {
+fn dress(site: &ServerInstallation) -> Outcome {
     let new = site.new_data();
     let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
     if own.exists() {
@@ -129,7 +129,7 @@ fn dress(site: &Site) -> Outcome {
 
 /// Puts the copy in its place. At no moment are there no files, but on file systems that cannot swap; there an agent that comes later puts the old
 /// ones back.
-fn swap(site: &Site) -> Outcome {
+fn swap(site: &ServerInstallation) -> Outcome {
     let (new, old) = (site.new_data(), site.old_data());
     synced_files::remove(&old).map_err(broke(&old))?;
     if !site.data.exists() {

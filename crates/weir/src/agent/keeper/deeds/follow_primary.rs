@@ -2,12 +2,15 @@
 
 use super::broke;
 use crate::agent::keeper::look::server;
-use crate::agent::keeper::site::Site;
+use crate::agent::keeper::site::ServerInstallation;
 use crate::agent::keeper::{source, synced_files};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_agent::{Failure, FailureKind, Follow, Host, Outcome, ServerStatus, Source, UserName, Word, settings};
+use weir_agent::{
+    ConninfoKeyword, Host, OrderFailure, OrderFailureKind, Outcome, ServerStatus, SourceServer, StandbyUpstream, UserName,
+    settings,
+};
 use weir_failover::conninfo::Conninfo;
 
 /// Time for a server that was killed to vanish.
@@ -23,7 +26,7 @@ const AUTO_CONF_BYTES_MAX: usize = 1 << 20;
 type Place<'a> = (&'a Host, u16, &'a UserName);
 
 /// Writes what makes it one, with a login that the primary accepts. The signal comes first: between the two the server would start as a standby that receives nothing, never as a primary.
-pub fn follow(site: &Site, order: &Follow) -> Outcome {
+pub fn follow(site: &ServerInstallation, order: &StandbyUpstream) -> Outcome {
     super::check_whole(site)?;
     let (auto_conf, signal) = (site.data.join("postgresql.auto.conf"), site.data.join("standby.signal"));
     let text = read(&auto_conf)?;
@@ -39,15 +42,15 @@ pub fn follow(site: &Site, order: &Follow) -> Outcome {
 }
 
 /// Looks if this server could log in to that one as a standby: a copy is of no use to one that cannot.
-pub fn check_login(site: &Site, data: &Path, source: &Source) -> Outcome {
+pub fn check_login(site: &ServerInstallation, data: &Path, source: &SourceServer) -> Outcome {
     let text = read(&data.join("postgresql.auto.conf"))?;
     let place = (&source.host, source.port, &source.user);
     working(site, logins(&known(&text), place, site.passfile.as_deref())).map(|_| ())
 }
 
 /// The first of these logins that the primary accepts. The failure is that of the last one, which is the agent's own.
-fn working(site: &Site, logins: Vec<Conninfo>) -> Result<Conninfo, Failure> {
-    let mut outcome = Err(Failure::new(FailureKind::Other, "there is no login to try"));
+fn working(site: &ServerInstallation, logins: Vec<Conninfo>) -> Result<Conninfo, OrderFailure> {
+    let mut outcome = Err(OrderFailure::new(OrderFailureKind::Other, "there is no login to try"));
     for login in logins {
         outcome = source::log_in(site, &login, Instant::now() + LOGIN_LIMIT).map(|()| login);
         if outcome.is_ok() {
@@ -57,13 +60,13 @@ fn working(site: &Site, logins: Vec<Conninfo>) -> Result<Conninfo, Failure> {
     outcome
 }
 
-fn read(auto_conf: &Path) -> Result<String, Failure> {
+fn read(auto_conf: &Path) -> Result<String, OrderFailure> {
     let text = fs::read_to_string(auto_conf).or_else(|cause| match cause.kind() {
         std::io::ErrorKind::NotFound => Ok(String::new()),
         _ => Err(broke(auto_conf)(cause)),
     })?;
     if text.len() > AUTO_CONF_BYTES_MAX {
-        return Err(Failure::new(FailureKind::Other, format!("{} has {} bytes", auto_conf.display(), text.len())));
+        return Err(OrderFailure::new(OrderFailureKind::Other, format!("{} has {} bytes", auto_conf.display(), text.len())));
     }
     Ok(text)
 }
@@ -80,12 +83,12 @@ fn known(text: &str) -> Conninfo {
     settings::get(text, "primary_conninfo").and_then(|text| Conninfo::parse(&text)).unwrap_or_default()
 }
 
-fn place(order: &Follow) -> Place<'_> {
+fn place(order: &StandbyUpstream) -> Place<'_> {
     (&order.host, order.port, &order.user)
 }
 
 /// The settings after the change. Weir's fence is taken away: a standby takes no writes anyway.
-fn change(text: &str, order: &Follow, login: &Conninfo) -> String {
+fn change(text: &str, order: &StandbyUpstream, login: &Conninfo) -> String {
     let conninfo = named(login, order).show();
     settings::change(
         text,
@@ -111,15 +114,15 @@ fn logins(known: &Conninfo, (host, port, user): Place<'_>, passfile: Option<&Pat
 }
 
 /// Weir's mark stays if no other is sent.
-fn named(login: &Conninfo, order: &Follow) -> Conninfo {
-    let is_sent = order.words.iter().any(|(word, _)| *word == Word::MARK);
-    let mark = login.get(Word::MARK.as_str()).map(str::to_string).filter(|_| !is_sent);
+fn named(login: &Conninfo, order: &StandbyUpstream) -> Conninfo {
+    let is_sent = order.words.iter().any(|(word, _)| *word == ConninfoKeyword::MARK);
+    let mark = login.get(ConninfoKeyword::MARK.as_str()).map(str::to_string).filter(|_| !is_sent);
     let mut conninfo = login.clone();
     for (word, value) in &order.words {
         conninfo = conninfo.with(word.as_str(), value.as_str());
     }
     match mark {
-        Some(mark) => conninfo.with(Word::MARK.as_str(), &mark),
+        Some(mark) => conninfo.with(ConninfoKeyword::MARK.as_str(), &mark),
         None => conninfo,
     }
 }
@@ -129,13 +132,13 @@ mod tests {
     use super::*;
     use weir_agent::{SlotName, WordValue};
 
-    fn changed_to(text: &str, order: &Follow, passfile: Option<&Path>) -> String {
+    fn changed_to(text: &str, order: &StandbyUpstream, passfile: Option<&Path>) -> String {
         change(text, order, &logins(&known(text), place(order), passfile)[0])
     }
 
     #[test]
     fn a_server_is_pointed_at_its_primary_and_all_else_stays() {
-        let order = |words| Follow {
+        let order = |words| StandbyUpstream {
             host: Host::new("10.0.0.2").unwrap(),
             port: 5433,
             user: UserName::new("o'neil \\x").unwrap(),
@@ -144,7 +147,7 @@ mod tests {
         };
         let old = "work_mem = '8MB'\ndefault_transaction_read_only = 'on'\n\
                    primary_conninfo = 'host=/weir-cut-off sslmode=require password=''a b'' sslcert=/x user=x fallback_application_name=weir/3.7'\n";
-        let name = (Word::APPLICATION_NAME, WordValue::new("server 0").unwrap());
+        let name = (ConninfoKeyword::APPLICATION_NAME, WordValue::new("server 0").unwrap());
         let changed = changed_to(old, &order(vec![name]), Some(Path::new("/etc/pass")));
         let conninfo = Conninfo::parse(&settings::get(&changed, "primary_conninfo").unwrap()).unwrap();
         let words = [
@@ -164,7 +167,7 @@ mod tests {
         assert_eq!(settings::get(&changed, "primary_slot_name").as_deref(), Some("weir_0"));
         assert_eq!(settings::get(&changed, "work_mem").as_deref(), Some("8MB"));
         assert_eq!(settings::get(&changed, "default_transaction_read_only"), None);
-        let mark = (Word::MARK, WordValue::new("weir/4.8").unwrap());
+        let mark = (ConninfoKeyword::MARK, WordValue::new("weir/4.8").unwrap());
         let marked = changed_to(old, &order(vec![mark]), None);
         assert!(settings::get(&marked, "primary_conninfo").unwrap().contains("fallback_application_name=weir/4.8"));
         assert!(!marked.contains("weir/3.7"));

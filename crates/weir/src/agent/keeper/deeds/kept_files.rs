@@ -4,12 +4,12 @@
 
 use super::broke;
 use crate::agent::keeper::deeds::follow_primary::mark_standby;
-use crate::agent::keeper::site::Site;
-use crate::agent::keeper::synced_files::{self, Budget};
+use crate::agent::keeper::site::ServerInstallation;
+use crate::agent::keeper::synced_files::{self, CopyLimits};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use weir_agent::{Failure, FailureKind, Outcome};
+use weir_agent::{OrderFailure, OrderFailureKind, Outcome};
 
 /// More than configurations have.
 const FILES_MAX: u32 = 1000;
@@ -39,13 +39,13 @@ fn is_own(name: &OsStr) -> bool {
     !(is_data || is_temporary || OF_POSTGRESQL.contains(&name.as_ref()))
 }
 
-pub fn in_the_making(site: &Site) -> PathBuf {
+pub fn in_the_making(site: &ServerInstallation) -> PathBuf {
     site.work.join("kept.new")
 }
 
 /// Copies the server's own files from one folder into another, over those that are there.
 pub fn copy(from: &Path, to: &Path) -> Outcome {
-    let mut budget = Budget { files: FILES_MAX, bytes: BYTES_MAX };
+    let mut budget = CopyLimits { files: FILES_MAX, bytes: BYTES_MAX };
     synced_files::copy_into(from, to, &mut budget, &is_own).map_err(|cause| match cause.kind() {
         ErrorKind::FileTooLarge => {
             let text = format!(
@@ -53,14 +53,14 @@ pub fn copy(from: &Path, to: &Path) -> Outcome {
                 from.display(),
                 BYTES_MAX >> 20
             );
-            Failure::new(FailureKind::Layout, text)
+            OrderFailure::new(OrderFailureKind::Layout, text)
         }
         _ => broke(from)(cause),
     })
 }
 
 /// Puts the server's own files aside. From here on its data does not count as whole.
-pub fn put_aside(site: &Site) -> Outcome {
+pub fn put_aside(site: &ServerInstallation) -> Outcome {
     let making = in_the_making(site);
     synced_files::remove(&making).map_err(broke(&making))?;
     copy(&site.data, &making)?;
@@ -69,7 +69,7 @@ pub fn put_aside(site: &Site) -> Outcome {
 }
 
 /// The rewind changed nothing: the data is whole again.
-pub fn forget(site: &Site) -> Outcome {
+pub fn forget(site: &ServerInstallation) -> Outcome {
     let kept = site.kept();
     std::fs::rename(&kept, in_the_making(site)).map_err(broke(&kept))?;
     synced_files::sync_folder(&site.work).map_err(broke(&site.work))?;
@@ -77,7 +77,7 @@ pub fn forget(site: &Site) -> Outcome {
 }
 
 /// The rewind is done: the files are put back. From here on this is finished also by an agent that comes later.
-pub fn rewound(site: &Site) -> Outcome {
+pub fn rewound(site: &ServerInstallation) -> Outcome {
     // A server that was rewound never starts as a primary.
     mark_standby(&site.data).map_err(broke(&site.data))?;
     std::fs::rename(site.kept(), site.put_back()).map_err(broke(&site.kept()))?;
@@ -85,8 +85,8 @@ pub fn rewound(site: &Site) -> Outcome {
     put_back(site).map_err(broke(&site.put_back()))
 }
 
-pub fn put_back(site: &Site) -> io::Result<()> {
-    synced_files::copy_into(&site.put_back(), &site.data, &mut Budget { files: u32::MAX, bytes: u64::MAX }, &|_| true)?;
+pub fn put_back(site: &ServerInstallation) -> io::Result<()> {
+    synced_files::copy_into(&site.put_back(), &site.data, &mut CopyLimits { files: u32::MAX, bytes: u64::MAX }, &|_| true)?;
     synced_files::remove(&site.put_back())
 }
 

@@ -4,22 +4,22 @@ use super::run::forget_uncollected;
 use super::{Tell, broke, read_progress};
 use crate::agent::keeper::deeds::kept_files;
 use crate::agent::keeper::look::control;
-use crate::agent::keeper::program::{self, End, Ended};
-use crate::agent::keeper::site::Site;
+use crate::agent::keeper::program::{self, ProgramEnd, ProgramResult};
+use crate::agent::keeper::site::ServerInstallation;
 use crate::agent::keeper::{source, synced_files};
 use std::path::Path;
 use std::time::Instant;
-use weir_agent::{ClusterState, ControlFile, Failure, FailureKind, Outcome, Rewind};
+use weir_agent::{ClusterState, ControlFile, OrderFailure, OrderFailureKind, Outcome, RewindAction};
 
 /// With these words `pg_rewind` begins to change files.
 const CHANGES: &str = "need to copy";
 
-fn cannot(text: impl AsRef<str>) -> Failure {
-    Failure::new(FailureKind::CannotRewind, text)
+fn cannot(text: impl AsRef<str>) -> OrderFailure {
+    OrderFailure::new(OrderFailureKind::CannotRewind, text)
 }
 
 /// See the module. Until `pg_rewind` has begun to change files, a failure leaves the server as it was.
-pub fn rewind(site: &Site, order: &Rewind, until: Instant, tell: Tell<'_>) -> Outcome {
+pub fn rewind(site: &ServerInstallation, order: &RewindAction, until: Instant, tell: Tell<'_>) -> Outcome {
     super::check_rests(site, until)?;
     super::check_whole(site)?;
     let own = control(site).ok_or_else(|| cannot("the control file cannot be read"))?;
@@ -45,12 +45,12 @@ pub fn rewind(site: &Site, order: &Rewind, until: Instant, tell: Tell<'_>) -> Ou
         }
     };
     match (&ended.end, has_changed) {
-        (End::Success, _) => {
+        (ProgramEnd::Success, _) => {
             kept_files::rewound(site)?;
             synced_files::write(&site.rewound(), timeline.as_bytes()).map_err(broke(&site.rewound()))
         }
-        (End::Failure | End::Killed, true) => {
-            Err(Failure::new(FailureKind::HalfRewound, format!("pg_rewind was cut short: {}", ended.words())))
+        (ProgramEnd::Failure | ProgramEnd::Killed, true) => {
+            Err(OrderFailure::new(OrderFailureKind::HalfRewound, format!("pg_rewind was cut short: {}", ended.words())))
         }
         (end, false) => {
             kept_files::forget(site)?;
@@ -67,11 +67,11 @@ fn check_pair(own: &ControlFile, system_identifier: u64, major: u16) -> Outcome 
         "this is system {} of PostgreSQL {}, the source is system {system_identifier} of PostgreSQL {major}",
         own.system_identifier, own.major
     );
-    Err(Failure::new(FailureKind::OtherCluster, text))
+    Err(OrderFailure::new(OrderFailureKind::OtherCluster, text))
 }
 
 /// True for a primary that was not stopped in order.
-fn needs_recovery(own: &ControlFile) -> Result<bool, Failure> {
+fn needs_recovery(own: &ControlFile) -> Result<bool, OrderFailure> {
     match own.state {
         ClusterState::ShutDown | ClusterState::ShutDownInRecovery => Ok(false),
         ClusterState::Starting | ClusterState::ShuttingDown | ClusterState::CrashRecovery | ClusterState::InProduction => {
@@ -85,20 +85,20 @@ fn needs_recovery(own: &ControlFile) -> Result<bool, Failure> {
 
 /// Recovers as after a crash, without taking connections. `pg_rewind` would do so itself, but does not find a configuration elsewhere before
 /// version 15.
-fn recover(site: &Site, until: Instant) -> Outcome {
+fn recover(site: &ServerInstallation, until: Instant) -> Outcome {
     forget_uncollected(site)?;
     let mut command = site.server_program(&["--single"]);
     command.arg("template1");
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("postgres --single")))?;
     match ended.end {
-        End::Success => Ok(()),
-        End::Failure => Err(cannot(format!("it does not recover from its crash: {}", ended.words()))),
-        End::Killed => Err(Failure::new(FailureKind::Late, "its recovery from a crash takes too long")),
+        ProgramEnd::Success => Ok(()),
+        ProgramEnd::Failure => Err(cannot(format!("it does not recover from its crash: {}", ended.words()))),
+        ProgramEnd::Killed => Err(OrderFailure::new(OrderFailureKind::Late, "its recovery from a crash takes too long")),
     }
 }
 
 /// Runs `pg_rewind`; the second value is true once it has begun to change files.
-fn run(site: &Site, until: Instant, tell: Tell<'_>) -> Result<(Ended, bool), Failure> {
+fn run(site: &ServerInstallation, until: Instant, tell: Tell<'_>) -> Result<(ProgramResult, bool), OrderFailure> {
     let mut command = site.program("pg_rewind");
     command.arg("-D").arg(&site.data).args(["--source-server", &source::conninfo(), "--progress", "--no-ensure-shutdown"]);
     let mut has_changed = false;
@@ -112,12 +112,14 @@ fn run(site: &Site, until: Instant, tell: Tell<'_>) -> Result<(Ended, bool), Fai
     Ok((ended.map_err(|cause| cannot(format!("pg_rewind: {cause}")))?, has_changed))
 }
 
-fn judge(end: &End, words: &str) -> Failure {
+fn judge(end: &ProgramEnd, words: &str) -> OrderFailure {
     match end {
-        End::Killed => Failure::new(FailureKind::Late, "pg_rewind takes too long"),
-        End::Success | End::Failure if words.contains("could not connect") || words.contains("connection to server") => {
-            Failure::new(FailureKind::Source, words)
+        ProgramEnd::Killed => OrderFailure::new(OrderFailureKind::Late, "pg_rewind takes too long"),
+        ProgramEnd::Success | ProgramEnd::Failure
+            if words.contains("could not connect") || words.contains("connection to server") =>
+        {
+            OrderFailure::new(OrderFailureKind::Source, words)
         }
-        End::Success | End::Failure => cannot(words),
+        ProgramEnd::Success | ProgramEnd::Failure => cannot(words),
     }
 }

@@ -3,8 +3,8 @@
 use super::broke;
 use crate::agent::keeper::look::{leader, server};
 use crate::agent::keeper::processes::{self, LOOK_PERIOD};
-use crate::agent::keeper::program::{self, End, Ended};
-use crate::agent::keeper::site::{Site, Starter};
+use crate::agent::keeper::program::{self, ProgramEnd, ProgramResult};
+use crate::agent::keeper::site::{ServerInstallation, StartMethod};
 use crate::agent::keeper::synced_files;
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode, postmaster};
+use weir_agent::{OrderFailure, OrderFailureKind, Outcome, PostmasterState, ServerStatus, ServerStopMode, postmaster};
 
 /// Time for processes to vanish that were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
@@ -22,22 +22,27 @@ const PG_CTL_LIMIT_S: &str = "60";
 const LOG_BYTES: u64 = 2000;
 
 /// Ends the server. An immediate stop that takes too long kills it. A stop in order ends early once it is outrun.
-pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, (until, is_outrun): (Instant, &AtomicBool)) -> Outcome {
+pub fn stop(
+    site: &ServerInstallation,
+    mode: ServerStopMode,
+    started_at: Option<u64>,
+    (until, is_outrun): (Instant, &AtomicBool),
+) -> Outcome {
     let there = processes::of_server(&site.data);
     let postmaster = leader(site, &there);
     if let (Some(postmaster), Some(meant)) = (postmaster, started_at)
         && postmaster.started_at != meant
     {
         let text = format!("the server that runs was started at {}, not at {meant}", postmaster.started_at);
-        return Err(Failure::new(FailureKind::OtherServer, text));
+        return Err(OrderFailure::new(OrderFailureKind::OtherServer, text));
     }
     let leads = |pid: &rustix::process::Pid| {
         postmaster.is_some_and(|known| i64::from(pid.as_raw_nonzero().get()) == i64::from(known.pid))
     };
     let (led, orphans): (Vec<_>, Vec<_>) = there.into_iter().partition(leads);
     let signal = match mode {
-        StopMode::Fast => Signal::INT,
-        StopMode::Immediate => Signal::QUIT,
+        ServerStopMode::Fast => Signal::INT,
+        ServerStopMode::Immediate => Signal::QUIT,
     };
     if postmaster.is_some() {
         processes::signal(&led, signal);
@@ -45,32 +50,32 @@ pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, (until, is_out
         // Nobody leads them any more, and none can write a checkpoint.
         processes::signal(&orphans, Signal::QUIT);
     }
-    if mode == StopMode::Immediate {
+    if mode == ServerStopMode::Immediate {
         // One that was halted does not even hear.
         processes::signal(&processes::of_server(&site.data), Signal::CONT);
     }
     let left = || processes::of_server(&site.data);
-    let is_over = || mode == StopMode::Fast && is_outrun.load(Ordering::Relaxed);
+    let is_over = || mode == ServerStopMode::Fast && is_outrun.load(Ordering::Relaxed);
     if processes::wait_gone_unless(until, is_over, left) {
         return Ok(());
     }
-    if mode == StopMode::Immediate {
+    if mode == ServerStopMode::Immediate {
         processes::signal(&left(), Signal::KILL);
         if processes::wait_gone(Instant::now() + KILL_LIMIT, left) {
             return Ok(());
         }
     }
-    Err(Failure::new(FailureKind::Late, "the server was told to stop, and still runs"))
+    Err(OrderFailure::new(OrderFailureKind::Late, "the server was told to stop, and still runs"))
 }
 
 /// Stops the server that was started then, and starts it. Half of the time is for a stop in order: a standby recovers from any other, too.
-pub fn restart(site: &Site, started_at: u64, until: Instant) -> Outcome {
+pub fn restart(site: &ServerInstallation, started_at: u64, until: Instant) -> Outcome {
     let never = AtomicBool::new(false);
     let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
     let is_meant = !matches!(server(site), ServerStatus::Running(known) if known.started_at != started_at);
-    match is_meant.then(|| stop(site, StopMode::Fast, Some(started_at), (half, &never))) {
-        Some(Err(failure)) if failure.kind == FailureKind::Late => {
-            stop(site, StopMode::Immediate, Some(started_at), (until, &never))?;
+    match is_meant.then(|| stop(site, ServerStopMode::Fast, Some(started_at), (half, &never))) {
+        Some(Err(failure)) if failure.kind == OrderFailureKind::Late => {
+            stop(site, ServerStopMode::Immediate, Some(started_at), (until, &never))?;
         }
         Some(outcome) => outcome?,
         None => {}
@@ -79,14 +84,14 @@ pub fn restart(site: &Site, started_at: u64, until: Instant) -> Outcome {
 }
 
 /// Starts the server, or waits for one that is starting.
-pub fn start(site: &Site, until: Instant) -> Outcome {
+pub fn start(site: &ServerInstallation, until: Instant) -> Outcome {
     super::check_whole(site)?;
     let mut ended_text = "the server ended as it was started".to_string();
     if server(site) == ServerStatus::Stopped {
         synced_files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
         let left = || processes::of_server(&site.data);
         if !processes::wait_gone(until, left) {
-            return Err(Failure::new(FailureKind::Running, "processes of a server that was killed still run"));
+            return Err(OrderFailure::new(OrderFailureKind::Running, "processes of a server that was killed still run"));
         }
         forget_uncollected(site)?;
         let (ended, had) = launch(site, until)?;
@@ -94,19 +99,21 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
     }
     loop {
         match server(site) {
-            ServerStatus::Running(postmaster) if matches!(postmaster.step, Step::Ready | Step::Standby) => return Ok(()),
+            ServerStatus::Running(postmaster) if matches!(postmaster.step, PostmasterState::Ready | PostmasterState::Standby) => {
+                return Ok(());
+            }
             ServerStatus::Running(_) if Instant::now() < until => std::thread::sleep(LOOK_PERIOD),
             ServerStatus::Running(_) => {
-                return Err(Failure::new(FailureKind::Late, "the server is starting, and takes no connections yet"));
+                return Err(OrderFailure::new(OrderFailureKind::Late, "the server is starting, and takes no connections yet"));
             }
-            ServerStatus::Stopped => return Err(Failure::new(FailureKind::Other, ended_text)),
+            ServerStatus::Stopped => return Err(OrderFailure::new(OrderFailureKind::Other, ended_text)),
         }
     }
 }
 
 /// Removes the pid file and the lock of the socket of a server that has ended and was not collected by its parent, as in a container without an init
 /// process. PostgreSQL would take it for one that runs.
-pub fn forget_uncollected(site: &Site) -> Outcome {
+pub fn forget_uncollected(site: &ServerInstallation) -> Outcome {
     let path = site.data.join("postmaster.pid");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let Some(known) = postmaster::read(&text).filter(|known| processes::is_uncollected(known.pid)) else { return Ok(()) };
@@ -122,18 +129,18 @@ pub fn forget_uncollected(site: &Site) -> Outcome {
 
 /// Has the server started. Gives the program's end, and the bytes that the server's log had before. The server may still be starting, or be gone:
 /// `pg_ctl` of version 18 succeeds if a standby that was stopped in order does not start, since that may be by its recovery target.
-fn launch(site: &Site, until: Instant) -> Result<(Ended, u64), Failure> {
+fn launch(site: &ServerInstallation, until: Instant) -> Result<(ProgramResult, u64), OrderFailure> {
     let command = match &site.starter {
-        Starter::PgCtl { log } => {
+        StartMethod::PgCtl { log } => {
             let mut command = site.starter_program(&site.bin.join("pg_ctl"));
             command.args(["start", "-w", "-s", "-t", PG_CTL_LIMIT_S, "-D"]).arg(&site.data).arg("-l").arg(log);
             if let Some(file) = &site.config_file {
-                // Through a shell of pg_ctl's: `Site::new` has looked at the path.
+                // Through a shell of pg_ctl's: `ServerInstallation::new` has looked at the path.
                 command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
             }
             command
         }
-        Starter::Command(words) => {
+        StartMethod::Command(words) => {
             let mut command = site.starter_program(Path::new(words.first().map(String::as_str).unwrap_or_default()));
             command.args(words.iter().skip(1));
             command
@@ -143,16 +150,16 @@ fn launch(site: &Site, until: Instant) -> Result<(Ended, u64), Failure> {
     let had = log.map_or(0, |log| fs::metadata(log).map_or(0, |found| found.len()));
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
     match ended.end {
-        End::Success => Ok((ended, had)),
+        ProgramEnd::Success => Ok((ended, had)),
         // The caller looks.
-        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok((ended, had)),
-        End::Killed => Err(Failure::new(FailureKind::Late, "the server was not started in time")),
-        End::Failure => Err(Failure::new(FailureKind::Other, not_started(&ended, log.map(|log| (log, had))))),
+        ProgramEnd::Failure | ProgramEnd::Killed if server(site) != ServerStatus::Stopped => Ok((ended, had)),
+        ProgramEnd::Killed => Err(OrderFailure::new(OrderFailureKind::Late, "the server was not started in time")),
+        ProgramEnd::Failure => Err(OrderFailure::new(OrderFailureKind::Other, not_started(&ended, log.map(|log| (log, had))))),
     }
 }
 
 /// The words of the program, and what the server said to its log since.
-fn not_started(ended: &Ended, log: Option<(&Path, u64)>) -> String {
+fn not_started(ended: &ProgramResult, log: Option<(&Path, u64)>) -> String {
     let mut said = String::new();
     if let Some((log, had)) = log
         && let Ok(mut file) = File::open(log)

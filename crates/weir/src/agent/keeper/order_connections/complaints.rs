@@ -11,15 +11,15 @@ const PERIOD: Duration = Duration::from_secs(60);
 const KEPT_MAX: usize = 64;
 
 #[derive(Default)]
-pub struct Complaints(RefCell<HashMap<(IpAddr, String), Told>>);
+pub struct RejectionLog(RefCell<HashMap<(IpAddr, String), RejectionRecord>>);
 
-struct Told {
+struct RejectionRecord {
     at: Instant,
     /// How often it was not said since.
     withheld: u64,
 }
 
-impl Complaints {
+impl RejectionLog {
     /// The words for the log, if they are due.
     pub fn tell(&self, peer: IpAddr, why: &str, now: Instant) -> Option<String> {
         let mut all = self.0.borrow_mut();
@@ -34,7 +34,7 @@ impl Complaints {
             // There are too many to tell them apart.
             return None;
         }
-        all.insert(key, Told { at: now, withheld: 0 });
+        all.insert(key, RejectionRecord { at: now, withheld: 0 });
         let more = if before > 0 { format!(" ({before} more since)") } else { String::new() };
         Some(format!("a connection from {peer} is closed: {why}{more}"))
     }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_a_minute_and_many_things_are_not_all_said() {
-        let (complaints, start) = (Complaints::default(), Instant::now());
+        let (complaints, start) = (RejectionLog::default(), Instant::now());
         let peer = |last: u8| IpAddr::from([10, 0, 0, last]);
         assert!(complaints.tell(peer(1), "a", start).is_some_and(|text| text == "a connection from 10.0.0.1 is closed: a"));
         assert_eq!(complaints.tell(peer(1), "a", start + PERIOD / 2), None);

@@ -1,14 +1,14 @@
 //! Asks servers for the defaults that connections begin with, and says once which nodes have others than the primary.
 
-use super::{Address, OpenError, ServerConn, Talk, ask, flooded, note};
+use super::{OpenError, ServerAddress, ServerConn, Talk, ask, flooded, note};
 use crate::log::Level;
 use crate::runtime::worker::Worker;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_session::reports::Reports;
-use weir_session::session_state::server_defaults::{Defaults, Difference, QUESTION};
+use weir_session::reports::ReportedParameters;
+use weir_session::session_state::server_defaults::{DefaultDifference, QUESTION, ServerDefaults};
 
 /// Time for the answer over a connection that was at rest.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
@@ -21,16 +21,16 @@ const NAMES_MAX: usize = 8;
 pub async fn ask_first(
     w: &Worker,
     talk: &mut Talk,
-    address: &Address,
-    reported: &mut Reports,
-) -> Result<Arc<Defaults>, OpenError> {
+    address: &ServerAddress,
+    reported: &mut ReportedParameters,
+) -> Result<Arc<ServerDefaults>, OpenError> {
     let rows = match talk.query(w, address, QUESTION).await {
         Ok(rows) => rows,
         Err(OpenError::Refused { .. }) => return Ok(w.shared.unknown_defaults()),
         Err(error) => return Err(error),
     };
     talk.reports.iter().try_for_each(|body| note(reported, address, body))?;
-    let defaults = Defaults::of(address.node, &rows, reported.iter()).map_err(|cause| flooded(address, cause))?;
+    let defaults = ServerDefaults::of(address.node, &rows, reported.iter()).map_err(|cause| flooded(address, cause))?;
     let defaults = w.shared.intern_defaults(defaults);
     compare(w, address.node, &defaults);
     Ok(defaults)
@@ -72,14 +72,14 @@ pub struct OfNodes {
 }
 
 struct Seen {
-    defaults: Arc<Defaults>,
+    defaults: Arc<ServerDefaults>,
     /// As the log has said.
-    told: Vec<Difference>,
+    told: Vec<DefaultDifference>,
 }
 
 impl OfNodes {
     /// Takes in the defaults of a node. Gives the nodes of whose differences from the primary the log has not told yet.
-    fn take_in(&self, node: u16, defaults: &Arc<Defaults>, primary: u16) -> Vec<(u16, Vec<Difference>)> {
+    fn take_in(&self, node: u16, defaults: &Arc<ServerDefaults>, primary: u16) -> Vec<(u16, Vec<DefaultDifference>)> {
         let mut last = self.last.lock();
         let seen = last.entry(node).or_insert_with(|| Seen { defaults: defaults.clone(), told: Vec::new() });
         seen.defaults = defaults.clone();
@@ -96,7 +96,7 @@ impl OfNodes {
     }
 }
 
-fn compare(w: &Worker, node: u16, defaults: &Arc<Defaults>) {
+fn compare(w: &Worker, node: u16, defaults: &Arc<ServerDefaults>) {
     let Some(primary) = w.primary_node() else { return };
     for (node, differences) in w.shared.cluster.defaults.take_in(node, defaults, primary) {
         let text = format_args!(
@@ -108,8 +108,8 @@ fn compare(w: &Worker, node: u16, defaults: &Arc<Defaults>) {
     }
 }
 
-fn words(differences: &[Difference]) -> String {
-    let one = |Difference { name, here, there }: &Difference| format!("{name} = '{here}' and not '{there}'");
+fn words(differences: &[DefaultDifference]) -> String {
+    let one = |DefaultDifference { name, here, there }: &DefaultDifference| format!("{name} = '{here}' and not '{there}'");
     let mut all: Vec<String> = differences.iter().take(NAMES_MAX).map(one).collect();
     if differences.len() > NAMES_MAX {
         all.push(format!("and {} more", differences.len() - NAMES_MAX));

@@ -3,7 +3,7 @@
 //! Each pair of asking user and database has a lane of its own, with one question at a time: an `auth_query` that hangs, or is asked of many
 //! users, holds up nobody of another database. Lanes are few; the parameters' own is always there.
 
-use super::{Address, Talk};
+use super::{ServerAddress, Talk};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub struct Inquiry {
 /// A connection, and the reading of the files by which it is logged in.
 pub struct Line {
     pub(crate) talk: Talk,
-    pub(crate) address: Address,
+    pub(crate) address: ServerAddress,
     pub(crate) generation: u64,
 }
 
