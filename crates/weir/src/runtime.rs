@@ -8,6 +8,7 @@ pub mod key_derivation;
 pub mod lease;
 pub mod listeners;
 pub mod mail;
+pub mod node_defaults;
 pub mod operator_files;
 pub mod pause_state;
 pub mod places;

@@ -57,7 +57,7 @@ const CRATES: &[Crate] = &[
             "weir-agent",
             "weir-demo",
         ],
-        7,
+        4,
     ),
     row("xtask", &["weir-demo"], 11),
 ];

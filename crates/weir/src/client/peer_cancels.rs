@@ -4,7 +4,7 @@
 
 use crate::log::Level;
 use crate::runtime::places::socket_path;
-use crate::runtime::pool::server_conn::connect_any;
+use crate::runtime::pool::conn_opening::connect_any;
 use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
 use std::io;

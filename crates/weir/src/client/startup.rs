@@ -20,7 +20,8 @@ use crate::client::startup::unread_bytes::UnreadBytes;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::server_conn::{self, OpenError, ServerConn};
+use crate::runtime::pool::conn_opening;
+use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Purpose, Wait};
 use crate::runtime::shared::{ProxyShutdown, Shared, seconds};
 use crate::runtime::tls_files::certificate::Subject;
@@ -143,7 +144,7 @@ pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl 
         if ended == Ended::Cancelled {
             // Behind the session's first step, which sends the statement.
             let worker = w.clone();
-            w.reactor.spawn(async move { worker.forward_cancel(&handle) });
+            w.reactor.spawn(async move { conn_opening::forward_cancel(&worker, &handle) });
         }
     }
 }
@@ -724,7 +725,7 @@ async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
 async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool), OpenError> {
     let user = conn.transport.pool.key.user.clone();
     let (conn, answer) =
-        server_conn::ask(w, conn, &user_roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
+        conn_opening::ask(w, conn, &user_roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
     match answer {
         Ok(rows) => {
             let oid = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();
@@ -864,7 +865,7 @@ async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<SettingV
     if sql.is_empty() {
         return Ok(conn);
     }
-    let (conn, answer) = server_conn::ask(w, conn, &sql, Instant::now() + SETTINGS_LIMIT).await;
+    let (conn, answer) = conn_opening::ask(w, conn, &sql, Instant::now() + SETTINGS_LIMIT).await;
     match answer {
         Ok(_) => Ok(conn),
         Err(error) => {

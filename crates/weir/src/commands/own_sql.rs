@@ -10,7 +10,7 @@ use crate::commands::check_servers;
 use crate::control::failover::{hands, marks, node_facts};
 use crate::control::node_monitor::question;
 use crate::control::{catalog_watch, return_node, wal_follower};
-use crate::runtime::pool::server_conn;
+use crate::runtime::pool::conn_opening;
 use crate::runtime::user_roles;
 use crate::server::inquiry;
 use crate::traffic::{ask_outcome, timeouts};
@@ -216,7 +216,7 @@ fn catalog_texts() -> Vec<String> {
 }
 
 fn start() -> Vec<String> {
-    vec![server_conn::START.to_owned()]
+    vec![conn_opening::START.to_owned()]
 }
 
 fn reads() -> Vec<String> {

@@ -6,10 +6,9 @@
 use crate::auth::access::SaltedPassword;
 use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
-use crate::runtime::key_derivation::Unanswered;
-use crate::runtime::pool::server_conn::{
-    Login, MESSAGE_BYTES_MAX, OpenError, Rows, ServerAddress, flooded, is_worth_another, tcp_options,
-};
+use crate::runtime::pool::conn_opening::is_worth_another;
+use crate::runtime::pool::server_conn::Unanswered;
+use crate::runtime::pool::server_conn::{Login, MESSAGE_BYTES_MAX, OpenError, Rows, ServerAddress, flooded, tcp_options};
 use crate::runtime::pool::server_login::{Channel, Greeting, Handshake, Step, protocol, refused};
 use crate::runtime::shared::Shared;
 use crate::runtime::tls_choice::{Attempt, Check, plan};

@@ -5,6 +5,7 @@ use crate::log::Level;
 use crate::process::{acceptor, housekeeping};
 use crate::runtime::lease;
 use crate::runtime::pool::Pool;
+use crate::runtime::pool::conn_opening;
 use crate::runtime::shared::{Message, ProxyShutdown, Victim};
 use crate::runtime::stores::Stores;
 use crate::runtime::worker::{Entry, Worker};
@@ -225,7 +226,7 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
         if is_meant {
             // The server's work for it shall not go on unseen.
             if matches!(victim, Victim::Client(_)) && entry.status.doing() == SessionActivity::Executing {
-                w.forward_cancel(&entry.handle);
+                conn_opening::forward_cancel(&w, &entry.handle);
             }
             *entry.final_error.borrow_mut() = Some(final_error.clone());
             w.reactor.wake(entry.task.get());
@@ -243,11 +244,11 @@ fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: Bearer) {
         let text = format_args!("wrong key in cancel request for process {pid}");
         return w.shared.log.say(Level::Log, text);
     };
-    w.forward_cancel(&entry.handle);
+    conn_opening::forward_cancel(&w, &entry.handle);
 }
 
 fn interrupt(w: &Rc<Worker>, pid: u32) {
     if let Some(entry) = w.entries.borrow().get(&pid) {
-        w.forward_cancel(&entry.handle);
+        conn_opening::forward_cancel(&w, &entry.handle);
     }
 }

@@ -6,6 +6,7 @@ use crate::auth::blocking_jobs::{BlockingJobs, JobState, Promise, Waiter};
 use crate::auth::challenges::{ChallengeBasis, STRETCH, STRETCH_SALT};
 use crate::auth::directory::{self, LdapQuestion, PasswordVerdict};
 use crate::auth::pam;
+use crate::runtime::pool::server_conn::Unanswered;
 use crate::runtime::shared::{Message, ProxyShutdown};
 use crate::runtime::worker::Worker;
 use std::hash::Hash;
@@ -19,17 +20,6 @@ use zeroize::Zeroizing;
 
 /// Time between two looks for the word of a server, should nobody wake us.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered {
-    /// As many as the limit allows wait already.
-    #[error("too many logins at once")]
-    Full,
-    /// The deadline passed.
-    #[error("it took too long")]
-    TimedOut,
-}
 
 /// The keys of a password under a salt: known, or derived on a thread of their own. Cancel safe.
 pub async fn keys(

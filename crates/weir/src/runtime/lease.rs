@@ -1,7 +1,8 @@
 //! A server connection of a pool for anybody who asks. It was at rest and can be used, is opened, or is given back by another.
 
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::server_conn::{self, Login, OpenError, ServerConn, TERMINATE, Transport, ask_defaults};
+use crate::runtime::pool::conn_opening::{self, ask_defaults};
+use crate::runtime::pool::server_conn::{Login, OpenError, ServerConn, TERMINATE, Transport};
 use crate::runtime::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
@@ -171,7 +172,7 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     };
     let query = w.config().pool.check_query.clone();
     w.count(WorkerCounter::ConnsChecked);
-    let (conn, answer) = server_conn::ask_operators(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
+    let (conn, answer) = conn_opening::ask_operators(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
     let Err(error) = answer else { return Some(conn) };
     w.count(WorkerCounter::ConnsLost);
     w.log_conn(&conn.status.address, format_args!("closed, since server_check_query failed: {error}"));
@@ -231,7 +232,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
                 }
                 Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => Arc::default(),
             };
-            let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
+            let opened = conn_opening::open(w, pool.clone(), &address, &login, &first).await;
             if let Ok(conn) = &opened {
                 w.shared.stale.moves.opened(node, begun_us, conn.reported.told());
             }

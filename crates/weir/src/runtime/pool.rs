@@ -6,6 +6,7 @@
 //! Invariant: `open` counts the server connections of a pool that exist or are permitted to be opened. A server connection or permit is always in one
 //! place: at rest, with a session, or in a waiter's cell.
 
+pub mod conn_opening;
 mod login_outcomes;
 pub mod longest_wait;
 pub mod look_places;

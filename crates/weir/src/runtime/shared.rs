@@ -5,9 +5,10 @@ use crate::auth::client_limits::ClientCounts;
 use crate::log::Log;
 use crate::runtime::agents_seen::AgentsSeen;
 use crate::runtime::mail::{ControlMail, Order};
+use crate::runtime::node_defaults::OfNodes;
 use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::Pools;
-use crate::runtime::pool::server_conn::{ServerConn, ask_defaults};
+use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::probes::Probes;
 use crate::runtime::server_names::{Names, News, Question, Wake};
 use crate::runtime::stores::Common as StoreCommon;
@@ -169,7 +170,7 @@ pub struct Cluster {
     /// How nodes answered who asked for their roles.
     pub(crate) probes: Probes,
     /// The defaults that connections to each node begin with.
-    pub(crate) defaults: ask_defaults::OfNodes,
+    pub(crate) defaults: OfNodes,
     /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
     /// The last addresses of hosts.
@@ -227,7 +228,7 @@ impl Shared {
                 failover: ArcSwap::from_pointee(FailoverView::default()),
                 probes: Probes::default(),
                 agents: AgentsSeen::default(),
-                defaults: ask_defaults::OfNodes::default(),
+                defaults: OfNodes::default(),
                 names: Arc::default(),
             },
             common,

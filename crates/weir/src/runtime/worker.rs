@@ -4,7 +4,7 @@ use crate::auth::client_limits::{CountedClient, LoginCounts};
 use crate::auth::greetings::GreetingCache;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::kept_inquiries::Inquiry;
-use crate::runtime::pool::server_conn::{self, ServerConn, TERMINATE};
+use crate::runtime::pool::server_conn::{ServerConn, TERMINATE};
 use crate::runtime::pool::{Pool, PoolKey, Purpose};
 use crate::runtime::shared::{Mailbox, Message, Shared, Victim, WorkerId};
 use crate::runtime::stores::Stores;
@@ -25,11 +25,10 @@ use weir_session::conn::ServerAddress;
 use weir_session::context::{Context, ContextParts};
 use weir_session::handle::SessionHandle;
 use weir_session::local::ViewOf;
-use weir_session::metrics::WorkerCounter;
 use weir_session::query_cache::result_store::ResultStore;
 use weir_session::session_state::listen::listen_hub::NotificationHub;
 use weir_session::stats::StatCounter;
-use weir_session::status::{ClientIdentity, SessionActivity, SessionPid, SessionStatus};
+use weir_session::status::{ClientIdentity, SessionPid, SessionStatus};
 use weir_session::task::Us;
 
 mod orders;
@@ -479,35 +478,6 @@ impl Worker {
             self.loads.end(node);
         }
         self.entries.borrow_mut().remove(&entry.status.pid);
-    }
-
-    /// Forwards a cancel request to the server connection that the session uses.
-    pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<SessionHandle>) {
-        let Some(conn) = entry.conn.borrow().clone() else {
-            if entry.status.doing() == SessionActivity::WaitingForConnection {
-                entry.wait_cancelled.set(true);
-                self.reactor.wake(entry.task.get());
-            }
-            return;
-        };
-        if entry.is_ours.get() {
-            return entry.cancel_waits.set(true);
-        }
-        // One at a time: the statement that runs is being cancelled already.
-        if entry.cancels.get() > 0 {
-            return;
-        }
-        self.count(WorkerCounter::CancelsForwarded);
-        entry.cancels.set(entry.cancels.get() + 1);
-        let (w, entry) = (self.clone(), entry.clone());
-        self.reactor.spawn(async move {
-            if !server_conn::cancel(&w, &conn).await {
-                // It may still reach the server later, and must not hit another client's statement then.
-                conn.doomed.store(true, Ordering::Relaxed);
-            }
-            entry.cancels.set(entry.cancels.get() - 1);
-            w.reactor.wake(entry.task.get());
-        });
     }
 }
 

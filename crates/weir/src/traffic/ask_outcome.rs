@@ -2,7 +2,8 @@
 
 use crate::log::Level;
 use crate::runtime::lease;
-use crate::runtime::pool::server_conn::{self, OpenError, Rows, ServerConn};
+use crate::runtime::pool::conn_opening;
+use crate::runtime::pool::server_conn::{OpenError, Rows, ServerConn};
 use crate::runtime::pool::{Patience, Wait};
 use crate::runtime::worker::Worker;
 use crate::traffic::served::{Served, SessionSockets};
@@ -105,14 +106,14 @@ fn status_of(xid: u64) -> String {
 async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, lost_ms): (Us, u64)) -> Verdict {
     let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
     let text = status_of(number.xid.get());
-    let (mut conn, said) = server_conn::ask(w, conn, &text, Instant::now() + ANSWER_LIMIT).await;
+    let (mut conn, said) = conn_opening::ask(w, conn, &text, Instant::now() + ANSWER_LIMIT).await;
     let mut said = said;
     let mut is_future = false;
     if matches!(&said, Err(OpenError::Refused { sqlstate, .. }) if sqlstate == FUTURE) {
         // The rest is still to be known.
         is_future = true;
         let rest = text.replace(&format!("pg_catalog.txid_status({})", number.xid), "NULL");
-        (conn, said) = server_conn::ask(w, conn, &rest, Instant::now() + ANSWER_LIMIT).await;
+        (conn, said) = conn_opening::ask(w, conn, &rest, Instant::now() + ANSWER_LIMIT).await;
     }
     let Ok(rows) = said else {
         w.close_conn(conn);
@@ -137,7 +138,7 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, 
         give_back(w, conn);
         return verdict;
     }
-    let (conn, replicated) = server_conn::ask(w, conn, REPLICATE, Instant::now() + ANSWER_LIMIT).await;
+    let (conn, replicated) = conn_opening::ask(w, conn, REPLICATE, Instant::now() + ANSWER_LIMIT).await;
     match replicated {
         Ok(_) => {
             give_back(w, conn);

@@ -2,7 +2,8 @@
 
 use crate::admin::views::{self, VIEWS, ViewContext};
 use crate::runtime::lease;
-use crate::runtime::pool::server_conn::{self, ServerConn, Transport};
+use crate::runtime::pool::conn_opening;
+use crate::runtime::pool::server_conn::{ServerConn, Transport};
 use crate::runtime::worker::{PoolSet, Worker};
 use crate::server::{inquiry, store_conn};
 use crate::traffic::empty_database;
@@ -87,7 +88,7 @@ impl WorkerServices for SessionHost {
 
     fn reset(&self, conn: Box<Conn>) {
         if let Some(conn) = self.whole(conn) {
-            self.w.reactor.spawn(server_conn::reset(self.w.clone(), conn));
+            self.w.reactor.spawn(conn_opening::reset(self.w.clone(), conn));
         }
     }
 
@@ -106,7 +107,7 @@ impl WorkerServices for SessionHost {
     }
 
     fn forward_cancel(&self) {
-        self.w.forward_cancel(&self.handle);
+        conn_opening::forward_cancel(&self.w, &self.handle);
     }
 
     fn wake(&self, waiter: Waiter) {

@@ -213,8 +213,8 @@ pub fn failure(error: &OpenError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::key_derivation::Unanswered;
     use crate::runtime::pool::server_conn::ServerAddress;
+    use crate::runtime::pool::server_conn::Unanswered;
     use weir_config::SslMode;
     use weir_session::fault::sqlstate;
 

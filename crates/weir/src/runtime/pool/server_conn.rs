@@ -1,50 +1,26 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
-pub mod ask_defaults;
 pub mod kept_inquiries;
 
-use crate::log::Level;
-use crate::runtime::bounds;
-use crate::runtime::key_derivation::Unanswered;
-use crate::runtime::pool::reset::needed_at_rest;
-use crate::runtime::pool::server_login::{self, Greeting, Notices, keep_notice, protocol, refused};
-use crate::runtime::pool::{Pool, Purpose};
+use crate::runtime::pool::Pool;
 use crate::runtime::server_names::Unresolved;
 use crate::runtime::shared::WorkerId;
-use crate::runtime::tls_choice::{Attempt, Check, plan};
 use crate::runtime::worker::Worker;
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
-use weir_failover::LinkEnd;
-use weir_failover::cluster::Gate;
 use weir_io::socket::{Socket, StreamBreaker, TcpOptions};
-use weir_io::tls::explain;
 use weir_session::checkout::pool_grant::LoginRefusal;
 pub use weir_session::conn::{Conn, ConnStatus, ServerAddress};
-use weir_session::conn::{ConnHold, ConnTerms, LastStatement, ServerLine, TextInterpretation, escapes, of_client, recoding};
 use weir_session::fault::{ErrorReport, sqlstate};
-use weir_session::prepared::ServerStatements;
 use weir_session::reports::ReportedParameters;
-use weir_session::sequences::drawn_values::DrawCount;
-use weir_session::session_state::conn_settings::ConnSettings;
-use weir_session::session_state::server_defaults::ServerDefaults;
 use weir_session::task::Us;
-use weir_sql::own;
-use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
-use weir_wire::gather::{Bound, Budget, Exceeded, message_cost};
-use weir_wire::{back as server, write};
-
-/// Time for what a server connection says between sessions (reset), after which it is closed instead.
-const RESET_TIMEOUT: Duration = Duration::from_secs(10);
+use weir_wire::frame::front;
+use weir_wire::gather::{Budget, Exceeded};
 
 /// The last message of a session. Without it a server tells of an unexpected end.
 pub const TERMINATE: [u8; 5] = [front::TERMINATE, 0, 0, 0, 4];
@@ -66,8 +42,8 @@ pub struct Transport {
     pub(crate) pool: Arc<Pool>,
     /// What it said when it was opened, and behind the last query of ours.
     pub(crate) notices: Notices,
-    jitter: u8,
-    passwords_generation: u64,
+    pub(super) jitter: u8,
+    pub(super) passwords_generation: u64,
 }
 
 impl Deref for ServerConn {
@@ -85,7 +61,7 @@ impl DerefMut for ServerConn {
 }
 
 #[derive(Debug)]
-struct SocketBreaker(StreamBreaker);
+pub struct SocketBreaker(pub(crate) StreamBreaker);
 
 impl weir_session::conn::ConnBreaker for SocketBreaker {
     fn shut(&self) {
@@ -266,6 +242,41 @@ impl OpenError {
     }
 }
 
+/// A server's notices, as whole messages.
+#[derive(Default)]
+pub struct Notices {
+    /// Before it told the process id.
+    pub(crate) early: Vec<u8>,
+    /// Behind that: of event triggers of the login.
+    pub(crate) late: Vec<u8>,
+    /// While the last query of ours ran.
+    pub(crate) last: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// As many as the limit allows wait already.
+    #[error("too many logins at once")]
+    Full,
+    /// The deadline passed.
+    #[error("it took too long")]
+    TimedOut,
+}
+
+/// Message by message, for everything but a session's relay.
+pub struct Talk {
+    pub(crate) socket: Socket,
+    pub(super) buffer: Vec<u8>,
+    /// Reports of parameters while the last query ran: bodies of ParameterStatus.
+    pub(super) reports: Vec<Vec<u8>>,
+    /// Notices of that time.
+    pub(super) notices: Vec<u8>,
+    /// The most that the server may still say in this exchange.
+    pub(super) budget: Budget,
+    pub(super) deadline: Instant,
+}
+
 /// User, secret and settings of a login to a server.
 pub struct Login<'a> {
     pub(crate) user: &'a str,
@@ -313,375 +324,8 @@ impl ServerConn {
     }
 }
 
-/// Opens a server connection for a pool and logs in. Not cancel safe: the permit it was opened under must be released on error.
-///
-/// `first`: a query of the operator's that the server answers before anybody has the server connection; empty for none.
-pub async fn open(
-    w: &Worker,
-    pool: Arc<Pool>,
-    address: &ServerAddress,
-    login: &Login<'_>,
-    first: &str,
-) -> Result<ServerConn, OpenError> {
-    let deadline = Instant::now()
-        + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
-    let renewals = pool.renewals();
-    // Taken before the login: all later changes are newer than the connection.
-    let (generation, gate) = (w.view().generation, w.view().gate);
-    let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
-    if let Gate::Open { node, started_at: Some(started_at) } = gate
-        && node == address.node
-        && !matches!(pool.key.purpose, Purpose::PhysicalReplication | Purpose::LogicalReplication)
-        && !is_of_start(w, &mut talk, address, started_at).await
-    {
-        talk.part(w);
-        // Another proxy may have replaced the server while it was away, so that it is looked at first.
-        w.shared.link_died(node, LinkEnd::Broken);
-        return Err(OpenError::GivenUp { node });
-    }
-    let reloads = w.shared.stale.reloads.of(address.node);
-    let defaults = match pool.key.purpose {
-        // After an operator's query, which sets what it likes, reports would pass for reloads.
-        Purpose::Statements | Purpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
-        Purpose::Statements | Purpose::Greeting => {
-            match ask_defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
-                Ok(defaults) => defaults,
-                Err(error) => {
-                    talk.part(w);
-                    return Err(error);
-                }
-            }
-        }
-        Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => w.shared.unknown_defaults(),
-    };
-    if !first.is_empty() {
-        let asked = talk.run(w, address, first).await;
-        let noted = asked.and_then(|_| talk.reports.iter().try_for_each(|body| note(&mut greeting.reported, address, body)));
-        if let Err(error) = noted {
-            talk.part(w);
-            return Err(error);
-        }
-    }
-    let serial = w.next_serial();
-    let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
-    pool.add_status(w, status.clone(), renewals);
-    // Behind the list of statuses: a task that gives a node up changes the view first and looks at the list then.
-    if !w.shared.cluster.view.load().is_valid(address.node, generation) {
-        pool.remove_status(serial);
-        talk.part(w);
-        return Err(OpenError::GivenUp { node: address.node });
-    }
-    let conn = Box::new(blank(w, status, greeting.reported, defaults, reloads));
-    let transport = Box::new(Transport {
-        socket: talk.socket,
-        home: w.id,
-        pool,
-        notices: greeting.notices,
-        jitter: (w.dice() & 0xff) as u8,
-        passwords_generation: login.generation,
-    });
-    Ok(ServerConn { conn, transport })
-}
-
-/// The status of a connection that was just opened.
-fn status_of(serial: u64, address: &ServerAddress, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
-    let version = greeting.reported.value("server_version");
-    ConnStatus {
-        serial,
-        address: address.clone(),
-        pid: greeting.pid,
-        key: std::mem::take(&mut greeting.key).into(),
-        opened_at: SystemTime::now(),
-        generation,
-        session: AtomicU32::new(0),
-        uses: AtomicU64::new(0),
-        keeping: ConnHold::default(),
-        doomed: AtomicBool::new(false),
-        last: LastStatement::default(),
-        prepared: AtomicU32::new(0),
-        terms: ConnTerms { version: version.into(), protocol: greeting.protocol, is_encrypted: socket.is_encrypted() },
-        given_up: AtomicBool::new(false),
-        breaker: Box::new(SocketBreaker(socket.breaker())),
-    }
-}
-
-/// The time of a server's start, in microseconds since 1970.
-pub const START: &str = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) \
-    EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
-
-/// True if the server was started at this time, in microseconds since 1970.
-async fn is_of_start(w: &Worker, talk: &mut Talk, address: &ServerAddress, started_at: u64) -> bool {
-    let rows = talk.query(w, address, START).await.unwrap_or_default();
-    let told = rows.into_iter().flatten().next().flatten();
-    told.is_some_and(|told| told.parse() == Ok(started_at))
-}
-
-/// A connection that no session has used.
-fn blank(w: &Worker, status: Arc<ConnStatus>, reported: ReportedParameters, defaults: Arc<ServerDefaults>, reloads: u64) -> Conn {
-    Conn {
-        known: ServerStatements::default(),
-        unnamed: None,
-        settings: ConnSettings::new(w.shared.intern_settings(defaults.left().clone()).0),
-        defaults,
-        reloads,
-        by_sql: w.shared.no_statements.clone(),
-        draws: DrawCount { serial: status.serial, count: 0, forgotten: 0 },
-        begins: TextInterpretation { escapes: escapes(&reported), recoding: of_client(&reported) },
-        reads: TextInterpretation { escapes: escapes(&reported), recoding: recoding(&reported) },
-        reported,
-        opened_us: w.micros(Instant::now()),
-        life: Cell::new(0),
-        rested_at: Cell::new(w.now_us()),
-        line: ServerLine::default(),
-        status,
-    }
-}
-
 /// Rows of text.
 pub type Rows = Vec<Vec<Option<String>>>;
-
-/// Runs a query of ours over a server connection that no session has. Parameters that its server reports meanwhile are noted with the
-/// connection. Not cancel safe: the answer would be left for the next session.
-pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
-    own::check(sql);
-    ask_operators(w, conn, sql, deadline).await
-}
-
-/// The same of a text of the operator's. Not cancel safe: the answer would be left for the next session.
-pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
-    let ServerConn { mut conn, transport } = conn;
-    let Transport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
-    socket.set_task(w.reactor.current_task());
-    // A simple query drops the unnamed statement.
-    conn.unnamed = None;
-    let address = conn.status.address.clone();
-    let mut talk = Talk::over(socket, deadline);
-    let answer = talk.run(w, &address, sql).await;
-    let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
-    let noted = talk.reports.iter().try_for_each(|body| conn.report(body)).map_err(|cause| flooded(&address, cause));
-    let answer = answer.and_then(|rows| noted.map(|()| rows));
-    let answer = answer.and_then(|rows| beyond_answer(&address, &talk.buffer).map_or(Ok(rows), Err));
-    let socket = talk.socket;
-    let transport = Box::new(Transport { socket, home, pool, notices, jitter, passwords_generation });
-    (ServerConn { conn, transport }, answer)
-}
-
-/// The fault in what came behind an answer. A server that goes down says so at any time, and is then no other than one that refuses.
-fn beyond_answer(address: &ServerAddress, rest: &[u8]) -> Option<OpenError> {
-    if rest.is_empty() {
-        return None;
-    }
-    let body = rest.get(HEADER_BYTES..).filter(|_| rest[0] == back::ERROR);
-    Some(body.map_or_else(|| protocol(address, "more than the answer"), |body| refused(address, body)))
-}
-
-/// Message by message, for everything but a session's relay.
-pub struct Talk {
-    pub(crate) socket: Socket,
-    buffer: Vec<u8>,
-    /// Reports of parameters while the last query ran: bodies of ParameterStatus.
-    reports: Vec<Vec<u8>>,
-    /// Notices of that time.
-    notices: Vec<u8>,
-    /// The most that the server may still say in this exchange.
-    budget: Budget,
-    deadline: Instant,
-}
-
-impl Talk {
-    /// Connects, and begins TLS if the attempt is for that. Not cancel safe: the server would wait for the rest.
-    async fn connect(
-        w: &Worker,
-        address: &ServerAddress,
-        attempt: Attempt,
-        check: Check,
-        deadline: Instant,
-    ) -> Result<Talk, OpenError> {
-        let failed = |cause| OpenError::Connect { address: address.clone(), cause };
-        let socket = if address.hostname.starts_with('/') {
-            let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
-            Socket::connect_unix(&w.reactor, &path).map_err(failed)?
-        } else {
-            connect_any(w, &address.hostname, address.port, deadline).await.map_err(failed)?
-        };
-        let mut talk = Talk::over(socket, deadline);
-        if attempt == Attempt::Plain || address.hostname.starts_with('/') {
-            return Ok(talk);
-        }
-        match talk.encrypt(w, address, attempt, check).await {
-            Ok(()) => Ok(talk),
-            Err(error) => {
-                // The server is told why.
-                talk.socket.close(&w.reactor);
-                Err(error)
-            }
-        }
-    }
-
-    /// Asks for TLS and begins it.
-    async fn encrypt(&mut self, w: &Worker, address: &ServerAddress, attempt: Attempt, check: Check) -> Result<(), OpenError> {
-        let refused = |reason: String| OpenError::Tls { address: address.clone(), reason };
-        let mut out = Vec::new();
-        write::ssl_request(&mut out);
-        self.send(w, address, &out).await?;
-        let mut answer = [0];
-        let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
-        // No more than the answer is taken: clear text behind it can only be taken for TLS, and fail.
-        read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
-        let letter = char::from(answer[0]).escape_default();
-        // Pgpool-II's words.
-        w.shared.log.say(Level::Debug1, format_args!("node {}: client->server SSL response: {letter}", address.node));
-        match (answer[0], attempt) {
-            (b'S', _) => {}
-            (b'N', Attempt::Willing) => return Ok(()),
-            (b'N', _) => return Err(refused("the server does not have it, and backend_sslmode demands it".into())),
-            _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
-        }
-        let Some(side) = w.shared.files.tls.load().client.clone() else {
-            return Err(refused("the configuration has just been changed".into()));
-        };
-        let tls = side.towards(check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
-        let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
-        begun.map_err(|cause| match cause.kind() {
-            // The server went away, which says nothing of TLS.
-            io::ErrorKind::TimedOut
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::UnexpectedEof => OpenError::Broke { address: address.clone(), cause },
-            _ => refused(explain(&cause)),
-        })
-    }
-
-    pub fn over(socket: Socket, deadline: Instant) -> Talk {
-        Talk {
-            socket,
-            buffer: Vec::new(),
-            reports: Vec::new(),
-            notices: Vec::new(),
-            budget: Budget::new(bounds::LOGIN),
-            deadline,
-        }
-    }
-
-    /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it.
-    pub async fn enter(
-        w: &Worker,
-        address: &ServerAddress,
-        login: &Login<'_>,
-        deadline: Instant,
-    ) -> Result<(Talk, Greeting), OpenError> {
-        let plan = {
-            let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
-            plan(address.ssl_mode, w.peek_config().tls.enabled, has_authorities, address.hostname.starts_with('/'))
-        };
-        let mut attempts = plan.attempts.iter().peekable();
-        loop {
-            let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
-            let entered = async {
-                let mut talk = Talk::connect(w, address, attempt, plan.check, deadline).await?;
-                match server_login::log_in(w, &mut talk, address, login).await {
-                    Ok(greeting) => Ok((talk, greeting)),
-                    Err(error) => {
-                        // Within a login the server takes proofs only.
-                        talk.socket.part(&w.reactor, &[]);
-                        Err(error)
-                    }
-                }
-            };
-            match entered.await {
-                Err(error) if attempts.peek().is_some() && is_worth_another(&error) => {}
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Closes a connection that has logged in.
-    pub fn part(self, w: &Worker) {
-        self.socket.part(&w.reactor, &TERMINATE);
-    }
-
-    /// Time at which the exchange must be over.
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// Goes on under another deadline and, perhaps, in another task.
-    pub fn renew(&mut self, w: &Worker, deadline: Instant) {
-        self.deadline = deadline;
-        self.socket.set_task(w.reactor.current_task());
-    }
-
-    /// Begins an exchange in which the server may say so much.
-    pub async fn ask_for(&mut self, w: &Worker, address: &ServerAddress, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
-        self.budget = Budget::new(*bound);
-        self.send(w, address, bytes).await
-    }
-
-    /// Sends more of an exchange that has begun.
-    pub async fn send(&mut self, w: &Worker, address: &ServerAddress, bytes: &[u8]) -> Result<(), OpenError> {
-        let sent = self.socket.write_all(&w.reactor, bytes, Some(self.deadline)).await;
-        sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
-    }
-
-    /// Bytes that have arrived after the last message taken.
-    pub fn take_rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buffer)
-    }
-
-    /// The next message: its tag and body.
-    pub async fn next(&mut self, w: &Worker, address: &ServerAddress) -> Result<(u8, Vec<u8>), OpenError> {
-        loop {
-            let header = read_header(&self.buffer).map_err(|e| protocol(address, e.to_string()))?;
-            if let Some(header) = header {
-                if header.frame_bytes() > MESSAGE_BYTES_MAX {
-                    return Err(protocol(address, format!("a message of {} bytes", header.frame_bytes())));
-                }
-                self.budget.check_next(header.frame_bytes()).map_err(|cause| flooded(address, cause))?;
-                if self.buffer.len() >= header.frame_bytes() {
-                    let body = self.buffer[HEADER_BYTES..header.frame_bytes()].to_vec();
-                    self.buffer.drain(..header.frame_bytes());
-                    self.budget.take(message_cost(header.tag, &body)).map_err(|cause| flooded(address, cause))?;
-                    return Ok((header.tag, body));
-                }
-            }
-            let mut piece = [0u8; 4096];
-            let read = self.socket.read(&w.reactor, &mut piece, Some(self.deadline)).await;
-            let bytes = read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
-            self.buffer.extend_from_slice(&piece[..bytes]);
-        }
-    }
-
-    /// Runs a simple query and returns its rows as text. A server's error is `LoginRefusal`.
-    pub async fn query(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
-        own::check(sql);
-        self.run(w, address, sql).await
-    }
-
-    async fn run(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
-        let mut out = Vec::new();
-        write::query(&mut out, sql);
-        self.reports.clear();
-        self.notices.clear();
-        self.ask_for(w, address, &out, &bounds::ANSWER).await?;
-        let mut rows = Vec::new();
-        let mut error = None;
-        loop {
-            let (tag, body) = self.next(w, address).await?;
-            match tag {
-                back::DATA_ROW => {
-                    let row = server::read_row(&body).ok_or_else(|| protocol(address, "malformed row"))?;
-                    rows.push(row.into_iter().map(|v| v.map(|v| String::from_utf8_lossy(v).into_owned())).collect());
-                }
-                back::PARAMETER_STATUS => self.reports.push(body),
-                back::NOTICE => keep_notice(&mut self.notices, &body),
-                back::ERROR => error = Some(refused(address, &body)),
-                back::READY => return error.map_or(Ok(rows), Err),
-                _ => {}
-            }
-        }
-    }
-}
 
 /// Error for a server that says more than is gathered.
 pub fn flooded(address: &ServerAddress, cause: Exceeded) -> OpenError {
@@ -693,112 +337,8 @@ pub fn note(reported: &mut ReportedParameters, address: &ServerAddress, body: &[
     reported.note(body).map_err(|cause| flooded(address, cause))
 }
 
-/// True if another kind of connection, encrypted or not, could change the outcome.
-pub fn is_worth_another(error: &OpenError) -> bool {
-    match error {
-        OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::INVALID_AUTHORIZATION,
-        OpenError::Tls { .. } => true,
-        OpenError::Connect { .. }
-        | OpenError::Broke { .. }
-        | OpenError::Secret { .. }
-        | OpenError::Keys { .. }
-        | OpenError::Held { .. }
-        | OpenError::Gone { .. }
-        | OpenError::GivenUp { .. }
-        | OpenError::Flooded { .. }
-        | OpenError::Protocol { .. } => false,
-    }
-}
-
 /// Options of TCP in the types of `weir_io`.
 pub fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
     let TcpConfig { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms } = *tcp;
     TcpOptions { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms }
-}
-
-/// Tries each address of a name in turn.
-pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instant) -> io::Result<Socket> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let tcp = tcp_options(&w.peek_config().tcp);
-    for ip in resolve(w, hostname, deadline).await? {
-        match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, port), &tcp, deadline).await {
-            Ok(socket) => return Ok(socket),
-            Err(cause) => last = cause,
-        }
-    }
-    Err(last)
-}
-
-/// Addresses of a name. Numbers need no asking.
-async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
-    if let Ok(ip) = hostname.parse() {
-        return Ok(vec![ip]);
-    }
-    let (shared, id, task) = (w.shared.clone(), w.id, w.reactor.current_task());
-    let wake = move || shared.mailboxes[usize::from(id)].send(crate::runtime::shared::Message::Wake(task));
-    let question = w.shared.ask_name(hostname, deadline, Box::new(wake));
-    while !question.is_over() && Instant::now() < question.until {
-        w.reactor.wake_at(question.until);
-        weir_io::reactor::parked().await;
-    }
-    w.shared.addresses(hostname, &question)
-}
-
-/// Cleans a server connection by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.
-pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
-    w.count(weir_session::metrics::WorkerCounter::ConnsReset);
-    let deadline = Instant::now() + RESET_TIMEOUT;
-    for query in needed_at_rest(&w.config().pool.reset_query_list) {
-        let (asked, answer) = ask_operators(&w, conn, query, deadline).await;
-        conn = asked;
-        if let Err(error) = answer {
-            w.log_conn(&conn.status.address, format_args!("closed instead of reset: {error}"));
-            return w.close_conn(conn);
-        }
-    }
-    if w.shared.stop_mode() > crate::runtime::shared::ProxyShutdown::Smart {
-        return w.close_conn(conn);
-    }
-    conn.known.clear();
-    conn.settings.set(w.no_settings());
-    conn.by_sql = w.shared.no_statements.clone();
-    conn.draws = conn.draws.forget();
-    let pool = conn.transport.pool.clone();
-    pool.give_back(&w, conn);
-}
-
-/// Cancels the statement that a server process runs for a server connection.
-pub async fn cancel(w: &Worker, status: &ConnStatus) -> bool {
-    cancel_process(w, &status.address, status.terms.is_encrypted, (status.pid, &status.key)).await
-}
-
-/// Sends a CancelRequest to a process with its key, and waits until the server has closed the connection: then the signal was sent.
-///
-/// False: it was sent, but when the server will act on it is not known.
-pub async fn cancel_process(w: &Worker, address: &ServerAddress, is_encrypted: bool, (pid, key): (u32, &[u8])) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let (attempt, check) = if is_encrypted {
-        let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
-        (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check)
-    } else {
-        (Attempt::Plain, Check::Nothing)
-    };
-    let mut talk = match Talk::connect(w, address, attempt, check, deadline).await {
-        Ok(talk) => talk,
-        Err(error) => {
-            w.log_conn(address, format_args!("cancel request failed: {error}"));
-            return true;
-        }
-    };
-    let mut out = Vec::new();
-    write::cancel_request(&mut out, pid, key);
-    if let Err(error) = talk.send(w, address, &out).await {
-        w.log_conn(address, format_args!("cancel request failed: {error}"));
-        return false;
-    }
-    let mut byte = [0];
-    // The server says nothing and closes.
-    let end = talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await;
-    talk.socket.part(&w.reactor, &[]);
-    end.is_err_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
 }

@@ -1,8 +1,9 @@
 //! Weir logs in to a server.
 
 use crate::runtime::bounds;
-use crate::runtime::key_derivation::{self, Unanswered};
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress, Talk, flooded, note};
+use crate::runtime::key_derivation;
+use crate::runtime::pool::server_conn::{Login, Notices, OpenError, ServerAddress, flooded, note};
+use crate::runtime::pool::server_conn::{Talk, Unanswered};
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::worker::Worker;
 use weir_config::ChannelBinding;
@@ -44,17 +45,6 @@ impl Greeting {
     pub fn reported(&self, name: &str) -> Option<&str> {
         self.reported.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
     }
-}
-
-/// A server's notices, as whole messages.
-#[derive(Default)]
-pub struct Notices {
-    /// Before it told the process id.
-    pub(crate) early: Vec<u8>,
-    /// Behind that: of event triggers of the login.
-    pub(crate) late: Vec<u8>,
-    /// While the last query of ours ran.
-    pub(crate) last: Vec<u8>,
 }
 
 /// Notices of one login that are kept; more are dropped.

@@ -5,7 +5,7 @@
 //! anew.
 
 use super::Cause;
-use crate::runtime::pool::server_conn;
+use crate::runtime::pool::conn_opening;
 use crate::runtime::stores::{Stores, VALUE_BYTES_MAX};
 use crate::runtime::tls_choice::plan;
 use crate::runtime::worker::Worker;
@@ -57,7 +57,7 @@ async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, C
     match host {
         StoreHost::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)).map_err(lost),
         StoreHost::Tcp { name, port } => {
-            let socket = server_conn::connect_any(w, name, *port, deadline).await.map_err(lost)?;
+            let socket = conn_opening::connect_any(w, name, *port, deadline).await.map_err(lost)?;
             encrypt(w, name, socket, deadline).await.map_err(|cause| {
                 let text = format!("{host}: no TLS: {}", explain(&cause));
                 // A breach of the protocol, or a wrong certificate, takes an operator.

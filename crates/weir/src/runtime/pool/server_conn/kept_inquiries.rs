@@ -3,7 +3,7 @@
 //! Each pair of asking user and database has a lane of its own, with one question at a time: an `auth_query` that hangs, or is asked of many
 //! users, holds up nobody of another database. Lanes are few; the parameters' own is always there.
 
-use super::{ServerAddress, Talk};
+use crate::runtime::pool::server_conn::{ServerAddress, Talk};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
