@@ -1,11 +1,13 @@
 //! Packets of PCP, read as a server and as a client.
 
-use weir_wire::pcp_protocol::{HEADER_BYTES, NodeInfo, Packet, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX, Reply, Request, read};
+use weir_wire::pcp_protocol::{
+    HEADER_BYTES, NodeInfo, PcpPacket, PcpReply, PcpRequest, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX, read,
+};
 
 /// Walks the bytes as a stream of packets.
 pub fn run(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Some(Packet { tag, body, used })) = read(rest, REPLY_LENGTH_MAX) {
+    while let Ok(Some(PcpPacket { tag, body, used })) = read(rest, REPLY_LENGTH_MAX) {
         assert_eq!(used, HEADER_BYTES + body.len());
         check_request(tag, body);
         check_reply(tag, body);
@@ -19,17 +21,17 @@ pub fn run(bytes: &[u8]) {
 
 /// A packet that is read is as it would be written, or a shorter form of it.
 fn check_request(tag: u8, body: &[u8]) {
-    let Ok(request) = Request::read(tag, body) else { return };
+    let Ok(request) = PcpRequest::read(tag, body) else { return };
     let mut out = Vec::new();
     request.write(&mut out);
     assert_eq!(out[0], tag);
     let again = if body.len() + 4 < REQUEST_LENGTH_MAX as usize { read(&out, REQUEST_LENGTH_MAX + 16) } else { return };
-    let Packet { tag, body, .. } = again.expect("its length is right").expect("all of it is here");
-    assert_eq!(Request::read(tag, body), Ok(request));
+    let PcpPacket { tag, body, .. } = again.expect("its length is right").expect("all of it is here");
+    assert_eq!(PcpRequest::read(tag, body), Ok(request));
 }
 
 fn check_reply(tag: u8, body: &[u8]) {
-    let Ok(reply) = Reply::read(tag, body) else { return };
+    let Ok(reply) = PcpReply::read(tag, body) else { return };
     let strings = reply.strings();
     assert!(strings.len() <= body.len());
     if let Some(node) = NodeInfo::read(&strings) {

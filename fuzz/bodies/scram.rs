@@ -3,8 +3,8 @@
 //! Input: one byte that chooses the channel binding, then messages separated by line ends.
 
 use weir_wire::scram::{
-    Binding, Challenge, Client, ClientSecret, ITERATIONS_MAX, Key, Nonce, SALT_BYTES_MAX, SaltedKeys, ScramError, Server,
-    ServerSecret, Verifier,
+    ClientSecret, ITERATIONS_MAX, SALT_BYTES_MAX, SaltedKeys, ScramBinding, ScramChallenge, ScramClient, ScramError, ScramKey,
+    ScramNonce, ScramServer, ScramVerifier, ServerSecret,
 };
 
 /// Nonces and keys never change, so that the seeds can hold whole exchanges.
@@ -15,9 +15,9 @@ const SERVER_NONCE: &str = "hvYDpWUa2RaTCAfuxFIlj";
 pub fn run(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
     let binding = match choice % 3 {
-        0 => Binding::None,
-        1 => Binding::Unused,
-        _ => Binding::EndPoint(vec![7; 32]),
+        0 => ScramBinding::None,
+        1 => ScramBinding::Unused,
+        _ => ScramBinding::EndPoint(vec![7; 32]),
     };
     let mut messages = rest.splitn(2, |byte| *byte == b'\n');
     let (first, last) = (messages.next().unwrap_or_default(), messages.next().unwrap_or_default());
@@ -28,26 +28,29 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn keys() -> SaltedKeys {
-    SaltedKeys::from_keys(Key::new([1; 32]), Key::new([2; 32]))
+    SaltedKeys::from_keys(ScramKey::new([1; 32]), ScramKey::new([2; 32]))
 }
 
-fn verifier() -> Verifier {
-    Verifier { iterations: 4096, salt: vec![3; 16], stored_key: keys().stored_key, server_key: keys().server_key }
+fn verifier() -> ScramVerifier {
+    ScramVerifier { iterations: 4096, salt: vec![3; 16], stored_key: keys().stored_key, server_key: keys().server_key }
 }
 
-fn nonce(text: &str) -> Nonce {
-    Nonce::from_text(text).expect("the nonces above are printable")
+fn nonce(text: &str) -> ScramNonce {
+    ScramNonce::from_text(text).expect("the nonces above are printable")
 }
 
-fn client(binding: Binding) -> (Client, Vec<u8>) {
-    Client::new(ClientSecret::Keys(keys()), &nonce(CLIENT_NONCE), binding)
+fn client(binding: ScramBinding) -> (ScramClient, Vec<u8>) {
+    ScramClient::new(ClientSecret::Keys(keys()), &nonce(CLIENT_NONCE), binding)
 }
 
 /// Known and unknown users get answers of the same form and fail at the same place.
-fn check_server(binding: Binding, first: &[u8], last: &[u8]) {
-    let mut known = Server::new(ServerSecret::Known(verifier()), nonce(SERVER_NONCE), binding.clone());
-    let mut unknown =
-        Server::new(ServerSecret::unknown(Challenge { salt: vec![4; 16], iterations: 4096 }), nonce(SERVER_NONCE), binding);
+fn check_server(binding: ScramBinding, first: &[u8], last: &[u8]) {
+    let mut known = ScramServer::new(ServerSecret::Known(verifier()), nonce(SERVER_NONCE), binding.clone());
+    let mut unknown = ScramServer::new(
+        ServerSecret::unknown(ScramChallenge { salt: vec![4; 16], iterations: 4096 }),
+        nonce(SERVER_NONCE),
+        binding,
+    );
     match (known.on_client_first(first), unknown.on_client_first(first)) {
         (Ok(one), Ok(other)) => assert_eq!(one.len(), other.len()),
         (one, other) => assert_eq!(one.map(|_| ()), other.map(|_| ())),
@@ -59,7 +62,7 @@ fn check_server(binding: Binding, first: &[u8], last: &[u8]) {
     assert_eq!(known.on_client_final(last).map(|_| ()), Err(ScramError::OutOfOrder));
 }
 
-fn check_client(binding: Binding, first: &[u8], last: &[u8]) {
+fn check_client(binding: ScramBinding, first: &[u8], last: &[u8]) {
     let (mut client, _) = client(binding);
     let challenge = client.challenge(first);
     if let Ok(challenge) = &challenge {
@@ -72,17 +75,17 @@ fn check_client(binding: Binding, first: &[u8], last: &[u8]) {
 }
 
 fn check_verifier(text: &[u8]) {
-    if let Ok(verifier) = Verifier::parse(text) {
-        assert_eq!(Verifier::parse(verifier.to_text().as_bytes()), Ok(verifier));
+    if let Ok(verifier) = ScramVerifier::parse(text) {
+        assert_eq!(ScramVerifier::parse(verifier.to_text().as_bytes()), Ok(verifier));
     }
 }
 
 /// An honest exchange succeeds; one with a byte changed on the way does not.
-fn check_tampering(binding: Binding, dice: &[u8]) {
+fn check_tampering(binding: ScramBinding, dice: &[u8]) {
     let (mut client, first) = client(binding.clone());
-    // A client must not say this to a server that offers more: see `Binding::Unused`.
-    let theirs = if binding == Binding::Unused { Binding::None } else { binding };
-    let mut server = Server::new(ServerSecret::Known(verifier()), nonce(SERVER_NONCE), theirs);
+    // A client must not say this to a server that offers more: see `ScramBinding::Unused`.
+    let theirs = if binding == ScramBinding::Unused { ScramBinding::None } else { binding };
+    let mut server = ScramServer::new(ServerSecret::Known(verifier()), nonce(SERVER_NONCE), theirs);
     let server_first = server.on_client_first(&first).expect("honest first message");
     let honest = client.on_server_first(&server_first).expect("honest challenge");
     let mut sent = honest.clone();

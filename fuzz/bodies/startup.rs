@@ -1,6 +1,6 @@
 //! The first packet of a connection.
 
-use weir_wire::startup_packet::{First, STARTUP_BYTES_MAX, read_first, split_options};
+use weir_wire::startup_packet::{FirstPacket, STARTUP_BYTES_MAX, read_first, split_options};
 
 /// Reads the bytes as a first packet, whole and cut.
 pub fn run(bytes: &[u8]) {
@@ -17,9 +17,9 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-fn check_first(first: &First, taken: usize) {
+fn check_first(first: &FirstPacket, taken: usize) {
     match first {
-        First::Startup(startup) => {
+        FirstPacket::Startup(startup) => {
             assert_eq!(startup.version.major(), 3);
             let text_bytes: usize = startup.parameters.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
             // A byte of an application's name may become four.
@@ -31,8 +31,8 @@ fn check_first(first: &First, taken: usize) {
                 let _ = split_options(options);
             }
         }
-        First::Cancel { key, .. } => assert!((1..=256).contains(&key.len())),
-        First::Unsupported(version) => assert_ne!(version.major(), 3),
-        First::Ssl | First::GssEnc => {}
+        FirstPacket::Cancel { key, .. } => assert!((1..=256).contains(&key.len())),
+        FirstPacket::Unsupported(version) => assert_ne!(version.major(), 3),
+        FirstPacket::Ssl | FirstPacket::GssEnc => {}
     }
 }

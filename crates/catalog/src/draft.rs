@@ -11,7 +11,7 @@ use crate::builtin;
 use std::collections::HashSet;
 use weir_config::{Patterns, RoutingConfig};
 use weir_sql::facts::hash_of_column;
-use weir_wire::gather::{Bound, Budget, Exceeded};
+use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
 /// Objects of one database that are remembered. Beyond, nothing is known of it, and statements with names go to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
@@ -33,7 +33,7 @@ pub enum DraftError {
     #[error("the database has more than {OBJECTS_MAX} relations and functions")]
     TooMany,
     #[error(transparent)]
-    TooMuch(#[from] Exceeded),
+    TooMuch(#[from] BoundExceeded),
 }
 
 /// An object with its number, as long as numbers are needed.
@@ -58,7 +58,7 @@ struct ImplicitCasts {
 /// A catalog in the making: the rows taken in so far.
 pub struct CatalogDraft {
     /// What they take in memory. A server that sends rows without end is not listened to any longer when it is used up.
-    pub(super) gathered: Budget,
+    pub(super) gathered: GatherBudget,
     text: String,
     schemas: Vec<(u32, Box<str>)>,
     relations: Vec<NumberedObject>,
@@ -93,9 +93,9 @@ struct TypesDraft {
 impl CatalogDraft {
     /// An empty one, of rows that may take so much memory (`catalog_max_size`).
     pub fn new(bytes_max: usize) -> CatalogDraft {
-        let bound = Bound { thing: "the catalog", count_max: ROWS_MAX, bytes_max, parameter: "catalog_max_size" };
+        let bound = GatherBound { thing: "the catalog", count_max: ROWS_MAX, bytes_max, parameter: "catalog_max_size" };
         CatalogDraft {
-            gathered: Budget::new(bound),
+            gathered: GatherBudget::new(bound),
             text: String::new(),
             schemas: Vec::new(),
             relations: Vec::new(),

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Challenge, SaltedKeys, ScramError, Verifier};
+use weir_wire::scram::{SaltedKeys, ScramChallenge, ScramError, ScramVerifier};
 use weir_wire::startup_packet::cut_name;
 use zeroize::Zeroizing;
 
@@ -34,10 +34,10 @@ pub enum Secret {
     /// `md5` and 32 hex digits: enough to answer a server that asks for md5.
     Md5(Md5Secret),
     /// A SCRAM verifier: enough to check a client, not to log in to a server.
-    Scram(Verifier),
+    Scram(ScramVerifier),
     /// Keys seen as a client proved that it knows the password of a verifier: enough to log in to servers that have the same
     /// one. Never read from a file.
-    Keys(Challenge, SaltedKeys),
+    Keys(ScramChallenge, SaltedKeys),
 }
 
 /// The kind of secret that most users of a file have.
@@ -78,7 +78,7 @@ impl Secret {
             return Ok(Secret::Plain(key.decrypt(cipher)?));
         }
         if text.starts_with(SCRAM_PREFIX) {
-            return Ok(Secret::Scram(Verifier::parse(text)?));
+            return Ok(Secret::Scram(ScramVerifier::parse(text)?));
         }
         match text.strip_prefix(b"TEXT") {
             Some(b"") => Err(SecretError::Empty),
@@ -102,7 +102,7 @@ impl Secret {
     }
 
     /// True if these are the keys of this verifier.
-    pub fn is_of(&self, verifier: &Verifier) -> bool {
+    pub fn is_of(&self, verifier: &ScramVerifier) -> bool {
         match self {
             Secret::Keys(challenge, keys) => {
                 keys.stored_key == verifier.stored_key
@@ -315,7 +315,7 @@ impl Passwords {
                 match &secret {
                     Secret::Plain(_) => self.counts.plain += 1,
                     Secret::Md5(_) => self.counts.md5 += 1,
-                    Secret::Scram(Verifier { iterations, .. }) | Secret::Keys(Challenge { iterations, .. }, _) => {
+                    Secret::Scram(ScramVerifier { iterations, .. }) | Secret::Keys(ScramChallenge { iterations, .. }, _) => {
                         self.counts.scram += 1;
                         *self.iterations.entry(*iterations).or_insert(0) += 1;
                     }
@@ -448,7 +448,7 @@ mod tests {
     fn a_scram_verifier_needs_no_backslash_before_its_colons() {
         let escaped = SCRAM.replace(':', "\\:");
         for line in [format!("u:{SCRAM}"), format!("u:{escaped}"), format!("u:{SCRAM}:backend:secret")] {
-            assert!(check_line(&line) == Ok(Some(Secret::Scram(Verifier::parse(SCRAM.as_bytes()).unwrap()))), "{line}");
+            assert!(check_line(&line) == Ok(Some(Secret::Scram(ScramVerifier::parse(SCRAM.as_bytes()).unwrap()))), "{line}");
         }
     }
 
@@ -578,14 +578,15 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_a_verifier_with_the_same_salt_and_rounds() {
-        let verifier = Verifier::from_password(b"secret", b"a salt");
+        let verifier = ScramVerifier::from_password(b"secret", b"a salt");
         let (salt, iterations) = (verifier.salt.clone(), verifier.iterations);
-        let keys = Secret::Keys(Challenge { salt: salt.clone(), iterations }, SaltedKeys::derive(b"secret", &salt, iterations));
+        let keys =
+            Secret::Keys(ScramChallenge { salt: salt.clone(), iterations }, SaltedKeys::derive(b"secret", &salt, iterations));
         assert!(keys.is_of(&verifier));
         for other in [
-            Verifier::from_password(b"another", b"a salt"),
-            Verifier { salt: b"another".to_vec(), ..verifier.clone() },
-            Verifier { iterations: iterations + 1, ..verifier.clone() },
+            ScramVerifier::from_password(b"another", b"a salt"),
+            ScramVerifier { salt: b"another".to_vec(), ..verifier.clone() },
+            ScramVerifier { iterations: iterations + 1, ..verifier.clone() },
         ] {
             assert!(!keys.is_of(&other), "{other:?}");
         }

@@ -4,7 +4,7 @@
 //! have several lines: each of their passwords is right. Source: Pgpool-II's manual, "Configuring pcp.conf".
 
 use std::path::PathBuf;
-use weir_wire::pcp_protocol::{Layout, SALT_BYTES, Stored};
+use weir_wire::pcp_protocol::{PcpLayout, SALT_BYTES, StoredDigest};
 
 /// Longest line read. Source: Pgpool-II, `MAX_FILE_LINE_LEN`.
 const LINE_BYTES_MAX: usize = 512;
@@ -22,14 +22,14 @@ pub struct PcpConfig {
     /// Folders of its unix sockets.
     pub socket_directories: Vec<PathBuf>,
     /// The layout of its answers.
-    pub layout: Layout,
+    pub layout: PcpLayout,
     /// Every connection and command is logged.
     pub logs_connections: bool,
 }
 
 /// The users of `pcp.conf`. Never printed but for their number.
 #[derive(Clone, Default)]
-pub struct PcpUsers(Vec<(Vec<u8>, Stored)>);
+pub struct PcpUsers(Vec<(Vec<u8>, StoredDigest)>);
 
 /// A line that was left out. It never shows the line, which may be a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl std::fmt::Debug for PcpUsers {
     }
 }
 
-fn read_line(line: &[u8]) -> Result<Option<(Vec<u8>, Stored)>, &'static str> {
+fn read_line(line: &[u8]) -> Result<Option<(Vec<u8>, StoredDigest)>, &'static str> {
     if line.starts_with(b"#") || line.trim_ascii().is_empty() {
         return Ok(None);
     }
@@ -94,7 +94,8 @@ fn read_line(line: &[u8]) -> Result<Option<(Vec<u8>, Stored)>, &'static str> {
     if user.len() > USER_BYTES_MAX {
         return Err("user name longer than 128 bytes");
     }
-    let stored = Stored::parse(digest.trim_ascii_end()).ok_or("no md5 digest behind the colon: write what pg_md5 prints")?;
+    let stored =
+        StoredDigest::parse(digest.trim_ascii_end()).ok_or("no md5 digest behind the colon: write what pg_md5 prints")?;
     Ok(Some((user.to_vec(), stored)))
 }
 
@@ -133,7 +134,7 @@ mod tests {
     }
 
     fn md5(password: &str) -> String {
-        String::from_utf8(Stored::of_password(password.as_bytes()).text().to_vec()).unwrap()
+        String::from_utf8(StoredDigest::of_password(password.as_bytes()).text().to_vec()).unwrap()
     }
 
     #[test]

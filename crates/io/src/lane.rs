@@ -14,7 +14,7 @@ use crate::reactor::Reactor;
 use crate::socket::Socket;
 use std::io;
 use weir_ring::{ReceivedChunk, SendBuffer, SendPiece};
-use weir_wire::frame::{Header, WireError, read_header, run_bytes};
+use weir_wire::frame::{MessageHeader, WireError, read_header, run_bytes};
 
 pub use crate::socket::ReadOutcome;
 
@@ -181,7 +181,7 @@ impl RelayBuffer {
 
     /// The next message's header, after the rest of the last message was moved on.
     #[inline]
-    pub fn peek(&mut self, buffers: &BufferPool) -> Result<Option<Header>, WireError> {
+    pub fn peek(&mut self, buffers: &BufferPool) -> Result<Option<MessageHeader>, WireError> {
         if self.rest_bytes > 0 {
             let here = self.rest_bytes.min(self.end - self.seen);
             self.rest_bytes -= here;
@@ -211,13 +211,13 @@ impl RelayBuffer {
 
     /// The next message's body when it is all here; else notes that it must be.
     #[inline]
-    pub fn whole(&mut self, header: Header) -> Option<&[u8]> {
+    pub fn whole(&mut self, header: MessageHeader) -> Option<&[u8]> {
         if self.has_whole(header.frame_bytes()) { Some(&self.unseen()[5..header.frame_bytes()]) } else { None }
     }
 
     /// The next message's body if it happens to be all here; notes nothing: the message is sent on as it comes.
     #[inline]
-    pub fn whole_if_here(&self, header: Header) -> Option<&[u8]> {
+    pub fn whole_if_here(&self, header: MessageHeader) -> Option<&[u8]> {
         self.unseen().get(..header.frame_bytes()).map(|frame| &frame[5..])
     }
 
@@ -243,7 +243,7 @@ impl RelayBuffer {
     /// If the caller has asked for the whole message before, that wish ends here: the buffer needs no room for the message any
     /// more.
     #[inline]
-    pub fn pass(&mut self, header: Header, buffers: &BufferPool) {
+    pub fn pass(&mut self, header: MessageHeader, buffers: &BufferPool) {
         self.want = 0;
         let total = header.frame_bytes();
         let here = total.min(self.end - self.seen);
@@ -270,7 +270,7 @@ impl RelayBuffer {
 
     /// Drops the next message.
     #[inline]
-    pub fn eat(&mut self, header: Header) {
+    pub fn eat(&mut self, header: MessageHeader) {
         self.want = 0;
         let total = header.frame_bytes();
         let here = total.min(self.end - self.seen);
@@ -283,7 +283,7 @@ impl RelayBuffer {
     #[inline]
     pub fn pass_with_head(
         &mut self,
-        header: Header,
+        header: MessageHeader,
         head_bytes: usize,
         buffers: &BufferPool,
         write: impl FnOnce(&[u8], &mut Vec<u8>),
@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     /// Loads `bytes` in pieces of `step`, decides on each message with `decide`, and returns all that would be sent.
-    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut RelayBuffer, Header, &BufferPool) -> bool) -> Vec<u8> {
+    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut RelayBuffer, MessageHeader, &BufferPool) -> bool) -> Vec<u8> {
         let buffers = BufferPool::new(64);
         let mut lane = RelayBuffer::default();
         let mut sent = Vec::new();

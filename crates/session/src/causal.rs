@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::time::Instant;
 use weir_config::{CausalReads, OnLost};
 use weir_failover::cluster::ClusterView;
-use weir_wire::write::{self, Report};
+use weir_wire::write::{self, OutgoingReport};
 
 /// The server of the session's server connection has said something, which is about to reach the client.
 #[inline]
@@ -98,7 +98,7 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
             Err(ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).detail("The statement was not sent.").hint(hint))
         }
         OnLost::Warning => {
-            let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
+            let report = OutgoingReport { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
             match s.intake.replay.as_mut().filter(|record| record.is_under_way()) {
                 // It would be in the midst of answers that must be the same as before.
                 Some(record) => write::notice(record.warning.get_or_insert_default(), &report),

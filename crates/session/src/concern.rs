@@ -11,11 +11,11 @@ use crate::session_state::SessionState;
 use crate::statement_log::StatementLog;
 use crate::timing::StatementTiming;
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
-use weir_wire::frame::Header;
+use weir_wire::frame::MessageHeader;
 
 /// A message is about to be sent over the session's server connection.
 #[inline]
-pub fn sent(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>) {
+pub fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
     // It looks at the transaction as it is before the message.
     RerunConcern::sent(s, w, header, unit);
     QueryCache::sent(s, w, header, unit);

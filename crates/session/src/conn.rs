@@ -19,8 +19,8 @@ use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_failover::cluster::ClusterView;
 use weir_failover::commit_outcome::Line;
-use weir_wire::gather::Exceeded;
-use weir_wire::startup_packet::Version;
+use weir_wire::gather::BoundExceeded;
+use weir_wire::startup_packet::ProtocolVersion;
 
 /// Time for which other sessions take a server connection last after a session has drawn on it. A session that asks for its draws mostly does so at once.
 const FRESH_DRAWS_US: Us = 1_000_000;
@@ -175,7 +175,7 @@ pub struct LastStatement {
 pub struct ConnTerms {
     /// Of the server.
     pub version: Box<str>,
-    pub protocol: Version,
+    pub protocol: ProtocolVersion,
     /// The connection uses TLS.
     pub is_encrypted: bool,
 }
@@ -284,7 +284,7 @@ impl Conn {
     }
 
     /// Notes a ParameterStatus. Error: the server reports more than is kept.
-    pub fn report(&mut self, body: &[u8]) -> Result<(), Exceeded> {
+    pub fn report(&mut self, body: &[u8]) -> Result<(), BoundExceeded> {
         self.reported.note(body)?;
         self.reads = TextInterpretation { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
         Ok(())

@@ -25,9 +25,9 @@ use crate::{own_answers, query_cache, session_state, signals, timing};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_sql::facts::{StateKind, StateKinds};
-use weir_wire::back::Report;
-use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
-use weir_wire::gather::Exceeded;
+use weir_wire::back::ReceivedReport;
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header, split_cstr};
+use weir_wire::gather::BoundExceeded;
 use weir_wire::write;
 
 /// The name under which a statement we close for a client never exists on a server.
@@ -39,7 +39,7 @@ const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
 /// Names of statements and portals are held up to this size at least, however short the texts are that are analysed.
 const NAMES_BYTES_MIN: usize = 16 << 10;
 
-pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     if header.body_bytes as usize > limit {
         return on_long_parse(s, w, header);
@@ -103,7 +103,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<MessageF
 fn parse_taken(
     s: &mut Session,
     w: &Context,
-    header: Header,
+    header: MessageHeader,
     prepared: &Rc<PreparedStatement>,
 ) -> Result<MessageFlow, ErrorReport> {
     let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
@@ -123,7 +123,7 @@ fn already_exists(name: &[u8]) -> ErrorReport {
     ErrorReport::error(sqlstate::DUPLICATE_STATEMENT, text)
 }
 
-fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) {
+fn parse_unnamed(s: &mut Session, w: &Context, header: MessageHeader, prepared: Rc<PreparedStatement>) {
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
     prepared.was_sent.set(true);
     if let Some(conn) = s.conn_mut() {
@@ -142,7 +142,7 @@ fn replace_unnamed(s: &mut Session, own: ClientStatement, made: Option<Statement
 }
 
 /// A Parse without a name goes under the number of its text, so that later ones need not be sent.
-fn parse_numbered(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) {
+fn parse_numbered(s: &mut Session, w: &Context, header: MessageHeader, prepared: Rc<PreparedStatement>) {
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
     s.up.eat(header);
     prepare_on_server(s, w, &prepared);
@@ -153,7 +153,7 @@ fn parse_numbered(s: &mut Session, w: &Context, header: Header, prepared: Rc<Pre
 }
 
 /// A Parse without a name is not sent: the server connection has its text.
-fn parse_known(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) {
+fn parse_known(s: &mut Session, w: &Context, header: MessageHeader, prepared: Rc<PreparedStatement>) {
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
     w.count(WorkerCounter::ParsesSpared);
     s.up.eat(header);
@@ -163,7 +163,7 @@ fn parse_known(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepar
 
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
 /// forgotten that the server connection knows the statement.
-fn parse_named(s: &mut Session, w: &Context, header: Header, name: Box<[u8]>, prepared: Rc<PreparedStatement>) {
+fn parse_named(s: &mut Session, w: &Context, header: MessageHeader, name: Box<[u8]>, prepared: Rc<PreparedStatement>) {
     s.account.stats.add(StatCounter::ClientParses, 1);
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
     let id = prepared.id;
@@ -227,7 +227,7 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
 
 /// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name.
 /// The server connection stays with the session as long as the statement may be wanted.
-fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn on_long_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
         return without_names(s, w, header, body_here.len());
@@ -257,7 +257,7 @@ fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Message
 }
 
 /// Fails a message of a pipeline. With a server connection the server is made to fail, so that its transaction fails too.
-pub fn refuse(s: &mut Session, w: &Context, header: Header, fault: ErrorReport) -> Result<MessageFlow, ErrorReport> {
+pub fn refuse(s: &mut Session, w: &Context, header: MessageHeader, fault: ErrorReport) -> Result<MessageFlow, ErrorReport> {
     refuse_behind(s, w, header, None, fault)
 }
 
@@ -265,7 +265,7 @@ pub fn refuse(s: &mut Session, w: &Context, header: Header, fault: ErrorReport) 
 fn refuse_behind(
     s: &mut Session,
     w: &Context,
-    header: Header,
+    header: MessageHeader,
     parameters: Option<Rc<[u8]>>,
     fault: ErrorReport,
 ) -> Result<MessageFlow, ErrorReport> {
@@ -288,7 +288,7 @@ fn refuse_behind(
 fn parse_local(
     s: &mut Session,
     w: &Context,
-    header: Header,
+    header: MessageHeader,
     name: Option<Box<[u8]>>,
     prepared: Rc<PreparedStatement>,
 ) -> MessageFlow {
@@ -306,7 +306,7 @@ fn parse_local(
     MessageFlow::Next
 }
 
-pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let body_here = body_here(s.up.unseen(), header);
     let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
     let Some((portal, name)) = heads else {
@@ -380,7 +380,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<MessageFl
 
 /// The names in a Bind or Parse are not all here, make no sense, or are longer than we hold.
 #[cold]
-fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> Result<MessageFlow, ErrorReport> {
+fn without_names(s: &mut Session, w: &Context, header: MessageHeader, here: usize) -> Result<MessageFlow, ErrorReport> {
     if here >= header.body_bytes as usize {
         return refuse(s, w, header, ErrorReport::garbled(garbled::NO_END_OF_STRING));
     }
@@ -399,7 +399,7 @@ const SMALL_BYTES_MAX: u32 = 10_000;
 
 /// A client that announces a gigabyte for a name must not have us make room for it.
 #[inline]
-pub(crate) fn check_small(header: Header) -> Result<(), ErrorReport> {
+pub(crate) fn check_small(header: MessageHeader) -> Result<(), ErrorReport> {
     if header.body_bytes > SMALL_BYTES_MAX {
         let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
         return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text));
@@ -414,7 +414,7 @@ pub(crate) fn names_bytes_max(w: &Context) -> usize {
 
 /// The session has prepared more than is remembered for it.
 #[cold]
-fn too_many(exceeded: &Exceeded) -> ErrorReport {
+fn too_many(exceeded: &BoundExceeded) -> ErrorReport {
     ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, exceeded.to_string())
         .hint("Close prepared statements that are not needed any more.")
 }
@@ -424,7 +424,7 @@ fn too_long(what: &str, limit: usize) -> ErrorReport {
 }
 
 /// A Bind is about to be sent. `statement`: the facts known of it, perhaps none.
-fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, statement: &Statement, header: Header) {
+fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, statement: &Statement, header: MessageHeader) {
     plan::note(s, w, header, StatementMessage::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
     s.expect_more(ExpectedReply::Bind);
@@ -443,7 +443,7 @@ fn rename_bind(head: &[u8], portal_bytes: usize, rest_bytes: usize, id: Statemen
 }
 
 /// The part of a message's body that is here.
-fn body_here(unseen: &[u8], header: Header) -> &[u8] {
+fn body_here(unseen: &[u8], header: MessageHeader) -> &[u8] {
     let end = unseen.len().min(header.frame_bytes());
     &unseen[HEADER_BYTES.min(end)..end]
 }
@@ -564,7 +564,7 @@ fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> ErrorReport {
 
 /// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
 #[cold]
-pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Option<ErrorReport> {
+pub fn in_words_of_client(statements: &OwnStatements, report: &ReceivedReport<'_>) -> Option<ErrorReport> {
     if !report.message.windows(NAME_PREFIX.len()).any(|part| part == NAME_PREFIX) {
         return None;
     }
@@ -580,7 +580,7 @@ pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Op
 }
 
 /// Sends a message about something we do not know: to the server connection in use, else to the primary.
-fn pass_unknown(s: &mut Session, w: &Context, header: Header, expect: ExpectedReply) -> Result<MessageFlow, ErrorReport> {
+fn pass_unknown(s: &mut Session, w: &Context, header: MessageHeader, expect: ExpectedReply) -> Result<MessageFlow, ErrorReport> {
     if expect == ExpectedReply::Describe {
         check_small(header)?;
     }
@@ -604,7 +604,7 @@ fn pass_unknown(s: &mut Session, w: &Context, header: Header, expect: ExpectedRe
 
 /// Gets a server connection for what is not known, and notes what may run. An Execute on the server connection that its Bind got needs neither.
 #[cold]
-fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) -> Result<Option<MessageFlow>, ErrorReport> {
+fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: bool) -> Result<Option<MessageFlow>, ErrorReport> {
     let statement = statements::unknown();
     if !is_bind {
         return checkout::try_now(s, w, &statement);
@@ -630,7 +630,7 @@ fn is_command(local: &LocalStatement) -> bool {
 
 /// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
 /// nobody asks for the portal afterwards. A message that is not here yet counts as another one.
-fn runs_at_once(s: &Session, header: Header) -> bool {
+fn runs_at_once(s: &Session, header: MessageHeader) -> bool {
     let here = s.up.unseen();
     let bound = split_cstr(body_here(here, header)).filter(|(portal, _)| portal.is_empty());
     if !bound.and_then(|(_, rest)| split_cstr(rest)).is_some_and(|(_, rest)| rest.starts_with(&[0, 0, 0, 0])) {
@@ -648,7 +648,12 @@ fn runs_at_once(s: &Session, header: Header) -> bool {
     }
 }
 
-fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<PreparedStatement>) -> Result<MessageFlow, ErrorReport> {
+fn bind_local(
+    s: &mut Session,
+    w: &Context,
+    header: MessageHeader,
+    prepared: Rc<PreparedStatement>,
+) -> Result<MessageFlow, ErrorReport> {
     if !s.may_speak() {
         return Ok(hold(s, w));
     }
@@ -672,7 +677,7 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     Ok(MessageFlow::Next)
 }
 
-pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+pub fn on_describe(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     if !s.up.has_whole(header.frame_bytes()) {
         return Ok(MessageFlow::More);
     }
@@ -737,7 +742,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Messa
     Ok(MessageFlow::Next)
 }
 
-fn describe_local(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
+fn describe_local(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if !s.may_speak() {
         return hold(s, w);
     }
@@ -752,7 +757,7 @@ fn describe_local(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
 }
 
 /// Kind (`S` or `P`) and name of a Describe or Close, or what a server says of one without, in its order.
-fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), ErrorReport> {
+fn read_kind(header: MessageHeader, body: &[u8]) -> Result<(u8, &[u8]), ErrorReport> {
     let (&kind, rest) = body.split_first().ok_or_else(|| ErrorReport::garbled(garbled::NOTHING))?;
     let (name, rest) = split_cstr(rest).ok_or_else(|| ErrorReport::garbled(garbled::NO_END_OF_STRING))?;
     if !rest.is_empty() {
@@ -765,7 +770,7 @@ fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), ErrorReport> {
     Ok((kind, name))
 }
 
-pub fn on_execute(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+pub fn on_execute(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     if s.statements.portal().is_some() {
         let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
         let Some((name, limit)) = split_cstr(body) else {
@@ -785,7 +790,7 @@ pub fn on_execute(s: &mut Session, w: &Context, header: Header) -> Result<Messag
     flow
 }
 
-fn execute_local(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
+fn execute_local(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if !s.may_speak() {
         return hold(s, w);
     }
@@ -804,7 +809,7 @@ fn execute_local(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     MessageFlow::Next
 }
 
-pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+pub fn on_close(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
     let (kind, name) = match read_kind(header, body) {
         Ok(read) => read,
@@ -871,7 +876,7 @@ fn note_by_sql(s: &mut Session) {
     }
 }
 
-pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
+pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     s.statements.close_portal();
     s.reads.forget_series();
     let is_garbled = header.body_bytes > 0;

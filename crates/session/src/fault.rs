@@ -1,6 +1,6 @@
 //! Errors in the form that a client is told.
 
-use weir_wire::write::{self, Report};
+use weir_wire::write::{self, OutgoingReport};
 
 /// An error for a client: severity, SQLSTATE, text, hint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +93,7 @@ impl ErrorReport {
     }
 
     /// A server's error, to be told in the server's place.
-    pub fn of_report(report: &weir_wire::back::Report<'_>) -> ErrorReport {
+    pub fn of_report(report: &weir_wire::back::ReceivedReport<'_>) -> ErrorReport {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ErrorReport::error(&text(report.sqlstate), text(report.message))
     }
@@ -121,7 +121,7 @@ impl ErrorReport {
             ErrorSeverity::Error => "ERROR",
             ErrorSeverity::Fatal => "FATAL",
         };
-        let report = Report {
+        let report = OutgoingReport {
             severity,
             sqlstate: &self.sqlstate,
             message: &self.message,

@@ -18,7 +18,7 @@ use crate::upstream::FlushOrigin;
 use crate::upstream::prepared_changes::{LongUnnamed, StatementHold};
 use crate::{checkout, extended, own_answers, query_cache, read_retry, rerun, session_state, signals, statement_log};
 use std::rc::Rc;
-use weir_wire::frame::{Header, front};
+use weir_wire::frame::{MessageHeader, front};
 use weir_wire::write;
 
 /// Tells the client of notifications that came apart from its server connection, if there are any and it may hear of them now.
@@ -37,13 +37,13 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
 
 /// Decides on one message of the client.
 #[inline]
-pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+pub fn on_client(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     if rerun::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
 }
 
 /// The same, and keeps the message for a transaction that runs again.
 #[cold]
-fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn on_kept(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let mark = match rerun::keep(s, w, header) {
         Ok(mark) => mark,
         Err(flow) => return Ok(flow),
@@ -53,7 +53,7 @@ fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, 
     flow
 }
 
-fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn decide_on(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     if (s.intake.skip() != MessageSkip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
         if s.intake.skip() != MessageSkip::Owes {
             // It may have waited.
@@ -89,7 +89,7 @@ fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow
     flow
 }
 
-fn decide(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     match header.tag {
         front::QUERY => on_query(s, w, header),
         front::PARSE => query_cache::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
@@ -165,7 +165,7 @@ pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> ErrorReport {
 /// The name of a statement may be as long as in a Parse, since servers know statements by Weir's names. A message that goes to the server as it is must be small
 /// nevertheless: see `extended`.
 #[inline]
-fn check_name(w: &Context, header: Header) -> Result<(), ErrorReport> {
+fn check_name(w: &Context, header: MessageHeader) -> Result<(), ErrorReport> {
     // Kind and final zero.
     let is_held = header.body_bytes as usize <= extended::names_bytes_max(w) + 2;
     if is_held { Ok(()) } else { extended::check_small(header) }
@@ -198,7 +198,7 @@ fn is_suspended(s: &Session, tag: u8) -> bool {
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
 /// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
-fn on_sync(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
+fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if s.replies().is_copying_in() {
         s.up.eat(header);
         return MessageFlow::Next;
@@ -215,14 +215,14 @@ fn on_sync(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
 
 /// A server answers it by an error and a ReadyForQuery; within a copy it does not look at what a Sync holds.
 #[cold]
-fn on_garbled_sync(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn on_garbled_sync(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     extended::check_small(header)?;
     Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { MessageFlow::More })
 }
 
 /// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
 #[cold]
-fn on_garbled_flush(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn on_garbled_flush(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let Some(_) = s.up.whole(header) else { return extended::check_small(header).map(|()| MessageFlow::More) };
     if s.replies().is_copying_in() {
         s.up.eat(header);
@@ -244,7 +244,7 @@ fn note_copied_ahead(s: &mut Session) {
 }
 
 /// Messages that mean nothing without a server connection: CopyData that came after the copy had failed, a Flush at rest.
-fn pass_if_linked(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
+fn pass_if_linked(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if s.has_server() {
         s.up.pass(header, &w.buffers);
     } else {
@@ -253,7 +253,7 @@ fn pass_if_linked(s: &mut Session, w: &Context, header: Header) -> MessageFlow {
     MessageFlow::Next
 }
 
-fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn on_query(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     let mut statement = if header.body_bytes as usize > limit {
         Rc::new(statements::unknown())
@@ -276,12 +276,12 @@ fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow,
 
 /// The statement of a Query whose names the server reads in another encoding.
 #[cold]
-fn other_names(s: &mut Session, w: &Context, header: Header) -> Statement {
+fn other_names(s: &mut Session, w: &Context, header: MessageHeader) -> Statement {
     let text = s.up.whole(header).and_then(weir_wire::frame::split_cstr).map_or(&b""[..], |(text, _)| text);
     w.statements.borrow().of_other_names(text)
 }
 
-fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statement>) -> Result<MessageFlow, ErrorReport> {
+fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc<Statement>) -> Result<MessageFlow, ErrorReport> {
     if own_answers::is_in_doubt(s, &statement) {
         return Ok(MessageFlow::Hold);
     }
@@ -353,7 +353,7 @@ fn settle_first(s: &mut Session, w: &Context) -> MessageFlow {
 /// Fails a query that is none. A server that has something to undo then, what a pipeline did before it without a Sync or a transaction,
 /// is sent it as it is: unlike other queries it drops no unnamed statement.
 #[cold]
-fn refuse_garbled(s: &mut Session, w: &Context, header: Header, text: &str) -> MessageFlow {
+fn refuse_garbled(s: &mut Session, w: &Context, header: MessageHeader, text: &str) -> MessageFlow {
     if !s.has_server() || (s.transaction() == IDLE && !s.replies().is_unsynced()) {
         return refuse_query(s, w, header, ErrorReport::garbled(text));
     }
@@ -364,7 +364,7 @@ fn refuse_garbled(s: &mut Session, w: &Context, header: Header, text: &str) -> M
 }
 
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
-fn refuse_query(s: &mut Session, w: &Context, header: Header, fault: ErrorReport) -> MessageFlow {
+fn refuse_query(s: &mut Session, w: &Context, header: MessageHeader, fault: ErrorReport) -> MessageFlow {
     if s.has_server() && s.transaction() != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
         s.expect(ExpectedReply::QueryRefused);
@@ -386,7 +386,7 @@ fn refuse_query(s: &mut Session, w: &Context, header: Header, fault: ErrorReport
 }
 
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
-fn on_function_call(s: &mut Session, w: &Context, header: Header) -> Result<MessageFlow, ErrorReport> {
+fn on_function_call(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let statement = statements::unknown();
     let unit = StatementMessage::Call(&statement);
     match plan::plan(s, w, unit)? {

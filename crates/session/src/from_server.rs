@@ -19,9 +19,9 @@ use crate::upstream::prepared_changes::{OwnStatements, StatementHold};
 use crate::upstream::{ClientKnowledge, FlushOrigin, UpstreamState};
 use crate::{causal, concern, extended, lazy_begin, query_cache, read_retry, session_state, teardown, timing};
 use std::collections::VecDeque;
-use weir_wire::back::{Report, read_report};
-use weir_wire::frame::{HEADER_BYTES, Header, back};
-use weir_wire::gather::Exceeded;
+use weir_wire::back::{ReceivedReport, read_report};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back};
+use weir_wire::gather::BoundExceeded;
 
 /// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
 const SESSION_TAG_BYTES: [u32; 2] = [12, 15];
@@ -78,7 +78,7 @@ fn pass_answers(s: &mut Session, w: &Context) {
 
 /// True if a message of the server is looked into.
 #[inline]
-fn must_look(upstream: &UpstreamState, header: Header) -> bool {
+fn must_look(upstream: &UpstreamState, header: MessageHeader) -> bool {
     match header.tag {
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
@@ -96,7 +96,7 @@ fn must_look(upstream: &UpstreamState, header: Header) -> bool {
 
 /// Decides on one message of the server. False: more of it must arrive first, or the server connection is gone.
 #[inline(always)]
-fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, ErrorReport> {
+fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool, ErrorReport> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
     let owes_known_parse = upstream.replies.owes_known_parse();
     let looks = must_look(upstream, header);
@@ -133,7 +133,13 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Error
 
 /// Decides on a message of which nothing is gathered.
 #[inline(always)]
-fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: ReplyTreatment) -> Result<bool, ErrorReport> {
+fn on_reply(
+    s: &mut Session,
+    w: &Context,
+    header: MessageHeader,
+    looks: bool,
+    reply: ReplyTreatment,
+) -> Result<bool, ErrorReport> {
     match reply {
         // `on_server` knows what to do with these.
         ReplyTreatment::Pass | ReplyTreatment::Eat | ReplyTreatment::Row => {}
@@ -189,7 +195,7 @@ fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Re
 
 /// A message that belongs to a request of ours.
 #[inline]
-fn on_eaten(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<(), Exceeded> {
+fn on_eaten(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     if header.tag == back::PARAMETER_STATUS && looks {
         let waits = on_parameter(s, header)?;
         if !waits && is_of_reload(s, w, header) {
@@ -204,7 +210,7 @@ fn on_eaten(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result
 }
 
 /// A row of an answer about the session's state.
-fn on_row(s: &mut Session, header: Header, looks: bool) -> Result<(), Exceeded> {
+fn on_row(s: &mut Session, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
     session_state::on_row(s, header, body.as_deref())?;
     s.down.eat(header);
@@ -213,20 +219,20 @@ fn on_row(s: &mut Session, header: Header, looks: bool) -> Result<(), Exceeded> 
 
 /// The server says more than is gathered: its connection goes.
 #[cold]
-fn flooded(s: &mut Session, w: &Context, cause: Exceeded) -> Result<bool, ErrorReport> {
+fn flooded(s: &mut Session, w: &Context, cause: BoundExceeded) -> Result<bool, ErrorReport> {
     teardown::conn_lost(s, w, &cause.to_string()).map(|()| false)
 }
 
 /// A message is larger than one of its kind can be. No room is made for it.
 #[cold]
-fn garbled(s: &mut Session, w: &Context, header: Header) -> Result<bool, ErrorReport> {
+fn garbled(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool, ErrorReport> {
     let what = format!("a message \"{}\" of {} bytes from the server", header.tag.escape_ascii(), header.frame_bytes());
     teardown::conn_lost(s, w, &what).map(|()| false)
 }
 
 /// The server refuses the question for the transaction's number, or goes.
 #[cold]
-fn on_number_refused(s: &mut Session, w: &Context, header: Header, looks: bool) {
+fn on_number_refused(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) {
     let body = looks.then(|| s.down.whole(header).map(<[u8]>::to_vec)).flatten().unwrap_or_default();
     let report = read_report(&body);
     transaction_number::on_refused(s, w, &report);
@@ -239,7 +245,7 @@ fn on_number_refused(s: &mut Session, w: &Context, header: Header, looks: bool) 
 
 /// A message that is the client's, but for what only we know of.
 #[inline(always)]
-fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<(), Exceeded> {
+fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header)? {
         s.down.eat(header);
         return Ok(());
@@ -265,7 +271,7 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<
 }
 
 /// The server says that it dropped what belonged to the whole session.
-fn on_session_tag(s: &mut Session, w: &Context, header: Header) {
+fn on_session_tag(s: &mut Session, w: &Context, header: MessageHeader) {
     match s.down.whole(header) {
         Some(b"DISCARD ALL\0") => session_state::discarded(s, w),
         Some(b"DEALLOCATE ALL\0") => s.deallocated(w),
@@ -274,14 +280,14 @@ fn on_session_tag(s: &mut Session, w: &Context, header: Header) {
 }
 
 /// True if a report that belongs to a request of ours says what the client must hear: the server has read its configuration anew.
-fn is_of_reload(s: &mut Session, w: &Context, header: Header) -> bool {
+fn is_of_reload(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said = s.down.whole(header).and_then(weir_wire::back::read_parameter).map(|(name, value)| (text(name), text(value)));
     said.is_some_and(|(name, value)| session_state::connection_defaults::on_own_report(s, w, &name, &value))
 }
 
 /// Notes a parameter's report. True: the client does not hear of it now. Error: the server reports more than is kept.
-fn on_parameter(s: &mut Session, header: Header) -> Result<bool, Exceeded> {
+fn on_parameter(s: &mut Session, header: MessageHeader) -> Result<bool, BoundExceeded> {
     let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return Ok(false) };
     let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
     let waits = session_state::on_report(s, &name.unwrap_or_default());
@@ -291,7 +297,7 @@ fn on_parameter(s: &mut Session, header: Header) -> Result<bool, Exceeded> {
     Ok(waits)
 }
 
-fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: RequestOrigin) -> Result<(), ErrorReport> {
+fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, whose: RequestOrigin) -> Result<(), ErrorReport> {
     // The reply to messages ahead of a BEGIN tells nothing of the transaction, which is the client's already.
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return Ok(()) };
     if whose == RequestOrigin::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
@@ -378,7 +384,7 @@ fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
-fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
+fn note_report(w: &Context, node: Option<u16>, report: &ReceivedReport<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
@@ -391,7 +397,7 @@ fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
 
 /// An error of a statement that the server kept, in place of a client's Parse: its client does not hear of it.
 #[cold]
-fn on_kept_refused(s: &mut Session, w: &Context, header: Header) {
+fn on_kept_refused(s: &mut Session, w: &Context, header: MessageHeader) {
     let body = s.down.whole(header).map(<[u8]>::to_vec).unwrap_or_default();
     let report = read_report(&body);
     note_report(w, s.conn().map(|conn| conn.status.address.node), &report);
@@ -399,7 +405,7 @@ fn on_kept_refused(s: &mut Session, w: &Context, header: Header) {
     s.down.eat(header);
 }
 
-fn on_error(s: &mut Session, w: &Context, header: Header, dropped: DroppedReplies, looks: bool) {
+fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: DroppedReplies, looks: bool) {
     let Some(upstream) = s.upstream_mut() else { return };
     if !upstream.replies.has_work_behind_error() {
         upstream.resetting.will_not_happen();
@@ -470,7 +476,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: DroppedReplie
 }
 
 /// Takes in the consequences of a statement's error for the server connection.
-fn note_failure(server: &mut SessionServer, report: &Report, parting: ConnCleanup) {
+fn note_failure(server: &mut SessionServer, report: &ReceivedReport, parting: ConnCleanup) {
     let SessionServer { conn, upstream } = server;
     upstream.left.must_part(parting);
     upstream.left.failed(&ServerErrorFields { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
@@ -507,7 +513,7 @@ fn next_refusal(refusals: &mut VecDeque<SubstituteFault>, dropped: DroppedReplie
 }
 
 /// The fault of its statements that the client hears in place of a server's error.
-fn in_place_of(report: &Report<'_>, server: Option<&SessionServer>, statements: &OwnStatements) -> Option<ErrorReport> {
+fn in_place_of(report: &ReceivedReport<'_>, server: Option<&SessionServer>, statements: &OwnStatements) -> Option<ErrorReport> {
     match report.sqlstate {
         // The session has it, but its table is gone, and so this server could not prepare it.
         b"26000" => server?.upstream.brought.why_refused(report.message).cloned(),
@@ -517,11 +523,11 @@ fn in_place_of(report: &Report<'_>, server: Option<&SessionServer>, statements: 
 }
 
 /// True if the server goes with it.
-fn is_end(report: &Report<'_>) -> bool {
+fn is_end(report: &ReceivedReport<'_>) -> bool {
     matches!(report.severity, b"FATAL" | b"PANIC")
 }
 
-fn last_word(report: &Report<'_>) -> ErrorReport {
+fn last_word(report: &ReceivedReport<'_>) -> ErrorReport {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ErrorReport::error(&text(report.sqlstate), text(report.message))
 }

@@ -28,7 +28,7 @@ use weir_catalog::rule::RoutingRule;
 use weir_config::PoolMode;
 use weir_config::redirect::ReadTarget;
 use weir_sql::facts::{BeginOptions, RoutingHint, StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
-use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header};
 
 /// Begins a transaction on every server.
 const PLAIN: &str = "BEGIN";
@@ -196,7 +196,7 @@ pub struct DeferredBegin;
 
 impl SessionConcern for DeferredBegin {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         match unit {
             StatementMessage::Query(statement) | StatementMessage::Call(statement) => note_write(s, w, statement),
             StatementMessage::Bind { statement, .. } | StatementMessage::BindUnknown(statement) => {

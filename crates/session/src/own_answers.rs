@@ -12,7 +12,7 @@ use crate::{lazy_begin, session_state, shown};
 use std::rc::Rc;
 use weir_config as config;
 use weir_wire::frame::{back, split_cstr};
-use weir_wire::write::{self, Report};
+use weir_wire::write::{self, OutgoingReport};
 
 /// Answers a simple query.
 pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &LocalStatement) {
@@ -80,7 +80,8 @@ fn delete_cache(s: &mut Session, w: &Context, query: Option<&str>) -> &'static s
                 true => format!("query cache deleted. query: \"{query}\""),
                 false => format!("query cache does not exist for query: \"{query}\""),
             };
-            let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
+            let report =
+                OutgoingReport { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
             write::notice(s.down.extra(&w.buffers), &report);
         }
     }

@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::statements::Statement;
 use crate::unit::StatementMessage;
 use crate::{checkout, concern, query_cache, sequences};
-use weir_wire::frame::Header;
+use weir_wire::frame::MessageHeader;
 
 /// Why a statement cannot run where it would.
 type Refusal = fn(&mut Session, &Context, &Statement) -> Option<ErrorReport>;
@@ -58,6 +58,6 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
 
 /// Stage 6, of a message that is about to be sent.
 #[inline]
-pub fn note(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>) {
+pub fn note(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
     concern::sent(s, w, header, unit);
 }

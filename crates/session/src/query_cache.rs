@@ -37,7 +37,7 @@ use stored::StoreLookupResult;
 use weir_cache::{CachePermission, ResultDependencies, Slot, bind_holds_a_moment, says_a_moment};
 use weir_config::PoolMode;
 use weir_sql::facts::BeginOptions;
-use weir_wire::frame::{Header, back};
+use weir_wire::frame::{MessageHeader, back};
 use writes::{moves, note_rest, note_write, settle};
 
 /// The parameter by which a session goes without the cache, or takes it again.
@@ -57,7 +57,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, statement: &Statement) -> bool 
 
 /// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
 #[inline]
-pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) -> Option<MessageFlow> {
+pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: MessageHeader) -> Option<MessageFlow> {
     w.shared.cached_results.as_ref()?;
     let caching = statement.caching.as_deref()?;
     // An answer on its way is not stored if more comes before it is here. A question that did not get on its way comes by again.
@@ -153,7 +153,7 @@ pub fn may_acknowledge(writes: &PendingInvalidations, body_bytes: u32) -> bool {
 
 /// The client is about to see a command tag. A COMMIT among other commands is acknowledged before all of them are answered.
 #[inline]
-pub fn on_tag(s: &mut Session, w: &Context, header: Header) {
+pub fn on_tag(s: &mut Session, w: &Context, header: MessageHeader) {
     if !s.upstream().is_some_and(|upstream| may_acknowledge(&upstream.writes, header.body_bytes)) {
         return;
     }
@@ -274,7 +274,7 @@ fn ask(
     w: &Context,
     caching: &TextCacheFacts,
     before: Option<Box<AnswerCapture>>,
-    header: Header,
+    header: MessageHeader,
 ) -> Option<MessageFlow> {
     let answers = w.shared.cached_results.as_ref()?;
     let place = classify::place_of(s, w);
@@ -316,7 +316,7 @@ fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
     !message.is_ascii() && s.recoding() != EncodingEffect::None
 }
 
-fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> MessageFlow {
+fn give(s: &mut Session, w: &Context, header: MessageHeader, bytes: &[u8], round: u64) -> MessageFlow {
     s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
     // For what comes after it in its transaction it was a read.
     s.lazy_begin.read();
@@ -483,7 +483,7 @@ pub struct QueryCache;
 
 impl SessionConcern for QueryCache {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         match unit {
             StatementMessage::Query(statement)
             | StatementMessage::Bind { statement, .. }
@@ -548,7 +548,7 @@ fn expect(s: &mut Session, w: &Context, answers: &CachedResults) {
 
 /// Copies a message of the server's that belongs to an answer to be stored. False: more of it must arrive first.
 #[inline]
-pub fn watch(s: &mut Session, w: &Context, header: Header) -> bool {
+pub fn watch(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     if s.cache.capture.is_none() || s.replies().is_our_turn() { true } else { copy(s, w, header) }
 }
 
@@ -558,7 +558,7 @@ pub fn is_watching(s: &Session) -> bool {
     s.cache.capture.is_some()
 }
 
-fn copy(s: &mut Session, w: &Context, header: Header) -> bool {
+fn copy(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     let bytes = header.frame_bytes();
     let Some(capture) = &mut s.cache.capture else { return true };
     match header.tag {

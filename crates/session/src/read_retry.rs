@@ -33,8 +33,8 @@ use weir_failover::LinkEnd;
 use weir_failover::cluster::ClusterView;
 use weir_failover::looks::is_primary_by_configuration;
 use weir_sql::facts::StatementVerb;
-use weir_wire::back::Report;
-use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
+use weir_wire::back::ReceivedReport;
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header};
 
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -58,7 +58,7 @@ pub fn is_there(s: &Session, w: &Context) -> bool {
 
 /// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
 #[inline]
-pub fn keep(s: &mut Session, header: Header) -> ReadRetryMark {
+pub fn keep(s: &mut Session, header: MessageHeader) -> ReadRetryMark {
     let is_outside = s.transaction() == IDLE || s.has_begun_ahead();
     let is_first = !s.has_server() || (is_outside && s.retry.state == RetryState::Idle && s.replies().is_only_ours());
     let mut mark = ReadRetryMark { bytes: s.retry.kept.len(), is_kept: false, is_first };
@@ -75,7 +75,7 @@ pub fn keep(s: &mut Session, header: Header) -> ReadRetryMark {
 
 /// The message was handled, or not (`is_done`).
 #[inline]
-pub fn kept(s: &mut Session, header: Header, mark: &ReadRetryMark, is_done: bool) {
+pub fn kept(s: &mut Session, header: MessageHeader, mark: &ReadRetryMark, is_done: bool) {
     let is_under_way = is_done && !s.replies().is_empty();
     if is_under_way && mark.is_first && mark.is_kept && !s.only_reads() {
         s.retry.unsent_from = s.host.given().and_then(|given| NonZero::new(given + 1));
@@ -117,7 +117,7 @@ pub struct ReadRetry;
 impl SessionConcern for ReadRetry {
     /// Messages are kept in front of all (`keep`), since it is not known yet where they go.
     #[inline]
-    fn sent(s: &mut Session, _: &Context, _: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, _: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         let is_write = match unit {
             StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => is_refused_first(statement),
             StatementMessage::BindUnknown(_) | StatementMessage::Call(_) | StatementMessage::Garbled => false,
@@ -233,18 +233,18 @@ fn may_leave(conn: &Conn, w: &Context) -> bool {
 
 /// The fate of a connection over which its client hears of an error. A write that a standby refused, whose node counts as the primary, has the connection
 /// closed as soon as its session may leave it: the next statement gets another one.
-pub fn parting_after(conn: &Conn, w: &Context, report: &Report) -> ConnCleanup {
+pub fn parting_after(conn: &Conn, w: &Context, report: &ReceivedReport) -> ConnCleanup {
     let is_by_standby = is_by_standby(report.sqlstate, report.routine, conn.reported.told() == ReportedRole::Standby);
     let is_left = is_by_standby && conn.is_to_primary(&w.view()) && may_leave(conn, w);
     if is_left { ConnCleanup::Closed } else { ConnCleanup::AsItIs }
 }
 
-fn verdict_of(s: &Session, at: usize, header: Header) -> StandbyErrorMeaning {
+fn verdict_of(s: &Session, at: usize, header: MessageHeader) -> StandbyErrorMeaning {
     let report = weir_wire::back::read_report(&s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()]);
     judge(report.severity, report.sqlstate)
 }
 
-fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: Header) -> RefusedWrite<'s> {
+fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: MessageHeader) -> RefusedWrite<'s> {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
     let node = s.conn().map(|conn| conn.status.address.node);
@@ -312,7 +312,7 @@ fn may_wait(s: &Session) -> bool {
 enum AnswerStart {
     Error {
         at: usize,
-        header: Header,
+        header: MessageHeader,
     },
     /// Something that only comes when there is no error before it, or that the client shall see at once.
     Answer,
@@ -350,7 +350,7 @@ pub fn is_farewell(body: &[u8]) -> bool {
     matches!(sqlstate, b"57P01" | b"57P02" | b"57P03")
 }
 
-fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> RetryDecision {
+fn on_error(s: &mut Session, w: &Context, at: usize, header: MessageHeader) -> RetryDecision {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
     // A standby that is behind may not have been able to prepare what an EXECUTE runs.
@@ -392,7 +392,7 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> RetryDec
 }
 
 /// Notes what happened. True: the node may not be what it was.
-fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
+fn note_error(s: &Session, w: &Context, at: usize, header: MessageHeader) -> bool {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -450,7 +450,7 @@ pub fn on_loss(s: &mut Session, w: &Context) -> bool {
 
 /// The server refused a message that Weir sends ahead of the client's, so none of the client's has run. The kept ones go their way again, whatever
 /// they do. After an ERROR of a standby they go to the primary, after a FATAL to any node that may have them. True: the server connection is gone.
-pub fn on_refused_ahead(s: &mut Session, w: &Context, header: Header, is_lost: bool) -> bool {
+pub fn on_refused_ahead(s: &mut Session, w: &Context, header: MessageHeader, is_lost: bool) -> bool {
     let is_kept = (s.retry.is_unseen() && is_movable(s)) || is_untouched(s);
     if !(is_kept && (is_lost || s.is_on_standby())) || w.program.stop_mode() >= ProxyShutdown::Fast {
         return false;

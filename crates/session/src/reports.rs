@@ -1,11 +1,11 @@
 //! Parameters that a server reported over one connection, in their last state.
 
 use weir_wire::back as server;
-use weir_wire::gather::{Bound, Budget, Exceeded};
+use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
 /// PostgreSQL reports about fifteen parameters, and extensions may add some. The value of a few may be long (`search_path`).
-const REPORTS: Bound =
-    Bound { thing: "the list of parameters that the server reports", count_max: 256, bytes_max: 128 << 10, parameter: "" };
+const REPORTS: GatherBound =
+    GatherBound { thing: "the list of parameters that the server reports", count_max: 256, bytes_max: 128 << 10, parameter: "" };
 
 /// The parameter that tells if a server is a standby.
 const ROLE: &str = "in_hot_standby";
@@ -35,19 +35,19 @@ impl ReportedRole {
 #[derive(Clone, Debug)]
 pub struct ReportedParameters {
     values: Vec<(String, String)>,
-    gathered: Budget,
+    gathered: GatherBudget,
     told: ReportedRole,
 }
 
 impl Default for ReportedParameters {
     fn default() -> ReportedParameters {
-        ReportedParameters { values: Vec::new(), gathered: Budget::new(REPORTS), told: ReportedRole::default() }
+        ReportedParameters { values: Vec::new(), gathered: GatherBudget::new(REPORTS), told: ReportedRole::default() }
     }
 }
 
 impl ReportedParameters {
     /// Takes in the body of a ParameterStatus. Error: there are more than any server has, so that the connection is of no use.
-    pub fn note(&mut self, body: &[u8]) -> Result<(), Exceeded> {
+    pub fn note(&mut self, body: &[u8]) -> Result<(), BoundExceeded> {
         let Some((name, value)) = server::read_parameter(body) else { return Ok(()) };
         let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
         let known = self.values.iter_mut().find(|(known, _)| *known == name);

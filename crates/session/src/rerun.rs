@@ -22,7 +22,7 @@ use crate::session_state;
 use crate::upstream::ClientKnowledge;
 use std::time::Duration;
 use weir_failover::rerun_rules::{RerunMatch, TransactionLosses, came_out};
-use weir_wire::frame::{Header, front, split_cstr};
+use weir_wire::frame::{MessageHeader, front, split_cstr};
 
 /// True if transactions of the session are kept.
 #[inline]
@@ -43,7 +43,7 @@ pub struct RerunMark {
 
 /// Keeps a message that is about to be decided on. `Err`: what comes first.
 #[cold]
-pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<RerunMark, MessageFlow> {
+pub fn keep(s: &mut Session, w: &Context, header: MessageHeader) -> Result<RerunMark, MessageFlow> {
     warn(s, w);
     let bytes = header.frame_bytes();
     if !is_on(s) && !is_under_way(s) {
@@ -87,7 +87,7 @@ fn drop_record(s: &mut Session) {
 
 /// The message was decided on.
 #[cold]
-pub fn kept(s: &mut Session, header: Header, mark: &RerunMark, flow: &Result<MessageFlow, ErrorReport>) {
+pub fn kept(s: &mut Session, header: MessageHeader, mark: &RerunMark, flow: &Result<MessageFlow, ErrorReport>) {
     let Some(record) = &mut s.intake.replay else { return };
     if matches!(flow, Ok(MessageFlow::Next)) {
         // Behind a copy or a function call nothing is under way.

@@ -22,7 +22,7 @@ use crate::upstream::prepared_changes::LongUnnamed;
 use weir_catalog::HiddenUses;
 use weir_config::{PoolMode, SequenceSessions};
 use weir_sql::facts::StateKind;
-use weir_wire::frame::Header;
+use weir_wire::frame::MessageHeader;
 
 /// The use that a statement makes of sequences, also by executing a prepared one, or by a view.
 #[inline]
@@ -38,7 +38,7 @@ pub struct SequenceTracking;
 
 impl SessionConcern for SequenceTracking {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         match unit {
             StatementMessage::Query(statement)
             | StatementMessage::Bind { statement, .. }

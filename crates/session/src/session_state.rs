@@ -35,8 +35,8 @@ use weir_catalog::HiddenUses;
 use weir_catalog::functions::FunctionVerdict;
 use weir_sql::facts::{ResetTarget, StateKind, StateKinds, TransactionVerb};
 use weir_sql::own;
-use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
-use weir_wire::gather::Exceeded;
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
+use weir_wire::gather::BoundExceeded;
 use weir_wire::write;
 
 /// The concern of this module.
@@ -44,7 +44,7 @@ pub struct SessionState;
 
 impl SessionConcern for SessionState {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
         // An error behind another message may be that one's.
         if !matches!(unit, StatementMessage::Execute)
             && let Some(upstream) = s.upstream_mut()
@@ -89,7 +89,7 @@ impl SessionConcern for SessionState {
 
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
-fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) {
+fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: MessageHeader) {
     let may_be_misread = statement.has(StatementTrait::Moves) && s.may_be_misread();
     note_moves(s, statement.has(StatementTrait::Moves));
     if statement.has(StatementTrait::Barrier) {
@@ -137,7 +137,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
-fn note_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement, header: Header) {
+fn note_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement, header: MessageHeader) {
     note_moves(s, statement.has(StatementTrait::Moves));
     if let Some(upstream) = s.upstream_mut() {
         upstream.is_command_bound |= prepared.statement.has(StatementTrait::Barrier);
@@ -173,7 +173,7 @@ fn note_execute(s: &mut Session) {
 }
 
 /// Notes what a function called by its number may leave; the call is about to be sent.
-fn note_call(s: &mut Session, header: Header) {
+fn note_call(s: &mut Session, header: MessageHeader) {
     name_made_up(s);
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let left = &mut upstream.left;
@@ -500,7 +500,7 @@ pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: ExpectedRep
 }
 
 /// A row of the answer; `body` is `None` when it is too long to be looked at. Error: the answer does not end.
-pub fn on_row(s: &mut Session, header: Header, body: Option<&[u8]>) -> Result<(), Exceeded> {
+pub fn on_row(s: &mut Session, header: MessageHeader, body: Option<&[u8]>) -> Result<(), BoundExceeded> {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return Ok(()) };
     let Some(asking) = &mut upstream.left.asking else { return Ok(()) };
     let is_utf8 = conn.tells_utf8();
@@ -515,7 +515,7 @@ pub fn on_row(s: &mut Session, header: Header, body: Option<&[u8]>) -> Result<()
 }
 
 /// The server refused a question, or a statement that it had taken on another server connection. `header`: of the error, which is whole.
-pub fn on_refused(s: &mut Session, header: Header) {
+pub fn on_refused(s: &mut Session, header: MessageHeader) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.replies.is_bringing_statement() {
         upstream.left.must_part(ConnCleanup::Cleaned);

@@ -13,7 +13,7 @@ use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::status::SessionStatus;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
 
 /// A session that a statement is to hit.
 pub struct SignalledSession {
@@ -37,12 +37,22 @@ impl SignalledSession {
 
 /// The session that a Query is to hit, and the text that is sent in its place.
 #[inline]
-pub fn of_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(SignalledSession, String)> {
+pub fn of_query(
+    s: &mut Session,
+    w: &Context,
+    statement: &Rc<Statement>,
+    header: MessageHeader,
+) -> Option<(SignalledSession, String)> {
     if statement.has(StatementTrait::Signals) { find_in_query(s, w, statement, header) } else { None }
 }
 
 #[cold]
-fn find_in_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(SignalledSession, String)> {
+fn find_in_query(
+    s: &mut Session,
+    w: &Context,
+    statement: &Rc<Statement>,
+    header: MessageHeader,
+) -> Option<(SignalledSession, String)> {
     let (text, _) = split_cstr(s.up.whole(header)?)?;
     let call = SignalCall::of(std::str::from_utf8(text).ok()?)?;
     let hit = hit(s, w, &call, statement, None)?;
@@ -55,7 +65,7 @@ pub fn of_bind(
     s: &Session,
     w: &Context,
     prepared: Rc<PreparedStatement>,
-    header: Header,
+    header: MessageHeader,
 ) -> (Option<SignalledSession>, Rc<PreparedStatement>) {
     if !prepared.statement.has(StatementTrait::Signals) {
         return (None, prepared);
@@ -71,7 +81,7 @@ fn find_in_bind(
     s: &Session,
     w: &Context,
     prepared: &PreparedStatement,
-    header: Header,
+    header: MessageHeader,
 ) -> Option<(SignalledSession, Rc<PreparedStatement>)> {
     let (text, _) = split_cstr(&prepared.tail)?;
     let call = SignalCall::of(std::str::from_utf8(text).ok()?)?;

@@ -9,8 +9,8 @@ use crate::session::Session;
 use crate::statements::PreparedStatement;
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use std::borrow::Cow;
-use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
-use weir_wire::write::{self, Report};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, split_cstr};
+use weir_wire::write::{self, OutgoingReport};
 
 /// Longest part of a statement that is kept until its end, in case it takes long.
 const KEPT_BYTES_MAX: usize = 4 << 10;
@@ -22,7 +22,7 @@ pub struct StatementLog;
 
 impl SessionConcern for StatementLog {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         match unit {
             StatementMessage::Query(_) => {
                 tell(s, w, LogTextSource::Query);
@@ -138,7 +138,8 @@ fn say(s: &mut Session, w: &Context, source: LogTextSource<'_>, logged: Statemen
     // In the middle of a server's message nothing can be said; the statement runs all the same.
     if logged.has(StatementLogLine::Notice) && is_run && !s.down.is_mid_message() {
         let message = format!("DB node id: {id} statement: {label}{text}");
-        let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
+        let report =
+            OutgoingReport { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
         write::notice(s.down.extra(&w.buffers), &report);
     }
     if logged.has(StatementLogLine::Slow) && is_run {
@@ -165,7 +166,7 @@ pub fn logs_messages(s: &Session, w: &Context) -> bool {
 
 /// Logs a client's message before it is looked at. Texts of Pgpool-II.
 #[inline]
-pub fn came(s: &mut Session, w: &Context, header: Header) {
+pub fn came(s: &mut Session, w: &Context, header: MessageHeader) {
     if logs_messages(s, w) && !s.intake.is_message_logged {
         say_message(s, w, header);
     }
@@ -174,14 +175,14 @@ pub fn came(s: &mut Session, w: &Context, header: Header) {
 /// Logs a message that is taken without a look at it on its own. It belongs to a run that is answered from memory, or is
 /// skipped after an error.
 #[inline]
-pub fn passed(s: &Session, w: &Context, header: Header) {
+pub fn passed(s: &Session, w: &Context, header: MessageHeader) {
     if logs_messages(s, w) {
         write_message(s, w, header);
     }
 }
 
 #[cold]
-fn say_message(s: &mut Session, w: &Context, header: Header) {
+fn say_message(s: &mut Session, w: &Context, header: MessageHeader) {
     let is_short = header.body_bytes as usize <= w.peek_config().routing.statement_analysis_bytes_max;
     if is_short && s.up.unseen().len() < header.frame_bytes() && !is_copy(header.tag) {
         // The rest is on its way; it comes by again then.
@@ -193,7 +194,7 @@ fn say_message(s: &mut Session, w: &Context, header: Header) {
 
 /// Logs the message at the front of the client's lane, as far as it is here.
 #[cold]
-fn write_message(s: &Session, w: &Context, header: Header) {
+fn write_message(s: &Session, w: &Context, header: MessageHeader) {
     let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
     let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
     let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);

@@ -17,7 +17,7 @@ use crate::{concern, doubt, query_cache, read_retry, rerun, session_state};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_failover::LinkEnd;
-use weir_wire::frame::Header;
+use weir_wire::frame::MessageHeader;
 
 /// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
 /// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours.
@@ -62,7 +62,7 @@ pub fn end(s: &mut Session, w: &Context) {
 /// A message that must come before the client's statement failed. If the server goes down, or is a standby, another one may do it. Else the
 /// session ends with the server's words. False: the server connection is gone.
 #[cold]
-pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, what: &str) -> Result<bool, ErrorReport> {
+pub fn refused_ahead(s: &mut Session, w: &Context, header: MessageHeader, looks: bool, what: &str) -> Result<bool, ErrorReport> {
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
     let report = weir_wire::back::read_report(body);
     let is_lost = matches!(report.severity, b"FATAL" | b"PANIC");

@@ -16,14 +16,14 @@ use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_sql::facts::StatementVerb;
-use weir_wire::frame::Header;
+use weir_wire::frame::MessageHeader;
 
 /// The concern of this module.
 pub struct StatementTiming;
 
 impl SessionConcern for StatementTiming {
     #[inline]
-    fn sent(s: &mut Session, w: &Context, _: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, w: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         match unit {
             StatementMessage::Query(statement) | StatementMessage::Call(statement) => began(s, w, statement.verb),
             StatementMessage::Execute => {

@@ -7,7 +7,7 @@
 use crate::context::Context;
 use crate::session::Session;
 use crate::statements::{PreparedStatement, Statement};
-use weir_wire::frame::Header;
+use weir_wire::frame::MessageHeader;
 
 /// A message that is about to be sent over the session's server connection.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl ReadyStatus {
 /// See the module. No method has a default: a concern says of each that nothing is to be done.
 pub trait SessionConcern {
     /// A message is about to be sent; it is still the first in the client's lane.
-    fn sent(s: &mut Session, w: &Context, header: Header, unit: StatementMessage<'_>);
+    fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>);
 
     fn ready(s: &mut Session, w: &Context, ended: ReadyStatus);
 

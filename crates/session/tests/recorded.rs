@@ -154,7 +154,7 @@ fn connect(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).unwrap();
     let mut packet = Vec::new();
     let parameters = [("user", "joe"), ("database", "db"), ("TimeZone", "UTC"), ("application_name", "")];
-    weir_wire::write::startup(&mut packet, weir_wire::startup_packet::Version::V3_0, parameters.into_iter());
+    weir_wire::write::startup(&mut packet, weir_wire::startup_packet::ProtocolVersion::V3_0, parameters.into_iter());
     stream.write_all(&packet).unwrap();
     until_ready(&mut stream);
     stream

@@ -4,7 +4,7 @@ use crate::frame::split_cstr;
 
 /// Fields of an ErrorResponse or NoticeResponse that matter to a proxy. Absent ones are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report<'a> {
+pub struct ReceivedReport<'a> {
     pub severity: &'a [u8],
     pub sqlstate: &'a [u8],
     pub message: &'a [u8],
@@ -16,8 +16,8 @@ pub struct Report<'a> {
 }
 
 /// Reads an error's fields; a cut or malformed body gives what could be read.
-pub fn read_report(mut body: &[u8]) -> Report<'_> {
-    let mut report = Report::default();
+pub fn read_report(mut body: &[u8]) -> ReceivedReport<'_> {
+    let mut report = ReceivedReport::default();
     while let Some((&field, rest)) = body.split_first() {
         let Some((value, after)) = split_cstr(rest) else { break };
         match field {
@@ -50,7 +50,7 @@ pub fn read_key(body: &[u8]) -> Option<(u32, &[u8])> {
 
 /// The request in a server's AuthenticationXXX message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Auth<'a> {
+pub enum AuthRequest<'a> {
     Ok,
     Cleartext,
     Md5 {
@@ -64,12 +64,12 @@ pub enum Auth<'a> {
     Other(u32),
 }
 
-pub fn read_auth(body: &[u8]) -> Option<Auth<'_>> {
+pub fn read_auth(body: &[u8]) -> Option<AuthRequest<'_>> {
     let (&code, rest) = body.split_first_chunk::<4>()?;
     Some(match u32::from_be_bytes(code) {
-        0 => Auth::Ok,
-        3 => Auth::Cleartext,
-        5 => Auth::Md5 { salt: *rest.first_chunk::<4>()? },
+        0 => AuthRequest::Ok,
+        3 => AuthRequest::Cleartext,
+        5 => AuthRequest::Md5 { salt: *rest.first_chunk::<4>()? },
         10 => {
             let mut mechanisms = Vec::new();
             let mut rest = rest;
@@ -80,11 +80,11 @@ pub fn read_auth(body: &[u8]) -> Option<Auth<'_>> {
                 mechanisms.push(name);
                 rest = after;
             }
-            Auth::Sasl(mechanisms)
+            AuthRequest::Sasl(mechanisms)
         }
-        11 => Auth::SaslContinue(rest),
-        12 => Auth::SaslFinal(rest),
-        code => Auth::Other(code),
+        11 => AuthRequest::SaslContinue(rest),
+        12 => AuthRequest::SaslFinal(rest),
+        code => AuthRequest::Other(code),
     })
 }
 
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn authentication_requests_are_told_apart() {
-        assert_eq!(read_auth(&[0, 0, 0, 0]), Some(Auth::Ok));
-        assert_eq!(read_auth(&[0, 0, 0, 5, 1, 2, 3, 4]), Some(Auth::Md5 { salt: [1, 2, 3, 4] }));
+        assert_eq!(read_auth(&[0, 0, 0, 0]), Some(AuthRequest::Ok));
+        assert_eq!(read_auth(&[0, 0, 0, 5, 1, 2, 3, 4]), Some(AuthRequest::Md5 { salt: [1, 2, 3, 4] }));
         assert_eq!(read_auth(&[0, 0, 0, 5, 1]), None);
-        let sasl = Auth::Sasl(vec![b"SCRAM-SHA-256-PLUS", b"SCRAM-SHA-256"]);
+        let sasl = AuthRequest::Sasl(vec![b"SCRAM-SHA-256-PLUS", b"SCRAM-SHA-256"]);
         assert_eq!(read_auth(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0"), Some(sasl));
-        assert_eq!(read_auth(&[0, 0, 0, 7]), Some(Auth::Other(7)));
+        assert_eq!(read_auth(&[0, 0, 0, 7]), Some(AuthRequest::Other(7)));
     }
 
     #[test]

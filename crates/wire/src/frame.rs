@@ -19,13 +19,13 @@ pub enum WireError {
 
 /// A message's tag and the bytes of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct MessageHeader {
     pub tag: u8,
     /// Counts neither the tag nor the length word.
     pub body_bytes: u32,
 }
 
-impl Header {
+impl MessageHeader {
     /// Bytes of the whole message on the wire.
     pub fn frame_bytes(self) -> usize {
         HEADER_BYTES + self.body_bytes as usize
@@ -37,7 +37,7 @@ impl Header {
 /// Error: `BadLength` below 4 or above the limit; the peer does not speak protocol 3, close.
 /// Source: PostgreSQL manual, "Message Formats"; `pq_getmessage` in pqcomm.c.
 #[inline]
-pub fn read_header(bytes: &[u8]) -> Result<Option<Header>, WireError> {
+pub fn read_header(bytes: &[u8]) -> Result<Option<MessageHeader>, WireError> {
     let Some((&[tag, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };
@@ -45,7 +45,7 @@ pub fn read_header(bytes: &[u8]) -> Result<Option<Header>, WireError> {
     if !(4..=BODY_BYTES_MAX).contains(&length) {
         return Err(WireError::BadLength { length, limit: BODY_BYTES_MAX });
     }
-    Ok(Some(Header { tag, body_bytes: length - 4 }))
+    Ok(Some(MessageHeader { tag, body_bytes: length - 4 }))
 }
 
 /// Bytes of the whole messages of one kind at the beginning of `bytes`: rows of a result, data of a copy.
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn a_header_is_read_once_five_bytes_are_here() {
         assert_eq!(read_header(b"Q\0\0\0"), Ok(None));
-        assert_eq!(read_header(b"Q\0\0\0\x04"), Ok(Some(Header { tag: b'Q', body_bytes: 0 })));
-        assert_eq!(read_header(b"Z\0\0\0\x05I"), Ok(Some(Header { tag: b'Z', body_bytes: 1 })));
+        assert_eq!(read_header(b"Q\0\0\0\x04"), Ok(Some(MessageHeader { tag: b'Q', body_bytes: 0 })));
+        assert_eq!(read_header(b"Z\0\0\0\x05I"), Ok(Some(MessageHeader { tag: b'Z', body_bytes: 1 })));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Bounds on what is gathered from the other side of a connection before it is looked at or kept: in bytes and in count.
 //!
-//! A server that is broken or hostile may say the same kind of thing without end. Each reader counts against a `Budget`, and the one that
+//! A server that is broken or hostile may say the same kind of thing without end. Each reader counts against a `GatherBudget`, and the one that
 //! is passed costs the connection. The budget lies with the connection (`Conn`, `Talk`), so that code which forgets to ask for one uses up what is
 //! left of the budget before.
 
@@ -14,7 +14,7 @@ const CELL_BYTES: usize = 48;
 
 /// The most that is gathered of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct GatherBound {
     /// The thing, in the words of an error.
     pub thing: &'static str,
     pub count_max: usize,
@@ -25,39 +25,39 @@ pub struct Bound {
 
 /// A bound was passed. The words do not change with how much came: an error that comes again is known by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Exceeded {
+pub enum BoundExceeded {
     #[error("{} has more than {} entries", .0.thing, .0.count_max)]
-    Count(Bound),
+    Count(GatherBound),
     #[error("{} takes more than {} bytes{}", .0.thing, .0.bytes_max, advice(.0))]
-    Bytes(Bound),
+    Bytes(GatherBound),
 }
 
-fn advice(bound: &Bound) -> String {
+fn advice(bound: &GatherBound) -> String {
     if bound.parameter.is_empty() { String::new() } else { format!(" ({}, which may be raised)", bound.parameter) }
 }
 
 /// A bound, and how much of it is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Budget {
-    bound: Bound,
+pub struct GatherBudget {
+    bound: GatherBound,
     count: usize,
     bytes: usize,
 }
 
-impl Budget {
-    pub const fn new(bound: Bound) -> Budget {
-        Budget { bound, count: 0, bytes: 0 }
+impl GatherBudget {
+    pub const fn new(bound: GatherBound) -> GatherBudget {
+        GatherBudget { bound, count: 0, bytes: 0 }
     }
 
     /// Counts one more thing of so many bytes. It counts also if it is too much.
-    pub fn take(&mut self, bytes: usize) -> Result<(), Exceeded> {
+    pub fn take(&mut self, bytes: usize) -> Result<(), BoundExceeded> {
         self.count = self.count.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
         self.check(self.bytes)
     }
 
     /// Looks if a thing of so many bytes may come, before there is room made for it.
-    pub fn check_next(&self, bytes: usize) -> Result<(), Exceeded> {
+    pub fn check_next(&self, bytes: usize) -> Result<(), BoundExceeded> {
         self.check(self.bytes.saturating_add(bytes))
     }
 
@@ -77,12 +77,12 @@ impl Budget {
         self.count > self.bound.count_max.saturating_mul(times) || self.bytes > self.bound.bytes_max.saturating_mul(times)
     }
 
-    fn check(&self, bytes: usize) -> Result<(), Exceeded> {
+    fn check(&self, bytes: usize) -> Result<(), BoundExceeded> {
         if bytes > self.bound.bytes_max {
-            return Err(Exceeded::Bytes(self.bound));
+            return Err(BoundExceeded::Bytes(self.bound));
         }
         if self.count > self.bound.count_max {
-            return Err(Exceeded::Count(self.bound));
+            return Err(BoundExceeded::Count(self.bound));
         }
         Ok(())
     }
@@ -101,18 +101,18 @@ pub fn message_cost(tag: u8, body: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    const FEW: Bound = Bound { thing: "a list", count_max: 3, bytes_max: 100, parameter: "" };
+    const FEW: GatherBound = GatherBound { thing: "a list", count_max: 3, bytes_max: 100, parameter: "" };
 
     #[test]
     fn a_budget_ends_with_the_count_or_with_the_bytes() {
         for (sizes, expected) in [
             (&[10, 10, 10][..], Ok(())),
-            (&[10, 10, 10, 0], Err(Exceeded::Count(FEW))),
+            (&[10, 10, 10, 0], Err(BoundExceeded::Count(FEW))),
             (&[100], Ok(())),
-            (&[50, 51], Err(Exceeded::Bytes(FEW))),
-            (&[usize::MAX, usize::MAX], Err(Exceeded::Bytes(FEW))),
+            (&[50, 51], Err(BoundExceeded::Bytes(FEW))),
+            (&[usize::MAX, usize::MAX], Err(BoundExceeded::Bytes(FEW))),
         ] {
-            let mut budget = Budget::new(FEW);
+            let mut budget = GatherBudget::new(FEW);
             let taken = sizes.iter().map(|bytes| budget.take(*bytes)).fold(Ok(()), Result::and);
             assert_eq!(taken, expected, "{sizes:?}");
         }
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn a_thing_is_refused_before_it_is_there_and_what_is_given_back_may_be_taken_again() {
-        let mut budget = Budget::new(FEW);
+        let mut budget = GatherBudget::new(FEW);
         budget.take(60).unwrap();
         assert_eq!(budget.check_next(40), Ok(()));
-        assert_eq!(budget.check_next(41), Err(Exceeded::Bytes(FEW)));
+        assert_eq!(budget.check_next(41), Err(BoundExceeded::Bytes(FEW)));
         budget.give_back(60);
         assert_eq!((budget.take(100), budget.bytes()), (Ok(()), 100));
         assert!(!budget.is_over_by(1) && budget.take(1).is_err() && budget.is_over_by(1) && !budget.is_over_by(2));
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn the_words_name_thing_limit_and_parameter_and_are_always_the_same() {
-        let bytes = Exceeded::Bytes(Bound { parameter: "catalog_max_size", ..FEW });
+        let bytes = BoundExceeded::Bytes(GatherBound { parameter: "catalog_max_size", ..FEW });
         assert_eq!(bytes.to_string(), "a list takes more than 100 bytes (catalog_max_size, which may be raised)");
-        assert_eq!(Exceeded::Count(FEW).to_string(), "a list has more than 3 entries");
+        assert_eq!(BoundExceeded::Count(FEW).to_string(), "a list has more than 3 entries");
     }
 
     #[test]

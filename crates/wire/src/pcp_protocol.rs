@@ -12,10 +12,10 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use crate::pcp_protocol::digest_proof::{DIGEST_BYTES, SALT_BYTES, Stored, proof};
-pub use crate::pcp_protocol::pcp_request::{Aim, Request, Scope, Stop, When};
-pub use layout::{Delay, Layout, NODE_LAYOUTS, NodeInfo, NodeRole, NodeStatus, PROCESS_STRINGS};
-pub use reply::{Code, Fault, Reply, Severity};
+pub use crate::pcp_protocol::digest_proof::{DIGEST_BYTES, SALT_BYTES, StoredDigest, proof};
+pub use crate::pcp_protocol::pcp_request::{CommandScope, DrainMode, PcpRequest, PcpShutdownMode, PromotionKind};
+pub use layout::{NODE_LAYOUTS, NodeInfo, NodeRole, NodeStatus, PROCESS_STRINGS, PcpLayout, StandbyDelay};
+pub use reply::{PcpReply, PcpReplyCode, PcpReport, PcpSeverity};
 
 /// Bytes of a tag and a length word.
 pub const HEADER_BYTES: usize = 5;
@@ -56,7 +56,7 @@ impl PcpError {
 
 /// A packet among bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<'a> {
+pub struct PcpPacket<'a> {
     pub tag: u8,
     pub body: &'a [u8],
     /// Bytes of all of it.
@@ -66,14 +66,14 @@ pub struct Packet<'a> {
 /// Finds the first packet. `None` while not all of it is here.
 ///
 /// Error: its length word is below 4, or not below `limit`.
-pub fn read(bytes: &[u8], limit: u32) -> Result<Option<Packet<'_>>, PcpError> {
+pub fn read(bytes: &[u8], limit: u32) -> Result<Option<PcpPacket<'_>>, PcpError> {
     let Some((&[tag, a, b, c, d], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]);
     if !(4..limit).contains(&length) {
         return Err(PcpError::Length(length));
     }
     let body_bytes = length as usize - 4;
-    Ok(rest.get(..body_bytes).map(|body| Packet { tag, body, used: HEADER_BYTES + body_bytes }))
+    Ok(rest.get(..body_bytes).map(|body| PcpPacket { tag, body, used: HEADER_BYTES + body_bytes }))
 }
 
 /// Appends a packet.

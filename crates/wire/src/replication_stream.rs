@@ -19,7 +19,7 @@ const EPOCH_US: u64 = 946_684_800 * 1_000_000;
 
 /// A piece of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum ReplicationMessage<'a> {
     /// All messages up to this position were sent.
     Reached { position: u64, wants_reply: bool },
     /// A message of the plugin, and its position.
@@ -32,14 +32,14 @@ pub enum Piece<'a> {
 
 /// Cuts a stream into pieces, however it arrives.
 #[derive(Debug, Default)]
-pub struct Stream {
+pub struct ReplicationStream {
     held: Vec<u8>,
     skipped_bytes: usize,
 }
 
-impl Stream {
+impl ReplicationStream {
     /// Takes what has arrived and tells the pieces that are whole.
-    pub fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Piece<'_>)) -> Result<(), WireError> {
+    pub fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(ReplicationMessage<'_>)) -> Result<(), WireError> {
         loop {
             let skipped = self.skipped_bytes.min(bytes.len());
             self.skipped_bytes -= skipped;
@@ -74,16 +74,16 @@ impl Stream {
 }
 
 /// `Some(None)`: it says nothing that matters. `None`: it is malformed.
-fn read_piece(tag: u8, body: &[u8], is_cut: bool) -> Option<Option<Piece<'_>>> {
+fn read_piece(tag: u8, body: &[u8], is_cut: bool) -> Option<Option<ReplicationMessage<'_>>> {
     match tag {
-        back::ERROR => Some(Some(Piece::Failed(body))),
-        COPY_DONE | back::READY => Some(Some(Piece::Ended)),
+        back::ERROR => Some(Some(ReplicationMessage::Failed(body))),
+        COPY_DONE | back::READY => Some(Some(ReplicationMessage::Ended)),
         COPY_DATA => match body.split_first()? {
             (b'k', rest) => {
                 let position = number(rest, 0)?;
-                Some(Some(Piece::Reached { position, wants_reply: *rest.get(16)? != 0 }))
+                Some(Some(ReplicationMessage::Reached { position, wants_reply: *rest.get(16)? != 0 }))
             }
-            (b'w', rest) => Some(Some(Piece::Said { position: number(rest, 0)?, body: rest.get(24..)?, is_cut })),
+            (b'w', rest) => Some(Some(ReplicationMessage::Said { position: number(rest, 0)?, body: rest.get(24..)?, is_cut })),
             _ => None,
         },
         _ => Some(None),
@@ -116,7 +116,7 @@ pub fn status(out: &mut Vec<u8>, position: u64, now_us: u64, wants_reply: bool) 
 
 /// The plugin that turns a server's log into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plugin {
+pub enum OutputPlugin {
     /// Built into servers; tells the changes of the tables in a publication.
     Pgoutput,
     /// Comes with servers; tells of every table.
@@ -125,7 +125,7 @@ pub enum Plugin {
 
 /// A table that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Table<'a> {
+pub enum ChangedTable<'a> {
     Number(u32),
     Name {
         schema: Cow<'a, str>,
@@ -137,13 +137,13 @@ pub enum Table<'a> {
 
 /// A message of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum PluginMessage<'a> {
     /// A transaction that has committed is told.
     Begin {
         xid: u32,
     },
-    Table(Table<'a>),
-    Tables(Vec<Table<'a>>),
+    Table(ChangedTable<'a>),
+    Tables(Vec<ChangedTable<'a>>),
     /// All of the transaction was told. Its changes lie before this position, if the message has it.
     Commit {
         end: Option<u64>,
@@ -153,69 +153,69 @@ pub enum Change<'a> {
 }
 
 /// Reads one message. `None`: it is not one that is known.
-pub fn read_change(plugin: Plugin, body: &[u8], is_cut: bool) -> Option<Change<'_>> {
+pub fn read_change(plugin: OutputPlugin, body: &[u8], is_cut: bool) -> Option<PluginMessage<'_>> {
     match plugin {
-        Plugin::Pgoutput => read_pgoutput(body, is_cut),
-        Plugin::TestDecoding => read_text(body, is_cut),
+        OutputPlugin::Pgoutput => read_pgoutput(body, is_cut),
+        OutputPlugin::TestDecoding => read_text(body, is_cut),
     }
 }
 
-fn read_pgoutput(body: &[u8], is_cut: bool) -> Option<Change<'_>> {
+fn read_pgoutput(body: &[u8], is_cut: bool) -> Option<PluginMessage<'_>> {
     let (tag, rest) = body.split_first()?;
     match tag {
-        b'B' => Some(Change::Begin { xid: word(rest, 16)? }),
-        b'C' => Some(Change::Commit { end: Some(number(rest, 9)?) }),
-        b'I' | b'U' | b'D' => Some(Change::Table(Table::Number(word(rest, 0)?))),
+        b'B' => Some(PluginMessage::Begin { xid: word(rest, 16)? }),
+        b'C' => Some(PluginMessage::Commit { end: Some(number(rest, 9)?) }),
+        b'I' | b'U' | b'D' => Some(PluginMessage::Table(ChangedTable::Number(word(rest, 0)?))),
         b'T' => {
             let count = word(rest, 0)? as usize;
             if count > TABLES_MAX || is_cut {
-                return Some(Change::Table(Table::Any));
+                return Some(PluginMessage::Table(ChangedTable::Any));
             }
-            let numbers = (0..count).map(|at| word(rest, 5 + 4 * at).map(Table::Number));
-            numbers.collect::<Option<Vec<_>>>().map(Change::Tables)
+            let numbers = (0..count).map(|at| word(rest, 5 + 4 * at).map(ChangedTable::Number));
+            numbers.collect::<Option<Vec<_>>>().map(PluginMessage::Tables)
         }
         // A table's or type's columns, the origin of a change, a message of a function.
-        b'R' | b'Y' | b'O' | b'M' => Some(Change::Nothing),
+        b'R' | b'Y' | b'O' | b'M' => Some(PluginMessage::Nothing),
         _ => None,
     }
 }
 
-fn read_text(body: &[u8], is_cut: bool) -> Option<Change<'_>> {
+fn read_text(body: &[u8], is_cut: bool) -> Option<PluginMessage<'_>> {
     if let Some(xid) = body.strip_prefix(b"BEGIN ") {
-        return Some(Change::Begin { xid: std::str::from_utf8(xid).ok()?.parse().ok()? });
+        return Some(PluginMessage::Begin { xid: std::str::from_utf8(xid).ok()?.parse().ok()? });
     }
     if body.starts_with(b"COMMIT ") {
-        return Some(Change::Commit { end: None });
+        return Some(PluginMessage::Commit { end: None });
     }
     if body.starts_with(b"message: ") {
-        return Some(Change::Nothing);
+        return Some(PluginMessage::Nothing);
     }
     let mut rest = body.strip_prefix(b"table ")?;
     let mut tables = Vec::new();
     loop {
         let Some((table, after)) = read_table(rest) else {
-            return is_cut.then_some(Change::Table(Table::Any));
+            return is_cut.then_some(PluginMessage::Table(ChangedTable::Any));
         };
         tables.push(table);
         rest = after;
         if let Some(more) = rest.strip_prefix(b", ").filter(|_| tables.len() < TABLES_MAX) {
             rest = more;
         } else if rest.starts_with(b": ") {
-            return Some(Change::Tables(tables));
+            return Some(PluginMessage::Tables(tables));
         } else {
-            return Some(Change::Table(Table::Any));
+            return Some(PluginMessage::Table(ChangedTable::Any));
         }
     }
 }
 
 /// A schema's and a table's name as PostgreSQL writes them.
-fn read_table(text: &[u8]) -> Option<(Table<'_>, &[u8])> {
+fn read_table(text: &[u8]) -> Option<(ChangedTable<'_>, &[u8])> {
     let (schema, rest) = read_name(text)?;
     let (name, rest) = read_name(rest.strip_prefix(b".")?)?;
     let table = match (schema, name) {
-        (Some(schema), Some(name)) => Table::Name { schema, name },
+        (Some(schema), Some(name)) => ChangedTable::Name { schema, name },
         // In another encoding.
-        _ => Table::Any,
+        _ => ChangedTable::Any,
     };
     Some((table, rest))
 }
@@ -259,11 +259,13 @@ mod tests {
     }
 
     fn told(bytes: &[u8], at_once: usize) -> Vec<String> {
-        let (mut stream, mut told) = (Stream::default(), Vec::new());
+        let (mut stream, mut told) = (ReplicationStream::default(), Vec::new());
         for piece in bytes.chunks(at_once) {
             stream
                 .feed(piece, |piece| match piece {
-                    Piece::Said { position, body, is_cut } => told.push(format!("{position} {} {is_cut}", body.len())),
+                    ReplicationMessage::Said { position, body, is_cut } => {
+                        told.push(format!("{position} {} {is_cut}", body.len()))
+                    }
                     other => told.push(format!("{other:?}")),
                 })
                 .unwrap();
@@ -289,36 +291,42 @@ mod tests {
         for at_once in [1, 2, 3, 5, 4096, 5000, bytes.len()] {
             assert_eq!(told(&bytes, at_once), meant, "{at_once} bytes at once");
         }
-        assert!(Stream::default().feed(&[b'd', 0, 0, 0, 1, 0], |_| {}).is_err());
-        assert!(Stream::default().feed(&[b'd', 0, 0, 0, 5, b'?'], |_| {}).is_err());
+        assert!(ReplicationStream::default().feed(&[b'd', 0, 0, 0, 1, 0], |_| {}).is_err());
+        assert!(ReplicationStream::default().feed(&[b'd', 0, 0, 0, 5, b'?'], |_| {}).is_err());
     }
 
-    fn check_text(text: &str, meant: Option<Change<'_>>) {
-        assert_eq!(read_change(Plugin::TestDecoding, text.as_bytes(), false), meant, "{text}");
+    fn check_text(text: &str, meant: Option<PluginMessage<'_>>) {
+        assert_eq!(read_change(OutputPlugin::TestDecoding, text.as_bytes(), false), meant, "{text}");
     }
 
-    fn named(schema: &'static str, name: &'static str) -> Table<'static> {
-        Table::Name { schema: schema.into(), name: name.into() }
+    fn named(schema: &'static str, name: &'static str) -> ChangedTable<'static> {
+        ChangedTable::Name { schema: schema.into(), name: name.into() }
     }
 
     #[test]
     fn texts_of_test_decoding_are_read() {
-        check_text("BEGIN 529", Some(Change::Begin { xid: 529 }));
-        check_text("COMMIT 529", Some(Change::Commit { end: None }));
-        check_text("table public.t: INSERT: id[integer]:1 b[text]:', x'", Some(Change::Tables(vec![named("public", "t")])));
-        check_text("table public.t: UPDATE: (no-tuple-data)", Some(Change::Tables(vec![named("public", "t")])));
+        check_text("BEGIN 529", Some(PluginMessage::Begin { xid: 529 }));
+        check_text("COMMIT 529", Some(PluginMessage::Commit { end: None }));
+        check_text(
+            "table public.t: INSERT: id[integer]:1 b[text]:', x'",
+            Some(PluginMessage::Tables(vec![named("public", "t")])),
+        );
+        check_text("table public.t: UPDATE: (no-tuple-data)", Some(PluginMessage::Tables(vec![named("public", "t")])));
         check_text(
             "table \"a.b\".\"c\"\"d: \", s.ü: TRUNCATE: (no-flags)",
-            Some(Change::Tables(vec![named("a.b", "c\"d: "), named("s", "ü")])),
+            Some(PluginMessage::Tables(vec![named("a.b", "c\"d: "), named("s", "ü")])),
         );
-        check_text("message: transactional: 1 prefix: x, sz: 1 content:y", Some(Change::Nothing));
+        check_text("message: transactional: 1 prefix: x, sz: 1 content:y", Some(PluginMessage::Nothing));
         for odd in ["", "BEGIN x", "table ", "table t: INSERT", "table \"t", "opening a streamed block for transaction"] {
             check_text(odd, None);
         }
-        assert_eq!(read_change(Plugin::TestDecoding, b"table public.t, publi", true), Some(Change::Table(Table::Any)));
         assert_eq!(
-            read_change(Plugin::TestDecoding, b"table public.t\xfc: INSERT: ", false),
-            Some(Change::Tables(vec![Table::Any]))
+            read_change(OutputPlugin::TestDecoding, b"table public.t, publi", true),
+            Some(PluginMessage::Table(ChangedTable::Any))
+        );
+        assert_eq!(
+            read_change(OutputPlugin::TestDecoding, b"table public.t\xfc: INSERT: ", false),
+            Some(PluginMessage::Tables(vec![ChangedTable::Any]))
         );
     }
 
@@ -331,7 +339,7 @@ mod tests {
 
     #[test]
     fn messages_of_pgoutput_are_read() {
-        let read = |bytes: &[u8]| format!("{:?}", read_change(Plugin::Pgoutput, bytes, false));
+        let read = |bytes: &[u8]| format!("{:?}", read_change(OutputPlugin::Pgoutput, bytes, false));
         assert_eq!(read(&pgoutput(b'B', &[1, 2], &[77])), "Some(Begin { xid: 77 })");
         let mut commit = vec![b'C', 0];
         [5_u64, 6, 7].iter().for_each(|number| commit.extend(number.to_be_bytes()));
@@ -370,9 +378,12 @@ mod tests {
                     _ => bytes.truncate(at.max(1)),
                 }
             }
-            let _ = Stream::default().feed(&bytes, |piece| {
-                if let Piece::Said { body, is_cut, .. } = piece {
-                    let _ = (read_change(Plugin::Pgoutput, body, is_cut), read_change(Plugin::TestDecoding, body, !is_cut));
+            let _ = ReplicationStream::default().feed(&bytes, |piece| {
+                if let ReplicationMessage::Said { body, is_cut, .. } = piece {
+                    let _ = (
+                        read_change(OutputPlugin::Pgoutput, body, is_cut),
+                        read_change(OutputPlugin::TestDecoding, body, !is_cut),
+                    );
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! SCRAM-SHA-256 as PostgreSQL speaks it: both sides as state machines, nothing else.
 //!
 //! In: the peer's message, and nonces and salts made elsewhere. Out: our message, or the reason to stop. No randomness, no
-//! clock, no IO: `Client` logs in to a server, `Server` lets a client log in to us.
+//! clock, no IO: `ScramClient` logs in to a server, `ScramServer` lets a client log in to us.
 //! Source: RFC 5802, RFC 7677; PostgreSQL's auth-scram.c, fe-auth-scram.c, scram-common.c.
 //! PostgreSQL departs from the RFC twice. The user name in the messages is ignored, because the startup message has it already.
 //! A password that SASLprep refuses is used as it is.
@@ -10,9 +10,9 @@ mod keys;
 mod scram_client;
 mod scram_server;
 
-pub use crate::scram::scram_client::{Challenge, Client, ClientSecret};
-pub use crate::scram::scram_server::{Accepted, Server, ServerSecret};
-pub use keys::{Key, SaltedKeys, Verifier, fingerprint, steady_salt};
+pub use crate::scram::scram_client::{ClientSecret, ScramChallenge, ScramClient};
+pub use crate::scram::scram_server::{ScramAcceptance, ScramServer, ServerSecret};
+pub use keys::{SaltedKeys, ScramKey, ScramVerifier, fingerprint, steady_salt};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -95,7 +95,7 @@ pub enum ScramError {
 ///
 /// One type for both sides, which have the same three cases: a TLS library only fills in the hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Binding {
+pub enum ScramBinding {
     /// Client: cannot bind (`n`). Server: did not offer it; takes `n` and `y`.
     None,
     /// Client: could bind, the server did not offer (`y`). Server: offered, the client chose the plain mechanism; a
@@ -105,38 +105,38 @@ pub enum Binding {
     EndPoint(Vec<u8>),
 }
 
-impl Binding {
+impl ScramBinding {
     /// The GS2 header a client sends, which its final message repeats.
     fn header(&self) -> &'static str {
         match self {
-            Binding::None => "n,,",
-            Binding::Unused => "y,,",
-            Binding::EndPoint(_) => "p=tls-server-end-point,,",
+            ScramBinding::None => "n,,",
+            ScramBinding::Unused => "y,,",
+            ScramBinding::EndPoint(_) => "p=tls-server-end-point,,",
         }
     }
 }
 
 /// Value of the `c` attribute: the header, and the certificate's hash if there is one.
-fn channel_attribute(header: &str, binding: &Binding) -> String {
+fn channel_attribute(header: &str, binding: &ScramBinding) -> String {
     match binding {
-        Binding::EndPoint(hash) => STANDARD.encode([header.as_bytes(), hash].concat()),
-        Binding::None | Binding::Unused => STANDARD.encode(header),
+        ScramBinding::EndPoint(hash) => STANDARD.encode([header.as_bytes(), hash].concat()),
+        ScramBinding::None | ScramBinding::Unused => STANDARD.encode(header),
     }
 }
 
 /// One side's part of the nonce: printable ASCII without a comma, never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nonce(String);
+pub struct ScramNonce(String);
 
-impl Nonce {
+impl ScramNonce {
     /// From fresh random bytes; the only way production code makes one.
-    pub fn from_random(bytes: &[u8; NONCE_RANDOM_BYTES]) -> Nonce {
-        Nonce(STANDARD.encode(bytes))
+    pub fn from_random(bytes: &[u8; NONCE_RANDOM_BYTES]) -> ScramNonce {
+        ScramNonce(STANDARD.encode(bytes))
     }
 
     /// From text, for test vectors. `None` if it is empty or has a byte that a nonce must not have.
-    pub fn from_text(text: &str) -> Option<Nonce> {
-        is_nonce(text.as_bytes()).then(|| Nonce(text.to_owned()))
+    pub fn from_text(text: &str) -> Option<ScramNonce> {
+        is_nonce(text.as_bytes()).then(|| ScramNonce(text.to_owned()))
     }
 }
 
@@ -153,21 +153,21 @@ fn nonce_text(bytes: &[u8]) -> Result<&str, ScramError> {
 }
 
 /// Reads `name=value` pairs separated by commas. PostgreSQL tolerates one comma at the very end; so do we.
-struct Attributes<'a> {
+struct AttributeReader<'a> {
     message: &'a [u8],
     at: usize,
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> AttributeReader<'a> {
     /// Starts at the first byte. Error: too long, or a zero byte, with which PostgreSQL would see a shorter message.
-    fn new(message: &'a [u8]) -> Result<Attributes<'a>, ScramError> {
+    fn new(message: &'a [u8]) -> Result<AttributeReader<'a>, ScramError> {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(ScramError::TooLong { bytes: message.len(), limit: MESSAGE_BYTES_MAX });
         }
         if message.contains(&0) {
             return Err(ScramError::Malformed { what: "zero byte" });
         }
-        Ok(Attributes { message, at: 0 })
+        Ok(AttributeReader { message, at: 0 })
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -213,10 +213,10 @@ fn decode(text: &[u8], limit_bytes: usize, what: &'static str) -> Result<Vec<u8>
 }
 
 /// Decodes one key, proof or signature.
-fn decode_key(text: &[u8], what: &'static str) -> Result<Key, ScramError> {
+fn decode_key(text: &[u8], what: &'static str) -> Result<ScramKey, ScramError> {
     let bytes = zeroize::Zeroizing::new(decode(text, keys::KEY_BYTES, what)?);
     match <[u8; keys::KEY_BYTES]>::try_from(bytes.as_slice()) {
-        Ok(bytes) => Ok(Key::new(bytes)),
+        Ok(bytes) => Ok(ScramKey::new(bytes)),
         Err(_) => Err(ScramError::Malformed { what }),
     }
 }

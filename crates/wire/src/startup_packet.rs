@@ -6,14 +6,14 @@ use crate::frame::split_cstr;
 
 /// A protocol version: major in the high half, minor in the low one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u32);
+pub struct ProtocolVersion(pub u32);
 
-impl Version {
-    pub const V3_0: Version = Version(3 << 16);
-    pub const V3_2: Version = Version((3 << 16) | 2);
+impl ProtocolVersion {
+    pub const V3_0: ProtocolVersion = ProtocolVersion(3 << 16);
+    pub const V3_2: ProtocolVersion = ProtocolVersion((3 << 16) | 2);
     /// As which a server takes a request for encryption that was answered before.
-    pub const SSL_REQUEST: Version = Version(SSL);
-    pub const GSSENC_REQUEST: Version = Version(GSSENC);
+    pub const SSL_REQUEST: ProtocolVersion = ProtocolVersion(SSL);
+    pub const GSSENC_REQUEST: ProtocolVersion = ProtocolVersion(GSSENC);
 
     pub fn major(self) -> u32 {
         self.0 >> 16
@@ -37,22 +37,22 @@ const CANCEL_KEY_BYTES_MAX: usize = 256;
 
 /// A client's first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum First {
+pub enum FirstPacket {
     Ssl,
     GssEnc,
     Cancel {
         pid: u32,
         key: Vec<u8>,
-        bearer: Bearer,
+        bearer: CancelSender,
     },
-    Startup(Startup),
+    Startup(StartupMessage),
     /// A version whose major is not 3: refuse, in the form that version understands.
-    Unsupported(Version),
+    Unsupported(ProtocolVersion),
 }
 
 /// The sender of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bearer {
+pub enum CancelSender {
     Client,
     /// Another Weir, which serves no such session: it goes no further.
     Peer,
@@ -60,10 +60,10 @@ pub enum Bearer {
 
 /// A StartupMessage of protocol 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Startup {
-    pub version: Version,
+pub struct StartupMessage {
+    pub version: ProtocolVersion,
     /// Without those of `protocol_options`.
-    pub parameters: Parameters,
+    pub parameters: StartupParameters,
     /// Names beginning with `_pq_.`: protocol extensions, none of which is known.
     pub protocol_options: Vec<String>,
 }
@@ -71,12 +71,12 @@ pub struct Startup {
 /// Names and values of a StartupMessage in the order sent. One piece of memory: every login has them, and most only compare them with
 /// those of a login before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Parameters {
+pub struct StartupParameters {
     /// Each name and each value, with a NUL after it.
     text: String,
 }
 
-impl Parameters {
+impl StartupParameters {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut rest = &*self.text;
         // By bytes: the words are short, and every login asks several times.
@@ -97,10 +97,10 @@ impl Parameters {
     }
 }
 
-impl<'a> FromIterator<(&'a str, &'a str)> for Parameters {
+impl<'a> FromIterator<(&'a str, &'a str)> for StartupParameters {
     /// The rest of a name or value behind a NUL is left out, as in a packet.
-    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Parameters {
-        let mut parameters = Parameters::default();
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> StartupParameters {
+        let mut parameters = StartupParameters::default();
         let until_nul = |word: &'a str| word.split('\0').next().unwrap_or_default();
         pairs.into_iter().for_each(|(name, value)| parameters.push(until_nul(name), until_nul(value)));
         parameters
@@ -141,7 +141,7 @@ pub fn cut_name(name: &str) -> &str {
 }
 
 /// Reads the first packet; `None` while it is not all here. Also says how many bytes it took.
-pub fn read_first(bytes: &[u8]) -> Result<Option<(First, usize)>, StartupError> {
+pub fn read_first(bytes: &[u8]) -> Result<Option<(FirstPacket, usize)>, StartupError> {
     let Some((&word, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(word);
     if !(8..=STARTUP_BYTES_MAX).contains(&length) {
@@ -152,27 +152,27 @@ pub fn read_first(bytes: &[u8]) -> Result<Option<(First, usize)>, StartupError> 
     Ok(Some((read_body(body)?, length as usize)))
 }
 
-fn read_body(body: &[u8]) -> Result<First, StartupError> {
+fn read_body(body: &[u8]) -> Result<FirstPacket, StartupError> {
     let Some((&word, rest)) = body.split_first_chunk::<4>() else { return Err(StartupError::BadLayout) };
     match u32::from_be_bytes(word) {
-        SSL => Ok(First::Ssl),
-        GSSENC => Ok(First::GssEnc),
-        CANCEL => read_cancel(rest, Bearer::Client),
-        PASSED_CANCEL => read_cancel(rest, Bearer::Peer),
-        version if version >> 16 == 3 => read_parameters(Version(version), rest).map(First::Startup),
-        version => Ok(First::Unsupported(Version(version))),
+        SSL => Ok(FirstPacket::Ssl),
+        GSSENC => Ok(FirstPacket::GssEnc),
+        CANCEL => read_cancel(rest, CancelSender::Client),
+        PASSED_CANCEL => read_cancel(rest, CancelSender::Peer),
+        version if version >> 16 == 3 => read_parameters(ProtocolVersion(version), rest).map(FirstPacket::Startup),
+        version => Ok(FirstPacket::Unsupported(ProtocolVersion(version))),
     }
 }
 
-fn read_cancel(rest: &[u8], bearer: Bearer) -> Result<First, StartupError> {
+fn read_cancel(rest: &[u8], bearer: CancelSender) -> Result<FirstPacket, StartupError> {
     let Some((&pid, key)) = rest.split_first_chunk::<4>() else { return Err(StartupError::BadCancel) };
     if key.is_empty() || key.len() > CANCEL_KEY_BYTES_MAX {
         return Err(StartupError::BadCancel);
     }
-    Ok(First::Cancel { pid: u32::from_be_bytes(pid), key: key.to_vec(), bearer })
+    Ok(FirstPacket::Cancel { pid: u32::from_be_bytes(pid), key: key.to_vec(), bearer })
 }
 
-fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupError> {
+fn read_parameters(version: ProtocolVersion, list: &[u8]) -> Result<StartupMessage, StartupError> {
     let mut options = Vec::new();
     let mut rest = list;
     let end = loop {
@@ -191,7 +191,7 @@ fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupErro
         rest = after;
     };
     let mut parameters = match std::str::from_utf8(&list[..end]) {
-        Ok(text) => Parameters { text: text.to_owned() },
+        Ok(text) => StartupParameters { text: text.to_owned() },
         Err(_) => of_bytes(&list[..end])?,
     };
     if !options.is_empty() {
@@ -199,7 +199,7 @@ fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupErro
         parameters = others.collect();
     }
     let protocol_options = options.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    Ok(Startup { version, parameters, protocol_options })
+    Ok(StartupMessage { version, parameters, protocol_options })
 }
 
 /// As `split_cstr`, for words of a few bytes: every login has a dozen of them.
@@ -211,8 +211,8 @@ fn split_word(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Parameters not all of which are UTF-8. An application's name is taken as a server takes it, which keeps only its ASCII. Others
 /// cannot be brought to a connection that is open already, where text has an encoding.
-fn of_bytes(list: &[u8]) -> Result<Parameters, StartupError> {
-    let mut parameters = Parameters::default();
+fn of_bytes(list: &[u8]) -> Result<StartupParameters, StartupError> {
+    let mut parameters = StartupParameters::default();
     let mut rest = list;
     while let Some((name, after)) = split_cstr(rest) {
         let (value, after) = split_cstr(after).ok_or(StartupError::BadLayout)?;
@@ -244,7 +244,7 @@ fn clean(value: &[u8]) -> String {
 /// Names that begin so are of protocol extensions.
 const OPTION_PREFIX: &[u8] = b"_pq_.";
 
-impl Startup {
+impl StartupMessage {
     /// The value of a parameter; the last one counts, as in PostgreSQL.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().filter(|(known, _)| *known == name).last().map(|(_, value)| value)
@@ -404,16 +404,16 @@ mod tests {
         let startup = packet(3 << 16, b"user\0joe\0_pq_.x\0y\0database\0d\0\0");
         let (first, taken) = read_first(&startup).unwrap().unwrap();
         assert_eq!(taken, startup.len());
-        let First::Startup(startup) = first else { panic!() };
+        let FirstPacket::Startup(startup) = first else { panic!() };
         assert_eq!(startup.get("user"), Some("joe"));
         assert_eq!(startup.protocol_options, ["_pq_.x"]);
         let names: Vec<&str> = startup.parameters.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["user", "database"], "an extension of the protocol is no parameter");
-        assert_eq!(read_first(&packet(SSL, b"")).unwrap().unwrap().0, First::Ssl);
-        assert_eq!(read_first(&packet(GSSENC, b"")).unwrap().unwrap().0, First::GssEnc);
-        let cancel = First::Cancel { pid: 7, key: vec![1, 2, 3, 4], bearer: Bearer::Client };
+        assert_eq!(read_first(&packet(SSL, b"")).unwrap().unwrap().0, FirstPacket::Ssl);
+        assert_eq!(read_first(&packet(GSSENC, b"")).unwrap().unwrap().0, FirstPacket::GssEnc);
+        let cancel = FirstPacket::Cancel { pid: 7, key: vec![1, 2, 3, 4], bearer: CancelSender::Client };
         assert_eq!(read_first(&packet(CANCEL, b"\0\0\0\x07\x01\x02\x03\x04")).unwrap().unwrap().0, cancel);
-        assert_eq!(read_first(&packet(2 << 16, b"x")).unwrap().unwrap().0, First::Unsupported(Version(2 << 16)));
+        assert_eq!(read_first(&packet(2 << 16, b"x")).unwrap().unwrap().0, FirstPacket::Unsupported(ProtocolVersion(2 << 16)));
     }
 
     #[test]
@@ -447,7 +447,7 @@ mod tests {
         for (name, expected) in [(&b"caf\xe9"[..], r"caf\xe9"), (b"caf\xc3\xa9", "caf\u{e9}"), (b"\t\xff\x7f~", r"\x09\xff\x7f~")]
         {
             let list = [b"user\0jo\xc3\xa9\0application_name\0", name, b"\0_pq_.\xff\0\xfe\0database\0d\0\0"].concat();
-            let (First::Startup(startup), _) = read_first(&packet(3 << 16, &list)).unwrap().unwrap() else { panic!() };
+            let (FirstPacket::Startup(startup), _) = read_first(&packet(3 << 16, &list)).unwrap().unwrap() else { panic!() };
             let of = ["user", "application_name", "database"].map(|name| startup.get(name).unwrap());
             assert_eq!(of, ["jo\u{e9}", expected, "d"]);
             assert_eq!(startup.protocol_options.len(), 1);

@@ -13,14 +13,14 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// The store's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum StoreDialect {
     Memcached,
     Redis,
 }
 
 /// A question. Keys are letters, digits and colons, 250 bytes at most: memcached takes no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask<'a> {
+pub enum StoreRequest<'a> {
     /// Asks for the values of these keys.
     Get(&'a [Vec<u8>]),
     /// Sets the value of a key for so many seconds; 0: for as long as the store likes.
@@ -35,7 +35,7 @@ pub enum Ask<'a> {
 
 /// The reply that is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum StoreReplyKind {
     /// To a `Get` of these keys.
     Values(Vec<Vec<u8>>),
     /// To `Nodes`.
@@ -46,7 +46,7 @@ pub enum Expect {
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum StoreReply {
     /// By place of the keys.
     Values(Vec<Option<Vec<u8>>>),
     Text(String),
@@ -66,34 +66,39 @@ pub enum StoreError {
     Unexpected(String),
 }
 
-impl Dialect {
+impl StoreDialect {
     /// Appends a question.
-    pub fn write(self, ask: Ask<'_>, out: &mut Vec<u8>) {
+    pub fn write(self, ask: StoreRequest<'_>, out: &mut Vec<u8>) {
         match self {
-            Dialect::Memcached => memcached::write(ask, out),
-            Dialect::Redis => redis::write(ask, out),
+            StoreDialect::Memcached => memcached::write(ask, out),
+            StoreDialect::Redis => redis::write(ask, out),
         }
     }
 
     /// Reads a reply, and says how many bytes it took; `None` while not all of it is here.
-    pub fn read(self, expect: &Expect, bytes: &[u8], limit_bytes: usize) -> Result<Option<(Told, usize)>, StoreError> {
-        let mut reader = Reader { bytes, at: 0, limit_bytes };
+    pub fn read(
+        self,
+        expect: &StoreReplyKind,
+        bytes: &[u8],
+        limit_bytes: usize,
+    ) -> Result<Option<(StoreReply, usize)>, StoreError> {
+        let mut reader = StoreReplyReader { bytes, at: 0, limit_bytes };
         let told = match self {
-            Dialect::Memcached => memcached::read(expect, &mut reader)?,
-            Dialect::Redis => redis::read(expect, &mut reader)?,
+            StoreDialect::Memcached => memcached::read(expect, &mut reader)?,
+            StoreDialect::Redis => redis::read(expect, &mut reader)?,
         };
         Ok(told.map(|told| (told, reader.at)))
     }
 }
 
 /// Reads lines and values.
-struct Reader<'a> {
+struct StoreReplyReader<'a> {
     bytes: &'a [u8],
     at: usize,
     limit_bytes: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> StoreReplyReader<'a> {
     /// A line, without its end.
     fn line(&mut self) -> Result<Option<&'a [u8]>, StoreError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Encoders of messages. All append to a buffer the caller owns.
 
 use crate::frame::{back, front};
-use crate::startup_packet::Version;
+use crate::startup_packet::ProtocolVersion;
 
 /// Appends one message: the tag, its length, and the bytes that `body` writes.
 pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
@@ -27,7 +27,7 @@ pub fn cstr(out: &mut Vec<u8>, text: &[u8]) {
 
 /// Severity, SQLSTATE and texts of an ErrorResponse or NoticeResponse.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report<'a> {
+pub struct OutgoingReport<'a> {
     pub severity: &'a str,
     pub sqlstate: &'a str,
     pub message: &'a str,
@@ -38,16 +38,16 @@ pub struct Report<'a> {
 }
 
 /// An ErrorResponse. Empty texts are left out.
-pub fn error(out: &mut Vec<u8>, report: &Report<'_>) {
+pub fn error(out: &mut Vec<u8>, report: &OutgoingReport<'_>) {
     report_message(out, back::ERROR, report);
 }
 
 /// A NoticeResponse.
-pub fn notice(out: &mut Vec<u8>, report: &Report<'_>) {
+pub fn notice(out: &mut Vec<u8>, report: &OutgoingReport<'_>) {
     report_message(out, back::NOTICE, report);
 }
 
-fn report_message(out: &mut Vec<u8>, tag: u8, report: &Report<'_>) {
+fn report_message(out: &mut Vec<u8>, tag: u8, report: &OutgoingReport<'_>) {
     message(out, tag, |out| {
         let fields = [
             (b'S', report.severity),
@@ -110,7 +110,7 @@ pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
 }
 
 /// Tells a client the newest minor version we speak and the protocol options we do not know.
-pub fn negotiate_version(out: &mut Vec<u8>, newest: Version, unknown: &[String]) {
+pub fn negotiate_version(out: &mut Vec<u8>, newest: ProtocolVersion, unknown: &[String]) {
     message(out, back::NEGOTIATE_VERSION, |out| {
         out.extend_from_slice(&newest.0.to_be_bytes());
         out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
@@ -122,15 +122,15 @@ pub fn negotiate_version(out: &mut Vec<u8>, newest: Version, unknown: &[String])
 
 /// Type of a column, and its size; -1 for one that varies. Source: `pg_type.dat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Type {
+pub struct ColumnType {
     pub oid: u32,
     pub bytes: i16,
 }
 
-pub const TEXT: Type = Type { oid: 25, bytes: -1 };
-pub const INT4: Type = Type { oid: 23, bytes: 4 };
-pub const INT8: Type = Type { oid: 20, bytes: 8 };
-pub const NUMERIC: Type = Type { oid: 1700, bytes: -1 };
+pub const TEXT: ColumnType = ColumnType { oid: 25, bytes: -1 };
+pub const INT4: ColumnType = ColumnType { oid: 23, bytes: 4 };
+pub const INT8: ColumnType = ColumnType { oid: 20, bytes: 8 };
+pub const NUMERIC: ColumnType = ColumnType { oid: 1700, bytes: -1 };
 
 /// Text columns only, as in answers to `SHOW`. Type `text`, so that drivers that look types up can read it.
 pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = &'a str>, formats: &[u16]) {
@@ -143,7 +143,11 @@ pub fn format_of(formats: &[u16], column: usize) -> u16 {
 }
 
 /// Columns of any type; `formats` are those asked for in Bind.
-pub fn typed_row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = (&'a str, Type)>, formats: &[u16]) {
+pub fn typed_row_description<'a>(
+    out: &mut Vec<u8>,
+    columns: impl ExactSizeIterator<Item = (&'a str, ColumnType)>,
+    formats: &[u16],
+) {
     message(out, back::ROW_DESCRIPTION, |out| {
         out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
         for (at, (name, kind)) in columns.enumerate() {
@@ -237,7 +241,7 @@ pub fn bind_head(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest_bytes:
     cstr(out, statement);
 }
 
-pub fn startup<'a>(out: &mut Vec<u8>, version: Version, parameters: impl Iterator<Item = (&'a str, &'a str)>) {
+pub fn startup<'a>(out: &mut Vec<u8>, version: ProtocolVersion, parameters: impl Iterator<Item = (&'a str, &'a str)>) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&version.0.to_be_bytes());
@@ -317,12 +321,12 @@ mod tests {
 
     #[test]
     fn reports_and_columns_are_written_with_all_their_fields() {
-        let report = Report { severity: "ERROR", sqlstate: "42601", message: "m", detail: "d", hint: "h", routine: "r" };
+        let report = OutgoingReport { severity: "ERROR", sqlstate: "42601", message: "m", detail: "d", hint: "h", routine: "r" };
         let fields = b"SERROR\0VERROR\0C42601\0Mm\0Dd\0Hh\0Rr\0\0";
         let whole = |tag: u8| [&[tag][..], &(fields.len() as u32 + 4).to_be_bytes(), fields].concat();
         assert_eq!(written(|o| error(o, &report)), whole(b'E'));
         assert_eq!(written(|o| notice(o, &report)), whole(b'N'));
-        let columns = [("a", Type { oid: 23, bytes: 4 })];
+        let columns = [("a", ColumnType { oid: 23, bytes: 4 })];
         let column = b"\0\x01a\0\0\0\0\0\0\0\0\0\0\x17\0\x04\xff\xff\xff\xff\0\x01";
         let expected = [&b"T"[..], &(column.len() as u32 + 4).to_be_bytes(), column].concat();
         assert_eq!(written(|o| typed_row_description(o, columns.into_iter(), &[1])), expected);

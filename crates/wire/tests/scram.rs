@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 use weir_wire::scram::{
-    Accepted, Binding, Challenge, Client, ClientSecret, ITERATIONS_MAX, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Server,
-    ServerSecret, Verifier, steady_salt,
+    ClientSecret, ITERATIONS_MAX, MESSAGE_BYTES_MAX, SaltedKeys, ScramAcceptance, ScramBinding, ScramChallenge, ScramClient,
+    ScramError, ScramNonce, ScramServer, ScramVerifier, ServerSecret, steady_salt,
 };
 
 const PASSWORD: &[u8] = b"pencil";
@@ -73,16 +73,16 @@ const MADE_BY_POSTGRESQL: &[(&str, &str)] = &[
     ),
 ];
 
-fn client(secret: ClientSecret, binding: Binding) -> (Client, Vec<u8>) {
-    Client::new(secret, &Nonce::from_text(CLIENT_NONCE).unwrap(), binding)
+fn client(secret: ClientSecret, binding: ScramBinding) -> (ScramClient, Vec<u8>) {
+    ScramClient::new(secret, &ScramNonce::from_text(CLIENT_NONCE).unwrap(), binding)
 }
 
 fn password(text: &[u8]) -> ClientSecret {
     ClientSecret::Password(text.to_vec().into())
 }
 
-fn server(secret: ServerSecret, binding: Binding) -> Server {
-    Server::new(secret, Nonce::from_text(SERVER_NONCE).unwrap(), binding)
+fn server(secret: ServerSecret, binding: ScramBinding) -> ScramServer {
+    ScramServer::new(secret, ScramNonce::from_text(SERVER_NONCE).unwrap(), binding)
 }
 
 fn known() -> ServerSecret {
@@ -90,8 +90,8 @@ fn known() -> ServerSecret {
 }
 
 /// Deriving is slow without optimisation, so all tests share one.
-fn verifier() -> Verifier {
-    Verifier { iterations: 4096, salt: SALT.to_vec(), stored_key: rfc_keys().stored_key, server_key: rfc_keys().server_key }
+fn verifier() -> ScramVerifier {
+    ScramVerifier { iterations: 4096, salt: SALT.to_vec(), stored_key: rfc_keys().stored_key, server_key: rfc_keys().server_key }
 }
 
 fn rfc_keys() -> SaltedKeys {
@@ -101,9 +101,9 @@ fn rfc_keys() -> SaltedKeys {
 
 /// Runs a whole exchange and returns both sides' verdicts.
 fn check_exchange(
-    (mut client, first): (Client, Vec<u8>),
-    mut server: Server,
-) -> (Result<(), ScramError>, Result<Accepted, ScramError>) {
+    (mut client, first): (ScramClient, Vec<u8>),
+    mut server: ScramServer,
+) -> (Result<(), ScramError>, Result<ScramAcceptance, ScramError>) {
     let reply = match server.on_client_first(&first) {
         Ok(reply) => reply,
         Err(error) => return (Err(ScramError::OutOfOrder), Err(error)),
@@ -117,7 +117,7 @@ fn check_exchange(
 
 #[test]
 fn the_server_follows_the_example_of_rfc_7677() {
-    let mut server = server(known(), Binding::None);
+    let mut server = server(known(), ScramBinding::None);
     assert_eq!(server.on_client_first(RFC_CLIENT_FIRST.as_bytes()).unwrap(), RFC_SERVER_FIRST.as_bytes());
     let accepted = server.on_client_final(RFC_CLIENT_FINAL.as_bytes()).unwrap();
     assert_eq!(accepted.message, RFC_SERVER_FINAL.as_bytes());
@@ -126,7 +126,7 @@ fn the_server_follows_the_example_of_rfc_7677() {
 
 #[test]
 fn the_client_leaves_the_user_name_empty_and_otherwise_follows_the_rfc() {
-    let (mut client, first) = client(password(PASSWORD), Binding::None);
+    let (mut client, first) = client(password(PASSWORD), ScramBinding::None);
     assert_eq!(first, b"n,,n=,r=rOprNGfwEbeRWgbNEkqO");
     let answer = client.on_server_first(RFC_SERVER_FIRST.as_bytes()).unwrap();
     let before_proof = RFC_CLIENT_FINAL.split(",p=").next().unwrap();
@@ -136,28 +136,28 @@ fn the_client_leaves_the_user_name_empty_and_otherwise_follows_the_rfc() {
 #[test]
 fn verifiers_of_postgresql_fit_their_passwords() {
     for (text, stored) in MADE_BY_POSTGRESQL {
-        let verifier = Verifier::parse(stored.as_bytes()).unwrap();
+        let verifier = ScramVerifier::parse(stored.as_bytes()).unwrap();
         assert!(verifier.matches(text.as_bytes()), "{text:?}");
         assert_eq!(verifier.to_text().as_str(), *stored);
     }
     let (_, stored) = MADE_BY_POSTGRESQL[0];
-    assert!(!Verifier::parse(stored.as_bytes()).unwrap().matches(b"Pencil"));
+    assert!(!ScramVerifier::parse(stored.as_bytes()).unwrap().matches(b"Pencil"));
 }
 
 #[test]
 fn a_password_that_is_not_utf_8_is_used_as_it_is() {
-    let verifier = Verifier::from_password(b"caf\xe9", &SALT);
+    let verifier = ScramVerifier::from_password(b"caf\xe9", &SALT);
     assert!(verifier.matches(b"caf\xe9"));
     assert!(!verifier.matches("caf\u{fffd}".as_bytes()));
 }
 
 #[test]
 fn a_client_with_the_password_gets_in_and_both_sides_have_the_same_keys() {
-    let mut pair = client(password(PASSWORD), Binding::None);
-    let reply = server(known(), Binding::None).on_client_first(&pair.1).unwrap();
+    let mut pair = client(password(PASSWORD), ScramBinding::None);
+    let reply = server(known(), ScramBinding::None).on_client_first(&pair.1).unwrap();
     let challenge = pair.0.challenge(&reply).unwrap();
     assert_eq!((challenge.salt.as_slice(), challenge.iterations), (SALT.as_slice(), 4096));
-    let mut server = server(known(), Binding::None);
+    let mut server = server(known(), ScramBinding::None);
     server.on_client_first(&pair.1).unwrap();
     let answer = pair.0.on_server_first(&reply).unwrap();
     assert!(pair.0.keys().is_none(), "keys before the server has proved itself");
@@ -168,26 +168,26 @@ fn a_client_with_the_password_gets_in_and_both_sides_have_the_same_keys() {
 
 #[test]
 fn keys_seen_in_a_login_are_enough_for_the_next_one() {
-    let by_keys = || client(ClientSecret::Keys(rfc_keys()), Binding::None);
-    let (ours, theirs) = check_exchange(by_keys(), server(known(), Binding::None));
+    let by_keys = || client(ClientSecret::Keys(rfc_keys()), ScramBinding::None);
+    let (ours, theirs) = check_exchange(by_keys(), server(known(), ScramBinding::None));
     assert_eq!(ours, Ok(()));
     let passed_through = ClientSecret::Keys(theirs.unwrap().keys);
-    let (ours, theirs) = check_exchange(client(passed_through, Binding::None), server(known(), Binding::None));
+    let (ours, theirs) = check_exchange(client(passed_through, ScramBinding::None), server(known(), ScramBinding::None));
     assert!(ours.is_ok() && theirs.is_ok());
-    let mut late = client(password(b"not this"), Binding::None);
+    let mut late = client(password(b"not this"), ScramBinding::None);
     late.0.use_keys(rfc_keys());
-    assert!(check_exchange(late, server(known(), Binding::None)).1.is_ok());
+    assert!(check_exchange(late, server(known(), ScramBinding::None)).1.is_ok());
 }
 
 fn unknown(secret: &[u8], user: &[u8]) -> ServerSecret {
-    ServerSecret::unknown(Challenge { salt: steady_salt(secret, user).to_vec(), iterations: 5000 })
+    ServerSecret::unknown(ScramChallenge { salt: steady_salt(secret, user).to_vec(), iterations: 5000 })
 }
 
 #[test]
 fn a_wrong_password_and_an_unknown_user_fail_alike() {
     let unknown = unknown(b"secret of this proxy", b"nobody");
-    let wrong = check_exchange(client(password(b"pen"), Binding::None), server(known(), Binding::None)).1;
-    let nobody = check_exchange(client(password(PASSWORD), Binding::None), server(unknown, Binding::None)).1;
+    let wrong = check_exchange(client(password(b"pen"), ScramBinding::None), server(known(), ScramBinding::None)).1;
+    let nobody = check_exchange(client(password(PASSWORD), ScramBinding::None), server(unknown, ScramBinding::None)).1;
     assert_eq!(wrong.unwrap_err(), ScramError::Proof);
     assert_eq!(nobody.unwrap_err(), ScramError::Proof);
 }
@@ -195,19 +195,19 @@ fn a_wrong_password_and_an_unknown_user_fail_alike() {
 #[test]
 fn an_unknown_user_sees_the_same_salt_every_time() {
     let salt_of = |user: &[u8]| {
-        let (asker, first) = client(password(b"x"), Binding::None);
-        let reply = server(unknown(b"k", user), Binding::None).on_client_first(&first).unwrap();
+        let (asker, first) = client(password(b"x"), ScramBinding::None);
+        let reply = server(unknown(b"k", user), ScramBinding::None).on_client_first(&first).unwrap();
         asker.challenge(&reply).unwrap()
     };
     assert_eq!(salt_of(b"anna"), salt_of(b"anna"));
     assert_ne!(salt_of(b"anna"), salt_of(b"bert"));
-    assert_eq!(salt_of(b"anna"), Challenge { salt: steady_salt(b"k", b"anna").to_vec(), iterations: 5000 });
+    assert_eq!(salt_of(b"anna"), ScramChallenge { salt: steady_salt(b"k", b"anna").to_vec(), iterations: 5000 });
     assert_ne!(steady_salt(b"k", b"anna"), steady_salt(b"other", b"anna"));
 }
 
 #[test]
 fn channel_binding_is_taken_only_as_it_was_offered_and_chosen() {
-    use Binding::{EndPoint, None as Nothing, Unused};
+    use ScramBinding::{EndPoint, None as Nothing, Unused};
     let hash = || EndPoint(vec![7; 32]);
     let cases = [
         (Nothing, Nothing, "in"),
@@ -259,17 +259,17 @@ fn a_bad_first_message_of_a_client_is_refused() {
         (&half, "malformed scram message: nonce of the client is too long"),
     ];
     for (message, expected) in cases {
-        let error = server(known(), Binding::None).on_client_first(message.as_bytes()).unwrap_err();
+        let error = server(known(), ScramBinding::None).on_client_first(message.as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), *expected, "{message}");
     }
-    let error = server(known(), Binding::EndPoint(vec![1])).on_client_first(b"p=tls-unique,,n=,r=abc").unwrap_err();
+    let error = server(known(), ScramBinding::EndPoint(vec![1])).on_client_first(b"p=tls-unique,,n=,r=abc").unwrap_err();
     assert_eq!(error.to_string(), "client wants a channel binding of unknown type");
 }
 
 #[test]
 fn user_names_and_extensions_in_a_first_message_are_ignored() {
     for message in ["n,,n=anyone,r=abc", "y,,n=\u{e9},r=abc", "n,,n=,r=abc,x=1,y=", "n,,n=,r=abc,"] {
-        let reply = server(known(), Binding::None).on_client_first(message.as_bytes()).unwrap();
+        let reply = server(known(), ScramBinding::None).on_client_first(message.as_bytes()).unwrap();
         assert!(reply.starts_with(b"r=abc%hvYDpWUa"), "{message}");
     }
 }
@@ -299,7 +299,7 @@ fn a_bad_final_message_of_a_client_is_refused() {
         ("c=".repeat(MESSAGE_BYTES_MAX), "scram message of 8192 bytes, limit is 4096"),
     ];
     for (message, expected) in cases {
-        let mut server = server(known(), Binding::None);
+        let mut server = server(known(), ScramBinding::None);
         server.on_client_first(RFC_CLIENT_FIRST.as_bytes()).unwrap();
         assert_eq!(server.on_client_final(message.as_bytes()).unwrap_err().to_string(), expected, "{message}");
         let again = server.on_client_final(RFC_CLIENT_FINAL.as_bytes()).unwrap_err();
@@ -338,12 +338,12 @@ fn a_bad_first_message_of_a_server_is_refused() {
         (format!("r={nonce},s=AAAA,i=1\0"), "malformed scram message: zero byte"),
     ];
     for (message, expected) in cases {
-        let (mut client, _) = client(ClientSecret::Keys(rfc_keys()), Binding::None);
+        let (mut client, _) = client(ClientSecret::Keys(rfc_keys()), ScramBinding::None);
         assert_eq!(client.challenge(message.as_bytes()).unwrap_err().to_string(), expected, "{message}");
         assert_eq!(client.on_server_first(message.as_bytes()).unwrap_err().to_string(), expected, "{message}");
         assert_eq!(client.on_server_first(RFC_SERVER_FIRST.as_bytes()), Err(ScramError::OutOfOrder));
     }
-    let (client, _) = client(ClientSecret::Keys(rfc_keys()), Binding::None);
+    let (client, _) = client(ClientSecret::Keys(rfc_keys()), ScramBinding::None);
     assert!(client.challenge(format!("r={nonce},s=AAAA,i=0001,x=new").as_bytes()).is_ok(), "extensions are ignored");
 }
 
@@ -363,7 +363,7 @@ fn a_server_that_cannot_prove_itself_is_refused() {
         (long_reason, format!("server ended the scram exchange: {}", "z".repeat(200))),
     ];
     for (message, expected) in cases {
-        let (mut client, _) = client(ClientSecret::Keys(rfc_keys()), Binding::None);
+        let (mut client, _) = client(ClientSecret::Keys(rfc_keys()), ScramBinding::None);
         client.on_server_first(RFC_SERVER_FIRST.as_bytes()).unwrap();
         assert_eq!(client.on_server_final(message.as_bytes()).unwrap_err().to_string(), expected, "{message}");
         assert!(client.keys().is_none());
@@ -372,12 +372,12 @@ fn a_server_that_cannot_prove_itself_is_refused() {
 
 #[test]
 fn messages_out_of_order_are_refused() {
-    let (mut early, first) = client(ClientSecret::Keys(rfc_keys()), Binding::None);
+    let (mut early, first) = client(ClientSecret::Keys(rfc_keys()), ScramBinding::None);
     assert_eq!(early.on_server_final(RFC_SERVER_FINAL.as_bytes()), Err(ScramError::OutOfOrder));
     assert_eq!(early.challenge(RFC_SERVER_FIRST.as_bytes()), Err(ScramError::OutOfOrder));
-    let mut early = server(known(), Binding::None);
+    let mut early = server(known(), ScramBinding::None);
     assert_eq!(early.on_client_final(RFC_CLIENT_FINAL.as_bytes()).unwrap_err(), ScramError::OutOfOrder);
-    let mut twice = server(known(), Binding::None);
+    let mut twice = server(known(), ScramBinding::None);
     twice.on_client_first(&first).unwrap();
     assert_eq!(twice.on_client_first(&first), Err(ScramError::OutOfOrder));
 }
@@ -401,19 +401,19 @@ fn a_bad_verifier_is_refused_and_not_shown() {
         (format!("{good}:"), "server key of the verifier"),
     ];
     for (text, expected) in cases {
-        let error = Verifier::parse(text.as_bytes()).unwrap_err().to_string();
+        let error = ScramVerifier::parse(text.as_bytes()).unwrap_err().to_string();
         assert_eq!(error.trim_start_matches("malformed scram message: "), expected, "{text}");
     }
 }
 
 #[test]
 fn secrets_are_never_printed() {
-    let (client, _) = client(password(PASSWORD), Binding::None);
+    let (client, _) = client(password(PASSWORD), ScramBinding::None);
     let texts = [
         format!("{client:?}"),
         format!("{:?}", rfc_keys()),
         format!("{:?}", verifier()),
-        format!("{:?}", server(known(), Binding::None)),
+        format!("{:?}", server(known(), ScramBinding::None)),
     ];
     for text in texts {
         assert!(text.contains("*****") && !text.contains("pencil") && !text.contains("112, 101"), "{text}");
@@ -422,8 +422,8 @@ fn secrets_are_never_printed() {
 
 #[test]
 fn nonces_are_printable_text_without_a_comma() {
-    assert_eq!(Nonce::from_random(&[0xff; 18]), Nonce::from_text(&"/".repeat(24)).unwrap());
+    assert_eq!(ScramNonce::from_random(&[0xff; 18]), ScramNonce::from_text(&"/".repeat(24)).unwrap());
     for text in ["", "a,b", "a b", "\u{e9}", "a\u{7f}"] {
-        assert!(Nonce::from_text(text).is_none(), "{text}");
+        assert!(ScramNonce::from_text(text).is_none(), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! The administration console and the endpoint of monitoring.
 use std::path::PathBuf;
 
-use weir_wire::pcp_protocol::Layout;
+use weir_wire::pcp_protocol::PcpLayout;
 
 use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
 use crate::visibility::Visibility::{Everyone, Operators};
@@ -30,8 +30,8 @@ pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "metrics_port", kind: ParamKind::Int { min: 0, max: 65535 }, default: "0", applies: ParamContext::AtStart,
         set: |c, _, v| c.admin.metrics_port = v.port(),
         help: "Port of that: /metrics for Prometheus, /healthz and /readyz. 0: not served.", ..ROW },
-    ConfigParam { name: "pcp_protocol_version", kind: ParamKind::Enum { values: &Layout::WORDS, also: &[] }, default: "4.7", applies: ParamContext::OnReload,
-        set: |c, _, v| c.pcp.layout = Layout::of_word(v.word()).unwrap_or_default(),
+    ConfigParam { name: "pcp_protocol_version", kind: ParamKind::Enum { values: &PcpLayout::WORDS, also: &[] }, default: "4.7", applies: ParamContext::OnReload,
+        set: |c, _, v| c.pcp.layout = PcpLayout::of_word(v.word()).unwrap_or_default(),
         help: "Release of Pgpool-II whose PCP clients are used: they have the layout of answers compiled in. 4.3 is that of 4.3.1 and later; those of 4.3.0 need 4.3.0. Weir's own clients read all of them.", ..ROW },
     ConfigParam { name: "takeover_socket", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::AtStart,
         set: |c, _, v| c.admin.takeover_socket = PathBuf::from(v.text()),

@@ -23,8 +23,8 @@ use std::num::NonZeroU64;
 use weir_failover::commit_outcome::{Line, Number};
 use weir_sql::facts::{StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::own;
-use weir_wire::back::{Report, read_row};
-use weir_wire::frame::{HEADER_BYTES, Header, front};
+use weir_wire::back::{ReceivedReport, read_row};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, front};
 use weir_wire::write;
 
 /// Questions, under numbers that no client's statement has.
@@ -255,7 +255,7 @@ fn close(out: &mut Vec<u8>, id: StatementId) {
 }
 
 /// A row of an answer, which is whole: the server's line if that was asked for, or the number.
-pub fn on_row(s: &mut Session, header: Header) {
+pub fn on_row(s: &mut Session, header: MessageHeader) {
     let body = s.down.unseen().get(HEADER_BYTES..header.frame_bytes()).unwrap_or_default();
     let cells = read_row(body).unwrap_or_default();
     let text = |at: usize| cells.get(at).copied().flatten().and_then(|cell| std::str::from_utf8(cell).ok());
@@ -285,7 +285,7 @@ pub fn on_row(s: &mut Session, header: Header) {
 
 /// The server refuses the question: its transaction has failed, perhaps, and its client hears why.
 #[cold]
-pub fn on_refused(s: &mut Session, w: &Context, report: &Report<'_>) {
+pub fn on_refused(s: &mut Session, w: &Context, report: &ReceivedReport<'_>) {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     [LINE, NUMBER, NUMBER_IF_ANY].iter().for_each(|question| conn.known.forget(question.id));
     let fault = ErrorReport::of_report(report);

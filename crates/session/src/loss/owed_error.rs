@@ -7,7 +7,7 @@ use crate::flow::MessageFlow;
 use crate::session::Session;
 use crate::{pipeline, query_cache, rerun};
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
-use weir_wire::frame::{Header, front};
+use weir_wire::frame::{MessageHeader, front};
 
 /// Fails the message that is next, which no server has seen.
 pub fn fail_next(s: &mut Session, w: &Context, fault: &ErrorReport) -> Result<(), ErrorReport> {
@@ -34,7 +34,7 @@ pub fn fail_next(s: &mut Session, w: &Context, fault: &ErrorReport) -> Result<()
 ///
 /// A COMMIT that fails ends its transaction, as one does that a server refuses. A ROLLBACK does what it is to do.
 #[cold]
-pub fn tell(s: &mut Session, w: &Context, header: Header) -> Result<Option<MessageFlow>, ErrorReport> {
+pub fn tell(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Option<MessageFlow>, ErrorReport> {
     let is_statement =
         matches!(header.tag, front::QUERY | front::FUNCTION_CALL | front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE);
     if !is_statement {

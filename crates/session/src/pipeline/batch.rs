@@ -2,7 +2,7 @@
 //! pipeline.
 
 use crate::prepared::{StatementShape, key};
-use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header, split_cstr};
 
 /// Messages of a run.
 const COUNT_MAX: usize = 5;
@@ -21,14 +21,14 @@ pub struct PipelineBatch<'a> {
     is_described: bool,
     /// Its Sync stands behind it; else another question does.
     pub(crate) is_synced: bool,
-    pub(crate) headers: [Header; COUNT_MAX],
+    pub(crate) headers: [MessageHeader; COUNT_MAX],
     pub(crate) count: usize,
 }
 
 impl<'a> PipelineBatch<'a> {
     /// `None`: something else, or not all of it is here.
     pub fn read(mut bytes: &'a [u8]) -> Option<PipelineBatch<'a>> {
-        let none = Header { tag: 0, body_bytes: 0 };
+        let none = MessageHeader { tag: 0, body_bytes: 0 };
         let mut batch = PipelineBatch {
             name: b"",
             parse: None,

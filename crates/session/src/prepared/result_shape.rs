@@ -15,7 +15,7 @@ use crate::timing;
 use crate::upstream::FlushOrigin;
 use crate::upstream::prepared_changes::{AwaitedDescription, DescribeTarget, StatementHold};
 use std::rc::Rc;
-use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, split_cstr};
 use weir_wire::write;
 
 /// The error for a client whose statement is not what it was.
@@ -82,7 +82,7 @@ pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, param
 }
 
 /// A part of a description came. `is_here`: it is short enough to be looked at, and whole.
-pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
+pub fn on_description(s: &mut Session, header: MessageHeader, is_here: bool) {
     let body = if is_here { s.down.whole(header) } else { None };
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let Some(described) = upstream.brought.described.front_mut() else { return };

@@ -17,8 +17,8 @@ use crate::upstream::reused::ReuseStage;
 use std::rc::Rc;
 use weir_config::UnnamedStatements;
 use weir_sql::facts::StatementVerb;
-use weir_wire::back::{Report, read_report};
-use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
+use weir_wire::back::{ReceivedReport, read_report};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header, split_cstr};
 
 /// Messages up to this size may run again.
 const KEPT_BYTES_MAX: usize = 8 << 10;
@@ -39,7 +39,7 @@ pub enum UnnamedParse {
 
 /// Chooses the treatment of the Parse that is next. The session has the server connection for it.
 #[inline]
-pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, header: Header) -> UnnamedParse {
+pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, header: MessageHeader) -> UnnamedParse {
     let plans = match w.peek_config().pool.unnamed {
         UnnamedStatements::Pass => return UnnamedParse::Pass,
         UnnamedStatements::Reuse => PlanCacheMode::OfValues,
@@ -90,7 +90,7 @@ fn may_reuse(s: &Session, prepared: &PreparedStatement) -> bool {
 
 /// True if these messages are a Parse without a name, then messages about it that are answered at once, and a Sync; and nothing else is here.
 /// The first of them has the server look whether its text still means what it meant: a Bind, or a Describe of a statement with a result.
-fn is_one_exchange(here: &[u8], parse: Header, has_result: bool) -> bool {
+fn is_one_exchange(here: &[u8], parse: MessageHeader, has_result: bool) -> bool {
     let mut at = parse.frame_bytes();
     let mut is_used = false;
     loop {
@@ -158,7 +158,7 @@ pub enum ReuseReplyFate {
 }
 
 /// The answer begins.
-pub fn on_reply(s: &mut Session, w: &Context, header: Header) -> ReuseReplyFate {
+pub fn on_reply(s: &mut Session, w: &Context, header: MessageHeader) -> ReuseReplyFate {
     if matches!(header.tag, back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS) {
         return ReuseReplyFate::Goes;
     }
@@ -194,7 +194,7 @@ fn is_kept_refused(s: &Session, next: &[u8]) -> bool {
 }
 
 /// True if an error of the kept statement stands behind a message. `None`: more must arrive first.
-fn error_behind(s: &mut Session, header: Header) -> Option<bool> {
+fn error_behind(s: &mut Session, header: MessageHeader) -> Option<bool> {
     let at = header.frame_bytes();
     if at + HEADER_BYTES > LOOK_BYTES_MAX {
         return Some(false);
@@ -210,12 +210,12 @@ fn error_behind(s: &mut Session, header: Header) -> Option<bool> {
     s.down.has_whole(end).then(|| is_kept_refused(s, &s.down.unseen()[at..]))
 }
 
-fn may_be(report: &Report<'_>) -> bool {
+fn may_be(report: &ReceivedReport<'_>) -> bool {
     may_be_of_kept(report.severity, report.sqlstate)
 }
 
 /// True if an error is one of a kept statement, of which its client does not hear.
-pub fn is_of_kept(s: &Session, report: &Report<'_>) -> bool {
+pub fn is_of_kept(s: &Session, report: &ReceivedReport<'_>) -> bool {
     s.replies().owes_known_parse() && may_be(report)
 }
 

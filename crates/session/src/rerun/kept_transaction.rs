@@ -8,7 +8,7 @@ use crate::upstream::prepared_changes::ClientStatement;
 use sha2::{Digest, Sha256};
 use std::time::Instant;
 use weir_failover::rerun_rules::TransactionLosses;
-use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header};
 
 /// Room that a session keeps between transactions.
 const ROOM_BYTES_MAX: usize = 4 << 10;
@@ -150,7 +150,7 @@ impl KeptTransaction {
 }
 
 /// Messages, one behind the other, each with its body.
-pub fn frames(messages: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+pub fn frames(messages: &[u8]) -> impl Iterator<Item = (MessageHeader, &[u8])> {
     let mut rest = messages;
     std::iter::from_fn(move || {
         let header = read_header(rest).ok()??;

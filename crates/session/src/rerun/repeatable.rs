@@ -9,7 +9,7 @@ use crate::statements::{Statement, StatementTrait};
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use weir_failover::rerun_rules::is_harmless;
 use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
-use weir_wire::frame::{Header, split_cstr};
+use weir_wire::frame::{MessageHeader, split_cstr};
 
 /// The concern of this module.
 pub struct RerunConcern;
@@ -17,7 +17,7 @@ pub struct RerunConcern;
 impl SessionConcern for RerunConcern {
     /// To be called before the others take the statement in.
     #[inline]
-    fn sent(s: &mut Session, _: &Context, header: Header, unit: StatementMessage<'_>) {
+    fn sent(s: &mut Session, _: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
         if s.intake.replay.is_some() {
             note(s, header, unit);
         }
@@ -31,7 +31,7 @@ impl SessionConcern for RerunConcern {
 }
 
 /// Notes if a statement that is about to be sent may run again.
-fn note(s: &mut Session, header: Header, unit: StatementMessage<'_>) {
+fn note(s: &mut Session, header: MessageHeader, unit: StatementMessage<'_>) {
     let (statement, text) = match unit {
         StatementMessage::Query(statement) => (statement, s.up.whole_if_here(header).unwrap_or_default()),
         StatementMessage::Bind { prepared, statement } => (statement, &*prepared.tail),

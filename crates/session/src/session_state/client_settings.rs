@@ -5,7 +5,7 @@
 //! comparison of pointers.
 
 use weir_sql::facts::ResetTarget;
-use weir_wire::startup_packet::{OptionsError, Startup, split_options};
+use weir_wire::startup_packet::{OptionsError, StartupMessage, split_options};
 use weir_wire::write::literal;
 
 /// Names and values, sorted by name, each name once.
@@ -89,7 +89,7 @@ pub enum SettingsError {
 impl SettingValues {
     /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL. Not those with a name
     /// in `ignored`.
-    pub fn of_startup(startup: &Startup, ignored: &[String]) -> Result<SettingValues, SettingsError> {
+    pub fn of_startup(startup: &StartupMessage, ignored: &[String]) -> Result<SettingValues, SettingsError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
             if ignored.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -506,11 +506,12 @@ pub fn own_texts() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::startup_packet::Version;
+    use weir_wire::startup_packet::ProtocolVersion;
 
     fn settings(pairs: &[(&str, &str)]) -> SettingValues {
         let parameters = pairs.iter().copied().collect();
-        SettingValues::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }, &[]).unwrap()
+        SettingValues::of_startup(&StartupMessage { version: ProtocolVersion::V3_0, parameters, protocol_options: vec![] }, &[])
+            .unwrap()
     }
 
     #[test]
@@ -643,7 +644,7 @@ mod tests {
     #[test]
     fn odd_names_are_refused() {
         let parameters = [("a b", "1")].into_iter().collect();
-        let startup = Startup { version: Version::V3_0, parameters, protocol_options: vec![] };
+        let startup = StartupMessage { version: ProtocolVersion::V3_0, parameters, protocol_options: vec![] };
         assert_eq!(SettingValues::of_startup(&startup, &[]), Err(SettingsError::Name("a b".into())));
         let left = SettingValues::of_startup(&startup, &["A B".to_owned()]).map(|settings| settings.is_empty());
         assert_eq!(left, Ok(true), "it is ignored");

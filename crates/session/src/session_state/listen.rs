@@ -19,8 +19,8 @@ use crate::session_state::pins::show_pin;
 use crate::session_state::send;
 use crate::statements::{Statement, StatementTrait};
 use weir_sql::facts::{StateKind, StateKinds, TransactionVerb};
-use weir_wire::frame::{HEADER_BYTES, Header};
-use weir_wire::write::{self, Report};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader};
+use weir_wire::write::{self, OutgoingReport};
 
 /// A NotificationResponse up to its process id.
 const HEAD_BYTES: usize = HEADER_BYTES + 4;
@@ -51,7 +51,7 @@ fn tell_hub(s: &mut Session, w: &Context) {
 }
 
 /// The notice to a client whose notifications came over a connection that was lost.
-const MISSED: Report<'static> = Report {
+const MISSED: OutgoingReport<'static> = OutgoingReport {
     severity: "NOTICE",
     sqlstate: "00000",
     message: "the connection over which notifications come was lost and stands again",
@@ -165,7 +165,7 @@ pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
 }
 
 /// A notification that came on the server connection. True: it was passed on in another form, or its client gets it from elsewhere or not at all.
-pub fn takes(s: &mut Session, w: &Context, header: Header) -> bool {
+pub fn takes(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     let Some(notification) = s.down.whole(header).and_then(NotificationBody::read) else { return false };
     if let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() {
         let is_mark = notification.channel == hub.marks.as_bytes();

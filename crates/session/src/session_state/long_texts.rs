@@ -4,7 +4,7 @@ use crate::prepared::key;
 use crate::session::{Session, SessionServer};
 use crate::upstream::left::{ServerReading, UnnamedStatementState};
 use weir_sql::passing::DefinitionCertainty;
-use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
 
 /// Looks at the part that is here of a text that passes.
 #[cold]
@@ -20,7 +20,7 @@ pub fn pass_on(s: &mut Session) {
 
 /// A Parse that is too long to be kept, or that the server reads otherwise, is about to be sent as it is.
 #[cold]
-pub fn note_long_parse(s: &mut Session, header: Header) {
+pub fn note_long_parse(s: &mut Session, header: MessageHeader) {
     let may_be_misread = s.may_be_misread();
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let here = s.up.unseen();

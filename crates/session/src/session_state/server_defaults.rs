@@ -7,7 +7,7 @@
 //! Source: PostgreSQL manual, "How Parameter Settings Are Determined", `pg_settings`; `set_config_option` in guc.c.
 
 use crate::session_state::client_settings::{ROLE, SettingValues, makes_costly};
-use weir_wire::gather::{Bound, Budget, Exceeded};
+use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
 /// The rows are the parameters that have another value than PostgreSQL is built with, and those that a login trigger set. `c`: when the
 /// configuration was read, `d`: a default, `p`: a parameter with a dot, which the server lists nowhere, `l`: left by a login trigger, `r`: the default
@@ -42,7 +42,7 @@ pub const QUESTION: &str = "SELECT 'c', '', (EXTRACT(epoch FROM pg_catalog.pg_co
      AND NOT EXISTS (SELECT FROM pg_catalog.pg_settings AS g WHERE pg_catalog.lower(g.name) OPERATOR(pg_catalog.=) pg_catalog.lower(m[1]))";
 
 /// PostgreSQL has about 170 parameters that a user may set; the list of a role or database may be longer.
-const ANSWER: Bound = Bound {
+const ANSWER: GatherBound = GatherBound {
     thing: "the answer to the question for the defaults of a connection",
     count_max: 1024,
     bytes_max: 256 << 10,
@@ -143,9 +143,9 @@ impl ServerDefaults {
         node: u16,
         rows: &[Vec<Option<String>>],
         reported: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> Result<ServerDefaults, Exceeded> {
+    ) -> Result<ServerDefaults, BoundExceeded> {
         let mut defaults = ServerDefaults { node, ..ServerDefaults::default() };
-        let mut budget = Budget::new(ANSWER);
+        let mut budget = GatherBudget::new(ANSWER);
         for row in rows {
             let [Some(kind), Some(name), Some(value), Some(built_in), Some(source)] = row.as_slice() else { continue };
             budget.take(name.len() + value.len() + built_in.len())?;
@@ -180,7 +180,7 @@ impl ServerDefaults {
         rows: &[Vec<Option<String>>],
         set: &SettingValues,
         reported: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> Result<ServerDefaults, Exceeded> {
+    ) -> Result<ServerDefaults, BoundExceeded> {
         let is_listed = |row: &&Vec<Option<String>>| matches!(row.first(), Some(Some(kind)) if kind == "c" || kind == "d");
         let listed: Vec<_> = rows.iter().filter(is_listed).cloned().collect();
         let mut now = ServerDefaults::of(node, &listed, reported)?;

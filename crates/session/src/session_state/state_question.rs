@@ -11,7 +11,7 @@ use crate::session_state::temporary::TemporaryList;
 use std::collections::BTreeSet;
 use weir_catalog::NAMES_MAX;
 use weir_sql::facts::{StateKind, StateKinds};
-use weir_wire::gather::{Bound, Budget, Exceeded};
+use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 use weir_wire::write::literal;
 
 /// The question after a transaction.
@@ -283,8 +283,8 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
 }
 
 /// The most that is kept of an answer. Most have a few rows.
-const ANSWER: Bound =
-    Bound { thing: "the answer to a question for a session's state", count_max: 8192, bytes_max: 2 << 20, parameter: "" };
+const ANSWER: GatherBound =
+    GatherBound { thing: "the answer to a question for a session's state", count_max: 8192, bytes_max: 2 << 20, parameter: "" };
 
 /// The longest row of an answer that is looked at: it holds a value of a parameter, or the text that prepared a statement.
 pub const ROW_LOOK_BYTES_MAX: usize = 1 << 20;
@@ -298,7 +298,7 @@ const FLOOD_TIMES: usize = 16;
 /// The server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateAnswer {
-    gathered: Budget,
+    gathered: GatherBudget,
     pub settings: Vec<(String, String)>,
     /// Parameters that the user may not set himself, unless the session knows them already.
     pub foreign: Vec<(String, String)>,
@@ -327,7 +327,7 @@ pub struct StateAnswer {
 impl Default for StateAnswer {
     fn default() -> StateAnswer {
         StateAnswer {
-            gathered: Budget::new(ANSWER),
+            gathered: GatherBudget::new(ANSWER),
             settings: Vec::new(),
             foreign: Vec::new(),
             default_again: BTreeSet::new(),
@@ -346,7 +346,7 @@ impl Default for StateAnswer {
 
 impl StateAnswer {
     /// Takes in a row. Of an answer that is too long nothing is kept: it is not whole. Error: the server does not end it.
-    pub fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), Exceeded> {
+    pub fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), BoundExceeded> {
         let bytes = cells.iter().flatten().map(|cell| cell.len()).sum();
         if self.has_room(bytes)? {
             self.take(cells);
@@ -355,12 +355,12 @@ impl StateAnswer {
     }
 
     /// A row of so many bytes is not looked at: the answer is not whole.
-    pub fn unread(&mut self, bytes: usize) -> Result<(), Exceeded> {
+    pub fn unread(&mut self, bytes: usize) -> Result<(), BoundExceeded> {
         self.is_torn = true;
         self.has_room(bytes).map(drop)
     }
 
-    fn has_room(&mut self, bytes: usize) -> Result<bool, Exceeded> {
+    fn has_room(&mut self, bytes: usize) -> Result<bool, BoundExceeded> {
         let Err(exceeded) = self.gathered.take(ROW_BYTES + bytes) else { return Ok(true) };
         if self.gathered.is_over_by(FLOOD_TIMES) {
             return Err(exceeded);

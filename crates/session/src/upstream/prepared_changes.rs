@@ -10,11 +10,15 @@ use std::collections::VecDeque;
 use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_wire::gather::{Bound, Budget, Exceeded};
+use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
 /// Statements that one session prepares by the protocol. PostgreSQL has no such limit, and takes some kilobytes for each.
-const PREPARED: Bound =
-    Bound { thing: "the list of this session's prepared statements", count_max: 65_536, bytes_max: 64 << 20, parameter: "" };
+const PREPARED: GatherBound = GatherBound {
+    thing: "the list of this session's prepared statements",
+    count_max: 65_536,
+    bytes_max: 64 << 20,
+    parameter: "",
+};
 
 /// Bytes of a text that is counted at once.
 const LONG_BYTES: usize = 16 << 10;
@@ -251,12 +255,12 @@ impl OwnStatements {
     }
 
     /// Looks if a statement of so many bytes may have a name of its own beside the others.
-    pub fn check_room(&self, bytes: usize) -> Result<(), Exceeded> {
+    pub fn check_room(&self, bytes: usize) -> Result<(), BoundExceeded> {
         let count = self.named.count();
         if count < PREPARED.count_max && bytes < LONG_BYTES && !count.is_multiple_of(COUNTED_EACH) {
             return Ok(());
         }
-        let mut budget = Budget::new(PREPARED);
+        let mut budget = GatherBudget::new(PREPARED);
         self.named.values().try_for_each(|own| budget.take(own.prepared.tail.len()))?;
         budget.take(bytes)
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
-use weir_wire::write::{self, Report};
+use weir_wire::write::{self, OutgoingReport};
 
 /// A parameter, and its value if nobody has set it.
 pub const WORK_MEM: (&str, &str) = ("work_mem", "4MB");
@@ -107,7 +107,7 @@ impl Server {
     }
 
     fn go_by(&mut self, sqlstate: &str, message: &str) {
-        write::error(&mut self.held, &Report { severity: "FATAL", sqlstate, message, detail: "", hint: "", routine: "" });
+        write::error(&mut self.held, &OutgoingReport { severity: "FATAL", sqlstate, message, detail: "", hint: "", routine: "" });
         self.flush();
         self.is_gone = true;
     }
@@ -199,7 +199,7 @@ impl Server {
     }
 
     fn error(&mut self, code: &str, message: &str) {
-        let report = Report { severity: "ERROR", sqlstate: code, message, detail: "", hint: "", routine: "" };
+        let report = OutgoingReport { severity: "ERROR", sqlstate: code, message, detail: "", hint: "", routine: "" };
         write::error(&mut self.held, &report);
         if self.status == b'T' {
             self.status = b'E';

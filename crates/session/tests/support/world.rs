@@ -30,7 +30,7 @@ use weir_session::sequences::drawn_values::DrawCount;
 use weir_session::session_state::conn_settings::ConnSettings;
 use weir_session::session_state::listen::listen_hub::NotificationHub;
 use weir_session::task::WorkerId;
-use weir_wire::startup_packet::Version;
+use weir_wire::startup_packet::ProtocolVersion;
 
 /// The primary takes no reads, so that the node of a read does not hang on dice.
 const CONFIG: &str = "
@@ -355,7 +355,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),
-        terms: ConnTerms { version: "15.4".into(), protocol: Version::V3_0, is_encrypted: false },
+        terms: ConnTerms { version: "15.4".into(), protocol: ProtocolVersion::V3_0, is_encrypted: false },
         given_up: AtomicBool::new(false),
         breaker: Box::new(NoBreaker),
     };

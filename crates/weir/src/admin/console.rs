@@ -12,7 +12,7 @@ mod table;
 
 use crate::admin::console::language::ConsoleCommand;
 use crate::runtime::shared::ProxyShutdown;
-use crate::runtime::worker::{Entry, Worker};
+use crate::runtime::worker::{SessionEntry, Worker};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use weir_io::reactor::parked;
 use weir_io::socket::{ReadOutcome, Socket};
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
-use weir_wire::write::{self, Report};
+use weir_wire::write::{self, OutgoingReport};
 
 /// Longest message of an administrator.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -106,7 +106,7 @@ pub async fn serve(
     socket: &Socket,
     before: Vec<u8>,
     right: ConsoleRight,
-    entry: Rc<Entry>,
+    entry: Rc<SessionEntry>,
 ) -> Result<(), ErrorReport> {
     let _listed = ListedConsole::new(w, &entry);
     let mut console = AdminConsole {
@@ -128,11 +128,11 @@ pub async fn serve(
 /// A console in the tables of clients; out of them however it ends.
 struct ListedConsole<'a> {
     w: &'a Worker,
-    entry: &'a Entry,
+    entry: &'a SessionEntry,
 }
 
 impl<'a> ListedConsole<'a> {
-    fn new(w: &'a Worker, entry: &'a Entry) -> ListedConsole<'a> {
+    fn new(w: &'a Worker, entry: &'a SessionEntry) -> ListedConsole<'a> {
         entry.task.set(w.reactor.current_task());
         w.shared.session_statuses.add(entry.status.clone());
         w.shared.clients.consoles.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ struct AdminConsole<'a> {
     w: &'a Rc<Worker>,
     socket: &'a Socket,
     right: ConsoleRight,
-    entry: &'a Rc<Entry>,
+    entry: &'a Rc<SessionEntry>,
     input: Vec<u8>,
     out: Vec<u8>,
     prepared: HashMap<Vec<u8>, Option<ConsoleCommand>>,
@@ -323,7 +323,7 @@ impl AdminConsole<'_> {
     fn finish(&mut self, tag: &str, notice: Option<&ErrorReport>) {
         if let Some(notice) = notice {
             let ErrorReport { sqlstate, message, detail, hint, .. } = notice;
-            write::notice(&mut self.out, &Report { severity: "NOTICE", sqlstate, message, detail, hint, routine: "" });
+            write::notice(&mut self.out, &OutgoingReport { severity: "NOTICE", sqlstate, message, detail, hint, routine: "" });
         }
         write::command_complete(&mut self.out, tag);
     }

@@ -1,10 +1,10 @@
 //! The numbers of a proxy in Prometheus' text format, version 0.0.4.
 //!
-//! Made from `Shared` alone, so that it can run on a thread of its own: with many pools it is long.
+//! Made from `SharedState` alone, so that it can run on a thread of its own: with many pools it is long.
 
 use crate::log::Level;
 use crate::runtime::agents_seen::Contact;
-use crate::runtime::shared::{Shared, seconds};
+use crate::runtime::shared::{SharedState, seconds};
 use crate::server::connection_list;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -92,7 +92,7 @@ fn in_seconds(us: u64) -> f64 {
 }
 
 /// The whole page.
-pub fn page(shared: &Shared) -> String {
+pub fn page(shared: &SharedState) -> String {
     let mut page = MetricsPage::default();
     process(&mut page, shared);
     certificates(&mut page, shared);
@@ -105,7 +105,7 @@ pub fn page(shared: &Shared) -> String {
     page.text
 }
 
-fn process(page: &mut MetricsPage, shared: &Shared) {
+fn process(page: &mut MetricsPage, shared: &SharedState) {
     page.head("weir_info", MetricKind::Gauge, "Version of the proxy.");
     page.sample("weir_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     let started = seconds(shared.life.started_at);
@@ -124,7 +124,7 @@ fn process(page: &mut MetricsPage, shared: &Shared) {
 }
 
 /// A file that serves two purposes is there once.
-fn certificates(page: &mut MetricsPage, shared: &Shared) {
+fn certificates(page: &mut MetricsPage, shared: &SharedState) {
     let files = shared.files.tls.load();
     let ends: BTreeMap<&Path, u64> = files.ends().collect();
     let name = "weir_certificate_end_time_seconds";
@@ -134,14 +134,14 @@ fn certificates(page: &mut MetricsPage, shared: &Shared) {
     }
 }
 
-fn counters(page: &mut MetricsPage, shared: &Shared) {
+fn counters(page: &mut MetricsPage, shared: &SharedState) {
     for (at, row) in METRICS.iter().enumerate() {
         let sum: u64 = shared.counters.iter().map(|counters| counters.get(at)).sum();
         page.single(&format!("weir_{}", row.name), MetricKind::Counter, row.help, sum);
     }
 }
 
-fn clients(page: &mut MetricsPage, shared: &Shared) {
+fn clients(page: &mut MetricsPage, shared: &SharedState) {
     let config = shared.config.load();
     let clients = shared.clients.connected.load(Ordering::Relaxed);
     page.single("weir_clients", MetricKind::Gauge, "Client connections.", clients);
@@ -162,7 +162,7 @@ fn clients(page: &mut MetricsPage, shared: &Shared) {
     page.single("weir_consoles", MetricKind::Gauge, "Connections to the administration console.", consoles);
 }
 
-fn nodes(page: &mut MetricsPage, shared: &Shared) {
+fn nodes(page: &mut MetricsPage, shared: &SharedState) {
     let view = shared.cluster.view.load_full();
     let nodes: Vec<(String, String)> =
         view.nodes.iter().map(|node| (node.id.to_string(), format!("{}:{}", node.hostname, node.port))).collect();
@@ -209,7 +209,7 @@ fn nodes(page: &mut MetricsPage, shared: &Shared) {
 }
 
 /// Statements and errors of nodes, by kind.
-fn kinds(page: &mut MetricsPage, shared: &Shared, nodes: &[(String, String)], view: &ClusterView) {
+fn kinds(page: &mut MetricsPage, shared: &SharedState, nodes: &[(String, String)], view: &ClusterView) {
     type Count = fn(&WorkerCounters, u16, usize) -> u64;
     let families: [(&str, &str, &str, &[&str], Count); 2] = [
         ("weir_node_kind_statements_total", "Statements sent to the node, by kind.", "kind", VERBS, |c, id, at| {
@@ -228,7 +228,7 @@ fn kinds(page: &mut MetricsPage, shared: &Shared, nodes: &[(String, String)], vi
     }
 }
 
-fn errors(page: &mut MetricsPage, shared: &Shared) {
+fn errors(page: &mut MetricsPage, shared: &SharedState) {
     let mut sums = [0; ERROR_CLASSES.len() + 1];
     for counters in &shared.counters {
         sums.iter_mut().zip(counters.errors()).for_each(|(sum, count)| *sum += count);
@@ -240,7 +240,7 @@ fn errors(page: &mut MetricsPage, shared: &Shared) {
     }
 }
 
-fn kept(page: &mut MetricsPage, shared: &Shared) {
+fn kept(page: &mut MetricsPage, shared: &SharedState) {
     let reasons = shared.pools.kept(|_| true);
     let name = "weir_server_connections_pinned";
     page.head(name, MetricKind::Gauge, "Server connections that stay with a client because of state it left there.");
@@ -302,7 +302,7 @@ const POOL_ROWS: &[PoolRow] = &[
     },
 ];
 
-fn pools(page: &mut MetricsPage, shared: &Shared) {
+fn pools(page: &mut MetricsPage, shared: &SharedState) {
     let mut totals: Vec<(Whose, StatTotals)> = shared.stats.by_pool().into_iter().collect();
     let left_out = totals.len().saturating_sub(POOLS_MAX);
     totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.get(StatCounter::Statements)));
@@ -330,7 +330,7 @@ fn pools(page: &mut MetricsPage, shared: &Shared) {
     pool_conns(page, shared, &totals);
 }
 
-fn pool_clients(page: &mut MetricsPage, shared: &Shared, shown: &[(Whose, StatTotals)]) {
+fn pool_clients(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, StatTotals)]) {
     let groups = connection_list::groups(shared);
     let clients = "weir_pool_clients";
     page.head(clients, MetricKind::Gauge, "Clients, by whether they wait for a server connection.");
@@ -349,7 +349,7 @@ fn pool_clients(page: &mut MetricsPage, shared: &Shared, shown: &[(Whose, StatTo
     }
 }
 
-fn pool_conns(page: &mut MetricsPage, shared: &Shared, shown: &[(Whose, StatTotals)]) {
+fn pool_conns(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, StatTotals)]) {
     let name = "weir_pool_server_connections";
     page.head(name, MetricKind::Gauge, "Server connections by what they do.");
     for pool in shared.pools.all() {
@@ -380,7 +380,7 @@ fn pool_conns(page: &mut MetricsPage, shared: &Shared, shown: &[(Whose, StatTota
 const STUCK_MS: u64 = 10_000;
 
 /// Checks that every worker and the control thread do their work. Error: the one that does not.
-pub fn health(shared: &Shared) -> Result<(), String> {
+pub fn health(shared: &SharedState) -> Result<(), String> {
     let now_ms = shared.begun.elapsed().as_millis() as u64;
     for (id, mailbox) in shared.mailboxes.iter().enumerate() {
         let quiet_ms = now_ms.saturating_sub(mailbox.beat_ms.load(Ordering::Relaxed));
@@ -398,7 +398,7 @@ pub fn health(shared: &Shared) -> Result<(), String> {
 }
 
 /// Checks that clients can be served. Error: the reason why not.
-pub fn readiness(shared: &Shared) -> Result<(), String> {
+pub fn readiness(shared: &SharedState) -> Result<(), String> {
     health(shared)?;
     if shared.stop_mode() != crate::runtime::shared::ProxyShutdown::No {
         return Err("the proxy is shutting down".to_string());

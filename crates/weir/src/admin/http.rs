@@ -9,7 +9,7 @@ use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{self, Share, Shortage};
 use crate::runtime::places::Port;
-use crate::runtime::shared::{ProxyShutdown, Shared};
+use crate::runtime::shared::{ProxyShutdown, SharedState};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -119,13 +119,13 @@ async fn converse(c: &Control, stream: TcpStream, pages: Router) {
 }
 
 /// The pages there are.
-fn pages(shared: Arc<Shared>) -> Router {
+fn pages(shared: Arc<SharedState>) -> Router {
     let nothing = || async { (StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz\n") };
     Router::new()
         .route("/", get("/metrics  numbers for Prometheus\n/healthz  the process works\n/readyz   clients can be served\n"))
         .route("/metrics", get(metrics))
-        .route("/healthz", get(async |State(shared): State<Arc<Shared>>| said(exposition::health(&shared))))
-        .route("/readyz", get(async |State(shared): State<Arc<Shared>>| said(exposition::readiness(&shared))))
+        .route("/healthz", get(async |State(shared): State<Arc<SharedState>>| said(exposition::health(&shared))))
+        .route("/readyz", get(async |State(shared): State<Arc<SharedState>>| said(exposition::readiness(&shared))))
         .fallback(nothing)
         .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
         .with_state(shared)
@@ -140,7 +140,7 @@ fn said(outcome: Result<(), String>) -> (StatusCode, String) {
 
 /// Makes the page on another thread: with many pools it takes longer than nodes should wait for their questions.
 /// Cancel safe.
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+async fn metrics(State(shared): State<Arc<SharedState>>) -> Response {
     match tokio::task::spawn_blocking(move || exposition::page(&shared)).await {
         Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
         // The panic hook has told the log.

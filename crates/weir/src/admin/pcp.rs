@@ -28,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 use weir_config::{Config, PcpUsers, Problem};
 use weir_session::metrics::WorkerCounter;
-use weir_wire::pcp_protocol::{Fault, Reply, Request, Severity};
+use weir_wire::pcp_protocol::{PcpReply, PcpReport, PcpRequest, PcpSeverity};
 
 /// Connections at once, for each listening socket. A client that fills those of a port does not shut out one that comes over the unix socket.
 const CONNECTIONS_MAX: usize = 32;
@@ -192,8 +192,8 @@ async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line:
         let request = match heard {
             Ok(request) => request,
             Err(PcpConnectionEnd::Malformed(error)) if !error.is_fatal() && visit.is_known() => {
-                let refusal = Fault::new(Severity::Error, "invalid PCP request").detail(error.to_string());
-                if line.say(&[Reply::Error(refusal)]).await.is_err() {
+                let refusal = PcpReport::new(PcpSeverity::Error, "invalid PCP request").detail(error.to_string());
+                if line.say(&[PcpReply::Error(refusal)]).await.is_err() {
                     break;
                 }
                 continue;
@@ -203,11 +203,11 @@ async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line:
                 break;
             }
         };
-        if request == Request::End {
+        if request == PcpRequest::End {
             break;
         }
         let answer = match visit.admit(c, &request).await {
-            pcp_login::PcpAdmission::Known if request == Request::UpgradeWalk => {
+            pcp_login::PcpAdmission::Known if request == PcpRequest::UpgradeWalk => {
                 let Some(answer) = perform_attended(c, &mut line, &visit, &request).await else { break };
                 answer
             }
@@ -220,7 +220,7 @@ async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line:
             PcpAnswer::Replies(_) => break,
             PcpAnswer::Last(fault) => {
                 // It may have gone by now.
-                let _ = line.say(&[Reply::Error(fault)]).await;
+                let _ = line.say(&[PcpReply::Error(fault)]).await;
                 break;
             }
             PcpAnswer::Stop(replies, mode) => {
@@ -237,42 +237,42 @@ async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line:
 /// Tells one whom we cannot go on with why, if there is something to tell. Cancel safe.
 async fn part<S: pcp_connection::AsyncByteStream>(line: &mut PcpConnection<S>, cause: PcpConnectionEnd) {
     let fault = match cause {
-        PcpConnectionEnd::Malformed(error) => Fault::new(Severity::Fatal, "invalid PCP packet").detail(error.to_string()),
-        PcpConnectionEnd::Late => Fault::new(Severity::Fatal, "no PCP request came in time"),
+        PcpConnectionEnd::Malformed(error) => PcpReport::new(PcpSeverity::Fatal, "invalid PCP packet").detail(error.to_string()),
+        PcpConnectionEnd::Late => PcpReport::new(PcpSeverity::Fatal, "no PCP request came in time"),
         PcpConnectionEnd::Gone => return,
     };
-    let _ = line.say(&[Reply::Error(fault)]).await;
+    let _ = line.say(&[PcpReply::Error(fault)]).await;
 }
 
 /// The consequence of a request.
 enum PcpAnswer {
-    Replies(Vec<Reply>),
+    Replies(Vec<PcpReply>),
     /// Behind it the connection is closed.
-    Last(Fault),
+    Last(PcpReport),
     /// The proxy stops behind it.
-    Stop(Vec<Reply>, ProxyShutdown),
+    Stop(Vec<PcpReply>, ProxyShutdown),
 }
 
 /// Carries out the request of a known user. Cancel safe, but a change that was begun goes on.
-async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &Request) -> PcpAnswer {
+async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &PcpRequest) -> PcpAnswer {
     c.count(WorkerCounter::PcpRequests);
     if let Some(looking) = answers::of(c, request).await {
         log(c, visit, &request.to_string());
-        return PcpAnswer::Replies(looking.unwrap_or_else(|fault| vec![Reply::Error(fault)]));
+        return PcpAnswer::Replies(looking.unwrap_or_else(|fault| vec![PcpReply::Error(fault)]));
     }
     let who = visit.describe();
     let outcome = actions::perform(c, request).await;
     match &outcome {
         Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: done")),
         Err(fault) => {
-            let Fault { message, detail, .. } = fault;
+            let PcpReport { message, detail, .. } = fault;
             c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: {message}: {detail}"));
         }
     }
     match outcome {
         Ok(actions::ActionResult::Replies(replies)) => PcpAnswer::Replies(replies),
         Ok(actions::ActionResult::Stop(replies, mode)) => PcpAnswer::Stop(replies, mode),
-        Err(fault) => PcpAnswer::Replies(vec![Reply::Error(fault)]),
+        Err(fault) => PcpAnswer::Replies(vec![PcpReply::Error(fault)]),
     }
 }
 
@@ -281,7 +281,7 @@ async fn perform_attended<S: pcp_connection::AsyncByteStream>(
     c: &Rc<Control>,
     line: &mut PcpConnection<S>,
     visit: &PcpLogin,
-    request: &Request,
+    request: &PcpRequest,
 ) -> Option<PcpAnswer> {
     tokio::select! {
         answer = perform(c, visit, request) => Some(answer),

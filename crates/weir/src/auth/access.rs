@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weir_config::CheckConfig;
 use weir_config::hba::{HbaRuleSet, IpNetwork};
 use weir_config::passwd::{Passwords, PoolKey, Secret};
-use weir_wire::scram::{Challenge, SaltedKeys};
+use weir_wire::scram::{SaltedKeys, ScramChallenge};
 
 /// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
 const USERS_MAX: usize = 100_000;
@@ -84,7 +84,7 @@ pub enum LooksUp {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SaltedPassword {
     pub(crate) password: [u8; 32],
-    pub(crate) challenge: Challenge,
+    pub(crate) challenge: ScramChallenge,
 }
 
 /// Roles a user is a member of, and since when that is known.
@@ -312,12 +312,12 @@ impl SharedAccess {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::scram::Verifier;
+    use weir_wire::scram::ScramVerifier;
 
     const COMMON: ProofFilter<'_> = ProofFilter::Of { realm: "", looks_up: LooksUp::No };
 
     fn keys(password: &[u8], salt: &[u8]) -> Secret {
-        let challenge = Challenge { salt: salt.to_vec(), iterations: 2 };
+        let challenge = ScramChallenge { salt: salt.to_vec(), iterations: 2 };
         let keys = SaltedKeys::derive(password, salt, challenge.iterations);
         Secret::Keys(challenge, keys)
     }
@@ -325,7 +325,7 @@ mod tests {
     /// The verifier of such keys, as a password file has it.
     fn line(user: &str, secret: &Secret) -> String {
         let Secret::Keys(challenge, keys) = secret else { panic!() };
-        let verifier = Verifier {
+        let verifier = ScramVerifier {
             iterations: challenge.iterations,
             salt: challenge.salt.clone(),
             stored_key: keys.stored_key.clone(),

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::hba::{LdapDirectory, LdapSearchScope, LdapSteps};
-use weir_wire::gather::{Bound, Budget};
+use weir_wire::gather::{GatherBound, GatherBudget};
 
 /// Entries a search may return: two are too many already.
 const ENTRIES_MAX: i32 = 2;
 
 /// Messages of a search: entries, and references to other servers, which are not followed.
-const SEARCH: Bound = Bound { thing: "the directory's answer", count_max: 1024, bytes_max: usize::MAX, parameter: "" };
+const SEARCH: GatherBound =
+    GatherBound { thing: "the directory's answer", count_max: 1024, bytes_max: usize::MAX, parameter: "" };
 
 /// Answers of a server that mean success, and a wrong name or password. Source: RFC 4511, section 4.1.9.
 const SUCCESS: u32 = 0;
@@ -144,7 +145,7 @@ impl LdapExchange {
         let connection = self.connection.with_search_options(options).with_timeout(left(self.deadline));
         // No attributes: only the name is wanted.
         let mut entries = connection.streaming_search(base, scope, filter, ["1.1"])?;
-        let (mut found, mut budget) = (None, Budget::new(SEARCH));
+        let (mut found, mut budget) = (None, GatherBudget::new(SEARCH));
         // One by one: a directory that knows no end is not waited for.
         while let Some(entry) = entries.next()? {
             if let Err(exceeded) = budget.take(0) {

@@ -10,7 +10,7 @@ use weir_config::hba::ReplicationRequest;
 use weir_session::conn::TextInterpretation;
 use weir_session::session_state::client_settings::{EncodingEffect, SettingValues};
 use weir_session::session_state::server_defaults::ServerDefaults;
-use weir_wire::startup_packet::Parameters;
+use weir_wire::startup_packet::StartupParameters;
 use weir_wire::write;
 
 /// Welcomes a worker remembers.
@@ -96,7 +96,7 @@ pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 pub struct GreetingCache {
     pub(crate) by_key: Seen<Key, ClientGreeting>,
     /// By the parameters of the startup packet.
-    pub(crate) wishes: Seen<Parameters, StartupSettings>,
+    pub(crate) wishes: Seen<StartupParameters, StartupSettings>,
 }
 
 fn seen<K: Eq + Hash, V>() -> Seen<K, V> {

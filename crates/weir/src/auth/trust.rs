@@ -10,7 +10,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weir_config::{Config, NodeConfig, PasswdProof};
-use weir_wire::startup_packet::Version;
+use weir_wire::startup_packet::ProtocolVersion;
 use weir_wire::write;
 
 /// Time for each step of one question. A server that takes longer is looked at by the probes of roles, which name it.
@@ -97,7 +97,7 @@ fn trusts(node: &NodeConfig, user: &str, database: &str) -> io::Result<bool> {
 /// A server logs a line of a client that says goodbye in the middle of a login, and of one that closes while something of the server's is unread.
 fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<bool> {
     let mut packet = Vec::new();
-    write::startup(&mut packet, Version::V3_0, [("user", user), ("database", database)].into_iter());
+    write::startup(&mut packet, ProtocolVersion::V3_0, [("user", user), ("database", database)].into_iter());
     stream.write_all(&packet)?;
     let mut answer = OK.map(|_| 0);
     stream.read_exact(&mut answer)?;

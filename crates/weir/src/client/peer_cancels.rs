@@ -5,7 +5,7 @@
 use crate::log::Level;
 use crate::runtime::places::socket_path;
 use crate::runtime::pool::conn_opening::connect_any;
-use crate::runtime::shared::Message;
+use crate::runtime::shared::WorkerMessage;
 use crate::runtime::worker::Worker;
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_config::peers::Peer;
 use weir_io::socket::Socket;
-use weir_wire::startup_packet::Bearer;
+use weir_wire::startup_packet::CancelSender;
 use weir_wire::write;
 
 /// Time to reach a peer.
@@ -24,10 +24,10 @@ const LIMIT: Duration = Duration::from_secs(5);
 const PASSING_MAX: u32 = 64;
 
 /// Gives a request to the worker that serves the session, or to other Weirs that may.
-pub fn route_cancel(w: &Rc<Worker>, pid: u32, key: Vec<u8>, bearer: Bearer) {
+pub fn route_cancel(w: &Rc<Worker>, pid: u32, key: Vec<u8>, bearer: CancelSender) {
     match w.shared.session_statuses.get(pid) {
-        Some(status) => w.shared.mailboxes[usize::from(status.worker)].send(Message::Cancel { pid, key, bearer }),
-        None if bearer == Bearer::Client && pass_cancel(w, pid, &key) => {}
+        Some(status) => w.shared.mailboxes[usize::from(status.worker)].send(WorkerMessage::Cancel { pid, key, bearer }),
+        None if bearer == CancelSender::Client && pass_cancel(w, pid, &key) => {}
         None => w.shared.log.say(Level::Log, format_args!("process id {pid} in a cancel request is of no session")),
     }
 }

@@ -23,14 +23,14 @@ use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Purpose, Wait};
-use crate::runtime::shared::{ProxyShutdown, Shared, seconds};
-use crate::runtime::tls_files::certificate::Subject;
-use crate::runtime::user_roles::{self, Standing};
-use crate::runtime::worker::{CancelKey, Entry, PoolSet, Worker};
-use crate::server::first_look::{self, Ended};
+use crate::runtime::shared::{ProxyShutdown, SharedState, seconds};
+use crate::runtime::tls_files::certificate::CertificateSubject;
+use crate::runtime::user_roles::{self, RoleCertainty};
+use crate::runtime::worker::{CancelKey, PoolSet, SessionEntry, Worker};
+use crate::server::first_look::{self, CatalogWaitEnd};
 use crate::server::vouch;
 use crate::traffic::relay;
-use crate::traffic::served::{Served, SessionSockets};
+use crate::traffic::served::{ServedSession, SessionSockets};
 use crate::traffic::session_ports::SessionHost;
 use place::LoginProver;
 use std::cell::RefCell;
@@ -54,7 +54,9 @@ use weir_session::session_state::client_settings::{SettingValues, SettingsError}
 use weir_session::session_state::held_state::HeldState;
 use weir_session::stats::StatCounter;
 use weir_session::status::{ClientEndpoints, ClientIdentity, SessionStatus};
-use weir_wire::startup_packet::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
+use weir_wire::startup_packet::{
+    FirstPacket, NAME_BYTES_MAX, OptionsError, ProtocolVersion, StartupMessage, cut_name, read_first,
+};
 use weir_wire::write;
 
 /// Time a server gets to say which role a user is; then his server connections are closed instead.
@@ -103,9 +105,9 @@ fn welcome_from(conn: &ServerConn) -> ClientGreeting {
 }
 
 fn wishes_of(
-    shared: &Shared,
+    shared: &SharedState,
     ignored: &[String],
-    startup: &Startup,
+    startup: &StartupMessage,
     claim: Rc<StartupIdentity>,
 ) -> Result<StartupSettings, SettingsError> {
     let settings = SettingValues::of_startup(startup, ignored)?;
@@ -141,7 +143,7 @@ pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl 
         let handle = s.handle.clone();
         let ended = Box::pin(first_look::wait(&w, &s.account.known, &handle, &served.sockets.client)).await;
         w.reactor.spawn(relay::serve(served));
-        if ended == Ended::Cancelled {
+        if ended == CatalogWaitEnd::Cancelled {
             // Behind the session's first step, which sends the statement.
             let worker = w.clone();
             w.reactor.spawn(async move { conn_opening::forward_cancel(&worker, &handle) });
@@ -174,7 +176,7 @@ struct ClientLogin<'a> {
     /// The stop that was under way when the client came.
     came_in: ProxyShutdown,
     /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
-    tls: Option<Subject>,
+    tls: Option<CertificateSubject>,
     /// Hash of Weir's certificate that a login can be bound to.
     end_point: Option<Vec<u8>>,
     /// When the last answer to a question about the user arrived.
@@ -207,7 +209,7 @@ async fn enter(door: &mut ClientLogin<'_>) -> Option<AdmittedSession> {
 struct AdmittedSession {
     pools: Rc<PoolSet>,
     state: HeldState,
-    entry: Rc<Entry>,
+    entry: Rc<SessionEntry>,
 }
 
 impl<'a> ClientLogin<'a> {
@@ -231,7 +233,7 @@ impl<'a> ClientLogin<'a> {
 
 impl ClientLogin<'_> {
     #[cold]
-    fn note_refusal(&self, startup: &Startup, fault: &ErrorReport) {
+    fn note_refusal(&self, startup: &StartupMessage, fault: &ErrorReport) {
         let w = self.w;
         w.count(WorkerCounter::LoginsFailed);
         let user = cut_name(startup.get("user").unwrap_or_default());
@@ -242,7 +244,7 @@ impl ClientLogin<'_> {
         w.shared.log.write(Level::Log, &who, text);
     }
 
-    fn into_session(self, admitted: AdmittedSession) -> Served {
+    fn into_session(self, admitted: AdmittedSession) -> ServedSession {
         let (w, AdmittedSession { pools, state, entry }) = (self.w, admitted);
         // Where a server's processes are shared, what triggers leave must be known, also with one node.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
@@ -255,7 +257,7 @@ impl ClientLogin<'_> {
         s.reads.causal.primary_since = w.view().primary_since;
         s.reads.causal.set(&w.shared, &s.state.settings);
         s.up.preload(&self.buffer, &w.buffers);
-        Served { s, sockets: SessionSockets { client: self.socket, host }, w: w.clone() }
+        ServedSession { s, sockets: SessionSockets { client: self.socket, host }, w: w.clone() }
     }
 
     async fn refuse(&self, fault: &ErrorReport) {
@@ -271,7 +273,7 @@ impl ClientLogin<'_> {
     }
 
     /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
-    async fn first_packet(&mut self) -> Result<Option<Startup>, ErrorReport> {
+    async fn first_packet(&mut self) -> Result<Option<StartupMessage>, ErrorReport> {
         if self.read_more().await.is_err() || !self.begin_encrypted().await? {
             return Ok(None);
         }
@@ -299,32 +301,32 @@ impl ClientLogin<'_> {
             let had_more = self.buffer.len() > bytes;
             self.buffer.forget(bytes);
             match first {
-                First::Ssl if std::mem::replace(&mut asked_tls, true) => {
-                    self.refuse_version(Version::SSL_REQUEST).await;
+                FirstPacket::Ssl if std::mem::replace(&mut asked_tls, true) => {
+                    self.refuse_version(ProtocolVersion::SSL_REQUEST).await;
                     return Ok(None);
                 }
-                First::GssEnc if std::mem::replace(&mut asked_gss, true) => {
-                    self.refuse_version(Version::GSSENC_REQUEST).await;
+                FirstPacket::GssEnc if std::mem::replace(&mut asked_gss, true) => {
+                    self.refuse_version(ProtocolVersion::GSSENC_REQUEST).await;
                     return Ok(None);
                 }
-                First::Ssl | First::GssEnc if had_more => {
-                    if first == First::GssEnc || !self.can_encrypt() {
+                FirstPacket::Ssl | FirstPacket::GssEnc if had_more => {
+                    if first == FirstPacket::GssEnc || !self.can_encrypt() {
                         self.send(b"N").await?;
                     }
-                    let what = if first == First::Ssl { "SSL" } else { "GSSAPI encryption" };
+                    let what = if first == FirstPacket::Ssl { "SSL" } else { "GSSAPI encryption" };
                     return Err(ErrorReport::fatal(
                         sqlstate::PROTOCOL_VIOLATION,
                         format!("received unencrypted data after {what} request"),
                     ));
                 }
-                First::Ssl if self.can_encrypt() => {
+                FirstPacket::Ssl if self.can_encrypt() => {
                     self.send(b"S").await?;
                     if !Box::pin(self.encrypt()).await {
                         return Ok(None);
                     }
                 }
-                First::Ssl | First::GssEnc => self.send(b"N").await?,
-                First::Cancel { pid, key, bearer } => {
+                FirstPacket::Ssl | FirstPacket::GssEnc => self.send(b"N").await?,
+                FirstPacket::Cancel { pid, key, bearer } => {
                     if self.w.peek_config().log.client_messages {
                         let text = format_args!("Cancel message from frontend. DETAIL:  process id: {pid}");
                         self.w.shared.log.say(Level::Log, text);
@@ -332,16 +334,16 @@ impl ClientLogin<'_> {
                     peer_cancels::route_cancel(self.w, pid, key, bearer);
                     return Ok(None);
                 }
-                First::Unsupported(version) => {
+                FirstPacket::Unsupported(version) => {
                     self.refuse_version(version).await;
                     return Ok(None);
                 }
-                First::Startup(startup) => return Ok(Some(startup)),
+                FirstPacket::Startup(startup) => return Ok(Some(startup)),
             }
         }
     }
 
-    async fn refuse_version(&self, version: Version) {
+    async fn refuse_version(&self, version: ProtocolVersion) {
         let text = format!("unsupported frontend protocol {}.{}: server supports 3.0 to 3.2", version.major(), version.minor());
         if version.major() >= 3 {
             return self.refuse(&ErrorReport::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)).await;
@@ -352,15 +354,15 @@ impl ClientLogin<'_> {
     }
 
     /// `None`: it was an administrator, who has left.
-    async fn log_in(&mut self, startup: &Startup) -> Result<Option<AdmittedSession>, ErrorReport> {
+    async fn log_in(&mut self, startup: &StartupMessage) -> Result<Option<AdmittedSession>, ErrorReport> {
         let known = self.w.welcomes.borrow().wishes.get(&startup.parameters).cloned();
         let claim = known.as_ref().map_or_else(|| claim_of(startup).map(Rc::new), |known| Ok(known.claim.clone()))?;
         let StartupIdentity { user, database, replication } = &*claim;
         let (user, replication) = (&**user, *replication);
         let (database, named) = replicate::names(&self.w.peek_config(), replication, database, startup);
         let mut out = Vec::with_capacity(512);
-        if startup.version > Version::V3_2 || !startup.protocol_options.is_empty() {
-            let newest = startup.version.min(Version::V3_2);
+        if startup.version > ProtocolVersion::V3_2 || !startup.protocol_options.is_empty() {
+            let newest = startup.version.min(ProtocolVersion::V3_2);
             write::negotiate_version(&mut out, newest, &startup.protocol_options);
             self.send(&out).await?;
             out.clear();
@@ -434,7 +436,7 @@ impl ClientLogin<'_> {
     }
 
     /// Serves an administrator. No server here would refuse a user without a proof, so Weir refuses him.
-    async fn administer(&mut self, caller: LoginIdentity<'_>, startup: &Startup) -> Result<(), ErrorReport> {
+    async fn administer(&mut self, caller: LoginIdentity<'_>, startup: &StartupMessage) -> Result<(), ErrorReport> {
         let right = console::admit(self.w, &self.socket, caller.user)?;
         if !console::is_proven(&self.socket) {
             let admission = self.authenticate(caller).await?;
@@ -467,7 +469,7 @@ impl ClientLogin<'_> {
     }
 
     /// The wishes of a client of a new kind.
-    fn wishes(&self, startup: &Startup, claim: Rc<StartupIdentity>) -> Result<Rc<StartupSettings>, ErrorReport> {
+    fn wishes(&self, startup: &StartupMessage, claim: Rc<StartupIdentity>) -> Result<Rc<StartupSettings>, ErrorReport> {
         let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup, claim);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
@@ -572,16 +574,25 @@ impl ClientLogin<'_> {
     }
 
     /// `pools`: an administrator and a replication client have none.
-    fn entry(&self, whose: Arc<ClientIdentity>, pools: Option<Rc<PoolSet>>, application: &str, version: Version) -> Rc<Entry> {
+    fn entry(
+        &self,
+        whose: Arc<ClientIdentity>,
+        pools: Option<Rc<PoolSet>>,
+        application: &str,
+        version: ProtocolVersion,
+    ) -> Rc<SessionEntry> {
         let ends = ClientEndpoints { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
-        let key =
-            if version >= Version::V3_2 { CancelKey::Long(Box::new(self.w.random())) } else { CancelKey::Short(self.w.random()) };
+        let key = if version >= ProtocolVersion::V3_2 {
+            CancelKey::Long(Box::new(self.w.random()))
+        } else {
+            CancelKey::Short(self.w.random())
+        };
         let application = pools.as_ref().map_or_else(|| application.into(), |pools| pools.application(application));
         let task = self.w.reactor.current_task();
         let handle = |status| Rc::new(SessionHandle::new(Arc::new(status), task, self.w.now_us()));
-        self.w.enter(|number| Entry {
+        self.w.enter(|number| SessionEntry {
             handle: handle(SessionStatus::new(number, whose, application, ends, now_s)),
             since_ms: self.w.now_ms(),
             key,
@@ -592,7 +603,7 @@ impl ClientLogin<'_> {
 }
 
 /// The claim of a startup packet. Error: it names nobody, or wants what there is not.
-fn claim_of(startup: &Startup) -> Result<StartupIdentity, ErrorReport> {
+fn claim_of(startup: &StartupMessage) -> Result<StartupIdentity, ErrorReport> {
     let user = startup.get("user").filter(|user| !user.is_empty());
     let user = user.ok_or_else(|| {
         ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
@@ -637,15 +648,15 @@ async fn welcome_of(
     let key = (pools.user.clone(), pools.client_database.clone(), InternedSettings(settings));
     let standing = w.shared.clients.roles.lock().standing(&pools.user, w.now_ms());
     match standing {
-        Standing::Certain | Standing::Doubtful => {}
-        Standing::Old => Box::pin(look_at_role(w, pools)).await,
+        RoleCertainty::Certain | RoleCertainty::Doubtful => {}
+        RoleCertainty::Old => Box::pin(look_at_role(w, pools)).await,
     }
     let is_current = |welcome: &&Rc<ClientGreeting>| welcome.reloads == w.shared.stale.reloads.of(welcome.node);
     let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
     if known.is_some() && !is_vouched_for(w, pools) {
         Box::pin(ask_again(w, client, pools)).await?;
     }
-    if let Some(known) = known.filter(|_| standing != Standing::Doubtful) {
+    if let Some(known) = known.filter(|_| standing != RoleCertainty::Doubtful) {
         return Ok(known);
     }
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
@@ -679,7 +690,7 @@ async fn greeter(
     client: &Socket,
     pools: &PoolSet,
     settings: &Arc<SettingValues>,
-    standing: Standing,
+    standing: RoleCertainty,
 ) -> Result<ServerConn, ErrorReport> {
     let mut tries = 1;
     loop {
@@ -699,9 +710,9 @@ async fn instruct(
     w: &Rc<Worker>,
     mut conn: ServerConn,
     settings: &Arc<SettingValues>,
-    standing: Standing,
+    standing: RoleCertainty,
 ) -> Result<ServerConn, OpenError> {
-    if standing == Standing::Doubtful {
+    if standing == RoleCertainty::Doubtful {
         // Before anybody gets a server connection of his: from now on it is noticed if his name becomes another role's.
         conn = ask_role(w, conn).await?.0;
     }

@@ -11,9 +11,9 @@ use crate::control::control_conn::Conn;
 use crate::control::failover;
 use crate::counted;
 use crate::log::Log;
-use crate::runtime::pool::server_conn::{Login, OpenError, Rows, ServerAddress};
+use crate::runtime::pool::server_conn::{OpenError, Rows, ServerAddress, ServerLogin};
 use crate::runtime::pool::server_login::protocol;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::SharedState;
 use crate::runtime::tls_files::TlsFiles;
 use anyhow::Context;
 use std::borrow::Cow;
@@ -102,7 +102,7 @@ fn surplus_query() -> String {
 pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Result<(String, usize)> {
     // Words of the log are a running proxy's.
     let log = Log::new(&Config::default().log).context("cannot make a log")?;
-    let shared = Arc::new(Shared::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
+    let shared = Arc::new(SharedState::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
     let nodes = runtime.block_on(async {
         let mut asked = Vec::new();
@@ -163,7 +163,7 @@ fn user_of(config: &Config, node: &NodeConfig) -> String {
 }
 
 /// Cancel safe: connections are closed.
-async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked {
+async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> Asked {
     let health = health_of(config, node);
     let mut server = match open(shared, node, &health, &[("application_name", NAME)]).await {
         Ok(mut conn) => facts(&mut conn).await,
@@ -194,7 +194,7 @@ async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked 
 }
 
 /// Tries logins that clients need: those of `auth_query`, and of users that `database_file` names. Cancel safe: connections are closed.
-async fn failed_logins(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Vec<FailedLogin> {
+async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> Vec<FailedLogin> {
     let own = asking_users(config).into_iter().map(|look_up| (Needed::LookUp, None, look_up.user, look_up.database));
     let forced = config
         .databases
@@ -212,7 +212,7 @@ async fn failed_logins(shared: &Arc<Shared>, config: &Config, node: &NodeConfig)
             continue;
         }
         let parameters = [("application_name", NAME)];
-        let login = Login { user, database, secret: secret.as_ref(), generation: 0, parameters: &parameters };
+        let login = ServerLogin { user, database, secret: secret.as_ref(), generation: 0, parameters: &parameters };
         let until = Instant::now() + ASK_TIMEOUT;
         if let Err(error) = Conn::log_in(shared, &address_of(node), &login, OwnUse::Questions, until).await {
             failed.push(FailedLogin { needed, user: user.to_owned(), database: database.to_owned(), why: refused(error) });
@@ -263,14 +263,14 @@ fn surplus_of(rows: &Rows) -> Vec<String> {
 }
 
 /// The settings that a session of that user begins with. A login that is refused is told of elsewhere. Cancel safe: the connection is closed.
-async fn defaults(shared: &Arc<Shared>, node: &NodeConfig, check: &CheckConfig) -> Option<ServerDefaults> {
+async fn defaults(shared: &Arc<SharedState>, node: &NodeConfig, check: &CheckConfig) -> Option<ServerDefaults> {
     let mut conn = open_for(shared, node, check, OwnUse::Defaults, &[("application_name", NAME)]).await.ok()?;
     let rows = conn.query(weir_session::session_state::server_defaults::QUESTION).await.ok()?;
     ServerDefaults::of(node.id, &rows, std::iter::empty()).ok()
 }
 
 async fn open(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     node: &NodeConfig,
     check: &CheckConfig,
     parameters: &[(&str, &str)],
@@ -279,7 +279,7 @@ async fn open(
 }
 
 async fn open_for(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     node: &NodeConfig,
     check: &CheckConfig,
     of: OwnUse,
@@ -288,7 +288,7 @@ async fn open_for(
     let address = address_of(node);
     let files = shared.access.files();
     let (user, secret) = files.checker(check);
-    let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+    let login = ServerLogin { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
     Conn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_config::passwd::{self, PoolKey};
 use weir_wire::md5::Md5Secret;
-use weir_wire::pcp_protocol::Stored;
+use weir_wire::pcp_protocol::StoredDigest;
 use zeroize::Zeroizing;
 
 /// Longest password. Source: Pgpool-II, `MAX_PGPASS_LEN`.
@@ -77,7 +77,7 @@ pub fn md5(options: &PgMd5) -> anyhow::Result<ExitCode> {
             let credential = Md5Secret::from_password(password, user.as_bytes());
             common.write(&user, credential.text())?;
         } else {
-            say(&String::from_utf8_lossy(Stored::of_password(password).text()))?;
+            say(&String::from_utf8_lossy(StoredDigest::of_password(password).text()))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,7 @@ use connection::{PcpAddress, PcpClientConn};
 use output::OutputShape;
 use std::io::Write;
 use std::process::ExitCode;
-use weir_wire::pcp_protocol::{Aim, Request, Scope, Stop, When};
+use weir_wire::pcp_protocol::{CommandScope, DrainMode, PcpRequest, PcpShutdownMode, PromotionKind};
 use zeroize::Zeroizing;
 
 /// Highest number of a node. Source: Pgpool-II, `MAX_NUM_BACKENDS`.
@@ -237,20 +237,20 @@ enum ModeWord {
 }
 
 impl ScopeWord {
-    fn scope(self) -> Scope {
+    fn scope(self) -> CommandScope {
         match self {
-            ScopeWord::Local => Scope::Local,
-            ScopeWord::Cluster => Scope::Cluster,
+            ScopeWord::Local => CommandScope::Local,
+            ScopeWord::Cluster => CommandScope::Cluster,
         }
     }
 }
 
 impl ModeWord {
-    fn stop(self) -> Stop {
+    fn stop(self) -> PcpShutdownMode {
         match self {
-            ModeWord::Smart => Stop::Smart,
-            ModeWord::Fast => Stop::Fast,
-            ModeWord::Immediate => Stop::Immediate,
+            ModeWord::Smart => PcpShutdownMode::Smart,
+            ModeWord::Fast => PcpShutdownMode::Fast,
+            ModeWord::Immediate => PcpShutdownMode::Immediate,
         }
     }
 }
@@ -259,7 +259,7 @@ impl ModeWord {
 struct PcpCall<'a> {
     name: &'static str,
     common: &'a PcpArgs,
-    request: Request,
+    request: PcpRequest,
     shows_all: bool,
 }
 
@@ -309,34 +309,34 @@ impl PcpCommand {
     }
 
     fn plan(&self) -> Result<PcpCall<'_>, String> {
-        let when = |gracefully| if gracefully { When::Gracefully } else { When::Now };
+        let when = |gracefully| if gracefully { DrainMode::Gracefully } else { DrainMode::Now };
         let request = match self {
-            PcpCommand::AttachNode(options) => Request::Attach(options.node.needed()?),
-            PcpCommand::DetachNode(options) => Request::Detach(options.node.needed()?, when(options.gracefully)),
-            PcpCommand::NodeCount(_) => Request::NodeCount,
-            PcpCommand::NodeInfo(options) if options.all => Request::NodeInfo(-1),
-            PcpCommand::NodeInfo(options) => Request::NodeInfo(options.node.given()?.unwrap_or(-1)),
-            PcpCommand::HealthCheckStats(options) => Request::HealthCheckStats(options.node.needed()?),
-            PcpCommand::PoolStatus(_) => Request::PoolStatus,
-            PcpCommand::ProcCount(_) => Request::ProcessCount,
+            PcpCommand::AttachNode(options) => PcpRequest::Attach(options.node.needed()?),
+            PcpCommand::DetachNode(options) => PcpRequest::Detach(options.node.needed()?, when(options.gracefully)),
+            PcpCommand::NodeCount(_) => PcpRequest::NodeCount,
+            PcpCommand::NodeInfo(options) if options.all => PcpRequest::NodeInfo(-1),
+            PcpCommand::NodeInfo(options) => PcpRequest::NodeInfo(options.node.given()?.unwrap_or(-1)),
+            PcpCommand::HealthCheckStats(options) => PcpRequest::HealthCheckStats(options.node.needed()?),
+            PcpCommand::PoolStatus(_) => PcpRequest::PoolStatus,
+            PcpCommand::ProcCount(_) => PcpRequest::ProcessCount,
             PcpCommand::ProcInfo(options) => {
                 let pid = options.by_option.as_ref().or(options.by_place.as_ref());
-                Request::ProcessInfo(number(pid, "process-id", 1, i64::from(i32::MAX))?.unwrap_or(0))
+                PcpRequest::ProcessInfo(number(pid, "process-id", 1, i64::from(i32::MAX))?.unwrap_or(0))
             }
             PcpCommand::PromoteNode(options) => {
-                let aim = if options.switchover { Aim::Switchover } else { Aim::Name };
-                Request::Promote(options.node.needed()?, when(options.gracefully), aim)
+                let aim = if options.switchover { PromotionKind::Switchover } else { PromotionKind::Name };
+                PcpRequest::Promote(options.node.needed()?, when(options.gracefully), aim)
             }
-            PcpCommand::RecoveryNode(options) => Request::Recover(options.node.needed()?),
-            PcpCommand::RestartNode(options) => Request::Restart(options.node.needed()?),
-            PcpCommand::UpgradeWalk(_) => Request::UpgradeWalk,
-            PcpCommand::ReloadConfig(options) => Request::Reload(options.scope.scope()),
-            PcpCommand::LogRotate(options) => Request::RotateLog(options.scope.scope()),
-            PcpCommand::InvalidateQueryCache(_) => Request::InvalidateQueryCache,
-            PcpCommand::StopPgpool(options) => Request::Stop(options.mode.stop(), options.scope.scope()),
+            PcpCommand::RecoveryNode(options) => PcpRequest::Recover(options.node.needed()?),
+            PcpCommand::RestartNode(options) => PcpRequest::Restart(options.node.needed()?),
+            PcpCommand::UpgradeWalk(_) => PcpRequest::UpgradeWalk,
+            PcpCommand::ReloadConfig(options) => PcpRequest::Reload(options.scope.scope()),
+            PcpCommand::LogRotate(options) => PcpRequest::RotateLog(options.scope.scope()),
+            PcpCommand::InvalidateQueryCache(_) => PcpRequest::InvalidateQueryCache,
+            PcpCommand::StopPgpool(options) => PcpRequest::Stop(options.mode.stop(), options.scope.scope()),
             PcpCommand::WatchdogInfo(options) => {
                 let id = options.by_option.as_ref().or(options.by_place.as_ref());
-                Request::WatchdogInfo(number(id, "watchdog-id", 0, NODE_MAX)?.unwrap_or(-1))
+                PcpRequest::WatchdogInfo(number(id, "watchdog-id", 0, NODE_MAX)?.unwrap_or(-1))
             }
         };
         let shows_all = matches!(self, PcpCommand::ProcInfo(options) if options.all);

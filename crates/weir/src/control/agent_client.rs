@@ -5,7 +5,7 @@
 
 use crate::agent::keeper::read_secret;
 use crate::runtime::agent_line::{Line, LineError, Stream};
-use crate::runtime::tls_choice::Check;
+use crate::runtime::tls_choice::CertificateCheck;
 use crate::runtime::tls_files::{ClientSide, server_name};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub struct Agent {
     /// As in the file of secrets, and in words.
     place: String,
     secret_file: PathBuf,
-    encryption: Option<(ClientSide, Check)>,
+    encryption: Option<(ClientSide, CertificateCheck)>,
 }
 
 /// A line over either kind of stream.
@@ -80,10 +80,10 @@ impl Agent {
         let (host, port) = known.agent()?;
         let file = config.recovery.agents.secret_file.as_ref()?;
         let check = match (config.recovery.agents.ssl_mode.0, tls) {
-            (SslMode::VerifyFull, _) => Check::HostName,
-            (SslMode::VerifyCa, _) => Check::Authority,
-            (_, Some(side)) if side.has_authorities => Check::Authority,
-            _ => Check::Nothing,
+            (SslMode::VerifyFull, _) => CertificateCheck::HostName,
+            (SslMode::VerifyCa, _) => CertificateCheck::Authority,
+            (_, Some(side)) if side.has_authorities => CertificateCheck::Authority,
+            _ => CertificateCheck::Nothing,
         };
         let encryption = tls.map(|side| (side.clone(), check));
         Some(Agent { place: known.agent.clone(), host, port, secret_file: folder.join(file), encryption })

@@ -17,8 +17,8 @@ use crate::control::control_conn::Conn;
 use crate::control::control_context::{Bell, Control, Subject};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::look_places::{Urgency, hold, looks_max};
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
-use crate::runtime::shared::{Message, ProxyShutdown, Shared, Victim};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
+use crate::runtime::shared::{ProxyShutdown, SharedState, TerminationTarget, WorkerMessage};
 use crate::runtime::user_roles;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -107,12 +107,12 @@ struct Line {
 
 /// A connection to a node that counts among those of clients.
 struct Counted {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     node: u16,
 }
 
 impl Counted {
-    fn new(shared: &Arc<Shared>, node: u16) -> Counted {
+    fn new(shared: &Arc<SharedState>, node: u16) -> Counted {
         shared.pools.look_began(node);
         Counted { shared: shared.clone(), node }
     }
@@ -381,9 +381,9 @@ fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
     let noted = c.shared.clients.roles.lock().note(user, oid, c.millis(Instant::now()));
     let Some(until_ms) = noted else { return };
     c.renew(&c.shared.pools.of_user(user));
-    c.shared.tell_all(|| Message::Refresh);
+    c.shared.tell_all(|| WorkerMessage::Refresh);
     for mailbox in &c.shared.mailboxes {
-        mailbox.send(Message::Kill(Victim::User { user: user.clone(), until_ms }));
+        mailbox.send(WorkerMessage::Kill(TerminationTarget::User { user: user.clone(), until_ms }));
     }
 }
 
@@ -395,7 +395,7 @@ async fn renew(c: &Control, database: &KnownDatabase, line: &mut Conn) -> Result
     if database.is_another(ChangeMark::Defaults, &mark) {
         c.renew(&c.shared.pools.of_database(Some(&database.name)));
         // Weir asks a server anew for the values that welcome clients.
-        c.shared.tell_all(|| Message::Refresh);
+        c.shared.tell_all(|| WorkerMessage::Refresh);
     }
     Ok(())
 }
@@ -589,7 +589,7 @@ async fn log_in(
     (user, secret, generation): (&str, Option<&Secret>, u64),
 ) -> Result<Conn, OpenError> {
     let parameters = &[("application_name", NAME)];
-    let login = Login { user, database: &database.name, secret, generation, parameters };
+    let login = ServerLogin { user, database: &database.name, secret, generation, parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let (line, _) = Conn::log_in(&c.shared, address, &login, OwnUse::Catalog, deadline.into()).await?;
     database.report.lock().read_as = user.to_owned();

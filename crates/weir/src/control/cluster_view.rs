@@ -7,7 +7,7 @@ use crate::control::control_context::{Control, Subject};
 use crate::log::Level;
 use crate::runtime::pool::Pool;
 use crate::runtime::pool::server_conn::ConnStatus;
-use crate::runtime::shared::{Message, seconds};
+use crate::runtime::shared::{WorkerMessage, seconds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -35,7 +35,7 @@ pub fn publish(c: &Control, changed: bool) {
     if is_another {
         c.shared.changes.doubt_all(c.shared.positions.next_round());
     }
-    c.shared.tell_all(|| Message::Refresh);
+    c.shared.tell_all(|| WorkerMessage::Refresh);
     if !moved.is_empty() {
         let pools: Vec<Arc<Pool>> = c.shared.pools.all();
         let theirs: Vec<Arc<Pool>> = pools.into_iter().filter(|pool| moved.contains(&pool.key.node)).collect();

@@ -8,10 +8,10 @@ use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
 use crate::runtime::pool::conn_opening::is_worth_another;
 use crate::runtime::pool::server_conn::Unanswered;
-use crate::runtime::pool::server_conn::{Login, MESSAGE_BYTES_MAX, OpenError, Rows, ServerAddress, flooded, tcp_options};
-use crate::runtime::pool::server_login::{Channel, Greeting, Handshake, Step, protocol, refused};
-use crate::runtime::shared::Shared;
-use crate::runtime::tls_choice::{Attempt, Check, plan};
+use crate::runtime::pool::server_conn::{MESSAGE_BYTES_MAX, OpenError, Rows, ServerAddress, ServerLogin, flooded, tcp_options};
+use crate::runtime::pool::server_login::{LoginChannel, LoginHandshake, LoginStep, ServerGreeting, protocol, refused};
+use crate::runtime::shared::SharedState;
+use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan};
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::tls_files::server_name;
 use rustix::net::RecvFlags;
@@ -32,8 +32,8 @@ use weir_io::socket::set_tcp;
 use weir_io::tls::explain;
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
-use weir_wire::gather::{Bound, Budget, message_cost};
-use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
+use weir_wire::gather::{GatherBound, GatherBudget, message_cost};
+use weir_wire::scram::{SaltedKeys, ScramChallenge, fingerprint};
 use weir_wire::{back as server, write};
 use zeroize::Zeroizing;
 
@@ -151,7 +151,7 @@ pub struct Conn {
     /// Bytes that have arrived behind the last message taken.
     inbox: Vec<u8>,
     /// The most that the server may still say in this exchange.
-    budget: Budget,
+    budget: GatherBudget,
     /// The time at which what is under way must be over.
     deadline: Instant,
 }
@@ -175,7 +175,7 @@ async fn within<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>)
 impl Conn {
     /// Opens a connection to a node, as the user of its health check. Cancel safe.
     pub async fn open(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         config: &Config,
         node: u16,
         parameters: &[(&str, &str)],
@@ -198,22 +198,22 @@ impl Conn {
         let check = if known.health.user.is_empty() { &config.check } else { &own };
         let files = shared.access.files();
         let (user, secret) = files.checker(check);
-        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+        let login = ServerLogin { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
         Conn::log_in(shared, &address, &login, OwnUse::Questions, deadline).await.map(|(conn, _)| conn)
     }
 
     /// Connects and logs in, with settings that nobody else chose (`own_login`). Encrypted or not, as `backend_sslmode` has it. Cancel safe: the
     /// connection is closed.
     pub async fn log_in(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         address: &ServerAddress,
-        login: &Login<'_>,
+        login: &ServerLogin<'_>,
         of: OwnUse,
         deadline: Instant,
-    ) -> Result<(Conn, Greeting), OpenError> {
+    ) -> Result<(Conn, ServerGreeting), OpenError> {
         let parameters: Vec<(&str, &str)> = own_login::in_packet(of).chain(login.parameters.iter().copied()).collect();
-        let Login { user, database, secret, generation, .. } = *login;
-        let login = &Login { user, database, secret, generation, parameters: &parameters };
+        let ServerLogin { user, database, secret, generation, .. } = *login;
+        let login = &ServerLogin { user, database, secret, generation, parameters: &parameters };
         let plan = {
             let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
             let ssl = shared.config.load().tls.enabled;
@@ -221,7 +221,7 @@ impl Conn {
         };
         let mut attempts = plan.attempts.iter().peekable();
         loop {
-            let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
+            let attempt = attempts.next().copied().unwrap_or(TlsAttempt::Plain);
             let entered = async {
                 let mut conn = Conn::connect(shared, address, (attempt, plan.check), deadline).await?;
                 let greeting = conn.prove(shared, login).await?;
@@ -239,15 +239,15 @@ impl Conn {
     }
 
     /// True if the address of its node leads to another server by now.
-    pub fn is_left(&self, shared: &Shared) -> bool {
+    pub fn is_left(&self, shared: &SharedState) -> bool {
         self.begun_us < shared.stale.moves.moved_us(self.address.node)
     }
 
     /// Connects, and begins TLS if the attempt is for that. Cancel safe: the connection is closed.
     async fn connect(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         address: &ServerAddress,
-        (attempt, check): (Attempt, Check),
+        (attempt, check): (TlsAttempt, CertificateCheck),
         deadline: Instant,
     ) -> Result<Conn, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
@@ -258,7 +258,7 @@ impl Conn {
             address: address.clone(),
             begun_us,
             inbox: Vec::new(),
-            budget: Budget::new(bounds::LOGIN),
+            budget: GatherBudget::new(bounds::LOGIN),
             deadline,
         };
         if address.hostname.starts_with('/') {
@@ -267,29 +267,29 @@ impl Conn {
         }
         let stream = within(deadline, connect_any(shared, address, deadline)).await.map_err(failed)?;
         match attempt {
-            Attempt::Plain => Ok(over(Stream::Tcp(stream))),
-            Attempt::Willing | Attempt::Encrypted => {
+            TlsAttempt::Plain => Ok(over(Stream::Tcp(stream))),
+            TlsAttempt::Willing | TlsAttempt::Encrypted => {
                 Ok(over(encrypt(shared, stream, address, (attempt, check), deadline).await?))
             }
         }
     }
 
     /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
-    async fn prove(&mut self, shared: &Arc<Shared>, login: &Login<'_>) -> Result<Greeting, OpenError> {
+    async fn prove(&mut self, shared: &Arc<SharedState>, login: &ServerLogin<'_>) -> Result<ServerGreeting, OpenError> {
         let address = self.address.clone();
         let wish = shared.config.load().tls.binding;
-        let (mut handshake, first) = Handshake::begin(&address, login, wish, self.channel());
+        let (mut handshake, first) = LoginHandshake::begin(&address, login, wish, self.channel());
         self.begin(&first, &bounds::LOGIN).await?;
         loop {
             let (tag, body) = self.next().await?;
             match handshake.on_message(tag, &body, crate::random)? {
-                Step::Wait => {}
-                Step::Send(answer) => self.send(&answer).await?,
-                Step::Derive(password, challenge) => {
+                LoginStep::Wait => {}
+                LoginStep::Send(answer) => self.send(&answer).await?,
+                LoginStep::Derive(password, challenge) => {
                     let keys = derive(shared, password, challenge, self.deadline).await;
                     self.send(&handshake.derived(keys)?).await?;
                 }
-                Step::Done => {
+                LoginStep::Done => {
                     self.farewell = Farewell::Terminate;
                     return Ok(handshake.finish());
                 }
@@ -297,12 +297,12 @@ impl Conn {
         }
     }
 
-    fn channel(&self) -> Channel {
+    fn channel(&self) -> LoginChannel {
         match &self.stream {
-            Stream::Tcp(_) | Stream::Unix(_) => Channel::default(),
+            Stream::Tcp(_) | Stream::Unix(_) => LoginChannel::default(),
             Stream::Tls(stream) => {
                 let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                Channel { is_encrypted: true, end_point: certificate.and_then(end_point) }
+                LoginChannel { is_encrypted: true, end_point: certificate.and_then(end_point) }
             }
         }
     }
@@ -326,8 +326,8 @@ impl Conn {
     }
 
     /// Begins an exchange in which the server may say so much. Not cancel safe: a part may be on its way.
-    async fn begin(&mut self, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
-        self.budget = Budget::new(*bound);
+    async fn begin(&mut self, bytes: &[u8], bound: &GatherBound) -> Result<(), OpenError> {
+        self.budget = GatherBudget::new(*bound);
         self.send(bytes).await
     }
 
@@ -365,14 +365,14 @@ impl Conn {
     /// Waits for the end of a connection that owes nothing. Gives the server's last word, if there was one. Cancel safe.
     pub async fn ended(&mut self) -> Option<OpenError> {
         // No limit of before counts while nothing is asked.
-        (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, Budget::new(bounds::REST));
+        (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, GatherBudget::new(bounds::REST));
         loop {
             match self.next().await {
                 Ok((back::ERROR, body)) => return Some(refused(&self.address, &body)),
                 // A parameter that changed, a notice.
                 Ok(_) => {}
                 Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
-                    (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, Budget::new(bounds::REST));
+                    (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, GatherBudget::new(bounds::REST));
                 }
                 Err(flooded @ OpenError::Flooded { .. }) => return Some(flooded),
                 Err(_) => return None,
@@ -405,7 +405,7 @@ impl Conn {
         self.ask_unchecked(question.sql(), bound).await
     }
 
-    async fn ask_unchecked(&mut self, sql: &str, bound: &Bound) -> Result<(), OpenError> {
+    async fn ask_unchecked(&mut self, sql: &str, bound: &GatherBound) -> Result<(), OpenError> {
         let mut out = Vec::with_capacity(sql.len() + HEADER_BYTES + 1);
         write::query(&mut out, sql);
         self.begin(&out, bound).await
@@ -444,12 +444,12 @@ impl Conn {
 
     /// Sends a CancelRequest to a process with its key, over a connection as this one's, and waits until the server has closed that. Errors
     /// are the log's. Cancel safe: the request may not be sent.
-    pub async fn cancel(shared: Arc<Shared>, address: ServerAddress, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
+    pub async fn cancel(shared: Arc<SharedState>, address: ServerAddress, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
         let way = match is_encrypted {
-            true => (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check),
-            false => (Attempt::Plain, Check::Nothing),
+            true => (TlsAttempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check),
+            false => (TlsAttempt::Plain, CertificateCheck::Nothing),
         };
         let asked = async {
             let mut conn = Conn::connect(&shared, &address, way, deadline).await?;
@@ -474,7 +474,7 @@ pub fn read_row(address: &ServerAddress, body: &[u8]) -> Result<Vec<Option<Strin
 }
 
 /// Addresses of a name. Cancel safe.
-async fn resolve(shared: &Arc<Shared>, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
+async fn resolve(shared: &Arc<SharedState>, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
     if let Ok(ip) = hostname.parse() {
         return Ok(vec![ip]);
     }
@@ -488,7 +488,7 @@ async fn resolve(shared: &Arc<Shared>, hostname: &str, deadline: Instant) -> io:
 }
 
 /// Tries each address of a name in turn. Cancel safe.
-async fn connect_any(shared: &Arc<Shared>, address: &ServerAddress, deadline: Instant) -> io::Result<TcpStream> {
+async fn connect_any(shared: &Arc<SharedState>, address: &ServerAddress, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for ip in resolve(shared, &address.hostname, deadline).await? {
         match within(deadline, TcpStream::connect(SocketAddr::new(ip, address.port))).await {
@@ -505,10 +505,10 @@ async fn connect_any(shared: &Arc<Shared>, address: &ServerAddress, deadline: In
 
 /// Asks for TLS and begins it. Cancel safe: the connection is closed.
 async fn encrypt(
-    shared: &Shared,
+    shared: &SharedState,
     mut stream: TcpStream,
     address: &ServerAddress,
-    (attempt, check): (Attempt, Check),
+    (attempt, check): (TlsAttempt, CertificateCheck),
     deadline: Instant,
 ) -> Result<Stream, OpenError> {
     let no_tls = |reason: String| OpenError::Tls { address: address.clone(), reason };
@@ -521,7 +521,7 @@ async fn encrypt(
     within(deadline, stream.read_exact(&mut answer)).await.map_err(broke)?;
     match (answer[0], attempt) {
         (b'S', _) => {}
-        (b'N', Attempt::Willing) => return Ok(Stream::Tcp(stream)),
+        (b'N', TlsAttempt::Willing) => return Ok(Stream::Tcp(stream)),
         (b'N', _) => return Err(no_tls("the server does not have it, and backend_sslmode demands it".into())),
         _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
     }
@@ -544,9 +544,9 @@ async fn encrypt(
 
 /// The keys of a password under a salt: known, or derived on another thread. Cancel safe.
 async fn derive(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     password: Zeroizing<Vec<u8>>,
-    challenge: Challenge,
+    challenge: ScramChallenge,
     deadline: Instant,
 ) -> Result<SaltedKeys, Unanswered> {
     let key = SaltedPassword { password: fingerprint(&shared.access.salt_secret, &password), challenge };

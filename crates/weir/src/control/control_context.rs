@@ -3,7 +3,7 @@
 use crate::control::look_waits::Places;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::Pool;
-use crate::runtime::shared::{Message, Shared, WorkerId};
+use crate::runtime::shared::{SharedState, WorkerId, WorkerMessage};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ impl Drop for Bell {
 
 /// See the module.
 pub struct Control {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     bells: Bells,
     /// The view as it will be published next; see `cluster_view`.
     pub(crate) view: RefCell<ClusterView>,
@@ -74,7 +74,7 @@ pub struct Control {
 }
 
 impl Control {
-    pub fn new(shared: Arc<Shared>) -> Rc<Control> {
+    pub fn new(shared: Arc<SharedState>) -> Rc<Control> {
         let view = RefCell::new(ClusterView::clone(&shared.cluster.view.load()));
         Rc::new(Control {
             shared,
@@ -129,7 +129,7 @@ impl Control {
     /// Wakes a task of a worker.
     pub fn wake(&self, (worker, task): (WorkerId, u32)) {
         if let Some(mailbox) = self.shared.mailboxes.get(usize::from(worker)) {
-            mailbox.send(Message::Wake(task));
+            mailbox.send(WorkerMessage::Wake(task));
         }
     }
 
@@ -149,7 +149,7 @@ impl Control {
     pub fn renew(&self, pools: &[Arc<Pool>]) {
         for conn in pools.iter().flat_map(|pool| pool.doom()) {
             // Only the event loop it is in can let go of it.
-            self.shared.mailboxes[usize::from(conn.transport.home)].send(Message::Close(conn));
+            self.shared.mailboxes[usize::from(conn.transport.home)].send(WorkerMessage::Close(conn));
         }
     }
 

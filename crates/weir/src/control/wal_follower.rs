@@ -8,8 +8,8 @@ use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::{Conn, read_row};
 use crate::control::control_context::{Bell, Control, Subject};
 use crate::log::{Level, LogOrigin};
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
-use crate::runtime::pool::server_login::{Greeting, protocol, refused};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
+use crate::runtime::pool::server_login::{ServerGreeting, protocol, refused};
 use crate::runtime::shared::ProxyShutdown;
 use std::io;
 use std::rc::Rc;
@@ -22,7 +22,9 @@ use weir_session::causal::standbys::read_position;
 use weir_session::fault::sqlstate;
 use weir_session::metrics::WorkerCounter;
 use weir_wire::frame::{WireError, back, front};
-use weir_wire::replication_stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
+use weir_wire::replication_stream::{
+    COPY_BOTH, ChangedTable, OutputPlugin, PluginMessage, ReplicationMessage, ReplicationStream, read_change, status,
+};
 use weir_wire::write;
 
 /// Time for connecting, or for one answer.
@@ -156,7 +158,7 @@ struct Source<'a> {
     conn: Conn,
     /// The server process, and the key to cancel what it does.
     process: (u32, Vec<u8>),
-    plugin: Plugin,
+    plugin: OutputPlugin,
     publication: String,
 }
 
@@ -169,7 +171,7 @@ async fn follow(
 ) -> Result<std::convert::Infallible, FollowerError> {
     let address = primary(c).ok_or(FollowerError::NoPrimary)?;
     let publication = c.shared.config.load().cache.publication.clone();
-    let plugin = if publication.is_empty() { Plugin::TestDecoding } else { Plugin::Pgoutput };
+    let plugin = if publication.is_empty() { OutputPlugin::TestDecoding } else { OutputPlugin::Pgoutput };
     let (conn, greeting) = log_in(c, database, &address).await?;
     let process = (greeting.pid, greeting.key);
     let mut source = Source { c: c.clone(), database: database.clone(), bell, address, conn, process, plugin, publication };
@@ -190,7 +192,7 @@ fn primary(c: &Control) -> Option<ServerAddress> {
 }
 
 /// Opens a connection for a stream. Cancel safe.
-async fn log_in(c: &Control, database: &KnownDatabase, address: &ServerAddress) -> Result<(Conn, Greeting), FollowerError> {
+async fn log_in(c: &Control, database: &KnownDatabase, address: &ServerAddress) -> Result<(Conn, ServerGreeting), FollowerError> {
     database.follow.report.lock().step = "connecting";
     let config = c.shared.config.load_full();
     let check = &config.check;
@@ -198,7 +200,7 @@ async fn log_in(c: &Control, database: &KnownDatabase, address: &ServerAddress) 
     let (user, secret) = files.checker(check);
     let secret = secret.as_deref();
     let parameters = [("replication", "database"), ("application_name", APPLICATION_NAME)];
-    let login = Login { user, database: &database.name, secret, generation: 0, parameters: &parameters };
+    let login = ServerLogin { user, database: &database.name, secret, generation: 0, parameters: &parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let entered = Conn::log_in(&c.shared, address, &login, OwnUse::Questions, deadline.into()).await;
     entered.map_err(|cause| match cause {
@@ -245,8 +247,8 @@ impl Source<'_> {
             report.node = Some(self.address.node);
             report.slot.clone_from(&slot);
             report.plugin = match self.plugin {
-                Plugin::Pgoutput => "pgoutput",
-                Plugin::TestDecoding => "test_decoding",
+                OutputPlugin::Pgoutput => "pgoutput",
+                OutputPlugin::TestDecoding => "test_decoding",
             };
         }
         let plugin = database.follow.report.lock().plugin;
@@ -292,7 +294,7 @@ impl Source<'_> {
         if may_acknowledge(&names, APPLICATION_NAME) {
             return Err(FollowerError::Acknowledges { node: self.address.node });
         }
-        if self.plugin == Plugin::TestDecoding {
+        if self.plugin == OutputPlugin::TestDecoding {
             return Ok(());
         }
         let name = self.publication.clone();
@@ -339,14 +341,14 @@ impl Source<'_> {
     /// Begins the stream. Not cancel safe.
     async fn start_stream(&mut self, slot: &str) -> Result<(), FollowerError> {
         let options = match self.plugin {
-            Plugin::Pgoutput => {
+            OutputPlugin::Pgoutput => {
                 let mut name = String::new();
                 write::identifier(&mut name, &self.publication);
                 let mut names = String::new();
                 write::literal(&mut names, &name);
                 format!("(proto_version '1', publication_names {names})")
             }
-            Plugin::TestDecoding => "(\"skip-empty-xacts\" 'on', \"include-xids\" 'on')".to_string(),
+            OutputPlugin::TestDecoding => "(\"skip-empty-xacts\" 'on', \"include-xids\" 'on')".to_string(),
         };
         self.conn.renew((Instant::now() + ANSWER_TIMEOUT).into());
         self.conn.ask(&format!("START_REPLICATION SLOT {slot} LOGICAL 0/0 {options}")).await?;
@@ -384,7 +386,7 @@ impl Source<'_> {
 
     /// Takes in what arrives. Not cancel safe.
     async fn take_all(&mut self, used_at: &mut Instant) -> Result<std::convert::Infallible, FollowerError> {
-        let (mut stream, mut inbox) = (Stream::default(), vec![0; INBOX_BYTES]);
+        let (mut stream, mut inbox) = (ReplicationStream::default(), vec![0; INBOX_BYTES]);
         let (mut heard_at, mut said_at, mut has_asked) = (Instant::now(), Instant::now(), false);
         let rest = self.conn.take_rest();
         let mut must_answer = self.take(&mut stream, &rest)?;
@@ -444,7 +446,7 @@ impl Source<'_> {
     }
 
     /// Takes in a few bytes. Gives whether the server wants an answer.
-    fn take(&self, stream: &mut Stream, bytes: &[u8]) -> Result<bool, FollowerError> {
+    fn take(&self, stream: &mut ReplicationStream, bytes: &[u8]) -> Result<bool, FollowerError> {
         let follow = &self.database.follow;
         let (before, mut must_answer, mut outcome) = (follow.covered(), false, Ok(()));
         let fed = stream.feed(bytes, |piece| {
@@ -452,17 +454,17 @@ impl Source<'_> {
                 return;
             }
             outcome = match piece {
-                Piece::Reached { position, wants_reply } => {
+                ReplicationMessage::Reached { position, wants_reply } => {
                     must_answer |= wants_reply;
                     follow.reach(position);
                     Ok(())
                 }
-                Piece::Said { position, body, is_cut } => self.change(position, body, is_cut),
-                Piece::Failed(body) => {
+                ReplicationMessage::Said { position, body, is_cut } => self.change(position, body, is_cut),
+                ReplicationMessage::Failed(body) => {
                     let message = String::from_utf8_lossy(weir_wire::back::read_report(body).message).into_owned();
                     Err(FollowerError::Told { address: self.address.clone(), message })
                 }
-                Piece::Ended => Err(FollowerError::Ended { address: self.address.clone() }),
+                ReplicationMessage::Ended => Err(FollowerError::Ended { address: self.address.clone() }),
             };
         });
         fed.map_err(|cause| FollowerError::Wire { address: self.address.clone(), cause })?;
@@ -478,27 +480,27 @@ impl Source<'_> {
         let change = change.ok_or_else(|| FollowerError::Change { address: self.address.clone() })?;
         let follow = &self.database.follow;
         let done = match change {
-            Change::Begin { xid } => follow.begin(xid),
-            Change::Table(table) => follow.change(self.slot_of(&table)),
-            Change::Tables(tables) => tables.iter().try_for_each(|table| follow.change(self.slot_of(table))),
-            Change::Commit { end } => {
+            PluginMessage::Begin { xid } => follow.begin(xid),
+            PluginMessage::Table(table) => follow.change(self.slot_of(&table)),
+            PluginMessage::Tables(tables) => tables.iter().try_for_each(|table| follow.change(self.slot_of(table))),
+            PluginMessage::Commit { end } => {
                 self.c.count(WorkerCounter::CacheFollowed);
                 follow.report.lock().commits += 1;
                 let done = follow.commit(end.unwrap_or(position));
                 want_round(&self.c);
                 done
             }
-            Change::Nothing => Ok(()),
+            PluginMessage::Nothing => Ok(()),
         };
         done.map_err(|cause| FollowerError::Protocol { address: self.address.clone(), cause })
     }
 
-    fn slot_of(&self, table: &Table<'_>) -> Slot {
+    fn slot_of(&self, table: &ChangedTable<'_>) -> Slot {
         let (versions, database) = (&self.c.shared.changes.versions, &self.database);
         let number = match table {
-            Table::Number(number) => Some(*number),
-            Table::Name { schema, name } => database.catalog().and_then(|catalog| catalog.number_of(schema, name)),
-            Table::Any => None,
+            ChangedTable::Number(number) => Some(*number),
+            ChangedTable::Name { schema, name } => database.catalog().and_then(|catalog| catalog.number_of(schema, name)),
+            ChangedTable::Any => None,
         };
         number.map_or_else(|| versions.of_database(&database.name), |number| versions.of_table(&database.name, number))
     }

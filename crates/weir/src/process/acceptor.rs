@@ -5,7 +5,7 @@ use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{Caller, Door, Made, Share, Shortage, SocketRights, Watched, open_all, open_socket};
 use crate::runtime::places::Port;
-use crate::runtime::shared::{Message, ProxyShutdown, Shared};
+use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
 use crate::runtime::worker::Worker;
 use anyhow::{Context, bail};
 use std::io;
@@ -122,8 +122,8 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
     }
     if target != usize::from(w.id) {
         let message = match caller {
-            Caller::Tcp(stream, peer) => Message::Tcp(stream, peer),
-            Caller::Unix(stream) => Message::Unix(stream),
+            Caller::Tcp(stream, peer) => WorkerMessage::Tcp(stream, peer),
+            Caller::Unix(stream) => WorkerMessage::Unix(stream),
         };
         return w.shared.mailboxes[target].send(message);
     }
@@ -148,27 +148,27 @@ fn receive(w: &Rc<Worker>, caller: Caller) {
 }
 
 /// Serves a client that the first worker accepted.
-pub fn receive_mail(w: &Rc<Worker>, message: Message) {
+pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
     let caller = match message {
-        Message::Tcp(stream, peer) => Caller::Tcp(stream, peer),
-        Message::Unix(stream) => Caller::Unix(stream),
-        Message::Wake(_)
-        | Message::Release { .. }
-        | Message::Cancel { .. }
-        | Message::Interrupt(_)
-        | Message::Refresh
-        | Message::Stop
-        | Message::Kill(_)
-        | Message::Close(_)
-        | Message::Pause
-        | Message::Resume
-        | Message::Suspended(_)
-        | Message::CloseDoors => return,
+        WorkerMessage::Tcp(stream, peer) => Caller::Tcp(stream, peer),
+        WorkerMessage::Unix(stream) => Caller::Unix(stream),
+        WorkerMessage::Wake(_)
+        | WorkerMessage::Release { .. }
+        | WorkerMessage::Cancel { .. }
+        | WorkerMessage::Interrupt(_)
+        | WorkerMessage::Refresh
+        | WorkerMessage::Stop
+        | WorkerMessage::Kill(_)
+        | WorkerMessage::Close(_)
+        | WorkerMessage::Pause
+        | WorkerMessage::Resume
+        | WorkerMessage::Suspended(_)
+        | WorkerMessage::CloseDoors => return,
     };
     receive(w, caller);
 }
 
-fn least_loaded(shared: &Shared) -> usize {
+fn least_loaded(shared: &SharedState) -> usize {
     let sessions = |at: &usize| shared.mailboxes[*at].sessions.load(Ordering::Relaxed);
     (0..shared.mailboxes.len()).min_by_key(sessions).unwrap_or(0)
 }

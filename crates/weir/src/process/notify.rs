@@ -2,7 +2,7 @@
 
 use crate::admin::exposition;
 use crate::log::Level;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::SharedState;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -59,7 +59,7 @@ impl Notify {
     }
 
     /// Tells the watchdog that all is well, for as long as it is and the proxy lives.
-    pub fn feed_watchdog(&self, shared: &Arc<Shared>) {
+    pub fn feed_watchdog(&self, shared: &Arc<SharedState>) {
         let Some(limit) = self.watchdog else { return };
         let (notify, shared) = (self.clone(), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("watchdog".into());
@@ -78,7 +78,7 @@ impl Notify {
 }
 
 /// `None`: the proxy has ended.
-fn look(shared: &Weak<Shared>) -> Option<bool> {
+fn look(shared: &Weak<SharedState>) -> Option<bool> {
     let shared = shared.upgrade()?;
     match exposition::health(&shared) {
         Ok(()) => Some(true),

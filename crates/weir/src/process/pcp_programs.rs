@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_config::{Config, Problem, Severity};
-use weir_wire::pcp_protocol::Layout;
+use weir_wire::pcp_protocol::PcpLayout;
 
 /// Where packages put the program whose answers differ most. Sources: Debian's `pgpool2`, and the RPM packages.
 const PLACES: [&str; 2] = ["/usr/sbin/pcp_node_info", "/usr/bin/pcp_node_info"];
@@ -44,12 +44,12 @@ fn version(program: &Path) -> Option<String> {
 }
 
 /// Why a program that says this is not served well, if it is Pgpool-II's: in 4.4 a value was put into the middle of a node.
-fn misread(place: &str, said: &str, layout: Layout) -> Option<String> {
+fn misread(place: &str, said: &str, layout: PcpLayout) -> Option<String> {
     let release = said.lines().find_map(|line| line.split_once("(pgpool-II) "))?.1.trim();
     let minor = release.match_indices('.').nth(1).map_or(release, |(at, _)| release.get(..at).unwrap_or(release));
     let word = if release == "4.3.0" { release } else { minor };
-    let own = Layout::of_word(word)?;
-    let is_read = own == layout || own.min(layout) >= Layout::V4_4;
+    let own = PcpLayout::of_word(word)?;
+    let is_read = own == layout || own.min(layout) >= PcpLayout::V4_4;
     (!is_read).then(|| {
         format!("{place} is of Pgpool-II {release} and misreads nodes: set pcp_protocol_version = {word}, if it is used")
     })
@@ -64,26 +64,26 @@ mod tests {
         for (said, layout, expected) in [
             (
                 "pcp_node_info (pgpool-II) 4.3.5\n",
-                Layout::V4_7,
+                PcpLayout::V4_7,
                 Some("4.3.5 and misreads nodes: set pcp_protocol_version = 4.3,"),
             ),
             (
                 "pcp_node_info (pgpool-II) 4.3.0\n",
-                Layout::V4_3,
+                PcpLayout::V4_3,
                 Some("4.3.0 and misreads nodes: set pcp_protocol_version = 4.3.0,"),
             ),
             (
                 "pcp_node_info (pgpool-II) 4.6.1\n",
-                Layout::V4_3,
+                PcpLayout::V4_3,
                 Some("4.6.1 and misreads nodes: set pcp_protocol_version = 4.6,"),
             ),
-            ("pcp_node_info (pgpool-II) 4.3.5\n", Layout::V4_3, None),
-            ("pcp_node_info (pgpool-II) 4.6.1\n", Layout::V4_7, None),
-            ("pcp_node_info (pgpool-II) 4.4.12\n", Layout::V4_7, None),
-            ("pcp_node_info (pgpool-II) 5.0\n", Layout::V4_7, None),
+            ("pcp_node_info (pgpool-II) 4.3.5\n", PcpLayout::V4_3, None),
+            ("pcp_node_info (pgpool-II) 4.6.1\n", PcpLayout::V4_7, None),
+            ("pcp_node_info (pgpool-II) 4.4.12\n", PcpLayout::V4_7, None),
+            ("pcp_node_info (pgpool-II) 5.0\n", PcpLayout::V4_7, None),
             // Weir's own read all layouts.
-            ("pcp_node_info (Weir 0.1.0 17e40da4d) for Pgpool-II 4.7\n", Layout::V4_3, None),
-            ("", Layout::V4_3, None),
+            ("pcp_node_info (Weir 0.1.0 17e40da4d) for Pgpool-II 4.7\n", PcpLayout::V4_3, None),
+            ("", PcpLayout::V4_3, None),
         ] {
             let text = misread("/usr/sbin/pcp_node_info", said, layout);
             assert_eq!(text.is_some(), expected.is_some(), "{said} {text:?}");

@@ -14,7 +14,7 @@ use crate::runtime::listeners::{Door, Made};
 use crate::runtime::mail::Order;
 use crate::runtime::operator_files::Files;
 use crate::runtime::places;
-use crate::runtime::shared::{Mailbox, Message, ProxyShutdown, Readers, Shared};
+use crate::runtime::shared::{FileReaders, ProxyShutdown, SharedState, WorkerMailbox, WorkerMessage};
 use crate::runtime::tls_files::TlsFiles;
 use crate::runtime::worker::Worker;
 use crate::server::min_pool;
@@ -97,7 +97,7 @@ pub enum Start {
 }
 
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
-pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
+pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<SharedState>)) -> anyhow::Result<()> {
     tell_of_panics();
     let files_max = raise_file_limit();
     let notify = Notify::from_env();
@@ -114,12 +114,12 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
     for _ in 0..config.workers(cores).clamp(1, 127) {
         let (poll, waker) = Reactor::parts().context("cannot create an event loop")?;
-        mailboxes.push(Mailbox::new(waker));
+        mailboxes.push(WorkerMailbox::new(waker));
         polls.push(poll);
     }
     let log = Log::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
-    let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
+    let shared = Arc::new(SharedState::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     let _last = LastLines(shared.clone());
     shared.doors.open.store(sockets.doors.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
@@ -163,7 +163,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
 }
 
 /// Writes the last lines of the log when it goes, before the error of a start that failed is told.
-struct LastLines(Arc<Shared>);
+struct LastLines(Arc<SharedState>);
 
 impl Drop for LastLines {
     fn drop(&mut self) {
@@ -211,7 +211,7 @@ fn warnings_of(
 }
 
 /// Obeys signals until all is over.
-fn obey_all(signals: &mut Signals, shared: &Arc<Shared>, notify: &Notify, start: Start) {
+fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &Notify, start: Start) {
     let mut asked = ProxyShutdown::No;
     for signal in signals.forever() {
         let signal = if signal == SIGHUP && start == Start::Demo { SIGINT } else { signal };
@@ -236,7 +236,7 @@ fn warnings_of_system(config: &Config, start: Start, files_max: u64) -> impl Ite
 }
 
 /// Servers are asked on a thread of their own: one that does not answer delays nobody.
-fn warn_of_trust(shared: &Arc<Shared>) {
+fn warn_of_trust(shared: &Arc<SharedState>) {
     let shared = shared.clone();
     let look = move || {
         if let Some(warning) = trust::warning(&shared.config.load(), &shared.access.files()) {
@@ -263,7 +263,7 @@ fn take_pid_file(config: &Config, claim: Claim, start: Start, warnings: &mut Vec
 }
 
 /// Has the old proxy accept no more clients. One that does not answer may still accept some; it has them, then.
-fn relieve(old: Old, shared: &Shared) {
+fn relieve(old: Old, shared: &SharedState) {
     match old.relieve() {
         Ok(()) => shared.log.say(Level::Log, format_args!("taken over from the running proxy")),
         Err(cause) => shared.log.say(Level::Warning, format_args!("taken over, but: {cause:#}")),
@@ -271,9 +271,9 @@ fn relieve(old: Old, shared: &Shared) {
 }
 
 /// Lets signals and administrators have the files read again.
-fn allow_reloads(shared: &Shared, files: &Files) {
+fn allow_reloads(shared: &SharedState, files: &Files) {
     let (all, own, rules) = (files.clone(), files.clone(), files.clone());
-    let readers = Readers {
+    let readers = FileReaders {
         all: Box::new(move |shared| reload(&all, shared)),
         tls: Box::new(move |config| own.read_tls(config).map_err(|cause| cause.to_string())),
         access: Box::new(move |config, before| {
@@ -295,7 +295,7 @@ enum Way {
 }
 
 /// The way in which connections are served, by the first ring that could not be had. Error: the configuration insists on io_uring.
-fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &Shared) -> anyhow::Result<Way> {
+fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &SharedState) -> anyhow::Result<Way> {
     match (method, refused) {
         (IoMethod::Epoll, _) => Ok(Way::Epoll),
         (IoMethod::Auto | IoMethod::IoUring, None) => Ok(Way::Ring),
@@ -311,7 +311,7 @@ fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &Shared) -> an
 }
 
 /// The way that can be had, as far as one ring tells, before anything is begun.
-fn first_way(shared: &Shared) -> anyhow::Result<Way> {
+fn first_way(shared: &SharedState) -> anyhow::Result<Way> {
     let method = shared.config.load().io_method;
     let refused = if method == IoMethod::Epoll { None } else { weir_ring::available().err() };
     way(method, refused, shared)
@@ -320,7 +320,7 @@ fn first_way(shared: &Shared) -> anyhow::Result<Way> {
 /// Begins the workers. Each takes its ring first: a user's locked memory may do for one and not for all, and is still counted for those of a process
 /// that has just ended. All serve in one way, since sockets move between them.
 fn start_workers(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     polls: Vec<mio::Poll>,
     (doors, drain): (Vec<Door>, Drain),
     wished: Way,
@@ -368,7 +368,7 @@ fn start_workers(
 
 /// Waits for all workers, and then for the control thread; lets the main thread go on.
 fn start_joiner(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     workers: Vec<Worker0>,
     control: JoinHandle<()>,
     signals: Handle,
@@ -400,7 +400,7 @@ fn list(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn announce(shared: &Shared, warnings: &[String]) {
+fn announce(shared: &SharedState, warnings: &[String]) {
     let config = shared.config.load();
     for warning in warnings {
         shared.log.say(Level::Warning, format_args!("{warning}"));
@@ -420,7 +420,7 @@ fn announce(shared: &Shared, warnings: &[String]) {
     );
 }
 
-fn obey(signal: i32, stop: ProxyShutdown, shared: &Shared, notify: &Notify) {
+fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &Notify) {
     match signal {
         SIGHUP => {
             notify.reloading();
@@ -429,10 +429,10 @@ fn obey(signal: i32, stop: ProxyShutdown, shared: &Shared, notify: &Notify) {
             return notify.ready();
         }
         // PgBouncer's PAUSE and RESUME.
-        SIGUSR1 => return tell_first(shared, Message::Pause),
-        SIGUSR2 => return tell_first(shared, Message::Resume),
+        SIGUSR1 => return tell_first(shared, WorkerMessage::Pause),
+        SIGUSR2 => return tell_first(shared, WorkerMessage::Resume),
         // With all databases paused, a smart stop waits for servers only.
-        SIGINT if stop == ProxyShutdown::Smart => tell_first(shared, Message::Pause),
+        SIGINT if stop == ProxyShutdown::Smart => tell_first(shared, WorkerMessage::Pause),
         _ => {}
     }
     notify.stopping();
@@ -451,14 +451,14 @@ fn stop_of(signal: i32, asked: ProxyShutdown, sigint: SigintStop) -> ProxyShutdo
 }
 
 /// The first worker has an event loop, which pools need to close connections.
-fn tell_first(shared: &Shared, message: Message) {
+fn tell_first(shared: &SharedState, message: WorkerMessage) {
     if let Some(mailbox) = shared.mailboxes.first() {
         mailbox.send(message);
     }
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
+fn reload(files: &Files, shared: &SharedState) -> Result<Vec<String>, String> {
     let say = |problems: &[Problem]| {
         for problem in problems {
             let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };

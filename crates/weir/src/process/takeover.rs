@@ -19,7 +19,7 @@
 use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::mail::Order;
-use crate::runtime::shared::{Message, ProxyShutdown, Shared};
+use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -100,7 +100,7 @@ fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
 }
 
 /// Waits for a process that wants to take over, on a thread of its own. `sockets` are copies of the listening sockets.
-pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow::Result<()> {
+pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>) -> anyhow::Result<()> {
     ensure!(
         sockets.len() <= SOCKETS_MAX,
         "takeover_socket: {} listening sockets, at most {SOCKETS_MAX} can be passed",
@@ -124,7 +124,7 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow
     Ok(())
 }
 
-fn serve(stream: &UnixStream, shared: &Arc<Shared>) -> anyhow::Result<()> {
+fn serve(stream: &UnixStream, shared: &Arc<SharedState>) -> anyhow::Result<()> {
     check_peer(stream)?;
     stream.set_read_timeout(Some(WORD_LIMIT))?;
     stream.set_write_timeout(Some(WORD_LIMIT))?;
@@ -159,9 +159,9 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
 }
 
 /// Has the doors closed, and waits until all accepted connections are clients.
-fn close_doors(shared: &Shared) -> anyhow::Result<()> {
+fn close_doors(shared: &SharedState) -> anyhow::Result<()> {
     shared.doors.handed_over.store(true, Ordering::Release);
-    shared.tell_all(|| Message::CloseDoors);
+    shared.tell_all(|| WorkerMessage::CloseDoors);
     shared.control.send(Order::CloseDoors);
     let began = Instant::now();
     while shared.doors.open.load(Ordering::Acquire) > 0 {
@@ -172,7 +172,7 @@ fn close_doors(shared: &Shared) -> anyhow::Result<()> {
 }
 
 /// Ends sessions that stay too long after another process has taken over.
-fn end_later(shared: &Arc<Shared>) {
+fn end_later(shared: &Arc<SharedState>) {
     let limit_ms = shared.config.load().admin.takeover_drain_ms;
     if limit_ms == 0 {
         return;

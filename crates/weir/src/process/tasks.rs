@@ -6,9 +6,9 @@ use crate::process::{acceptor, housekeeping};
 use crate::runtime::lease;
 use crate::runtime::pool::Pool;
 use crate::runtime::pool::conn_opening;
-use crate::runtime::shared::{Message, ProxyShutdown, Victim};
-use crate::runtime::stores::Stores;
-use crate::runtime::worker::{Entry, Worker};
+use crate::runtime::shared::{ProxyShutdown, TerminationTarget, WorkerMessage};
+use crate::runtime::stores::WorkerStores;
+use crate::runtime::worker::{SessionEntry, Worker};
 use crate::server::{listen_task, store_conn};
 use std::io;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use subtle::ConstantTimeEq;
 use weir_io::reactor::{NO_TASK, TaskId};
 use weir_session::status::SessionActivity;
-use weir_wire::startup_packet::Bearer;
+use weir_wire::startup_packet::CancelSender;
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
@@ -59,9 +59,9 @@ pub fn run(w: &Rc<Worker>) -> io::Result<()> {
 fn keep<F: Future<Output = ()> + 'static>(
     w: &Rc<Worker>,
     name: &'static str,
-    stores: &Rc<Stores>,
-    begin: impl Fn(Rc<Worker>, Rc<Stores>) -> F + 'static,
-    mend: impl Fn(&Worker, &Stores) + 'static,
+    stores: &Rc<WorkerStores>,
+    begin: impl Fn(Rc<Worker>, Rc<WorkerStores>) -> F + 'static,
+    mend: impl Fn(&Worker, &WorkerStores) + 'static,
 ) {
     let (worker, ours) = (w.clone(), stores.clone());
     let begin = move |pause| {
@@ -92,7 +92,7 @@ fn end(w: &Worker) -> io::Result<()> {
     let lines = w.inquiry.lanes.borrow_mut().take_all();
     lines.into_iter().for_each(|line| line.talk.part(w));
     // They may have waited for our clients.
-    w.shared.tell_all(|| Message::Wake(NO_TASK));
+    w.shared.tell_all(|| WorkerMessage::Wake(NO_TASK));
     for _ in 0..LAST_TURNS_MAX {
         if w.reactor.with_ring(true, |ring| ring.shut_all()) {
             break;
@@ -125,42 +125,42 @@ fn after_panic(w: &Worker, task: TaskId) {
 fn read_mail(w: &Rc<Worker>) {
     for message in w.mailbox().take() {
         match message {
-            Message::Tcp(..) | Message::Unix(_) => acceptor::receive_mail(w, message),
-            Message::Wake(task) => w.reactor.wake(task),
-            Message::Release { ticket, worker, task } => {
+            WorkerMessage::Tcp(..) | WorkerMessage::Unix(_) => acceptor::receive_mail(w, message),
+            WorkerMessage::Wake(task) => w.reactor.wake(task),
+            WorkerMessage::Release { ticket, worker, task } => {
                 let own = w.clone();
                 w.reactor.spawn(async move {
                     ticket.release(&own.reactor).await;
-                    own.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
+                    own.shared.mailboxes[usize::from(worker)].send(WorkerMessage::Wake(task));
                 });
             }
-            Message::Cancel { pid, key, bearer } => cancel(w, pid, &key, bearer),
-            Message::Interrupt(pid) => interrupt(w, pid),
-            Message::Refresh => w.refresh(),
-            Message::Stop => {
+            WorkerMessage::Cancel { pid, key, bearer } => cancel(w, pid, &key, bearer),
+            WorkerMessage::Interrupt(pid) => interrupt(w, pid),
+            WorkerMessage::Refresh => w.refresh(),
+            WorkerMessage::Stop => {
                 w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task));
                 stop_sessions(w);
                 if w.id == 0 && w.shared.stop_mode() == ProxyShutdown::Smart {
                     stop_when_paused(w);
                 }
             }
-            Message::Kill(victim) => kill(w, &victim),
-            Message::Pause => {
+            WorkerMessage::Kill(victim) => kill(w, &victim),
+            WorkerMessage::Pause => {
                 w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1, or gracefully over PCP)"));
                 w.pause(None);
             }
             // As with PgBouncer: what a stop drains stays drained.
-            Message::Resume if w.shared.stop_mode() != ProxyShutdown::No => {}
-            Message::Resume => {
+            WorkerMessage::Resume if w.shared.stop_mode() != ProxyShutdown::No => {}
+            WorkerMessage::Resume => {
                 w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
                 w.resume();
             }
-            Message::Suspended(told) => {
+            WorkerMessage::Suspended(told) => {
                 w.entries.borrow().values().for_each(|entry| w.reactor.wake(entry.task.get()));
                 told.fetch_add(1, Ordering::SeqCst);
             }
-            Message::Close(conn) => w.close_conn(conn),
-            Message::CloseDoors => w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
+            WorkerMessage::Close(conn) => w.close_conn(conn),
+            WorkerMessage::CloseDoors => w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
         }
     }
 }
@@ -187,8 +187,9 @@ fn stop_sessions(w: &Worker) {
 /// Sessions that begin to wait later look themselves. A console may wait for such an end.
 fn dismiss_waiting(w: &Worker) {
     let console = w.peek_config().admin.database.clone();
-    let is_waiting =
-        |entry: &&Rc<Entry>| entry.status.doing() == SessionActivity::WaitingForConnection && *entry.status.database != *console;
+    let is_waiting = |entry: &&Rc<SessionEntry>| {
+        entry.status.doing() == SessionActivity::WaitingForConnection && *entry.status.database != *console
+    };
     for entry in w.entries.borrow().values().filter(is_waiting) {
         *entry.final_error.borrow_mut() = Some(Box::new(lease::ended()));
         w.reactor.wake(entry.task.get());
@@ -211,21 +212,21 @@ fn stop_when_paused(w: &Rc<Worker>) {
 }
 
 /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
-fn kill(w: &Rc<Worker>, victim: &Victim) {
+fn kill(w: &Rc<Worker>, victim: &TerminationTarget) {
     let final_error = Box::new(lease::ended());
     let console = w.peek_config().admin.database.clone();
     for entry in w.entries.borrow().values() {
         let is_meant = match victim {
-            Victim::Client(pid) => entry.status.pid == *pid,
-            Victim::Database(database) => entry.status.database == *database && *database.as_ref() != *console,
-            Victim::User { user, until_ms } => {
+            TerminationTarget::Client(pid) => entry.status.pid == *pid,
+            TerminationTarget::Database(database) => entry.status.database == *database && *database.as_ref() != *console,
+            TerminationTarget::User { user, until_ms } => {
                 entry.status.server_user == *user && entry.since_ms <= *until_ms && *entry.status.database != *console
             }
-            Victim::All => *entry.status.database != *console,
+            TerminationTarget::All => *entry.status.database != *console,
         };
         if is_meant {
             // The server's work for it shall not go on unseen.
-            if matches!(victim, Victim::Client(_)) && entry.status.doing() == SessionActivity::Executing {
+            if matches!(victim, TerminationTarget::Client(_)) && entry.status.doing() == SessionActivity::Executing {
                 conn_opening::forward_cancel(&w, &entry.handle);
             }
             *entry.final_error.borrow_mut() = Some(final_error.clone());
@@ -234,11 +235,11 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
     }
 }
 
-fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: Bearer) {
+fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: CancelSender) {
     let entries = w.entries.borrow();
     let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
         // A session of another Weir may have this number, too.
-        if bearer == Bearer::Client && peer_cancels::pass_cancel(w, pid, key) {
+        if bearer == CancelSender::Client && peer_cancels::pass_cancel(w, pid, key) {
             return;
         }
         let text = format_args!("wrong key in cancel request for process {pid}");

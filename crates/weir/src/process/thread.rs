@@ -7,7 +7,7 @@ use crate::control::supervised::{Kept, keep, run};
 use crate::control::{agent_watch, catalog_watch, failover, node_monitor, wal_follower};
 use crate::log::Level;
 use crate::runtime::mail::Order;
-use crate::runtime::shared::{ProxyShutdown, Shared};
+use crate::runtime::shared::{ProxyShutdown, SharedState};
 use anyhow::Context as _;
 use std::io;
 use std::net::TcpListener;
@@ -39,7 +39,7 @@ pub struct Sockets {
 }
 
 /// Starts the thread.
-pub fn start(shared: &Arc<Shared>, sockets: Sockets) -> anyhow::Result<JoinHandle<()>> {
+pub fn start(shared: &Arc<SharedState>, sockets: Sockets) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_MAX)
@@ -50,7 +50,7 @@ pub fn start(shared: &Arc<Shared>, sockets: Sockets) -> anyhow::Result<JoinHandl
     thread.spawn(move || serve(runtime, shared, sockets)).context("cannot start the control thread")
 }
 
-fn serve(runtime: Runtime, shared: Arc<Shared>, sockets: Sockets) {
+fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: Sockets) {
     // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
     if let Err(cause) = weir_ring::yield_when_woken(false) {
         shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
@@ -168,11 +168,11 @@ mod tests {
     use tokio::task::spawn_local;
     use weir_config::Config;
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<SharedState> {
         let mut config = Config::default();
         config.nodes.clear();
         let log = Log::new(&config.log).unwrap();
-        Arc::new(Shared::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
+        Arc::new(SharedState::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
     }
 
     async fn status(place: SocketAddr) -> String {

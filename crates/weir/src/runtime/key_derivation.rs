@@ -7,7 +7,7 @@ use crate::auth::challenges::{ChallengeBasis, STRETCH, STRETCH_SALT};
 use crate::auth::directory::{self, LdapQuestion, PasswordVerdict};
 use crate::auth::pam;
 use crate::runtime::pool::server_conn::Unanswered;
-use crate::runtime::shared::{Message, ProxyShutdown};
+use crate::runtime::shared::{ProxyShutdown, WorkerMessage};
 use crate::runtime::worker::Worker;
 use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::hba::{LdapDirectory, PamService};
 use weir_io::reactor::parked;
-use weir_wire::scram::{Challenge, SaltedKeys, fingerprint, steady_salt};
+use weir_wire::scram::{SaltedKeys, ScramChallenge, fingerprint, steady_salt};
 use zeroize::Zeroizing;
 
 /// Time between two looks for the word of a server, should nobody wake us.
@@ -25,7 +25,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 pub async fn keys(
     w: &Worker,
     password: &Zeroizing<Vec<u8>>,
-    challenge: Challenge,
+    challenge: ScramChallenge,
     deadline: Option<Instant>,
 ) -> Result<SaltedKeys, Unanswered> {
     let key = SaltedPassword { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
@@ -43,7 +43,7 @@ pub async fn steady_challenge(
     user: &str,
     looks_up: LooksUp,
     deadline: Option<Instant>,
-) -> Result<Challenge, Unanswered> {
+) -> Result<ScramChallenge, Unanswered> {
     let challenges = &w.shared.access.challenges;
     let identifier = loop {
         match challenges.basis(w.now()) {
@@ -67,7 +67,7 @@ pub async fn steady_challenge(
         Some((_, Some(secret))) => secret,
         Some((identifier, None)) => {
             let number = Zeroizing::new(identifier.to_be_bytes().to_vec());
-            let stretch = Challenge { salt: STRETCH_SALT.to_vec(), iterations: STRETCH };
+            let stretch = ScramChallenge { salt: STRETCH_SALT.to_vec(), iterations: STRETCH };
             let stretched = keys(w, &number, stretch, deadline).await?;
             let secret = stretched.server_key.bytes();
             challenges.keep(identifier, secret);
@@ -77,7 +77,7 @@ pub async fn steady_challenge(
     // Where servers are asked for verifiers, most users have theirs from there.
     let in_file = w.shared.access.files().passwords.usual_iterations().filter(|_| looks_up == LooksUp::No);
     let iterations = in_file.unwrap_or_else(|| challenges.iterations());
-    Ok(Challenge { salt: steady_salt(&*secret, user.as_bytes()).to_vec(), iterations })
+    Ok(ScramChallenge { salt: steady_salt(&*secret, user.as_bytes()).to_vec(), iterations })
 }
 
 /// The keys of a password, if they fit `stored_key`. Cancel safe. Keys that do not fit are not remembered: guesses shall not
@@ -85,8 +85,8 @@ pub async fn steady_challenge(
 pub async fn fits(
     w: &Worker,
     password: &Zeroizing<Vec<u8>>,
-    challenge: Challenge,
-    stored_key: &weir_wire::scram::Key,
+    challenge: ScramChallenge,
+    stored_key: &weir_wire::scram::ScramKey,
     deadline: Option<Instant>,
 ) -> Result<Option<SaltedKeys>, Unanswered> {
     let keys = keys(w, password, challenge.clone(), deadline).await?;
@@ -185,7 +185,7 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
         let waiter = (w.id, w.reactor.current_task());
         let wake = || -> Arc<dyn Fn(Waiter) + Send + Sync> {
             let shared = w.shared.clone();
-            Arc::new(move |(worker, task): Waiter| shared.mailboxes[usize::from(worker)].send(Message::Wake(task)))
+            Arc::new(move |(worker, task): Waiter| shared.mailboxes[usize::from(worker)].send(WorkerMessage::Wake(task)))
         };
         match errands.ask(key, waiter, wake, work.clone()) {
             JobState::Known(answer) => return Ok(answer),

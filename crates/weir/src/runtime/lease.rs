@@ -2,9 +2,9 @@
 
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening::{self, ask_defaults};
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerConn, TERMINATE, Transport};
+use crate::runtime::pool::server_conn::{OpenError, ServerConn, ServerLogin, ServerTransport, TERMINATE};
 use crate::runtime::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
-use crate::runtime::shared::Message;
+use crate::runtime::shared::WorkerMessage;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -149,7 +149,7 @@ const PART_LIMIT: Duration = Duration::from_secs(1);
 /// permit would be lost.
 pub async fn part(w: &Worker, conn: ServerConn) {
     let ServerConn { conn, transport } = conn;
-    let Transport { socket, pool, .. } = *transport;
+    let ServerTransport { socket, pool, .. } = *transport;
     socket.set_task(w.reactor.current_task());
     if socket.try_write(&w.reactor, &TERMINATE, &[]).is_ok() {
         let mut rest = [0; 64];
@@ -195,7 +195,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     let deadline = Instant::now() + FETCH_TIMEOUT;
     let ticket = conn.transport.socket.ticket();
     let slot = ticket.watch();
-    let message = Message::Release { ticket, worker: w.id, task: w.reactor.current_task() };
+    let message = WorkerMessage::Release { ticket, worker: w.id, task: w.reactor.current_task() };
     w.shared.mailboxes[usize::from(conn.transport.home)].send(message);
     while !slot.is_released() {
         if w.now() >= deadline {
@@ -224,7 +224,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
             let generation = w.shared.access.generation();
             let secret = w.secret_for_server(&pool.key.user, Some(&pool.key.client_database));
             let (user, database) = (&*pool.key.user, &*pool.key.database);
-            let login = Login { user, database, secret: secret.as_ref(), generation, parameters };
+            let login = ServerLogin { user, database, secret: secret.as_ref(), generation, parameters };
             // A walsender takes no such query, and notifications need none.
             let first = match pool.key.purpose {
                 Purpose::Statements | Purpose::Greeting => {

@@ -3,7 +3,7 @@
 use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::places::{self, Port, group_id, socket_path};
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::SharedState;
 use anyhow::{Context, anyhow};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -278,14 +278,14 @@ pub struct Shortage(Option<io::ErrorKind>);
 
 impl Shortage {
     /// An attempt failed; the next one is made a moment later.
-    pub fn note(&mut self, shared: &Shared, whom: &str, cause: &io::Error) {
+    pub fn note(&mut self, shared: &SharedState, whom: &str, cause: &io::Error) {
         if self.0.replace(cause.kind()) != Some(cause.kind()) {
             shared.log.say(Level::Error, format_args!("cannot accept {whom}, tried again until it succeeds: {cause}"));
         }
     }
 
     /// Somebody was accepted.
-    pub fn end(&mut self, shared: &Shared, whom: &str) {
+    pub fn end(&mut self, shared: &SharedState, whom: &str) {
         if self.0.take().is_some() {
             shared.log.say(Level::Log, format_args!("{whom} are accepted again"));
         }

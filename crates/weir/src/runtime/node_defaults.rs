@@ -8,10 +8,10 @@ use weir_session::session_state::server_defaults::{DefaultDifference, ServerDefa
 /// The defaults of the connection to each node that was opened or asked last.
 #[derive(Default)]
 pub struct OfNodes {
-    last: Mutex<HashMap<u16, Seen>>,
+    last: Mutex<HashMap<u16, NodeDefaults>>,
 }
 
-struct Seen {
+struct NodeDefaults {
     defaults: Arc<ServerDefaults>,
     /// As the log has said.
     told: Vec<DefaultDifference>,
@@ -21,7 +21,7 @@ impl OfNodes {
     /// Takes in the defaults of a node. Gives the nodes of whose differences from the primary the log has not told yet.
     pub fn take_in(&self, node: u16, defaults: &Arc<ServerDefaults>, primary: u16) -> Vec<(u16, Vec<DefaultDifference>)> {
         let mut last = self.last.lock();
-        let seen = last.entry(node).or_insert_with(|| Seen { defaults: defaults.clone(), told: Vec::new() });
+        let seen = last.entry(node).or_insert_with(|| NodeDefaults { defaults: defaults.clone(), told: Vec::new() });
         seen.defaults = defaults.clone();
         let Some(primarys) = last.get(&primary).map(|seen| seen.defaults.clone()) else { return Vec::new() };
         let mut news = Vec::new();

@@ -17,13 +17,13 @@ mod room;
 pub mod server_conn;
 pub mod server_login;
 
-use room::Budget;
+use room::SharedPoolLimit;
 
 use crate::runtime::mail::Order;
 use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::recent_logins::Vouching;
 use crate::runtime::pool::server_conn::{ConnStatus, OpenError, ServerConn};
-use crate::runtime::shared::{Message, WorkerId};
+use crate::runtime::shared::{WorkerId, WorkerMessage};
 use crate::runtime::worker::Worker;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -89,8 +89,8 @@ impl PoolKey {
 pub struct Pool {
     pub(crate) key: PoolKey,
     /// Limits that it shares with the other pools of its database on this node, and with those of its user.
-    of_database: Arc<Budget>,
-    of_user: Arc<Budget>,
+    of_database: Arc<SharedPoolLimit>,
+    of_user: Arc<SharedPoolLimit>,
     /// Its number in the queues of starved pools, and in how many of them it stands.
     number: u64,
     starving: AtomicU32,
@@ -208,7 +208,7 @@ pub enum Limit {
 /// All pools, and how many server connections each node has.
 pub struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
-    nodes: Vec<Arc<Budget>>,
+    nodes: Vec<Arc<SharedPoolLimit>>,
     /// Conns of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
     /// Connections of all nodes over which Weir looks at catalogs.
@@ -845,7 +845,7 @@ impl Waiter {
         if self.worker == w.id {
             w.reactor.wake(self.task);
         } else {
-            w.shared.mailboxes[usize::from(self.worker)].send(Message::Wake(self.task));
+            w.shared.mailboxes[usize::from(self.worker)].send(WorkerMessage::Wake(self.task));
         }
     }
 }

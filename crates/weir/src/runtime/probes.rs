@@ -25,11 +25,11 @@ pub const COLUMNS: [&str; 14] = [
 
 /// By the node's number. Written by one task, every few seconds.
 #[derive(Debug, Default)]
-pub struct Probes(Mutex<BTreeMap<u16, Counts>>);
+pub struct ProbeStats(Mutex<BTreeMap<u16, ProbeCounts>>);
 
 /// Counts of one node. A node is never skipped, and asked once a round, so that nothing is tried again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct ProbeCounts {
     good: u64,
     bad: u64,
     longest: Duration,
@@ -40,7 +40,7 @@ struct Counts {
     last_bad_s: u64,
 }
 
-impl Probes {
+impl ProbeStats {
     /// A node was asked, which took so long, and answered or did not.
     pub fn note(&self, node: u16, has_answered: bool, took: Duration, now_s: u64) {
         let mut probes = self.0.lock();
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn probes_are_counted_by_node_with_their_times() {
-        let probes = Probes::default();
+        let probes = ProbeStats::default();
         probes.note(1, true, Duration::from_millis(10), 60);
         probes.note(1, false, Duration::from_millis(40), 120);
         probes.note(2, true, Duration::ZERO, 60);

@@ -23,75 +23,75 @@ pub type Wake = Box<dyn FnOnce() + Send>;
 /// No address of a name is known: nothing was learned of the server.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the name cannot be resolved: {0}")]
-pub struct Unresolved(String);
+pub struct ResolveError(String);
 
 /// Something for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ResolverEvent {
     Fails { cause: String },
     ResolvesAgain,
 }
 
 /// See the module.
-pub struct Names {
+pub struct NameResolver {
     lookup: fn(&str) -> Found,
-    known: Mutex<BTreeMap<String, Name>>,
+    known: Mutex<BTreeMap<String, ResolvedName>>,
 }
 
 #[derive(Default)]
-struct Name {
+struct ResolvedName {
     /// Those of the last answer; none: there was none.
     addresses: Vec<IpAddr>,
-    last: Last,
-    under_way: Option<(Instant, Arc<Lookup>)>,
+    last: ResolveOutcome,
+    under_way: Option<(Instant, Arc<NameLookup>)>,
 }
 
 /// The last answer of the system.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Last {
+enum ResolveOutcome {
     #[default]
     Good,
     Failed,
 }
 
-struct Lookup(Mutex<Progress>);
+struct NameLookup(Mutex<LookupProgress>);
 
-enum Progress {
+enum LookupProgress {
     UnderWay(Vec<Wake>),
     Over(Found),
 }
 
 /// One wish for the addresses of a name.
-pub struct Question {
-    lookup: Arc<Lookup>,
+pub struct PendingLookup {
+    lookup: Arc<NameLookup>,
     /// No answer is waited for after this.
     pub until: Instant,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        Names::new(|name| match (name, 0).to_socket_addrs() {
+impl Default for NameResolver {
+    fn default() -> NameResolver {
+        NameResolver::new(|name| match (name, 0).to_socket_addrs() {
             Ok(all) => Ok(all.map(|address| address.ip()).collect()),
             Err(cause) => Err(cause.to_string()),
         })
     }
 }
 
-impl Names {
-    fn new(lookup: fn(&str) -> Found) -> Names {
-        Names { lookup, known: Mutex::default() }
+impl NameResolver {
+    fn new(lookup: fn(&str) -> Found) -> NameResolver {
+        NameResolver { lookup, known: Mutex::default() }
     }
 
     /// Has the system asked, if it is not being asked already. `wake` is called at the answer, if that may be waited for, or dropped. `is_named`:
     /// the configuration names this host. Others are forgotten.
     pub fn ask(
-        self: &Arc<Names>,
+        self: &Arc<NameResolver>,
         name: &str,
         deadline: Instant,
         is_named: impl Fn(&str) -> bool,
         wake: Wake,
-        tell: impl FnOnce(News) + Send + 'static,
-    ) -> Question {
+        tell: impl FnOnce(ResolverEvent) + Send + 'static,
+    ) -> PendingLookup {
         let now = Instant::now();
         // The rest is left to connect in.
         let half = now + deadline.saturating_duration_since(now) / 2;
@@ -107,24 +107,24 @@ impl Names {
                 let begun = self.begin(name, tell);
                 let progress = begun
                     .as_ref()
-                    .map_or_else(|cause| Progress::Over(Err(cause.to_string())), |()| Progress::UnderWay(Vec::new()));
-                let lookup = (now, Arc::new(Lookup(Mutex::new(progress))));
+                    .map_or_else(|cause| LookupProgress::Over(Err(cause.to_string())), |()| LookupProgress::UnderWay(Vec::new()));
+                let lookup = (now, Arc::new(NameLookup(Mutex::new(progress))));
                 entry.under_way = begun.is_ok().then(|| lookup.clone());
                 lookup
             }
         };
         let until = if entry.addresses.is_empty() { half } else { half.min(begun_at + PATIENCE) };
         if until > now
-            && let Progress::UnderWay(waiters) = &mut *lookup.0.lock()
+            && let LookupProgress::UnderWay(waiters) = &mut *lookup.0.lock()
             && waiters.len() < WAITERS_MAX
         {
             waiters.push(wake);
         }
-        Question { lookup, until }
+        PendingLookup { lookup, until }
     }
 
     /// The caller holds the lock, so that the answer is taken in after it has noted the question.
-    fn begin(self: &Arc<Names>, name: &str, tell: impl FnOnce(News) + Send + 'static) -> io::Result<()> {
+    fn begin(self: &Arc<NameResolver>, name: &str, tell: impl FnOnce(ResolverEvent) + Send + 'static) -> io::Result<()> {
         let (names, of) = (self.clone(), name.to_owned());
         let work = move || {
             let found = (names.lookup)(&of);
@@ -136,45 +136,47 @@ impl Names {
     }
 
     /// Takes in an answer, and wakes those who wait for it.
-    fn finish(&self, name: &str, found: Found) -> Option<News> {
+    fn finish(&self, name: &str, found: Found) -> Option<ResolverEvent> {
         let found = found.and_then(|all| if all.is_empty() { Err("it has no address".to_owned()) } else { Ok(all) });
         let mut known = self.known.lock();
         let entry = known.get_mut(name)?;
         let (_, lookup) = entry.under_way.take()?;
-        let last = if found.is_ok() { Last::Good } else { Last::Failed };
+        let last = if found.is_ok() { ResolveOutcome::Good } else { ResolveOutcome::Failed };
         let before = std::mem::replace(&mut entry.last, last);
         if let Ok(addresses) = &found {
             entry.addresses.clone_from(addresses);
         }
         let news = match &found {
-            Ok(_) if before == Last::Failed => Some(News::ResolvesAgain),
-            Err(cause) if before == Last::Good && !entry.addresses.is_empty() => Some(News::Fails { cause: cause.clone() }),
+            Ok(_) if before == ResolveOutcome::Failed => Some(ResolverEvent::ResolvesAgain),
+            Err(cause) if before == ResolveOutcome::Good && !entry.addresses.is_empty() => {
+                Some(ResolverEvent::Fails { cause: cause.clone() })
+            }
             Ok(_) | Err(_) => None,
         };
         drop(known);
-        let before = std::mem::replace(&mut *lookup.0.lock(), Progress::Over(found));
-        if let Progress::UnderWay(waiters) = before {
+        let before = std::mem::replace(&mut *lookup.0.lock(), LookupProgress::Over(found));
+        if let LookupProgress::UnderWay(waiters) = before {
             waiters.into_iter().for_each(|wake| wake());
         }
         news
     }
 
     /// The addresses to try, once the answer is there or was waited for long enough.
-    pub fn outcome(&self, name: &str, question: &Question) -> io::Result<Vec<IpAddr>> {
+    pub fn outcome(&self, name: &str, question: &PendingLookup) -> io::Result<Vec<IpAddr>> {
         let cause = match &*question.lookup.0.lock() {
-            Progress::Over(Ok(addresses)) => return Ok(addresses.clone()),
-            Progress::Over(Err(cause)) => cause.clone(),
-            Progress::UnderWay(_) => "the system has not answered in time".to_owned(),
+            LookupProgress::Over(Ok(addresses)) => return Ok(addresses.clone()),
+            LookupProgress::Over(Err(cause)) => cause.clone(),
+            LookupProgress::UnderWay(_) => "the system has not answered in time".to_owned(),
         };
         let known = self.known.lock();
         let last = known.get(name).map(|entry| entry.addresses.clone()).unwrap_or_default();
-        if last.is_empty() { Err(io::Error::other(Unresolved(cause))) } else { Ok(last) }
+        if last.is_empty() { Err(io::Error::other(ResolveError(cause))) } else { Ok(last) }
     }
 }
 
-impl Question {
+impl PendingLookup {
     pub fn is_over(&self) -> bool {
-        matches!(&*self.lookup.0.lock(), Progress::Over(_))
+        matches!(&*self.lookup.0.lock(), LookupProgress::Over(_))
     }
 }
 
@@ -186,18 +188,18 @@ mod tests {
     const FIRST: &str = "10.0.0.1";
     const SECOND: &str = "10.0.0.2";
 
-    fn names() -> Arc<Names> {
-        Arc::new(Names::new(|_| panic!("the test answers")))
+    fn names() -> Arc<NameResolver> {
+        Arc::new(NameResolver::new(|_| panic!("the test answers")))
     }
 
     /// Notes a question whose answer the test gives, as if it had been asked so long ago.
-    fn pose(names: &Arc<Names>, name: &str, before: Duration) {
-        let lookup = Arc::new(Lookup(Mutex::new(Progress::UnderWay(Vec::new()))));
+    fn pose(names: &Arc<NameResolver>, name: &str, before: Duration) {
+        let lookup = Arc::new(NameLookup(Mutex::new(LookupProgress::UnderWay(Vec::new()))));
         let begun_at = Instant::now().checked_sub(before).unwrap();
         names.known.lock().entry(name.to_owned()).or_default().under_way = Some((begun_at, lookup));
     }
 
-    fn ask(names: &Arc<Names>, name: &str, wake: Wake) -> Question {
+    fn ask(names: &Arc<NameResolver>, name: &str, wake: Wake) -> PendingLookup {
         names.ask(name, Instant::now() + Duration::from_secs(60), |_| true, wake, |_| ())
     }
 
@@ -205,7 +207,7 @@ mod tests {
         Ok(vec![address.parse().unwrap()])
     }
 
-    fn shown(names: &Names, question: &Question) -> Result<String, String> {
+    fn shown(names: &NameResolver, question: &PendingLookup) -> Result<String, String> {
         let found = names.outcome("db", question).map_err(|cause| cause.to_string())?;
         Ok(found.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" "))
     }
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn the_last_addresses_serve_while_a_name_does_not_resolve() {
         let names = names();
-        let check = |answer: Found, expected: Result<&str, &str>, news: Option<News>| {
+        let check = |answer: Found, expected: Result<&str, &str>, news: Option<ResolverEvent>| {
             pose(&names, "db", Duration::ZERO);
             let question = ask(&names, "db", Box::new(|| ()));
             assert!(!question.is_over());
@@ -221,13 +223,13 @@ mod tests {
             assert!(question.is_over());
             assert_eq!(shown(&names, &question), expected.map(str::to_owned).map_err(str::to_owned), "{answer:?}");
         };
-        let fails = || Some(News::Fails { cause: "away".into() });
+        let fails = || Some(ResolverEvent::Fails { cause: "away".into() });
         check(Err("away".into()), Err("the name cannot be resolved: away"), None);
-        check(of(FIRST), Ok(FIRST), Some(News::ResolvesAgain));
+        check(of(FIRST), Ok(FIRST), Some(ResolverEvent::ResolvesAgain));
         check(Err("away".into()), Ok(FIRST), fails());
         check(Err("away".into()), Ok(FIRST), None);
-        check(of(SECOND), Ok(SECOND), Some(News::ResolvesAgain));
-        check(Ok(Vec::new()), Ok(SECOND), Some(News::Fails { cause: "it has no address".into() }));
+        check(of(SECOND), Ok(SECOND), Some(ResolverEvent::ResolvesAgain));
+        check(Ok(Vec::new()), Ok(SECOND), Some(ResolverEvent::Fails { cause: "it has no address".into() }));
     }
 
     #[test]
@@ -263,7 +265,7 @@ mod tests {
             names.finish(&name, of(FIRST));
         }
         assert_eq!(names.known.lock().len(), 100);
-        let names = Arc::new(Names { lookup: |_| of(FIRST), known: Mutex::new(std::mem::take(&mut *names.known.lock())) });
+        let names = Arc::new(NameResolver { lookup: |_| of(FIRST), known: Mutex::new(std::mem::take(&mut *names.known.lock())) });
         let (told, wait) = mpsc::channel();
         let wake = Box::new(move || told.send(()).unwrap());
         names.ask("new", Instant::now() + Duration::from_secs(60), |name| name == "db7", wake, |_| ());

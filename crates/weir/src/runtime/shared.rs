@@ -9,11 +9,11 @@ use crate::runtime::node_defaults::OfNodes;
 use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::Pools;
 use crate::runtime::pool::server_conn::ServerConn;
-use crate::runtime::probes::Probes;
-use crate::runtime::server_names::{Names, News, Question, Wake};
-use crate::runtime::stores::Common as StoreCommon;
+use crate::runtime::probes::ProbeStats;
+use crate::runtime::server_names::{NameResolver, PendingLookup, ResolverEvent, Wake};
+use crate::runtime::stores::StoreKnowledge as StoreCommon;
 use crate::runtime::tls_files::TlsFiles;
-use crate::runtime::user_roles::Roles;
+use crate::runtime::user_roles::RoleKnowledge;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::fmt::Arguments;
@@ -37,10 +37,10 @@ use weir_session::context::SharedContext;
 use weir_session::host::{Level, LogField, LogOrigin, ProgramServices, RoleCheckReason, SessionSignal};
 pub use weir_session::host::{ProxyShutdown, WorkerId};
 use weir_session::stats::StatTable;
-use weir_wire::startup_packet::Bearer;
+use weir_wire::startup_packet::CancelSender;
 
 /// Message of one thread to a worker.
-pub enum Message {
+pub enum WorkerMessage {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
     Wake(TaskId),
@@ -53,14 +53,14 @@ pub enum Message {
     Cancel {
         pid: u32,
         key: Vec<u8>,
-        bearer: Bearer,
+        bearer: CancelSender,
     },
     /// Cancel this session's statement; the asker has the right to.
     Interrupt(u32),
     /// Configuration or cluster view changed.
     Refresh,
     Stop,
-    Kill(Victim),
+    Kill(TerminationTarget),
     /// All databases are to be paused, or to go on.
     Pause,
     Resume,
@@ -74,7 +74,7 @@ pub enum Message {
 
 /// Whom an administrator wants gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Victim {
+pub enum TerminationTarget {
     Client(u32),
     Database(Arc<str>),
     /// The sessions that a user began by then.
@@ -86,9 +86,9 @@ pub enum Victim {
 }
 
 /// The way to a worker from other threads.
-pub struct Mailbox {
+pub struct WorkerMailbox {
     waker: mio::Waker,
-    messages: Mutex<Vec<Message>>,
+    messages: Mutex<Vec<WorkerMessage>>,
     /// Sessions of that worker, to place new ones evenly.
     pub(crate) sessions: AtomicU32,
     /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
@@ -97,101 +97,101 @@ pub struct Mailbox {
     pub(crate) view_known: AtomicU64,
 }
 
-impl Mailbox {
-    pub fn new(waker: mio::Waker) -> Mailbox {
+impl WorkerMailbox {
+    pub fn new(waker: mio::Waker) -> WorkerMailbox {
         let (beat_ms, view_known) = (AtomicU64::new(0), AtomicU64::new(0));
-        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms, view_known }
+        WorkerMailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms, view_known }
     }
 
-    pub fn send(&self, message: Message) {
+    pub fn send(&self, message: WorkerMessage) {
         self.messages.lock().push(message);
         // A worker that cannot be woken has ended; its messages no longer matter.
         let _ = self.waker.wake();
     }
 
-    pub fn take(&self) -> Vec<Message> {
+    pub fn take(&self) -> Vec<WorkerMessage> {
         std::mem::take(&mut *self.messages.lock())
     }
 }
 
 /// Reads the configuration and the passwords again, and takes them. Says which parameters need a restart. Error: why nothing changed.
-type ReadAll = dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sync;
+type ReadAll = dyn Fn(&SharedState) -> Result<Vec<String>, String> + Send + Sync;
 
 /// Reads the keys and certificates of a configuration.
 type ReadAccess = dyn Fn(&Config, &AccessFiles) -> Result<AccessFiles, String> + Send + Sync;
 type ReadTls = dyn Fn(&Config) -> Result<TlsFiles, String> + Send + Sync;
 
 /// How files are read again, by the code that knows their paths.
-pub struct Readers {
+pub struct FileReaders {
     pub(crate) all: Box<ReadAll>,
     pub(crate) tls: Box<ReadTls>,
     pub(crate) access: Box<ReadAccess>,
 }
 
 /// Everything shared by the threads of one proxy.
-pub struct Shared {
+pub struct SharedState {
     pub config: ArcSwap<Config>,
-    pub(crate) files: Files,
+    pub(crate) files: OperatorFiles,
     pub(crate) access: SharedAccess,
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterKnowledge,
     /// Facts that sessions of all threads share.
     pub(crate) common: Arc<SharedContext>,
     /// All that workers share of the stores of the network in which results are kept.
     pub(crate) store_common: Option<Arc<StoreCommon>>,
-    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) mailboxes: Vec<WorkerMailbox>,
     pub(crate) pools: Pools,
-    pub(crate) clients: Clients,
+    pub(crate) clients: ConnectedClients,
     /// Databases an administrator closed.
     pub(crate) pause_state: PauseState,
     /// Numbers by user and database.
     pub(crate) stats: StatTable,
     pub(crate) log: Log,
-    pub(crate) doors: Doors,
-    pub(crate) life: Life,
+    pub(crate) doors: ListeningSockets,
+    pub(crate) life: ProcessLifetime,
     /// The way to the control thread.
     pub(crate) control: ControlMail,
 }
 
 /// The operator's files.
-pub struct Files {
+pub struct OperatorFiles {
     pub(crate) config_path: Option<PathBuf>,
     /// Keys and certificates.
     pub(crate) tls: ArcSwap<TlsFiles>,
-    pub(crate) readers: OnceLock<Readers>,
+    pub(crate) readers: OnceLock<FileReaders>,
     /// Held by whoever reads files again, so that the later one's stand.
     pub(crate) reading: Mutex<()>,
 }
 
 /// The servers, as the control thread sees them.
-pub struct Cluster {
+pub struct ClusterKnowledge {
     pub(crate) view: ArcSwap<ClusterView>,
     /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
     pub(crate) failover: ArcSwap<FailoverView>,
     /// How nodes answered who asked for their roles.
-    pub(crate) probes: Probes,
+    pub(crate) probes: ProbeStats,
     /// The defaults that connections to each node begin with.
     pub(crate) defaults: OfNodes,
     /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
     /// The last addresses of hosts.
-    names: Arc<Names>,
+    names: Arc<NameResolver>,
 }
 
 /// The clients of all workers.
 #[derive(Default)]
-pub struct Clients {
+pub struct ConnectedClients {
     pub(crate) connected: AtomicU32,
     /// Administrators among them.
     pub(crate) consoles: AtomicU32,
     /// By user, database and address.
     pub(crate) seats: ClientCounts,
     /// The roles that the names of users stand for.
-    pub(crate) roles: Mutex<Roles>,
+    pub(crate) roles: Mutex<RoleKnowledge>,
 }
 
 /// The listening sockets.
 #[derive(Default)]
-pub struct Doors {
+pub struct ListeningSockets {
     /// Those that accept clients.
     pub(crate) open: AtomicU32,
     /// Copies, for a process that takes over. As long as there is one, the kernel lets clients in.
@@ -203,30 +203,30 @@ pub struct Doors {
 }
 
 /// Begin and end of the process.
-pub struct Life {
+pub struct ProcessLifetime {
     pub(crate) started_at: SystemTime,
     stop: AtomicU8,
 }
 
-impl Shared {
+impl SharedState {
     pub fn new(
         config: Config,
         config_path: Option<PathBuf>,
         access: AccessFiles,
         tls: TlsFiles,
-        mailboxes: Vec<Mailbox>,
+        mailboxes: Vec<WorkerMailbox>,
         salt_secret: [u8; 32],
         log: Log,
-    ) -> Shared {
+    ) -> SharedState {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
         let seed = u32::from_le_bytes(crate::random());
         let common = Arc::new(SharedContext::new(&config, mailboxes.len() + 1, Instant::now(), seed));
-        Shared {
-            cluster: Cluster {
+        SharedState {
+            cluster: ClusterKnowledge {
                 view: ArcSwap::from_pointee(view),
                 failover: ArcSwap::from_pointee(FailoverView::default()),
-                probes: Probes::default(),
+                probes: ProbeStats::default(),
                 agents: AgentsSeen::default(),
                 defaults: OfNodes::default(),
                 names: Arc::default(),
@@ -234,16 +234,21 @@ impl Shared {
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
-            files: Files { config_path, tls: ArcSwap::from_pointee(tls), readers: OnceLock::new(), reading: Mutex::new(()) },
+            files: OperatorFiles {
+                config_path,
+                tls: ArcSwap::from_pointee(tls),
+                readers: OnceLock::new(),
+                reading: Mutex::new(()),
+            },
             access: SharedAccess::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),
-            clients: Clients::default(),
+            clients: ConnectedClients::default(),
             pause_state: PauseState::default(),
             stats: StatTable::default(),
             log,
-            doors: Doors::default(),
-            life: Life { started_at: now, stop: AtomicU8::new(ProxyShutdown::No as u8) },
+            doors: ListeningSockets::default(),
+            life: ProcessLifetime { started_at: now, stop: AtomicU8::new(ProxyShutdown::No as u8) },
             control: ControlMail::default(),
         }
     }
@@ -299,7 +304,7 @@ impl Shared {
         if !judges_alike {
             self.catalogs.all().iter().for_each(|database| self.note_change(database));
         }
-        self.tell_all(|| Message::Refresh);
+        self.tell_all(|| WorkerMessage::Refresh);
         self.nudge_prober(RoleCheckReason::Reconfigured);
     }
 
@@ -345,7 +350,7 @@ impl Shared {
         self.flow_on();
         // A client that comes now is refused, and does not wait for nobody.
         self.doors.copies.lock().clear();
-        self.tell_all(|| Message::Stop);
+        self.tell_all(|| WorkerMessage::Stop);
         self.nudge_prober(RoleCheckReason::Stopping);
     }
 
@@ -365,27 +370,29 @@ impl Shared {
 
     fn tell_suspension(&self) -> Arc<AtomicU32> {
         let told: Arc<AtomicU32> = Arc::default();
-        self.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Suspended(told.clone())));
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(WorkerMessage::Suspended(told.clone())));
         told
     }
 
-    /// Has the system asked for the addresses of a host. `wake`: see `Names::ask`.
-    pub(crate) fn ask_name(self: &Arc<Shared>, hostname: &str, deadline: Instant, wake: Wake) -> Question {
+    /// Has the system asked for the addresses of a host. `wake`: see `NameResolver::ask`.
+    pub(crate) fn ask_name(self: &Arc<SharedState>, hostname: &str, deadline: Instant, wake: Wake) -> PendingLookup {
         let config = self.config.load();
         let is_named = |name: &str| config.nodes.iter().any(|node| node.hostname == name);
         let (shared, host) = (self.clone(), hostname.to_owned());
         let tell = move |news| match news {
-            News::Fails { cause } => {
+            ResolverEvent::Fails { cause } => {
                 let text = "cannot be resolved, which says nothing of its server; its last addresses are used meanwhile";
                 shared.log.say(Level::Warning, format_args!("host name \"{host}\" {text}: {cause}"));
             }
-            News::ResolvesAgain => shared.log.say(Level::Log, format_args!("host name \"{host}\" can be resolved again")),
+            ResolverEvent::ResolvesAgain => {
+                shared.log.say(Level::Log, format_args!("host name \"{host}\" can be resolved again"))
+            }
         };
         self.cluster.names.ask(hostname, deadline, is_named, wake, tell)
     }
 
     /// The addresses of a host by an answer, or by the last one.
-    pub(crate) fn addresses(&self, hostname: &str, question: &Question) -> io::Result<Vec<IpAddr>> {
+    pub(crate) fn addresses(&self, hostname: &str, question: &PendingLookup) -> io::Result<Vec<IpAddr>> {
         self.cluster.names.outcome(hostname, question)
     }
 
@@ -407,14 +414,14 @@ impl Shared {
     }
 
     /// Tells all workers.
-    pub fn tell_all(&self, message: fn() -> Message) {
+    pub fn tell_all(&self, message: fn() -> WorkerMessage) {
         for mailbox in &self.mailboxes {
             mailbox.send(message());
         }
     }
 }
 
-impl Deref for Shared {
+impl Deref for SharedState {
     type Target = SharedContext;
 
     fn deref(&self) -> &SharedContext {
@@ -422,7 +429,7 @@ impl Deref for Shared {
     }
 }
 
-impl ProgramServices for Shared {
+impl ProgramServices for SharedState {
     fn log(&self, level: Level, who: &LogOrigin<'_>, text: Arguments<'_>, fields: &[(&str, LogField<'_>)]) {
         self.log.event(level, who, text, fields);
     }
@@ -432,7 +439,7 @@ impl ProgramServices for Shared {
     }
 
     fn link_died(&self, node: u16, how: LinkEnd) {
-        Shared::link_died(self, node, how);
+        SharedState::link_died(self, node, how);
     }
 
     fn sample(&self) {
@@ -448,7 +455,7 @@ impl ProgramServices for Shared {
     }
 
     fn stop_mode(&self) -> ProxyShutdown {
-        Shared::stop_mode(self)
+        SharedState::stop_mode(self)
     }
 
     fn has_clients_of(&self, database: &str) -> bool {
@@ -457,8 +464,8 @@ impl ProgramServices for Shared {
 
     fn signal(&self, worker: WorkerId, pid: u32, signal: SessionSignal) {
         let message = match signal {
-            SessionSignal::Terminate => Message::Kill(Victim::Client(pid)),
-            SessionSignal::Cancel => Message::Interrupt(pid),
+            SessionSignal::Terminate => WorkerMessage::Kill(TerminationTarget::Client(pid)),
+            SessionSignal::Cancel => WorkerMessage::Interrupt(pid),
         };
         self.mailboxes[usize::from(worker)].send(message);
     }

@@ -8,7 +8,7 @@ mod fetching;
 mod lanes;
 mod proving;
 
-pub use lanes::Lane;
+pub use lanes::StoreLane;
 pub use weir_session::query_cache::result_store::Digest;
 use weir_session::query_cache::result_store::{PendingAnswer, ResultStore, StoreFetch};
 
@@ -23,7 +23,7 @@ use weir_cache::{HashRing, LookupPolicy, SeenQueries, ShardMap, StoredResult};
 use weir_config::hosts::{StoreHost, hosts};
 use weir_config::{CacheConfig, Method, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
-use weir_wire::store_protocol::{Ask, Dialect, Expect, Told, is_moved, is_moving};
+use weir_wire::store_protocol::{StoreDialect, StoreReply, StoreReplyKind, StoreRequest, is_moved, is_moving};
 
 /// Longest value that is read. Answers that come near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
@@ -38,7 +38,7 @@ const UNDER_WAY_MAX: usize = 20_000;
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
 /// A reply for whom.
-enum Purpose {
+enum ReplyPurpose {
     /// Answers that sessions want.
     CachedResults(Vec<Rc<StoreFetch>>),
     /// An answer was stored.
@@ -49,7 +49,7 @@ enum Purpose {
 
 /// Result of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum StoreReplyResult {
     Fine,
     /// An answer was not stored, for this reason.
     Missed(String),
@@ -60,16 +60,16 @@ pub enum Heard {
 }
 
 /// A request that was sent; the requests are in order.
-pub struct Sent {
-    pub(crate) expect: Expect,
+pub struct SentStoreRequest {
+    pub(crate) expect: StoreReplyKind,
     /// When it went to the socket; `UNSENT_MS` until then.
     pub(crate) at_ms: u64,
-    purpose: Purpose,
+    purpose: ReplyPurpose,
 }
 
 /// The workers' common knowledge of the stores.
 #[derive(Debug)]
-pub struct Common {
+pub struct StoreKnowledge {
     /// Another number for each start of Weir.
     instance: u64,
     seen: Arc<SeenQueries>,
@@ -81,11 +81,11 @@ pub struct Common {
     full: AtomicU64,
 }
 
-impl Common {
-    pub fn new() -> Arc<Common> {
+impl StoreKnowledge {
+    pub fn new() -> Arc<StoreKnowledge> {
         let instance = u64::from_le_bytes(crate::random());
         let (logged, full) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Common { instance, seen: Arc::default(), hasher: RandomState::default(), logged, full })
+        Arc::new(StoreKnowledge { instance, seen: Arc::default(), hasher: RandomState::default(), logged, full })
     }
 
     /// True if the log has yet to be told that a host is out of reach, or back.
@@ -111,9 +111,9 @@ impl Common {
 }
 
 /// One host.
-pub struct Shelf {
+pub struct StoreEndpoint {
     pub(crate) host: StoreHost,
-    lanes: RefCell<Rc<[Lane]>>,
+    lanes: RefCell<Rc<[StoreLane]>>,
     /// The map of a Redis Cluster.
     shards: RefCell<Option<ShardMap>>,
     pub(crate) task: Cell<TaskId>,
@@ -125,12 +125,12 @@ pub struct Shelf {
 }
 
 /// See the module.
-pub struct Stores {
-    pub(crate) shelves: Vec<Shelf>,
-    pub(crate) common: Arc<Common>,
+pub struct WorkerStores {
+    pub(crate) shelves: Vec<StoreEndpoint>,
+    pub(crate) common: Arc<StoreKnowledge>,
     pub(crate) timeout_ms: u64,
     pub(crate) config: StoreConfig,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: StoreDialect,
     /// Other Weirs have the same keys: an answer is proven by the primary's log.
     pub(crate) is_shared: bool,
     /// Beginning of all keys.
@@ -150,15 +150,15 @@ pub struct Stores {
     pending_bytes: Cell<usize>,
 }
 
-impl Stores {
+impl WorkerStores {
     /// `None` if answers are kept in our memory, or nowhere.
-    pub fn new(config: &CacheConfig, common: &Arc<Common>) -> Option<Rc<Stores>> {
+    pub fn new(config: &CacheConfig, common: &Arc<StoreKnowledge>) -> Option<Rc<WorkerStores>> {
         let store = config.store()?;
         // The configuration was checked.
         let hosts = hosts(&store.hosts, store.port).ok()?;
-        let shelf = |host: &StoreHost| Shelf {
+        let shelf = |host: &StoreHost| StoreEndpoint {
             host: host.clone(),
-            lanes: RefCell::new(Rc::new([Lane::default()])),
+            lanes: RefCell::new(Rc::new([StoreLane::default()])),
             shards: RefCell::default(),
             task: Cell::new(NO_TASK),
             is_up: Cell::new(false),
@@ -168,12 +168,12 @@ impl Stores {
         let namespace = &config.namespace;
         let prefix =
             if config.follows_wal { format!("{namespace}:a:") } else { format!("{namespace}:{:016x}:", common.instance) };
-        Some(Rc::new(Stores {
+        Some(Rc::new(WorkerStores {
             shelves: hosts.iter().map(shelf).collect(),
             common: common.clone(),
             timeout_ms: config.timeout_ms,
             config: store.clone(),
-            dialect: if config.method == Method::Redis { Dialect::Redis } else { Dialect::Memcached },
+            dialect: if config.method == Method::Redis { StoreDialect::Redis } else { StoreDialect::Memcached },
             is_shared: config.follows_wal,
             prefix,
             ring: HashRing::new(&hosts),
@@ -205,7 +205,7 @@ impl Stores {
     }
 }
 
-impl ResultStore for Stores {
+impl ResultStore for WorkerStores {
     fn is_shared(&self) -> bool {
         self.is_shared
     }
@@ -231,8 +231,8 @@ impl ResultStore for Stores {
         let is_taken = shelf.can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 && has_room();
         if is_taken {
             let bytes = kept.write();
-            let ask = Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds };
-            self.say(at, lane, ask, Expect::Done, Purpose::Put);
+            let ask = StoreRequest::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds };
+            self.say(at, lane, ask, StoreReplyKind::Done, ReplyPurpose::Put);
         }
         is_taken
     }
@@ -243,16 +243,16 @@ impl ResultStore for Stores {
 }
 
 /// The part of the shelves' tasks.
-impl Stores {
+impl WorkerStores {
     fn greet(&self, at: usize) {
         let StoreConfig { user, password, database, .. } = &self.config;
         for lane in 0..self.shelves[at].lanes().len() {
-            let hello = |ask: Ask<'_>| self.say(at, lane, ask, Expect::Done, Purpose::Hello);
-            if self.dialect == Dialect::Memcached || !password.is_empty() {
-                hello(Ask::LogIn { user: user.as_bytes(), password: password.as_bytes() });
+            let hello = |ask: StoreRequest<'_>| self.say(at, lane, ask, StoreReplyKind::Done, ReplyPurpose::Hello);
+            if self.dialect == StoreDialect::Memcached || !password.is_empty() {
+                hello(StoreRequest::LogIn { user: user.as_bytes(), password: password.as_bytes() });
             }
-            if self.dialect == Dialect::Redis && !self.shelves[at].is_cluster() {
-                hello(Ask::Select(*database));
+            if self.dialect == StoreDialect::Redis && !self.shelves[at].is_cluster() {
+                hello(StoreRequest::Select(*database));
             }
         }
         if self.is_greeted(at) {
@@ -271,7 +271,7 @@ impl Stores {
         for lane in shelf.lanes().iter() {
             lane.out.borrow_mut().clear();
             for sent in lane.sent.take() {
-                if let Purpose::CachedResults(reads) = sent.purpose {
+                if let ReplyPurpose::CachedResults(reads) = sent.purpose {
                     self.unanswered(at, &reads);
                 }
             }
@@ -284,34 +284,34 @@ impl Stores {
     }
 
     /// A reply to the first request that was sent.
-    pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
+    pub fn hear(&self, at: usize, sent: SentStoreRequest, told: StoreReply) -> StoreReplyResult {
         let is_cluster = self.shelves[at].is_cluster();
         match (sent.purpose, told) {
-            (Purpose::CachedResults(reads), Told::Values(values)) => self.answered(at, reads, values),
-            (purpose, Told::Refused(text)) => {
-                if let Purpose::CachedResults(reads) = &purpose {
+            (ReplyPurpose::CachedResults(reads), StoreReply::Values(values)) => self.answered(at, reads, values),
+            (purpose, StoreReply::Refused(text)) => {
+                if let ReplyPurpose::CachedResults(reads) = &purpose {
                     self.unanswered(at, reads);
                 }
                 return match purpose {
-                    _ if is_cluster && is_moved(&text) => Heard::Moved,
-                    _ if is_cluster && is_moving(&text) => Heard::Fine,
-                    Purpose::Put => Heard::Missed(text),
-                    Purpose::CachedResults(_) | Purpose::Hello => Heard::Refused(text),
+                    _ if is_cluster && is_moved(&text) => StoreReplyResult::Moved,
+                    _ if is_cluster && is_moving(&text) => StoreReplyResult::Fine,
+                    ReplyPurpose::Put => StoreReplyResult::Missed(text),
+                    ReplyPurpose::CachedResults(_) | ReplyPurpose::Hello => StoreReplyResult::Refused(text),
                 };
             }
             // The last of the greetings.
-            (Purpose::Hello, _) if self.is_greeted(at) => self.shelves[at].is_up.set(true),
-            (Purpose::CachedResults(reads), _) => self.unanswered(at, &reads),
-            (Purpose::Put | Purpose::Hello, _) => {}
+            (ReplyPurpose::Hello, _) if self.is_greeted(at) => self.shelves[at].is_up.set(true),
+            (ReplyPurpose::CachedResults(reads), _) => self.unanswered(at, &reads),
+            (ReplyPurpose::Put | ReplyPurpose::Hello, _) => {}
         }
-        Heard::Fine
+        StoreReplyResult::Fine
     }
 
-    fn say(&self, at: usize, lane: usize, ask: Ask<'_>, expect: Expect, purpose: Purpose) {
+    fn say(&self, at: usize, lane: usize, ask: StoreRequest<'_>, expect: StoreReplyKind, purpose: ReplyPurpose) {
         let shelf = &self.shelves[at];
         let lanes = shelf.lanes();
         self.dialect.write(ask, &mut lanes[lane].out.borrow_mut());
-        lanes[lane].sent.borrow_mut().push_back(Sent { expect, at_ms: UNSENT_MS, purpose });
+        lanes[lane].sent.borrow_mut().push_back(SentStoreRequest { expect, at_ms: UNSENT_MS, purpose });
         self.woken.borrow_mut().push(shelf.task.get());
     }
 }
@@ -323,7 +323,7 @@ mod tests {
     use weir_session::query_cache::result_store::digest_of;
 
     /// With one host, which is there.
-    fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<Stores> {
+    fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<WorkerStores> {
         let store = StoreConfig { hosts: "127.0.0.1".into(), port: 11211, ..StoreConfig::default() };
         let config = CacheConfig {
             enabled: true,
@@ -334,7 +334,7 @@ mod tests {
             follows_wal,
             ..CacheConfig::default()
         };
-        let stores = Stores::new(&config, &Common::new()).unwrap();
+        let stores = WorkerStores::new(&config, &StoreKnowledge::new()).unwrap();
         stores.shelves[0].is_up.set(true);
         stores
     }

@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The function that begins a task, and the one that puts things in order first if it had a fault.
-struct Tenant {
+struct SupervisedTask {
     task: TaskId,
     name: &'static str,
     begin: Box<dyn Fn(Duration) -> Task>,
@@ -21,9 +21,9 @@ struct Tenant {
 
 /// See the module.
 #[derive(Default)]
-pub struct Supervised(RefCell<Vec<Tenant>>);
+pub struct TaskSupervisor(RefCell<Vec<SupervisedTask>>);
 
-impl Supervised {
+impl TaskSupervisor {
     /// Begins a task, which is to wait for as long as it is told first. After a fault `mend` is called before anything else runs.
     pub fn keep<F>(
         &self,
@@ -36,7 +36,7 @@ impl Supervised {
     {
         let begin = Box::new(move |pause| -> Task { Box::pin(begin(pause)) });
         let task = reactor.spawn(begin(Duration::ZERO));
-        self.0.borrow_mut().push(Tenant { task, name, begin, mend: Box::new(mend) });
+        self.0.borrow_mut().push(SupervisedTask { task, name, begin, mend: Box::new(mend) });
     }
 
     /// A task has panicked. If it is one of these, it is begun again after a pause: says which.
@@ -61,7 +61,7 @@ mod tests {
     fn a_task_with_a_fault_is_mended_and_begun_again_and_others_are_not() {
         let (poll, _waker) = Reactor::parts().unwrap();
         let reactor = Rc::new(Reactor::new(poll, BufferPool::new(4096), true, std::time::Instant::now()).unwrap());
-        let (begun, mended, house) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Supervised::default());
+        let (begun, mended, house) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), TaskSupervisor::default());
         let (count, times) = (begun.clone(), mended.clone());
         let clock = reactor.clone();
         let begin = move |pause| {

@@ -6,7 +6,7 @@ use weir_config::SslMode;
 
 /// One way to open a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempt {
+pub enum TlsAttempt {
     /// Without encryption.
     Plain,
     /// Encrypted; if the server has no TLS, the same connection goes on without.
@@ -17,7 +17,7 @@ pub enum Attempt {
 
 /// How much of a server's certificate is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Check {
+pub enum CertificateCheck {
     /// Nothing: encryption against listeners only.
     Nothing,
     /// An authority that we trust has signed it.
@@ -28,33 +28,33 @@ pub enum Check {
 
 /// Meaning of a mode for one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub struct TlsPlan {
     /// In order; a later one is tried when the server refused the one before.
-    pub attempts: &'static [Attempt],
+    pub attempts: &'static [TlsAttempt],
     /// Holds for every encrypted attempt.
-    pub check: Check,
+    pub check: CertificateCheck,
 }
 
 /// The plan for a server. Source: PostgreSQL manual, "SSL Support", table of modes; `auto` is the meaning of Pgpool-II's `ssl`
 /// for servers.
 ///
 /// Unix sockets are never encrypted: PostgreSQL refuses it, and nobody can listen.
-pub fn plan(mode: SslMode, ssl: bool, has_authorities: bool, is_unix: bool) -> Plan {
-    use Attempt::{Encrypted, Plain, Willing};
-    let check = if has_authorities { Check::Authority } else { Check::Nothing };
+pub fn plan(mode: SslMode, ssl: bool, has_authorities: bool, is_unix: bool) -> TlsPlan {
+    use TlsAttempt::{Encrypted, Plain, Willing};
+    let check = if has_authorities { CertificateCheck::Authority } else { CertificateCheck::Nothing };
     if is_unix {
-        return Plan { attempts: &[Plain], check: Check::Nothing };
+        return TlsPlan { attempts: &[Plain], check: CertificateCheck::Nothing };
     }
     match mode {
-        SslMode::Disable => Plan { attempts: &[Plain], check: Check::Nothing },
-        SslMode::Auto if !ssl => Plan { attempts: &[Plain], check: Check::Nothing },
-        SslMode::Auto => Plan { attempts: &[Willing], check },
-        SslMode::Allow => Plan { attempts: &[Plain, Encrypted], check: Check::Nothing },
-        SslMode::Prefer => Plan { attempts: &[Willing, Plain], check: Check::Nothing },
+        SslMode::Disable => TlsPlan { attempts: &[Plain], check: CertificateCheck::Nothing },
+        SslMode::Auto if !ssl => TlsPlan { attempts: &[Plain], check: CertificateCheck::Nothing },
+        SslMode::Auto => TlsPlan { attempts: &[Willing], check },
+        SslMode::Allow => TlsPlan { attempts: &[Plain, Encrypted], check: CertificateCheck::Nothing },
+        SslMode::Prefer => TlsPlan { attempts: &[Willing, Plain], check: CertificateCheck::Nothing },
         // With authorities at hand it means verify-ca, as in libpq.
-        SslMode::Require => Plan { attempts: &[Encrypted], check },
-        SslMode::VerifyCa => Plan { attempts: &[Encrypted], check: Check::Authority },
-        SslMode::VerifyFull => Plan { attempts: &[Encrypted], check: Check::HostName },
+        SslMode::Require => TlsPlan { attempts: &[Encrypted], check },
+        SslMode::VerifyCa => TlsPlan { attempts: &[Encrypted], check: CertificateCheck::Authority },
+        SslMode::VerifyFull => TlsPlan { attempts: &[Encrypted], check: CertificateCheck::HostName },
     }
 }
 
@@ -159,11 +159,14 @@ mod tests {
     #[test]
     fn no_mode_falls_back_that_promises_encryption() {
         for mode in [SslMode::Require, SslMode::VerifyCa, SslMode::VerifyFull] {
-            assert_eq!(plan(mode, false, true, false).attempts, [Attempt::Encrypted], "{mode:?}");
-            assert_ne!(plan(mode, false, true, false).check, Check::Nothing, "{mode:?}");
+            assert_eq!(plan(mode, false, true, false).attempts, [TlsAttempt::Encrypted], "{mode:?}");
+            assert_ne!(plan(mode, false, true, false).check, CertificateCheck::Nothing, "{mode:?}");
         }
-        assert_eq!(plan(SslMode::Auto, false, true, false).attempts, [Attempt::Plain]);
-        assert_eq!(plan(SslMode::Auto, true, true, false), Plan { attempts: &[Attempt::Willing], check: Check::Authority });
-        assert_eq!(plan(SslMode::VerifyFull, true, true, true).attempts, [Attempt::Plain]);
+        assert_eq!(plan(SslMode::Auto, false, true, false).attempts, [TlsAttempt::Plain]);
+        assert_eq!(
+            plan(SslMode::Auto, true, true, false),
+            TlsPlan { attempts: &[TlsAttempt::Willing], check: CertificateCheck::Authority }
+        );
+        assert_eq!(plan(SslMode::VerifyFull, true, true, true).attempts, [TlsAttempt::Plain]);
     }
 }

@@ -4,9 +4,9 @@
 pub mod certificate;
 mod server_certificate;
 
-use crate::runtime::tls_choice::{Attempt, Check, plan, suites};
-use crate::runtime::tls_files::server_certificate::{Authorities, Checker};
-use certificate::Validity;
+use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan, suites};
+use crate::runtime::tls_files::server_certificate::{CertificateChecker, TrustedAuthorities};
+use certificate::ValidityPeriod;
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -79,11 +79,11 @@ struct OwnCertificate {
     /// The parameter that names it.
     parameter: String,
     path: PathBuf,
-    validity: Validity,
+    validity: ValidityPeriod,
 }
 
 /// Whom we are the client of: parameters that begin so, and the protocol we name.
-struct Peer<'a> {
+struct TlsPeer<'a> {
     prefix: &'static str,
     files: &'a PeerFiles,
     alpn: Option<&'static [u8]>,
@@ -108,26 +108,26 @@ pub struct ClientSide {
 
 impl ClientSide {
     /// Our side of a session in which we are the client of a host.
-    pub fn towards(&self, check: Check, host: &str) -> io::Result<TlsSession> {
+    pub fn towards(&self, check: CertificateCheck, host: &str) -> io::Result<TlsSession> {
         let name = server_name(check, host)?;
         TlsSession::towards(self.config(check), name)
     }
 
     /// TLS configuration with this check of the server's certificate.
-    pub fn config(&self, check: Check) -> Arc<ClientConfig> {
+    pub fn config(&self, check: CertificateCheck) -> Arc<ClientConfig> {
         match check {
-            Check::Nothing => self.unchecked.clone(),
-            Check::Authority => self.by_authority.clone(),
-            Check::HostName => self.by_host_name.clone(),
+            CertificateCheck::Nothing => self.unchecked.clone(),
+            CertificateCheck::Authority => self.by_authority.clone(),
+            CertificateCheck::HostName => self.by_host_name.clone(),
         }
     }
 }
 
 /// A host's name as TLS has it.
-pub fn server_name(check: Check, host: &str) -> io::Result<ServerName<'static>> {
+pub fn server_name(check: CertificateCheck, host: &str) -> io::Result<ServerName<'static>> {
     match ServerName::try_from(host.to_owned()) {
         Ok(name) => Ok(name),
-        Err(_) if check == Check::HostName => {
+        Err(_) if check == CertificateCheck::HostName => {
             Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"))
         }
         // Nobody compares it.
@@ -153,12 +153,12 @@ impl TlsFileError {
 }
 
 /// A file that a parameter names.
-struct Named<'a> {
+struct ParameterFile<'a> {
     parameter: &'a str,
     path: PathBuf,
 }
 
-impl Named<'_> {
+impl ParameterFile<'_> {
     fn wrong(&self, what: impl std::fmt::Display) -> TlsFileError {
         setting(self.parameter, format_args!("{}: {what}", self.path.display()))
     }
@@ -172,16 +172,16 @@ fn setting(name: &str, what: impl std::fmt::Display) -> TlsFileError {
 pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let tls = &config.tls;
     let (provider, own) = (Arc::new(provider(tls)?), RefCell::default());
-    let files = Reader { tls, folder, provider, versions: versions(tls), own };
+    let files = TlsFileReader { tls, folder, provider, versions: versions(tls), own };
     let server = if tls.enabled { Some(files.server_side()?) } else { None };
-    let backend = Peer { prefix: "backend", files: &tls.backend, alpn: Some(ALPN) };
+    let backend = TlsPeer { prefix: "backend", files: &tls.backend, alpn: Some(ALPN) };
     let client = files.towards(&backend, &config.nodes.iter().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
     let modes = config.cache.store().map(|_| tls.store_mode);
-    let store = files.towards(&Peer { prefix: "memqcache", files: &tls.store, alpn: None }, modes.as_slice())?;
+    let store = files.towards(&TlsPeer { prefix: "memqcache", files: &tls.store, alpn: None }, modes.as_slice())?;
     let agents = &config.recovery.agents;
     let has_agents = config.nodes.iter().any(|node| node.agent().is_some());
     let modes = has_agents.then_some(agents.ssl_mode.0);
-    let agent = files.towards(&Peer { prefix: "agent", files: &agents.tls, alpn: None }, modes.as_slice())?;
+    let agent = files.towards(&TlsPeer { prefix: "agent", files: &agents.tls, alpn: None }, modes.as_slice())?;
     Ok(TlsFiles { server, client, store, agent, own: files.own.into_inner() })
 }
 
@@ -224,7 +224,7 @@ fn versions(tls: &TlsConfig) -> &'static [&'static SupportedProtocolVersion] {
 }
 
 /// Reads files with one configuration.
-struct Reader<'a> {
+struct TlsFileReader<'a> {
     tls: &'a TlsConfig,
     folder: &'a Path,
     provider: Arc<CryptoProvider>,
@@ -233,7 +233,7 @@ struct Reader<'a> {
     own: RefCell<Vec<OwnCertificate>>,
 }
 
-impl Reader<'_> {
+impl TlsFileReader<'_> {
     fn server_side(&self) -> Result<ServerSide, TlsFileError> {
         let tls = self.tls;
         let (Some(cert), Some(key)) = (&tls.cert, &tls.key) else {
@@ -264,9 +264,9 @@ impl Reader<'_> {
     }
 
     /// `None` if no connection of these modes is encrypted.
-    fn towards(&self, peer: &Peer<'_>, modes: &[SslMode]) -> Result<Option<ClientSide>, TlsFileError> {
+    fn towards(&self, peer: &TlsPeer<'_>, modes: &[SslMode]) -> Result<Option<ClientSide>, TlsFileError> {
         let prefix = peer.prefix;
-        if modes.iter().all(|mode| plan(*mode, self.tls.enabled, false, false).attempts == [Attempt::Plain]) {
+        if modes.iter().all(|mode| plan(*mode, self.tls.enabled, false, false).attempts == [TlsAttempt::Plain]) {
             return Ok(None);
         }
         let side = self.client_side(peer)?;
@@ -277,8 +277,8 @@ impl Reader<'_> {
         Ok(Some(side))
     }
 
-    fn client_side(&self, peer: &Peer<'_>) -> Result<ClientSide, TlsFileError> {
-        let Peer { prefix, files, alpn } = peer;
+    fn client_side(&self, peer: &TlsPeer<'_>) -> Result<ClientSide, TlsFileError> {
+        let TlsPeer { prefix, files, alpn } = peer;
         let root = format!("{prefix}_sslrootcert");
         let trusted = match &files.root_cert {
             Some(path) if path.as_os_str() == NO_AUTHORITIES => Vec::new(),
@@ -293,7 +293,7 @@ impl Reader<'_> {
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, self.provider.clone());
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().build();
             let verifier = verifier.map_err(|cause| setting(&root, cause))?;
-            Some(Arc::new(Authorities { verifier, trusted }))
+            Some(Arc::new(TrustedAuthorities { verifier, trusted }))
         };
         let own = match (&files.cert, &files.key) {
             (Some(cert), Some(key)) => {
@@ -310,7 +310,7 @@ impl Reader<'_> {
         let config = |check| -> Result<Arc<ClientConfig>, TlsFileError> {
             let builder = ClientConfig::builder_with_provider(self.provider.clone()).with_protocol_versions(self.versions);
             let builder = builder.map_err(|cause| setting("ssl_min_protocol_version", cause))?;
-            let checker = Checker { check, authorities: authorities.clone(), provider: self.provider.clone() };
+            let checker = CertificateChecker { check, authorities: authorities.clone(), provider: self.provider.clone() };
             let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(checker));
             let mut config = match &own {
                 Some(own) => builder.with_client_cert_resolver(own.clone()),
@@ -321,19 +321,19 @@ impl Reader<'_> {
             Ok(Arc::new(config))
         };
         Ok(ClientSide {
-            unchecked: config(Check::Nothing)?,
-            by_authority: config(Check::Authority)?,
-            by_host_name: config(Check::HostName)?,
+            unchecked: config(CertificateCheck::Nothing)?,
+            by_authority: config(CertificateCheck::Authority)?,
+            by_host_name: config(CertificateCheck::HostName)?,
             has_authorities: authorities.is_some(),
         })
     }
 
-    fn named<'n>(&self, parameter: &'n str, file: &Path) -> Named<'n> {
-        Named { parameter, path: self.folder.join(file) }
+    fn named<'n>(&self, parameter: &'n str, file: &Path) -> ParameterFile<'n> {
+        ParameterFile { parameter, path: self.folder.join(file) }
     }
 
     /// A certificate with its chain and its key.
-    fn certified(&self, cert: &Named<'_>, key: &Named<'_>) -> Result<CertifiedKey, TlsFileError> {
+    fn certified(&self, cert: &ParameterFile<'_>, key: &ParameterFile<'_>) -> Result<CertifiedKey, TlsFileError> {
         let chain = certificates(cert)?;
         if let Some(validity) = chain.first().and_then(certificate::validity) {
             let (parameter, path) = (cert.parameter.to_owned(), cert.path.clone());
@@ -351,7 +351,7 @@ impl Reader<'_> {
         }
     }
 
-    fn private_key(&self, file: &Named<'_>) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    fn private_key(&self, file: &ParameterFile<'_>) -> Result<PrivateKeyDer<'static>, TlsFileError> {
         let found = std::fs::metadata(&file.path).map_err(|cause| file.wrong(cause))?;
         // Source: `check_ssl_key_file_permissions` in PostgreSQL's be-secure-common.c.
         let forbidden = if found.uid() == 0 { 0o037 } else { 0o077 };
@@ -371,7 +371,7 @@ impl Reader<'_> {
         PrivateKeyDer::from_pem_slice(&text).map_err(|cause| file.wrong(format!("holds no private key: {cause}")))
     }
 
-    fn decrypt(&self, file: &Named<'_>, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    fn decrypt(&self, file: &ParameterFile<'_>, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFileError> {
         let command = &self.tls.passphrase_command;
         if command.is_empty() {
             return Err(file.wrong("is encrypted and ssl_passphrase_command is not set"));
@@ -397,7 +397,7 @@ impl Reader<'_> {
                 let path = entry.map_err(|cause| folder.wrong(cause))?.path();
                 // OpenSSL's folders have lists, notes and links to nothing beside the certificates.
                 if path.is_file() {
-                    trusted.extend(certificates(&Named { parameter: folder.parameter, path }).unwrap_or_default());
+                    trusted.extend(certificates(&ParameterFile { parameter: folder.parameter, path }).unwrap_or_default());
                 }
             }
             if trusted.is_empty() {
@@ -428,7 +428,7 @@ impl Reader<'_> {
     }
 }
 
-fn certificates(file: &Named<'_>) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+fn certificates(file: &ParameterFile<'_>) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let text = std::fs::read(&file.path).map_err(|cause| file.wrong(cause))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match all {

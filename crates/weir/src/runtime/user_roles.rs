@@ -17,13 +17,13 @@ const LOOK_MIN_MS: u64 = 500;
 
 /// Knowledge of all users that have connections.
 #[derive(Debug, Default)]
-pub struct Roles {
-    seen: BTreeMap<Arc<str>, Seen>,
+pub struct RoleKnowledge {
+    seen: BTreeMap<Arc<str>, KnownRole>,
     looked_at_ms: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct KnownRole {
     /// Empty: there is no such role.
     oid: String,
     at_ms: u64,
@@ -33,7 +33,7 @@ struct Seen {
 
 /// How well a user's role is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RoleCertainty {
     Certain,
     /// Nobody has looked for a while.
     Old,
@@ -41,20 +41,20 @@ pub enum Standing {
     Doubtful,
 }
 
-impl Roles {
-    pub fn standing(&self, user: &str, now_ms: u64) -> Standing {
+impl RoleKnowledge {
+    pub fn standing(&self, user: &str, now_ms: u64) -> RoleCertainty {
         match self.seen.get(user) {
-            None => Standing::Doubtful,
-            Some(seen) if seen.is_doubted => Standing::Doubtful,
-            Some(seen) if now_ms.saturating_sub(seen.at_ms) < CERTAIN_MS => Standing::Certain,
-            Some(_) => Standing::Old,
+            None => RoleCertainty::Doubtful,
+            Some(seen) if seen.is_doubted => RoleCertainty::Doubtful,
+            Some(seen) if now_ms.saturating_sub(seen.at_ms) < CERTAIN_MS => RoleCertainty::Certain,
+            Some(_) => RoleCertainty::Old,
         }
     }
 
     /// Takes in a server's answer. If the role has changed: the time when the old one was last seen. Users who logged in by
     /// then have the old role.
     pub fn note(&mut self, user: &Arc<str>, oid: &str, now_ms: u64) -> Option<u64> {
-        let now = Seen { oid: oid.to_owned(), at_ms: now_ms, is_doubted: false };
+        let now = KnownRole { oid: oid.to_owned(), at_ms: now_ms, is_doubted: false };
         let before = self.seen.insert(user.clone(), now)?;
         (before.oid != oid).then_some(before.at_ms)
     }
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn another_role_under_the_same_name_is_noticed_once() {
-        let (mut roles, joe) = (Roles::default(), Arc::from("joe"));
-        assert_eq!(roles.standing("joe", 0), Standing::Doubtful);
+        let (mut roles, joe) = (RoleKnowledge::default(), Arc::from("joe"));
+        assert_eq!(roles.standing("joe", 0), RoleCertainty::Doubtful);
         assert_eq!(roles.note(&joe, "16384", 0), None, "nothing was relied upon before");
-        assert_eq!(roles.standing("joe", CERTAIN_MS - 1), Standing::Certain);
-        assert_eq!(roles.standing("joe", CERTAIN_MS), Standing::Old);
+        assert_eq!(roles.standing("joe", CERTAIN_MS - 1), RoleCertainty::Certain);
+        assert_eq!(roles.standing("joe", CERTAIN_MS), RoleCertainty::Old);
         assert_eq!(roles.note(&joe, "16384", 7), None);
         assert_eq!(roles.note(&joe, "", CERTAIN_MS), Some(7), "he was dropped");
         assert_eq!(roles.note(&joe, "16385", CERTAIN_MS), Some(CERTAIN_MS));
@@ -119,29 +119,29 @@ mod tests {
 
     #[test]
     fn a_name_in_doubt_is_looked_at_before_the_time() {
-        let (mut roles, joe) = (Roles::default(), Arc::from("joe"));
+        let (mut roles, joe) = (RoleKnowledge::default(), Arc::from("joe"));
         roles.note(&joe, "16384", 0);
         roles.doubt("joe", 5);
         roles.doubt("sue", 5);
-        assert_eq!(roles.standing("joe", 5), Standing::Doubtful);
+        assert_eq!(roles.standing("joe", 5), RoleCertainty::Doubtful);
         assert_eq!(roles.note(&joe, "16385", 6), Some(5), "who came before the doubt is of the role before");
-        assert_eq!(roles.standing("joe", 6), Standing::Certain);
+        assert_eq!(roles.standing("joe", 6), RoleCertainty::Certain);
     }
 
     #[test]
     fn who_is_forgotten_is_in_doubt_again() {
-        let mut roles = Roles::default();
+        let mut roles = RoleKnowledge::default();
         for user in ["joe", "sue"] {
             assert_eq!(roles.note(&Arc::from(user), "16384", 0), None);
         }
         roles.retain(|user| user == "sue");
-        assert_eq!((roles.standing("joe", 0), roles.standing("sue", 0)), (Standing::Doubtful, Standing::Certain));
+        assert_eq!((roles.standing("joe", 0), roles.standing("sue", 0)), (RoleCertainty::Doubtful, RoleCertainty::Certain));
         assert_eq!(roles.seen.len(), 1);
     }
 
     #[test]
     fn many_databases_do_not_look_more_often() {
-        let mut roles = Roles::default();
+        let mut roles = RoleKnowledge::default();
         assert!(roles.begin_look(0) && !roles.begin_look(LOOK_MIN_MS - 1) && roles.begin_look(LOOK_MIN_MS));
     }
 

@@ -3,12 +3,12 @@
 use crate::auth::client_limits::{CountedClient, LoginCounts};
 use crate::auth::greetings::GreetingCache;
 use crate::log::{Level, LogOrigin};
-use crate::runtime::pool::server_conn::kept_inquiries::Inquiry;
+use crate::runtime::pool::server_conn::kept_inquiries::WorkerInquiries;
 use crate::runtime::pool::server_conn::{ServerConn, TERMINATE};
 use crate::runtime::pool::{Pool, PoolKey, Purpose};
-use crate::runtime::shared::{Mailbox, Message, Shared, Victim, WorkerId};
-use crate::runtime::stores::Stores;
-use crate::runtime::supervised_tasks::Supervised;
+use crate::runtime::shared::{SharedState, TerminationTarget, WorkerId, WorkerMailbox, WorkerMessage};
+use crate::runtime::stores::WorkerStores;
+use crate::runtime::supervised_tasks::TaskSupervisor;
 use foldhash::{HashMap, HashSet};
 use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
@@ -35,7 +35,7 @@ mod orders;
 mod unused;
 
 /// A session as its worker knows it.
-pub struct Entry {
+pub struct SessionEntry {
     pub(crate) handle: Rc<SessionHandle>,
     /// When it was let in, in milliseconds since the start of the proxy.
     pub(crate) since_ms: u64,
@@ -64,7 +64,7 @@ impl Deref for CancelKey {
     }
 }
 
-impl Deref for Entry {
+impl Deref for SessionEntry {
     type Target = SessionHandle;
 
     fn deref(&self) -> &SessionHandle {
@@ -132,12 +132,12 @@ impl PoolSet {
 type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<NotificationHub>>;
 
 /// A user and a database, by which a table is asked without a key of its own.
-trait Names {
+trait UserDatabaseKey {
     fn user(&self) -> &str;
     fn database(&self) -> &str;
 }
 
-impl Names for (Arc<str>, Arc<str>) {
+impl UserDatabaseKey for (Arc<str>, Arc<str>) {
     fn user(&self) -> &str {
         &self.0
     }
@@ -146,7 +146,7 @@ impl Names for (Arc<str>, Arc<str>) {
     }
 }
 
-impl Names for (&str, &str) {
+impl UserDatabaseKey for (&str, &str) {
     fn user(&self) -> &str {
         self.0
     }
@@ -155,23 +155,23 @@ impl Names for (&str, &str) {
     }
 }
 
-impl Hash for dyn Names + '_ {
+impl Hash for dyn UserDatabaseKey + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // As the tuple does.
         (self.user(), self.database()).hash(state);
     }
 }
 
-impl PartialEq for dyn Names + '_ {
+impl PartialEq for dyn UserDatabaseKey + '_ {
     fn eq(&self, other: &Self) -> bool {
         (self.user(), self.database()) == (other.user(), other.database())
     }
 }
 
-impl Eq for dyn Names + '_ {}
+impl Eq for dyn UserDatabaseKey + '_ {}
 
-impl<'a> Borrow<dyn Names + 'a> for (Arc<str>, Arc<str>) {
-    fn borrow(&self) -> &(dyn Names + 'a) {
+impl<'a> Borrow<dyn UserDatabaseKey + 'a> for (Arc<str>, Arc<str>) {
+    fn borrow(&self) -> &(dyn UserDatabaseKey + 'a) {
         self
     }
 }
@@ -183,21 +183,21 @@ type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 pub struct Worker {
     /// All that its sessions are handed.
     ctx: Context,
-    pub shared: Arc<Shared>,
-    pub(crate) house: Supervised,
+    pub shared: Arc<SharedState>,
+    pub(crate) house: TaskSupervisor,
     pub(crate) reactor: Reactor,
     /// Sessions by the process id their clients were told.
-    pub(crate) entries: RefCell<HashMap<u32, Rc<Entry>>>,
+    pub(crate) entries: RefCell<HashMap<u32, Rc<SessionEntry>>>,
     pub(crate) welcomes: RefCell<GreetingCache>,
     /// The connection over which servers are asked about users.
-    pub(crate) inquiry: Inquiry,
-    pub(crate) listening: Listening,
+    pub(crate) inquiry: WorkerInquiries,
+    pub(crate) listening: ListeningSessions,
     pool_sets: RefCell<PoolSets>,
     /// Tasks that accept clients.
     pub(crate) doors: RefCell<Vec<TaskId>>,
     pub(crate) view_waiters: RefCell<HashSet<TaskId>>,
     /// The stores of the network in which results are kept, if they are.
-    pub(crate) stores: Option<Rc<Stores>>,
+    pub(crate) stores: Option<Rc<WorkerStores>>,
     randomness: RefCell<crate::Randomness>,
     /// TLS handshakes begun in the round of that time.
     handshakes: Cell<(Instant, u32)>,
@@ -205,7 +205,7 @@ pub struct Worker {
 }
 
 /// Sessions that listen.
-pub struct Listening {
+pub struct ListeningSessions {
     /// By user and database.
     hubs: RefCell<Hubs>,
     /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
@@ -235,9 +235,9 @@ impl Worker {
         begun < HANDSHAKES_MAX
     }
 
-    pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor, view_of: ViewOf) -> Rc<Worker> {
+    pub fn new(id: WorkerId, shared: Arc<SharedState>, reactor: Reactor, view_of: ViewOf) -> Rc<Worker> {
         let config = shared.config.load_full();
-        let stores = shared.store_common.as_ref().and_then(|common| Stores::new(&config.cache, common));
+        let stores = shared.store_common.as_ref().and_then(|common| WorkerStores::new(&config.cache, common));
         let ctx = Context::new(ContextParts {
             id,
             shared: shared.common.clone(),
@@ -257,13 +257,17 @@ impl Worker {
             welcomes: RefCell::new(GreetingCache::default()),
             handshakes: Cell::new((shared.begun, 0)),
             pool_sets: RefCell::default(),
-            inquiry: Inquiry::default(),
-            listening: Listening { hubs: RefCell::default(), new_hubs: RefCell::default(), hub_opener: Cell::new(NO_TASK) },
+            inquiry: WorkerInquiries::default(),
+            listening: ListeningSessions {
+                hubs: RefCell::default(),
+                new_hubs: RefCell::default(),
+                hub_opener: Cell::new(NO_TASK),
+            },
             doors: RefCell::default(),
             view_waiters: RefCell::default(),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
-            house: Supervised::default(),
+            house: TaskSupervisor::default(),
             reactor,
             shared,
         })
@@ -274,11 +278,11 @@ impl Worker {
         if worker == self.id {
             self.reactor.wake(task);
         } else if let Some(mailbox) = self.shared.mailboxes.get(usize::from(worker)) {
-            mailbox.send(Message::Wake(task));
+            mailbox.send(WorkerMessage::Wake(task));
         }
     }
 
-    pub fn mailbox(&self) -> &Mailbox {
+    pub fn mailbox(&self) -> &WorkerMailbox {
         &self.shared.mailboxes[usize::from(self.id)]
     }
 
@@ -314,7 +318,7 @@ impl Worker {
     pub fn renew_conns(&self, database: Option<&str>) {
         self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
         // The greetings of clients are asked of a server anew.
-        self.shared.tell_all(|| Message::Refresh);
+        self.shared.tell_all(|| WorkerMessage::Refresh);
     }
 
     /// A role was renamed or dropped, or may have been. Server processes go on as the role that logged in. So server
@@ -329,7 +333,7 @@ impl Worker {
         self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
         // The greetings of clients are asked of a server anew.
         self.welcomes.borrow_mut().clear();
-        self.shared.tell_all(|| Message::Refresh);
+        self.shared.tell_all(|| WorkerMessage::Refresh);
     }
 
     /// Notes the role that a user's name stands for. If it is another one than before, server connections of the old role are
@@ -338,7 +342,7 @@ impl Worker {
         let Some(until_ms) = self.shared.clients.roles.lock().note(user, oid, self.now_ms()) else { return false };
         self.renew_links_of(user);
         for mailbox in &self.shared.mailboxes {
-            mailbox.send(Message::Kill(Victim::User { user: user.clone(), until_ms }));
+            mailbox.send(WorkerMessage::Kill(TerminationTarget::User { user: user.clone(), until_ms }));
         }
         true
     }
@@ -378,7 +382,7 @@ impl Worker {
 
     pub fn pool_set(&self, user: &str, database: &str) -> Rc<PoolSet> {
         let mut sets = self.pool_sets.borrow_mut();
-        if let Some(known) = sets.get(&(user, database) as &dyn Names) {
+        if let Some(known) = sets.get(&(user, database) as &dyn UserDatabaseKey) {
             return known.clone();
         }
         let key = (Arc::<str>::from(user), Arc::<str>::from(database));
@@ -458,7 +462,7 @@ impl Worker {
     pub fn close_conn(&self, conn: ServerConn) {
         if conn.transport.home != self.id {
             // Only the event loop it is in can let go of it.
-            return self.shared.mailboxes[usize::from(conn.transport.home)].send(Message::Close(conn));
+            return self.shared.mailboxes[usize::from(conn.transport.home)].send(WorkerMessage::Close(conn));
         }
         let (pool, serial) = (conn.transport.pool.clone(), conn.status.serial);
         conn.transport.socket.part(&self.reactor, &TERMINATE);
@@ -466,7 +470,7 @@ impl Worker {
     }
 
     /// Notes a session under the process id that its client will be told.
-    pub fn enter(&self, make: impl FnOnce(SessionPid) -> Entry) -> Rc<Entry> {
+    pub fn enter(&self, make: impl FnOnce(SessionPid) -> SessionEntry) -> Rc<SessionEntry> {
         let number = SessionPid { pid: self.shared.session_statuses.next_pid(), worker: self.id };
         let entry = Rc::new(make(number));
         self.entries.borrow_mut().insert(number.pid, entry.clone());
@@ -490,7 +494,7 @@ mod tests {
         let mut table: HashMap<(Arc<str>, Arc<str>), u32> = HashMap::default();
         table.insert(("joe".into(), "shop".into()), 1);
         table.insert(("joe".into(), "house".into()), 2);
-        let find = |user, database| table.get(&(user, database) as &dyn Names).copied();
+        let find = |user, database| table.get(&(user, database) as &dyn UserDatabaseKey).copied();
         assert_eq!(
             [find("joe", "shop"), find("joe", "house"), find("shop", "joe"), find("ann", "shop")],
             [Some(1), Some(2), None, None]

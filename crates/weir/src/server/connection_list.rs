@@ -1,7 +1,7 @@
 //! Connections that are there now: clients and server connections of each user and database, for SHOW and for metrics.
 
 use crate::runtime::pool::Pool;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::SharedState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,18 +11,18 @@ use weir_session::status::SessionActivity;
 
 /// Clients of one user and database, and their server connections over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct ConnectionGroup {
     /// Clients that do not wait for a server connection.
     pub(crate) clients: usize,
     pub(crate) waiting: usize,
-    pub(crate) conns: Conns,
+    pub(crate) conns: ConnCounts,
     /// How long the first one waits.
     pub(crate) waits: Duration,
 }
 
 /// Server connections by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conns {
+pub struct ConnCounts {
     /// With a session, but not kept.
     pub(crate) active: usize,
     /// With a session that left state on it.
@@ -33,8 +33,8 @@ pub struct Conns {
     pub(crate) opening: usize,
 }
 
-impl Conns {
-    fn add(&mut self, other: Conns) {
+impl ConnCounts {
+    fn add(&mut self, other: ConnCounts) {
         self.active += other.active;
         self.kept += other.kept;
         self.idle += other.idle;
@@ -44,10 +44,10 @@ impl Conns {
 }
 
 /// Conns of a pool.
-pub fn conns_of(pool: &Pool) -> Conns {
+pub fn conns_of(pool: &Pool) -> ConnCounts {
     let statuses = pool.statuses();
     let (idle, open, _) = pool.census();
-    let mut conns = Conns { idle, opening: (open as usize).saturating_sub(statuses.len()), ..Conns::default() };
+    let mut conns = ConnCounts { idle, opening: (open as usize).saturating_sub(statuses.len()), ..ConnCounts::default() };
     for status in &statuses {
         if status.session.load(Ordering::Relaxed) == 0 {
             continue;
@@ -63,8 +63,8 @@ pub fn conns_of(pool: &Pool) -> Conns {
 }
 
 /// All users and databases with clients or server connections.
-pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
-    let mut groups = BTreeMap::<_, Group>::new();
+pub fn groups(shared: &SharedState) -> BTreeMap<(Arc<str>, Arc<str>), ConnectionGroup> {
+    let mut groups = BTreeMap::<_, ConnectionGroup>::new();
     for status in shared.session_statuses.all() {
         let group = groups.entry((status.database.clone(), status.server_user.clone())).or_default();
         match status.doing() {
@@ -84,7 +84,7 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
 }
 
 /// Every server connection: its pool and its status.
-pub fn conns(shared: &Shared) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
+pub fn conns(shared: &SharedState) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
     let of_pool = |pool: Arc<Pool>| pool.statuses().into_iter().map(move |status| (pool.clone(), status));
     shared.pools.all().into_iter().flat_map(of_pool).collect()
 }

@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum CatalogWaitEnd {
     /// The session goes on.
     Goes,
     /// The client has sent a statement, and a cancel request behind it.
@@ -28,7 +28,7 @@ pub fn is_over(w: &Worker, database: &KnownDatabase) -> bool {
 
 /// Waits until a database is known, so that its first statements need not ask what they leave behind; not for long: they can. Ends at once for a
 /// session that is to end, or whose client has left, and for a cancel request. Cancel safe.
-pub async fn wait(w: &Worker, database: &KnownDatabase, entry: &SessionHandle, client: &Socket) -> Ended {
+pub async fn wait(w: &Worker, database: &KnownDatabase, entry: &SessionHandle, client: &Socket) -> CatalogWaitEnd {
     let until = database.watched_since() + LIMIT;
     let goes_on = || w.now() < until && entry.final_error.borrow().is_none() && !client.is_closed();
     let is_cancelled = || entry.wait_cancelled.get();
@@ -42,5 +42,5 @@ pub async fn wait(w: &Worker, database: &KnownDatabase, entry: &SessionHandle, c
         parked().await;
     }
     entry.status.set_doing(SessionActivity::Idle);
-    if entry.wait_cancelled.take() { Ended::Cancelled } else { Ended::Goes }
+    if entry.wait_cancelled.take() { CatalogWaitEnd::Cancelled } else { CatalogWaitEnd::Goes }
 }

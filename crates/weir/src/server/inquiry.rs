@@ -12,8 +12,8 @@ use crate::auth::access::UserCredential;
 use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::server_conn::kept_inquiries::{Asker, LaneKind, Line, Taken};
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress, Talk};
+use crate::runtime::pool::server_conn::kept_inquiries::{InquiryConn, InquiryLogin, LaneGrant, LaneKind};
+use crate::runtime::pool::server_conn::{MessageConn, OpenError, ServerAddress, ServerLogin};
 use crate::runtime::pool::server_login;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ pub enum InquiryError {
 
 /// A right to have connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum ConnectRight {
     Granted,
     /// The user, or the database, has a limit of none.
     Withdrawn,
@@ -87,7 +87,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
     }
-    let mut turn = Turn::take(w, None, deadline).await?;
+    let mut turn = InquiryTurn::take(w, None, deadline).await?;
     // The task that had the turn before may have asked this question.
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
@@ -110,7 +110,7 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
     if let Some(known) = w.shared.access.asked(&question) {
         return Ok(known);
     }
-    let mut turn = Turn::take(w, Some(database), deadline).await?;
+    let mut turn = InquiryTurn::take(w, Some(database), deadline).await?;
     if let Some(known) = w.shared.access.asked(&question) {
         return Ok(known);
     }
@@ -151,11 +151,11 @@ fn question(w: &Worker, user: &str, database: &str) -> String {
 }
 
 /// Asks if a user may have connections to a database at all: a server that is full says the same as one that keeps him out. Cancel safe.
-pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<Right, InquiryError> {
-    let mut answers = Turn::take(w, None, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
+pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<ConnectRight, InquiryError> {
+    let mut answers = InquiryTurn::take(w, None, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
     let rows = answers.pop().unwrap_or_default();
     let is_none = rows.first().and_then(|row| row.first()?.as_ref()).is_some_and(|cell| cell.as_slice() == b"t");
-    Ok(if is_none { Right::Withdrawn } else { Right::Granted })
+    Ok(if is_none { ConnectRight::Withdrawn } else { ConnectRight::Granted })
 }
 
 /// Meaning of the rows: the user's credential, and the time until the role expires.
@@ -191,26 +191,26 @@ fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(UserCredential, Opt
 }
 
 /// The right to use a worker's connection for the questions of one asker.
-struct Turn<'a> {
+struct InquiryTurn<'a> {
     w: &'a Worker,
-    asker: Asker,
-    line: Option<Line>,
+    asker: InquiryLogin,
+    line: Option<InquiryConn>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> InquiryTurn<'a> {
     /// For the look-ups of a database of clients; `None`: for other questions.
-    async fn take(w: &'a Worker, client_database: Option<&str>, deadline: Instant) -> Result<Turn<'a>, InquiryError> {
+    async fn take(w: &'a Worker, client_database: Option<&str>, deadline: Instant) -> Result<InquiryTurn<'a>, InquiryError> {
         let (own, asker) = (w.reactor.current_task(), asker(w, client_database));
         let kind = if asker == self::asker(w, None) { LaneKind::Common } else { LaneKind::OfDatabase };
         let forget = || w.inquiry.waiting.borrow_mut().retain(|(task, _)| *task != own);
         loop {
             let taken = w.inquiry.lanes.borrow_mut().take(&asker, kind);
-            if let Some(Taken { kept, evicted }) = taken {
+            if let Some(LaneGrant { kept, evicted }) = taken {
                 forget();
                 if let Some(line) = evicted {
                     line.talk.part(w);
                 }
-                return Ok(Turn { w, asker, line: kept });
+                return Ok(InquiryTurn { w, asker, line: kept });
             }
             if w.now() >= deadline {
                 forget();
@@ -240,13 +240,13 @@ impl<'a> Turn<'a> {
             Some(line) => line.talk.part(w),
             None => {}
         }
-        let mut line = Line::open(w, &self.asker, deadline).await?;
+        let mut line = InquiryConn::open(w, &self.asker, deadline).await?;
         let answer = line.run(w, queries, values).await;
         self.keep(line, answer)
     }
 
     /// Keeps the connection unless it failed. A statement's error leaves it whole.
-    fn keep(&mut self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
+    fn keep(&mut self, line: InquiryConn, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             self.line = Some(line);
         } else {
@@ -256,7 +256,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for InquiryTurn<'_> {
     fn drop(&mut self) {
         let inquiry = &self.w.inquiry;
         inquiry.lanes.borrow_mut().give_back(&self.asker, self.line.take(), self.w.now());
@@ -277,11 +277,11 @@ impl Drop for Turn<'_> {
 }
 
 /// Whom servers are asked as, and in which database, about users of a database of clients; `None`: about all else.
-fn asker(w: &Worker, client_database: Option<&str>) -> Asker {
+fn asker(w: &Worker, client_database: Option<&str>) -> InquiryLogin {
     let config = w.peek_config();
     let look_up = config.look_up(client_database);
     let user = [look_up.user, &config.check.user].into_iter().find(|user| !user.is_empty());
-    Asker { user: user.unwrap_or("postgres").to_string(), database: look_up.database.to_string() }
+    InquiryLogin { user: user.unwrap_or("postgres").to_string(), database: look_up.database.to_string() }
 }
 
 /// The servers that may be asked, the primary first; waits until one is known. Empty at the deadline. Cancel safe.
@@ -304,12 +304,12 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<ServerAddress> {
 }
 
 /// A connection for questions of our own, as the user who asks about users.
-pub async fn talk_to(w: &Worker, address: &ServerAddress, deadline: Instant) -> Result<Talk, OpenError> {
+pub async fn talk_to(w: &Worker, address: &ServerAddress, deadline: Instant) -> Result<MessageConn, OpenError> {
     enter(w, address, &asker(w, None), deadline).await
 }
 
-async fn enter(w: &Worker, address: &ServerAddress, asker: &Asker, deadline: Instant) -> Result<Talk, OpenError> {
-    let Asker { user, database } = asker;
+async fn enter(w: &Worker, address: &ServerAddress, asker: &InquiryLogin, deadline: Instant) -> Result<MessageConn, OpenError> {
+    let InquiryLogin { user, database } = asker;
     let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
     let own = {
         let config = w.peek_config();
@@ -318,8 +318,8 @@ async fn enter(w: &Worker, address: &ServerAddress, asker: &Asker, deadline: Ins
     };
     let secret = own.as_ref().or_else(|| files.passwords.get(user));
     let parameters: Vec<(&str, &str)> = own_login::in_packet(OwnUse::Questions).collect();
-    let login = Login { user, database, secret, generation, parameters: &parameters };
-    let (mut talk, greeting) = Talk::enter(w, address, &login, deadline).await?;
+    let login = ServerLogin { user, database, secret, generation, parameters: &parameters };
+    let (mut talk, greeting) = MessageConn::enter(w, address, &login, deadline).await?;
     let words =
         own_login::after_login(OwnUse::Questions, greeting.reported("server_version"), greeting.reported("server_encoding"));
     if let Some(words) = words
@@ -331,12 +331,12 @@ async fn enter(w: &Worker, address: &ServerAddress, asker: &Asker, deadline: Ins
     Ok(talk)
 }
 
-impl Line {
+impl InquiryConn {
     /// To the primary, or to another server if it cannot be reached.
-    async fn open(w: &Worker, asker: &Asker, deadline: Instant) -> Result<Line, InquiryError> {
+    async fn open(w: &Worker, asker: &InquiryLogin, deadline: Instant) -> Result<InquiryConn, InquiryError> {
         let mut first = InquiryError::NoServer;
         for address in servers(w, deadline).await {
-            match Line::open_to(w, asker, address, deadline).await {
+            match InquiryConn::open_to(w, asker, address, deadline).await {
                 Ok(line) => return Ok(line),
                 Err(error) => {
                     w.shared.nudge_prober(RoleCheckReason::LoginFailed);
@@ -353,10 +353,15 @@ impl Line {
         Err(first)
     }
 
-    async fn open_to(w: &Worker, asker: &Asker, address: ServerAddress, deadline: Instant) -> Result<Line, OpenError> {
+    async fn open_to(
+        w: &Worker,
+        asker: &InquiryLogin,
+        address: ServerAddress,
+        deadline: Instant,
+    ) -> Result<InquiryConn, OpenError> {
         let generation = w.shared.access.generation();
         let talk = enter(w, &address, asker, deadline).await?;
-        Ok(Line { talk, address, generation })
+        Ok(InquiryConn { talk, address, generation })
     }
 
     fn is_current(&self, w: &Worker) -> bool {

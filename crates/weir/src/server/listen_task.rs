@@ -55,11 +55,11 @@ async fn attend(w: Rc<Worker>, hub: Rc<NotificationHub>, pools: Rc<PoolSet>) {
         if let Some(conn) = open(&w, &hub, &pools).await {
             let node = conn.status.address.clone();
             *hub.encoding.borrow_mut() = conn.reported("client_encoding").to_string();
-            let mut line = Line::new(&w, &hub, conn, is_again);
+            let mut line = ListenConn::new(&w, &hub, conn, is_again);
             let opened_at = w.now();
             let end = line.serve().await;
             w.close_conn(line.conn);
-            let End::Broken(cause) = end else { break };
+            let ListenEnd::Broken(cause) = end else { break };
             hub.lose();
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
             w.count(WorkerCounter::ListenersLost);
@@ -113,13 +113,13 @@ async fn open(w: &Rc<Worker>, hub: &NotificationHub, pools: &PoolSet) -> Option<
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+enum ListenEnd {
     Unused,
     Broken(String),
 }
 
 /// The open connection.
-struct Line<'a> {
+struct ListenConn<'a> {
     w: &'a Rc<Worker>,
     hub: &'a NotificationHub,
     conn: ServerConn,
@@ -133,19 +133,19 @@ struct Line<'a> {
     is_again: bool,
 }
 
-impl<'a> Line<'a> {
-    fn new(w: &'a Rc<Worker>, hub: &'a NotificationHub, conn: ServerConn, is_again: bool) -> Line<'a> {
+impl<'a> ListenConn<'a> {
+    fn new(w: &'a Rc<Worker>, hub: &'a NotificationHub, conn: ServerConn, is_again: bool) -> ListenConn<'a> {
         let now = w.now();
-        Line { w, hub, conn, buffer: Vec::new(), asked: None, heard_at: now, used_at: now, look_at: now, is_again }
+        ListenConn { w, hub, conn, buffer: Vec::new(), asked: None, heard_at: now, used_at: now, look_at: now, is_again }
     }
 
-    async fn serve(&mut self) -> End {
+    async fn serve(&mut self) -> ListenEnd {
         loop {
             if let Err(cause) = self.read() {
-                return End::Broken(cause);
+                return ListenEnd::Broken(cause);
             }
             if let Err(cause) = self.ask().await {
-                return End::Broken(cause);
+                return ListenEnd::Broken(cause);
             }
             let now = self.w.now();
             if now >= self.look_at {
@@ -160,22 +160,22 @@ impl<'a> Line<'a> {
     }
 
     /// Decides if it is time to end.
-    fn look(&mut self, now: Instant) -> Option<End> {
+    fn look(&mut self, now: Instant) -> Option<ListenEnd> {
         if !self.hub.is_unused() {
             self.used_at = now;
         } else if now >= self.used_at + LINGER {
-            return Some(End::Unused);
+            return Some(ListenEnd::Unused);
         }
         if self.w.shared.stop_mode() > ProxyShutdown::Smart {
-            return Some(End::Unused);
+            return Some(ListenEnd::Unused);
         }
         if self.asked.as_ref().is_some_and(|(since, _)| now >= *since + ANSWER_LIMIT) {
-            return Some(End::Broken(format!("no answer in {} s", ANSWER_LIMIT.as_secs())));
+            return Some(ListenEnd::Broken(format!("no answer in {} s", ANSWER_LIMIT.as_secs())));
         }
         let view = self.w.view();
         let ours = &self.conn.status.address;
         let is_another = view.primary.is_some() && !view.is_primary_at(ours.node, &ours.hostname, ours.port);
-        is_another.then(|| End::Broken("another server is the primary now".into()))
+        is_another.then(|| ListenEnd::Broken("another server is the primary now".into()))
     }
 
     /// Sends the change of channels, or asks for a sign of life.

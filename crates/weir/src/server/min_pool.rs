@@ -22,7 +22,7 @@ const OPENS_MAX: u32 = 8;
 const FORCED_MAX: usize = 1000;
 
 /// A database of clients with a forced user.
-struct Forced {
+struct ForcedUserDatabase {
     client_database: Arc<str>,
     database: Arc<str>,
     user: Arc<str>,
@@ -30,7 +30,7 @@ struct Forced {
 
 /// Runs on the first worker for the proxy's life.
 pub async fn keep(w: Rc<Worker>) {
-    let mut known: Option<(Arc<Config>, Vec<Forced>)> = None;
+    let mut known: Option<(Arc<Config>, Vec<ForcedUserDatabase>)> = None;
     while w.shared.stop_mode() == ProxyShutdown::No {
         w.reactor.sleep(PERIOD).await;
         let config = w.config();
@@ -49,7 +49,7 @@ pub async fn keep(w: Rc<Worker>) {
 }
 
 /// The databases with a forced user for which connections are kept.
-fn forced(config: &Config) -> Vec<Forced> {
+fn forced(config: &Config) -> Vec<ForcedUserDatabase> {
     let overrides = &config.limits.overrides;
     let named: HashSet<&str> = overrides.iter().flat_map(|entry| entry.database().into_iter().chain(entry.user())).collect();
     let entries = config.databases.iter().filter_map(|(name, entry)| Some((name, entry, entry.user.clone()?)));
@@ -58,7 +58,7 @@ fn forced(config: &Config) -> Vec<Forced> {
     may_want
         .take(FORCED_MAX)
         .filter(|(name, _, user)| limits::of(config, user, name).pool_min > 0)
-        .map(|(name, entry, user)| Forced {
+        .map(|(name, entry, user)| ForcedUserDatabase {
             client_database: name.clone(),
             database: entry.database.clone().unwrap_or(name.clone()),
             user,
@@ -67,16 +67,18 @@ fn forced(config: &Config) -> Vec<Forced> {
 }
 
 /// Sees to it that such a database has a pool on the primary, while clients may come to it.
-fn begin_pools(w: &Worker, config: &Config, forced: &[Forced]) {
+fn begin_pools(w: &Worker, config: &Config, forced: &[ForcedUserDatabase]) {
     let Some(node) = w.view().primary.and_then(|at| w.view().nodes.get(at).map(|node| node.id)) else { return };
     let gates = &w.shared.pause_state;
-    for Forced { client_database, database, user } in forced.iter().filter(|one| !gates.own(&one.client_database).disabled) {
+    for ForcedUserDatabase { client_database, database, user } in
+        forced.iter().filter(|one| !gates.own(&one.client_database).disabled)
+    {
         let (user, database, client_database) = (user.clone(), database.clone(), client_database.clone());
         w.shared.pools.get(PoolKey { node, user, database, client_database, purpose: Purpose::Statements }, gates, config);
     }
 }
 
-fn open_missing(w: &Rc<Worker>, forced: &[Forced]) {
+fn open_missing(w: &Rc<Worker>, forced: &[ForcedUserDatabase]) {
     let statuses = w.shared.session_statuses.all();
     let used = statuses.iter().map(|status| (&status.server_user, &status.database));
     let wanted: HashSet<(&Arc<str>, &Arc<str>)> =

@@ -5,14 +5,14 @@
 mod arrival;
 
 use crate::log::{Level, LogOrigin};
-use crate::runtime::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
+use crate::runtime::stores::{StoreEndpoint, StoreLane, StoreReplyResult, VALUE_BYTES_MAX, WorkerStores};
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_io::socket::{ReadOutcome, Socket};
 use weir_session::metrics::WorkerCounter;
-use weir_wire::gather::{Bound, Budget};
+use weir_wire::gather::{GatherBound, GatherBudget};
 use weir_wire::store_protocol::{advice, is_too_large};
 
 /// Time between two looks at timers.
@@ -28,56 +28,57 @@ const REFUSED_RETRY: Duration = Duration::from_secs(5);
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A reply: to a question for as many answers as are asked for together (`stores::fetching`), each with its key.
-const REPLY: Bound = Bound { thing: "a reply of the store", count_max: usize::MAX, bytes_max: 64 << 20, parameter: "" };
+const REPLY: GatherBound =
+    GatherBound { thing: "a reply of the store", count_max: usize::MAX, bytes_max: 64 << 20, parameter: "" };
 
 /// Bytes of one read: as much as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Why a connection is of no use any more.
-pub enum Cause {
+pub enum StoreConnFailure {
     Lost(String),
     /// In the host's own words.
     Refused(String),
 }
 
-impl Cause {
+impl StoreConnFailure {
     fn retry(&self) -> Duration {
         match self {
-            Cause::Lost(_) => RETRY,
-            Cause::Refused(_) => REFUSED_RETRY,
+            StoreConnFailure::Lost(_) => RETRY,
+            StoreConnFailure::Refused(_) => REFUSED_RETRY,
         }
     }
 
     /// The cause in words, and the advice to the operator.
     fn words(&self) -> (&str, &'static str) {
         match self {
-            Cause::Lost(text) => {
+            StoreConnFailure::Lost(text) => {
                 (text, "Look whether it runs, can be reached from here, and speaks TLS or not as memqcache_sslmode says")
             }
-            Cause::Refused(text) => (text, advice(text)),
+            StoreConnFailure::Refused(text) => (text, advice(text)),
         }
     }
 }
 
-impl From<String> for Cause {
-    fn from(text: String) -> Cause {
-        Cause::Lost(text)
+impl From<String> for StoreConnFailure {
+    fn from(text: String) -> StoreConnFailure {
+        StoreConnFailure::Lost(text)
     }
 }
 
 /// Keeps the connection to a host for as long as the worker runs. Not cancel safe.
-pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
+pub async fn attend(w: Rc<Worker>, stores: Rc<WorkerStores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());
     let mut seeds = Vec::new();
     loop {
         let cause = match arrival::arrive(&w, &stores, at, &mut seeds).await {
             Ok(sockets) => {
-                let wire = |socket| Wire { socket, buffer: Vec::new(), written: Vec::new() };
+                let wire = |socket| StoreConn { socket, buffer: Vec::new(), written: Vec::new() };
                 let lanes = shelf.lanes();
                 let wires = sockets.into_iter().map(wire).collect();
                 let piece = vec![0; PIECE_BYTES].into();
-                let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires, piece };
+                let mut line = StoreHostConns { w: &w, stores: &stores, shelf, at, lanes, wires, piece };
                 let cause = line.serve().await;
                 line.wires.into_iter().for_each(|wire| wire.socket.close(&w.reactor));
                 cause
@@ -103,18 +104,18 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
 }
 
 /// The task that kept the connection to a host is gone: its waiters go without an answer.
-pub fn give_up(w: &Worker, stores: &Stores, at: usize) {
+pub fn give_up(w: &Worker, stores: &WorkerStores, at: usize) {
     stores.lose(at);
     wake(w, stores);
 }
 
 /// Wakes the tasks for which something has happened.
-pub fn wake(w: &Worker, stores: &Stores) {
+pub fn wake(w: &Worker, stores: &WorkerStores) {
     stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
 }
 
 /// An open connection.
-struct Wire {
+struct StoreConn {
     socket: Socket,
     /// Bytes that were read and not understood yet.
     buffer: Vec<u8>,
@@ -123,20 +124,20 @@ struct Wire {
 }
 
 /// All that lead to a host, in the order of its lanes.
-struct Line<'a> {
+struct StoreHostConns<'a> {
     w: &'a Rc<Worker>,
-    stores: &'a Rc<Stores>,
-    shelf: &'a Shelf,
+    stores: &'a Rc<WorkerStores>,
+    shelf: &'a StoreEndpoint,
     at: usize,
-    lanes: Rc<[Lane]>,
-    wires: Vec<Wire>,
+    lanes: Rc<[StoreLane]>,
+    wires: Vec<StoreConn>,
     /// Buffer of one read.
     piece: Box<[u8]>,
 }
 
-impl Line<'_> {
+impl StoreHostConns<'_> {
     /// Until it is of no use any more: says why.
-    async fn serve(&mut self) -> Cause {
+    async fn serve(&mut self) -> StoreConnFailure {
         let mut look_at = Instant::now();
         loop {
             let now = Instant::now();
@@ -154,7 +155,7 @@ impl Line<'_> {
             self.stores.ask_for_wanted(self.at);
             for number in 0..self.wires.len() {
                 if let Some(cause) = self.write(number).err().or_else(|| self.is_late(number)) {
-                    return Cause::Lost(cause);
+                    return StoreConnFailure::Lost(cause);
                 }
             }
             self.say_back();
@@ -209,7 +210,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    fn read(&mut self, number: usize) -> Result<(), Cause> {
+    fn read(&mut self, number: usize) -> Result<(), StoreConnFailure> {
         let mut read = 0;
         let wire = &mut self.wires[number];
         while read < READ_BYTES_MAX {
@@ -219,8 +220,8 @@ impl Line<'_> {
                     wire.buffer.extend_from_slice(&self.piece[..bytes]);
                 }
                 Ok(ReadOutcome::Nothing) => return self.hear(number),
-                Ok(ReadOutcome::End) => return Err(Cause::Lost("it closed the connection".into())),
-                Err(cause) => return Err(Cause::Lost(cause.to_string())),
+                Ok(ReadOutcome::End) => return Err(StoreConnFailure::Lost("it closed the connection".into())),
+                Err(cause) => return Err(StoreConnFailure::Lost(cause.to_string())),
             }
         }
         // There is more, but the sessions come first.
@@ -228,29 +229,33 @@ impl Line<'_> {
         self.hear(number)
     }
 
-    fn hear(&mut self, number: usize) -> Result<(), Cause> {
+    fn hear(&mut self, number: usize) -> Result<(), StoreConnFailure> {
         let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
         let buffer = std::mem::take(&mut wire.buffer);
         let mut taken = 0;
         while taken < buffer.len() {
             let told = {
                 let sent = lane.sent.borrow();
-                let Some(first) = sent.front() else { return Err(Cause::Lost("it says something nobody asked for".into())) };
+                let Some(first) = sent.front() else {
+                    return Err(StoreConnFailure::Lost("it says something nobody asked for".into()));
+                };
                 self.stores.dialect.read(&first.expect, &buffer[taken..], VALUE_BYTES_MAX)
             };
             let Some((told, bytes)) = told.map_err(|error| error.to_string())? else { break };
             taken += bytes;
             let Some(sent) = lane.sent.borrow_mut().pop_front() else { break };
             match self.stores.hear(self.at, sent, told) {
-                Heard::Fine => {}
-                Heard::Missed(text) => self.say_full(&text),
-                Heard::Moved => return Err(Cause::Lost("other nodes of the cluster have its keys now".into())),
-                Heard::Refused(text) => return Err(Cause::Refused(text)),
+                StoreReplyResult::Fine => {}
+                StoreReplyResult::Missed(text) => self.say_full(&text),
+                StoreReplyResult::Moved => {
+                    return Err(StoreConnFailure::Lost("other nodes of the cluster have its keys now".into()));
+                }
+                StoreReplyResult::Refused(text) => return Err(StoreConnFailure::Refused(text)),
             }
         }
         let mut buffer = buffer;
         buffer.drain(..taken);
-        Budget::new(REPLY).take(buffer.len()).map_err(|exceeded| Cause::Lost(exceeded.to_string()))?;
+        GatherBudget::new(REPLY).take(buffer.len()).map_err(|exceeded| StoreConnFailure::Lost(exceeded.to_string()))?;
         self.wires[number].buffer = buffer;
         Ok(())
     }

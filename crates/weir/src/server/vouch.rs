@@ -3,7 +3,7 @@
 //! A real login replaces a connection of the pool, so that it needs no room beyond the limits. `weir::runtime::pool::recent_logins` decides when it is wanted.
 
 use crate::runtime::lease;
-use crate::runtime::pool::recent_logins::{Voucher, Withdrawal};
+use crate::runtime::pool::recent_logins::{LoginDenial, Voucher};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Pool, Wait};
 use crate::runtime::worker::Worker;
@@ -20,7 +20,7 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(3);
 const LIMITS_LIMIT: Duration = Duration::from_secs(2);
 
 /// The outcome for a client.
-enum Vouched {
+enum LoginCheckOutcome {
     /// It may have connections that are open: this one, if it has one in hand.
     Yes(Option<ServerConn>),
     /// The connection in hand had to make room for a login that told nothing.
@@ -43,10 +43,10 @@ pub async fn lease_conn(
             Err(error) => return Ok(Err(error)),
         };
         match vouch(w, pool, node, (came_ms, Some(conn)), &give_up).await {
-            Vouched::Yes(Some(conn)) => return Ok(Ok(conn)),
-            Vouched::Yes(None) | Vouched::Again => {}
-            Vouched::No(error) => return Ok(Err(error)),
-            Vouched::GaveUp => return Err(lease::gave_up()),
+            LoginCheckOutcome::Yes(Some(conn)) => return Ok(Ok(conn)),
+            LoginCheckOutcome::Yes(None) | LoginCheckOutcome::Again => {}
+            LoginCheckOutcome::No(error) => return Ok(Err(error)),
+            LoginCheckOutcome::GaveUp => return Err(lease::gave_up()),
         }
     }
 }
@@ -60,22 +60,22 @@ pub async fn at_login(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, gives_up: imp
         w.now() >= until || gives_up()
     };
     match vouch(w, pool, node, (w.now_ms(), None), gives_up).await {
-        Vouched::Yes(Some(conn)) => pool.give_back(w, conn),
+        LoginCheckOutcome::Yes(Some(conn)) => pool.give_back(w, conn),
         // No other client waits as long soon after. A client that left by itself says nothing of the server.
-        Vouched::GaveUp if w.now() >= until => pool.note_silent(w),
-        Vouched::Yes(None) | Vouched::Again | Vouched::GaveUp => {}
-        Vouched::No(error) => return Err(error),
+        LoginCheckOutcome::GaveUp if w.now() >= until => pool.note_silent(w),
+        LoginCheckOutcome::Yes(None) | LoginCheckOutcome::Again | LoginCheckOutcome::GaveUp => {}
+        LoginCheckOutcome::No(error) => return Err(error),
     }
     Ok(())
 }
 
 /// The login that is asked for on behalf of all who wait; its end is told however it ends.
-struct Asking<'a> {
+struct LoginCheckGuard<'a> {
     w: &'a Worker,
     pool: &'a Pool,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for LoginCheckGuard<'_> {
     fn drop(&mut self) {
         self.pool.asked(self.w);
     }
@@ -88,21 +88,21 @@ async fn vouch(
     node: u16,
     (came_ms, in_hand): (u64, Option<ServerConn>),
     gives_up: impl Fn() -> bool,
-) -> Vouched {
+) -> LoginCheckOutcome {
     loop {
         match pool.voucher(w, came_ms) {
-            Voucher::Given | Voucher::Unsure => return Vouched::Yes(in_hand),
+            Voucher::Given | Voucher::Unsure => return LoginCheckOutcome::Yes(in_hand),
             Voucher::Awaited { until_ms } => {
                 if gives_up() {
                     in_hand.into_iter().for_each(|conn| pool.give_back(w, conn));
-                    return Vouched::GaveUp;
+                    return LoginCheckOutcome::GaveUp;
                 }
                 w.reactor.wake_at(w.now() + Duration::from_millis(until_ms.saturating_sub(w.now_ms()).max(1)));
                 w.wake_at_new_view();
                 parked().await;
             }
             Voucher::Wanted => {
-                let _asking = Asking { w, pool };
+                let _asking = LoginCheckGuard { w, pool };
                 // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
                 return Box::pin(ask(w, pool, node, in_hand, gives_up)).await;
             }
@@ -111,24 +111,30 @@ async fn vouch(
 }
 
 /// Makes the login, beside the connections that are there or, where no room is left, in the place of one that nobody uses. Not cancel safe.
-async fn ask(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, in_hand: Option<ServerConn>, gives_up: impl Fn() -> bool) -> Vouched {
+async fn ask(
+    w: &Rc<Worker>,
+    pool: &Arc<Pool>,
+    node: u16,
+    in_hand: Option<ServerConn>,
+    gives_up: impl Fn() -> bool,
+) -> LoginCheckOutcome {
     if pool.permit_more(w) {
         match log_in(w, pool, node, &gives_up).await {
             LoggedIn::Yes(conn) => {
                 // The pool is as large as before.
                 in_hand.or_else(|| pool.take_surplus(w)).into_iter().for_each(|conn| w.close_conn(conn));
-                return Vouched::Yes(Some(conn));
+                return LoginCheckOutcome::Yes(Some(conn));
             }
             LoggedIn::Refused(error) => {
                 // Those of a pool that has ended are closed.
                 in_hand.into_iter().for_each(|conn| pool.give_back(w, conn));
-                return Vouched::No(error);
+                return LoginCheckOutcome::No(error);
             }
             LoggedIn::GaveUp => {
                 in_hand.into_iter().for_each(|conn| pool.give_back(w, conn));
-                return Vouched::GaveUp;
+                return LoginCheckOutcome::GaveUp;
             }
-            LoggedIn::Unknown => return in_hand.map_or(Vouched::Again, |conn| Vouched::Yes(Some(conn))),
+            LoggedIn::Unknown => return in_hand.map_or(LoginCheckOutcome::Again, |conn| LoginCheckOutcome::Yes(Some(conn))),
             LoggedIn::NoRoom => {}
         }
     }
@@ -137,13 +143,13 @@ async fn ask(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, in_hand: Option<Server
         None => None,
     };
     // Nothing is known and nothing is at hand: who gets a connection later asks.
-    let Some(conn) = place else { return Vouched::Yes(None) };
+    let Some(conn) = place else { return LoginCheckOutcome::Yes(None) };
     lease::part(w, conn).await;
     match log_in(w, pool, node, &gives_up).await {
-        LoggedIn::Yes(conn) => Vouched::Yes(Some(conn)),
-        LoggedIn::Refused(error) => Vouched::No(error),
-        LoggedIn::GaveUp => Vouched::GaveUp,
-        LoggedIn::Unknown | LoggedIn::NoRoom => Vouched::Again,
+        LoggedIn::Yes(conn) => LoginCheckOutcome::Yes(Some(conn)),
+        LoggedIn::Refused(error) => LoginCheckOutcome::No(error),
+        LoggedIn::GaveUp => LoginCheckOutcome::GaveUp,
+        LoggedIn::Unknown | LoggedIn::NoRoom => LoginCheckOutcome::Again,
     }
 }
 
@@ -180,12 +186,12 @@ async fn is_final(w: &Worker, pool: &Arc<Pool>, error: &OpenError, begun_ms: u64
     let has_secret = || w.secret_for_server(&pool.key.user, Some(&pool.key.client_database)).is_some();
     let why = match error {
         // It let the user in unasked before.
-        OpenError::Secret { .. } if !has_secret() => Some(Withdrawal::Password),
+        OpenError::Secret { .. } if !has_secret() => Some(LoginDenial::Password),
         // A server says the same if it is full, if Weir's own connections have reached a limit, and if that limit is none at all.
         error if error.is_full() => {
             let deadline = Instant::now() + LIMITS_LIMIT;
             let asked = inquiry::may_connect(w, &pool.key.user, &pool.key.database, deadline).await;
-            asked.is_ok_and(|may| may == inquiry::Right::Withdrawn).then_some(Withdrawal::Right)
+            asked.is_ok_and(|may| may == inquiry::ConnectRight::Withdrawn).then_some(LoginDenial::Right)
         }
         _ => None,
     };

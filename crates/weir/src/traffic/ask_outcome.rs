@@ -6,7 +6,7 @@ use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{OpenError, Rows, ServerConn};
 use crate::runtime::pool::{Patience, Wait};
 use crate::runtime::worker::Worker;
-use crate::traffic::served::{Served, SessionSockets};
+use crate::traffic::served::{ServedSession, SessionSockets};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_failover::commit_outcome::{Answer, Line, Number, Status, Verdict, judge};
@@ -30,7 +30,7 @@ const FUTURE: &str = "22023";
 const REPLICATE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'weir', '')";
 
 /// Ends the wait of a client whose COMMIT is in doubt. Not cancel safe: a server connection may be on its way.
-pub async fn find(served: &mut Served) {
+pub async fn find(served: &mut ServedSession) {
     let Some(doubt) = &served.s.intake.doubt else { return };
     let Some((number, asked_at)) = doubt.number else { return };
     served.s.handle.wait_cancelled.set(false);
@@ -39,8 +39,8 @@ pub async fn find(served: &mut Served) {
 }
 
 /// Not cancel safe.
-async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
-    let Served { s, sockets: SessionSockets { client, host }, w } = served;
+async fn ask(served: &ServedSession, number: &Number, asked_at: Us) -> Verdict {
+    let ServedSession { s, sockets: SessionSockets { client, host }, w } = served;
     let since = w.now();
     let limit_ms = s.account.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));

@@ -6,7 +6,7 @@ use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Wait};
 use crate::runtime::worker::Worker;
 use crate::server::vouch;
-use crate::traffic::served::{Served, SessionSockets};
+use crate::traffic::served::{ServedSession, SessionSockets};
 use crate::traffic::session_ports::SessionHost;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -29,21 +29,21 @@ use weir_session::{sequences, timing};
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Without one the need is another one now. Not cancel safe.
-pub async fn wait(served: &mut Served, need: ConnRequirement) -> Result<(), ErrorReport> {
+pub async fn wait(served: &mut ServedSession, need: ConnRequirement) -> Result<(), ErrorReport> {
     let started = served.w.now();
     let acquired = wait_since(served, need, started).await;
     timing::waited(&served.s, &served.w, started);
     acquired
 }
 
-async fn wait_since(served: &mut Served, need: ConnRequirement, started: Instant) -> Result<(), ErrorReport> {
-    let Served { s, sockets: SessionSockets { client, host }, w } = served;
+async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: Instant) -> Result<(), ErrorReport> {
+    let ServedSession { s, sockets: SessionSockets { client, host }, w } = served;
     let mut class = need.class;
     // A transaction that waits may begin with this statement.
     let begins = s.lazy_begin.is_open();
     // A client that had said all and gone before the wait began gets it done. One that leaves during the wait does not want it any more.
     let was_gone = client.is_hung_up();
-    let mut replay = Replay::new(w);
+    let mut replay = StandbyWait::new(w);
     let mut waited_since = None;
     loop {
         let (at, node) = match choose(s, w, ConnRequirement { class, ..need }, !replay.is_over(w)) {
@@ -73,7 +73,7 @@ async fn wait_since(served: &mut Served, need: ConnRequirement, started: Instant
             return Ok(());
         }
         match lease(s, client, host, class, node, (started, was_gone)).await? {
-            Leased::ServerConn(conn) => {
+            CheckoutResult::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == StandbyCoverage::All || (shown == StandbyCoverage::Unproven && replay.is_over(w)) {
                     causal::note_wait(s, w, waited_since);
@@ -89,8 +89,8 @@ async fn wait_since(served: &mut Served, need: ConnRequirement, started: Instant
                     replay.wait(w).await;
                 }
             }
-            Leased::Moved => {}
-            Leased::Failed(error) => {
+            CheckoutResult::Moved => {}
+            CheckoutResult::Failed(error) => {
                 w.shared.nudge_prober(RoleCheckReason::LoginFailed);
                 if class.side != RouteSide::Reader || was_primary {
                     // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
@@ -129,20 +129,20 @@ fn begin_with(
 }
 
 /// A statement in the number of those that wait for a primary, however its wait ends.
-struct Awaiting<'a>(&'a AtomicU32);
+struct PrimaryWaitGuard<'a>(&'a AtomicU32);
 
-impl Awaiting<'_> {
-    fn primary(w: &Worker) -> Awaiting<'_> {
+impl PrimaryWaitGuard<'_> {
+    fn primary(w: &Worker) -> PrimaryWaitGuard<'_> {
         let count = &w.shared.awaiting_primary;
         if count.fetch_add(1, Ordering::Relaxed) == 0 {
             // From now on `node_monitor` asks by itself.
             w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
         }
-        Awaiting(count)
+        PrimaryWaitGuard(count)
     }
 }
 
-impl Drop for Awaiting<'_> {
+impl Drop for PrimaryWaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -162,7 +162,7 @@ async fn wait_for_primary(
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
     let generation = w.view().generation;
     s.handle.wait_cancelled.set(false);
-    let _awaiting = Awaiting::primary(w);
+    let _awaiting = PrimaryWaitGuard::primary(w);
     while w.view().generation == generation {
         if deadline.is_some_and(|at| w.now() >= at) {
             return Err(no_primary(w, since, rule));
@@ -187,7 +187,7 @@ fn show_waiting(s: &Session, w: &Worker) {
 }
 
 /// The result of waiting for a server connection of a node.
-enum Leased {
+enum CheckoutResult {
     ServerConn(ServerConn),
     Failed(OpenError),
     /// The node is not the one to ask any more.
@@ -202,7 +202,7 @@ async fn lease(
     class: RouteClass,
     node: u16,
     (since, was_gone): (Instant, bool),
-) -> Result<Leased, ErrorReport> {
+) -> Result<CheckoutResult, ErrorReport> {
     let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     if w.shared.drains_servers() {
         return Err(lease::ended());
@@ -217,13 +217,13 @@ async fn lease(
     let wait = (Wait { since, patience }, host.came_ms);
     let leased = vouch::lease_conn(w, &pool, node, wait, || ends() || has_moved()).await;
     if leased.is_err() && !ends() && has_moved() {
-        return Ok(Leased::Moved);
+        return Ok(CheckoutResult::Moved);
     }
     if leased.is_err() && entry.wait_cancelled.take() {
         entry.status.set_doing(SessionActivity::Idle);
         return Err(cancelled());
     }
-    leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::ServerConn))
+    leased.map(|leased| leased.map_or_else(CheckoutResult::Failed, CheckoutResult::ServerConn))
 }
 
 /// True if a statement may still run on the node that was chosen for it: the view may have changed while it waited.
@@ -286,7 +286,7 @@ fn cancelled() -> ErrorReport {
 }
 
 /// The wait of a read for a standby.
-pub struct Replay {
+pub struct StandbyWait {
     until: Instant,
     /// Counts what had become known when the session looked last.
     known: u64,
@@ -294,10 +294,10 @@ pub struct Replay {
     verify_us: u64,
 }
 
-impl Replay {
-    pub fn new(w: &Worker) -> Replay {
+impl StandbyWait {
+    pub fn new(w: &Worker) -> StandbyWait {
         let wait = std::time::Duration::from_millis(w.peek_config().routing.causal_wait_ms);
-        Replay { until: w.now() + wait, known: w.shared.positions.published(), verify_us: 0 }
+        StandbyWait { until: w.now() + wait, known: w.shared.positions.published(), verify_us: 0 }
     }
 
     pub fn is_over(&self, w: &Worker) -> bool {
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     /// The room of a wait.
-    fn room<F: Future>(_: impl FnOnce(&'static mut Served, ConnRequirement) -> F) -> usize {
+    fn room<F: Future>(_: impl FnOnce(&'static mut ServedSession, ConnRequirement) -> F) -> usize {
         size_of::<F>()
     }
 

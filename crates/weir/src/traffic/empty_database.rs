@@ -5,7 +5,7 @@
 //! to refuse, as it would without us. The server itself waits five seconds for others to leave (`CountOtherDBBackends` in procarray.c), and so
 //! do we: a client that left just now may not be noticed yet.
 
-use crate::runtime::shared::Message;
+use crate::runtime::shared::WorkerMessage;
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ fn try_vacate(w: &Worker, database: &str) -> bool {
         w.shared.note_change(known);
     }
     // Another database may have the name soon: neither its greeting nor its functions are those we know.
-    w.shared.tell_all(|| Message::Refresh);
+    w.shared.tell_all(|| WorkerMessage::Refresh);
     w.shared.catalogs.definitions.fetch_add(1, Ordering::Relaxed);
     true
 }

@@ -1,6 +1,6 @@
 //! The task of a session: one step of its loop after the other (`weir_session::pump`), and the waits between them.
 
-use crate::traffic::served::Served;
+use crate::traffic::served::ServedSession;
 use crate::traffic::{ask_outcome, checkout_wait, session_end};
 use std::pin::Pin;
 use weir_io::reactor::parked;
@@ -12,10 +12,10 @@ use weir_session::pump::{SessionEnd, SessionStep};
 use weir_session::teardown::let_go;
 
 /// A wait of a session for more than its sockets. Boxed: sessions that do not wait hold no room for it.
-type Wait<'a> = Pin<Box<dyn Future<Output = Course> + 'a>>;
+type Wait<'a> = Pin<Box<dyn Future<Output = RelayFlow> + 'a>>;
 
 /// The acts of a session after its steps.
-enum Next<'a> {
+enum RelayAction<'a> {
     Rests,
     Waits(Wait<'a>),
     Ends,
@@ -23,7 +23,7 @@ enum Next<'a> {
 
 /// The way of a session after a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Course {
+enum RelayFlow {
     GoesOn,
     Ends,
 }
@@ -33,7 +33,7 @@ enum Course {
 /// Most sessions rest, so their task is small: a block has what it captures once, where an `async fn` has its arguments twice, and nothing but a
 /// pointer lives beside it while the task is parked.
 #[allow(clippy::manual_async_fn)]
-pub fn serve(mut served: Served) -> impl Future<Output = ()> {
+pub fn serve(mut served: ServedSession) -> impl Future<Output = ()> {
     async move {
         let task = served.w.reactor.current_task();
         served.sockets.client.set_task(task);
@@ -41,14 +41,14 @@ pub fn serve(mut served: Served) -> impl Future<Output = ()> {
         loop {
             // Within the pattern: what is bound before it would live in the task while that is parked.
             let Some(wait) = (match step_on(&mut served) {
-                Next::Ends => break,
-                Next::Rests => None,
-                Next::Waits(wait) => Some(wait),
+                RelayAction::Ends => break,
+                RelayAction::Rests => None,
+                RelayAction::Waits(wait) => Some(wait),
             }) else {
                 parked().await;
                 continue;
             };
-            if wait.await == Course::Ends {
+            if wait.await == RelayFlow::Ends {
                 break;
             }
         }
@@ -57,60 +57,60 @@ pub fn serve(mut served: Served) -> impl Future<Output = ()> {
 }
 
 /// Moves what can be moved. A session that rests does so until something arrives.
-fn step_on(served: &mut Served) -> Next<'_> {
+fn step_on(served: &mut ServedSession) -> RelayAction<'_> {
     // Also before the first step: a login may have waited.
     if served.s.handle.final_error.borrow().is_some()
         && let Some(final_error) = served.s.handle.final_error.take()
     {
-        return Next::Waits(Box::pin(end(served, *final_error)));
+        return RelayAction::Waits(Box::pin(end(served, *final_error)));
     }
     match served.pump().step_on() {
-        SessionStep::Park => Next::Rests,
+        SessionStep::Park => RelayAction::Rests,
         SessionStep::Yield => {
             served.w.reactor.wake(served.s.handle.task.get());
-            Next::Rests
+            RelayAction::Rests
         }
-        SessionStep::Need(need) => Next::Waits(Box::pin(get(served, need))),
-        SessionStep::Doubt => Next::Waits(Box::pin(find(served))),
-        SessionStep::End(SessionEnd::Fault(fault)) => Next::Waits(Box::pin(end(served, fault))),
+        SessionStep::Need(need) => RelayAction::Waits(Box::pin(get(served, need))),
+        SessionStep::Doubt => RelayAction::Waits(Box::pin(find(served))),
+        SessionStep::End(SessionEnd::Fault(fault)) => RelayAction::Waits(Box::pin(end(served, fault))),
         SessionStep::End(SessionEnd::Client) => {
             let_go(&mut served.s, &served.w);
-            Next::Ends
+            RelayAction::Ends
         }
     }
 }
 
 /// Waits for the server connection that the next message needs. Not cancel safe.
-async fn get(served: &mut Served, need: ConnRequirement) -> Course {
+async fn get(served: &mut ServedSession, need: ConnRequirement) -> RelayFlow {
     let fault = match checkout_wait::wait(served, need).await {
-        Ok(()) => return Course::GoesOn,
+        Ok(()) => return RelayFlow::GoesOn,
         Err(fault) => fault,
     };
     // The wait was cancelled: only the statement that waited fails.
     let outcome =
         if fault.severity == ErrorSeverity::Error { owed_error::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
     match outcome {
-        Ok(()) => Course::GoesOn,
+        Ok(()) => RelayFlow::GoesOn,
         Err(fault) => Box::pin(end(served, fault)).await,
     }
 }
 
 /// Finds out what became of a COMMIT. Not cancel safe.
-async fn find(served: &mut Served) -> Course {
+async fn find(served: &mut ServedSession) -> RelayFlow {
     ask_outcome::find(served).await;
-    Course::GoesOn
+    RelayFlow::GoesOn
 }
 
 /// Parts with the server connection, and tells the client why. Not cancel safe.
-async fn end(served: &mut Served, fault: ErrorReport) -> Course {
+async fn end(served: &mut ServedSession, fault: ErrorReport) -> RelayFlow {
     say_final_error(served, &fault);
     let_go(&mut served.s, &served.w);
     session_end::tell_all(served).await;
-    Course::Ends
+    RelayFlow::Ends
 }
 
-fn say_final_error(served: &mut Served, fault: &ErrorReport) {
-    let Served { s, w, .. } = &*served;
+fn say_final_error(served: &mut ServedSession, fault: &ErrorReport) {
+    let ServedSession { s, w, .. } = &*served;
     let (user, database) = (&*s.account.client_user, &*s.account.client_database);
     let who = LogOrigin { user, database, session: s.handle.status.pid, ..LogOrigin::default() };
     w.log(Level::Log, &who, format_args!("session ends: {fault}"));
@@ -122,12 +122,12 @@ mod tests {
     use super::*;
 
     /// The room of a task that is made of a session.
-    fn room<F: Future>(_: impl FnOnce(Served) -> F) -> usize {
+    fn room<F: Future>(_: impl FnOnce(ServedSession) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
     fn the_task_of_a_session_takes_little_more_room_than_what_it_owns() {
-        assert!(room(serve) <= size_of::<Served>() + 40, "{} bytes", room(serve));
+        assert!(room(serve) <= size_of::<ServedSession>() + 40, "{} bytes", room(serve));
     }
 }

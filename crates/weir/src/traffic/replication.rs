@@ -9,7 +9,7 @@ use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Purpose, Wait};
-use crate::runtime::worker::{Entry, PoolSet, Worker};
+use crate::runtime::worker::{PoolSet, SessionEntry, Worker};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -83,13 +83,13 @@ async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Erro
 }
 
 /// A replication client in the tables of clients and server connections; out of them however it ends.
-struct Listed<'a> {
+struct ReplicationClientGuard<'a> {
     w: &'a Worker,
-    entry: &'a Entry,
+    entry: &'a SessionEntry,
 }
 
-impl<'a> Listed<'a> {
-    fn new(w: &'a Worker, entry: &'a Entry, conn: &ServerConn) -> Listed<'a> {
+impl<'a> ReplicationClientGuard<'a> {
+    fn new(w: &'a Worker, entry: &'a SessionEntry, conn: &ServerConn) -> ReplicationClientGuard<'a> {
         let task = w.reactor.current_task();
         entry.task.set(task);
         conn.transport.socket.set_task(task);
@@ -99,11 +99,11 @@ impl<'a> Listed<'a> {
         *entry.conn.borrow_mut() = Some(conn.status.clone());
         entry.status.set_doing(SessionActivity::Executing);
         w.shared.session_statuses.add(entry.status.clone());
-        Listed { w, entry }
+        ReplicationClientGuard { w, entry }
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for ReplicationClientGuard<'_> {
     fn drop(&mut self) {
         *self.entry.conn.borrow_mut() = None;
         self.w.leave(self.entry);
@@ -112,15 +112,15 @@ impl Drop for Listed<'_> {
 }
 
 /// Serves a client that has been welcomed until one side ends. `before`: the bytes it sent already. Not cancel safe: it owns the server connection.
-pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &Entry, pools: &PoolSet) {
+pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &SessionEntry, pools: &PoolSet) {
     w.count(WorkerCounter::Replications);
-    let listed = Listed::new(w, entry, &conn);
+    let listed = ReplicationClientGuard::new(w, entry, &conn);
     let mut stream =
-        Stream { w, client, conn, up: RelayBuffer::default(), down: RelayBuffer::default(), pools, is_leaving: false };
+        ReplicationRelay { w, client, conn, up: RelayBuffer::default(), down: RelayBuffer::default(), pools, is_leaving: false };
     stream.up.preload(before, &w.buffers);
     let end = loop {
         if let Some(final_error) = entry.final_error.borrow_mut().take() {
-            break End::Dismissed(*final_error);
+            break ReplicationEnd::Dismissed(*final_error);
         }
         match stream.step() {
             Ok(true) => {
@@ -137,7 +137,7 @@ pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerC
 }
 
 /// Why it is over.
-enum End {
+enum ReplicationEnd {
     /// The client left, or cannot be reached.
     Client,
     /// The server closed the connection, or broke.
@@ -146,7 +146,7 @@ enum End {
     Dismissed(ErrorReport),
 }
 
-struct Stream<'a> {
+struct ReplicationRelay<'a> {
     w: &'a Worker,
     client: &'a Socket,
     conn: ServerConn,
@@ -157,9 +157,9 @@ struct Stream<'a> {
     is_leaving: bool,
 }
 
-impl Stream<'_> {
+impl ReplicationRelay<'_> {
     /// Moves what can be moved in both directions. True: there is more, but others come first.
-    fn step(&mut self) -> Result<bool, End> {
+    fn step(&mut self) -> Result<bool, ReplicationEnd> {
         for _ in 0..ROUNDS_MAX {
             let down = self.move_down()?;
             let up = self.move_up()?;
@@ -170,7 +170,7 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    fn move_down(&mut self) -> Result<bool, End> {
+    fn move_down(&mut self) -> Result<bool, ReplicationEnd> {
         let (reactor, buffers) = (&self.w.reactor, &self.w.buffers);
         let moved = pass(&mut self.down, &self.conn.transport.socket, self.client, self.w);
         self.down.rest_if_empty(buffers);
@@ -179,19 +179,19 @@ impl Stream<'_> {
                 self.pools.stats.add(StatCounter::Sent, bytes as u64);
                 Ok(true)
             }
-            Ok(Some((ReadOutcome::End, _))) if self.is_leaving => Err(End::Client),
-            Ok(Some((ReadOutcome::End, _))) => Err(End::Server("the server closed the connection".into())),
+            Ok(Some((ReadOutcome::End, _))) if self.is_leaving => Err(ReplicationEnd::Client),
+            Ok(Some((ReadOutcome::End, _))) => Err(ReplicationEnd::Server("the server closed the connection".into())),
             Ok(Some((ReadOutcome::Nothing, _)) | None) => Ok(false),
-            Err(Broken::Reading(cause)) => Err(End::Server(cause)),
-            Err(Broken::Writing) => {
+            Err(RelayFailure::Reading(cause)) => Err(ReplicationEnd::Server(cause)),
+            Err(RelayFailure::Writing) => {
                 // The server shall not wait for a client that is gone.
                 let _ = self.up.drain(&self.conn.transport.socket, reactor);
-                Err(End::Client)
+                Err(ReplicationEnd::Client)
             }
         }
     }
 
-    fn move_up(&mut self) -> Result<bool, End> {
+    fn move_up(&mut self) -> Result<bool, ReplicationEnd> {
         let moved = pass(&mut self.up, self.client, &self.conn.transport.socket, self.w);
         self.up.rest_if_empty(&self.w.buffers);
         if let Ok(Some((_, last))) = &moved {
@@ -203,8 +203,8 @@ impl Stream<'_> {
                 Ok(true)
             }
             Ok(Some((ReadOutcome::Nothing, _)) | None) => Ok(false),
-            Ok(Some((ReadOutcome::End, _))) | Err(Broken::Reading(_)) => Err(End::Client),
-            Err(Broken::Writing) => {
+            Ok(Some((ReadOutcome::End, _))) | Err(RelayFailure::Reading(_)) => Err(ReplicationEnd::Client),
+            Err(RelayFailure::Writing) => {
                 // The words of the server before it went are read first; its end follows.
                 self.up.forget_pending(&self.w.buffers);
                 Ok(true)
@@ -213,17 +213,17 @@ impl Stream<'_> {
     }
 
     /// Lets the other side have what was said last.
-    async fn say_final_error(&mut self, end: &End, entry: &Entry) {
+    async fn say_final_error(&mut self, end: &ReplicationEnd, entry: &SessionEntry) {
         let (w, status) = (self.w, &entry.status);
         let who = LogOrigin { user: &status.user, database: &status.database, session: status.pid, ..LogOrigin::default() };
         match end {
-            End::Client => {}
-            End::Server(cause) => {
+            ReplicationEnd::Client => {}
+            ReplicationEnd::Server(cause) => {
                 w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
                 w.shared.link_died(self.conn.status.address.node, LinkEnd::of_sqlstate(None));
                 w.log_conn(&self.conn.status.address, format_args!("of replication client {} ended: {cause}", status.pid));
             }
-            End::Dismissed(fault) => {
+            ReplicationEnd::Dismissed(fault) => {
                 w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
                 // In the middle of a server's message there is nothing a client could read.
                 if !self.down.is_mid_message() {
@@ -234,11 +234,11 @@ impl Stream<'_> {
         let deadline = Instant::now() + FAREWELL_LIMIT;
         while w.now() < deadline {
             let sent = match end {
-                End::Client => self
+                ReplicationEnd::Client => self
                     .up
                     .drain(&self.conn.transport.socket, &w.reactor)
                     .map(|sent| sent && self.conn.transport.socket.is_sent(&w.reactor)),
-                End::Server(_) | End::Dismissed(_) => {
+                ReplicationEnd::Server(_) | ReplicationEnd::Dismissed(_) => {
                     self.down.drain(self.client, &w.reactor).map(|sent| sent && self.client.is_sent(&w.reactor))
                 }
             };
@@ -252,15 +252,20 @@ impl Stream<'_> {
 }
 
 /// The end of a direction that failed.
-enum Broken {
+enum RelayFailure {
     Reading(String),
     Writing,
 }
 
 /// Moves one direction on by one read; tells the tag of the last message, too. `None`: the other side takes no more now.
-fn pass(lane: &mut RelayBuffer, from: &Socket, to: &Socket, w: &Worker) -> Result<Option<(ReadOutcome, Option<u8>)>, Broken> {
-    let reading = |cause: String| Broken::Reading(cause);
-    if !lane.drain(to, &w.reactor).map_err(|_| Broken::Writing)? {
+fn pass(
+    lane: &mut RelayBuffer,
+    from: &Socket,
+    to: &Socket,
+    w: &Worker,
+) -> Result<Option<(ReadOutcome, Option<u8>)>, RelayFailure> {
+    let reading = |cause: String| RelayFailure::Reading(cause);
+    if !lane.drain(to, &w.reactor).map_err(|_| RelayFailure::Writing)? {
         return Ok(None);
     }
     let got = lane.fill(from, &w.reactor).map_err(|cause| reading(cause.to_string()))?;
@@ -271,6 +276,6 @@ fn pass(lane: &mut RelayBuffer, from: &Socket, to: &Socket, w: &Worker) -> Resul
         lane.pass_run(header.tag, &w.buffers);
         last = Some(header.tag);
     }
-    lane.drain(to, &w.reactor).map_err(|_| Broken::Writing)?;
+    lane.drain(to, &w.reactor).map_err(|_| RelayFailure::Writing)?;
     Ok(Some((got, last)))
 }

@@ -9,7 +9,7 @@ use weir_session::pump::{ClientServerSockets, SessionPump};
 use weir_session::session::Session;
 
 /// A session and its sockets.
-pub struct Served {
+pub struct ServedSession {
     pub(crate) s: Box<Session>,
     pub(crate) sockets: SessionSockets,
     pub(crate) w: Rc<Worker>,
@@ -21,7 +21,7 @@ pub struct SessionSockets {
     pub(crate) host: Rc<SessionHost>,
 }
 
-impl Served {
+impl ServedSession {
     /// The session with its sockets, for one step of the loop.
     #[inline]
     pub fn pump(&mut self) -> SessionPump<'_, SessionSockets> {

@@ -1,6 +1,6 @@
 //! The end of a session: its client hears the rest, and its place is free again.
 
-use crate::traffic::served::{Served, SessionSockets};
+use crate::traffic::served::{ServedSession, SessionSockets};
 use std::time::Duration;
 use weir_io::reactor::parked;
 use weir_session::teardown;
@@ -9,8 +9,8 @@ use weir_session::teardown;
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Sends what the client is still to be told. The server connection is not held meanwhile, and neither is a proxy that stops.
-pub async fn tell_all(served: &mut Served) {
-    let Served { s, sockets: SessionSockets { client, .. }, w } = served;
+pub async fn tell_all(served: &mut ServedSession) {
+    let ServedSession { s, sockets: SessionSockets { client, .. }, w } = served;
     let deadline = w.now() + FAREWELL_LIMIT;
     while matches!(s.down.drain(client, &w.reactor), Ok(false)) && w.now() < deadline {
         w.reactor.wake_at(deadline);
@@ -20,8 +20,8 @@ pub async fn tell_all(served: &mut Served) {
 
 /// Ends a session that has no server connection any more. The socket is closed last: a client that sees the end finds its place free
 /// and its process id unknown.
-pub fn dismiss(served: Served) {
-    let Served { mut s, sockets: SessionSockets { client, .. }, w } = served;
+pub fn dismiss(served: ServedSession) {
+    let ServedSession { mut s, sockets: SessionSockets { client, .. }, w } = served;
     teardown::end(&mut s, &w);
     let status = s.handle.status.clone();
     w.leave(&s.handle);

@@ -3,7 +3,7 @@
 use crate::admin::views::{self, VIEWS, ViewContext};
 use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
-use crate::runtime::pool::server_conn::{ServerConn, Transport};
+use crate::runtime::pool::server_conn::{ServerConn, ServerTransport};
 use crate::runtime::worker::{PoolSet, Worker};
 use crate::server::{inquiry, store_conn};
 use crate::traffic::empty_database;
@@ -23,7 +23,7 @@ use weir_session::session_state::listen::listen_hub::NotificationHub;
 const FRESH_PERIOD: Duration = Duration::from_millis(20);
 
 /// What is known of the session's user for the answer that is to be given.
-enum Sight {
+enum ViewerLookup {
     Asked,
     Known(Viewer),
 }
@@ -36,11 +36,11 @@ pub struct SessionHost {
     pub(super) came_ms: u64,
     pub(super) pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
-    pub(super) transport: RefCell<Option<Box<Transport>>>,
+    pub(super) transport: RefCell<Option<Box<ServerTransport>>>,
     /// Since when it wants to see the nodes, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
     /// A task of its own may fill it in. `None`: nothing is asked that needs it.
-    sight: RefCell<Option<Rc<RefCell<Sight>>>>,
+    sight: RefCell<Option<Rc<RefCell<ViewerLookup>>>>,
 }
 
 impl SessionHost {
@@ -169,17 +169,17 @@ impl WorkerServices for SessionHost {
 
     fn knows_viewer(&self) -> bool {
         if let Some(sight) = &*self.sight.borrow() {
-            return matches!(*sight.borrow(), Sight::Known(_));
+            return matches!(*sight.borrow(), ViewerLookup::Known(_));
         }
         let known = inquiry::viewer::known(&self.w, &self.pools);
         let is_known = known.is_some();
-        let sight = Rc::new(RefCell::new(known.map_or(Sight::Asked, Sight::Known)));
+        let sight = Rc::new(RefCell::new(known.map_or(ViewerLookup::Asked, ViewerLookup::Known)));
         *self.sight.borrow_mut() = Some(sight.clone());
         if !is_known {
             let (w, pools, handle) = (self.w.clone(), self.pools.clone(), self.handle.clone());
             self.w.reactor.spawn(async move {
                 let viewer = inquiry::viewer::ask(&w, &pools).await;
-                *sight.borrow_mut() = Sight::Known(viewer);
+                *sight.borrow_mut() = ViewerLookup::Known(viewer);
                 w.reactor.wake(handle.task.get());
             });
         }
@@ -187,9 +187,9 @@ impl WorkerServices for SessionHost {
     }
 
     fn viewer(&self) -> Viewer {
-        match self.sight.take().map(|sight| sight.replace(Sight::Asked)) {
-            Some(Sight::Known(viewer)) => viewer,
-            Some(Sight::Asked) | None => Viewer::user(&self.pools.user),
+        match self.sight.take().map(|sight| sight.replace(ViewerLookup::Asked)) {
+            Some(ViewerLookup::Known(viewer)) => viewer,
+            Some(ViewerLookup::Asked) | None => Viewer::user(&self.pools.user),
         }
     }
 

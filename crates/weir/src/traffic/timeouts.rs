@@ -1,9 +1,9 @@
 //! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
 
 use crate::runtime::pool::conn_opening;
-use crate::runtime::pool::server_conn::{ConnStatus, Talk};
+use crate::runtime::pool::server_conn::{ConnStatus, MessageConn};
 use crate::runtime::shared::ProxyShutdown;
-use crate::runtime::worker::{Entry, Worker};
+use crate::runtime::worker::{SessionEntry, Worker};
 use crate::server::inquiry;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -41,11 +41,11 @@ const WAITING: &str = "SELECT pid FROM pg_catalog.pg_stat_get_activity(NULL::pg_
 
 /// Looks at all sessions of a worker, for its life.
 pub async fn watch(w: Rc<Worker>) {
-    let questions = Rc::new(Questions::default());
+    let questions = Rc::new(TimeoutQuestions::default());
     while w.shared.stop_mode() <= ProxyShutdown::Smart {
         let period_ms = look_period_ms(&w.peek_config());
         w.reactor.sleep(Duration::from_millis(period_ms)).await;
-        let entries: Vec<Rc<Entry>> = w.entries.borrow().values().cloned().collect();
+        let entries: Vec<Rc<SessionEntry>> = w.entries.borrow().values().cloned().collect();
         for entry in entries {
             look_at(&w, &questions, &entry);
         }
@@ -53,7 +53,7 @@ pub async fn watch(w: Rc<Worker>) {
     }
 }
 
-fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
+fn look_at(w: &Rc<Worker>, questions: &Rc<TimeoutQuestions>, entry: &Rc<SessionEntry>) {
     let Some(pools) = &entry.pools else { return };
     if matches!(*entry.overdue.borrow(), OverdueStatement::Never | OverdueStatement::Asking(_)) {
         return;
@@ -95,12 +95,12 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
 }
 
 /// True if a session at rest keeps a server connection that is to be closed.
-fn keeps_doomed(entry: &Entry) -> bool {
+fn keeps_doomed(entry: &SessionEntry) -> bool {
     let is_doomed = |conn: &Arc<ConnStatus>| conn.doomed.load(Ordering::Relaxed);
     entry.status.doing() == SessionActivity::Idle && entry.conn.borrow().as_ref().is_some_and(is_doomed)
 }
 
-fn spent(entry: &Entry, now: Us) -> SessionTimes {
+fn spent(entry: &SessionEntry, now: Us) -> SessionTimes {
     let ms = |since: Us| now.saturating_sub(since) / 1000;
     let clock = &entry.clock;
     let (unfinished, since) = clock.unfinished.get();
@@ -117,7 +117,7 @@ fn spent(entry: &Entry, now: Us) -> SessionTimes {
 
 /// A statement on the primary took too long: before anything is done about it the server is asked whether it waits for a standby. True: it is
 /// asked. A cancel request would end that wait, and the server would say that the statement is done when no standby has it.
-fn ask_first(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) -> bool {
+fn ask_first(w: &Rc<Worker>, questions: &Rc<TimeoutQuestions>, entry: &Rc<SessionEntry>) -> bool {
     let Some(conn) = entry.conn.borrow().clone() else { return false };
     let since = entry.clock.busy_since.get();
     let commits = match *entry.overdue.borrow() {
@@ -136,16 +136,16 @@ fn ask_first(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) -> bo
         return true;
     }
     *entry.overdue.borrow_mut() = OverdueStatement::Asking(commits);
-    questions.due.borrow_mut().push(Question { entry: entry.clone(), conn, since, commits });
-    if questions.asker.replace(Asker::Asks) == Asker::Rests {
+    questions.due.borrow_mut().push(TimeoutQuestion { entry: entry.clone(), conn, since, commits });
+    if questions.asker.replace(QuestionTaskState::Asks) == QuestionTaskState::Rests {
         w.reactor.spawn(answer_all(w.clone(), questions.clone()));
     }
     true
 }
 
 /// A statement that is asked about.
-struct Question {
-    entry: Rc<Entry>,
+struct TimeoutQuestion {
+    entry: Rc<SessionEntry>,
     conn: Arc<ConnStatus>,
     since: Option<Us>,
     commits: PossibleCommit,
@@ -153,7 +153,7 @@ struct Question {
 
 /// A task of its own asks.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Asker {
+enum QuestionTaskState {
     #[default]
     Rests,
     Asks,
@@ -162,25 +162,25 @@ enum Asker {
 /// A worker's questions to the primary. They go over one connection, those that came meanwhile together: hundreds of statements that take too long
 /// at once cost one login, and no more than one question at a time.
 #[derive(Default)]
-struct Questions {
-    due: RefCell<Vec<Question>>,
-    asker: Cell<Asker>,
+struct TimeoutQuestions {
+    due: RefCell<Vec<TimeoutQuestion>>,
+    asker: Cell<QuestionTaskState>,
     /// The connection of the last question, to this node, and the time of that.
-    kept: RefCell<Option<(u16, Talk, Instant)>>,
+    kept: RefCell<Option<(u16, MessageConn, Instant)>>,
     /// A server that was full is not asked again before.
     again_at: Cell<Option<Instant>>,
 }
 
-impl Questions {
+impl TimeoutQuestions {
     /// All that are due about the node of the first.
-    fn take(&self) -> Vec<Question> {
+    fn take(&self) -> Vec<TimeoutQuestion> {
         let mut due = self.due.borrow_mut();
         let Some(node) = due.first().map(|question| question.conn.address.node) else { return Vec::new() };
         due.extract_if(.., |question| question.conn.address.node == node).collect()
     }
 
     fn close_unused(&self, w: &Worker) {
-        let is_unused = |(.., asked_at): &mut (u16, Talk, Instant)| w.now() >= *asked_at + REST_LIMIT;
+        let is_unused = |(.., asked_at): &mut (u16, MessageConn, Instant)| w.now() >= *asked_at + REST_LIMIT;
         if let Some((_, talk, _)) = self.kept.borrow_mut().take_if(is_unused) {
             talk.part(w);
         }
@@ -188,13 +188,13 @@ impl Questions {
 }
 
 /// Asks as long as something is due. Not cancel safe.
-async fn answer_all(w: Rc<Worker>, questions: Rc<Questions>) {
-    let _asks = Asks(&questions);
+async fn answer_all(w: Rc<Worker>, questions: Rc<TimeoutQuestions>) {
+    let _asks = QuestionGuard(&questions);
     loop {
         let asked = questions.take();
         let Some(first) = asked.first() else { break };
         let known = waiting_for_standby(&w, &questions, &first.conn).await;
-        for Question { entry, conn, since, commits } in asked {
+        for TimeoutQuestion { entry, conn, since, commits } in asked {
             // Another statement may run by now.
             if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), OverdueStatement::Asking(_)) {
                 let Some(waiting) = &known else {
@@ -213,17 +213,17 @@ async fn answer_all(w: Rc<Worker>, questions: Rc<Questions>) {
 }
 
 /// The time in which a task asks, however it ends.
-struct Asks<'q>(&'q Questions);
+struct QuestionGuard<'q>(&'q TimeoutQuestions);
 
-impl Drop for Asks<'_> {
+impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
-        self.0.asker.set(Asker::Rests);
+        self.0.asker.set(QuestionTaskState::Rests);
     }
 }
 
 /// The server processes that are known to wait for a synchronous standby. One that Weir may not look at counts as one that does not wait, and so do
 /// all of a server that says nothing. `None`: the server is full, with those that wait perhaps.
-async fn waiting_for_standby(w: &Worker, questions: &Questions, conn: &ConnStatus) -> Option<HashSet<u32>> {
+async fn waiting_for_standby(w: &Worker, questions: &TimeoutQuestions, conn: &ConnStatus) -> Option<HashSet<u32>> {
     let kept = questions.kept.borrow_mut().take();
     if let Some((node, talk, _)) = kept {
         if node == conn.address.node {
@@ -243,7 +243,7 @@ async fn waiting_for_standby(w: &Worker, questions: &Questions, conn: &ConnStatu
 }
 
 /// Asks over a connection, and keeps it. `None`: it failed, and is closed.
-async fn ask(w: &Worker, questions: &Questions, conn: &ConnStatus, mut talk: Talk) -> Option<HashSet<u32>> {
+async fn ask(w: &Worker, questions: &TimeoutQuestions, conn: &ConnStatus, mut talk: MessageConn) -> Option<HashSet<u32>> {
     talk.renew(w, w.now() + ASK_LIMIT);
     match talk.query(w, &conn.address, WAITING).await {
         Ok(rows) => {
@@ -258,7 +258,7 @@ async fn ask(w: &Worker, questions: &Questions, conn: &ConnStatus, mut talk: Tal
 }
 
 /// Cancels the statement that runs; its client is told why, and goes on. A server that does not obey loses the session.
-fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
+fn cancel(w: &Rc<Worker>, entry: &Rc<SessionEntry>, limit_ms: u64, spent_ms: u64) {
     let text = format!("canceling statement due to query_timeout = {limit_ms} ms");
     if spent_ms >= limit_ms + CANCEL_LIMIT.as_millis() as u64 {
         let fault = ErrorReport::fatal(sqlstate::QUERY_CANCELED, format!("{text}; the server did not obey"));
@@ -276,7 +276,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
 }
 
 /// Ends a session. Cancels the statement that runs for it: the server would not notice the end of the connection before that is done.
-fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: ErrorReport) {
+fn dismiss(w: &Rc<Worker>, entry: &Rc<SessionEntry>, fault: ErrorReport) {
     if entry.final_error.borrow().is_some() {
         return;
     }

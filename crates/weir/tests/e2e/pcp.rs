@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_demo::{Mode, ReservedPort};
-use weir_wire::pcp_protocol::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, proof, read};
+use weir_wire::pcp_protocol::{PcpPacket, PcpReply, PcpReplyCode, PcpReport, PcpRequest, REPLY_LENGTH_MAX, proof, read};
 
 /// `admin` with password `secret`.
 const USERS: &str = "# users\nadmin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
@@ -162,17 +162,17 @@ impl<S: Read + Write> Line<S> {
         Line { stream, inbox: Vec::new() }
     }
 
-    fn send(&mut self, request: &Request) {
+    fn send(&mut self, request: &PcpRequest) {
         let mut out = Vec::new();
         request.write(&mut out);
         self.stream.write_all(&out).unwrap();
     }
 
     /// The next packet; `None`: the connection ended.
-    fn receive(&mut self) -> Option<Reply> {
+    fn receive(&mut self) -> Option<PcpReply> {
         loop {
-            if let Some(Packet { tag, body, used }) = read(&self.inbox, REPLY_LENGTH_MAX).unwrap() {
-                let reply = Reply::read(tag, body).unwrap();
+            if let Some(PcpPacket { tag, body, used }) = read(&self.inbox, REPLY_LENGTH_MAX).unwrap() {
+                let reply = PcpReply::read(tag, body).unwrap();
                 self.inbox.drain(..used);
                 return Some(reply);
             }
@@ -184,23 +184,23 @@ impl<S: Read + Write> Line<S> {
         }
     }
 
-    fn fault(&mut self) -> Fault {
+    fn fault(&mut self) -> PcpReport {
         match self.receive() {
-            Some(Reply::Error(fault)) => fault,
+            Some(PcpReply::Error(fault)) => fault,
             other => panic!("no error but {other:?}"),
         }
     }
 
-    fn log_in(&mut self, user: &str, password: &str) -> Option<Reply> {
-        self.send(&Request::Salt);
-        let Some(Reply::Salt(salt)) = self.receive() else { panic!("no salt") };
+    fn log_in(&mut self, user: &str, password: &str) -> Option<PcpReply> {
+        self.send(&PcpRequest::Salt);
+        let Some(PcpReply::Salt(salt)) = self.receive() else { panic!("no salt") };
         let answer = proof(password.as_bytes(), user.as_bytes(), salt).to_vec();
-        self.send(&Request::Login { user: user.as_bytes().to_vec(), answer });
+        self.send(&PcpRequest::Login { user: user.as_bytes().to_vec(), answer });
         self.receive()
     }
 
     fn is_let_in(&mut self) -> bool {
-        matches!(self.log_in("admin", "secret"), Some(Reply::Words { code: Code::LoggedIn, .. }))
+        matches!(self.log_in("admin", "secret"), Some(PcpReply::Words { code: PcpReplyCode::LoggedIn, .. }))
     }
 }
 
@@ -623,16 +623,16 @@ fn nobody_learns_who_exists_and_nothing_is_told_before_a_login() {
     let mut words = Vec::new();
     for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("", "")] {
         let mut line = stage.connect();
-        let Some(Reply::Error(fault)) = line.log_in(user, password) else { panic!("{user} is let in") };
+        let Some(PcpReply::Error(fault)) = line.log_in(user, password) else { panic!("{user} is let in") };
         assert_eq!(line.receive(), None, "it is closed");
         words.push((fault.severity, fault.message.replace(user, ""), fault.detail));
     }
     words.dedup();
     assert_eq!(words.len(), 1, "{words:?}");
     for request in [
-        Request::NodeCount,
-        Request::Attach(1),
-        Request::Stop(weir_wire::pcp_protocol::Stop::Fast, weir_wire::pcp_protocol::Scope::Local),
+        PcpRequest::NodeCount,
+        PcpRequest::Attach(1),
+        PcpRequest::Stop(weir_wire::pcp_protocol::PcpShutdownMode::Fast, weir_wire::pcp_protocol::CommandScope::Local),
     ] {
         let mut line = stage.connect();
         line.send(&request);
@@ -641,16 +641,16 @@ fn nobody_learns_who_exists_and_nothing_is_told_before_a_login() {
     }
     // A salt is good for one proof, and only for its own.
     let mut line = stage.connect();
-    line.send(&Request::Salt);
-    let Some(Reply::Salt(salt)) = line.receive() else { panic!("no salt") };
-    let login = Request::Login { user: b"admin".to_vec(), answer: proof(b"secret", b"admin", salt).to_vec() };
+    line.send(&PcpRequest::Salt);
+    let Some(PcpReply::Salt(salt)) = line.receive() else { panic!("no salt") };
+    let login = PcpRequest::Login { user: b"admin".to_vec(), answer: proof(b"secret", b"admin", salt).to_vec() };
     line.send(&login);
-    assert!(matches!(line.receive(), Some(Reply::Words { code: Code::LoggedIn, .. })));
+    assert!(matches!(line.receive(), Some(PcpReply::Words { code: PcpReplyCode::LoggedIn, .. })));
     line.send(&login);
     assert_eq!(line.fault().detail, "no salt was asked for");
     let mut other = stage.connect();
-    other.send(&Request::Salt);
-    assert!(matches!(other.receive(), Some(Reply::Salt(another)) if another != salt));
+    other.send(&PcpRequest::Salt);
+    assert!(matches!(other.receive(), Some(PcpReply::Salt(another)) if another != salt));
     other.send(&login);
     assert!(other.fault().message.contains("authentication failed"));
     assert!(stage.proxy.metric("pcp_logins_failed_total") >= 4);
@@ -708,11 +708,11 @@ fn many_connections_and_silent_ones_hold_nobody_up() {
     let socket = stage.proxy.folder().join(format!(".s.PGSQL.{}", stage.number()));
     let mut local = Line::new(UnixStream::connect(socket).unwrap());
     assert!(local.is_let_in());
-    local.send(&Request::NodeCount);
+    local.send(&PcpRequest::NodeCount);
     assert_eq!(local.receive().unwrap().strings(), ["3"]);
-    let last: Vec<Option<Reply>> = silent.iter_mut().map(Line::receive).collect();
+    let last: Vec<Option<PcpReply>> = silent.iter_mut().map(Line::receive).collect();
     assert_eq!(last.iter().filter(|last| last.is_none()).count(), 1, "{last:?}");
-    let is_late = |last: &Reply| matches!(last, Reply::Error(fault) if fault.message == "no PCP request came in time");
+    let is_late = |last: &PcpReply| matches!(last, PcpReply::Error(fault) if fault.message == "no PCP request came in time");
     assert!(last.iter().flatten().all(is_late), "{last:?}");
     assert!(silent.iter_mut().all(|line| line.receive().is_none()), "they are closed");
     check_within("silent connections to be closed", begun, Duration::from_secs(10) + SLACK);
@@ -724,7 +724,7 @@ fn guesses_are_slowed_down() {
     let stage = Stage::new("login_failure_limit = 3");
     let began = Instant::now();
     for _ in 0..6 {
-        assert!(matches!(stage.connect().log_in("admin", "wrong"), Some(Reply::Error(_))));
+        assert!(matches!(stage.connect().log_in("admin", "wrong"), Some(PcpReply::Error(_))));
     }
     assert!(began.elapsed() >= Duration::from_secs(2), "six guesses in {:?}", began.elapsed());
     assert!(stage.connect().is_let_in(), "who knows the password waits and gets in");
@@ -736,10 +736,10 @@ fn guesses_that_come_at_once_are_judged_one_after_the_other() {
         let mut lines: Vec<Line<S>> = (0..6).map(|_| Line::new(connect())).collect();
         let began = Instant::now();
         for line in &mut lines {
-            line.send(&Request::Salt);
-            let Some(Reply::Salt(salt)) = line.receive() else { panic!("no salt") };
+            line.send(&PcpRequest::Salt);
+            let Some(PcpReply::Salt(salt)) = line.receive() else { panic!("no salt") };
             let answer = proof(b"wrong", b"admin", salt).to_vec();
-            line.send(&Request::Login { user: b"admin".to_vec(), answer });
+            line.send(&PcpRequest::Login { user: b"admin".to_vec(), answer });
         }
         for line in &mut lines {
             assert!(line.fault().message.contains("authentication failed"));

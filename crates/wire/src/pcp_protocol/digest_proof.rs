@@ -14,21 +14,21 @@ pub const DIGEST_BYTES: usize = 32;
 
 /// A user's password as `pcp.conf` has it: its digest in lower case hex, as `pg_md5` prints it.
 #[derive(Clone)]
-pub struct Stored(Zeroizing<[u8; DIGEST_BYTES]>);
+pub struct StoredDigest(Zeroizing<[u8; DIGEST_BYTES]>);
 
-impl Stored {
-    pub fn of_password(password: &[u8]) -> Stored {
-        Stored(Zeroizing::new(hex(&[password])))
+impl StoredDigest {
+    pub fn of_password(password: &[u8]) -> StoredDigest {
+        StoredDigest(Zeroizing::new(hex(&[password])))
     }
 
     /// Reads the digits; `None` if these are none. Upper case digits are taken and lowered.
-    pub fn parse(text: &[u8]) -> Option<Stored> {
+    pub fn parse(text: &[u8]) -> Option<StoredDigest> {
         let mut digits = Zeroizing::new(<[u8; DIGEST_BYTES]>::try_from(text).ok()?);
         if !digits.iter().all(u8::is_ascii_hexdigit) {
             return None;
         }
         digits.make_ascii_lowercase();
-        Some(Stored(digits))
+        Some(StoredDigest(digits))
     }
 
     /// The digits.
@@ -48,7 +48,7 @@ impl Stored {
     }
 }
 
-impl fmt::Debug for Stored {
+impl fmt::Debug for StoredDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("*****")
     }
@@ -56,5 +56,5 @@ impl fmt::Debug for Stored {
 
 /// A client's answer to a salt.
 pub fn proof(password: &[u8], user: &[u8], salt: [u8; SALT_BYTES]) -> [u8; DIGEST_BYTES] {
-    Stored::of_password(password).answer(user, salt)
+    StoredDigest::of_password(password).answer(user, salt)
 }

@@ -2,7 +2,7 @@
 
 /// The release whose layout is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Layout {
+pub enum PcpLayout {
     /// 4.3.0 alone.
     V4_3_0,
     V4_3,
@@ -22,27 +22,28 @@ pub const PROCESS_STRINGS: usize = 21;
 /// A weight of 1 on the wire. Source: glibc, `RAND_MAX`, by which Pgpool-II draws.
 const WEIGHT_UNIT: f64 = 2_147_483_647.0;
 
-impl Layout {
+impl PcpLayout {
     /// The words of `pcp_protocol_version`.
     pub const WORDS: [&'static str; 6] = ["4.3.0", "4.3", "4.4", "4.5", "4.6", "4.7"];
-    const ALL: [Layout; 6] = [Layout::V4_3_0, Layout::V4_3, Layout::V4_4, Layout::V4_5, Layout::V4_6, Layout::V4_7];
+    const ALL: [PcpLayout; 6] =
+        [PcpLayout::V4_3_0, PcpLayout::V4_3, PcpLayout::V4_4, PcpLayout::V4_5, PcpLayout::V4_6, PcpLayout::V4_7];
 
-    pub fn of_word(word: &str) -> Option<Layout> {
-        let at = Layout::WORDS.iter().position(|known| *known == word)?;
-        Layout::ALL.get(at).copied()
+    pub fn of_word(word: &str) -> Option<PcpLayout> {
+        let at = PcpLayout::WORDS.iter().position(|known| *known == word)?;
+        PcpLayout::ALL.get(at).copied()
     }
 
     /// True if a delay may be a time.
     pub fn has_delay_by_time(self) -> bool {
-        self >= Layout::V4_4
+        self >= PcpLayout::V4_4
     }
 
     /// Strings of a process.
     pub fn process_strings(self) -> usize {
         match self {
-            Layout::V4_3_0 | Layout::V4_3 | Layout::V4_4 => 17,
-            Layout::V4_5 | Layout::V4_6 => 18,
-            Layout::V4_7 => PROCESS_STRINGS,
+            PcpLayout::V4_3_0 | PcpLayout::V4_3 | PcpLayout::V4_4 => 17,
+            PcpLayout::V4_5 | PcpLayout::V4_6 => 18,
+            PcpLayout::V4_7 => PROCESS_STRINGS,
         }
     }
 }
@@ -60,7 +61,7 @@ pub struct NodeInfo {
     pub role: NodeRole,
     /// `primary`, `standby` or `unknown`.
     pub pg_role: String,
-    pub delay: Delay,
+    pub delay: StandbyDelay,
     pub replication_state: String,
     pub replication_sync_state: String,
     /// Seconds since 1970.
@@ -88,17 +89,17 @@ pub enum NodeRole {
 
 /// How far a standby is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delay {
+pub enum StandbyDelay {
     Bytes(u64),
     Micros(u64),
 }
 
-impl std::fmt::Display for Delay {
+impl std::fmt::Display for StandbyDelay {
     /// As Pgpool-II writes it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Delay::Bytes(bytes) => write!(f, "{bytes}"),
-            Delay::Micros(micros) => {
+            StandbyDelay::Bytes(bytes) => write!(f, "{bytes}"),
+            StandbyDelay::Micros(micros) => {
                 let seconds = *micros as f64 / 1e6;
                 write!(f, "{seconds:.6} second{}", if seconds >= 2.0 { "s" } else { "" })
             }
@@ -159,13 +160,13 @@ impl NodeRole {
 
 impl NodeInfo {
     /// Its strings on the wire.
-    pub fn strings(&self, layout: Layout) -> Vec<String> {
+    pub fn strings(&self, layout: PcpLayout) -> Vec<String> {
         let (is_by_time, delay) = match self.delay {
-            Delay::Bytes(bytes) => ("0", bytes),
-            Delay::Micros(micros) => ("1", micros),
+            StandbyDelay::Bytes(bytes) => ("0", bytes),
+            StandbyDelay::Micros(micros) => ("1", micros),
         };
         let mut strings = vec![self.hostname.clone(), self.port.to_string(), self.status.number().to_string()];
-        if layout >= Layout::V4_3 {
+        if layout >= PcpLayout::V4_3 {
             strings.push(u8::from(self.status == NodeStatus::Quarantined).to_string());
         }
         strings.extend([
@@ -207,7 +208,7 @@ impl NodeInfo {
             weight: all[5].parse::<f64>().ok()? / WEIGHT_UNIT,
             role: NodeRole::read(all[6])?,
             pg_role: all[7].to_string(),
-            delay: if all[8] == "1" { Delay::Micros(delay) } else { Delay::Bytes(delay) },
+            delay: if all[8] == "1" { StandbyDelay::Micros(delay) } else { StandbyDelay::Bytes(delay) },
             replication_state: all[10].to_string(),
             replication_sync_state: all[11].to_string(),
             changed_at_s: all[12].parse().ok()?,

@@ -4,7 +4,7 @@ use super::{DIGEST_BYTES, PcpError, packet, push, take};
 
 /// One request. Numbers are what the client sent; nothing says that such a node or process exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum PcpRequest {
     /// A salt, which each `Login` needs anew.
     Salt,
     Login {
@@ -22,16 +22,16 @@ pub enum Request {
     WatchdogInfo(i32),
     PoolStatus,
     Attach(i32),
-    Detach(i32, When),
-    Promote(i32, When, Aim),
+    Detach(i32, DrainMode),
+    Promote(i32, DrainMode, PromotionKind),
     Recover(i32),
     /// The server of a standby is started anew. Of Weir only.
     Restart(i32),
     /// So are all servers, one after the other. Of Weir only.
     UpgradeWalk,
-    Stop(Stop, Scope),
-    Reload(Scope),
-    RotateLog(Scope),
+    Stop(PcpShutdownMode, CommandScope),
+    Reload(CommandScope),
+    RotateLog(CommandScope),
     InvalidateQueryCache,
     /// A parameter for this connection.
     Set {
@@ -45,7 +45,7 @@ pub enum Request {
 
 /// If clients are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum DrainMode {
     Now,
     /// When all clients have left.
     Gracefully,
@@ -53,7 +53,7 @@ pub enum When {
 
 /// Kinds of promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub enum PromotionKind {
     /// The proxy takes the node for the primary.
     Name,
     /// The servers change their roles.
@@ -62,7 +62,7 @@ pub enum Aim {
 
 /// How the proxy is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum PcpShutdownMode {
     Smart,
     Fast,
     Immediate,
@@ -70,54 +70,54 @@ pub enum Stop {
 
 /// The processes that are to obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum CommandScope {
     Local,
     /// All proxies of the watchdog's cluster.
     Cluster,
 }
 
-impl Request {
+impl PcpRequest {
     /// Reads the packet of a request.
-    pub fn read(tag: u8, body: &[u8]) -> Result<Request, PcpError> {
+    pub fn read(tag: u8, body: &[u8]) -> Result<PcpRequest, PcpError> {
         let node = || number(tag, body).map(|(node, _)| node);
         Ok(match tag {
-            b'M' => Request::Salt,
+            b'M' => PcpRequest::Salt,
             b'R' => {
                 let (user, rest) = take(body).ok_or(PcpError::Malformed(tag))?;
                 let (answer, _) =
                     take(rest).filter(|(answer, _)| answer.len() <= DIGEST_BYTES).ok_or(PcpError::Malformed(tag))?;
-                Request::Login { user: user.to_vec(), answer: answer.to_vec() }
+                PcpRequest::Login { user: user.to_vec(), answer: answer.to_vec() }
             }
-            b'L' => Request::NodeCount,
-            b'I' => Request::NodeInfo(node()?),
-            b'H' => Request::HealthCheckStats(node()?),
-            b'N' => Request::ProcessCount,
-            b'P' => Request::ProcessInfo(node()?),
-            b'W' => Request::WatchdogInfo(node()?),
-            b'B' => Request::PoolStatus,
-            b'C' => Request::Attach(node()?),
-            b'D' => Request::Detach(node()?, When::Now),
-            b'd' => Request::Detach(node()?, When::Gracefully),
+            b'L' => PcpRequest::NodeCount,
+            b'I' => PcpRequest::NodeInfo(node()?),
+            b'H' => PcpRequest::HealthCheckStats(node()?),
+            b'N' => PcpRequest::ProcessCount,
+            b'P' => PcpRequest::ProcessInfo(node()?),
+            b'W' => PcpRequest::WatchdogInfo(node()?),
+            b'B' => PcpRequest::PoolStatus,
+            b'C' => PcpRequest::Attach(node()?),
+            b'D' => PcpRequest::Detach(node()?, DrainMode::Now),
+            b'd' => PcpRequest::Detach(node()?, DrainMode::Gracefully),
             b'J' | b'j' => {
                 let (node, rest) = number(tag, body)?;
-                let when = if tag == b'J' { When::Now } else { When::Gracefully };
-                Request::Promote(node, when, Aim::read(rest)?)
+                let when = if tag == b'J' { DrainMode::Now } else { DrainMode::Gracefully };
+                PcpRequest::Promote(node, when, PromotionKind::read(rest)?)
             }
-            b'O' => Request::Recover(node()?),
-            b'K' => Request::Restart(node()?),
-            b'U' => Request::UpgradeWalk,
-            b'T' => Request::Stop(Stop::read(body)?, Scope::Local),
-            b't' => Request::Stop(Stop::read(body)?, Scope::Cluster),
-            b'Z' => Request::Reload(Scope::read(body)?),
-            b'V' => Request::RotateLog(Scope::read(body)?),
-            b'G' => Request::InvalidateQueryCache,
+            b'O' => PcpRequest::Recover(node()?),
+            b'K' => PcpRequest::Restart(node()?),
+            b'U' => PcpRequest::UpgradeWalk,
+            b'T' => PcpRequest::Stop(PcpShutdownMode::read(body)?, CommandScope::Local),
+            b't' => PcpRequest::Stop(PcpShutdownMode::read(body)?, CommandScope::Cluster),
+            b'Z' => PcpRequest::Reload(CommandScope::read(body)?),
+            b'V' => PcpRequest::RotateLog(CommandScope::read(body)?),
+            b'G' => PcpRequest::InvalidateQueryCache,
             b'A' => {
                 let (name, rest) = take(body).ok_or(PcpError::Malformed(tag))?;
                 let (value, _) = take(rest).ok_or(PcpError::Malformed(tag))?;
-                Request::Set { name: name.to_vec(), value: value.to_vec() }
+                PcpRequest::Set { name: name.to_vec(), value: value.to_vec() }
             }
-            b'F' => Request::StopRecovery,
-            b'X' => Request::End,
+            b'F' => PcpRequest::StopRecovery,
+            b'X' => PcpRequest::End,
             _ => return Err(PcpError::Unknown(tag)),
         })
     }
@@ -126,33 +126,33 @@ impl Request {
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         match self {
-            Request::Login { user: one, answer: other } | Request::Set { name: one, value: other } => {
+            PcpRequest::Login { user: one, answer: other } | PcpRequest::Set { name: one, value: other } => {
                 push(&mut body, one);
                 push(&mut body, other);
             }
-            Request::NodeInfo(number)
-            | Request::HealthCheckStats(number)
-            | Request::ProcessInfo(number)
-            | Request::WatchdogInfo(number)
-            | Request::Attach(number)
-            | Request::Detach(number, _)
-            | Request::Recover(number)
-            | Request::Restart(number) => push(&mut body, number.to_string().as_bytes()),
-            Request::Promote(number, _, aim) => {
+            PcpRequest::NodeInfo(number)
+            | PcpRequest::HealthCheckStats(number)
+            | PcpRequest::ProcessInfo(number)
+            | PcpRequest::WatchdogInfo(number)
+            | PcpRequest::Attach(number)
+            | PcpRequest::Detach(number, _)
+            | PcpRequest::Recover(number)
+            | PcpRequest::Restart(number) => push(&mut body, number.to_string().as_bytes()),
+            PcpRequest::Promote(number, _, aim) => {
                 // Pgpool-II's own client sends this blank.
                 push(&mut body, format!("{number} ").as_bytes());
                 body.push(aim.letter());
             }
-            Request::Stop(stop, _) => body.push(stop.letter()),
-            Request::Reload(scope) | Request::RotateLog(scope) => body.push(scope.letter()),
-            Request::Salt
-            | Request::NodeCount
-            | Request::ProcessCount
-            | Request::PoolStatus
-            | Request::UpgradeWalk
-            | Request::InvalidateQueryCache
-            | Request::StopRecovery
-            | Request::End => {}
+            PcpRequest::Stop(stop, _) => body.push(stop.letter()),
+            PcpRequest::Reload(scope) | PcpRequest::RotateLog(scope) => body.push(scope.letter()),
+            PcpRequest::Salt
+            | PcpRequest::NodeCount
+            | PcpRequest::ProcessCount
+            | PcpRequest::PoolStatus
+            | PcpRequest::UpgradeWalk
+            | PcpRequest::InvalidateQueryCache
+            | PcpRequest::StopRecovery
+            | PcpRequest::End => {}
         }
         packet(out, self.tag(), &body);
     }
@@ -161,74 +161,76 @@ impl Request {
     /// closes.
     pub fn tag(&self) -> u8 {
         match self {
-            Request::Salt => b'M',
-            Request::Login { .. } => b'R',
-            Request::NodeCount => b'L',
-            Request::NodeInfo(_) => b'I',
-            Request::HealthCheckStats(_) => b'H',
-            Request::ProcessCount => b'N',
-            Request::ProcessInfo(_) => b'P',
-            Request::WatchdogInfo(_) => b'W',
-            Request::PoolStatus => b'B',
-            Request::Attach(_) => b'C',
-            Request::Detach(_, When::Now) => b'D',
-            Request::Detach(_, When::Gracefully) => b'd',
-            Request::Promote(_, When::Now, _) => b'J',
-            Request::Promote(_, When::Gracefully, _) => b'j',
-            Request::Recover(_) => b'O',
-            Request::Restart(_) => b'K',
-            Request::UpgradeWalk => b'U',
-            Request::Stop(_, Scope::Local) => b'T',
-            Request::Stop(_, Scope::Cluster) => b't',
-            Request::Reload(_) => b'Z',
-            Request::RotateLog(_) => b'V',
-            Request::InvalidateQueryCache => b'G',
-            Request::Set { .. } => b'A',
-            Request::StopRecovery => b'F',
-            Request::End => b'X',
+            PcpRequest::Salt => b'M',
+            PcpRequest::Login { .. } => b'R',
+            PcpRequest::NodeCount => b'L',
+            PcpRequest::NodeInfo(_) => b'I',
+            PcpRequest::HealthCheckStats(_) => b'H',
+            PcpRequest::ProcessCount => b'N',
+            PcpRequest::ProcessInfo(_) => b'P',
+            PcpRequest::WatchdogInfo(_) => b'W',
+            PcpRequest::PoolStatus => b'B',
+            PcpRequest::Attach(_) => b'C',
+            PcpRequest::Detach(_, DrainMode::Now) => b'D',
+            PcpRequest::Detach(_, DrainMode::Gracefully) => b'd',
+            PcpRequest::Promote(_, DrainMode::Now, _) => b'J',
+            PcpRequest::Promote(_, DrainMode::Gracefully, _) => b'j',
+            PcpRequest::Recover(_) => b'O',
+            PcpRequest::Restart(_) => b'K',
+            PcpRequest::UpgradeWalk => b'U',
+            PcpRequest::Stop(_, CommandScope::Local) => b'T',
+            PcpRequest::Stop(_, CommandScope::Cluster) => b't',
+            PcpRequest::Reload(_) => b'Z',
+            PcpRequest::RotateLog(_) => b'V',
+            PcpRequest::InvalidateQueryCache => b'G',
+            PcpRequest::Set { .. } => b'A',
+            PcpRequest::StopRecovery => b'F',
+            PcpRequest::End => b'X',
         }
     }
 
     /// The letter of the packets that answer it.
     pub fn reply_tag(&self) -> u8 {
         match self {
-            Request::Promote(..) => b'd',
-            Request::Recover(_) => b'c',
+            PcpRequest::Promote(..) => b'd',
+            PcpRequest::Recover(_) => b'c',
             other => other.tag().to_ascii_lowercase(),
         }
     }
 }
 
-impl std::fmt::Display for Request {
+impl std::fmt::Display for PcpRequest {
     /// In words, for the log. A login's proof and a parameter's value are not shown.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let gracefully = |when: &When| if *when == When::Gracefully { " gracefully" } else { "" };
+        let gracefully = |when: &DrainMode| if *when == DrainMode::Gracefully { " gracefully" } else { "" };
         match self {
-            Request::Salt => f.write_str("salt"),
-            Request::Login { .. } => f.write_str("login"),
-            Request::NodeCount => f.write_str("node count"),
-            Request::NodeInfo(-1) => f.write_str("node info"),
-            Request::NodeInfo(node) => write!(f, "node info {node}"),
-            Request::HealthCheckStats(node) => write!(f, "health check stats {node}"),
-            Request::ProcessCount => f.write_str("process count"),
-            Request::ProcessInfo(0) => f.write_str("process info"),
-            Request::ProcessInfo(pid) => write!(f, "process info {pid}"),
-            Request::WatchdogInfo(id) => write!(f, "watchdog info {id}"),
-            Request::PoolStatus => f.write_str("pool status"),
-            Request::Attach(node) => write!(f, "attach node {node}"),
-            Request::Detach(node, when) => write!(f, "detach node {node}{}", gracefully(when)),
-            Request::Promote(node, when, Aim::Name) => write!(f, "promote node {node}{}", gracefully(when)),
-            Request::Promote(node, when, Aim::Switchover) => write!(f, "switch over to node {node}{}", gracefully(when)),
-            Request::Recover(node) => write!(f, "recover node {node}"),
-            Request::Restart(node) => write!(f, "restart node {node}"),
-            Request::UpgradeWalk => f.write_str("upgrade walk"),
-            Request::Stop(mode, _) => write!(f, "stop, mode {mode:?}"),
-            Request::Reload(_) => f.write_str("reload the configuration"),
-            Request::RotateLog(_) => f.write_str("rotate the log"),
-            Request::InvalidateQueryCache => f.write_str("invalidate the query cache"),
-            Request::Set { name, .. } => write!(f, "set {}", name.escape_ascii()),
-            Request::StopRecovery => f.write_str("stop the recovery"),
-            Request::End => f.write_str("end"),
+            PcpRequest::Salt => f.write_str("salt"),
+            PcpRequest::Login { .. } => f.write_str("login"),
+            PcpRequest::NodeCount => f.write_str("node count"),
+            PcpRequest::NodeInfo(-1) => f.write_str("node info"),
+            PcpRequest::NodeInfo(node) => write!(f, "node info {node}"),
+            PcpRequest::HealthCheckStats(node) => write!(f, "health check stats {node}"),
+            PcpRequest::ProcessCount => f.write_str("process count"),
+            PcpRequest::ProcessInfo(0) => f.write_str("process info"),
+            PcpRequest::ProcessInfo(pid) => write!(f, "process info {pid}"),
+            PcpRequest::WatchdogInfo(id) => write!(f, "watchdog info {id}"),
+            PcpRequest::PoolStatus => f.write_str("pool status"),
+            PcpRequest::Attach(node) => write!(f, "attach node {node}"),
+            PcpRequest::Detach(node, when) => write!(f, "detach node {node}{}", gracefully(when)),
+            PcpRequest::Promote(node, when, PromotionKind::Name) => write!(f, "promote node {node}{}", gracefully(when)),
+            PcpRequest::Promote(node, when, PromotionKind::Switchover) => {
+                write!(f, "switch over to node {node}{}", gracefully(when))
+            }
+            PcpRequest::Recover(node) => write!(f, "recover node {node}"),
+            PcpRequest::Restart(node) => write!(f, "restart node {node}"),
+            PcpRequest::UpgradeWalk => f.write_str("upgrade walk"),
+            PcpRequest::Stop(mode, _) => write!(f, "stop, mode {mode:?}"),
+            PcpRequest::Reload(_) => f.write_str("reload the configuration"),
+            PcpRequest::RotateLog(_) => f.write_str("rotate the log"),
+            PcpRequest::InvalidateQueryCache => f.write_str("invalidate the query cache"),
+            PcpRequest::Set { name, .. } => write!(f, "set {}", name.escape_ascii()),
+            PcpRequest::StopRecovery => f.write_str("stop the recovery"),
+            PcpRequest::End => f.write_str("end"),
         }
     }
 }
@@ -241,30 +243,30 @@ fn number(tag: u8, body: &[u8]) -> Result<(i32, &[u8]), PcpError> {
     Ok((number, rest))
 }
 
-impl Aim {
+impl PromotionKind {
     /// Releases before 4.3 send none.
-    fn read(body: &[u8]) -> Result<Aim, PcpError> {
+    fn read(body: &[u8]) -> Result<PromotionKind, PcpError> {
         match body.first() {
-            None | Some(b'n') => Ok(Aim::Name),
-            Some(b's') => Ok(Aim::Switchover),
+            None | Some(b'n') => Ok(PromotionKind::Name),
+            Some(b's') => Ok(PromotionKind::Switchover),
             Some(letter) => Err(PcpError::Letter { what: "kind of promotion", letter: *letter }),
         }
     }
 
     fn letter(self) -> u8 {
         match self {
-            Aim::Name => b'n',
-            Aim::Switchover => b's',
+            PromotionKind::Name => b'n',
+            PromotionKind::Switchover => b's',
         }
     }
 }
 
-impl Stop {
-    fn read(body: &[u8]) -> Result<Stop, PcpError> {
+impl PcpShutdownMode {
+    fn read(body: &[u8]) -> Result<PcpShutdownMode, PcpError> {
         match body.first() {
-            Some(b's') => Ok(Stop::Smart),
-            Some(b'f') => Ok(Stop::Fast),
-            Some(b'i') => Ok(Stop::Immediate),
+            Some(b's') => Ok(PcpShutdownMode::Smart),
+            Some(b'f') => Ok(PcpShutdownMode::Fast),
+            Some(b'i') => Ok(PcpShutdownMode::Immediate),
             Some(letter) => Err(PcpError::Letter { what: "shutdown mode", letter: *letter }),
             None => Err(PcpError::Malformed(b'T')),
         }
@@ -272,26 +274,26 @@ impl Stop {
 
     fn letter(self) -> u8 {
         match self {
-            Stop::Smart => b's',
-            Stop::Fast => b'f',
-            Stop::Immediate => b'i',
+            PcpShutdownMode::Smart => b's',
+            PcpShutdownMode::Fast => b'f',
+            PcpShutdownMode::Immediate => b'i',
         }
     }
 }
 
-impl Scope {
-    fn read(body: &[u8]) -> Result<Scope, PcpError> {
+impl CommandScope {
+    fn read(body: &[u8]) -> Result<CommandScope, PcpError> {
         match body.first() {
-            None | Some(b'l') => Ok(Scope::Local),
-            Some(b'c') => Ok(Scope::Cluster),
+            None | Some(b'l') => Ok(CommandScope::Local),
+            Some(b'c') => Ok(CommandScope::Cluster),
             Some(letter) => Err(PcpError::Letter { what: "scope", letter: *letter }),
         }
     }
 
     fn letter(self) -> u8 {
         match self {
-            Scope::Local => b'l',
-            Scope::Cluster => b'c',
+            CommandScope::Local => b'l',
+            CommandScope::Cluster => b'c',
         }
     }
 }

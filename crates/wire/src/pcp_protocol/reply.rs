@@ -4,21 +4,21 @@ use super::{PcpError, SALT_BYTES, packet, push, take};
 
 /// One packet of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum PcpReply {
     Salt([u8; SALT_BYTES]),
-    Notice(Fault),
-    Error(Fault),
-    /// `tag` is that of the request in lower case. `rest`: mostly zero-ended strings, see [`Reply::strings`].
+    Notice(PcpReport),
+    Error(PcpReport),
+    /// `tag` is that of the request in lower case. `rest`: mostly zero-ended strings, see [`PcpReply::strings`].
     Words {
         tag: u8,
-        code: Code,
+        code: PcpReplyCode,
         rest: Vec<u8>,
     },
 }
 
 /// The first word of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum PcpReplyCode {
     LoggedIn,
     /// So many rows follow.
     Count,
@@ -31,7 +31,7 @@ pub enum Code {
 
 /// How bad it is. After a fatal one the server closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum PcpSeverity {
     Notice,
     Error,
     Fatal,
@@ -39,48 +39,48 @@ pub enum Severity {
 
 /// An error or a notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fault {
+pub struct PcpReport {
     /// As it is written: `ERROR`.
     pub severity: String,
     pub message: String,
     pub detail: String,
 }
 
-impl Code {
-    const ALL: [(Code, &'static str); 6] = [
-        (Code::LoggedIn, "AuthenticationOK"),
-        (Code::Count, "ArraySize"),
-        (Code::Node, "NodeInfo"),
-        (Code::Process, "ProcessInfo"),
-        (Code::Parameter, "ProcessConfig"),
-        (Code::Done, "CommandComplete"),
+impl PcpReplyCode {
+    const ALL: [(PcpReplyCode, &'static str); 6] = [
+        (PcpReplyCode::LoggedIn, "AuthenticationOK"),
+        (PcpReplyCode::Count, "ArraySize"),
+        (PcpReplyCode::Node, "NodeInfo"),
+        (PcpReplyCode::Process, "ProcessInfo"),
+        (PcpReplyCode::Parameter, "ProcessConfig"),
+        (PcpReplyCode::Done, "CommandComplete"),
     ];
 
     fn word(self) -> &'static str {
-        Code::ALL.into_iter().find(|(code, _)| *code == self).map_or("", |(_, word)| word)
+        PcpReplyCode::ALL.into_iter().find(|(code, _)| *code == self).map_or("", |(_, word)| word)
     }
 
-    fn read(word: &[u8]) -> Option<Code> {
-        Code::ALL.into_iter().find(|(_, known)| known.as_bytes() == word).map(|(code, _)| code)
+    fn read(word: &[u8]) -> Option<PcpReplyCode> {
+        PcpReplyCode::ALL.into_iter().find(|(_, known)| known.as_bytes() == word).map(|(code, _)| code)
     }
 }
 
-impl Severity {
+impl PcpSeverity {
     pub fn word(self) -> &'static str {
         match self {
-            Severity::Notice => "NOTICE",
-            Severity::Error => "ERROR",
-            Severity::Fatal => "FATAL",
+            PcpSeverity::Notice => "NOTICE",
+            PcpSeverity::Error => "ERROR",
+            PcpSeverity::Fatal => "FATAL",
         }
     }
 }
 
-impl Fault {
-    pub fn new(severity: Severity, message: impl Into<String>) -> Fault {
-        Fault { severity: severity.word().into(), message: message.into(), detail: String::new() }
+impl PcpReport {
+    pub fn new(severity: PcpSeverity, message: impl Into<String>) -> PcpReport {
+        PcpReport { severity: severity.word().into(), message: message.into(), detail: String::new() }
     }
 
-    pub fn detail(mut self, detail: impl Into<String>) -> Fault {
+    pub fn detail(mut self, detail: impl Into<String>) -> PcpReport {
         self.detail = detail.into();
         self
     }
@@ -105,8 +105,8 @@ impl Fault {
         packet(out, tag, &body);
     }
 
-    fn read(mut body: &[u8]) -> Fault {
-        let mut fault = Fault::default();
+    fn read(mut body: &[u8]) -> PcpReport {
+        let mut fault = PcpReport::default();
         while let Some((&letter, rest)) = body.split_first().filter(|(letter, _)| **letter != 0) {
             let Some((text, behind)) = take(rest) else { break };
             let text = String::from_utf8_lossy(text).into_owned();
@@ -128,31 +128,31 @@ fn uncapitalised(text: &str) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-impl Reply {
+impl PcpReply {
     /// An answer of strings.
-    pub fn of<S: AsRef<[u8]>>(tag: u8, code: Code, strings: impl IntoIterator<Item = S>) -> Reply {
+    pub fn of<S: AsRef<[u8]>>(tag: u8, code: PcpReplyCode, strings: impl IntoIterator<Item = S>) -> PcpReply {
         let mut rest = Vec::new();
         strings.into_iter().for_each(|text| push(&mut rest, text.as_ref()));
-        Reply::Words { tag, code, rest }
+        PcpReply::Words { tag, code, rest }
     }
 
     /// The end of an answer without more.
-    pub fn done(tag: u8) -> Reply {
-        Reply::Words { tag, code: Code::Done, rest: Vec::new() }
+    pub fn done(tag: u8) -> PcpReply {
+        PcpReply::Words { tag, code: PcpReplyCode::Done, rest: Vec::new() }
     }
 
     /// The number of parameters, which is the only one that is sent as four bytes.
-    pub fn binary_count(tag: u8, count: u32) -> Reply {
-        Reply::Words { tag, code: Code::Count, rest: count.to_be_bytes().to_vec() }
+    pub fn binary_count(tag: u8, count: u32) -> PcpReply {
+        PcpReply::Words { tag, code: PcpReplyCode::Count, rest: count.to_be_bytes().to_vec() }
     }
 
     /// Appends the packet.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Salt(salt) => packet(out, b'm', salt),
-            Reply::Notice(fault) => fault.write(out, b'N'),
-            Reply::Error(fault) => fault.write(out, b'E'),
-            Reply::Words { tag, code, rest } => {
+            PcpReply::Salt(salt) => packet(out, b'm', salt),
+            PcpReply::Notice(fault) => fault.write(out, b'N'),
+            PcpReply::Error(fault) => fault.write(out, b'E'),
+            PcpReply::Words { tag, code, rest } => {
                 let mut body = Vec::with_capacity(rest.len() + 16);
                 push(&mut body, code.word().as_bytes());
                 body.extend_from_slice(rest);
@@ -162,15 +162,15 @@ impl Reply {
     }
 
     /// Reads the packet of an answer.
-    pub fn read(tag: u8, body: &[u8]) -> Result<Reply, PcpError> {
+    pub fn read(tag: u8, body: &[u8]) -> Result<PcpReply, PcpError> {
         match tag {
-            b'm' => body.try_into().map(Reply::Salt).map_err(|_| PcpError::Malformed(tag)),
-            b'N' => Ok(Reply::Notice(Fault::read(body))),
-            b'E' => Ok(Reply::Error(Fault::read(body))),
+            b'm' => body.try_into().map(PcpReply::Salt).map_err(|_| PcpError::Malformed(tag)),
+            b'N' => Ok(PcpReply::Notice(PcpReport::read(body))),
+            b'E' => Ok(PcpReply::Error(PcpReport::read(body))),
             _ => {
                 let (word, rest) = take(body).ok_or(PcpError::Malformed(tag))?;
-                let code = Code::read(word).ok_or(PcpError::Unknown(tag))?;
-                Ok(Reply::Words { tag, code, rest: rest.to_vec() })
+                let code = PcpReplyCode::read(word).ok_or(PcpError::Unknown(tag))?;
+                Ok(PcpReply::Words { tag, code, rest: rest.to_vec() })
             }
         }
     }
@@ -178,7 +178,7 @@ impl Reply {
     /// The strings of an answer; none of a salt or an error.
     pub fn strings(&self) -> Vec<String> {
         let mut strings = Vec::new();
-        let Reply::Words { rest, .. } = self else { return strings };
+        let PcpReply::Words { rest, .. } = self else { return strings };
         let mut rest = rest.as_slice();
         while let Some((text, behind)) = take(rest) {
             strings.push(String::from_utf8_lossy(text).into_owned());

@@ -6,40 +6,40 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 /// Packets of Pgpool-II 4.3.5's own clients, and of 4.7's for what they add.
-const REQUESTS: [(&[u8], Request); 29] = [
-    (b"M\0\0\0\x04", Request::Salt),
-    (b"L\0\0\0\x04", Request::NodeCount),
-    (b"I\0\0\0\x07-1\0", Request::NodeInfo(-1)),
-    (b"I\0\0\0\x067\0", Request::NodeInfo(7)),
-    (b"H\0\0\0\x060\0", Request::HealthCheckStats(0)),
-    (b"N\0\0\0\x04", Request::ProcessCount),
-    (b"P\0\0\0\x060\0", Request::ProcessInfo(0)),
-    (b"P\0\0\0\x0712\0", Request::ProcessInfo(12)),
-    (b"W\0\0\0\x07-1\0", Request::WatchdogInfo(-1)),
-    (b"B\0\0\0\x04", Request::PoolStatus),
-    (b"C\0\0\0\x061\0", Request::Attach(1)),
-    (b"D\0\0\0\x061\0", Request::Detach(1, When::Now)),
-    (b"d\0\0\0\x061\0", Request::Detach(1, When::Gracefully)),
-    (b"J\0\0\0\x081 \0n", Request::Promote(1, When::Now, Aim::Name)),
-    (b"J\0\0\0\x081 \0s", Request::Promote(1, When::Now, Aim::Switchover)),
-    (b"j\0\0\0\x081 \0s", Request::Promote(1, When::Gracefully, Aim::Switchover)),
-    (b"O\0\0\0\x063\0", Request::Recover(3)),
-    (b"T\0\0\0\x05s", Request::Stop(Stop::Smart, Scope::Local)),
-    (b"T\0\0\0\x05f", Request::Stop(Stop::Fast, Scope::Local)),
-    (b"T\0\0\0\x05i", Request::Stop(Stop::Immediate, Scope::Local)),
-    (b"t\0\0\0\x05f", Request::Stop(Stop::Fast, Scope::Cluster)),
-    (b"Z\0\0\0\x05l", Request::Reload(Scope::Local)),
-    (b"Z\0\0\0\x05c", Request::Reload(Scope::Cluster)),
-    (b"V\0\0\0\x05l", Request::RotateLog(Scope::Local)),
-    (b"V\0\0\0\x05c", Request::RotateLog(Scope::Cluster)),
-    (b"G\0\0\0\x04", Request::InvalidateQueryCache),
-    (b"F\0\0\0\x04", Request::StopRecovery),
-    (b"X\0\0\0\x04", Request::End),
-    (b"W\0\0\0\x060\0", Request::WatchdogInfo(0)),
+const REQUESTS: [(&[u8], PcpRequest); 29] = [
+    (b"M\0\0\0\x04", PcpRequest::Salt),
+    (b"L\0\0\0\x04", PcpRequest::NodeCount),
+    (b"I\0\0\0\x07-1\0", PcpRequest::NodeInfo(-1)),
+    (b"I\0\0\0\x067\0", PcpRequest::NodeInfo(7)),
+    (b"H\0\0\0\x060\0", PcpRequest::HealthCheckStats(0)),
+    (b"N\0\0\0\x04", PcpRequest::ProcessCount),
+    (b"P\0\0\0\x060\0", PcpRequest::ProcessInfo(0)),
+    (b"P\0\0\0\x0712\0", PcpRequest::ProcessInfo(12)),
+    (b"W\0\0\0\x07-1\0", PcpRequest::WatchdogInfo(-1)),
+    (b"B\0\0\0\x04", PcpRequest::PoolStatus),
+    (b"C\0\0\0\x061\0", PcpRequest::Attach(1)),
+    (b"D\0\0\0\x061\0", PcpRequest::Detach(1, DrainMode::Now)),
+    (b"d\0\0\0\x061\0", PcpRequest::Detach(1, DrainMode::Gracefully)),
+    (b"J\0\0\0\x081 \0n", PcpRequest::Promote(1, DrainMode::Now, PromotionKind::Name)),
+    (b"J\0\0\0\x081 \0s", PcpRequest::Promote(1, DrainMode::Now, PromotionKind::Switchover)),
+    (b"j\0\0\0\x081 \0s", PcpRequest::Promote(1, DrainMode::Gracefully, PromotionKind::Switchover)),
+    (b"O\0\0\0\x063\0", PcpRequest::Recover(3)),
+    (b"T\0\0\0\x05s", PcpRequest::Stop(PcpShutdownMode::Smart, CommandScope::Local)),
+    (b"T\0\0\0\x05f", PcpRequest::Stop(PcpShutdownMode::Fast, CommandScope::Local)),
+    (b"T\0\0\0\x05i", PcpRequest::Stop(PcpShutdownMode::Immediate, CommandScope::Local)),
+    (b"t\0\0\0\x05f", PcpRequest::Stop(PcpShutdownMode::Fast, CommandScope::Cluster)),
+    (b"Z\0\0\0\x05l", PcpRequest::Reload(CommandScope::Local)),
+    (b"Z\0\0\0\x05c", PcpRequest::Reload(CommandScope::Cluster)),
+    (b"V\0\0\0\x05l", PcpRequest::RotateLog(CommandScope::Local)),
+    (b"V\0\0\0\x05c", PcpRequest::RotateLog(CommandScope::Cluster)),
+    (b"G\0\0\0\x04", PcpRequest::InvalidateQueryCache),
+    (b"F\0\0\0\x04", PcpRequest::StopRecovery),
+    (b"X\0\0\0\x04", PcpRequest::End),
+    (b"W\0\0\0\x060\0", PcpRequest::WatchdogInfo(0)),
 ];
 
 /// Those of Weir only.
-const OWN: [(&[u8], Request); 2] = [(b"K\0\0\0\x061\0", Request::Restart(1)), (b"U\0\0\0\x04", Request::UpgradeWalk)];
+const OWN: [(&[u8], PcpRequest); 2] = [(b"K\0\0\0\x061\0", PcpRequest::Restart(1)), (b"U\0\0\0\x04", PcpRequest::UpgradeWalk)];
 
 #[test]
 fn requests_are_those_of_pgpools_clients_and_two_of_ours() {
@@ -47,17 +47,21 @@ fn requests_are_those_of_pgpools_clients_and_two_of_ours() {
         let mut out = Vec::new();
         request.write(&mut out);
         assert_eq!(shown(&out), shown(bytes), "{request:?}");
-        let Packet { tag, body, used } = read(bytes, REQUEST_LENGTH_MAX).unwrap().unwrap();
-        assert_eq!((Request::read(tag, body).as_ref(), used), (Ok(request), bytes.len()));
+        let PcpPacket { tag, body, used } = read(bytes, REQUEST_LENGTH_MAX).unwrap().unwrap();
+        assert_eq!((PcpRequest::read(tag, body).as_ref(), used), (Ok(request), bytes.len()));
     }
     let mut out = Vec::new();
-    let login = Request::Login { user: b"admin".to_vec(), answer: proof(b"secret", b"admin", *b"abcd").to_vec() };
+    let login = PcpRequest::Login { user: b"admin".to_vec(), answer: proof(b"secret", b"admin", *b"abcd").to_vec() };
     login.write(&mut out);
     assert_eq!(shown(&out), r"R\x00\x00\x00+admin\x00c3339676c5970e069f0d5dbd5ec4022c\x00");
-    assert_eq!(Request::read(b'R', &out[HEADER_BYTES..]), Ok(login));
-    let set = Request::Set { name: b"client_min_messages".to_vec(), value: b"debug1".to_vec() };
-    assert_eq!(Request::read(b'A', b"client_min_messages\0debug1\0"), Ok(set));
-    assert_eq!(Request::read(b'J', b"1\0"), Ok(Request::Promote(1, When::Now, Aim::Name)), "of a release before 4.3");
+    assert_eq!(PcpRequest::read(b'R', &out[HEADER_BYTES..]), Ok(login));
+    let set = PcpRequest::Set { name: b"client_min_messages".to_vec(), value: b"debug1".to_vec() };
+    assert_eq!(PcpRequest::read(b'A', b"client_min_messages\0debug1\0"), Ok(set));
+    assert_eq!(
+        PcpRequest::read(b'J', b"1\0"),
+        Ok(PcpRequest::Promote(1, DrainMode::Now, PromotionKind::Name)),
+        "of a release before 4.3"
+    );
 }
 
 #[test]
@@ -67,7 +71,7 @@ fn requests_of_ours_and_their_answers_have_letters_of_their_own() {
     for (_, own) in OWN {
         assert!(!PGPOOLS.contains(&own.tag()), "{own:?}");
         assert!(REQUESTS.iter().all(|(_, theirs)| theirs.reply_tag() != own.reply_tag()), "{own:?}");
-        assert_eq!(Reply::read(own.reply_tag(), b"CommandComplete\0"), Ok(Reply::done(own.reply_tag())));
+        assert_eq!(PcpReply::read(own.reply_tag(), b"CommandComplete\0"), Ok(PcpReply::done(own.reply_tag())));
     }
 }
 
@@ -91,7 +95,7 @@ fn what_is_no_request_is_named_and_only_some_of_it_ends_the_connection() {
         (b'Z', b"x", "invalid scope \"x\""),
         (b'J', b"1 \0x", "invalid kind of promotion \"x\""),
     ] {
-        let error = Request::read(tag, body).unwrap_err();
+        let error = PcpRequest::read(tag, body).unwrap_err();
         let fatal = if error.is_fatal() { "fatal: " } else { "" };
         assert_eq!(format!("{fatal}{error}"), expected, "{}", shown(body));
     }
@@ -110,56 +114,56 @@ fn a_packet_is_read_when_all_of_it_is_here_and_its_length_is_bounded() {
 
 #[test]
 fn answers_are_those_of_pgpools_server() {
-    let words = |tag, code, strings: &[&str]| Reply::of(tag, code, strings);
+    let words = |tag, code, strings: &[&str]| PcpReply::of(tag, code, strings);
     for (reply, expected) in [
-        (Reply::Salt(*b"abcd"), r"m\x00\x00\x00\x08abcd"),
-        (words(b'r', Code::LoggedIn, &[]), r"r\x00\x00\x00\x15AuthenticationOK\x00"),
-        (words(b'l', Code::Done, &["2"]), r"l\x00\x00\x00\x16CommandComplete\x002\x00"),
-        (words(b'i', Code::Count, &["2"]), r"i\x00\x00\x00\x10ArraySize\x002\x00"),
-        (Reply::binary_count(b'b', 152), r"b\x00\x00\x00\x12ArraySize\x00\x00\x00\x00\x98"),
+        (PcpReply::Salt(*b"abcd"), r"m\x00\x00\x00\x08abcd"),
+        (words(b'r', PcpReplyCode::LoggedIn, &[]), r"r\x00\x00\x00\x15AuthenticationOK\x00"),
+        (words(b'l', PcpReplyCode::Done, &["2"]), r"l\x00\x00\x00\x16CommandComplete\x002\x00"),
+        (words(b'i', PcpReplyCode::Count, &["2"]), r"i\x00\x00\x00\x10ArraySize\x002\x00"),
+        (PcpReply::binary_count(b'b', 152), r"b\x00\x00\x00\x12ArraySize\x00\x00\x00\x00\x98"),
         (
-            words(b'b', Code::Parameter, &["port", "1", "the port"]),
+            words(b'b', PcpReplyCode::Parameter, &["port", "1", "the port"]),
             r#"b\x00\x00\x00\"ProcessConfig\x00port\x001\x00the port\x00"#,
         ),
-        (words(b'n', Code::Done, &["1", "22"]), r"n\x00\x00\x00\x19CommandComplete\x001\x0022\x00"),
-        (Reply::done(b'c'), r"c\x00\x00\x00\x14CommandComplete\x00"),
+        (words(b'n', PcpReplyCode::Done, &["1", "22"]), r"n\x00\x00\x00\x19CommandComplete\x001\x0022\x00"),
+        (PcpReply::done(b'c'), r"c\x00\x00\x00\x14CommandComplete\x00"),
         (
-            Reply::Error(Fault::new(Severity::Error, "informing node info failed").detail("Invalid node ID : 7")),
+            PcpReply::Error(PcpReport::new(PcpSeverity::Error, "informing node info failed").detail("Invalid node ID : 7")),
             r"E\x00\x00\x00LSERROR\x00CXX000\x00Minforming node info failed\x00Dinvalid node ID : 7\x00Fpcp\x00L1\x00\x00",
         ),
         (
-            Reply::Notice(Fault::new(Severity::Notice, "Done so far")),
+            PcpReply::Notice(PcpReport::new(PcpSeverity::Notice, "Done so far")),
             r"N\x00\x00\x00)SNOTICE\x00CXX000\x00Mdone so far\x00Fpcp\x00L1\x00\x00",
         ),
     ] {
         let mut out = Vec::new();
         reply.write(&mut out);
         assert_eq!(shown(&out), expected);
-        let Packet { tag, body, used } = read(&out, REPLY_LENGTH_MAX).unwrap().unwrap();
+        let PcpPacket { tag, body, used } = read(&out, REPLY_LENGTH_MAX).unwrap().unwrap();
         assert_eq!(used, out.len());
         let mut again = Vec::new();
-        Reply::read(tag, body).unwrap().write(&mut again);
+        PcpReply::read(tag, body).unwrap().write(&mut again);
         assert_eq!(again, out, "{reply:?}");
     }
-    assert_eq!(words(b'l', Code::Done, &["a\0b", ""]).strings(), ["a", ""], "a zero byte ends a string");
+    assert_eq!(words(b'l', PcpReplyCode::Done, &["a\0b", ""]).strings(), ["a", ""], "a zero byte ends a string");
 }
 
 #[test]
 fn an_error_of_pgpools_is_read() {
     let body = b"SFATAL\0CXX000\0Mauthentication failed for user \"nobody\"\0Dusername and/or password does not match\0Fpcp_worker.c\0L517\0\0";
-    let fault = Fault {
+    let fault = PcpReport {
         severity: "FATAL".into(),
         message: "authentication failed for user \"nobody\"".into(),
         detail: "username and/or password does not match".into(),
     };
-    assert_eq!(Reply::read(b'E', body), Ok(Reply::Error(fault)));
-    assert_eq!(Reply::read(b'E', b"Mcut"), Ok(Reply::Error(Fault::default())));
+    assert_eq!(PcpReply::read(b'E', body), Ok(PcpReply::Error(fault)));
+    assert_eq!(PcpReply::read(b'E', b"Mcut"), Ok(PcpReply::Error(PcpReport::default())));
 }
 
 #[test]
 fn answers_that_are_none_are_refused() {
     for (tag, body) in [(b'm', b"abc".as_slice()), (b'l', b"CommandComplete"), (b'l', b""), (b'i', b"Nonsense\0")] {
-        assert!(Reply::read(tag, body).is_err(), "{}", shown(body));
+        assert!(PcpReply::read(tag, body).is_err(), "{}", shown(body));
     }
 }
 
@@ -172,7 +176,7 @@ fn node() -> NodeInfo {
         weight: 0.5,
         role: NodeRole::Standby,
         pg_role: "standby".into(),
-        delay: Delay::Micros(1_500_000),
+        delay: StandbyDelay::Micros(1_500_000),
         replication_state: "streaming".into(),
         replication_sync_state: "async".into(),
         changed_at_s: 1_795_596_358,
@@ -187,23 +191,23 @@ fn a_node_has_the_strings_of_each_release() {
         ("4.4", "127.0.0.1 5432 3 1 up 1073741823.500000 3 standby 1 1500000 streaming async 1795596358"),
         ("4.7", "127.0.0.1 5432 3 1 up 1073741823.500000 3 standby 1 1500000 streaming async 1795596358"),
     ] {
-        let strings = node().strings(Layout::of_word(layout).unwrap());
+        let strings = node().strings(PcpLayout::of_word(layout).unwrap());
         assert_eq!(strings.join(" "), expected, "{layout}");
         let read = NodeInfo::read(&strings).unwrap();
         let is_known = |from: &str| layout >= from;
         let status = if is_known("4.3") && layout != "4.3.0" { NodeStatus::Quarantined } else { NodeStatus::Down };
-        let delay = if is_known("4.4") { Delay::Micros(1_500_000) } else { Delay::Bytes(1_500_000) };
+        let delay = if is_known("4.4") { StandbyDelay::Micros(1_500_000) } else { StandbyDelay::Bytes(1_500_000) };
         assert_eq!(read, NodeInfo { status, delay, ..node() }, "{layout}");
     }
-    assert_eq!(Layout::of_word("4.2"), None);
+    assert_eq!(PcpLayout::of_word("4.2"), None);
     let process: Vec<usize> =
-        Layout::WORDS.iter().filter_map(|word| Layout::of_word(word)).map(Layout::process_strings).collect();
+        PcpLayout::WORDS.iter().filter_map(|word| PcpLayout::of_word(word)).map(PcpLayout::process_strings).collect();
     assert_eq!(process, [17, 17, 17, 18, 18, 21]);
 }
 
 #[test]
 fn strings_that_are_no_node_are_refused() {
-    let good = node().strings(Layout::V4_7);
+    let good = node().strings(PcpLayout::V4_7);
     assert!(NodeInfo::read(&good[..10]).is_none() && NodeInfo::read(&[]).is_none());
     for at in [1, 2, 5, 6, 9, 12] {
         let mut bad = good.clone();
@@ -218,8 +222,8 @@ fn strings_that_are_no_node_are_refused() {
 #[test]
 fn a_password_is_proven_as_pgpool_does_it() {
     // pg_md5 of Pgpool-II 4.3.5.
-    let stored = Stored::parse(b"5EBE2294ECD0E0F08EAB7690D2A6EE69").unwrap();
-    assert_eq!(stored.text(), Stored::of_password(b"secret").text());
+    let stored = StoredDigest::parse(b"5EBE2294ECD0E0F08EAB7690D2A6EE69").unwrap();
+    assert_eq!(stored.text(), StoredDigest::of_password(b"secret").text());
     let answer = proof(b"secret", b"admin", *b"abcd");
     assert_eq!(shown(&answer), "c3339676c5970e069f0d5dbd5ec4022c", "as pcp_node_count sends it");
     assert!(stored.verify(b"admin", *b"abcd", &answer));
@@ -233,7 +237,7 @@ fn a_password_is_proven_as_pgpool_does_it() {
     }
     for text in ["", "5ebe2294ecd0e0f08eab7690d2a6ee6", "5ebe2294ecd0e0f08eab7690d2a6ee6x", "md55ebe2294ecd0e0f08eab7690d2a6ee69"]
     {
-        assert!(Stored::parse(text.as_bytes()).is_none(), "{text}");
+        assert!(StoredDigest::parse(text.as_bytes()).is_none(), "{text}");
     }
     assert_eq!(format!("{stored:?}"), "*****");
 }

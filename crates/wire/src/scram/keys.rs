@@ -17,19 +17,19 @@ pub(super) const KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature. Wiped when dropped, never printed, compared in constant time.
 #[derive(Clone)]
-pub struct Key([u8; KEY_BYTES]);
+pub struct ScramKey([u8; KEY_BYTES]);
 
-impl Drop for Key {
+impl Drop for ScramKey {
     fn drop(&mut self) {
         // As a slice: an array is wiped by a call for each byte, and a login has a dozen keys.
         self.0.as_mut_slice().zeroize();
     }
 }
 
-impl Key {
+impl ScramKey {
     /// Takes the bytes over.
-    pub fn new(bytes: [u8; KEY_BYTES]) -> Key {
-        Key(bytes)
+    pub fn new(bytes: [u8; KEY_BYTES]) -> ScramKey {
+        ScramKey(bytes)
     }
 
     /// The bytes, for callers who hand a key on.
@@ -37,16 +37,16 @@ impl Key {
         &self.0
     }
 
-    pub(super) fn hash(&self) -> Key {
-        Key::new(Sha256::digest(self.0.as_slice()).into())
+    pub(super) fn hash(&self) -> ScramKey {
+        ScramKey::new(Sha256::digest(self.0.as_slice()).into())
     }
 
-    pub(super) fn sign(&self, text: &[u8]) -> Key {
+    pub(super) fn sign(&self, text: &[u8]) -> ScramKey {
         hmac_sha256(self.0.as_slice(), &[text])
     }
 
     /// Hides a key under a signature, and with the same signature reveals it again.
-    pub(super) fn xor(&self, other: &Key) -> Key {
+    pub(super) fn xor(&self, other: &ScramKey) -> ScramKey {
         let mut key = self.clone();
         for (byte, mask) in key.0.iter_mut().zip(&other.0) {
             *byte ^= mask;
@@ -59,15 +59,15 @@ impl Key {
     }
 }
 
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
+impl PartialEq for ScramKey {
+    fn eq(&self, other: &ScramKey) -> bool {
         self.0.as_slice().ct_eq(other.0.as_slice()).into()
     }
 }
 
-impl Eq for Key {}
+impl Eq for ScramKey {}
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ScramKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("*****")
     }
@@ -79,11 +79,11 @@ impl fmt::Debug for Key {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaltedKeys {
     /// Proves that a client knows the password.
-    pub client_key: Key,
+    pub client_key: ScramKey,
     /// Hash of the client key, by which a server checks proofs.
-    pub stored_key: Key,
+    pub stored_key: ScramKey,
     /// Proves that a server knows the verifier.
-    pub server_key: Key,
+    pub server_key: ScramKey,
 }
 
 impl SaltedKeys {
@@ -94,47 +94,52 @@ impl SaltedKeys {
         let mut salted = Zeroizing::new([0; KEY_BYTES]);
         let prepared = Zeroizing::new(prepare(password).into_owned());
         pbkdf2::pbkdf2_hmac::<Sha256>(&prepared, salt, iterations, salted.as_mut_slice());
-        let salted = Key(*salted);
+        let salted = ScramKey(*salted);
         SaltedKeys::from_keys(salted.sign(b"Client Key"), salted.sign(b"Server Key"))
     }
 
     /// From a client key seen in a login and the server key of the same verifier: pass-through without a password.
-    pub fn from_keys(client_key: Key, server_key: Key) -> SaltedKeys {
+    pub fn from_keys(client_key: ScramKey, server_key: ScramKey) -> SaltedKeys {
         SaltedKeys { stored_key: client_key.hash(), client_key, server_key }
     }
 }
 
 /// The verifier that a server stores instead of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verifier {
+pub struct ScramVerifier {
     /// Rounds of PBKDF2.
     pub iterations: u32,
     /// Salt, not encoded.
     pub salt: Vec<u8>,
     /// Hash of the client key.
-    pub stored_key: Key,
+    pub stored_key: ScramKey,
     /// Key of the server's signature.
-    pub server_key: Key,
+    pub server_key: ScramKey,
 }
 
-impl Verifier {
+impl ScramVerifier {
     /// Makes one from a password with PostgreSQL's default iterations. Blocks about a millisecond, so keep the result.
-    pub fn from_password(password: &[u8], salt: &[u8]) -> Verifier {
+    pub fn from_password(password: &[u8], salt: &[u8]) -> ScramVerifier {
         let keys = SaltedKeys::derive(password, salt, ITERATIONS_DEFAULT);
-        Verifier { iterations: ITERATIONS_DEFAULT, salt: salt.to_vec(), stored_key: keys.stored_key, server_key: keys.server_key }
+        ScramVerifier {
+            iterations: ITERATIONS_DEFAULT,
+            salt: salt.to_vec(),
+            stored_key: keys.stored_key,
+            server_key: keys.server_key,
+        }
     }
 
     /// Reads the form of `pg_authid.rolpassword`: `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
     ///
     /// The error names the bad part and never shows it.
-    pub fn parse(text: &[u8]) -> Result<Verifier, ScramError> {
+    pub fn parse(text: &[u8]) -> Result<ScramVerifier, ScramError> {
         let mut fields = text.splitn(3, |byte| *byte == b'$');
         let (Some(b"SCRAM-SHA-256"), Some(salting), Some(keys)) = (fields.next(), fields.next(), fields.next()) else {
             return Err(ScramError::Malformed { what: "verifier does not have three parts" });
         };
         let (iterations, salt) = halves(salting)?;
         let (stored_key, server_key) = halves(keys)?;
-        Ok(Verifier {
+        Ok(ScramVerifier {
             iterations: decode_iterations(iterations)?,
             salt: decode(salt, SALT_BYTES_MAX, "salt of the verifier")?,
             stored_key: decode_key(stored_key, "stored key of the verifier")?,
@@ -178,12 +183,12 @@ pub fn fingerprint(secret: &[u8], password: &[u8]) -> [u8; 32] {
     hmac_sha256(secret, &[b"password:", password]).0
 }
 
-fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Key {
+fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> ScramKey {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
     for part in parts {
         mac.update(part);
     }
-    Key::new(mac.finalize().into_bytes().into())
+    ScramKey::new(mac.finalize().into_bytes().into())
 }
 
 /// SASLprep the way PostgreSQL does it; a password that it refuses is used unchanged.

@@ -1,8 +1,8 @@
 //! Weir logs in to a server.
 
 use super::{
-    Attributes, Binding, Key, Nonce, SALT_BYTES_MAX, SaltedKeys, ScramError, channel_attribute, decode, decode_iterations,
-    decode_key, nonce_text, signed_text,
+    AttributeReader, SALT_BYTES_MAX, SaltedKeys, ScramBinding, ScramError, ScramKey, ScramNonce, channel_attribute, decode,
+    decode_iterations, decode_key, nonce_text, signed_text,
 };
 use std::fmt;
 use zeroize::Zeroizing;
@@ -30,7 +30,7 @@ impl fmt::Debug for ClientSecret {
 
 /// Salt and iteration count that a server asks for. Together with the user they name a set of cached keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Challenge {
+pub struct ScramChallenge {
     /// Salt, not encoded.
     pub salt: Vec<u8>,
     /// Rounds of PBKDF2.
@@ -39,22 +39,22 @@ pub struct Challenge {
 
 /// The client's side of one exchange.
 #[derive(Debug)]
-pub struct Client {
-    state: State,
-    binding: Binding,
+pub struct ScramClient {
+    state: ScramClientState,
+    binding: ScramBinding,
 }
 
 #[derive(Debug)]
-enum State {
+enum ScramClientState {
     /// First message is on its way.
     First {
         secret: ClientSecret,
-        nonce: Nonce,
+        nonce: ScramNonce,
         bare: String,
     },
     /// Proof is on its way.
     Final {
-        expected: Key,
+        expected: ScramKey,
         keys: SaltedKeys,
     },
     /// The server has proved itself.
@@ -64,30 +64,32 @@ enum State {
     Failed,
 }
 
-impl Client {
+impl ScramClient {
     /// Begins an exchange; the bytes go into `SASLInitialResponse`.
-    pub fn new(secret: ClientSecret, nonce: &Nonce, binding: Binding) -> (Client, Vec<u8>) {
+    pub fn new(secret: ClientSecret, nonce: &ScramNonce, binding: ScramBinding) -> (ScramClient, Vec<u8>) {
         // The user's name stays empty as in libpq; the server takes it from the startup message.
         let bare = format!("n=,r={}", nonce.0);
         let message = format!("{}{bare}", binding.header()).into_bytes();
-        (Client { state: State::First { secret, nonce: nonce.clone(), bare }, binding }, message)
+        (ScramClient { state: ScramClientState::First { secret, nonce: nonce.clone(), bare }, binding }, message)
     }
 
     /// Reads salt and iterations out of the server's first message and leaves the state alone.
     ///
     /// For callers with a cache, or with another thread that derives keys: they follow with `use_keys`.
-    pub fn challenge(&self, server_first: &[u8]) -> Result<Challenge, ScramError> {
+    pub fn challenge(&self, server_first: &[u8]) -> Result<ScramChallenge, ScramError> {
         match &self.state {
-            State::First { nonce, .. } => Ok(read_server_first(server_first, nonce)?.challenge),
-            State::Final { .. } | State::Done { .. } | State::Failed => Err(ScramError::OutOfOrder),
+            ScramClientState::First { nonce, .. } => Ok(read_server_first(server_first, nonce)?.challenge),
+            ScramClientState::Final { .. } | ScramClientState::Done { .. } | ScramClientState::Failed => {
+                Err(ScramError::OutOfOrder)
+            }
         }
     }
 
     /// Replaces the secret by keys that fit the server's challenge. No effect once the proof is sent.
     pub fn use_keys(&mut self, keys: SaltedKeys) {
         match &mut self.state {
-            State::First { secret, .. } => *secret = ClientSecret::Keys(keys),
-            State::Final { .. } | State::Done { .. } | State::Failed => {}
+            ScramClientState::First { secret, .. } => *secret = ClientSecret::Keys(keys),
+            ScramClientState::Final { .. } | ScramClientState::Done { .. } | ScramClientState::Failed => {}
         }
     }
 
@@ -95,7 +97,7 @@ impl Client {
     ///
     /// With a password this blocks for as many hashes as the server asks, at most `ITERATIONS_MAX`.
     pub fn on_server_first(&mut self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
-        let State::First { secret, nonce, bare } = std::mem::replace(&mut self.state, State::Failed) else {
+        let ScramClientState::First { secret, nonce, bare } = std::mem::replace(&mut self.state, ScramClientState::Failed) else {
             return Err(ScramError::OutOfOrder);
         };
         let ServerFirst { nonce, challenge } = read_server_first(message, &nonce)?;
@@ -107,39 +109,39 @@ impl Client {
         let without_proof = format!("c={channel},r={nonce}");
         let signed = signed_text(bare.as_bytes(), message, without_proof.as_bytes());
         let proof = keys.client_key.xor(&keys.stored_key.sign(&signed));
-        self.state = State::Final { expected: keys.server_key.sign(&signed), keys };
+        self.state = ScramClientState::Final { expected: keys.server_key.sign(&signed), keys };
         Ok(format!("{without_proof},p={}", proof.base64()).into_bytes())
     }
 
     /// Checks that the server knows the keys too. Without this check anyone could play the server.
     pub fn on_server_final(&mut self, message: &[u8]) -> Result<(), ScramError> {
-        let State::Final { expected, keys } = std::mem::replace(&mut self.state, State::Failed) else {
+        let ScramClientState::Final { expected, keys } = std::mem::replace(&mut self.state, ScramClientState::Failed) else {
             return Err(ScramError::OutOfOrder);
         };
         if read_server_final(message)? != expected {
             return Err(ScramError::ServerSignature);
         }
-        self.state = State::Done { keys };
+        self.state = ScramClientState::Done { keys };
         Ok(())
     }
 
     /// The keys of a finished exchange, worth keeping for the next one; `None` before the server has proved itself.
     pub fn keys(&self) -> Option<&SaltedKeys> {
         match &self.state {
-            State::Done { keys } => Some(keys),
-            State::First { .. } | State::Final { .. } | State::Failed => None,
+            ScramClientState::Done { keys } => Some(keys),
+            ScramClientState::First { .. } | ScramClientState::Final { .. } | ScramClientState::Failed => None,
         }
     }
 }
 
 struct ServerFirst<'a> {
     nonce: &'a str,
-    challenge: Challenge,
+    challenge: ScramChallenge,
 }
 
 /// `r=nonce,s=salt,i=iterations`. A mandatory extension (`m=`) stands before `r` and is refused by that.
-fn read_server_first<'a>(message: &'a [u8], ours: &Nonce) -> Result<ServerFirst<'a>, ScramError> {
-    let mut fields = Attributes::new(message)?;
+fn read_server_first<'a>(message: &'a [u8], ours: &ScramNonce) -> Result<ServerFirst<'a>, ScramError> {
+    let mut fields = AttributeReader::new(message)?;
     let nonce = nonce_text(fields.named(b'r', "nonce expected in the server's first message")?)?;
     // A server that adds nothing would let a recorded exchange be played again.
     if nonce.len() <= ours.0.len() || !nonce.starts_with(&ours.0) {
@@ -150,12 +152,12 @@ fn read_server_first<'a>(message: &'a [u8], ours: &Nonce) -> Result<ServerFirst<
     let count = fields.named(b'i', "iteration count expected in the server's first message")?;
     let iterations = decode_iterations(count)?;
     fields.skip_extensions()?;
-    Ok(ServerFirst { nonce, challenge: Challenge { salt, iterations } })
+    Ok(ServerFirst { nonce, challenge: ScramChallenge { salt, iterations } })
 }
 
 /// `v=signature`, or `e=reason`.
-fn read_server_final(message: &[u8]) -> Result<Key, ScramError> {
-    let mut fields = Attributes::new(message)?;
+fn read_server_final(message: &[u8]) -> Result<ScramKey, ScramError> {
+    let mut fields = AttributeReader::new(message)?;
     match fields.any()? {
         (b'e', reason) => Err(ScramError::ServerRefused { reason: printable(reason) }),
         (b'v', signature) => {

@@ -1,8 +1,8 @@
 //! A client logs in to Weir.
 
 use super::{
-    Attributes, Binding, Challenge, Key, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Verifier, channel_attribute,
-    decode_key, nonce_text, signed_text,
+    AttributeReader, MESSAGE_BYTES_MAX, SaltedKeys, ScramBinding, ScramChallenge, ScramError, ScramKey, ScramNonce,
+    ScramVerifier, channel_attribute, decode_key, nonce_text, signed_text,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,16 +11,16 @@ use base64::engine::general_purpose::STANDARD;
 #[derive(Debug, Clone)]
 pub enum ServerSecret {
     /// A stored verifier, or one made from a plain password.
-    Known(Verifier),
+    Known(ScramVerifier),
     /// No such user, or none with a usable password: the exchange runs to its end and fails there.
-    Unknown(Verifier),
+    Unknown(ScramVerifier),
 }
 
 impl ServerSecret {
     /// For a user who cannot log in. The salt should be that of `steady_salt`, as for users with a plain password.
-    pub fn unknown(challenge: Challenge) -> ServerSecret {
-        let nothing = Key::new([0; super::keys::KEY_BYTES]);
-        ServerSecret::Unknown(Verifier {
+    pub fn unknown(challenge: ScramChallenge) -> ServerSecret {
+        let nothing = ScramKey::new([0; super::keys::KEY_BYTES]);
+        ServerSecret::Unknown(ScramVerifier {
             iterations: challenge.iterations,
             salt: challenge.salt,
             stored_key: nothing.clone(),
@@ -28,7 +28,7 @@ impl ServerSecret {
         })
     }
 
-    fn verifier(&self) -> &Verifier {
+    fn verifier(&self) -> &ScramVerifier {
         match self {
             ServerSecret::Known(verifier) | ServerSecret::Unknown(verifier) => verifier,
         }
@@ -37,7 +37,7 @@ impl ServerSecret {
 
 /// A client that proved its password.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct ScramAcceptance {
     /// Goes into `AuthenticationSASLFinal`.
     pub message: Vec<u8>,
     /// The client's keys. With them Weir can log in to servers that have the same verifier.
@@ -46,30 +46,30 @@ pub struct Accepted {
 
 /// The server's side of one exchange.
 #[derive(Debug)]
-pub struct Server {
-    state: State,
-    binding: Binding,
+pub struct ScramServer {
+    state: ScramServerState,
+    binding: ScramBinding,
 }
 
 #[derive(Debug)]
-enum State {
+enum ScramServerState {
     /// Mechanism is offered.
-    First { secret: ServerSecret, nonce: Nonce },
+    First { secret: ServerSecret, nonce: ScramNonce },
     /// Salt and iterations are sent.
     Final { secret: ServerSecret, nonce: String, channel: String, bare: Vec<u8>, server_first: Vec<u8> },
     /// Accepted or refused; nothing more to say.
     Over,
 }
 
-impl Server {
+impl ScramServer {
     /// Ready for a client's first message. `binding` is `None` when `SCRAM-SHA-256-PLUS` was not offered.
-    pub fn new(secret: ServerSecret, nonce: Nonce, binding: Binding) -> Server {
-        Server { state: State::First { secret, nonce }, binding }
+    pub fn new(secret: ServerSecret, nonce: ScramNonce, binding: ScramBinding) -> ScramServer {
+        ScramServer { state: ScramServerState::First { secret, nonce }, binding }
     }
 
     /// Answers the client's first message; the bytes go into `AuthenticationSASLContinue`.
     pub fn on_client_first(&mut self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
-        let State::First { secret, nonce } = std::mem::replace(&mut self.state, State::Over) else {
+        let ScramServerState::First { secret, nonce } = std::mem::replace(&mut self.state, ScramServerState::Over) else {
             return Err(ScramError::OutOfOrder);
         };
         let ClientFirst { header, bare, nonce: theirs } = read_client_first(message, &self.binding)?;
@@ -78,13 +78,15 @@ impl Server {
         let (salt, iterations) = (STANDARD.encode(&verifier.salt), verifier.iterations.to_string());
         let reply = ["r=", &nonce, ",s=", &salt, ",i=", &iterations].concat().into_bytes();
         let channel = channel_attribute(header, &self.binding);
-        self.state = State::Final { secret, nonce, channel, bare: bare.to_vec(), server_first: reply.clone() };
+        self.state = ScramServerState::Final { secret, nonce, channel, bare: bare.to_vec(), server_first: reply.clone() };
         Ok(reply)
     }
 
     /// Checks the client's proof. `Proof` says wrong password and unknown user alike.
-    pub fn on_client_final(&mut self, message: &[u8]) -> Result<Accepted, ScramError> {
-        let State::Final { secret, nonce, channel, bare, server_first } = std::mem::replace(&mut self.state, State::Over) else {
+    pub fn on_client_final(&mut self, message: &[u8]) -> Result<ScramAcceptance, ScramError> {
+        let ScramServerState::Final { secret, nonce, channel, bare, server_first } =
+            std::mem::replace(&mut self.state, ScramServerState::Over)
+        else {
             return Err(ScramError::OutOfOrder);
         };
         let answer = read_client_final(message)?;
@@ -103,7 +105,7 @@ impl Server {
                 let signature = verifier.server_key.sign(&signed).base64();
                 let (stored_key, server_key) = (verifier.stored_key.clone(), verifier.server_key.clone());
                 let keys = SaltedKeys { client_key, stored_key, server_key };
-                Ok(Accepted { message: ["v=", &signature].concat().into_bytes(), keys })
+                Ok(ScramAcceptance { message: ["v=", &signature].concat().into_bytes(), keys })
             }
             (ServerSecret::Known(_), false) | (ServerSecret::Unknown(_), _) => Err(ScramError::Proof),
         }
@@ -117,9 +119,9 @@ struct ClientFirst<'a> {
 }
 
 /// `n,,n=user,r=nonce`: the GS2 header, then the part that is signed.
-fn read_client_first<'a>(message: &'a [u8], binding: &Binding) -> Result<ClientFirst<'a>, ScramError> {
+fn read_client_first<'a>(message: &'a [u8], binding: &ScramBinding) -> Result<ClientFirst<'a>, ScramError> {
     // Refuses long messages and zero bytes before anything else looks at them.
-    Attributes::new(message)?;
+    AttributeReader::new(message)?;
     let (header, after_flag) = read_flag(message, binding)?;
     let bare = match after_flag {
         [b',', b',', bare @ ..] => bare,
@@ -131,7 +133,7 @@ fn read_client_first<'a>(message: &'a [u8], binding: &Binding) -> Result<ClientF
     if bare.first() == Some(&b'm') {
         return Err(ScramError::Unsupported { what: "client requires a scram extension" });
     }
-    let mut fields = Attributes::new(bare)?;
+    let mut fields = AttributeReader::new(bare)?;
     fields.named(b'n', "user name expected in the client's first message")?;
     let nonce = nonce_text(fields.named(b'r', "nonce expected in the client's first message")?)?;
     // The client repeats the nonce with ours at its end; keep room for it, so that the limit is named here.
@@ -143,18 +145,20 @@ fn read_client_first<'a>(message: &'a [u8], binding: &Binding) -> Result<ClientF
 }
 
 /// The channel binding flag, which must fit what was offered and chosen. Returns the header it stands for.
-fn read_flag<'a>(message: &'a [u8], binding: &Binding) -> Result<(&'static str, &'a [u8]), ScramError> {
+fn read_flag<'a>(message: &'a [u8], binding: &ScramBinding) -> Result<(&'static str, &'a [u8]), ScramError> {
     match (message, binding) {
-        ([b'n', rest @ ..], Binding::None | Binding::Unused) => Ok((Binding::None.header(), rest)),
-        ([b'y', rest @ ..], Binding::None) => Ok((Binding::Unused.header(), rest)),
-        ([b'y', ..], Binding::Unused) => Err(ScramError::Binding { what: "client believes that it was not offered, but it was" }),
-        ([b'n' | b'y', ..], Binding::EndPoint(_)) => {
+        ([b'n', rest @ ..], ScramBinding::None | ScramBinding::Unused) => Ok((ScramBinding::None.header(), rest)),
+        ([b'y', rest @ ..], ScramBinding::None) => Ok((ScramBinding::Unused.header(), rest)),
+        ([b'y', ..], ScramBinding::Unused) => {
+            Err(ScramError::Binding { what: "client believes that it was not offered, but it was" })
+        }
+        ([b'n' | b'y', ..], ScramBinding::EndPoint(_)) => {
             Err(ScramError::Binding { what: "client chose SCRAM-SHA-256-PLUS but binds nothing" })
         }
-        ([b'p', ..], Binding::None | Binding::Unused) => {
+        ([b'p', ..], ScramBinding::None | ScramBinding::Unused) => {
             Err(ScramError::Unsupported { what: "client requires channel binding, it is not available here" })
         }
-        ([b'p', ..], Binding::EndPoint(_)) => {
+        ([b'p', ..], ScramBinding::EndPoint(_)) => {
             let header = binding.header();
             let name = header.strip_suffix(",,").unwrap_or(header);
             match message.strip_prefix(name.as_bytes()) {
@@ -169,13 +173,13 @@ fn read_flag<'a>(message: &'a [u8], binding: &Binding) -> Result<(&'static str, 
 struct ClientFinal<'a> {
     channel: &'a [u8],
     nonce: &'a [u8],
-    proof: Key,
+    proof: ScramKey,
     without_proof: &'a [u8],
 }
 
 /// `c=channel,r=nonce,p=proof`; extensions may stand before the proof, nothing after it.
 fn read_client_final(message: &[u8]) -> Result<ClientFinal<'_>, ScramError> {
-    let mut fields = Attributes::new(message)?;
+    let mut fields = AttributeReader::new(message)?;
     let channel = fields.named(b'c', "channel binding expected in the client's final message")?;
     let nonce = fields.named(b'r', "nonce expected in the client's final message")?;
     loop {

@@ -1,14 +1,14 @@
 //! memcached's text protocol. Source: doc/protocol.txt of memcached.
 
-use super::{Ask, Expect, Reader, StoreError, Told, number, unexpected, words};
+use super::{StoreError, StoreReply, StoreReplyKind, StoreReplyReader, StoreRequest, number, unexpected, words};
 use std::io::Write;
 
 /// Longer lives are taken for moments since 1970.
 const SECONDS_MAX: u64 = 60 * 60 * 24 * 30;
 
-pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
+pub fn write(ask: StoreRequest<'_>, out: &mut Vec<u8>) {
     match ask {
-        Ask::Get(keys) => {
+        StoreRequest::Get(keys) => {
             out.extend_from_slice(b"get");
             for key in keys {
                 out.push(b' ');
@@ -16,9 +16,9 @@ pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
             }
             out.extend_from_slice(b"\r\n");
         }
-        Ask::Set { key, bytes, seconds } => set(key, bytes, seconds, out),
+        StoreRequest::Set { key, bytes, seconds } => set(key, bytes, seconds, out),
         // The text protocol knows no users of that kind, nor databases: nobody asks for them.
-        Ask::LogIn { .. } | Ask::Select(_) | Ask::Nodes => out.extend_from_slice(b"version\r\n"),
+        StoreRequest::LogIn { .. } | StoreRequest::Select(_) | StoreRequest::Nodes => out.extend_from_slice(b"version\r\n"),
     }
 }
 
@@ -32,22 +32,22 @@ fn set(key: &[u8], bytes: &[u8], seconds: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub fn read(expect: &Expect, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
+pub fn read(expect: &StoreReplyKind, reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
     match expect {
-        Expect::Values(keys) => values(keys, reader),
-        Expect::Done | Expect::Text => done(reader),
+        StoreReplyKind::Values(keys) => values(keys, reader),
+        StoreReplyKind::Done | StoreReplyKind::Text => done(reader),
     }
 }
 
 /// `VALUE key flags bytes`, the value; at last `END`.
-fn values(keys: &[Vec<u8>], reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
+fn values(keys: &[Vec<u8>], reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
     // Nothing is copied before all of it is here: it is read from its begin again when more has come.
     let mut values: Vec<Option<&[u8]>> = vec![None; keys.len()];
     let mut next = 0;
     loop {
         let Some(line) = reader.line()? else { return Ok(None) };
         if line == b"END" {
-            return Ok(Some(Told::Values(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect())));
+            return Ok(Some(StoreReply::Values(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect())));
         }
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(b"VALUE"), Some(key), Some(_flags)) = (parts.next(), parts.next(), parts.next()) else {
@@ -62,12 +62,12 @@ fn values(keys: &[Vec<u8>], reader: &mut Reader<'_>) -> Result<Option<Told>, Sto
     }
 }
 
-fn done(reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
+fn done(reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
     let Some(line) = reader.line()? else { return Ok(None) };
     Ok(Some(match line {
-        b"STORED" => Told::Done,
-        _ if line.starts_with(b"VERSION ") => Told::Done,
-        _ if line.starts_with(b"SERVER_ERROR ") => Told::Refused(words(line)),
+        b"STORED" => StoreReply::Done,
+        _ if line.starts_with(b"VERSION ") => StoreReply::Done,
+        _ if line.starts_with(b"SERVER_ERROR ") => StoreReply::Refused(words(line)),
         _ => return Err(unexpected(line)),
     }))
 }

@@ -1,22 +1,22 @@
 //! The protocol of Redis and Valkey, version 2 (RESP2). Source: redis.io, "Redis serialization protocol specification".
 
-use super::{Ask, Expect, Reader, StoreError, Told, number, unexpected, words};
+use super::{StoreError, StoreReply, StoreReplyKind, StoreReplyReader, StoreRequest, number, unexpected, words};
 use std::io::Write;
 
-pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
+pub fn write(ask: StoreRequest<'_>, out: &mut Vec<u8>) {
     match ask {
-        Ask::Get(keys) => {
+        StoreRequest::Get(keys) => {
             // Writing to a Vec does not fail.
             let _ = write!(out, "*{}\r\n", keys.len() + 1);
             bulk(b"MGET", out);
             keys.iter().for_each(|key| bulk(key, out));
         }
-        Ask::Set { key, bytes, seconds: 0 } => command(&[b"SET", key, bytes], out),
-        Ask::Set { key, bytes, seconds } => command(&[b"SET", key, bytes, b"EX", seconds.to_string().as_bytes()], out),
-        Ask::LogIn { user: b"", password } => command(&[b"AUTH", password], out),
-        Ask::LogIn { user, password } => command(&[b"AUTH", user, password], out),
-        Ask::Nodes => command(&[b"CLUSTER", b"NODES"], out),
-        Ask::Select(database) => command(&[b"SELECT", database.to_string().as_bytes()], out),
+        StoreRequest::Set { key, bytes, seconds: 0 } => command(&[b"SET", key, bytes], out),
+        StoreRequest::Set { key, bytes, seconds } => command(&[b"SET", key, bytes, b"EX", seconds.to_string().as_bytes()], out),
+        StoreRequest::LogIn { user: b"", password } => command(&[b"AUTH", password], out),
+        StoreRequest::LogIn { user, password } => command(&[b"AUTH", user, password], out),
+        StoreRequest::Nodes => command(&[b"CLUSTER", b"NODES"], out),
+        StoreRequest::Select(database) => command(&[b"SELECT", database.to_string().as_bytes()], out),
     }
 }
 
@@ -31,22 +31,22 @@ fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub fn read(expect: &Expect, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
+pub fn read(expect: &StoreReplyKind, reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
     let Some(line) = reader.line()? else { return Ok(None) };
     let (kind, rest) = line.split_first().ok_or_else(|| unexpected(line))?;
     match (kind, expect) {
-        (b'*', Expect::Values(keys)) if number(rest) == Some(keys.len() as u64) => values(keys.len(), reader),
-        (b'$', Expect::Text) => {
+        (b'*', StoreReplyKind::Values(keys)) if number(rest) == Some(keys.len() as u64) => values(keys.len(), reader),
+        (b'$', StoreReplyKind::Text) => {
             let length = number(rest).ok_or_else(|| unexpected(line))?;
-            Ok(reader.block(length)?.map(|bytes| Told::Text(String::from_utf8_lossy(bytes).into_owned())))
+            Ok(reader.block(length)?.map(|bytes| StoreReply::Text(String::from_utf8_lossy(bytes).into_owned())))
         }
-        (b'-', _) => Ok(Some(Told::Refused(words(rest)))),
-        (b'+', Expect::Done) => Ok(Some(Told::Done)),
+        (b'-', _) => Ok(Some(StoreReply::Refused(words(rest)))),
+        (b'+', StoreReplyKind::Done) => Ok(Some(StoreReply::Done)),
         _ => Err(unexpected(line)),
     }
 }
 
-fn values(count: usize, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
+fn values(count: usize, reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
     // Nothing is copied before all of it is here: it is read from its begin again when more has come.
     let mut values: Vec<Option<&[u8]>> = Vec::with_capacity(count);
     for _ in 0..count {
@@ -60,5 +60,5 @@ fn values(count: usize, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreEr
         let Some(bytes) = reader.block(length)? else { return Ok(None) };
         values.push(Some(bytes));
     }
-    Ok(Some(Told::Values(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect())))
+    Ok(Some(StoreReply::Values(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect())))
 }

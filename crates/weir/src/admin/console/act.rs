@@ -5,7 +5,7 @@ use crate::admin::console::language::{ConsoleCommand, SetRequest, ShutdownMode, 
 use crate::admin::console::show_views::{self, ConsoleShowError};
 use crate::control::upgrade_walk;
 use crate::log::Level;
-use crate::runtime::shared::{Message, ProxyShutdown, Shared, Victim};
+use crate::runtime::shared::{ProxyShutdown, SharedState, TerminationTarget, WorkerMessage};
 use crate::runtime::worker::Worker;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
@@ -125,7 +125,7 @@ impl AdminConsole<'_> {
     async fn on_thread<T: Send + 'static>(
         &mut self,
         name: &str,
-        job: impl FnOnce(&Shared) -> T + Send + 'static,
+        job: impl FnOnce(&SharedState) -> T + Send + 'static,
     ) -> Result<T, ErrorReport> {
         let answer: Arc<Mutex<Option<T>>> = Arc::default();
         let (theirs, shared) = (answer.clone(), self.w.shared.clone());
@@ -133,7 +133,7 @@ impl AdminConsole<'_> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             let outcome = job(&shared);
             *theirs.lock() = Some(outcome);
-            shared.mailboxes[usize::from(id)].send(Message::Wake(task));
+            shared.mailboxes[usize::from(id)].send(WorkerMessage::Wake(task));
         });
         thread.map_err(|cause| ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, format!("cannot start a thread: {cause}")))?;
         loop {
@@ -210,7 +210,7 @@ impl AdminConsole<'_> {
         self.check_database("reconnect", database)?;
         self.w.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self.w));
         // The greetings of clients are asked of a server anew.
-        self.w.shared.tell_all(|| Message::Refresh);
+        self.w.shared.tell_all(|| WorkerMessage::Refresh);
         Ok(done("RECONNECT"))
     }
 
@@ -218,7 +218,7 @@ impl AdminConsole<'_> {
         self.check_database("kill", database)?;
         // RESUME ends it, also that of all; clients that come meanwhile wait.
         self.w.pause(database);
-        self.tell_all(&database.map_or(Victim::All, |name| Victim::Database(name.into())));
+        self.tell_all(&database.map_or(TerminationTarget::All, |name| TerminationTarget::Database(name.into())));
         Ok(done("KILL"))
     }
 
@@ -226,13 +226,13 @@ impl AdminConsole<'_> {
         if self.w.shared.session_statuses.get(pid).is_none() {
             return Err(ErrorReport::error(sqlstate::UNDEFINED_OBJECT, format!("there is no client {pid}, see SHOW CLIENTS")));
         }
-        self.tell_all(&Victim::Client(pid));
+        self.tell_all(&TerminationTarget::Client(pid));
         Ok(done("KILL_CLIENT"))
     }
 
-    fn tell_all(&self, victim: &Victim) {
+    fn tell_all(&self, victim: &TerminationTarget) {
         for mailbox in &self.w.shared.mailboxes {
-            mailbox.send(Message::Kill(victim.clone()));
+            mailbox.send(WorkerMessage::Kill(victim.clone()));
         }
     }
 

@@ -8,9 +8,9 @@ use crate::log::utc;
 use crate::runtime::agents_seen;
 use crate::runtime::pool::Pool;
 use crate::runtime::pool::server_conn::{ConnStatus, ServerConn};
-use crate::runtime::shared::{Shared, seconds};
+use crate::runtime::shared::{SharedState, seconds};
 use crate::runtime::worker::Worker;
-use crate::server::connection_list::{Group, conns, groups};
+use crate::server::connection_list::{ConnectionGroup, conns, groups};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -251,7 +251,7 @@ fn stamp(seconds: u64) -> ResultValue {
 }
 
 /// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
-fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> ResultValue {
+fn stamp_of(shared: &SharedState, at_ms: u64, otherwise: u64) -> ResultValue {
     stamp(if at_ms == 0 { otherwise } else { seconds(shared.life.started_at + Duration::from_millis(at_ms)) })
 }
 
@@ -365,7 +365,7 @@ fn sockets(w: &Worker, which: SocketFilter) -> Rows {
 
 fn pools(w: &Worker) -> Rows {
     let config = w.config();
-    let row = |((database, user), group): ((Arc<str>, Arc<str>), Group)| {
+    let row = |((database, user), group): ((Arc<str>, Arc<str>), ConnectionGroup)| {
         let [wait_s, wait_us] = wait(group.waits);
         vec![
             database.to_string().into(),

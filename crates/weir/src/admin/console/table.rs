@@ -1,12 +1,12 @@
 //! Tables with types: PgBouncer's columns are numbers, which drivers read as such.
 
-use weir_wire::write::{self, INT4, INT8, NUMERIC, TEXT, Type};
+use weir_wire::write::{self, ColumnType, INT4, INT8, NUMERIC, TEXT};
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultColumn {
     pub(super) name: &'static str,
-    kind: Type,
+    kind: ColumnType,
 }
 
 pub const fn text(name: &'static str) -> ResultColumn {
@@ -108,7 +108,7 @@ pub fn describe(out: &mut Vec<u8>, columns: &[ResultColumn], formats: &[u16]) {
 }
 
 /// A value in the format asked for: 0 is text, 1 binary.
-fn encode(value: &ResultValue, kind: Type, format: u16) -> Option<Vec<u8>> {
+fn encode(value: &ResultValue, kind: ColumnType, format: u16) -> Option<Vec<u8>> {
     match value {
         ResultValue::Null => None,
         ResultValue::Text(text) => Some(text.clone().into_bytes()),

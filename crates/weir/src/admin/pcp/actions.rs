@@ -3,14 +3,14 @@
 use crate::admin::pcp::online_recovery;
 use crate::control::control_context::Control;
 use crate::control::{self, upgrade_walk};
-use crate::runtime::shared::{self, Message};
+use crate::runtime::shared::{self, WorkerMessage};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use weir_config::failover_settings::FailoverMode;
 use weir_failover::rolling_restart::RestartObstacle;
 use weir_failover::{self, Event};
-use weir_wire::pcp_protocol::{self, Aim, Fault, Reply, Request, Severity, When};
+use weir_wire::pcp_protocol::{self, DrainMode, PcpReply, PcpReport, PcpRequest, PcpSeverity, PromotionKind};
 
 /// Longest time for a change of nodes. A change that was begun goes on.
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
@@ -32,69 +32,69 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// The result of an action.
 pub enum ActionResult {
-    Replies(Vec<Reply>),
-    Stop(Vec<Reply>, shared::ProxyShutdown),
+    Replies(Vec<PcpReply>),
+    Stop(Vec<PcpReply>, shared::ProxyShutdown),
 }
 
 /// Carries out a request. Cancel safe, but a change that was begun goes on.
-pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<ActionResult, Fault> {
-    let done = vec![Reply::done(request.reply_tag())];
+pub async fn perform(c: &Rc<Control>, request: &PcpRequest) -> Result<ActionResult, PcpReport> {
+    let done = vec![PcpReply::done(request.reply_tag())];
     match *request {
-        Request::Attach(node) => {
+        PcpRequest::Attach(node) => {
             let failed = "attaching a node failed";
             let node = id(c, failed, node).await?;
             attach(c, failed, weir_failover::Request::Attach(node), ATTACH_LIMIT).await?;
         }
-        Request::Detach(node, when) => {
+        PcpRequest::Detach(node, when) => {
             let failed = "detaching a node failed";
             let wish = weir_failover::Request::Detach(id(c, failed, node).await?);
             at(c, failed, when, operate(c, failed, wish)).await?;
         }
-        Request::Promote(node, when, aim) => {
+        PcpRequest::Promote(node, when, aim) => {
             let failed = "could not process promote request";
             let node = id(c, failed, node).await?;
             at(c, failed, when, promote(c, failed, node, aim)).await?;
         }
-        Request::Recover(node) => {
+        PcpRequest::Recover(node) => {
             let node = id(c, "process recovery request failed", node).await?;
             online_recovery::recover(c, node).await?;
         }
-        Request::Restart(node) => {
+        PcpRequest::Restart(node) => {
             let failed = "restarting a node failed";
             let wish = weir_failover::Request::Restart(id(c, failed, node).await?);
             operate_within(c, failed, RESTART_LIMIT, wish).await?;
         }
-        Request::UpgradeWalk => return walk(c).await.map(ActionResult::Replies),
-        Request::Stop(mode, _) => return Ok(ActionResult::Stop(done, stop_mode(mode))),
-        Request::Reload(_) => return reload(c).await.map(ActionResult::Replies),
-        Request::RotateLog(_) => c.shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
-        Request::InvalidateQueryCache => {
+        PcpRequest::UpgradeWalk => return walk(c).await.map(ActionResult::Replies),
+        PcpRequest::Stop(mode, _) => return Ok(ActionResult::Stop(done, stop_mode(mode))),
+        PcpRequest::Reload(_) => return reload(c).await.map(ActionResult::Replies),
+        PcpRequest::RotateLog(_) => c.shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
+        PcpRequest::InvalidateQueryCache => {
             let answers = c.shared.cached_results.as_ref();
             let answers = answers.ok_or_else(|| fault("invalidating the query cache failed", "query cache is not enabled"))?;
             answers.clear(c.shared.positions.next_round());
         }
-        Request::Salt
-        | Request::Login { .. }
-        | Request::NodeCount
-        | Request::NodeInfo(_)
-        | Request::HealthCheckStats(_)
-        | Request::ProcessCount
-        | Request::ProcessInfo(_)
-        | Request::WatchdogInfo(_)
-        | Request::PoolStatus
-        | Request::Set { .. }
-        | Request::StopRecovery
-        | Request::End => return Err(fault("invalid PCP request", "it asks for nothing to be changed")),
+        PcpRequest::Salt
+        | PcpRequest::Login { .. }
+        | PcpRequest::NodeCount
+        | PcpRequest::NodeInfo(_)
+        | PcpRequest::HealthCheckStats(_)
+        | PcpRequest::ProcessCount
+        | PcpRequest::ProcessInfo(_)
+        | PcpRequest::WatchdogInfo(_)
+        | PcpRequest::PoolStatus
+        | PcpRequest::Set { .. }
+        | PcpRequest::StopRecovery
+        | PcpRequest::End => return Err(fault("invalid PCP request", "it asks for nothing to be changed")),
     }
     Ok(ActionResult::Replies(done))
 }
 
-pub(super) fn fault(message: &str, detail: impl Into<String>) -> Fault {
-    Fault::new(Severity::Error, message).detail(detail)
+pub(super) fn fault(message: &str, detail: impl Into<String>) -> PcpReport {
+    PcpReport::new(PcpSeverity::Error, message).detail(detail)
 }
 
 /// The number of a node that exists. A configuration that was read just now is taken in first.
-async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
+async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, PcpReport> {
     let knows_all = || {
         let (config, view) = (c.shared.config.load(), c.shared.cluster.view.load());
         config.nodes.iter().map(|node| node.id).eq(view.nodes.iter().map(|node| node.id))
@@ -105,20 +105,20 @@ async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
     known.map(|node| node.id).ok_or_else(|| fault(failed, format!("node id {number} is not valid")))
 }
 
-fn stop_mode(mode: pcp_protocol::Stop) -> shared::ProxyShutdown {
+fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {
     match mode {
-        pcp_protocol::Stop::Smart => shared::ProxyShutdown::Smart,
-        pcp_protocol::Stop::Fast => shared::ProxyShutdown::Fast,
-        pcp_protocol::Stop::Immediate => shared::ProxyShutdown::Immediate,
+        pcp_protocol::PcpShutdownMode::Smart => shared::ProxyShutdown::Smart,
+        pcp_protocol::PcpShutdownMode::Fast => shared::ProxyShutdown::Fast,
+        pcp_protocol::PcpShutdownMode::Immediate => shared::ProxyShutdown::Immediate,
     }
 }
 
 /// Has whoever decides about nodes do something.
-pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::Request) -> Result<(), Fault> {
+pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::Request) -> Result<(), PcpReport> {
     operate_within(c, failed, OPERATION_LIMIT, request).await
 }
 
-async fn operate_within(c: &Control, failed: &str, limit: Duration, request: weir_failover::Request) -> Result<(), Fault> {
+async fn operate_within(c: &Control, failed: &str, limit: Duration, request: weir_failover::Request) -> Result<(), PcpReport> {
     match timeout(limit, c.shared.control.operate(request)).await {
         Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
         Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
@@ -130,19 +130,19 @@ async fn operate_within(c: &Control, failed: &str, limit: Duration, request: wei
 }
 
 /// Has all servers started anew. Dropped between two steps or within one, it orders no more of them, and the step under way comes to its end.
-async fn walk(c: &Control) -> Result<Vec<Reply>, Fault> {
+async fn walk(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
     let (failed, walk) = ("upgrade walk failed", upgrade_walk::plan(&c.shared));
     for step in &walk.steps {
         operate_within(c, failed, RESTART_LIMIT, *step).await?;
     }
     let refused = |obstacle: RestartObstacle| fault(failed, format!("{obstacle}. {}", obstacle.hint()).trim_end());
     let notice = walk.end().map_err(refused)?;
-    let notice = notice.map(|text| Reply::Notice(Fault::new(Severity::Notice, text)));
-    Ok(notice.into_iter().chain([Reply::done(Request::UpgradeWalk.reply_tag())]).collect())
+    let notice = notice.map(|text| PcpReply::Notice(PcpReport::new(PcpSeverity::Notice, text)));
+    Ok(notice.into_iter().chain([PcpReply::done(PcpRequest::UpgradeWalk.reply_tag())]).collect())
 }
 
 /// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.
-pub(super) async fn attach(c: &Control, failed: &str, request: weir_failover::Request, limit: Duration) -> Result<(), Fault> {
+pub(super) async fn attach(c: &Control, failed: &str, request: weir_failover::Request, limit: Duration) -> Result<(), PcpReport> {
     let (limit, node) = (Instant::now() + limit, request.node());
     while let Err(refusal) = operate(c, failed, request).await {
         if Instant::now() >= limit {
@@ -172,23 +172,23 @@ pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> boo
 }
 
 /// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.
-async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), Fault> {
+async fn promote(c: &Control, failed: &str, node: u16, aim: PromotionKind) -> Result<(), PcpReport> {
     let view = c.shared.cluster.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
     let wish = weir_failover::Request::Promote(node);
     let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
-        (Aim::Switchover, Some(primary)) if mode == FailoverMode::Command => {
+        (PromotionKind::Switchover, Some(primary)) if mode == FailoverMode::Command => {
             let paused = if primary == node { None } else { quieten(c, failed, primary, node).await? };
             operate(c, failed, weir_failover::Request::SwitchOver(node)).await?;
             // From here on only writes wait.
             drop(paused);
             wait_primary(c, failed, primary, node).await
         }
-        (Aim::Switchover, Some(primary)) if mode == FailoverMode::Builtin && has_agent(c, primary) => {
+        (PromotionKind::Switchover, Some(primary)) if mode == FailoverMode::Builtin && has_agent(c, primary) => {
             operate(c, failed, weir_failover::Request::SwitchOver(node)).await
         }
-        (Aim::Switchover, Some(primary)) if primary != node => {
+        (PromotionKind::Switchover, Some(primary)) if primary != node => {
             operate(c, failed, weir_failover::Request::Detach(primary)).await?;
             let outcome = operate(c, failed, wish).await;
             if outcome.is_err() {
@@ -196,13 +196,13 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
             }
             outcome
         }
-        (Aim::Switchover | Aim::Name, _) => operate(c, failed, wish).await,
+        (PromotionKind::Switchover | PromotionKind::Name, _) => operate(c, failed, wish).await,
     }
 }
 
 /// Lets what runs end before the command promotes a node, and the node get all of the log, so that the switch costs nobody anything. The pause lasts
 /// until what it gives is dropped.
-async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<PauseGuard<'c>>, Fault> {
+async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<PauseGuard<'c>>, PcpReport> {
     let paused = (!c.shared.pause_state.is_all_paused()).then(|| PauseGuard::new(c));
     let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
     // The rest ends with the primary. Reads on standbys go on all the while: nobody waits for their end.
@@ -212,7 +212,7 @@ async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> R
 }
 
 /// Waits until a standby has all of the log that the primary has now. A primary that does not answer is not waited for.
-async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<(), Fault> {
+async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<(), PcpReport> {
     let asked_ms = c.millis(Instant::now());
     let position = |id: u16| {
         let view = c.shared.cluster.failover.load();
@@ -243,7 +243,7 @@ fn has_agent(c: &Control, node: u16) -> bool {
 }
 
 /// Waits until the operator's command has promoted a node, and it gets the writes. If the command fails the old one gets them back.
-async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<(), Fault> {
+async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<(), PcpReport> {
     let is_primary = || {
         let view = c.shared.cluster.view.load();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
@@ -263,8 +263,13 @@ async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<
 /// Does something now, or when all transactions have ended; those that begin meanwhile wait.
 ///
 /// Pgpool-II waits until all clients have left. A client here has no server connection between its transactions, so that it can stay.
-async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
-    if when == When::Now {
+async fn at(
+    c: &Control,
+    failed: &str,
+    when: DrainMode,
+    work: impl Future<Output = Result<(), PcpReport>>,
+) -> Result<(), PcpReport> {
+    if when == DrainMode::Now {
         return work.await;
     }
     if c.shared.pause_state.is_all_paused() {
@@ -289,31 +294,31 @@ struct PauseGuard<'a>(&'a Control);
 
 impl PauseGuard<'_> {
     fn new(c: &Control) -> PauseGuard<'_> {
-        tell_first(c, Message::Pause);
+        tell_first(c, WorkerMessage::Pause);
         PauseGuard(c)
     }
 }
 
 impl Drop for PauseGuard<'_> {
     fn drop(&mut self) {
-        tell_first(self.0, Message::Resume);
+        tell_first(self.0, WorkerMessage::Resume);
     }
 }
 
 /// The first worker has an event loop, which pools need to close connections.
-fn tell_first(c: &Control, message: Message) {
+fn tell_first(c: &Control, message: WorkerMessage) {
     if let Some(mailbox) = c.shared.mailboxes.first() {
         mailbox.send(message);
     }
 }
 
 /// Reads the files again, on another thread. Parameters that need a restart are told in a notice.
-async fn reload(c: &Control) -> Result<Vec<Reply>, Fault> {
+async fn reload(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
     let shared = c.shared.clone();
     let reloaded = tokio::task::spawn_blocking(move || shared.reload()).await;
     let outcome = reloaded.unwrap_or_else(|_| Err("a fault in the proxy".into()));
     let left = outcome.map_err(|why| fault("process reload config request failed", why))?;
     let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
-    let notice = (!left.is_empty()).then(|| Reply::Notice(Fault::new(Severity::Notice, text())));
-    Ok(notice.into_iter().chain([Reply::done(b'z')]).collect())
+    let notice = (!left.is_empty()).then(|| PcpReply::Notice(PcpReport::new(PcpSeverity::Notice, text())));
+    Ok(notice.into_iter().chain([PcpReply::done(b'z')]).collect())
 }

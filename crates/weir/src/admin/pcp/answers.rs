@@ -2,43 +2,43 @@
 
 use crate::admin::views::pgpool;
 use crate::control::control_context::Control;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::SharedState;
 use std::rc::Rc;
 use weir_config::visibility::Viewer;
-use weir_wire::pcp_protocol::{Code, Fault, Layout, Reply, Request, Severity};
+use weir_wire::pcp_protocol::{PcpLayout, PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity};
 
-type Outcome = Result<Vec<Reply>, Fault>;
+type Outcome = Result<Vec<PcpReply>, PcpReport>;
 
 /// The answer to a request that only looks; `None`: it is another one. Lists are made on another thread: with many connections that takes
 /// longer than nodes should wait for their questions. Cancel safe.
-pub async fn of(c: &Rc<Control>, request: &Request) -> Option<Outcome> {
+pub async fn of(c: &Rc<Control>, request: &PcpRequest) -> Option<Outcome> {
     let look = match *request {
-        Request::NodeCount => PcpQuery::NodeCount,
-        Request::NodeInfo(number) => PcpQuery::NodeInfo(number),
-        Request::HealthCheckStats(number) => PcpQuery::HealthCheckStats(number),
-        Request::ProcessCount => PcpQuery::ProcessCount,
-        Request::ProcessInfo(number) => PcpQuery::ProcessInfo(number),
-        Request::PoolStatus => PcpQuery::PoolStatus,
-        Request::WatchdogInfo(_) => {
+        PcpRequest::NodeCount => PcpQuery::NodeCount,
+        PcpRequest::NodeInfo(number) => PcpQuery::NodeInfo(number),
+        PcpRequest::HealthCheckStats(number) => PcpQuery::HealthCheckStats(number),
+        PcpRequest::ProcessCount => PcpQuery::ProcessCount,
+        PcpRequest::ProcessInfo(number) => PcpQuery::ProcessInfo(number),
+        PcpRequest::PoolStatus => PcpQuery::PoolStatus,
+        PcpRequest::WatchdogInfo(_) => {
             return Some(Err(error("informing watchdog info failed").detail("watchdog is not enabled")));
         }
         // Nothing of what we say is below any of its levels.
-        Request::Set { ref name, ref value } => return Some(set(name, value)),
+        PcpRequest::Set { ref name, ref value } => return Some(set(name, value)),
         // Pgpool-II says nothing to it.
-        Request::StopRecovery => return Some(Ok(Vec::new())),
-        Request::Salt
-        | Request::Login { .. }
-        | Request::Attach(_)
-        | Request::Detach(..)
-        | Request::Promote(..)
-        | Request::Recover(_)
-        | Request::Restart(_)
-        | Request::UpgradeWalk
-        | Request::Stop(..)
-        | Request::Reload(_)
-        | Request::RotateLog(_)
-        | Request::InvalidateQueryCache
-        | Request::End => return None,
+        PcpRequest::StopRecovery => return Some(Ok(Vec::new())),
+        PcpRequest::Salt
+        | PcpRequest::Login { .. }
+        | PcpRequest::Attach(_)
+        | PcpRequest::Detach(..)
+        | PcpRequest::Promote(..)
+        | PcpRequest::Recover(_)
+        | PcpRequest::Restart(_)
+        | PcpRequest::UpgradeWalk
+        | PcpRequest::Stop(..)
+        | PcpRequest::Reload(_)
+        | PcpRequest::RotateLog(_)
+        | PcpRequest::InvalidateQueryCache
+        | PcpRequest::End => return None,
     };
     let shared = c.shared.clone();
     let looked = tokio::task::spawn_blocking(move || look.at(&shared)).await;
@@ -59,11 +59,11 @@ fn set(name: &[u8], value: &[u8]) -> Outcome {
     if !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(&value)) {
         return failed(format!("invalid value \"{value}\" for parameter \"{name}\""));
     }
-    Ok(vec![Reply::done(b'a')])
+    Ok(vec![PcpReply::done(b'a')])
 }
 
-fn error(text: &str) -> Fault {
-    Fault::new(Severity::Error, text)
+fn error(text: &str) -> PcpReport {
+    PcpReport::new(PcpSeverity::Error, text)
 }
 
 /// The thing to look at.
@@ -78,9 +78,11 @@ enum PcpQuery {
 }
 
 impl PcpQuery {
-    fn at(self, shared: &Shared) -> Outcome {
+    fn at(self, shared: &SharedState) -> Outcome {
         match self {
-            PcpQuery::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.cluster.view.load().nodes.len().to_string()])]),
+            PcpQuery::NodeCount => {
+                Ok(vec![PcpReply::of(b'l', PcpReplyCode::Done, [shared.cluster.view.load().nodes.len().to_string()])])
+            }
             PcpQuery::NodeInfo(number) => node_info(shared, number),
             PcpQuery::HealthCheckStats(number) => health_check_stats(shared, number),
             PcpQuery::ProcessCount => Ok(vec![process_count(shared)]),
@@ -91,14 +93,14 @@ impl PcpQuery {
 }
 
 /// Rows between their number and the end.
-fn list(tag: u8, code: Code, rows: Vec<Vec<String>>) -> Vec<Reply> {
-    let mut replies = vec![Reply::of(tag, Code::Count, [rows.len().to_string()])];
-    replies.extend(rows.into_iter().map(|row| Reply::of(tag, code, row)));
-    replies.push(Reply::done(tag));
+fn list(tag: u8, code: PcpReplyCode, rows: Vec<Vec<String>>) -> Vec<PcpReply> {
+    let mut replies = vec![PcpReply::of(tag, PcpReplyCode::Count, [rows.len().to_string()])];
+    replies.extend(rows.into_iter().map(|row| PcpReply::of(tag, code, row)));
+    replies.push(PcpReply::done(tag));
     replies
 }
 
-fn node_info(shared: &Shared, number: i32) -> Outcome {
+fn node_info(shared: &SharedState, number: i32) -> Outcome {
     let layout = shared.config.load().pcp.layout;
     let mut nodes = pgpool::nodes(shared);
     if number != -1 {
@@ -110,24 +112,24 @@ fn node_info(shared: &Shared, number: i32) -> Outcome {
     if !layout.has_delay_by_time() {
         nodes.iter_mut().for_each(|node| node.info.delay = node.delay_bytes);
     }
-    Ok(list(b'i', Code::Node, nodes.iter().map(|node| node.info.strings(layout)).collect()))
+    Ok(list(b'i', PcpReplyCode::Node, nodes.iter().map(|node| node.info.strings(layout)).collect()))
 }
 
-fn health_check_stats(shared: &Shared, number: i32) -> Outcome {
+fn health_check_stats(shared: &SharedState, number: i32) -> Outcome {
     let row = pgpool::health_check_rows(shared).into_iter().find(|row| row.first() == Some(&number.to_string()));
     let unknown = || error("informing health check stats info failed").detail(format!("invalid node ID {number}"));
-    row.map(|row| vec![Reply::of(b'h', Code::Done, row)]).ok_or_else(unknown)
+    row.map(|row| vec![PcpReply::of(b'h', PcpReplyCode::Done, row)]).ok_or_else(unknown)
 }
 
 /// The proxy itself, which has the connections at rest, and its sessions.
-fn process_count(shared: &Shared) -> Reply {
+fn process_count(shared: &SharedState) -> PcpReply {
     let sessions = shared.session_statuses.all();
     let pids: Vec<String> =
         [std::process::id()].into_iter().chain(sessions.iter().map(|status| status.pid)).map(|pid| pid.to_string()).collect();
-    Reply::of(b'n', Code::Done, [pids.len().to_string()].into_iter().chain(pids))
+    PcpReply::of(b'n', PcpReplyCode::Done, [pids.len().to_string()].into_iter().chain(pids))
 }
 
-fn process_info(shared: &Shared, number: i32) -> Outcome {
+fn process_info(shared: &SharedState, number: i32) -> Outcome {
     let pid = u32::try_from(number).unwrap_or(0);
     let is_known = number == 0 || pid == std::process::id() || shared.session_statuses.get(pid).is_some();
     if !is_known {
@@ -142,18 +144,18 @@ fn process_info(shared: &Shared, number: i32) -> Outcome {
         rows.push(pgpool::idle_row(shared, if number == 0 { std::process::id() } else { pid }));
     }
     rows.iter_mut().for_each(|row| cut(row, layout));
-    Ok(list(b'p', Code::Process, rows))
+    Ok(list(b'p', PcpReplyCode::Process, rows))
 }
 
 /// Releases append columns to a row and change no others.
-fn cut(row: &mut Vec<String>, layout: Layout) {
+fn cut(row: &mut Vec<String>, layout: PcpLayout) {
     row.truncate(layout.process_strings());
 }
 
-fn pool_status(shared: &Shared) -> Vec<Reply> {
+fn pool_status(shared: &SharedState) -> Vec<PcpReply> {
     let rows = pgpool::status_rows(shared, &Viewer::operator());
-    let mut replies = vec![Reply::binary_count(b'b', u32::try_from(rows.len()).unwrap_or(u32::MAX))];
-    replies.extend(rows.into_iter().map(|row| Reply::of(b'b', Code::Parameter, row)));
-    replies.push(Reply::done(b'b'));
+    let mut replies = vec![PcpReply::binary_count(b'b', u32::try_from(rows.len()).unwrap_or(u32::MAX))];
+    replies.extend(rows.into_iter().map(|row| PcpReply::of(b'b', PcpReplyCode::Parameter, row)));
+    replies.push(PcpReply::done(b'b'));
     replies
 }

@@ -10,7 +10,7 @@ use crate::control::control_conn::Conn;
 use crate::control::control_context::Control;
 use crate::control::return_node::{self, Return};
 use crate::log::Level;
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use weir_config::passwd::Secret;
 use weir_config::{Config, RecoveryConfig};
 use weir_failover::operations::Way;
 use weir_failover::{Recovering, Request};
-use weir_wire::pcp_protocol::Fault;
+use weir_wire::pcp_protocol::PcpReport;
 
 const FAILED: &str = "process recovery request failed";
 /// As servers show it.
@@ -77,7 +77,7 @@ impl Drop for RecoveryLock<'_> {
 }
 
 /// Makes a node anew, and attaches it. Cancel safe, but scripts that were begun go on.
-pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
+pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
     // A primary that was stopped just now is being replaced.
     wait_until(PRIMARY_LIMIT, || !c.shared.cluster.failover.load().is_in_flux(c.millis(Instant::now().into()))).await;
     let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
@@ -114,7 +114,7 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
 }
 
 /// The same as its agent sees it.
-async fn check_stopped(agent: &Agent, node: u16) -> Result<(), Fault> {
+async fn check_stopped(agent: &Agent, node: u16) -> Result<(), PcpReport> {
     match agent.status(Instant::now() + LOGIN_LIMIT).await {
         Ok(status) if status.server == ServerStatus::Stopped => Ok(()),
         Ok(_) => Err(fault(&format!("node recovery failed, node id: {node} is alive"), "its server must be stopped first")),
@@ -123,7 +123,7 @@ async fn check_stopped(agent: &Agent, node: u16) -> Result<(), Fault> {
 }
 
 /// Has the agent make the node anew, without scripts, and attaches it.
-async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), Fault> {
+async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), PcpReport> {
     c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
     let order = Return { node, primary, way: Way::Copy, ballot: None };
     let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
@@ -132,7 +132,7 @@ async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) ->
 }
 
 /// A server that runs would lose its files.
-async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), Fault> {
+async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), PcpReport> {
     match log_in(c, rules, address, OLD_DATABASE).await {
         Err(OpenError::Connect { cause, .. })
             if cause.kind() == ErrorKind::ConnectionRefused
@@ -150,7 +150,7 @@ async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddr
     }
 }
 
-async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node: &ServerAddress) -> Result<(), Fault> {
+async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node: &ServerAddress) -> Result<(), PcpReport> {
     let shown = |error| match error {
         OpenError::Refused { message, .. } => fault(FAILED, message),
         other => fault(FAILED, other.to_string()),
@@ -170,7 +170,7 @@ async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node
     attach(c, FAILED, Request::Recover(node.node, Recovering::Ends), ATTACH_LIMIT).await
 }
 
-fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, Fault> {
+fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, PcpReport> {
     let config = c.shared.config.load();
     let known = config.nodes.iter().find(|known| known.id == node.node);
     let directory = known.map(|known| known.data_directory.clone()).filter(|directory| !directory.is_empty());
@@ -183,12 +183,12 @@ async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, da
     let own = Secret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
     let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
     let parameters = &[("application_name", NAME)];
-    let login = Login { user: &rules.user, database, secret, generation: 0, parameters };
+    let login = ServerLogin { user: &rules.user, database, secret, generation: 0, parameters };
     Conn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
 }
 
 /// The functions, in the database that is configured or where older releases have them.
-async fn find(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, Fault> {
+async fn find(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, PcpReport> {
     let mut last = None;
     for database in [rules.database.as_str(), OLD_DATABASE] {
         let looked = async {
@@ -250,7 +250,7 @@ fn identifier(name: &str) -> String {
 }
 
 /// Waits until a login succeeds.
-async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &ServerAddress, limit: Instant) -> Result<(), Fault> {
+async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &ServerAddress, limit: Instant) -> Result<(), PcpReport> {
     loop {
         let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
         if Instant::now() >= limit {

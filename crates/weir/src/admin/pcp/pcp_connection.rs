@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
-use weir_wire::pcp_protocol::{Packet, PcpError, REQUEST_LENGTH_MAX, Reply, Request, read};
+use weir_wire::pcp_protocol::{PcpError, PcpPacket, PcpReply, PcpRequest, REQUEST_LENGTH_MAX, read};
 
 /// Time for an answer to be taken.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
@@ -34,11 +34,11 @@ impl<S: AsyncByteStream> PcpConnection<S> {
     }
 
     /// The next request. Cancel safe: bytes that have come stay in the inbox.
-    pub async fn next(&mut self, limit: Instant) -> Result<Result<Request, PcpError>, PcpConnectionEnd> {
+    pub async fn next(&mut self, limit: Instant) -> Result<Result<PcpRequest, PcpError>, PcpConnectionEnd> {
         loop {
             match read(&self.inbox, REQUEST_LENGTH_MAX) {
-                Ok(Some(Packet { tag, body, used })) => {
-                    let request = Request::read(tag, body);
+                Ok(Some(PcpPacket { tag, body, used })) => {
+                    let request = PcpRequest::read(tag, body);
                     self.inbox.drain(..used);
                     return Ok(request);
                 }
@@ -73,7 +73,7 @@ impl<S: AsyncByteStream> PcpConnection<S> {
     }
 
     /// Sends packets. Not cancel safe: a part may be on its way.
-    pub async fn say(&mut self, replies: &[Reply]) -> Result<(), PcpConnectionEnd> {
+    pub async fn say(&mut self, replies: &[PcpReply]) -> Result<(), PcpConnectionEnd> {
         let mut out = Vec::new();
         replies.iter().for_each(|reply| reply.write(&mut out));
         match timeout(WRITE_LIMIT, self.stream.write_all(&out)).await {

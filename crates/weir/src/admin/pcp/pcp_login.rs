@@ -8,7 +8,7 @@ use crate::log::Level;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_session::metrics::WorkerCounter;
-use weir_wire::pcp_protocol::{Code, Fault, Reply, Request, SALT_BYTES, Severity};
+use weir_wire::pcp_protocol::{PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity, SALT_BYTES};
 
 /// The prefix of the name under which a user's failed PCP logins are counted, apart from the database user of the same name.
 const COUNTED_AS: &str = "pcp/";
@@ -31,9 +31,9 @@ pub enum PcpAdmission {
     /// It is to be done.
     Known,
     /// It was about the login, and is answered.
-    Said(Reply),
+    Said(PcpReply),
     /// The connection ends.
-    Refused(Fault),
+    Refused(PcpReport),
 }
 
 impl PcpLogin {
@@ -55,38 +55,39 @@ impl PcpLogin {
     }
 
     /// Lets a request pass, or answers it if it is about the login. Cancel safe.
-    pub async fn admit(&mut self, c: &Rc<Control>, request: &Request) -> PcpAdmission {
+    pub async fn admit(&mut self, c: &Rc<Control>, request: &PcpRequest) -> PcpAdmission {
         match (request, &self.standing) {
-            (Request::Salt, _) => {
+            (PcpRequest::Salt, _) => {
                 let salt = crate::random();
                 // A user who was known must prove it again.
                 self.standing = PcpLoginState::Salted(salt);
-                PcpAdmission::Said(Reply::Salt(salt))
+                PcpAdmission::Said(PcpReply::Salt(salt))
             }
-            (Request::Login { user, answer }, PcpLoginState::Salted(salt)) => {
+            (PcpRequest::Login { user, answer }, PcpLoginState::Salted(salt)) => {
                 let salt = *salt;
                 // A salt is good for one proof.
                 self.standing = PcpLoginState::Stranger;
                 match self.prove(c, user, salt, answer).await {
                     Ok(()) => {
                         self.standing = PcpLoginState::Known(String::from_utf8_lossy(user).into_owned());
-                        PcpAdmission::Said(Reply::of(b'r', Code::LoggedIn, [""; 0]))
+                        PcpAdmission::Said(PcpReply::of(b'r', PcpReplyCode::LoggedIn, [""; 0]))
                     }
                     Err(fault) => PcpAdmission::Refused(fault),
                 }
             }
-            (Request::Login { .. }, PcpLoginState::Stranger | PcpLoginState::Known(_)) => {
-                PcpAdmission::Refused(Fault::new(Severity::Fatal, "authentication failed").detail("no salt was asked for"))
+            (PcpRequest::Login { .. }, PcpLoginState::Stranger | PcpLoginState::Known(_)) => {
+                PcpAdmission::Refused(PcpReport::new(PcpSeverity::Fatal, "authentication failed").detail("no salt was asked for"))
             }
             (_, PcpLoginState::Known(_)) => PcpAdmission::Known,
             (_, PcpLoginState::Stranger | PcpLoginState::Salted(_)) => PcpAdmission::Refused(
-                Fault::new(Severity::Fatal, "authentication failed for new PCP connection").detail("connection not authorized"),
+                PcpReport::new(PcpSeverity::Fatal, "authentication failed for new PCP connection")
+                    .detail("connection not authorized"),
             ),
         }
     }
 
     /// A user who does not exist and one who has another password are told the same. Cancel safe: a proof that has a place counts as wrong.
-    async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), Fault> {
+    async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), PcpReport> {
         let name = String::from_utf8_lossy(user).into_owned();
         let guess = self.take_place(c, &name).await?;
         if self.is_right(c, user, salt, answer).await {
@@ -100,11 +101,11 @@ impl PcpLogin {
             .log
             .say(Level::Warning, format_args!("PCP: authentication failed for user \"{}\" from {place}", name.escape_debug()));
         let text = format!("authentication failed for user \"{name}\"");
-        Err(Fault::new(Severity::Fatal, text).detail("username and/or password does not match"))
+        Err(PcpReport::new(PcpSeverity::Fatal, text).detail("username and/or password does not match"))
     }
 
     /// Takes a place for a proof, after the wait that earlier wrong ones demand. Cancel safe, as `prove` is.
-    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<ProofPermit, Fault> {
+    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<ProofPermit, PcpReport> {
         let guesses = &c.shared.access.guesses;
         let burst = c.shared.config.load().auth.failures_max;
         let visitor = guesses.visitor(self.origin, &format!("{COUNTED_AS}{name}"));
@@ -116,7 +117,7 @@ impl PcpLogin {
                 }
                 ProofTurn::Crowded => tokio::time::sleep(CROWD_PERIOD).await,
                 ProofTurn::Refused(wait_s) => {
-                    return Err(Fault::new(Severity::Fatal, format!("too many failed logins, try again in {wait_s} s")));
+                    return Err(PcpReport::new(PcpSeverity::Fatal, format!("too many failed logins, try again in {wait_s} s")));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Rows, ViewColumn, ViewContext, open};
 use crate::log::utc;
-use crate::runtime::shared::{Shared, seconds};
+use crate::runtime::shared::{SharedState, seconds};
 use std::time::Duration;
 use weir_failover::{Failure, Ms, Record, Why};
 
@@ -47,12 +47,12 @@ fn look(node: u16, failure: Failure) -> Vec<String> {
 }
 
 /// All nodes, with or without an agent. Nobody is asked: the control thread did.
-pub fn pool_agents(shared: &Shared) -> Rows {
+pub fn pool_agents(shared: &SharedState) -> Rows {
     let config = shared.config.load();
     config.nodes.iter().map(|node| shared.cluster.agents.row(node.id, node.agent())).collect()
 }
 
-fn row(shared: &Shared, record: &Record) -> Vec<String> {
+fn row(shared: &SharedState, record: &Record) -> Vec<String> {
     let parts = record.parts;
     let reason = match record.why {
         Why::Found => "found at the start".to_string(),
@@ -79,6 +79,6 @@ fn row(shared: &Shared, record: &Record) -> Vec<String> {
 }
 
 /// A time of the proxy's own clock as others read it.
-fn wall_clock(shared: &Shared, at: Ms) -> std::time::SystemTime {
+fn wall_clock(shared: &SharedState, at: Ms) -> std::time::SystemTime {
     shared.life.started_at + Duration::from_millis(at)
 }

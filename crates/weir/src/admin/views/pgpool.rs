@@ -4,7 +4,7 @@ use super::{RoleRow, Rows};
 use crate::log::utc;
 use crate::runtime::pool::Pool;
 use crate::runtime::pool::server_conn::ConnStatus;
-use crate::runtime::shared::{Shared, seconds};
+use crate::runtime::shared::{SharedState, seconds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -15,18 +15,18 @@ use weir_failover::{NodeFailover, Standing, Stats};
 use weir_session::flow::HoldReason;
 use weir_session::metrics::WorkerCounters;
 use weir_session::status::{SessionActivity, SessionStatus};
-use weir_wire::pcp_protocol::{Delay, NodeInfo, NodeRole, NodeStatus};
+use weir_wire::pcp_protocol::{NodeInfo, NodeRole, NodeStatus, StandbyDelay};
 
 /// A node as SHOW and PCP tell of it.
 pub struct NodeSummary {
     pub(crate) id: u16,
     pub(crate) info: NodeInfo,
     /// In any case in bytes.
-    pub(crate) delay_bytes: Delay,
+    pub(crate) delay_bytes: StandbyDelay,
 }
 
 /// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.
-pub fn nodes(shared: &Shared) -> Vec<NodeSummary> {
+pub fn nodes(shared: &SharedState) -> Vec<NodeSummary> {
     let config = shared.config.load();
     let is_by_time = config.check.delay_ms_max > 0;
     let failover = shared.cluster.failover.load();
@@ -44,18 +44,18 @@ pub fn nodes(shared: &Shared) -> Vec<NodeSummary> {
             weight: node.weight,
             role: if is_silent { NodeRole::Standby } else { role(&view, at) },
             pg_role: if is_silent || config.check.period_ms == 0 { "unknown" } else { pg_role(node) }.into(),
-            delay: if is_by_time { Delay::Micros(micros) } else { Delay::Bytes(bytes) },
+            delay: if is_by_time { StandbyDelay::Micros(micros) } else { StandbyDelay::Bytes(bytes) },
             replication_state,
             replication_sync_state,
             changed_at_s,
         };
-        NodeSummary { id: node.id, info, delay_bytes: Delay::Bytes(bytes) }
+        NodeSummary { id: node.id, info, delay_bytes: StandbyDelay::Bytes(bytes) }
     };
     view.nodes.iter().enumerate().map(node).collect()
 }
 
 /// If a node is in use, and since when. Where nobody decides about that, one that answers is.
-fn standing(shared: &Shared, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
+fn standing(shared: &SharedState, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
     let failover = shared.cluster.failover.load();
     let since_s = |at_ms: u64| at_s(shared, at_ms);
     match failover.node(node.id).map(|node| node.standing) {
@@ -75,7 +75,7 @@ fn status_for_client(status: NodeStatus) -> String {
 }
 
 /// A time in milliseconds since the start of the proxy, in seconds since 1970.
-fn at_s(shared: &Shared, at_ms: u64) -> u64 {
+fn at_s(shared: &SharedState, at_ms: u64) -> u64 {
     seconds(shared.life.started_at + Duration::from_millis(at_ms))
 }
 
@@ -92,7 +92,7 @@ fn pg_role(node: &NodeView) -> &'static str {
 }
 
 /// `SHOW pool_nodes`, for a session whose reads go to one of them.
-pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
+pub fn node_rows(shared: &SharedState, favourite: Option<NodeIndex>) -> Rows {
     let row = |(at, NodeSummary { id, info, .. }): (usize, NodeSummary)| {
         vec![
             id.to_string(),
@@ -115,7 +115,7 @@ pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
 }
 
 /// Counters of all workers, added up.
-fn sums<const N: usize>(shared: &Shared, of: impl Fn(&WorkerCounters) -> [u64; N]) -> [u64; N] {
+fn sums<const N: usize>(shared: &SharedState, of: impl Fn(&WorkerCounters) -> [u64; N]) -> [u64; N] {
     let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
     shared.counters.iter().map(of).fold([0; N], add)
 }
@@ -132,7 +132,7 @@ fn place(NodeSummary { id, info, .. }: &NodeSummary) -> Vec<String> {
 }
 
 /// `SHOW pool_health_check_stats`.
-pub fn health_check_rows(shared: &Shared) -> Rows {
+pub fn health_check_rows(shared: &SharedState) -> Rows {
     let failover = shared.cluster.failover.load();
     let row = |node: NodeSummary| {
         let mut row = place(&node);
@@ -147,7 +147,7 @@ pub fn health_check_rows(shared: &Shared) -> Rows {
 }
 
 /// Counts of looks, as the columns behind `last_status_change`. Durations in milliseconds.
-fn stats(shared: &Shared, stats: &Stats) -> Vec<String> {
+fn stats(shared: &SharedState, stats: &Stats) -> Vec<String> {
     let average = |sum: u64| format!("{:.6}", sum as f64 / stats.total.max(1) as f64);
     let time = |at: Option<u64>| at.map(|at| utc(at_s(shared, at))).unwrap_or_default();
     vec![
@@ -169,7 +169,7 @@ fn stats(shared: &Shared, stats: &Stats) -> Vec<String> {
 }
 
 /// `SHOW pool_backend_stats`.
-pub fn backend_rows(shared: &Shared) -> Rows {
+pub fn backend_rows(shared: &SharedState) -> Rows {
     let row = |node: NodeSummary| {
         let statements = sums(shared, |counters| counters.statements(node.id)).map(|count| count.to_string());
         let errors = sums(shared, |counters| counters.severities(node.id)).map(|count| count.to_string());
@@ -179,7 +179,7 @@ pub fn backend_rows(shared: &Shared) -> Rows {
 }
 
 /// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
-pub fn pool_rows(shared: &Shared) -> Vec<RoleRow> {
+pub fn pool_rows(shared: &SharedState) -> Vec<RoleRow> {
     let are_last = shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
     let mut rows = Vec::new();
     for pool in shared.pools.all() {
@@ -194,7 +194,7 @@ pub fn pool_rows(shared: &Shared) -> Vec<RoleRow> {
     rows
 }
 
-fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
+fn pool_row(shared: &SharedState, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
     let kept = status.keeping.code.load(Ordering::Relaxed);
     let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));
@@ -230,7 +230,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String
 }
 
 /// A process without a server connection, in the columns of `SHOW pool_pools`.
-pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
+pub fn idle_row(shared: &SharedState, pid: u32) -> Vec<String> {
     let started = utc(seconds(shared.life.started_at));
     let waits = SessionActivity::WaitingForConnection.name();
     let row =
@@ -239,7 +239,7 @@ pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
 }
 
 /// How long a session has done nothing, in seconds: since it began its last statement.
-fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
+fn idle_s(shared: &SharedState, session: &SessionStatus) -> u64 {
     match session.doing() {
         SessionActivity::Idle | SessionActivity::IdleInTransaction => {
             let began_s = at_s(shared, session.active_ms.load(Ordering::Relaxed));
@@ -250,7 +250,7 @@ fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
 }
 
 /// `SHOW pool_processes`: sessions.
-pub fn process_rows(shared: &Shared) -> Vec<RoleRow> {
+pub fn process_rows(shared: &SharedState) -> Vec<RoleRow> {
     let row = |status: Arc<SessionStatus>| {
         let cells = vec![
             status.pid.to_string(),
@@ -268,7 +268,7 @@ pub fn process_rows(shared: &Shared) -> Vec<RoleRow> {
 }
 
 /// `SHOW pool_status`: parameters that the viewer may see, and like Pgpool-II's the status of each node behind its data directory.
-pub fn status_rows(shared: &Shared, viewer: &Viewer) -> Rows {
+pub fn status_rows(shared: &SharedState, viewer: &Viewer) -> Rows {
     let nodes = nodes(shared);
     let mut rows = Rows::new();
     for s in config::show_all(&shared.config.load(), &Viewer::operator()) {

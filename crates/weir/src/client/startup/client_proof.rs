@@ -7,7 +7,9 @@ use weir_io::socket::ReadOutcome;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};
+use weir_wire::scram::{
+    MECHANISM, MECHANISM_PLUS, ScramAcceptance, ScramBinding, ScramError, ScramNonce, ScramServer, ServerSecret,
+};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -49,7 +51,7 @@ impl ClientLogin<'_> {
     }
 
     /// A whole SCRAM exchange. `None`: the proof is wrong, or nobody could have given it.
-    pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<Accepted>, ErrorReport> {
+    pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<ScramAcceptance>, ErrorReport> {
         let protocol = |error: ScramError| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
         let mut out = Vec::with_capacity(128);
         // The better one first: clients take the first they can.
@@ -60,15 +62,15 @@ impl ClientLogin<'_> {
         let body = self.password_message().await?;
         let (mechanism, first) = initial_response(&body)?;
         let binding = match (mechanism, &self.end_point) {
-            (MECHANISM, None) => Binding::None,
-            (MECHANISM, Some(_)) => Binding::Unused,
-            (MECHANISM_PLUS, Some(hash)) => Binding::EndPoint(hash.clone()),
+            (MECHANISM, None) => ScramBinding::None,
+            (MECHANISM, Some(_)) => ScramBinding::Unused,
+            (MECHANISM_PLUS, Some(hash)) => ScramBinding::EndPoint(hash.clone()),
             _ => {
                 let text = "client selected an invalid SASL authentication mechanism";
                 return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text));
             }
         };
-        let mut server = Server::new(secret, Nonce::from_random(&self.w.random()), binding);
+        let mut server = ScramServer::new(secret, ScramNonce::from_random(&self.w.random()), binding);
         let challenge = server.on_client_first(first).map_err(protocol)?;
         out.clear();
         write::authentication(&mut out, 11, &challenge);

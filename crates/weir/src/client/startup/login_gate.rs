@@ -10,8 +10,8 @@ use crate::auth::directory::PasswordVerdict;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::key_derivation;
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
-use crate::runtime::pool::server_conn::{Talk, Unanswered};
+use crate::runtime::pool::server_conn::{MessageConn, Unanswered};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use crate::runtime::pool::server_login::ServerAsked;
 use crate::server::inquiry::{self, InquiryError};
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use weir_config::hba::{
 };
 use weir_config::passwd::{Secret, Usual};
 use weir_session::fault::{ErrorReport, sqlstate};
-use weir_wire::scram::{Challenge, ServerSecret, Verifier};
+use weir_wire::scram::{ScramChallenge, ScramVerifier, ServerSecret};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -292,11 +292,16 @@ impl ClientLogin<'_> {
     async fn ask_for_demand(&self, entrant: &TrustQuestion) -> Option<ProofDemand> {
         let deadline = self.question_deadline();
         let parameters: Vec<(&str, &str)> = entrant.replication.iter().map(|kind| ("replication", *kind)).collect();
-        let login =
-            Login { user: &entrant.user, database: &entrant.database, secret: None, generation: 0, parameters: &parameters };
+        let login = ServerLogin {
+            user: &entrant.user,
+            database: &entrant.database,
+            secret: None,
+            generation: 0,
+            parameters: &parameters,
+        };
         let mut demand = None;
         for address in inquiry::servers(self.w, deadline).await {
-            match Talk::enter(self.w, &address, &login, deadline).await {
+            match MessageConn::enter(self.w, &address, &login, deadline).await {
                 Ok((talk, greeting)) => {
                     talk.part(self.w);
                     match greeting.asked {
@@ -396,7 +401,7 @@ impl ClientLogin<'_> {
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(Secret::Plain(password)) => {
                 let keys = key_derivation::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
-                Some(Verifier {
+                Some(ScramVerifier {
                     iterations: challenge.iterations,
                     salt: challenge.salt.clone(),
                     stored_key: keys.stored_key,
@@ -416,7 +421,7 @@ impl ClientLogin<'_> {
         let (Some(accepted), Some(verifier)) = (self.ask_scram(proof).await?, verifier) else {
             return Err(self.wrong_password(caller));
         };
-        let challenge = Challenge { salt: verifier.salt, iterations: verifier.iterations };
+        let challenge = ScramChallenge { salt: verifier.salt, iterations: verifier.iterations };
         self.remember(caller, Secret::Keys(challenge, accepted.keys));
         let mut message = Vec::with_capacity(512);
         write::authentication(&mut message, 12, &accepted.message);
@@ -427,7 +432,7 @@ impl ClientLogin<'_> {
         let password = self.ask_clear_text().await?;
         let proved = match secret {
             Some(Secret::Scram(verifier)) => {
-                let challenge = Challenge { salt: verifier.salt, iterations: verifier.iterations };
+                let challenge = ScramChallenge { salt: verifier.salt, iterations: verifier.iterations };
                 let keys = key_derivation::fits(self.w, &password, challenge.clone(), &verifier.stored_key, self.deadline).await;
                 keys.map_err(busy)?.map(|keys| Secret::Keys(challenge, keys))
             }
@@ -529,12 +534,12 @@ impl ClientLogin<'_> {
         let entry = self.entry_of(caller.database);
         let served = entry.as_ref().map_or(caller.database, |entry| entry.database(caller.database));
         let database = own.as_deref().unwrap_or(served);
-        let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
+        let login = ServerLogin { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
         let mut fault =
             ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
         for address in inquiry::servers(self.w, deadline).await {
             let judged = async {
-                let (talk, greeting) = Talk::enter(self.w, &address, &login, deadline).await?;
+                let (talk, greeting) = MessageConn::enter(self.w, &address, &login, deadline).await?;
                 talk.part(self.w);
                 Ok(greeting.asked)
             };

@@ -8,14 +8,14 @@ use weir_config::Config;
 use weir_config::hba::ReplicationRequest;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::stats::StatCounter;
-use weir_wire::startup_packet::{Startup, cut_name};
+use weir_wire::startup_packet::{StartupMessage, cut_name};
 use weir_wire::write;
 
 /// Physical replication has no database. In rules, this word takes its place, as in `pg_hba.conf`.
 const NO_DATABASE: &str = "replication";
 
 /// The connection's purpose by its startup packet. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
-pub(super) fn asked(startup: &Startup) -> Result<ReplicationRequest, ErrorReport> {
+pub(super) fn asked(startup: &StartupMessage) -> Result<ReplicationRequest, ErrorReport> {
     let Some(word) = startup.get("replication") else { return Ok(ReplicationRequest::No) };
     if word == "database" {
         return Ok(ReplicationRequest::Logical);
@@ -36,7 +36,7 @@ pub(super) fn names<'a>(
     config: &Config,
     replication: ReplicationRequest,
     database: &'a str,
-    startup: &'a Startup,
+    startup: &'a StartupMessage,
 ) -> (&'a str, &'a str) {
     if replication != ReplicationRequest::Physical {
         return (database, database);
@@ -64,7 +64,7 @@ impl ClientLogin<'_> {
         &mut self,
         caller: LoginIdentity<'_>,
         database: &str,
-        startup: &Startup,
+        startup: &StartupMessage,
     ) -> Result<(), ErrorReport> {
         let admission = self.authenticate(caller).await?;
         self.check_own_user(caller, database)?;
@@ -130,13 +130,13 @@ impl ClientLogin<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::startup_packet::Version;
+    use weir_wire::startup_packet::ProtocolVersion;
 
     #[test]
     fn the_word_for_replication_is_read_as_postgresql_reads_it() {
         let kind = |word: &str| {
             let parameters = [("replication", word)].into_iter().collect();
-            asked(&Startup { version: Version::V3_0, parameters, protocol_options: Vec::new() }).ok()
+            asked(&StartupMessage { version: ProtocolVersion::V3_0, parameters, protocol_options: Vec::new() }).ok()
         };
         for word in ["true", "T", "yes", "y", "on", "ON", "1", "tru"] {
             assert_eq!(kind(word), Some(ReplicationRequest::Physical), "{word}");

@@ -4,15 +4,17 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use weir_wire::gather::{Bound, Budget};
-use weir_wire::pcp_protocol::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
+use weir_wire::gather::{GatherBound, GatherBudget};
+use weir_wire::pcp_protocol::{
+    PcpPacket, PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity, REPLY_LENGTH_MAX, proof, read,
+};
 
 /// Folder of the unix socket where none is named. Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
 const SOCKET_FOLDER: &str = "/tmp";
 /// Name of the host of that socket in `.pcppass`.
 const LOCAL_HOST: &str = "localhost";
 /// The most that is taken in of one answer.
-const ANSWER: Bound = Bound { thing: "the answer", count_max: 1 << 20, bytes_max: 64 << 20, parameter: "" };
+const ANSWER: GatherBound = GatherBound { thing: "the answer", count_max: 1 << 20, bytes_max: 64 << 20, parameter: "" };
 
 /// Where a server is.
 pub struct PcpAddress {
@@ -63,28 +65,28 @@ impl PcpClientConn {
 
     /// Proves that the password is known.
     pub fn log_in(&mut self, user: &str, password: &[u8]) -> Result<(), String> {
-        self.send(&Request::Salt)?;
+        self.send(&PcpRequest::Salt)?;
         let salt = match self.receive()? {
-            (Reply::Salt(salt), _) => salt,
+            (PcpReply::Salt(salt), _) => salt,
             (other, _) => return Err(unexpected(&other)),
         };
         let answer = proof(password, user.as_bytes(), salt);
-        self.send(&Request::Login { user: user.as_bytes().to_vec(), answer: answer.to_vec() })?;
+        self.send(&PcpRequest::Login { user: user.as_bytes().to_vec(), answer: answer.to_vec() })?;
         match self.receive()? {
-            (Reply::Words { code: Code::LoggedIn, .. }, _) => Ok(()),
+            (PcpReply::Words { code: PcpReplyCode::LoggedIn, .. }, _) => Ok(()),
             (other, _) => Err(unexpected(&other)),
         }
     }
 
     /// All packets of an answer. Notices go to the standard error.
-    pub fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, String> {
+    pub fn ask(&mut self, request: &PcpRequest) -> Result<Vec<PcpReply>, String> {
         self.say(request);
         self.send(request)?;
-        let (mut replies, mut budget) = (Vec::new(), Budget::new(ANSWER));
+        let (mut replies, mut budget) = (Vec::new(), GatherBudget::new(ANSWER));
         loop {
             let (reply, bytes) = self.receive()?;
             budget.take(bytes).map_err(|exceeded| format!("ERROR: {exceeded}"))?;
-            let is_last = matches!(&reply, Reply::Words { code: Code::Done, tag, .. } if *tag == request.reply_tag());
+            let is_last = matches!(&reply, PcpReply::Words { code: PcpReplyCode::Done, tag, .. } if *tag == request.reply_tag());
             replies.push(reply);
             if is_last {
                 return Ok(replies);
@@ -94,11 +96,11 @@ impl PcpClientConn {
 
     /// Says goodbye. The server may be gone already.
     pub fn end(mut self) {
-        self.say(&Request::End);
-        let _ = self.send(&Request::End);
+        self.say(&PcpRequest::End);
+        let _ = self.send(&PcpRequest::End);
     }
 
-    fn say(&self, request: &Request) {
+    fn say(&self, request: &PcpRequest) {
         if self.is_debugged {
             let mut out = Vec::new();
             request.write(&mut out);
@@ -106,30 +108,30 @@ impl PcpClientConn {
         }
     }
 
-    fn send(&mut self, request: &Request) -> Result<(), String> {
+    fn send(&mut self, request: &PcpRequest) -> Result<(), String> {
         let mut out = Vec::new();
         request.write(&mut out);
         self.stream.write_all(&out).map_err(|cause| format!("ERROR: cannot send to the server: {cause}"))
     }
 
     /// The next packet but notices, and its bytes. Error: it is an error, or none comes.
-    fn receive(&mut self) -> Result<(Reply, usize), String> {
+    fn receive(&mut self) -> Result<(PcpReply, usize), String> {
         loop {
             let packet = read(&self.inbox, REPLY_LENGTH_MAX).map_err(|error| format!("ERROR: {error}"))?;
-            if let Some(Packet { tag, body, used }) = packet {
-                let reply = Reply::read(tag, body).map_err(|error| format!("ERROR: {error}"))?;
+            if let Some(PcpPacket { tag, body, used }) = packet {
+                let reply = PcpReply::read(tag, body).map_err(|error| format!("ERROR: {error}"))?;
                 if self.is_debugged {
                     debug("recv", tag, used - 1);
                 }
                 self.inbox.drain(..used);
                 match reply {
-                    Reply::Error(fault) => return Err(shown(&fault)),
+                    PcpReply::Error(fault) => return Err(shown(&fault)),
                     // Pgpool-II sends warnings of its own trouble along, which its clients keep to themselves.
-                    Reply::Notice(fault) if fault.severity == Severity::Notice.word() => {
+                    PcpReply::Notice(fault) if fault.severity == PcpSeverity::Notice.word() => {
                         let _ = writeln!(std::io::stderr(), "{}", shown(&fault).trim_end());
                     }
-                    Reply::Notice(_) => {}
-                    Reply::Salt(_) | Reply::Words { .. } => return Ok((reply, used)),
+                    PcpReply::Notice(_) => {}
+                    PcpReply::Salt(_) | PcpReply::Words { .. } => return Ok((reply, used)),
                 }
                 continue;
             }
@@ -150,11 +152,11 @@ fn debug(way: &str, tag: u8, length: usize) {
 }
 
 /// As Pgpool-II's clients print it, which end it with an empty line.
-fn shown(fault: &Fault) -> String {
+fn shown(fault: &PcpReport) -> String {
     let detail = if fault.detail.is_empty() { String::new() } else { format!("DETAIL:  {}\n", fault.detail) };
     format!("{}:  {}\n{detail}", fault.severity, fault.message)
 }
 
-fn unexpected(reply: &Reply) -> String {
+fn unexpected(reply: &PcpReply) -> String {
     format!("ERROR: the server speaks another protocol than PCP: {reply:?}")
 }

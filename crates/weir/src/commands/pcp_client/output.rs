@@ -2,7 +2,7 @@
 
 use crate::log::utc;
 use serde_json::Value;
-use weir_wire::pcp_protocol::{Code, NodeInfo, Reply, Request};
+use weir_wire::pcp_protocol::{NodeInfo, PcpReply, PcpReplyCode, PcpRequest};
 
 /// How much is shown.
 #[derive(Clone, Copy)]
@@ -79,44 +79,44 @@ const PROCESS: [(&str, usize); 20] = [
 const DATABASE: usize = 5;
 
 /// The answer to a request. Error: it is none.
-pub fn text(name: &str, request: &Request, replies: &[Reply], shape: OutputShape) -> Result<String, String> {
-    let last = replies.last().map(Reply::strings).unwrap_or_default();
+pub fn text(name: &str, request: &PcpRequest, replies: &[PcpReply], shape: OutputShape) -> Result<String, String> {
+    let last = replies.last().map(PcpReply::strings).unwrap_or_default();
     let text = match request {
-        Request::NodeCount => node_count(last.first(), shape),
-        Request::NodeInfo(_) => {
-            let nodes: Option<Vec<NodeInfo>> = rows(replies, Code::Node).iter().map(|row| NodeInfo::read(row)).collect();
+        PcpRequest::NodeCount => node_count(last.first(), shape),
+        PcpRequest::NodeInfo(_) => {
+            let nodes: Option<Vec<NodeInfo>> = rows(replies, PcpReplyCode::Node).iter().map(|row| NodeInfo::read(row)).collect();
             nodes.map(|nodes| nodes.iter().map(|node| node_info(node, shape)).collect())
         }
-        Request::HealthCheckStats(_) => {
+        PcpRequest::HealthCheckStats(_) => {
             (last.len() == HEALTH.len()).then(|| values(HEALTH.into_iter().zip(last.iter().map(String::as_str)), shape))
         }
-        Request::ProcessCount => Some(process_count(last.get(1..).unwrap_or_default(), shape)),
-        Request::ProcessInfo(_) => Some(processes(&rows(replies, Code::Process), shape)),
-        Request::PoolStatus => pool_status(&rows(replies, Code::Parameter), shape),
-        Request::WatchdogInfo(_) => last.first().and_then(|json| watchdog(json, shape)),
-        Request::Salt
-        | Request::Login { .. }
-        | Request::Attach(_)
-        | Request::Detach(..)
-        | Request::Promote(..)
-        | Request::Recover(_)
-        | Request::Restart(_)
-        | Request::UpgradeWalk
-        | Request::Stop(..)
-        | Request::Reload(_)
-        | Request::RotateLog(_)
-        | Request::InvalidateQueryCache
-        | Request::Set { .. }
-        | Request::StopRecovery
-        | Request::End => Some(format!("{name} -- Command Successful\n")),
+        PcpRequest::ProcessCount => Some(process_count(last.get(1..).unwrap_or_default(), shape)),
+        PcpRequest::ProcessInfo(_) => Some(processes(&rows(replies, PcpReplyCode::Process), shape)),
+        PcpRequest::PoolStatus => pool_status(&rows(replies, PcpReplyCode::Parameter), shape),
+        PcpRequest::WatchdogInfo(_) => last.first().and_then(|json| watchdog(json, shape)),
+        PcpRequest::Salt
+        | PcpRequest::Login { .. }
+        | PcpRequest::Attach(_)
+        | PcpRequest::Detach(..)
+        | PcpRequest::Promote(..)
+        | PcpRequest::Recover(_)
+        | PcpRequest::Restart(_)
+        | PcpRequest::UpgradeWalk
+        | PcpRequest::Stop(..)
+        | PcpRequest::Reload(_)
+        | PcpRequest::RotateLog(_)
+        | PcpRequest::InvalidateQueryCache
+        | PcpRequest::Set { .. }
+        | PcpRequest::StopRecovery
+        | PcpRequest::End => Some(format!("{name} -- Command Successful\n")),
     };
     text.ok_or_else(|| format!("ERROR: the answer is not understood: {replies:?}"))
 }
 
 /// The strings of the packets of one kind.
-fn rows(replies: &[Reply], kind: Code) -> Vec<Vec<String>> {
-    let is_row = |reply: &&Reply| matches!(reply, Reply::Words { code, .. } if *code == kind);
-    replies.iter().filter(is_row).map(Reply::strings).collect()
+fn rows(replies: &[PcpReply], kind: PcpReplyCode) -> Vec<Vec<String>> {
+    let is_row = |reply: &&PcpReply| matches!(reply, PcpReply::Words { code, .. } if *code == kind);
+    replies.iter().filter(is_row).map(PcpReply::strings).collect()
 }
 
 /// Values with their titles, or one line of values.
@@ -256,12 +256,12 @@ fn watchdog_node(node: &Value, shape: OutputShape) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::pcp_protocol::{Delay, Layout, NodeRole, NodeStatus};
+    use weir_wire::pcp_protocol::{NodeRole, NodeStatus, PcpLayout, StandbyDelay};
 
     const BRIEF: OutputShape = OutputShape { is_verbose: false, shows_all: false };
     const LONG: OutputShape = OutputShape { is_verbose: true, shows_all: false };
 
-    fn check(request: &Request, replies: &[Reply], shape: OutputShape, expected: &str) {
+    fn check(request: &PcpRequest, replies: &[PcpReply], shape: OutputShape, expected: &str) {
         assert_eq!(text("pcp_x", request, replies, shape).unwrap(), expected, "{request:?}");
     }
 
@@ -274,7 +274,7 @@ mod tests {
             weight: 1.0,
             role: NodeRole::Primary,
             pg_role: "primary".into(),
-            delay: Delay::Bytes(0),
+            delay: StandbyDelay::Bytes(0),
             replication_state: String::new(),
             replication_sync_state: String::new(),
             changed_at_s: 1_795_596_358,
@@ -283,39 +283,46 @@ mod tests {
 
     #[test]
     fn answers_look_as_pgpools_clients_print_them() {
-        check(&Request::Attach(1), &[Reply::done(b'c')], BRIEF, "pcp_x -- Command Successful\n");
-        let count = [Reply::of(b'l', Code::Done, ["2"])];
-        check(&Request::NodeCount, &count, BRIEF, "2\n");
-        check(&Request::NodeCount, &count, LONG, "Node Count\n____________\n 2\n");
-        let pids = [Reply::of(b'n', Code::Done, ["2", "22423", "22424"])];
-        check(&Request::ProcessCount, &pids, BRIEF, "22423 22424 \n");
+        check(&PcpRequest::Attach(1), &[PcpReply::done(b'c')], BRIEF, "pcp_x -- Command Successful\n");
+        let count = [PcpReply::of(b'l', PcpReplyCode::Done, ["2"])];
+        check(&PcpRequest::NodeCount, &count, BRIEF, "2\n");
+        check(&PcpRequest::NodeCount, &count, LONG, "Node Count\n____________\n 2\n");
+        let pids = [PcpReply::of(b'n', PcpReplyCode::Done, ["2", "22423", "22424"])];
+        check(&PcpRequest::ProcessCount, &pids, BRIEF, "22423 22424 \n");
         let long = "No \t | \t PID\n_____________________\n0 \t | \t 22423\n1 \t | \t 22424\n\nTotal Processes:2\n";
-        check(&Request::ProcessCount, &pids, LONG, long);
-        for layout in [Layout::V4_3_0, Layout::V4_3, Layout::V4_7] {
-            let nodes =
-                [Reply::of(b'i', Code::Count, ["1"]), Reply::of(b'i', Code::Node, node().strings(layout)), Reply::done(b'i')];
+        check(&PcpRequest::ProcessCount, &pids, LONG, long);
+        for layout in [PcpLayout::V4_3_0, PcpLayout::V4_3, PcpLayout::V4_7] {
+            let nodes = [
+                PcpReply::of(b'i', PcpReplyCode::Count, ["1"]),
+                PcpReply::of(b'i', PcpReplyCode::Node, node().strings(layout)),
+                PcpReply::done(b'i'),
+            ];
             let line = "127.0.0.1 21550 2 1.000000 up up primary primary 0 none none 2026-11-25 08:45:58\n";
-            check(&Request::NodeInfo(0), &nodes, BRIEF, line);
-            let long = text("", &Request::NodeInfo(0), &nodes, LONG).unwrap();
+            check(&PcpRequest::NodeInfo(0), &nodes, BRIEF, line);
+            let long = text("", &PcpRequest::NodeInfo(0), &nodes, LONG).unwrap();
             assert!(long.starts_with("Hostname               : 127.0.0.1\nPort                   : 21550\n"), "{long}");
             assert!(long.ends_with("\nLast Status Change     : 2026-11-25 08:45:58\n\n"), "{long}");
         }
-        let status = [Reply::binary_count(b'b', 1), Reply::of(b'b', Code::Parameter, ["port", "1", "x"]), Reply::done(b'b')];
-        check(&Request::PoolStatus, &status, BRIEF, "name : port\nvalue: 1\ndesc : x\n\n");
-        check(&Request::PoolStatus, &status, LONG, "Name [  0]:\tport\nValue:      \t1\nDescription:\tx\n\n");
+        let status = [
+            PcpReply::binary_count(b'b', 1),
+            PcpReply::of(b'b', PcpReplyCode::Parameter, ["port", "1", "x"]),
+            PcpReply::done(b'b'),
+        ];
+        check(&PcpRequest::PoolStatus, &status, BRIEF, "name : port\nvalue: 1\ndesc : x\n\n");
+        check(&PcpRequest::PoolStatus, &status, LONG, "Name [  0]:\tport\nValue:      \t1\nDescription:\tx\n\n");
     }
 
     #[test]
     fn processes_without_a_client_are_shown_when_asked_for() {
-        let row = |strings: &[&str]| [Reply::of(b'p', Code::Process, strings), Reply::done(b'p')];
+        let row = |strings: &[&str]| [PcpReply::of(b'p', PcpReplyCode::Process, strings), PcpReply::done(b'p')];
         let idle = row(&["7", "s", "1", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", "Wait for connection"]);
-        check(&Request::ProcessInfo(0), &idle, BRIEF, "No process information available\n\n");
+        check(&PcpRequest::ProcessInfo(0), &idle, BRIEF, "No process information available\n\n");
         let all = OutputShape { shows_all: true, ..BRIEF };
-        check(&Request::ProcessInfo(0), &idle, all, "  s 1 0 0   0  0 0 0 7 0 Wait for connection\n");
+        check(&PcpRequest::ProcessInfo(0), &idle, all, "  s 1 0 0   0  0 0 0 7 0 Wait for connection\n");
         let busy = row(&[
             "7", "s", "1", "0", "0", "db", "u", "b", "c", "d", "9", "3", "0", "5", "77", "1", "Idle", "1", "h", "99", "select 1",
         ]);
-        check(&Request::ProcessInfo(0), &busy, BRIEF, "db u s 1 3 0 b c 9 d 5 77 1 7 0 Idle 1 h 99 select 1\n");
+        check(&PcpRequest::ProcessInfo(0), &busy, BRIEF, "db u s 1 3 0 b c 9 d 5 77 1 7 0 Idle 1 h 99 select 1\n");
     }
 
     #[test]
@@ -324,20 +331,20 @@ mod tests {
             "Escalated":1,"LeaderNodeName":"a:9999 Linux a","LeaderHostName":"a","NodeCount":1,"WatchdogNodes":[{"ID":0,"State":4,
             "Membership":0,"MembershipString":"MEMBER","NodeName":"a:9999 Linux a","HostName":"a","StateName":"LEADER",
             "DelegateIP":"10.0.0.1","WdPort":9000,"PgpoolPort":9999,"Priority":1}]}"#;
-        let replies = [Reply::of(b'w', Code::Done, [json])];
+        let replies = [PcpReply::of(b'w', PcpReplyCode::Done, [json])];
         let brief = "2 2 YES a:9999 Linux a a\n\na:9999 Linux a a 9999 9000 4 LEADER 0 MEMBER\n";
-        check(&Request::WatchdogInfo(-1), &replies, BRIEF, brief);
-        let long = text("", &Request::WatchdogInfo(-1), &replies, LONG).unwrap();
+        check(&PcpRequest::WatchdogInfo(-1), &replies, BRIEF, brief);
+        let long = text("", &PcpRequest::WatchdogInfo(-1), &replies, LONG).unwrap();
         assert!(long.contains("Quorum state              : QUORUM EXIST\n"), "{long}");
         assert!(long.contains("\nMembership Status : MEMBER\n"), "{long}");
-        assert!(text("", &Request::WatchdogInfo(0), &[Reply::of(b'w', Code::Done, ["{"])], BRIEF).is_err());
+        assert!(text("", &PcpRequest::WatchdogInfo(0), &[PcpReply::of(b'w', PcpReplyCode::Done, ["{"])], BRIEF).is_err());
     }
 
     #[test]
     fn answers_that_are_none_are_named() {
-        let bad = [Reply::of(b'i', Code::Node, ["x"]), Reply::done(b'i')];
-        assert!(text("", &Request::NodeInfo(0), &bad, BRIEF).unwrap_err().contains("not understood"));
-        assert!(text("", &Request::NodeCount, &[], BRIEF).is_err());
-        assert!(text("", &Request::HealthCheckStats(0), &[Reply::of(b'h', Code::Done, ["1"])], BRIEF).is_err());
+        let bad = [PcpReply::of(b'i', PcpReplyCode::Node, ["x"]), PcpReply::done(b'i')];
+        assert!(text("", &PcpRequest::NodeInfo(0), &bad, BRIEF).unwrap_err().contains("not understood"));
+        assert!(text("", &PcpRequest::NodeCount, &[], BRIEF).is_err());
+        assert!(text("", &PcpRequest::HealthCheckStats(0), &[PcpReply::of(b'h', PcpReplyCode::Done, ["1"])], BRIEF).is_err());
     }
 }

@@ -13,7 +13,7 @@ use crate::control::fine_timer::Alarm;
 use crate::control::node_monitor::monitor_desk::{Desk, Taken};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::server_conn::{Login, OpenError, ServerAddress};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use crate::runtime::shared::{ProxyShutdown, seconds};
 use std::convert::Infallible;
 use std::io;
@@ -275,7 +275,7 @@ impl Node {
         let check = &self.desk.config.check;
         let files = self.desk.c.shared.access.files();
         let (user, secret) = files.checker(check);
-        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters: &[] };
+        let login = ServerLogin { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters: &[] };
         Conn::log_in(&self.desk.c.shared, &self.address, &login, OwnUse::Questions, deadline.into()).await.map(|(conn, _)| conn)
     }
 

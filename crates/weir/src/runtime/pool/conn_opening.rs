@@ -6,13 +6,13 @@ use crate::log::Level;
 use crate::runtime::bounds;
 use crate::runtime::pool::reset::needed_at_rest;
 use crate::runtime::pool::server_conn::{
-    Conn, ConnStatus, Login, MESSAGE_BYTES_MAX, Notices, OpenError, Rows, ServerAddress, ServerConn, SocketBreaker, TERMINATE,
-    Talk, Transport, flooded, note, tcp_options,
+    Conn, ConnStatus, MESSAGE_BYTES_MAX, MessageConn, Notices, OpenError, Rows, ServerAddress, ServerConn, ServerLogin,
+    ServerTransport, SocketBreaker, TERMINATE, flooded, note, tcp_options,
 };
-use crate::runtime::pool::server_login::{self, Greeting, keep_notice, protocol, refused};
+use crate::runtime::pool::server_login::{self, ServerGreeting, keep_notice, protocol, refused};
 use crate::runtime::pool::{Pool, Purpose};
-use crate::runtime::shared::{Message, ProxyShutdown};
-use crate::runtime::tls_choice::{Attempt, Check, plan};
+use crate::runtime::shared::{ProxyShutdown, WorkerMessage};
+use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan};
 use crate::runtime::worker::Worker;
 use std::cell::Cell;
 use std::io;
@@ -39,7 +39,7 @@ use weir_session::session_state::server_defaults::ServerDefaults;
 use weir_session::status::SessionActivity;
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
-use weir_wire::gather::{Bound, Budget, message_cost};
+use weir_wire::gather::{GatherBound, GatherBudget, message_cost};
 use weir_wire::{back as server, write};
 
 /// Time for what a server connection says between sessions (reset), after which it is closed instead.
@@ -52,7 +52,7 @@ pub async fn open(
     w: &Worker,
     pool: Arc<Pool>,
     address: &ServerAddress,
-    login: &Login<'_>,
+    login: &ServerLogin<'_>,
     first: &str,
 ) -> Result<ServerConn, OpenError> {
     let deadline = Instant::now()
@@ -60,7 +60,7 @@ pub async fn open(
     let renewals = pool.renewals();
     // Taken before the login: all later changes are newer than the connection.
     let (generation, gate) = (w.view().generation, w.view().gate);
-    let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
+    let (mut talk, mut greeting) = MessageConn::enter(w, address, login, deadline).await?;
     if let Gate::Open { node, started_at: Some(started_at) } = gate
         && node == address.node
         && !matches!(pool.key.purpose, Purpose::PhysicalReplication | Purpose::LogicalReplication)
@@ -104,7 +104,7 @@ pub async fn open(
         return Err(OpenError::GivenUp { node: address.node });
     }
     let conn = Box::new(blank(w, status, greeting.reported, defaults, reloads));
-    let transport = Box::new(Transport {
+    let transport = Box::new(ServerTransport {
         socket: talk.socket,
         home: w.id,
         pool,
@@ -116,7 +116,13 @@ pub async fn open(
 }
 
 /// The status of a connection that was just opened.
-fn status_of(serial: u64, address: &ServerAddress, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
+fn status_of(
+    serial: u64,
+    address: &ServerAddress,
+    generation: u64,
+    greeting: &mut ServerGreeting,
+    socket: &Socket,
+) -> ConnStatus {
     let version = greeting.reported.value("server_version");
     ConnStatus {
         serial,
@@ -142,7 +148,7 @@ pub const START: &str = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) 
     EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
 
 /// True if the server was started at this time, in microseconds since 1970.
-async fn is_of_start(w: &Worker, talk: &mut Talk, address: &ServerAddress, started_at: u64) -> bool {
+async fn is_of_start(w: &Worker, talk: &mut MessageConn, address: &ServerAddress, started_at: u64) -> bool {
     let rows = talk.query(w, address, START).await.unwrap_or_default();
     let told = rows.into_iter().flatten().next().flatten();
     told.is_some_and(|told| told.parse() == Ok(started_at))
@@ -179,19 +185,19 @@ pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> 
 /// The same of a text of the operator's. Not cancel safe: the answer would be left for the next session.
 pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     let ServerConn { mut conn, transport } = conn;
-    let Transport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
+    let ServerTransport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
     socket.set_task(w.reactor.current_task());
     // A simple query drops the unnamed statement.
     conn.unnamed = None;
     let address = conn.status.address.clone();
-    let mut talk = Talk::over(socket, deadline);
+    let mut talk = MessageConn::over(socket, deadline);
     let answer = talk.run(w, &address, sql).await;
     let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
     let noted = talk.reports.iter().try_for_each(|body| conn.report(body)).map_err(|cause| flooded(&address, cause));
     let answer = answer.and_then(|rows| noted.map(|()| rows));
     let answer = answer.and_then(|rows| beyond_answer(&address, &talk.buffer).map_or(Ok(rows), Err));
     let socket = talk.socket;
-    let transport = Box::new(Transport { socket, home, pool, notices, jitter, passwords_generation });
+    let transport = Box::new(ServerTransport { socket, home, pool, notices, jitter, passwords_generation });
     (ServerConn { conn, transport }, answer)
 }
 
@@ -204,15 +210,15 @@ fn beyond_answer(address: &ServerAddress, rest: &[u8]) -> Option<OpenError> {
     Some(body.map_or_else(|| protocol(address, "more than the answer"), |body| refused(address, body)))
 }
 
-impl Talk {
+impl MessageConn {
     /// Connects, and begins TLS if the attempt is for that. Not cancel safe: the server would wait for the rest.
     async fn connect(
         w: &Worker,
         address: &ServerAddress,
-        attempt: Attempt,
-        check: Check,
+        attempt: TlsAttempt,
+        check: CertificateCheck,
         deadline: Instant,
-    ) -> Result<Talk, OpenError> {
+    ) -> Result<MessageConn, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
         let socket = if address.hostname.starts_with('/') {
             let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
@@ -220,8 +226,8 @@ impl Talk {
         } else {
             connect_any(w, &address.hostname, address.port, deadline).await.map_err(failed)?
         };
-        let mut talk = Talk::over(socket, deadline);
-        if attempt == Attempt::Plain || address.hostname.starts_with('/') {
+        let mut talk = MessageConn::over(socket, deadline);
+        if attempt == TlsAttempt::Plain || address.hostname.starts_with('/') {
             return Ok(talk);
         }
         match talk.encrypt(w, address, attempt, check).await {
@@ -235,7 +241,13 @@ impl Talk {
     }
 
     /// Asks for TLS and begins it.
-    async fn encrypt(&mut self, w: &Worker, address: &ServerAddress, attempt: Attempt, check: Check) -> Result<(), OpenError> {
+    async fn encrypt(
+        &mut self,
+        w: &Worker,
+        address: &ServerAddress,
+        attempt: TlsAttempt,
+        check: CertificateCheck,
+    ) -> Result<(), OpenError> {
         let refused = |reason: String| OpenError::Tls { address: address.clone(), reason };
         let mut out = Vec::new();
         write::ssl_request(&mut out);
@@ -249,7 +261,7 @@ impl Talk {
         w.shared.log.say(Level::Debug1, format_args!("node {}: client->server SSL response: {letter}", address.node));
         match (answer[0], attempt) {
             (b'S', _) => {}
-            (b'N', Attempt::Willing) => return Ok(()),
+            (b'N', TlsAttempt::Willing) => return Ok(()),
             (b'N', _) => return Err(refused("the server does not have it, and backend_sslmode demands it".into())),
             _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
         }
@@ -269,13 +281,13 @@ impl Talk {
         })
     }
 
-    pub fn over(socket: Socket, deadline: Instant) -> Talk {
-        Talk {
+    pub fn over(socket: Socket, deadline: Instant) -> MessageConn {
+        MessageConn {
             socket,
             buffer: Vec::new(),
             reports: Vec::new(),
             notices: Vec::new(),
-            budget: Budget::new(bounds::LOGIN),
+            budget: GatherBudget::new(bounds::LOGIN),
             deadline,
         }
     }
@@ -284,18 +296,18 @@ impl Talk {
     pub async fn enter(
         w: &Worker,
         address: &ServerAddress,
-        login: &Login<'_>,
+        login: &ServerLogin<'_>,
         deadline: Instant,
-    ) -> Result<(Talk, Greeting), OpenError> {
+    ) -> Result<(MessageConn, ServerGreeting), OpenError> {
         let plan = {
             let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
             plan(address.ssl_mode, w.peek_config().tls.enabled, has_authorities, address.hostname.starts_with('/'))
         };
         let mut attempts = plan.attempts.iter().peekable();
         loop {
-            let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
+            let attempt = attempts.next().copied().unwrap_or(TlsAttempt::Plain);
             let entered = async {
-                let mut talk = Talk::connect(w, address, attempt, plan.check, deadline).await?;
+                let mut talk = MessageConn::connect(w, address, attempt, plan.check, deadline).await?;
                 match server_login::log_in(w, &mut talk, address, login).await {
                     Ok(greeting) => Ok((talk, greeting)),
                     Err(error) => {
@@ -329,8 +341,14 @@ impl Talk {
     }
 
     /// Begins an exchange in which the server may say so much.
-    pub async fn ask_for(&mut self, w: &Worker, address: &ServerAddress, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
-        self.budget = Budget::new(*bound);
+    pub async fn ask_for(
+        &mut self,
+        w: &Worker,
+        address: &ServerAddress,
+        bytes: &[u8],
+        bound: &GatherBound,
+    ) -> Result<(), OpenError> {
+        self.budget = GatherBudget::new(*bound);
         self.send(w, address, bytes).await
     }
 
@@ -435,7 +453,7 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
         return Ok(vec![ip]);
     }
     let (shared, id, task) = (w.shared.clone(), w.id, w.reactor.current_task());
-    let wake = move || shared.mailboxes[usize::from(id)].send(Message::Wake(task));
+    let wake = move || shared.mailboxes[usize::from(id)].send(WorkerMessage::Wake(task));
     let question = w.shared.ask_name(hostname, deadline, Box::new(wake));
     while !question.is_over() && Instant::now() < question.until {
         w.reactor.wake_at(question.until);
@@ -479,11 +497,11 @@ pub async fn cancel_process(w: &Worker, address: &ServerAddress, is_encrypted: b
     let deadline = Instant::now() + Duration::from_secs(5);
     let (attempt, check) = if is_encrypted {
         let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
-        (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check)
+        (TlsAttempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check)
     } else {
-        (Attempt::Plain, Check::Nothing)
+        (TlsAttempt::Plain, CertificateCheck::Nothing)
     };
-    let mut talk = match Talk::connect(w, address, attempt, check, deadline).await {
+    let mut talk = match MessageConn::connect(w, address, attempt, check, deadline).await {
         Ok(talk) => talk,
         Err(error) => {
             w.log_conn(address, format_args!("cancel request failed: {error}"));

@@ -1,7 +1,7 @@
 //! The outcomes of a pool's logins, as far as they tell of its user, and the tasks that wait for one. `weir::runtime::pool::recent_logins` decides.
 
 use super::{Ceilings, Pool, take_near};
-use crate::runtime::pool::recent_logins::{Room, Voucher, Withdrawal, withdrawal};
+use crate::runtime::pool::recent_logins::{LoginDenial, Room, Voucher, withdrawal};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::worker::Worker;
 use std::sync::Arc;
@@ -104,9 +104,9 @@ impl Pool {
     }
 
     /// New clients get no connection of this pool until a login gets in again.
-    pub fn withdraw(self: &Arc<Pool>, w: &Worker, why: Withdrawal, begun_ms: u64) {
+    pub fn withdraw(self: &Arc<Pool>, w: &Worker, why: LoginDenial, begun_ms: u64) {
         let is_news = self.inner.lock().vouching.refused(begun_ms);
-        if is_news && why == Withdrawal::Right {
+        if is_news && why == LoginDenial::Right {
             self.renew(w);
         }
     }

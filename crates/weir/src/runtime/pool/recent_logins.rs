@@ -47,7 +47,7 @@ pub enum Room {
 
 /// Why a server let somebody not in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Withdrawal {
+pub enum LoginDenial {
     /// The user has no right to be there (any more): no connection of his is lent on.
     Right,
     /// The password is another one. Those who are there may stay, as on the server itself.
@@ -58,13 +58,13 @@ pub enum Withdrawal {
 ///
 /// Source: `ClientAuthentication` in auth.c, `InitializeSessionUserId` in miscinit.c, `CheckMyDatabase` and `InitPostgres` in postinit.c. Triggers on logins raise
 /// P0001 if they are not told another code.
-pub fn withdrawal(sqlstate: &str) -> Option<Withdrawal> {
+pub fn withdrawal(sqlstate: &str) -> Option<LoginDenial> {
     match sqlstate {
-        "28P01" => Some(Withdrawal::Password),
+        "28P01" => Some(LoginDenial::Password),
         // No role, or one that may not log in; no line of pg_hba.conf, or one that rejects.
-        "28000" => Some(Withdrawal::Right),
+        "28000" => Some(LoginDenial::Right),
         // No database; no right to connect to it; it takes no connections; a trigger.
-        "3D000" | "42501" | "55000" | "P0001" => Some(Withdrawal::Right),
+        "3D000" | "42501" | "55000" | "P0001" => Some(LoginDenial::Right),
         _ => None,
     }
 }
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn only_words_about_the_user_are_a_refusal() {
         for (sqlstate, expected) in [
-            ("28000", Some(Withdrawal::Right)),
-            ("28P01", Some(Withdrawal::Password)),
-            ("3D000", Some(Withdrawal::Right)),
-            ("42501", Some(Withdrawal::Right)),
-            ("55000", Some(Withdrawal::Right)),
+            ("28000", Some(LoginDenial::Right)),
+            ("28P01", Some(LoginDenial::Password)),
+            ("3D000", Some(LoginDenial::Right)),
+            ("42501", Some(LoginDenial::Right)),
+            ("55000", Some(LoginDenial::Right)),
             ("53300", None),
             ("57P03", None),
             ("57P01", None),

@@ -23,7 +23,7 @@ const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
 /// Count that several pools share: the server connections of a node, or those of one database or user on a node.
 #[derive(Default)]
-pub(super) struct Budget {
+pub(super) struct SharedPoolLimit {
     open: AtomicU32,
     /// Connections over which Weir looks at catalogs, of a node. They take the places of as many for clients.
     looks: AtomicU32,
@@ -33,14 +33,14 @@ pub(super) struct Budget {
     starved_count: AtomicU32,
 }
 
-impl Budget {
+impl SharedPoolLimit {
     pub(super) fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 }
 
 /// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
-pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<Budget>; 2] {
+pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<SharedPoolLimit>; 2] {
     let is_apart = |purpose| matches!(purpose, Purpose::Listening | Purpose::Greeting);
     if is_apart(key.purpose) {
         return Default::default();
@@ -125,7 +125,7 @@ impl Pool {
 }
 
 impl Pools {
-    pub(super) fn budget(&self, node: u16) -> &Arc<Budget> {
+    pub(super) fn budget(&self, node: u16) -> &Arc<SharedPoolLimit> {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
@@ -190,7 +190,7 @@ impl Pools {
     }
 
     /// Where a pool waits that lacks a permission under a limit.
-    fn queue_of<'a>(&'a self, pool: &'a Pool, limit: &Limit) -> &'a Arc<Budget> {
+    fn queue_of<'a>(&'a self, pool: &'a Pool, limit: &Limit) -> &'a Arc<SharedPoolLimit> {
         match limit {
             Limit::Database(_) => &pool.of_database,
             Limit::User(_) => &pool.of_user,
@@ -211,7 +211,7 @@ impl Pools {
     }
 
     /// False: nobody waits there, or it stands in the queue already.
-    fn enqueue(&self, queue: &Budget, pool: &Arc<Pool>) -> bool {
+    fn enqueue(&self, queue: &SharedPoolLimit, pool: &Arc<Pool>) -> bool {
         let Some(since) = pool.waits_since() else { return false };
         let mut starved = queue.starved.lock();
         let is_new = starved.enter(pool.number, since, pool);
@@ -245,7 +245,7 @@ impl Pools {
     fn longest_in(
         &self,
         w: &Worker,
-        queue: &Arc<Budget>,
+        queue: &Arc<SharedPoolLimit>,
         lacks: impl Fn(&Pool, &UserLimits) -> Option<Limit>,
     ) -> Option<(Arc<Pool>, Instant)> {
         let mut moved = Vec::new();
@@ -297,7 +297,7 @@ impl Pools {
     }
 
     /// Queues with starved pools that a server connection of this pool could help.
-    fn queues_near<'a>(&'a self, pool: &'a Pool, ceilings: Ceilings) -> Vec<&'a Arc<Budget>> {
+    fn queues_near<'a>(&'a self, pool: &'a Pool, ceilings: Ceilings) -> Vec<&'a Arc<SharedPoolLimit>> {
         let node = pool.key.node;
         let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
         // A server connection of another node that is closed gives no permission for a node that has all of its own.

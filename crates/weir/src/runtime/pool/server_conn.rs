@@ -3,7 +3,7 @@
 pub mod kept_inquiries;
 
 use crate::runtime::pool::Pool;
-use crate::runtime::server_names::Unresolved;
+use crate::runtime::server_names::ResolveError;
 use crate::runtime::shared::WorkerId;
 use crate::runtime::worker::Worker;
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::reports::ReportedParameters;
 use weir_session::task::Us;
 use weir_wire::frame::front;
-use weir_wire::gather::{Budget, Exceeded};
+use weir_wire::gather::{BoundExceeded, GatherBudget};
 
 /// The last message of a session. Without it a server tells of an unexpected end.
 pub const TERMINATE: [u8; 5] = [front::TERMINATE, 0, 0, 0, 4];
@@ -31,11 +31,11 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// One server connection: what sessions know of it, and the way to its server. A session that uses it has the first, its task the second.
 pub struct ServerConn {
     pub(crate) conn: Box<Conn>,
-    pub(crate) transport: Box<Transport>,
+    pub(crate) transport: Box<ServerTransport>,
 }
 
 /// The way to a server, and what only pools ask for.
-pub struct Transport {
+pub struct ServerTransport {
     pub(crate) socket: Socket,
     /// The worker whose event loop has it.
     pub(crate) home: WorkerId,
@@ -93,7 +93,7 @@ pub enum OpenError {
     #[error("{address} does not speak the PostgreSQL protocol: {what}")]
     Protocol { address: ServerAddress, what: String },
     #[error("{address} says too much: {cause}")]
-    Flooded { address: ServerAddress, cause: Box<Exceeded> },
+    Flooded { address: ServerAddress, cause: Box<BoundExceeded> },
 }
 
 impl OpenError {
@@ -143,7 +143,7 @@ impl OpenError {
             | OpenError::Flooded { .. }
             | OpenError::Protocol { .. } => return false,
         };
-        let is_unresolved = cause.get_ref().is_some_and(|cause| cause.is::<Unresolved>());
+        let is_unresolved = cause.get_ref().is_some_and(|cause| cause.is::<ResolveError>());
         is_unresolved
             || matches!(
                 Errno::from_io_error(cause),
@@ -265,7 +265,7 @@ pub enum Unanswered {
 }
 
 /// Message by message, for everything but a session's relay.
-pub struct Talk {
+pub struct MessageConn {
     pub(crate) socket: Socket,
     pub(super) buffer: Vec<u8>,
     /// Reports of parameters while the last query ran: bodies of ParameterStatus.
@@ -273,12 +273,12 @@ pub struct Talk {
     /// Notices of that time.
     pub(super) notices: Vec<u8>,
     /// The most that the server may still say in this exchange.
-    pub(super) budget: Budget,
+    pub(super) budget: GatherBudget,
     pub(super) deadline: Instant,
 }
 
 /// User, secret and settings of a login to a server.
-pub struct Login<'a> {
+pub struct ServerLogin<'a> {
     pub(crate) user: &'a str,
     pub(crate) database: &'a str,
     pub(crate) secret: Option<&'a Secret>,
@@ -328,7 +328,7 @@ impl ServerConn {
 pub type Rows = Vec<Vec<Option<String>>>;
 
 /// Error for a server that says more than is gathered.
-pub fn flooded(address: &ServerAddress, cause: Exceeded) -> OpenError {
+pub fn flooded(address: &ServerAddress, cause: BoundExceeded) -> OpenError {
     OpenError::Flooded { address: address.clone(), cause: cause.into() }
 }
 

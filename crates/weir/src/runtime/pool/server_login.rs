@@ -2,19 +2,21 @@
 
 use crate::runtime::bounds;
 use crate::runtime::key_derivation;
-use crate::runtime::pool::server_conn::{Login, Notices, OpenError, ServerAddress, flooded, note};
-use crate::runtime::pool::server_conn::{Talk, Unanswered};
+use crate::runtime::pool::server_conn::{MessageConn, Unanswered};
+use crate::runtime::pool::server_conn::{Notices, OpenError, ServerAddress, ServerLogin, flooded, note};
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::worker::Worker;
 use weir_config::ChannelBinding;
 use weir_config::passwd::{Asked, Secret};
 use weir_session::reports::ReportedParameters;
-use weir_wire::back::{self as server, Auth};
+use weir_wire::back::{self as server, AuthRequest};
 use weir_wire::frame::{back, front};
-use weir_wire::gather::Budget;
+use weir_wire::gather::GatherBudget;
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Binding, Challenge, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce, SaltedKeys};
-use weir_wire::startup_packet::Version;
+use weir_wire::scram::{
+    ClientSecret, MECHANISM, MECHANISM_PLUS, SaltedKeys, ScramBinding, ScramChallenge, ScramClient, ScramNonce,
+};
+use weir_wire::startup_packet::ProtocolVersion;
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -22,12 +24,12 @@ use zeroize::Zeroizing;
 const ANSWER_BYTES: usize = 1024;
 
 /// A server's messages once the login is through.
-pub struct Greeting {
+pub struct ServerGreeting {
     pub(crate) pid: u32,
     pub(crate) key: Vec<u8>,
     pub(super) reported: ReportedParameters,
     pub(super) notices: Notices,
-    pub(super) protocol: Version,
+    pub(super) protocol: ProtocolVersion,
     pub(crate) asked: ServerAsked,
 }
 
@@ -40,7 +42,7 @@ pub enum ServerAsked {
     Proof,
 }
 
-impl Greeting {
+impl ServerGreeting {
     /// A parameter as the server reported it in the login.
     pub fn reported(&self, name: &str) -> Option<&str> {
         self.reported.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
@@ -62,66 +64,73 @@ pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
 
 /// The connection that a login goes over, as far as its proof hangs on it.
 #[derive(Clone, Debug, Default)]
-pub struct Channel {
+pub struct LoginChannel {
     pub(crate) is_encrypted: bool,
     /// Hash of the server's certificate that a proof can be bound to.
     pub(crate) end_point: Option<Vec<u8>>,
 }
 
 /// The next thing to do in a login.
-pub enum Step {
+pub enum LoginStep {
     /// The next message must come.
     Wait,
     Send(Zeroizing<Vec<u8>>),
-    /// Keys must be derived from a password, which takes long; they go to `Handshake::derived`.
-    Derive(Zeroizing<Vec<u8>>, Challenge),
+    /// Keys must be derived from a password, which takes long; they go to `LoginHandshake::derived`.
+    Derive(Zeroizing<Vec<u8>>, ScramChallenge),
     /// Logged in.
     Done,
 }
 
 /// One login, without its socket: messages of the server in, answers out.
-pub struct Handshake<'a> {
-    proof: Proof<'a>,
-    greeting: Greeting,
+pub struct LoginHandshake<'a> {
+    proof: LoginProof<'a>,
+    greeting: ServerGreeting,
     /// The server's challenge for a proof by keys that must be derived.
     challenged: Vec<u8>,
 }
 
-impl<'a> Handshake<'a> {
+impl<'a> LoginHandshake<'a> {
     /// Begins a login. The bytes are to be sent first.
     pub fn begin(
         address: &'a ServerAddress,
-        login: &'a Login<'a>,
+        login: &'a ServerLogin<'a>,
         wish: ChannelBinding,
-        channel: Channel,
-    ) -> (Handshake<'a>, Vec<u8>) {
+        channel: LoginChannel,
+    ) -> (LoginHandshake<'a>, Vec<u8>) {
         let mut out = Vec::with_capacity(256);
         let who = [("user", login.user), ("database", login.database)];
-        write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
+        write::startup(&mut out, ProtocolVersion::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
         let (reported, notices) = (ReportedParameters::default(), Notices::default());
-        let greeting =
-            Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, asked: ServerAsked::Nothing };
-        let asked = Budget::new(bounds::AUTHENTICATION);
-        let proof = Proof { address, login, wish, channel, asked, scram: None, is_bound: false, is_proved: false };
-        (Handshake { proof, greeting, challenged: Vec::new() }, out)
+        let greeting = ServerGreeting {
+            pid: 0,
+            key: Vec::new(),
+            reported,
+            notices,
+            protocol: ProtocolVersion::V3_2,
+            asked: ServerAsked::Nothing,
+        };
+        let asked = GatherBudget::new(bounds::AUTHENTICATION);
+        let proof = LoginProof { address, login, wish, channel, asked, scram: None, is_bound: false, is_proved: false };
+        (LoginHandshake { proof, greeting, challenged: Vec::new() }, out)
     }
 
     /// Takes in a message of the server. `random` is used once at most.
-    pub fn on_message(&mut self, tag: u8, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
+    pub fn on_message(&mut self, tag: u8, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<LoginStep, OpenError> {
         let (address, greeting) = (self.proof.address, &mut self.greeting);
         match tag {
             back::AUTHENTICATION => {
                 let step = self.proof.answer(body, random)?;
-                if !matches!(step, Step::Wait) {
+                if !matches!(step, LoginStep::Wait) {
                     greeting.asked = ServerAsked::Proof;
                 }
-                if let (Step::Derive(..), Some(Auth::SaslContinue(message))) = (&step, server::read_auth(body)) {
+                if let (LoginStep::Derive(..), Some(AuthRequest::SaslContinue(message))) = (&step, server::read_auth(body)) {
                     self.challenged = message.to_vec();
                 }
                 return Ok(step);
             }
             back::NEGOTIATE_VERSION => {
-                let newest = body.first_chunk::<4>().map_or(Version::V3_0, |word| Version(u32::from_be_bytes(*word)));
+                let newest =
+                    body.first_chunk::<4>().map_or(ProtocolVersion::V3_0, |word| ProtocolVersion(u32::from_be_bytes(*word)));
                 greeting.protocol = newest;
             }
             back::BACKEND_KEY_DATA => {
@@ -134,13 +143,13 @@ impl<'a> Handshake<'a> {
             back::ERROR => return Err(refused(address, body)),
             back::NOTICE if greeting.key.is_empty() => keep_notice(&mut greeting.notices.early, body),
             back::NOTICE => keep_notice(&mut greeting.notices.late, body),
-            back::READY => return Ok(Step::Done),
+            back::READY => return Ok(LoginStep::Done),
             other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
         }
-        Ok(Step::Wait)
+        Ok(LoginStep::Wait)
     }
 
-    /// Takes in the keys that `Step::Derive` asked for, and gives the bytes to be sent.
+    /// Takes in the keys that `LoginStep::Derive` asked for, and gives the bytes to be sent.
     pub fn derived(&mut self, keys: Result<SaltedKeys, Unanswered>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let user = self.proof.login.user;
         // It says nothing of the password.
@@ -150,28 +159,33 @@ impl<'a> Handshake<'a> {
     }
 
     /// The server's greeting, once the login is done.
-    pub fn finish(self) -> Greeting {
+    pub fn finish(self) -> ServerGreeting {
         self.greeting
     }
 }
 
 /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
-pub async fn log_in(w: &Worker, talk: &mut Talk, address: &ServerAddress, login: &Login<'_>) -> Result<Greeting, OpenError> {
+pub async fn log_in(
+    w: &Worker,
+    talk: &mut MessageConn,
+    address: &ServerAddress,
+    login: &ServerLogin<'_>,
+) -> Result<ServerGreeting, OpenError> {
     let end_point = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
-    let channel = Channel { is_encrypted: talk.socket.is_encrypted(), end_point };
+    let channel = LoginChannel { is_encrypted: talk.socket.is_encrypted(), end_point };
     let wish = w.peek_config().tls.binding;
-    let (mut handshake, first) = Handshake::begin(address, login, wish, channel);
+    let (mut handshake, first) = LoginHandshake::begin(address, login, wish, channel);
     talk.ask_for(w, address, &first, &bounds::LOGIN).await?;
     loop {
         let (tag, body) = talk.next(w, address).await?;
         match handshake.on_message(tag, &body, || w.random())? {
-            Step::Wait => {}
-            Step::Send(answer) => talk.send(w, address, &answer).await?,
-            Step::Derive(password, challenge) => {
+            LoginStep::Wait => {}
+            LoginStep::Send(answer) => talk.send(w, address, &answer).await?,
+            LoginStep::Derive(password, challenge) => {
                 let keys = key_derivation::keys(w, &password, challenge, Some(talk.deadline())).await;
                 talk.send(w, address, &handshake.derived(keys)?).await?;
             }
-            Step::Done => return Ok(handshake.finish()),
+            LoginStep::Done => return Ok(handshake.finish()),
         }
     }
 }
@@ -196,24 +210,24 @@ pub fn protocol(address: &ServerAddress, what: impl Into<String>) -> OpenError {
 }
 
 /// Our side of the proof a server asks for.
-struct Proof<'a> {
+struct LoginProof<'a> {
     address: &'a ServerAddress,
-    login: &'a Login<'a>,
+    login: &'a ServerLogin<'a>,
     /// The operator's wish for the proof to be bound to the server's certificate.
     wish: ChannelBinding,
-    channel: Channel,
+    channel: LoginChannel,
     /// Requests of the server so far.
-    asked: Budget,
-    scram: Option<Client>,
+    asked: GatherBudget,
+    scram: Option<ScramClient>,
     /// The proof is bound to the server's certificate.
     is_bound: bool,
     /// The server has shown that it knows the user's keys.
     is_proved: bool,
 }
 
-impl Proof<'_> {
+impl LoginProof<'_> {
     /// The answer to an authentication request.
-    fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
+    fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<LoginStep, OpenError> {
         self.asked.take(body.len()).map_err(|cause| flooded(self.address, cause))?;
         // Large enough not to move: it may hold a password.
         let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
@@ -221,14 +235,14 @@ impl Proof<'_> {
         self.check_binding(&request)?;
         match request {
             // A server that asked for SCRAM and leaves it before its end does not know the keys.
-            Auth::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
-            Auth::Ok => return Ok(Step::Wait),
-            Auth::Cleartext => {
+            AuthRequest::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
+            AuthRequest::Ok => return Ok(LoginStep::Wait),
+            AuthRequest::Cleartext => {
                 if let Secret::Plain(password) = self.secret(Asked::Cleartext, "a password")? {
                     write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
                 }
             }
-            Auth::Md5 { salt } => {
+            AuthRequest::Md5 { salt } => {
                 let secret = match self.secret(Asked::Md5, "md5")? {
                     Secret::Plain(password) => Md5Secret::from_password(password, self.login.user.as_bytes()),
                     Secret::Md5(secret) => secret.clone(),
@@ -236,15 +250,15 @@ impl Proof<'_> {
                 };
                 write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
             }
-            Auth::Sasl(mechanisms) => {
+            AuthRequest::Sasl(mechanisms) => {
                 let (mechanism, binding) = self.mechanism(&mechanisms)?;
                 let secret = match self.secret(Asked::Scram, "scram-sha-256")? {
                     Secret::Plain(password) => ClientSecret::Password(password.clone()),
                     Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
                     Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
                 };
-                let nonce = Nonce::from_random(&random());
-                let (client, first) = Client::new(secret, &nonce, binding);
+                let nonce = ScramNonce::from_random(&random());
+                let (client, first) = ScramClient::new(secret, &nonce, binding);
                 self.scram = Some(client);
                 write::message(&mut out, front::PASSWORD, |out| {
                     write::cstr(out, mechanism.as_bytes());
@@ -252,31 +266,31 @@ impl Proof<'_> {
                     out.extend(first);
                 });
             }
-            Auth::SaslContinue(message) => {
+            AuthRequest::SaslContinue(message) => {
                 if let Secret::Plain(password) = self.secret(Asked::Scram, "scram-sha-256")? {
                     let client = self.scram.as_ref().ok_or_else(|| self.protocol("SASL out of order"))?;
                     let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
-                    return Ok(Step::Derive(password.clone(), challenge));
+                    return Ok(LoginStep::Derive(password.clone(), challenge));
                 }
                 out = self.prove(message, None)?;
             }
-            Auth::SaslFinal(message) => {
+            AuthRequest::SaslFinal(message) => {
                 let client = self.scram.as_mut().ok_or_else(|| protocol(self.address, "SASL out of order"))?;
                 client.on_server_final(message).map_err(|e| protocol(self.address, e.to_string()))?;
                 self.is_proved = true;
-                return Ok(Step::Wait);
+                return Ok(LoginStep::Wait);
             }
-            Auth::Other(code) => {
+            AuthRequest::Other(code) => {
                 let reason = format!("the server asks for authentication method {code}, which is not supported");
                 return Err(self.cannot(reason));
             }
         }
-        Ok(Step::Send(out))
+        Ok(LoginStep::Send(out))
     }
 
     /// Chooses among the server's offers, and binds the proof to the server's certificate where possible. Source:
     /// `pg_SASL_init` in PostgreSQL's fe-auth.c.
-    fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
+    fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, ScramBinding), OpenError> {
         let has = |name: &str| offered.contains(&name.as_bytes());
         let wish = self.wish;
         if has(MECHANISM_PLUS) && !self.channel.is_encrypted {
@@ -286,24 +300,24 @@ impl Proof<'_> {
         match self.channel.end_point.clone().filter(|_| wish != ChannelBinding::Disable) {
             Some(hash) if has(MECHANISM_PLUS) => {
                 self.is_bound = true;
-                Ok((MECHANISM_PLUS, Binding::EndPoint(hash)))
+                Ok((MECHANISM_PLUS, ScramBinding::EndPoint(hash)))
             }
             _ if wish == ChannelBinding::Require => {
                 Err(self.cannot("backend_channel_binding = require, and the server offers no SCRAM-SHA-256-PLUS over TLS".into()))
             }
             // A server that did offer it will know that somebody between took it out.
-            Some(_) if has(MECHANISM) => Ok((MECHANISM, Binding::Unused)),
-            None if has(MECHANISM) => Ok((MECHANISM, Binding::None)),
+            Some(_) if has(MECHANISM) => Ok((MECHANISM, ScramBinding::Unused)),
+            None if has(MECHANISM) => Ok((MECHANISM, ScramBinding::None)),
             Some(_) | None => Err(self.protocol("the server offers no SASL mechanism that is supported here")),
         }
     }
 
     /// Where a bound login is demanded, nothing is said to a server that asks for another one.
-    fn check_binding(&self, request: &Auth<'_>) -> Result<(), OpenError> {
+    fn check_binding(&self, request: &AuthRequest<'_>) -> Result<(), OpenError> {
         let is_right = match request {
-            Auth::Sasl(_) | Auth::SaslContinue(_) | Auth::SaslFinal(_) => true,
-            Auth::Ok => self.is_bound && self.is_proved,
-            Auth::Cleartext | Auth::Md5 { .. } | Auth::Other(_) => false,
+            AuthRequest::Sasl(_) | AuthRequest::SaslContinue(_) | AuthRequest::SaslFinal(_) => true,
+            AuthRequest::Ok => self.is_bound && self.is_proved,
+            AuthRequest::Cleartext | AuthRequest::Md5 { .. } | AuthRequest::Other(_) => false,
         };
         if !is_right && self.wish == ChannelBinding::Require {
             let reason = "backend_channel_binding = require, and the server asks for another login than SCRAM-SHA-256-PLUS";

@@ -1,12 +1,12 @@
 //! Fetching results. Several sessions' requests to a host at the same time go in one message, as a host's cost is to be woken
 //! up. While a request is under way, later ones wait for its reply and then go together; for `memqcache_timeout` at most.
 
-use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
+use super::{Digest, ReplyPurpose, StoreEndpoint, StoreLane, UNDER_WAY_MAX, WorkerStores};
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_io::reactor::TaskId;
 use weir_session::query_cache::result_store::{StoreFetch, StoreFetchState, digest_of};
-use weir_wire::store_protocol::{Ask, Expect};
+use weir_wire::store_protocol::{StoreReplyKind, StoreRequest};
 
 /// Answers asked for in one question.
 const TOGETHER_MAX: usize = 64;
@@ -19,7 +19,7 @@ pub(crate) fn together_max(answer_bytes_max: usize) -> usize {
     (REPLY_BYTES_MAX / answer_bytes_max.max(1)).clamp(1, TOGETHER_MAX)
 }
 
-impl Stores {
+impl WorkerStores {
     /// Asks for an answer. `None`: its host is out of reach, or has too much to do.
     pub(crate) fn begin_fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<StoreFetch>> {
         self.now_ms.set(now_ms);
@@ -65,7 +65,7 @@ impl Stores {
     fn get(&self, at: usize, reads: Vec<Rc<StoreFetch>>) {
         let keys: Vec<Vec<u8>> = reads.iter().map(|read| self.answer_key(&read.digest)).collect();
         let Some(lane) = keys.first().map(|key| self.shelves[at].lane_of(key)) else { return };
-        self.say(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), Purpose::CachedResults(reads));
+        self.say(at, lane, StoreRequest::Get(&keys), StoreReplyKind::Values(keys.clone()), ReplyPurpose::CachedResults(reads));
     }
 
     /// The reply to a question.
@@ -102,10 +102,10 @@ impl Stores {
     }
 }
 
-impl Shelf {
+impl StoreEndpoint {
     /// True if it can be asked for answers, and be given some.
     pub(crate) fn can_take(&self) -> bool {
-        let is_busy = |lane: &Lane| lane.sent.borrow().len() >= UNDER_WAY_MAX;
+        let is_busy = |lane: &StoreLane| lane.sent.borrow().len() >= UNDER_WAY_MAX;
         self.is_up.get() && self.wanted.borrow().len() < UNDER_WAY_MAX && !self.lanes.borrow().iter().any(is_busy)
     }
 }

@@ -1,6 +1,6 @@
 //! The connections to one host: one, or for Redis Cluster one to each master, which together count as one host that is there or not.
 
-use super::{Sent, Shelf, Stores, UNSENT_MS};
+use super::{SentStoreRequest, StoreEndpoint, UNSENT_MS, WorkerStores};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -8,15 +8,15 @@ use weir_cache::ShardMap;
 
 /// One connection.
 #[derive(Default)]
-pub struct Lane {
+pub struct StoreLane {
     /// To be written.
     pub(crate) out: RefCell<Vec<u8>>,
     /// Bytes on their way that the socket did not take yet.
     written_bytes: Cell<usize>,
-    pub(crate) sent: RefCell<VecDeque<Sent>>,
+    pub(crate) sent: RefCell<VecDeque<SentStoreRequest>>,
 }
 
-impl Lane {
+impl StoreLane {
     /// The requests that wait are on their way from now on.
     pub fn stamp(&self, now_ms: u64) {
         let mut sent = self.sent.borrow_mut();
@@ -34,9 +34,9 @@ impl Lane {
     }
 }
 
-impl Shelf {
+impl StoreEndpoint {
     /// The connections there are now.
-    pub fn lanes(&self) -> Rc<[Lane]> {
+    pub fn lanes(&self) -> Rc<[StoreLane]> {
         self.lanes.borrow().clone()
     }
 
@@ -51,12 +51,12 @@ impl Shelf {
     }
 }
 
-impl Stores {
+impl WorkerStores {
     /// New connections are there: the greeting goes first. `shards`: to the masters of a cluster, in order.
     pub fn begin(&self, at: usize, shards: Option<ShardMap>) {
         let shelf = &self.shelves[at];
         let count = shards.as_ref().map_or(1, |shards| shards.masters.len());
-        *shelf.lanes.borrow_mut() = (0..count).map(|_| Lane::default()).collect();
+        *shelf.lanes.borrow_mut() = (0..count).map(|_| StoreLane::default()).collect();
         *shelf.shards.borrow_mut() = shards;
         self.greet(at);
     }

@@ -1,7 +1,7 @@
 //! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
 //! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
 
-use super::{Stores, UNSENT_BYTES_MAX};
+use super::{UNSENT_BYTES_MAX, WorkerStores};
 use std::collections::VecDeque;
 use weir_cache::{ResultProofState, ResultValidity, StoredResult};
 use weir_session::query_cache::cached_results::CacheFill;
@@ -13,7 +13,7 @@ const PROOF_WAIT_MS: u64 = 2000;
 /// Longest time that others wait for an answer which its server has given already: then they ask the server themselves.
 const OTHERS_WAIT_MS: u64 = 20;
 
-impl Stores {
+impl WorkerStores {
     /// Has an answer wait. Of more than memory should hold it is dropped.
     pub(crate) fn wait_for_proof(&self, pending: PendingAnswer) {
         let bytes = self.pending_bytes.get() + pending.held_bytes();

@@ -40,26 +40,26 @@ const SHORT_NAMES: [(&str, &str); 14] = [
 
 /// Hashes a certificate may be signed with, by the number of the signature or of the hash. MD5 and SHA-1 are replaced by SHA-256.
 /// Source: RFC 5929, section 4.1; PostgreSQL's `be_tls_get_certificate_hash`.
-const HASHES: [(&str, Hash); 15] = [
-    ("1.2.840.113549.1.1.4", Hash::Sha256),
-    ("1.2.840.113549.1.1.5", Hash::Sha256),
-    ("1.2.840.113549.1.1.11", Hash::Sha256),
-    ("1.2.840.113549.1.1.12", Hash::Sha384),
-    ("1.2.840.113549.1.1.13", Hash::Sha512),
-    ("1.2.840.10045.4.1", Hash::Sha256),
-    ("1.2.840.10045.4.3.2", Hash::Sha256),
-    ("1.2.840.10045.4.3.3", Hash::Sha384),
-    ("1.2.840.10045.4.3.4", Hash::Sha512),
-    ("1.2.840.113549.2.5", Hash::Sha256),
-    ("1.3.14.3.2.26", Hash::Sha256),
-    ("2.16.840.1.101.3.4.2.1", Hash::Sha256),
-    ("2.16.840.1.101.3.4.2.2", Hash::Sha384),
-    ("2.16.840.1.101.3.4.2.3", Hash::Sha512),
-    ("1.2.840.113549.1.1.14", Hash::None),
+const HASHES: [(&str, CertificateHash); 15] = [
+    ("1.2.840.113549.1.1.4", CertificateHash::Sha256),
+    ("1.2.840.113549.1.1.5", CertificateHash::Sha256),
+    ("1.2.840.113549.1.1.11", CertificateHash::Sha256),
+    ("1.2.840.113549.1.1.12", CertificateHash::Sha384),
+    ("1.2.840.113549.1.1.13", CertificateHash::Sha512),
+    ("1.2.840.10045.4.1", CertificateHash::Sha256),
+    ("1.2.840.10045.4.3.2", CertificateHash::Sha256),
+    ("1.2.840.10045.4.3.3", CertificateHash::Sha384),
+    ("1.2.840.10045.4.3.4", CertificateHash::Sha512),
+    ("1.2.840.113549.2.5", CertificateHash::Sha256),
+    ("1.3.14.3.2.26", CertificateHash::Sha256),
+    ("2.16.840.1.101.3.4.2.1", CertificateHash::Sha256),
+    ("2.16.840.1.101.3.4.2.2", CertificateHash::Sha384),
+    ("2.16.840.1.101.3.4.2.3", CertificateHash::Sha512),
+    ("1.2.840.113549.1.1.14", CertificateHash::None),
 ];
 
 #[derive(Clone, Copy)]
-enum Hash {
+enum CertificateHash {
     Sha256,
     Sha384,
     Sha512,
@@ -68,7 +68,7 @@ enum Hash {
 
 /// Names of a certificate's subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct CertificateSubject {
     /// The first common name; none if it holds a zero byte, behind which some programs would read another name than others.
     pub(crate) common_name: Option<String>,
     /// All of it, as RFC 2253 and OpenSSL write it.
@@ -76,8 +76,8 @@ pub struct Subject {
 }
 
 /// Names of a certificate that was accepted; none if it cannot be read.
-pub fn subject(der: &CertificateDer<'_>) -> Subject {
-    let Ok(certificate) = Certificate::from_der(der) else { return Subject::default() };
+pub fn subject(der: &CertificateDer<'_>) -> CertificateSubject {
+    let Ok(certificate) = Certificate::from_der(der) else { return CertificateSubject::default() };
     let name = &certificate.tbs_certificate.subject;
     let attributes = name.0.iter().flat_map(|part| part.0.iter());
     let common_name = attributes.clone().find(|attribute| attribute.oid == COMMON_NAME).and_then(text);
@@ -85,7 +85,7 @@ pub fn subject(der: &CertificateDer<'_>) -> Subject {
     for part in name.0.iter().rev() {
         parts.push(part.0.iter().map(attribute).collect::<Vec<_>>().join("+"));
     }
-    Subject {
+    CertificateSubject {
         common_name: common_name.filter(|name| !name.contains('\0')),
         distinguished_name: Some(parts.join(",")).filter(|name| !name.is_empty()),
     }
@@ -144,10 +144,10 @@ pub fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let number = if signature.oid == RSASSA_PSS { pss_hash(signature)? } else { signature.oid };
     let number = number.to_string();
     match HASHES.iter().find(|(known, _)| *known == number)?.1 {
-        Hash::Sha256 => Some(Sha256::digest(der).to_vec()),
-        Hash::Sha384 => Some(Sha384::digest(der).to_vec()),
-        Hash::Sha512 => Some(Sha512::digest(der).to_vec()),
-        Hash::None => None,
+        CertificateHash::Sha256 => Some(Sha256::digest(der).to_vec()),
+        CertificateHash::Sha384 => Some(Sha384::digest(der).to_vec()),
+        CertificateHash::Sha512 => Some(Sha512::digest(der).to_vec()),
+        CertificateHash::None => None,
     }
 }
 
@@ -179,12 +179,12 @@ pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
 
 /// The time of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
+pub struct ValidityPeriod {
     from: DateTime,
     until: DateTime,
 }
 
-impl Validity {
+impl ValidityPeriod {
     fn has(&self, now: SystemTime) -> bool {
         self.from.to_system_time() <= now && now <= self.until.to_system_time()
     }
@@ -209,9 +209,9 @@ impl Validity {
 }
 
 /// The time of a certificate, if it can be read.
-pub fn validity(der: &CertificateDer<'_>) -> Option<Validity> {
+pub fn validity(der: &CertificateDer<'_>) -> Option<ValidityPeriod> {
     let validity = Certificate::from_der(der).ok()?.tbs_certificate.validity;
-    Some(Validity { from: validity.not_before.to_date_time(), until: validity.not_after.to_date_time() })
+    Some(ValidityPeriod { from: validity.not_before.to_date_time(), until: validity.not_after.to_date_time() })
 }
 
 /// True if a certificate is in force at a time.
@@ -365,6 +365,8 @@ mod tests {
         assert!(is_in_force(&plain, SystemTime::now()));
         assert!(!is_in_force(&plain, SystemTime::now() + std::time::Duration::from_secs(20 * 86_400)));
         let garbage = CertificateDer::from(vec![0x30, 0x80, 1]);
-        assert!(end_point(&garbage).is_none() && subject(&garbage) == Subject::default() && !is_common_name(&garbage, "x"));
+        assert!(
+            end_point(&garbage).is_none() && subject(&garbage) == CertificateSubject::default() && !is_common_name(&garbage, "x")
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Checks servers' certificates as far as `backend_sslmode` asks for it.
 
 use super::certificate;
-use crate::runtime::tls_choice::Check;
+use crate::runtime::tls_choice::CertificateCheck;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key};
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 /// Authorities by which servers' certificates are checked.
 #[derive(Debug)]
-pub struct Authorities {
+pub struct TrustedAuthorities {
     pub(super) verifier: Arc<WebPkiServerVerifier>,
     /// The trusted certificates themselves. One of them may be a server's own.
     pub(super) trusted: Vec<CertificateDer<'static>>,
@@ -20,13 +20,13 @@ pub struct Authorities {
 
 /// The check of one server's certificate. That the server has the certificate's key is checked always.
 #[derive(Debug)]
-pub struct Checker {
-    pub(super) check: Check,
-    pub(super) authorities: Option<Arc<Authorities>>,
+pub struct CertificateChecker {
+    pub(super) check: CertificateCheck,
+    pub(super) authorities: Option<Arc<TrustedAuthorities>>,
     pub(super) provider: Arc<CryptoProvider>,
 }
 
-impl Authorities {
+impl TrustedAuthorities {
     /// Checks that an authority has signed it, and compares its name with the host's.
     fn vouch(
         &self,
@@ -34,7 +34,7 @@ impl Authorities {
         others: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         now: UnixTime,
-    ) -> Result<Named, Error> {
+    ) -> Result<HostNameMatch, Error> {
         if self.trusted.iter().any(|trusted| trusted == own) {
             // Trusted by itself, as most servers of PostgreSQL that were set up by hand are.
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
@@ -43,29 +43,29 @@ impl Authorities {
             }
             let verified = rustls::server::ParsedCertificate::try_from(own)
                 .and_then(|parsed| rustls::client::verify_server_name(&parsed, name));
-            return Ok(verified.map_or_else(Named::Other, |()| Named::Host));
+            return Ok(verified.map_or_else(HostNameMatch::Other, |()| HostNameMatch::Host));
         }
         // Names are looked at last, so that this error says that all else is right.
         match self.verifier.verify_server_cert(own, others, name, &[], now) {
-            Ok(_) => Ok(Named::Host),
+            Ok(_) => Ok(HostNameMatch::Host),
             Err(
                 other @ Error::InvalidCertificate(
                     CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
                 ),
-            ) => Ok(Named::Other(other)),
+            ) => Ok(HostNameMatch::Other(other)),
             Err(other) => Err(other),
         }
     }
 }
 
 /// Result of comparing the certificate's name.
-enum Named {
+enum HostNameMatch {
     Host,
     /// Another one's, as the error says.
     Other(Error),
 }
 
-impl ServerCertVerifier for Checker {
+impl ServerCertVerifier for CertificateChecker {
     fn verify_server_cert(
         &self,
         own: &CertificateDer<'_>,
@@ -74,17 +74,19 @@ impl ServerCertVerifier for Checker {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.check == Check::Nothing {
+        if self.check == CertificateCheck::Nothing {
             return Ok(ServerCertVerified::assertion());
         }
         let Some(authorities) = &self.authorities else {
             return Err(Error::General("there are no authorities to check the certificate against".into()));
         };
         match authorities.vouch(own, others, name, now)? {
-            Named::Other(error) if self.check == Check::HostName && !certificate::is_common_name(own, &name.to_str()) => {
+            HostNameMatch::Other(error)
+                if self.check == CertificateCheck::HostName && !certificate::is_common_name(own, &name.to_str()) =>
+            {
                 Err(error)
             }
-            Named::Host | Named::Other(_) => Ok(ServerCertVerified::assertion()),
+            HostNameMatch::Host | HostNameMatch::Other(_) => Ok(ServerCertVerified::assertion()),
         }
     }
 

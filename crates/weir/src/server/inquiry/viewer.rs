@@ -1,6 +1,6 @@
 //! The rights of a client of an ordinary database to see values by SHOW: as much as the servers would show him of their own.
 
-use super::{InquiryError, NAME_BYTES_MAX, Row, Turn};
+use super::{InquiryError, InquiryTurn, NAME_BYTES_MAX, Row};
 use crate::log::Level;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ async fn roles(w: &Worker, user: &str, deadline: Instant) -> Result<BTreeSet<Str
     if !(0..w.view().nodes.len()).any(|at| w.view().is_up(at)) {
         return Err(InquiryError::NoServer);
     }
-    let mut turn = Turn::take(w, None, deadline).await?;
+    let mut turn = InquiryTurn::take(w, None, deadline).await?;
     let rows = turn.ask(&[PRIVILEGES_QUERY], &[user], deadline).await?.pop().unwrap_or_default();
     let name = |row: Row| row.into_iter().next().flatten().map(|name| String::from_utf8_lossy(&name).into_owned());
     Ok(rows.into_iter().filter_map(name).collect())

@@ -4,9 +4,9 @@
 //! A map of a cluster that is out of date costs misses only: a node without a key says so (`MOVED`), and the map is asked for
 //! anew.
 
-use super::Cause;
+use super::StoreConnFailure;
 use crate::runtime::pool::conn_opening;
-use crate::runtime::stores::{Stores, VALUE_BYTES_MAX};
+use crate::runtime::stores::{VALUE_BYTES_MAX, WorkerStores};
 use crate::runtime::tls_choice::plan;
 use crate::runtime::worker::Worker;
 use std::io::{self, ErrorKind};
@@ -18,25 +18,30 @@ use weir_config::SslMode;
 use weir_config::hosts::StoreHost;
 use weir_io::socket::Socket;
 use weir_io::tls::explain;
-use weir_wire::store_protocol::{Ask, Dialect, Expect, Told};
+use weir_wire::store_protocol::{StoreDialect, StoreReply, StoreReplyKind, StoreRequest};
 
 /// Masters of the last map: one of them is asked if the host that is named does not answer.
 pub type Seeds = Vec<StoreHost>;
 
 /// Connects, and has the greeting sent. The sockets are in the order of the host's lanes. Not cancel safe.
-pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut Seeds) -> Result<Vec<Socket>, Cause> {
+pub async fn arrive(
+    w: &Rc<Worker>,
+    stores: &Rc<WorkerStores>,
+    at: usize,
+    seeds: &mut Seeds,
+) -> Result<Vec<Socket>, StoreConnFailure> {
     let host = stores.shelves[at].host.clone();
     let mut socket = open_any(w, stores, &host, seeds).await?;
-    if stores.dialect == Dialect::Redis {
+    if stores.dialect == StoreDialect::Redis {
         match ask_nodes(w, stores, &mut socket).await {
-            Ok(Told::Text(text)) => {
+            Ok(StoreReply::Text(text)) => {
                 socket.close(&w.reactor);
                 return gather(w, stores, at, &host, &text, seeds).await;
             }
             // While it reads its disk it does not say which of the two it is.
-            Ok(Told::Refused(text)) if text.starts_with("LOADING") => {
+            Ok(StoreReply::Refused(text)) if text.starts_with("LOADING") => {
                 socket.close(&w.reactor);
-                return Err(Cause::Lost(text));
+                return Err(StoreConnFailure::Lost(text));
             }
             // It is of no cluster, or does not tell us.
             Ok(_) => {}
@@ -51,9 +56,9 @@ pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut 
     Ok(vec![socket])
 }
 
-async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, Cause> {
+async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, StoreConnFailure> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-    let lost = |cause: io::Error| Cause::Lost(format!("{host}: {cause}"));
+    let lost = |cause: io::Error| StoreConnFailure::Lost(format!("{host}: {cause}"));
     match host {
         StoreHost::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)).map_err(lost),
         StoreHost::Tcp { name, port } => {
@@ -61,7 +66,11 @@ async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, C
             encrypt(w, name, socket, deadline).await.map_err(|cause| {
                 let text = format!("{host}: no TLS: {}", explain(&cause));
                 // A breach of the protocol, or a wrong certificate, takes an operator.
-                if cause.kind() == ErrorKind::InvalidData { Cause::Refused(text) } else { Cause::Lost(text) }
+                if cause.kind() == ErrorKind::InvalidData {
+                    StoreConnFailure::Refused(text)
+                } else {
+                    StoreConnFailure::Lost(text)
+                }
             })
         }
     }
@@ -88,7 +97,7 @@ async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) 
     }
 }
 
-async fn open_any(w: &Worker, stores: &Stores, host: &StoreHost, seeds: &Seeds) -> Result<Socket, Cause> {
+async fn open_any(w: &Worker, stores: &WorkerStores, host: &StoreHost, seeds: &Seeds) -> Result<Socket, StoreConnFailure> {
     let mut opened = open(w, host, stores.timeout_ms).await;
     for seed in seeds {
         if opened.is_err()
@@ -103,16 +112,16 @@ async fn open_any(w: &Worker, stores: &Stores, host: &StoreHost, seeds: &Seeds) 
 /// Connects to all masters.
 async fn gather(
     w: &Rc<Worker>,
-    stores: &Rc<Stores>,
+    stores: &Rc<WorkerStores>,
     at: usize,
     host: &StoreHost,
     text: &str,
     seeds: &mut Seeds,
-) -> Result<Vec<Socket>, Cause> {
+) -> Result<Vec<Socket>, StoreConnFailure> {
     if stores.shelves.len() > 1 {
-        return Err(Cause::Refused("it is one of a cluster's nodes, beside other hosts".into()));
+        return Err(StoreConnFailure::Refused("it is one of a cluster's nodes, beside other hosts".into()));
     }
-    let shards = ShardMap::read(text).map_err(Cause::Refused)?;
+    let shards = ShardMap::read(text).map_err(StoreConnFailure::Refused)?;
     let hosts: Vec<StoreHost> = shards.masters.iter().map(|master| host_of(host, &master.name, master.port)).collect();
     let mut sockets: Vec<Socket> = Vec::new();
     for host in &hosts {
@@ -140,28 +149,28 @@ fn host_of(asked: &StoreHost, name: &str, port: u16) -> StoreHost {
 }
 
 /// Logs in if that is asked for, and asks for the nodes of a cluster.
-async fn ask_nodes(w: &Worker, stores: &Stores, socket: &mut Socket) -> Result<Told, Cause> {
+async fn ask_nodes(w: &Worker, stores: &WorkerStores, socket: &mut Socket) -> Result<StoreReply, StoreConnFailure> {
     let deadline = Some(Instant::now() + Duration::from_millis(stores.timeout_ms));
     let (user, password) = (stores.config.user.as_bytes(), stores.config.password.as_bytes());
     let (mut out, mut logs_in) = (Vec::new(), !password.is_empty());
     if logs_in {
-        stores.dialect.write(Ask::LogIn { user, password }, &mut out);
+        stores.dialect.write(StoreRequest::LogIn { user, password }, &mut out);
     }
-    stores.dialect.write(Ask::Nodes, &mut out);
-    let lost = |cause: io::Error| Cause::Lost(cause.to_string());
+    stores.dialect.write(StoreRequest::Nodes, &mut out);
+    let lost = |cause: io::Error| StoreConnFailure::Lost(cause.to_string());
     socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
     let (mut buffer, mut piece) = (Vec::new(), [0; 4096]);
     loop {
-        let expect = if logs_in { Expect::Done } else { Expect::Text };
+        let expect = if logs_in { StoreReplyKind::Done } else { StoreReplyKind::Text };
         match stores.dialect.read(&expect, &buffer, VALUE_BYTES_MAX).map_err(|error| error.to_string())? {
-            Some((Told::Refused(text), _)) if logs_in => return Err(Cause::Refused(text)),
+            Some((StoreReply::Refused(text), _)) if logs_in => return Err(StoreConnFailure::Refused(text)),
             Some((_, bytes)) if logs_in => {
                 buffer.drain(..bytes);
                 logs_in = false;
             }
             Some((told, _)) => return Ok(told),
             None => match socket.read(&w.reactor, &mut piece, deadline).await.map_err(lost)? {
-                0 => return Err(Cause::Lost("it closed the connection".into())),
+                0 => return Err(StoreConnFailure::Lost("it closed the connection".into())),
                 bytes => buffer.extend_from_slice(&piece[..bytes]),
             },
         }

@@ -2,7 +2,7 @@
 
 use super::ask;
 use crate::log::Level;
-use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerConn, Talk, flooded, note};
+use crate::runtime::pool::server_conn::{MessageConn, OpenError, ServerAddress, ServerConn, flooded, note};
 use crate::runtime::worker::Worker;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 8;
 /// cancel safe.
 pub async fn ask_first(
     w: &Worker,
-    talk: &mut Talk,
+    talk: &mut MessageConn,
     address: &ServerAddress,
     reported: &mut ReportedParameters,
 ) -> Result<Arc<ServerDefaults>, OpenError> {

@@ -3,7 +3,7 @@
 //! Each pair of asking user and database has a lane of its own, with one question at a time: an `auth_query` that hangs, or is asked of many
 //! users, holds up nobody of another database. Lanes are few; the parameters' own is always there.
 
-use crate::runtime::pool::server_conn::{ServerAddress, Talk};
+use crate::runtime::pool::server_conn::{MessageConn, ServerAddress};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,31 +14,31 @@ const OWN_LANES_MAX: usize = 8;
 
 /// The user who asks, and the database of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct InquiryLogin {
     pub(crate) user: String,
     pub(crate) database: String,
 }
 
 /// The lanes of a worker, and the tasks that wait for one.
 #[derive(Default)]
-pub struct Inquiry {
-    pub(crate) lanes: RefCell<Lanes<Line>>,
-    pub(crate) waiting: RefCell<VecDeque<(TaskId, Asker)>>,
+pub struct WorkerInquiries {
+    pub(crate) lanes: RefCell<InquiryLanes<InquiryConn>>,
+    pub(crate) waiting: RefCell<VecDeque<(TaskId, InquiryLogin)>>,
 }
 
 /// A connection, and the reading of the files by which it is logged in.
-pub struct Line {
-    pub(crate) talk: Talk,
+pub struct InquiryConn {
+    pub(crate) talk: MessageConn,
     pub(crate) address: ServerAddress,
     pub(crate) generation: u64,
 }
 
-pub struct Lanes<L> {
-    all: Vec<Lane<L>>,
+pub struct InquiryLanes<L> {
+    all: Vec<InquiryLane<L>>,
 }
 
-struct Lane<L> {
-    asker: Asker,
+struct InquiryLane<L> {
+    asker: InquiryLogin,
     state: LaneState<L>,
 }
 
@@ -58,24 +58,24 @@ pub enum LaneKind {
 
 /// A lane that was taken: its connection, and that of another one that made room for it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken<L> {
+pub struct LaneGrant<L> {
     pub(crate) kept: Option<L>,
     pub(crate) evicted: Option<L>,
 }
 
-impl<L> Default for Lanes<L> {
-    fn default() -> Lanes<L> {
-        Lanes { all: Vec::new() }
+impl<L> Default for InquiryLanes<L> {
+    fn default() -> InquiryLanes<L> {
+        InquiryLanes { all: Vec::new() }
     }
 }
 
-impl<L> Lanes<L> {
+impl<L> InquiryLanes<L> {
     /// Takes the asker's lane, if nobody asks there; a new one may take the place of the one that has rested longest.
-    pub fn take(&mut self, asker: &Asker, kind: LaneKind) -> Option<Taken<L>> {
+    pub fn take(&mut self, asker: &InquiryLogin, kind: LaneKind) -> Option<LaneGrant<L>> {
         if let Some(lane) = self.all.iter_mut().find(|lane| lane.asker == *asker) {
             return match std::mem::replace(&mut lane.state, LaneState::Asks) {
                 LaneState::Asks => None,
-                LaneState::Rests(_, kept) => Some(Taken { kept, evicted: None }),
+                LaneState::Rests(_, kept) => Some(LaneGrant { kept, evicted: None }),
             };
         }
         let mut evicted = None;
@@ -86,12 +86,12 @@ impl<L> Lanes<L> {
                 evicted = line;
             }
         }
-        self.all.push(Lane { asker: asker.clone(), state: LaneState::Asks });
-        Some(Taken { kept: None, evicted })
+        self.all.push(InquiryLane { asker: asker.clone(), state: LaneState::Asks });
+        Some(LaneGrant { kept: None, evicted })
     }
 
     /// Ends the turn of an asker.
-    pub fn give_back(&mut self, asker: &Asker, line: Option<L>, now: Instant) {
+    pub fn give_back(&mut self, asker: &InquiryLogin, line: Option<L>, now: Instant) {
         if let Some(lane) = self.all.iter_mut().find(|lane| lane.asker == *asker) {
             lane.state = LaneState::Rests(now, line);
         }
@@ -99,7 +99,7 @@ impl<L> Lanes<L> {
 
     /// The connections at rest, which are kept no longer.
     pub fn take_all(&mut self) -> Vec<L> {
-        let take = |lane: &mut Lane<L>| match &mut lane.state {
+        let take = |lane: &mut InquiryLane<L>| match &mut lane.state {
             LaneState::Asks => None,
             LaneState::Rests(_, line) => line.take(),
         };
@@ -107,12 +107,12 @@ impl<L> Lanes<L> {
     }
 
     /// True if the asker has a lane, whoever uses it now.
-    pub fn has(&self, asker: &Asker) -> bool {
+    pub fn has(&self, asker: &InquiryLogin) -> bool {
         self.all.iter().any(|lane| lane.asker == *asker)
     }
 }
 
-impl<L> Lane<L> {
+impl<L> InquiryLane<L> {
     fn rests_since(&self) -> Option<Instant> {
         match &self.state {
             LaneState::Asks => None,
@@ -126,23 +126,23 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn asker(number: usize) -> Asker {
-        Asker { user: format!("u{number}"), database: "d".into() }
+    fn asker(number: usize) -> InquiryLogin {
+        InquiryLogin { user: format!("u{number}"), database: "d".into() }
     }
 
     #[test]
     fn each_asker_has_one_turn_at_a_time_and_holds_up_no_other() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
-        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), Some(Taken { kept: None, evicted: None }));
+        let (mut lanes, now) = (InquiryLanes::default(), Instant::now());
+        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), Some(LaneGrant { kept: None, evicted: None }));
         assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), None);
         assert!(lanes.take(&asker(2), LaneKind::OfDatabase).is_some());
         lanes.give_back(&asker(1), Some("line"), now);
-        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), Some(Taken { kept: Some("line"), evicted: None }));
+        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), Some(LaneGrant { kept: Some("line"), evicted: None }));
     }
 
     #[test]
     fn the_lane_that_rested_longest_makes_room_and_the_common_one_always_finds_some() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        let (mut lanes, now) = (InquiryLanes::default(), Instant::now());
         let mut taken = 0;
         while lanes.take(&asker(taken), LaneKind::OfDatabase).is_some() {
             taken += 1;
@@ -151,7 +151,7 @@ mod tests {
         assert!(lanes.take(&asker(100), LaneKind::Common).is_some());
         lanes.give_back(&asker(1), Some(1), now + Duration::from_secs(1));
         lanes.give_back(&asker(0), Some(0), now + Duration::from_secs(2));
-        assert_eq!(lanes.take(&asker(101), LaneKind::OfDatabase), Some(Taken { kept: None, evicted: Some(1) }));
+        assert_eq!(lanes.take(&asker(101), LaneKind::OfDatabase), Some(LaneGrant { kept: None, evicted: Some(1) }));
         assert!(!lanes.has(&asker(1)) && lanes.has(&asker(0)));
     }
 }
