@@ -11,7 +11,7 @@ use crate::runtime::pool::Pools;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::probes::ProbeStats;
 use crate::runtime::server_names::{NameResolver, PendingLookup, ResolverEvent, Wake};
-use crate::runtime::stores::StoreKnowledge as StoreCommon;
+use crate::runtime::stores::StoreKnowledge;
 use crate::runtime::tls_files::TlsFiles;
 use crate::runtime::user_roles::RoleKnowledge;
 use arc_swap::ArcSwap;
@@ -137,7 +137,7 @@ pub struct SharedState {
     /// Facts that sessions of all threads share.
     pub(crate) common: Arc<SharedContext>,
     /// All that workers share of the stores of the network in which results are kept.
-    pub(crate) store_common: Option<Arc<StoreCommon>>,
+    pub(crate) store_common: Option<Arc<StoreKnowledge>>,
     pub(crate) mailboxes: Vec<WorkerMailbox>,
     pub(crate) pools: Pools,
     pub(crate) clients: ConnectedClients,
@@ -232,7 +232,7 @@ impl SharedState {
                 names: Arc::default(),
             },
             common,
-            store_common: config.cache.store().map(|_| StoreCommon::new()),
+            store_common: config.cache.store().map(|_| StoreKnowledge::new()),
             config: ArcSwap::from_pointee(config),
             files: OperatorFiles {
                 config_path,
