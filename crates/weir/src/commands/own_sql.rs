@@ -51,7 +51,7 @@ pub const CATALOG: &str = "catalog/src/query.rs";
 
 pub const PLACES: &[SqlPlace] = &[
     SqlPlace {
-        file: "policy/src/own_login.rs",
+        file: "weir/src/auth/own_login.rs",
         user: "each below",
         purpose: "Settings of Weir's own connections that a startup packet cannot hold.",
         texts: own_login::own_texts,
@@ -65,7 +65,7 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/control/failover/facts.rs",
+        file: "weir/src/control/failover/node_facts.rs",
         user: HEALTH,
         purpose: "The facts that decide about a failover.",
         texts: node_facts::own_texts,
@@ -114,7 +114,7 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/admin/pcp/recovery.rs",
+        file: "weir/src/admin/pcp/online_recovery.rs",
         user: "`recovery_user`",
         purpose: "The functions of online recovery by scripts.",
         texts: online_recovery::own_texts,
@@ -149,19 +149,19 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/runtime/pool/server_conn.rs",
+        file: "weir/src/runtime/pool/conn_opening.rs",
         purpose: "The start of a server that a failover has chosen.",
         texts: start,
         ..CLIENTS
     },
     SqlPlace {
-        file: "weir/src/traffic/outcome.rs",
+        file: "weir/src/traffic/ask_outcome.rs",
         purpose: "The outcome of a COMMIT whose answer was lost (`commit_outcome`).",
         texts: ask_outcome::own_texts,
         ..CLIENTS
     },
     SqlPlace {
-        file: "session/src/outcome.rs",
+        file: "session/src/doubt/transaction_number.rs",
         purpose: "The number of a transaction (`commit_outcome`).",
         texts: weir_session::doubt::transaction_number::own_texts,
         ..CLIENTS
@@ -174,37 +174,37 @@ pub const PLACES: &[SqlPlace] = &[
     },
     SqlPlace { file: "session/src/sequences.rs", purpose: "Forgets what another session drew.", texts: forget, ..CLIENTS },
     SqlPlace {
-        file: "session/src/session_state/listening.rs",
+        file: "session/src/session_state/listen.rs",
         purpose: "Channels that a session listens to.",
         texts: weir_session::session_state::listen::own_texts,
         ..CLIENTS
     },
     SqlPlace {
-        file: "policy/src/session_state.rs",
+        file: "session/src/session_state/state_question.rs",
         purpose: "What a session left on its server connection.",
         texts: state_question::own_texts,
         ..CLIENTS
     },
     SqlPlace {
-        file: "policy/src/defaults.rs",
+        file: "session/src/session_state/server_defaults.rs",
         purpose: "The settings that a new connection begins with, and those of one at rest after a reload of its server.",
         texts: server_defaults::own_texts,
         ..CLIENTS
     },
     SqlPlace {
-        file: "policy/src/settings.rs",
+        file: "session/src/session_state/client_settings.rs",
         purpose: "Settings of the next session.",
         texts: client_settings::own_texts,
         ..CLIENTS
     },
     SqlPlace {
-        file: "policy/src/roles.rs",
+        file: "weir/src/runtime/user_roles.rs",
         purpose: "The role that a user's name stands for.",
         texts: user_roles::own_texts,
         ..CLIENTS
     },
     SqlPlace {
-        file: "policy/src/signals.rs",
+        file: "session/src/signals/process_ids.rs",
         purpose: "The answer to a client that ended another session of Weir's.",
         texts: process_ids::own_texts,
         ..CLIENTS
