@@ -1,10 +1,10 @@
 //! The `pool_passwd` file.
 
-use weir_config::passwd::{Passwords, PoolKey, Secret};
+use weir_config::passwd::{PasswdKey, Passwords, Secret};
 
 /// Reads the bytes as a file, and as one credential.
 pub fn run(bytes: &[u8]) {
-    let key = PoolKey::new(b"key");
+    let key = PasswdKey::new(b"key");
     let (passwords, bad) = Passwords::read(bytes, key.as_ref());
     let lines = bytes.split(|byte| *byte == b'\n').count();
     assert!(passwords.len() + bad.len() <= lines);

@@ -8,7 +8,7 @@
 
 mod aes;
 
-pub use aes::PoolKey;
+pub use aes::PasswdKey;
 
 use aes::DecryptError;
 use std::collections::hash_map::Entry;
@@ -55,7 +55,7 @@ pub enum Usual {
 
 /// How a server can ask for a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum PasswordDemand {
     /// `AuthenticationCleartextPassword`.
     Cleartext,
     /// `AuthenticationMD5Password`.
@@ -66,7 +66,7 @@ pub enum Asked {
 
 impl Secret {
     /// Reads one credential: also those of `*_password` parameters in the configuration file. `key` decrypts those of `pg_enc`.
-    pub fn parse(text: &[u8], key: Option<&PoolKey>) -> Result<Secret, SecretError> {
+    pub fn parse(text: &[u8], key: Option<&PasswdKey>) -> Result<Secret, SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);
         }
@@ -88,14 +88,16 @@ impl Secret {
     }
 
     /// Why this secret cannot answer a server that asks like this; `None` if it can.
-    pub fn refusal(&self, asked: Asked) -> Option<&'static str> {
+    pub fn refusal(&self, asked: PasswordDemand) -> Option<&'static str> {
         match (self, asked) {
-            (Secret::Plain(_), _) | (Secret::Md5(_), Asked::Md5) | (Secret::Keys(..), Asked::Scram) => None,
-            (Secret::Md5(_), Asked::Cleartext) => Some("an md5 password cannot be sent as clear text"),
-            (Secret::Md5(_), Asked::Scram) => Some("an md5 password cannot answer scram-sha-256"),
-            (Secret::Scram(_) | Secret::Keys(..), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
-            (Secret::Scram(_) | Secret::Keys(..), Asked::Md5) => Some("a scram verifier cannot answer md5"),
-            (Secret::Scram(_), Asked::Scram) => {
+            (Secret::Plain(_), _) | (Secret::Md5(_), PasswordDemand::Md5) | (Secret::Keys(..), PasswordDemand::Scram) => None,
+            (Secret::Md5(_), PasswordDemand::Cleartext) => Some("an md5 password cannot be sent as clear text"),
+            (Secret::Md5(_), PasswordDemand::Scram) => Some("an md5 password cannot answer scram-sha-256"),
+            (Secret::Scram(_) | Secret::Keys(..), PasswordDemand::Cleartext) => {
+                Some("a scram verifier cannot be sent as clear text")
+            }
+            (Secret::Scram(_) | Secret::Keys(..), PasswordDemand::Md5) => Some("a scram verifier cannot answer md5"),
+            (Secret::Scram(_), PasswordDemand::Scram) => {
                 Some("no client has proved yet that it knows the password of this scram verifier")
             }
         }
@@ -115,17 +117,17 @@ impl Secret {
 
     /// True if a server may ask for the password in clear text.
     pub fn can_answer_cleartext(&self) -> bool {
-        self.refusal(Asked::Cleartext).is_none()
+        self.refusal(PasswordDemand::Cleartext).is_none()
     }
 
     /// True if a server may ask for md5.
     pub fn can_answer_md5(&self) -> bool {
-        self.refusal(Asked::Md5).is_none()
+        self.refusal(PasswordDemand::Md5).is_none()
     }
 
     /// True if a server may ask for SCRAM-SHA-256.
     pub fn can_answer_scram(&self) -> bool {
-        self.refusal(Asked::Scram).is_none()
+        self.refusal(PasswordDemand::Scram).is_none()
     }
 
     /// True if a client that sent this password in clear text may enter. A verifier costs about a millisecond.
@@ -173,7 +175,7 @@ pub struct BadLine {
     /// Counts from 1.
     pub line: usize,
     /// The fault.
-    pub cause: LineError,
+    pub cause: PasswdLineError,
 }
 
 impl fmt::Display for BadLine {
@@ -184,7 +186,7 @@ impl fmt::Display for BadLine {
 
 /// Why a line was left out. User names are not shown: without a colon the "name" may be a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
+pub enum PasswdLineError {
     /// Longer than any real line.
     #[error("{bytes} bytes long, limit is {LINE_BYTES_MAX}")]
     TooLong {
@@ -235,7 +237,7 @@ struct Known {
 
 impl Passwords {
     /// Reads the whole file. Unusable lines are left out and named in the second value.
-    pub fn read(text: &[u8], key: Option<&PoolKey>) -> (Passwords, Vec<BadLine>) {
+    pub fn read(text: &[u8], key: Option<&PasswdKey>) -> (Passwords, Vec<BadLine>) {
         let mut passwords = Passwords::default();
         let mut bad = Vec::new();
         for (index, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -285,17 +287,17 @@ impl Passwords {
         self.by_user.is_empty()
     }
 
-    fn add(&mut self, line: usize, bytes: &[u8], key: Option<&PoolKey>) -> Result<(), LineError> {
+    fn add(&mut self, line: usize, bytes: &[u8], key: Option<&PasswdKey>) -> Result<(), PasswdLineError> {
         if bytes.len() > LINE_BYTES_MAX {
-            return Err(LineError::TooLong { bytes: bytes.len() });
+            return Err(PasswdLineError::TooLong { bytes: bytes.len() });
         }
         if bytes.starts_with(b"#") || bytes.trim_ascii().is_empty() {
             return Ok(());
         }
         let (user, rest) = read_field(bytes);
-        let Some(rest) = rest else { return Err(LineError::NoColon) };
+        let Some(rest) = rest else { return Err(PasswdLineError::NoColon) };
         if user.is_empty() {
-            return Err(LineError::NoUser);
+            return Err(PasswdLineError::NoUser);
         }
         // Whoever logs in has no longer name.
         let user = std::str::from_utf8(&user).map_or(user.to_vec(), |name| cut_name(name).as_bytes().to_vec());
@@ -309,7 +311,7 @@ impl Passwords {
             }
         };
         match self.by_user.entry(user.to_vec()) {
-            Entry::Occupied(earlier) => Err(LineError::Duplicate { earlier: earlier.get().line }),
+            Entry::Occupied(earlier) => Err(PasswdLineError::Duplicate { earlier: earlier.get().line }),
             Entry::Vacant(place) => {
                 self.spoiled.remove(user.as_slice());
                 match &secret {
@@ -554,7 +556,7 @@ mod tests {
             assert_eq!(found, expected, "{secret:?}");
         }
         let verifier = Secret::parse(SCRAM.as_bytes(), None).unwrap();
-        assert!(verifier.refusal(Asked::Md5).unwrap().contains("scram verifier"));
+        assert!(verifier.refusal(PasswordDemand::Md5).unwrap().contains("scram verifier"));
     }
 
     #[test]

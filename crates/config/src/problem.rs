@@ -49,7 +49,7 @@ impl Problem {
 
     /// `path:line: message`, where the severity is told otherwise.
     pub fn place_and_message(&self) -> String {
-        format!("{}{}", Place(self), self.message)
+        format!("{}{}", ProblemPlace(self), self.message)
     }
 
     /// True if nothing is wrong but that no node is configured.
@@ -65,14 +65,14 @@ impl fmt::Display for Problem {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{}{severity}: {}", Place(self), self.message)
+        write!(f, "{}{severity}: {}", ProblemPlace(self), self.message)
     }
 }
 
 /// The file and line of a problem, if it has them.
-struct Place<'a>(&'a Problem);
+struct ProblemPlace<'a>(&'a Problem);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ProblemPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0.path, self.0.line) {
             (Some(path), Some(line)) => write!(f, "{}:{line}: ", path.display()),

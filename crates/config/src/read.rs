@@ -100,7 +100,7 @@ impl Reader<'_> {
     /// Reads one file; `asked` is the line that includes it.
     fn read_file(&mut self, path: &Path, asked: &SettingSource) {
         let shown = path.display();
-        let known = tidy(path);
+        let known = normalized(path);
         if self.open.contains(&known) {
             return self.error(asked, format!("file \"{shown}\" includes itself"));
         }
@@ -268,7 +268,7 @@ impl Problem {
 /// Removes `.` and `..` by their names, so that two spellings of one file are seen as a cycle.
 ///
 /// For comparing only: behind a symbolic server connection the name would be of another file.
-fn tidy(path: &Path) -> PathBuf {
+fn normalized(path: &Path) -> PathBuf {
     let mut tidy = PathBuf::new();
     for component in path.components() {
         match component {

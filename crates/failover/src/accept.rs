@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::action::{Action, Held, Report, Transactions};
-use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
-use super::event::{Facts, Failure, Ms};
-use super::history::{History, Lsn, Relation, Source};
-use super::record::{CommitLoss, FailoverDurations, Record, Why};
+use super::ballot::{self, Ballot, BallotPurpose, Epoch, NodeId, Vote};
+use super::event::{Facts, LookFailure, Ms};
+use super::history::{HistorySource, Lsn, Relation, TimelineHistory};
+use super::record::{CommitLoss, FailoverCause, FailoverDurations, Record};
 use super::rules::{FailoverMode, FailoverRules, OtherPromoters, QuorumSize, SafetyRule};
 use super::{promises, switchover, sync};
-use crate::failover_state::{Disk, Gate, Life, Line, State};
-use crate::node_state::{Node, Seen, Standing};
+use crate::failover_state::{Disk, FailoverState, PrimaryKnowledge, PrimaryLog, WriteTarget};
+use crate::node_state::{NodeState, SeenFacts, Standing};
 
 /// A value of `synchronous_standby_names` that no server has: several were in force, one after the other.
 const SEVERAL: &str = "(several)";
@@ -20,14 +20,14 @@ pub(super) struct Accepting {
     pub epoch: Epoch,
     /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
     pub vote: Option<Vote>,
-    pub why: Why,
+    pub why: FailoverCause,
     pub parts: FailoverDurations,
     pub loss: CommitLoss,
 }
 
 /// Accepts it. Writes go on once this is on disk.
 pub(super) fn accept(
-    state: &mut State,
+    state: &mut FailoverState,
     rules: &FailoverRules,
     new: Accepting,
     found: Option<Facts>,
@@ -37,7 +37,7 @@ pub(super) fn accept(
     let old = state.primary();
     let Accepting { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.relation(facts));
-    let is_read = found.as_ref().is_some_and(|facts| facts.history.source == Source::Read);
+    let is_read = found.as_ref().is_some_and(|facts| facts.history.source == HistorySource::Read);
     let loss = match (loss, left.filter(|_| is_read)) {
         (CommitLoss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
         (loss, _) => loss,
@@ -66,20 +66,20 @@ pub(super) fn accept(
             if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
                 node.standing = Standing::Waiting;
             }
-            if let Some(facts) = found.clone().filter(|_| why != Why::Adopted) {
+            if let Some(facts) = found.clone().filter(|_| why != FailoverCause::Adopted) {
                 (node.incarnation_at, node.failure, node.dead) = (now, None, None);
-                node.seen = Some(Seen { begun_at: now, answered_at: now, facts });
+                node.seen = Some(SeenFacts { begun_at: now, answered_at: now, facts });
             }
             node.look_anew(now);
         }
     }
     state.line.lost_at = None;
     // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
-    state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
+    state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != FailoverCause::Adopted);
     (state.promises.since, state.stuck, state.planned.named, state.planned.failed_at) = (None, None, None, None);
     if !stays {
         // A decision that is found at the start was made at some other time.
-        let is_earlier = why == Why::Adopted && state.store.life == Life::Blank;
+        let is_earlier = why == FailoverCause::Adopted && state.store.life == PrimaryKnowledge::Blank;
         if is_earlier {
             state.records.clear();
         }
@@ -101,17 +101,17 @@ pub(super) fn accept(
 }
 
 /// Begins to watch the log of another primary. Looks at the log that it shares with the one before tell as much of it.
-fn begin_line(state: &mut State, left: Option<Relation>, found: Option<&Facts>, now: Ms) {
+fn begin_line(state: &mut FailoverState, left: Option<Relation>, found: Option<&Facts>, now: Ms) {
     let mut samples = std::mem::take(&mut state.line.samples);
     let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
     samples.retain(|(_, position)| *position <= shared);
     let server = found.map(|facts| facts.started_at);
-    state.line = Line { check_from: now, samples, server, ..Line::default() };
+    state.line = PrimaryLog { check_from: now, samples, server, ..PrimaryLog::default() };
 }
 
 /// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
-pub(super) fn learn_votes(state: &mut State, rules: &FailoverRules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
-    let seen = |node: &Node| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
+pub(super) fn learn_votes(state: &mut FailoverState, rules: &FailoverRules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
+    let seen = |node: &NodeState| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
     let of_nodes: Vec<(NodeId, Vote)> = state.nodes.iter().filter_map(|(id, node)| Some((*id, seen(node)?))).collect();
     let parents = of_nodes.iter().map(|(_, vote)| vote.parent).chain(extra.iter().map(|vote| vote.parent));
     let newest = parents.max_by_key(|parent| parent.ballot);
@@ -139,7 +139,7 @@ pub(super) fn learn_votes(state: &mut State, rules: &FailoverRules, extra: &[Vot
 }
 
 /// The vote by which a majority made somebody the successor of `last`.
-fn decided(state: &State, rules: &FailoverRules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
+fn decided(state: &FailoverState, rules: &FailoverRules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
     // Of the synchronous standbys of a primary that was never accepted nothing is known, so that one vote is not enough.
     let is_accepted = state.epoch().is_some_and(|known| known.ballot == last.ballot);
     let quorum = if is_accepted { state.quorum(rules) } else { QuorumSize::Majority };
@@ -157,13 +157,13 @@ fn decided(state: &State, rules: &FailoverRules, last: &Epoch, of_nodes: &[(Node
 }
 
 /// True if servers behave as a decision of builtin mode says. Where somebody else promotes, votes are left from an earlier time, perhaps.
-fn is_borne_out(state: &State, epoch: &Epoch) -> bool {
+fn is_borne_out(state: &FailoverState, epoch: &Epoch) -> bool {
     let Some(facts) = own_facts(state, epoch) else { return false };
     match state.primary() {
         Some(primary) if primary == epoch.node => true,
         Some(_) => matches!(state.relation(&facts), Some(Relation::Left(_))),
         None => {
-            let is_older = |(id, node): (&NodeId, &Node)| {
+            let is_older = |(id, node): (&NodeId, &NodeState)| {
                 let other = node.facts().filter(|other| other.is_primary() && *id != epoch.node);
                 other.is_none_or(|other| other.history.timeline < facts.history.timeline)
             };
@@ -173,45 +173,53 @@ fn is_borne_out(state: &State, epoch: &Epoch) -> bool {
 }
 
 /// Facts of the primary of `epoch` as such: its facts before it got the vote tell nothing of its log.
-pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
+pub(super) fn own_facts(state: &FailoverState, epoch: &Epoch) -> Option<Facts> {
     let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
     state.facts(epoch.node).filter(has_vote).cloned()
 }
 
-fn adopt(state: &mut State, rules: &FailoverRules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
+fn adopt(state: &mut FailoverState, rules: &FailoverRules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
     let found = own_facts(state, &epoch);
-    let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: FailoverDurations::default(), loss: CommitLoss::Unknown };
+    let accepting =
+        Accepting { epoch, vote, why: FailoverCause::Adopted, parts: FailoverDurations::default(), loss: CommitLoss::Unknown };
     accept(state, rules, accepting, found, now, out);
 }
 
 /// Accepts a primary that was not decided by votes: at the start, or where others decide.
-pub(super) fn find(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn find(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     if let Some(node) = rules.always_primary() {
         if state.primary() != Some(node) {
-            accept_found(state, rules, node, Why::Found, now, out);
+            accept_found(state, rules, node, FailoverCause::Found, now, out);
         }
         return;
     }
     let primaries: Vec<NodeId> =
         state.nodes.iter().filter(|(_, node)| node.facts().is_some_and(Facts::is_primary)).map(|(id, _)| *id).collect();
     if let Some(named) = state.planned.named.filter(|named| primaries.contains(named)) {
-        accept_found(state, rules, named, Why::Named, now, out);
+        accept_found(state, rules, named, FailoverCause::Named, now, out);
     } else if state.primary().is_none() {
         if let Some(first) = first(state, rules, &primaries) {
-            accept_found(state, rules, first, Why::Found, now, out);
+            accept_found(state, rules, first, FailoverCause::Found, now, out);
         }
     } else if let Some((next, why)) = successor(state, rules, &primaries) {
         accept_found(state, rules, next, why, now, out);
     }
 }
 
-fn accept_found(state: &mut State, rules: &FailoverRules, node: NodeId, why: Why, now: Ms, out: &mut Vec<Action>) {
+fn accept_found(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    node: NodeId,
+    why: FailoverCause,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
     let ballot = state.epoch().map_or(Ballot::default(), |epoch| epoch.ballot);
     let found = state.facts(node).cloned();
     let epoch = Epoch { ballot, ..Epoch::found(node) };
-    let loss = if why == Why::Found { CommitLoss::Nothing } else { CommitLoss::Unknown };
+    let loss = if why == FailoverCause::Found { CommitLoss::Nothing } else { CommitLoss::Unknown };
     accept(state, rules, Accepting { epoch, vote: None, why, parts: FailoverDurations::default(), loss }, found, now, out);
-    if why == Why::Found {
+    if why == FailoverCause::Found {
         // Nothing was replaced, and newer decisions of others are still to be heard of.
         state.line.confirmed = None;
         let begun_at = state.nodes.get(&node).and_then(|node| Some(node.seen.as_ref()?.begun_at));
@@ -220,12 +228,12 @@ fn accept_found(state: &mut State, rules: &FailoverRules, node: NodeId, why: Why
 }
 
 /// The primary to begin with: the only one, or the only one that a standby follows. Not before all nodes were looked at.
-fn first(state: &State, rules: &FailoverRules, primaries: &[NodeId]) -> Option<NodeId> {
+fn first(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> Option<NodeId> {
     if state.nodes.values().any(|node| node.looked_at.is_none()) {
         return None;
     }
     let followers = |id: NodeId| {
-        let follows = |node: &&Node| node.facts().is_some_and(|facts| facts.upstream() == Some(id));
+        let follows = |node: &&NodeState| node.facts().is_some_and(|facts| facts.upstream() == Some(id));
         state.nodes.values().filter(follows).count()
     };
     let followed: Vec<NodeId> = primaries.iter().copied().filter(|id| followers(*id) > 0).collect();
@@ -243,16 +251,16 @@ fn first(state: &State, rules: &FailoverRules, primaries: &[NodeId]) -> Option<N
 
 /// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline. Ours itself may have been that
 /// standby: it was started in recovery and promoted again, as Patroni does at each restart of a leader. Another one that is a primary goes before it.
-fn successor(state: &State, rules: &FailoverRules, primaries: &[NodeId]) -> Option<(NodeId, Why)> {
+fn successor(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> Option<(NodeId, FailoverCause)> {
     let timeline = state.history()?.timeline;
     let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
     let descends = |id: &&NodeId| matches!(relation(id), Some(Relation::Left(_)));
     if !rules.keeps(SafetyRule::OnePrimary) {
         let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
-        return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
+        return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, FailoverCause::Named));
     }
     let by_others = rules.mode != FailoverMode::Builtin;
-    let why = gone(state).or_else(|| ceded(state))?;
+    let why = gone(state).or_else(|| detached_primary(state))?;
     // Others may promote one while ours is there, and name it by letting ours go.
     let is_named = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
@@ -267,38 +275,38 @@ fn successor(state: &State, rules: &FailoverRules, primaries: &[NodeId]) -> Opti
 }
 
 /// Why the accepted primary is none any more, if it is not.
-pub(super) fn gone(state: &State) -> Option<Why> {
+pub(super) fn gone(state: &FailoverState) -> Option<FailoverCause> {
     let node = state.nodes.get(&state.primary()?)?;
     match (node.standing, node.facts()) {
         // A server that falls ends connections first, and refuses them then: the last look counts.
         (Standing::Down { why: super::action::Lost::Failed(first), .. }, None) => {
-            Some(Why::Died(node.failure.filter(|failure| failure.is_death()).unwrap_or(first)))
+            Some(FailoverCause::Died(node.failure.filter(|failure| failure.is_death()).unwrap_or(first)))
         }
         // Facts of before it became the primary do not tell.
         (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts))
             if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
         {
             let is_another = !facts.is_primary() || matches!(state.relation(facts), Some(Relation::Left(_) | Relation::Diverged));
-            is_another.then_some(Why::Demoted)
+            is_another.then_some(FailoverCause::Demoted)
         }
         _ => None,
     }
 }
 
 /// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
-fn ceded(state: &State) -> Option<Why> {
+fn detached_primary(state: &FailoverState) -> Option<FailoverCause> {
     let node = state.nodes.get(&state.primary()?)?;
-    (node.standing == Standing::Detached).then_some(Why::Named)
+    (node.standing == Standing::Detached).then_some(FailoverCause::Named)
 }
 
 /// Notes primaries beside the accepted one while that one answers.
-pub(super) fn note_false_primaries(state: &mut State, rules: &FailoverRules, out: &mut Vec<Action>) {
+pub(super) fn note_false_primaries(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
     if state.attempt.is_some() || state.facts(epoch.node).is_none_or(|facts| !state.is_on_line(facts)) {
         return;
     }
     let known = state.durable.false_primaries.clone();
-    let is_false = |(id, node): &(&NodeId, &Node)| {
+    let is_false = |(id, node): &(&NodeId, &NodeState)| {
         let is_one = |facts: &Facts| facts.is_primary() && facts.mark.is_settled(&epoch);
         **id != epoch.node && node.facts().is_some_and(is_one)
     };
@@ -314,13 +322,14 @@ pub(super) fn note_false_primaries(state: &mut State, rules: &FailoverRules, out
 }
 
 /// Takes in what a look at the accepted primary tells of its log and of its synchronous standbys.
-pub(super) fn learn_line(state: &mut State, rules: &FailoverRules, node: NodeId, begun_at: Ms) {
+pub(super) fn learn_line(state: &mut FailoverState, rules: &FailoverRules, node: NodeId, begun_at: Ms) {
     if state.primary() != Some(node) {
         return;
     }
     let Some(facts) = state.facts(node).cloned() else { return };
-    let is_better =
-        |known: &History| (known.source, facts.history.source) == (Source::Assumed, Source::Read) && state.is_on_line(&facts);
+    let is_better = |known: &TimelineHistory| {
+        (known.source, facts.history.source) == (HistorySource::Assumed, HistorySource::Read) && state.is_on_line(&facts)
+    };
     if facts.is_primary() && begun_at >= state.line.check_from && state.history().is_none_or(is_better) {
         state.change(|durable| durable.history = Some(facts.history.clone()));
     }
@@ -360,7 +369,7 @@ fn acknowledged(rules: &FailoverRules, facts: &Facts, primary: NodeId) -> Lsn {
 }
 
 /// Notes that enough standbys were heard since the primary was last started to know of every newer decision.
-pub(super) fn confirm(state: &mut State, rules: &FailoverRules, now: Ms) {
+pub(super) fn confirm(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(primary) = state.nodes.get(&epoch.node) else { return };
     let Some(started_at) = primary.facts().map(|facts| facts.started_at) else { return };
@@ -388,15 +397,15 @@ pub(super) fn confirm(state: &mut State, rules: &FailoverRules, now: Ms) {
 }
 
 /// The accepted log with a server's facts, for those who have none.
-pub(super) fn history_of(found: Option<&Facts>) -> Option<History> {
+pub(super) fn history_of(found: Option<&Facts>) -> Option<TimelineHistory> {
     found.map(|facts| facts.history.clone())
 }
 
 /// Where writes may go now.
-pub(super) fn gate(state: &State, rules: &FailoverRules) -> Gate {
+pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget {
     let end = if rules.keeps(SafetyRule::EndTransactions) { Transactions::End } else { Transactions::Go };
-    let held = |why| Gate::Held(why, end);
-    let waits = |why| Gate::Held(why, Transactions::Go);
+    let held = |why| WriteTarget::Held(why, end);
+    let waits = |why| WriteTarget::Held(why, Transactions::Go);
     let Some(epoch) = state.epoch() else { return waits(Held::NoPrimary) };
     let Some(node) = state.nodes.get(&epoch.node) else { return held(Held::Gone) };
     match node.standing {
@@ -419,7 +428,7 @@ pub(super) fn gate(state: &State, rules: &FailoverRules) -> Gate {
         return waits(Held::Unconfirmed);
     }
     if rules.always_primary() == Some(epoch.node) {
-        return Gate::Open { node: epoch.node, started_at: None };
+        return WriteTarget::Open { node: epoch.node, started_at: None };
     }
     let own = state.attempt.as_ref().filter(|attempt| attempt.leaves_writes()).map(|attempt| attempt.ballot);
     if state.attempt.is_some() && own.is_none() {
@@ -429,9 +438,9 @@ pub(super) fn gate(state: &State, rules: &FailoverRules) -> Gate {
     let promise = promises::unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == FailoverMode::Builtin && rules.keeps(SafetyRule::SeenPromise)) {
         return match promise.purpose() {
-            Purpose::Failover => held(Held::Replaced),
+            BallotPurpose::Failover => held(Held::Replaced),
             // Transactions under way may end: their log is sent to the standbys before the primary stops.
-            Purpose::Switchover | Purpose::Tend => waits(Held::Replaced),
+            BallotPurpose::Switchover | BallotPurpose::Tend => waits(Held::Replaced),
         };
     }
     let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };
@@ -444,7 +453,7 @@ pub(super) fn gate(state: &State, rules: &FailoverRules) -> Gate {
     }
     // One that lets no look in still answers, and a connection that is opened now must be to the start that was accepted.
     let is_checked = seen.begun_at >= state.line.check_from
-        || node.failure.is_some_and(Failure::is_mute) && node.was_looked_at_since(state.line.check_from);
+        || node.failure.is_some_and(LookFailure::is_mute) && node.was_looked_at_since(state.line.check_from);
     if !is_checked {
         return waits(Held::Checked);
     }
@@ -452,5 +461,5 @@ pub(super) fn gate(state: &State, rules: &FailoverRules) -> Gate {
         return waits(Held::Unconfirmed);
     }
     let has_company = rules.mode == FailoverMode::Builtin && state.quorum(rules) == QuorumSize::Majority;
-    Gate::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
+    WriteTarget::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
 }

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, NodeId, Vote};
-use super::choose::Refusal;
-use super::event::{Done, End, Event, Failure, Found, Ms, Pledge, Repointed};
-use super::operations::{Then, Way};
+use super::choose::AttemptRefusal;
+use super::event::{Done, End, Event, Found, LookFailure, Ms, Pledge, Repointed};
+use super::operations::{RejoinWay, Then};
 use super::record::Record;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +60,7 @@ pub enum Action {
     /// By the agent: make the stopped server a standby of `primary`, unless it has promised more than this ballot. Its mark stays.
     FollowServer { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.
-    Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: Way, limit_ms: Ms },
+    Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: RejoinWay, limit_ms: Ms },
     /// Run it in a shell. PCP is served meanwhile.
     RunCommand { number: u64, kind: Command, line: String, limit_ms: Ms },
     /// Answer an operator.
@@ -106,7 +106,7 @@ impl Action {
     }
 
     /// The event for an order that began at `begun_at` and was not done, as far as anybody knows.
-    pub fn failed(&self, begun_at: Ms, failure: Failure) -> Option<Event> {
+    pub fn failed(&self, begun_at: Ms, failure: LookFailure) -> Option<Event> {
         Some(match *self {
             Action::Probe { node, .. } => Event::Probed { node, begun_at, found: Found::Failed(failure) },
             Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
@@ -227,7 +227,7 @@ pub enum Report {
     },
     /// The primary is gone and nothing may be done about it.
     Stuck {
-        why: Refusal,
+        why: AttemptRefusal,
     },
     /// Somebody else is to promote a standby.
     Searching,
@@ -282,14 +282,14 @@ pub enum Report {
     /// It lives and lets no look in, so that nothing is known of its state.
     Mute {
         node: NodeId,
-        failure: Failure,
+        failure: LookFailure,
     },
 }
 
 /// Why a node is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lost {
-    Failed(Failure),
+    Failed(LookFailure),
     /// It is a primary that nobody accepted.
     False,
     /// It is to follow the new primary: `follow_primary_command` brings it back, or a switchover does.

@@ -5,9 +5,9 @@ use super::action::Action;
 use super::ballot::NodeId;
 use super::event::{Done, Ms};
 use super::operations::Inquiry;
-use super::record::Why;
+use super::record::FailoverCause;
 use super::rules::FailoverRules;
-use crate::failover_state::State;
+use crate::failover_state::FailoverState;
 
 /// Time for the answer.
 const LIMIT_MS: Ms = 2_000;
@@ -27,8 +27,14 @@ pub(super) enum Word {
 }
 
 /// Asks the agent of a primary that is gone for this reason, if its last word is too old. A server that starts or recovers is left to do so.
-pub(super) fn about(state: &mut State, rules: &FailoverRules, why: Why, now: Ms, out: &mut Vec<Action>) -> Word {
-    let is_silence = matches!(why, Why::Died(failure) if failure.is_silence());
+pub(super) fn about(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    why: FailoverCause,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Word {
+    let is_silence = matches!(why, FailoverCause::Died(failure) if failure.is_silence());
     let Some(id) = state.primary().filter(|id| is_silence && rules.has_agent(*id)) else { return Word::Silent };
     match state.inquiry {
         Inquiry::Asked { node } if node == id => Word::NotYet,
@@ -43,12 +49,12 @@ pub(super) fn about(state: &mut State, rules: &FailoverRules, why: Why, now: Ms,
 }
 
 /// It did not do as it was told: it is asked again before the next attempt.
-pub(super) fn failed(state: &mut State, id: NodeId, now: Ms) {
+pub(super) fn failed(state: &mut FailoverState, id: NodeId, now: Ms) {
     state.inquiry = Inquiry::Heard { node: id, done: Done::No, at: now };
 }
 
 /// Takes its answer in.
-pub(super) fn heard(state: &mut State, id: NodeId, done: Done, now: Ms) {
+pub(super) fn heard(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     if state.inquiry == (Inquiry::Asked { node: id }) {
         state.inquiry = Inquiry::Heard { node: id, done, at: now };
     }

@@ -5,17 +5,17 @@
 
 use super::action::{Action, Lost, Report};
 use super::ballot::NodeId;
-use super::choose::Refusal;
+use super::choose::AttemptRefusal;
 use super::durable::Durable;
 use super::event::Ms;
 use super::history::Relation;
 use super::rules::{FailoverMode, FailoverRules, OtherPromoters};
 use super::{accept, attempt, duty};
-use crate::failover_state::{self, Line, State};
-use crate::node_state::{Node, Standing};
+use crate::failover_state::{self, FailoverState, PrimaryLog};
+use crate::node_state::{NodeState, Standing};
 
 /// A node answers whose server is of another cluster than the accepted one.
-pub(super) fn note(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let (system, is_primary) = (facts.history.system, facts.is_primary());
     let is_named = rules.always_primary() == Some(id) || is_named_by_reload(state, id);
@@ -47,7 +47,7 @@ pub(super) fn note(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms
 }
 
 /// A node answers whose server is of the accepted cluster. One that had to make room for another cluster's server is used again.
-pub(super) fn over(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.told_foreign = None;
     let was_foreign = matches!(node.standing, Standing::Down { why: Lost::Foreign, .. });
@@ -59,8 +59,8 @@ pub(super) fn over(state: &mut State, rules: &FailoverRules, id: NodeId, out: &m
 }
 
 /// True if a reload gave the accepted primary's node another address since it was accepted, and nothing of the cluster of before answers.
-fn is_named_by_reload(state: &State, id: NodeId) -> bool {
-    let is_of_before = |node: &Node| {
+fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
+    let is_of_before = |node: &NodeState| {
         let relation = node.facts().and_then(|facts| state.relation(facts));
         !matches!(relation, None | Some(Relation::Foreign))
     };
@@ -70,7 +70,7 @@ fn is_named_by_reload(state: &State, id: NodeId) -> bool {
 
 /// True if an operator who names this node as the primary means another log than the accepted one: another cluster's, or that of a server which was
 /// restored in its place.
-pub(super) fn is_at(state: &State, rules: &FailoverRules, id: NodeId) -> bool {
+pub(super) fn is_at(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.relation(facts));
     match relation {
         Some(Relation::Foreign) => true,
@@ -82,16 +82,16 @@ pub(super) fn is_at(state: &State, rules: &FailoverRules, id: NodeId) -> bool {
 }
 
 /// Begins anew with this node as the primary: nothing that is known of the cluster of before holds for the new one.
-pub(super) fn accept(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn accept(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let system = facts.history.system;
-    attempt::end(state, Refusal::Outrun, now, out);
+    attempt::end(state, AttemptRefusal::Outrun, now, out);
     state.change(|durable| {
         let Durable { weir, term, detached, .. } = std::mem::take(durable);
         *durable = Durable { weir, term, detached, ..Durable::default() };
         durable.detached.remove(&id);
     });
-    state.line = Line { check_from: now, ..Line::default() };
+    state.line = PrimaryLog { check_from: now, ..PrimaryLog::default() };
     (state.promises.since, state.promises.gone_since, state.stuck) = (None, None, None);
     for (other, node) in &mut state.nodes {
         node.renamed = false;

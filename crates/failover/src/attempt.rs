@@ -17,15 +17,15 @@ use std::collections::BTreeSet;
 use super::accept::{self, Accepting};
 use super::action::{Action, Report, StopMode};
 use super::ballot::{Ballot, Epoch, NodeId, Vote};
-use super::choose::{self, Refusal, Sync};
-use super::event::{Done, End, Facts, Failure, Ms, Pledge, Repointed};
+use super::choose::{self, AttemptRefusal, Sync};
+use super::event::{Done, End, Facts, LookFailure, Ms, Pledge, Repointed};
 use super::health::RECHECK_MS;
-use super::operations::{Aim, Answer, Asked, Attempt, Phase};
-use super::record::{CommitLoss, Why};
+use super::operations::{Aim, AskedVoters, Attempt, Phase, PledgeAnswer};
+use super::record::{CommitLoss, FailoverCause};
 use super::rules::{FailoverRules, QuorumSize, SafetyRule};
 use super::{eligible, switchover};
 use crate::agent_inquiry;
-use crate::failover_state::State;
+use crate::failover_state::FailoverState;
 
 mod succeed;
 
@@ -51,22 +51,22 @@ const RETRY_MS: Ms = 1_000;
 const RETRY_SPREAD_MS: Ms = 1_000;
 
 /// How an attempt goes on after an event.
-enum Next {
+enum AttemptTransition {
     Stay,
     Phase(Phase),
-    End(Refusal),
+    End(AttemptRefusal),
     Decided,
 }
 
 /// Takes in the answer of a pledge.
-pub(super) fn pledged(state: &mut State, node: NodeId, ballot: Ballot, outcome: &Pledge) {
+pub(super) fn pledged(state: &mut FailoverState, node: NodeId, ballot: Ballot, outcome: &Pledge) {
     if let Pledge::Refused { mark } = outcome {
         state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
     }
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
     let answer = match outcome {
-        Pledge::Given { facts } => Answer::Given(Box::new(facts.clone())),
-        Pledge::Refused { .. } | Pledge::Failed(_) => Answer::No,
+        Pledge::Given { facts } => PledgeAnswer::Given(Box::new(facts.clone())),
+        Pledge::Refused { .. } | Pledge::Failed(_) => PledgeAnswer::No,
     };
     // An answer that comes after the phase changes nothing that was decided by it.
     if matches!(attempt.phase, Phase::Pledging { .. } | Phase::Parting { .. }) {
@@ -75,7 +75,7 @@ pub(super) fn pledged(state: &mut State, node: NodeId, ballot: Ballot, outcome: 
 }
 
 /// Takes in that a server was told to promote itself, or not. Not: it may have happened, so the answer of the next phase counts.
-pub(super) fn promoted(state: &mut State, node: NodeId, ballot: Ballot, done: Done, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn promoted(state: &mut FailoverState, node: NodeId, ballot: Ballot, done: Done, now: Ms, out: &mut Vec<Action>) {
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
     if matches!(attempt.phase, Phase::Promoting { node: of, .. } if of == node) {
         let limit_ms = if done == Done::Yes { WRITABLE_MS } else { DOUBTFUL_MS };
@@ -86,10 +86,10 @@ pub(super) fn promoted(state: &mut State, node: NodeId, ballot: Ballot, done: Do
 
 /// Takes in that the chosen server takes writes, or does not in time.
 pub(super) fn writable(
-    state: &mut State,
+    state: &mut FailoverState,
     rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
-    outcome: &Result<Facts, Failure>,
+    outcome: &Result<Facts, LookFailure>,
     now: Ms,
     out: &mut Vec<Action>,
 ) {
@@ -103,12 +103,12 @@ pub(super) fn writable(
             let epoch = Epoch { ballot, node, replaced: Some(attempt.parent.node).filter(|old| *old != node) };
             vote(attempt, rules, epoch, Some(Box::new(facts.clone())), now, out);
         }
-        Err(_) => end(state, Refusal::NotPromoted { node }, now, out),
+        Err(_) => end(state, AttemptRefusal::NotPromoted { node }, now, out),
     }
 }
 
 /// Takes in a vote.
-pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Repointed) {
+pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, outcome: Repointed) {
     if let Repointed::Refused { mark } = outcome {
         state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
     }
@@ -122,89 +122,101 @@ pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Re
 }
 
 /// Goes on as far as the answers allow.
-pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     // Each turn enters a later phase, of which there are twelve.
     for _ in 0..12 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);
         match next {
-            Next::Stay => {
+            AttemptTransition::Stay => {
                 state.attempt = Some(attempt);
                 return;
             }
-            Next::Phase(phase) => {
+            AttemptTransition::Phase(phase) => {
                 attempt.phase = phase;
                 state.attempt = Some(attempt);
             }
-            Next::End(refusal) => {
+            AttemptTransition::End(refusal) => {
                 state.attempt = Some(attempt);
                 return end(state, refusal, now, out);
             }
-            Next::Decided => return decided(state, rules, attempt, now, out),
+            AttemptTransition::Decided => return decided(state, rules, attempt, now, out),
         }
     }
 }
 
-fn advance(state: &mut State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn advance(
+    state: &mut FailoverState,
+    attempt: &mut Attempt,
+    rules: &FailoverRules,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> AttemptTransition {
     if attempt.is_before_stop() && accept::gone(state).is_some() {
-        return Next::End(Refusal::Failed { node: attempt.parent.node });
+        return AttemptTransition::End(AttemptRefusal::Failed { node: attempt.parent.node });
     }
     match attempt.phase.clone() {
         Phase::Storing => {
             if state.is_stored() || !rules.keeps(SafetyRule::StoreFirst) {
                 let until = ask(state, attempt, rules, now, out);
-                Next::Phase(Phase::Pledging { until })
+                AttemptTransition::Phase(Phase::Pledging { until })
             } else {
-                Next::Stay
+                AttemptTransition::Stay
             }
         }
         Phase::Streaming { from, until } => succeed::streaming(state, attempt, rules, (from, until), now, out),
         Phase::Yielding { until, drained_by } => succeed::yielding(attempt, (until, drained_by), now, out),
         Phase::Draining { until } => succeed::draining(attempt, until, now, out),
         Phase::Stopping { until } => succeed::stopping(state, attempt, until, now),
-        Phase::Inspecting { until } if now >= until => Next::End(Refusal::NotStopped { node: attempt.parent.node }),
-        Phase::Inspecting { .. } => Next::Stay,
+        Phase::Inspecting { until } if now >= until => {
+            AttemptTransition::End(AttemptRefusal::NotStopped { node: attempt.parent.node })
+        }
+        Phase::Inspecting { .. } => AttemptTransition::Stay,
         Phase::Replaying { last, until } => succeed::replaying(state, attempt, (last, until), now, out),
         Phase::Pledging { until } | Phase::Parting { until } => {
-            let is_open = attempt.pledges.values().any(|answer| *answer == Answer::Open);
-            if is_open && now < until { Next::Stay } else { count_pledges(state, attempt, rules, now, out) }
+            let is_open = attempt.pledges.values().any(|answer| *answer == PledgeAnswer::Open);
+            if is_open && now < until { AttemptTransition::Stay } else { count_pledges(state, attempt, rules, now, out) }
         }
         Phase::Proving { from, until } => prove(state, attempt, rules, (from, until), now, out),
         Phase::Ending { failure, until } if now >= until => ended(state, attempt, rules, (failure, End::Unknown), now, out),
-        Phase::Ending { .. } => Next::Stay,
+        Phase::Ending { .. } => AttemptTransition::Stay,
         Phase::Promoting { node, until } | Phase::Waiting { node, until }
             if now >= until || succeed::has_lost(state, attempt, node) =>
         {
-            Next::End(Refusal::NotPromoted { node })
+            AttemptTransition::End(AttemptRefusal::NotPromoted { node })
         }
-        Phase::Promoting { .. } | Phase::Waiting { .. } => Next::Stay,
-        Phase::Voting { vote, found, votes, asked: Asked::Itself, until } if votes.contains(&vote.epoch.node) => {
+        Phase::Promoting { .. } | Phase::Waiting { .. } => AttemptTransition::Stay,
+        Phase::Voting { vote, found, votes, asked: AskedVoters::Itself, until } if votes.contains(&vote.epoch.node) => {
             ask_others(attempt, rules, vote, out);
-            Next::Phase(Phase::Voting { vote, found, votes, asked: Asked::All, until })
+            AttemptTransition::Phase(Phase::Voting { vote, found, votes, asked: AskedVoters::All, until })
         }
         Phase::Voting { votes, until, .. } => {
             let counted = votes.intersection(&attempt.electors(rules)).count();
             let needed = attempt.needed(rules);
             if counted >= needed || !rules.keeps(SafetyRule::CarryFirst) {
-                return Next::Decided;
+                return AttemptTransition::Decided;
             }
             let of = attempt.electors(rules).len();
-            if now >= until { Next::End(Refusal::TooFewPledged { pledged: counted, needed, of }) } else { Next::Stay }
+            if now >= until {
+                AttemptTransition::End(AttemptRefusal::TooFewPledged { pledged: counted, needed, of })
+            } else {
+                AttemptTransition::Stay
+            }
         }
     }
 }
 
 /// Asks all other nodes for their pledge, until then. Standbys are cut off from a primary that is to be replaced, and from one that was stopped.
-fn ask(state: &State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Ms {
+fn ask(state: &FailoverState, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Ms {
     let is_over = match attempt.aim {
         Aim::Replace | Aim::Force { .. } => true,
         Aim::Succeed { .. } => attempt.phase != Phase::Storing,
-        Aim::Settle | Aim::Tidy | Aim::Readmit => false,
+        Aim::Settle | Aim::ClearPromises | Aim::RestoreVote => false,
     };
     let cuts = rules.keeps(SafetyRule::CutOff) && is_over;
     let ballot = attempt.ballot;
     for id in rules.ids().filter(|id| *id != attempt.parent.node) {
-        attempt.pledges.insert(id, Answer::Open);
+        attempt.pledges.insert(id, PledgeAnswer::Open);
         let action = if cuts {
             Action::CutOff { node: id, ballot, limit_ms: PLEDGE_MS }
         } else {
@@ -218,18 +230,24 @@ fn ask(state: &State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out
     now + if hopeless { RECHECK_MS } else { PLEDGE_MS }
 }
 
-fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn count_pledges(
+    state: &mut FailoverState,
+    attempt: &mut Attempt,
+    rules: &FailoverRules,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> AttemptTransition {
     attempt.parts.pledge_ms = now.saturating_sub(attempt.begun_at);
     let (given, electors) = (attempt.given(), attempt.electors(rules));
     let (pledged, needed) = (given.intersection(&electors).count(), attempt.needed(rules));
     if pledged < needed {
-        return Next::End(Refusal::TooFewPledged { pledged, needed, of: electors.len() });
+        return AttemptTransition::End(AttemptRefusal::TooFewPledged { pledged, needed, of: electors.len() });
     }
     let votes: Vec<Vote> = attempt.facts().filter_map(|(_, facts)| facts.mark.vote).collect();
     if votes.iter().any(|vote| vote.parent.ballot > attempt.parent.ballot) {
         // This Weir slept. Looks at the same marks bring it forward.
         accept::learn_votes(state, rules, &votes, now, out);
-        return Next::End(Refusal::Outrun);
+        return AttemptTransition::End(AttemptRefusal::Outrun);
     }
     let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
     // Alone, a vote of this Weir that it did not store decided nothing.
@@ -239,9 +257,9 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &FailoverRules
     let newest = newest.filter(|_| rules.keeps(SafetyRule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
     if let Some(found) = newest {
         let facts = accept::own_facts(state, &found.epoch).map(Box::new);
-        attempt.why = Why::Adopted;
+        attempt.why = FailoverCause::Adopted;
         vote(attempt, rules, found.epoch, facts, now, out);
-        return Next::Stay;
+        return AttemptTransition::Stay;
     }
     if let Aim::Succeed { node, .. } = attempt.aim {
         return succeed::pledged(state, attempt, rules, node, now, out);
@@ -250,85 +268,87 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &FailoverRules
     if let Some(node) = state.nodes.get_mut(&attempt.parent.node) {
         node.look_anew(now);
     }
-    Next::Phase(Phase::Proving { from: now, until })
+    AttemptTransition::Phase(Phase::Proving { from: now, until })
 }
 
 /// The last look at the old primary decides if it stays.
 fn prove(
-    state: &mut State,
+    state: &mut FailoverState,
     attempt: &mut Attempt,
     rules: &FailoverRules,
     (from, until): (Ms, Ms),
     now: Ms,
     out: &mut Vec<Action>,
-) -> Next {
+) -> AttemptTransition {
     let old = attempt.parent.node;
     let Some(node) = state.nodes.get_mut(&old) else { return pick(state, attempt, rules, now, out) };
     if let Aim::Force { node, .. } = attempt.aim {
         let is_asked = attempt.given().contains(&node);
-        return if is_asked { promote(attempt, node, now, out) } else { Next::End(Refusal::NoStandby) };
+        return if is_asked { promote(attempt, node, now, out) } else { AttemptTransition::End(AttemptRefusal::NoStandby) };
     }
     let skips = !rules.keeps(SafetyRule::SecondLook) && attempt.aim == Aim::Replace;
     if !node.was_looked_at_since(from) && !skips {
-        return if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay };
+        return if now >= until { AttemptTransition::End(AttemptRefusal::NotProvenDead) } else { AttemptTransition::Stay };
     }
     let failure = node.failure;
     let facts = node.facts().cloned();
     match (facts, failure) {
         (Some(facts), _) if state.is_on_line(&facts) && !skips => {
-            let replaced = attempt.parent.replaced.filter(|_| attempt.aim != Aim::Readmit);
+            let replaced = attempt.parent.replaced.filter(|_| attempt.aim != Aim::RestoreVote);
             vote(attempt, rules, Epoch { ballot: attempt.ballot, node: old, replaced }, Some(Box::new(facts)), now, out);
-            Next::Stay
+            AttemptTransition::Stay
         }
         // It goes and is not gone yet, or nobody was asked.
-        (_, Some(again @ (Failure::ShuttingDown | Failure::Ended | Failure::Local)))
-            if again != Failure::ShuttingDown || now < from + SHUTDOWN_MS || !rules.is_alone() =>
+        (_, Some(again @ (LookFailure::ShuttingDown | LookFailure::Ended | LookFailure::Local)))
+            if again != LookFailure::ShuttingDown || now < from + SHUTDOWN_MS || !rules.is_alone() =>
         {
             if let Some(node) = state.nodes.get_mut(&old) {
                 node.look_by(now + RECHECK_MS);
             }
-            if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay }
+            if now >= until { AttemptTransition::End(AttemptRefusal::NotProvenDead) } else { AttemptTransition::Stay }
         }
-        (_, Some(failure)) if !failure.is_death() && failure != Failure::Starting => Next::End(Refusal::NotProvenDead),
+        (_, Some(failure)) if !failure.is_death() && failure != LookFailure::Starting => {
+            AttemptTransition::End(AttemptRefusal::NotProvenDead)
+        }
         (_, Some(failure)) if attempt.aim == Aim::Replace && is_to_be_ended(rules, old, failure) && !skips => {
             // Nothing is stopped in favour of nobody.
             if let Err(refusal) = chosen(state, attempt, rules) {
-                return Next::End(refusal);
+                return AttemptTransition::End(refusal);
             }
             let started_at = state.nodes.get(&old).and_then(|node| Some(node.seen.as_ref()?.facts.started_at));
             let (ballot, mode, limit_ms) = (attempt.ballot, StopMode::Crash, END_MS);
             out.push(Action::StopServer { node: old, ballot, started_at, mode, limit_ms });
-            Next::Phase(Phase::Ending { failure, until: now + END_MS + RECHECK_MS })
+            AttemptTransition::Phase(Phase::Ending { failure, until: now + END_MS + RECHECK_MS })
         }
         (_, failure) if attempt.aim == Aim::Replace => {
-            let is_proven = failure == Some(Failure::Refused) || failure.is_none();
+            let is_proven = failure == Some(LookFailure::Refused) || failure.is_none();
             if is_proven || eligible::may_be_silent(state, rules, &attempt.given()) || skips {
                 pick(state, attempt, rules, now, out)
             } else {
-                Next::End(Refusal::NotProvenDead)
+                AttemptTransition::End(AttemptRefusal::NotProvenDead)
             }
         }
         // The primary does not answer any more: its health decides anew.
-        _ => Next::End(Refusal::NotProvenDead),
+        _ => AttemptTransition::End(AttemptRefusal::NotProvenDead),
     }
 }
 
 /// True if the agent of a primary that a look does not find ends it. One that answers is never ended, also if it only says that it starts or shuts
 /// down. A port that refuses may be that of a server behind a firewall.
-fn is_to_be_ended(rules: &FailoverRules, id: NodeId, failure: Failure) -> bool {
-    rules.has_agent(id) && (failure == Failure::Refused || failure.is_silence())
+fn is_to_be_ended(rules: &FailoverRules, id: NodeId, failure: LookFailure) -> bool {
+    rules.has_agent(id) && (failure == LookFailure::Refused || failure.is_silence())
 }
 
 /// The agent ended the old primary, or did not. It was ordered after the pledges and after the look in vain: before, somebody could have started the
 /// server again, and another Weir could have written to it.
 fn ended(
-    state: &mut State,
+    state: &mut FailoverState,
     attempt: &mut Attempt,
     rules: &FailoverRules,
-    (failure, end): (Failure, End),
+    (failure, end): (LookFailure, End),
     now: Ms,
     out: &mut Vec<Action>,
-) -> Next {
+) -> AttemptTransition {
     let old = attempt.parent.node;
     out.push(Action::Report(Report::Ended { node: old, end }));
     let is_proven = match end {
@@ -337,22 +357,28 @@ fn ended(
             agent_inquiry::failed(state, old, now);
             if state.facts(old).is_some_and(|facts| state.is_on_line(facts)) {
                 // It answers meanwhile, perhaps: the look that decides is made once more.
-                return Next::Phase(Phase::Proving { from: now, until: now + PROVE_MS });
+                return AttemptTransition::Phase(Phase::Proving { from: now, until: now + PROVE_MS });
             }
-            failure == Failure::Refused || eligible::may_be_silent(state, rules, &attempt.given())
+            failure == LookFailure::Refused || eligible::may_be_silent(state, rules, &attempt.given())
         }
     };
-    if is_proven { pick(state, attempt, rules, now, out) } else { Next::End(Refusal::NotProvenDead) }
+    if is_proven { pick(state, attempt, rules, now, out) } else { AttemptTransition::End(AttemptRefusal::NotProvenDead) }
 }
 
-fn chosen(state: &State, attempt: &Attempt, rules: &FailoverRules) -> Result<choose::Choice, Refusal> {
+fn chosen(state: &FailoverState, attempt: &Attempt, rules: &FailoverRules) -> Result<choose::Choice, AttemptRefusal> {
     let candidates = eligible::candidates(state, rules, attempt.facts())?;
     choose::choose(rules, &state.sync(rules), &candidates, state.samples())
 }
 
-fn pick(state: &State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Next {
+fn pick(
+    state: &FailoverState,
+    attempt: &mut Attempt,
+    rules: &FailoverRules,
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> AttemptTransition {
     match chosen(state, attempt, rules) {
-        Err(refusal) => Next::End(refusal),
+        Err(refusal) => AttemptTransition::End(refusal),
         Ok(choice) => {
             let sync = state.sync(rules);
             attempt.loss = match sync {
@@ -365,9 +391,9 @@ fn pick(state: &State, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, ou
     }
 }
 
-fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
+fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
     out.push(Action::Promote { node, ballot: attempt.ballot, limit_ms: PROMOTE_MS });
-    Next::Phase(Phase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
+    AttemptTransition::Phase(Phase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
 }
 
 /// Asks for votes.
@@ -376,8 +402,8 @@ fn vote(attempt: &mut Attempt, rules: &FailoverRules, epoch: Epoch, found: Optio
     out.push(Action::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
     // A primary that stays, or that others voted for before, has followers already.
     let is_new = epoch.ballot == attempt.ballot && epoch.node != attempt.parent.node;
-    let asked = if is_new { Asked::Itself } else { Asked::All };
-    if asked == Asked::All {
+    let asked = if is_new { AskedVoters::Itself } else { AskedVoters::All };
+    if asked == AskedVoters::All {
         ask_others(attempt, rules, vote, out);
     }
     attempt.phase = Phase::Voting { vote, found, votes: BTreeSet::new(), asked, until: now + VOTE_MS };
@@ -389,7 +415,7 @@ fn ask_others(attempt: &Attempt, rules: &FailoverRules, vote: Vote, out: &mut Ve
     }
 }
 
-fn decided(state: &mut State, rules: &FailoverRules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
+fn decided(state: &mut FailoverState, rules: &FailoverRules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
     let Phase::Voting { vote, found, .. } = attempt.phase else { return };
     attempt.parts.vote_ms = now.saturating_sub(attempt.begun_at + attempt.parts.pledge_ms + attempt.parts.promote_ms);
     if let Aim::Force { ticket, .. } = attempt.aim {
@@ -401,7 +427,7 @@ fn decided(state: &mut State, rules: &FailoverRules, mut attempt: Attempt, now: 
 }
 
 /// Ends the attempt without a decision.
-pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn end(state: &mut FailoverState, refusal: AttemptRefusal, now: Ms, out: &mut Vec<Action>) {
     let Some(attempt) = state.attempt.take() else { return };
     let is_void = attempt.is_void(refusal);
     if is_void {
@@ -410,20 +436,20 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     match attempt.aim {
         Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
         Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt, refusal, now, out),
-        Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Readmit => {}
+        Aim::Replace | Aim::Settle | Aim::ClearPromises | Aim::RestoreVote => {}
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
     // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
-    let is_outrun = is_void && refusal == Refusal::Outrun;
+    let is_outrun = is_void && refusal == AttemptRefusal::Outrun;
     state.retry_at = if attempt.is_before_stop() || is_outrun { now } else { now + RETRY_MS + spread };
-    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. } | Aim::Tidy) {
+    if refusal != AttemptRefusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. } | Aim::ClearPromises) {
         stuck(state, refusal, out);
     }
 }
 
 /// Says once why nothing is done.
-pub(super) fn stuck(state: &mut State, why: Refusal, out: &mut Vec<Action>) {
+pub(super) fn stuck(state: &mut FailoverState, why: AttemptRefusal, out: &mut Vec<Action>) {
     if state.stuck != Some(why) {
         state.stuck = Some(why);
         out.push(Action::Report(Report::Stuck { why }));

@@ -20,7 +20,7 @@ pub struct Ballot {
 
 /// The reason for an attempt. Its term tells: those of failovers are odd, those of switchovers have 2 as their rest by 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum BallotPurpose {
     /// Also where an attempt is settled.
     Failover,
     /// The primary works until it is stopped.
@@ -32,21 +32,21 @@ pub enum Purpose {
 impl Ballot {
     /// The number of a new attempt of a Weir that has seen terms up to `seen`. A switchover is ahead of the failover that a Weir begins which has
     /// seen as much: another Weir may see the stopped primary before it sees the promises, and is refused then, whichever number it has.
-    pub fn after(seen: u64, purpose: Purpose, weir: u32) -> Ballot {
+    pub fn after(seen: u64, purpose: BallotPurpose, weir: u32) -> Ballot {
         let odd = (seen + 1) | 1;
         let term = match purpose {
-            Purpose::Failover => odd,
-            Purpose::Switchover => odd + 1 + 2 * u64::from((odd + 1).is_multiple_of(4)),
-            Purpose::Tend => (seen / 4 + 1) * 4,
+            BallotPurpose::Failover => odd,
+            BallotPurpose::Switchover => odd + 1 + 2 * u64::from((odd + 1).is_multiple_of(4)),
+            BallotPurpose::Tend => (seen / 4 + 1) * 4,
         };
         Ballot { term, weir }
     }
 
-    pub fn purpose(self) -> Purpose {
+    pub fn purpose(self) -> BallotPurpose {
         match self.term % 4 {
-            0 => Purpose::Tend,
-            2 => Purpose::Switchover,
-            _ => Purpose::Failover,
+            0 => BallotPurpose::Tend,
+            2 => BallotPurpose::Switchover,
+            _ => BallotPurpose::Failover,
         }
     }
 }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_switchover_is_refused_by_no_failover_that_knows_as_much() {
         for seen in 0..9 {
-            let all = [Purpose::Failover, Purpose::Switchover, Purpose::Tend];
+            let all = [BallotPurpose::Failover, BallotPurpose::Switchover, BallotPurpose::Tend];
             let [failover, switchover, tend] = all.map(|purpose| Ballot::after(seen, purpose, 1));
             assert_eq!([failover, switchover, tend].map(Ballot::purpose), all);
             assert!(tend.term > seen, "{seen}");

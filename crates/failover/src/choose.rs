@@ -49,7 +49,7 @@ pub struct Choice {
 
 /// Why no standby becomes the primary by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum AttemptRefusal {
     /// `failover_mode` leaves it to others.
     NotByWeir,
     /// `backend_flag` of the primary.
@@ -139,7 +139,12 @@ impl Sync {
 }
 
 /// Most WAL, then priority, then the lowest number. `samples`: when the primary was looked at, and where its log ended then.
-pub fn choose(rules: &FailoverRules, sync: &Sync, candidates: &[Candidate], samples: &[(Ms, Lsn)]) -> Result<Choice, Refusal> {
+pub fn choose(
+    rules: &FailoverRules,
+    sync: &Sync,
+    candidates: &[Candidate],
+    samples: &[(Ms, Lsn)],
+) -> Result<Choice, AttemptRefusal> {
     let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     if let Sync::Synchronous(all) = sync
         && rules.keeps(SafetyRule::ReadQuorum)
@@ -148,7 +153,7 @@ pub fn choose(rules: &FailoverRules, sync: &Sync, candidates: &[Candidate], samp
         return Err(refusal);
     }
     if *sync == Sync::Unknown {
-        return Err(Refusal::SyncUnknown);
+        return Err(AttemptRefusal::SyncUnknown);
     }
     let priority = |id: NodeId| rules.node(id).map_or(0, |node| node.priority);
     let allowed = candidates.iter().filter(|candidate| candidate.bar == Bar::None);
@@ -159,7 +164,7 @@ pub fn choose(rules: &FailoverRules, sync: &Sync, candidates: &[Candidate], samp
     };
     let Some(best) = best else {
         let torn = candidates.iter().find(|candidate| candidate.bar == Bar::Torn);
-        return Err(torn.map_or(Refusal::NoStandby, |torn| Refusal::Torn { node: torn.node }));
+        return Err(torn.map_or(AttemptRefusal::NoStandby, |torn| AttemptRefusal::Torn { node: torn.node }));
     };
     let choice = Choice { node: best.node, position: best.position };
     match sync {
@@ -168,14 +173,14 @@ pub fn choose(rules: &FailoverRules, sync: &Sync, candidates: &[Candidate], samp
             let more = |candidate: &&Candidate| {
                 candidate.bar != Bar::None && candidate.position > best.position && may_have_acknowledged(&candidate.node)
             };
-            candidates.iter().find(more).map_or(Ok(choice), |barred| Err(Refusal::BarredHasMore { node: barred.node }))
+            candidates.iter().find(more).map_or(Ok(choice), |barred| Err(AttemptRefusal::BarredHasMore { node: barred.node }))
         }
         Sync::Asynchronous | Sync::Unknown => {
             let node = best.node;
             let (bytes, ms) = lack(samples, best.position);
             match (rules.lag_bytes_max, rules.lag_ms_max) {
-                (Some(most), _) if bytes > most => Err(Refusal::Lags { node, bytes }),
-                (_, Some(most)) if ms > most => Err(Refusal::LagsTime { node, ms }),
+                (Some(most), _) if bytes > most => Err(AttemptRefusal::Lags { node, bytes }),
+                (_, Some(most)) if ms > most => Err(AttemptRefusal::LagsTime { node, ms }),
                 _ => Ok(choice),
             }
         }
@@ -191,59 +196,61 @@ fn lack(samples: &[(Ms, Lsn)], position: Lsn) -> (u64, Ms) {
 }
 
 /// R + W > N: one of those not asked may know of a commit that none of the others has.
-pub(super) fn too_few_asked(all: &[CommitAcknowledgers], asked: &BTreeSet<NodeId>) -> Option<Refusal> {
+pub(super) fn too_few_asked(all: &[CommitAcknowledgers], asked: &BTreeSet<NodeId>) -> Option<AttemptRefusal> {
     let who = all.iter().find(|who| !who.are_covered_by(asked))?;
     let of = who.nodes.len() + who.strangers;
-    Some(Refusal::TooFewAsked { asked: who.nodes.intersection(asked).count(), acks: who.acks, of })
+    Some(AttemptRefusal::TooFewAsked { asked: who.nodes.intersection(asked).count(), acks: who.acks, of })
 }
 
-impl Refusal {
+impl AttemptRefusal {
     /// For SHOW and the log.
     pub fn describe(&self) -> String {
         match self {
-            Refusal::NotByWeir => "failover_mode leaves the choice to others".into(),
-            Refusal::DisallowToFailover => "backend_flag of the primary is DISALLOW_TO_FAILOVER".into(),
-            Refusal::AlwaysPrimary => "backend_flag of the primary is ALWAYS_PRIMARY".into(),
-            Refusal::NotStored => {
+            AttemptRefusal::NotByWeir => "failover_mode leaves the choice to others".into(),
+            AttemptRefusal::DisallowToFailover => "backend_flag of the primary is DISALLOW_TO_FAILOVER".into(),
+            AttemptRefusal::AlwaysPrimary => "backend_flag of the primary is ALWAYS_PRIMARY".into(),
+            AttemptRefusal::NotStored => {
                 "work_dir cannot be written, and no failover is decided that is not stored: the log has the error".into()
             }
-            Refusal::Quarantined => "standbys still hear the primary, this proxy does not".into(),
-            Refusal::NoStandby => "no standby may be promoted".into(),
-            Refusal::Torn { node } => {
+            AttemptRefusal::Quarantined => "standbys still hear the primary, this proxy does not".into(),
+            AttemptRefusal::NoStandby => "no standby may be promoted".into(),
+            AttemptRefusal::Torn { node } => {
                 format!(
                     "node {node} has received its new primary's log in part and would stop at its promotion: the last primary must be started again"
                 )
             }
-            Refusal::HistoryUnknown => "the log of the primary was never seen".into(),
-            Refusal::SyncUnknown => "synchronous_standby_names of the primary is not known".into(),
-            Refusal::TooFewAsked { asked, acks, of } => {
+            AttemptRefusal::HistoryUnknown => "the log of the primary was never seen".into(),
+            AttemptRefusal::SyncUnknown => "synchronous_standby_names of the primary is not known".into(),
+            AttemptRefusal::TooFewAsked { asked, acks, of } => {
                 format!(
                     "{asked} of {of} synchronous standbys answer, and {acks} of them acknowledge a commit: the others may know of more"
                 )
             }
-            Refusal::TooFewPledged { pledged, needed, of } => {
+            AttemptRefusal::TooFewPledged { pledged, needed, of } => {
                 format!(
                     "{pledged} of {of} other nodes answer, {needed} must agree (failover_alone = on if no other proxy promotes)"
                 )
             }
-            Refusal::NotProvenDead => {
+            AttemptRefusal::NotProvenDead => {
                 "the primary is silent, and another proxy may still write to it (failover_alone = on if there is none)".into()
             }
-            Refusal::Lags { node, bytes } => format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max"),
-            Refusal::LagsTime { node, ms } => {
+            AttemptRefusal::Lags { node, bytes } => {
+                format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max")
+            }
+            AttemptRefusal::LagsTime { node, ms } => {
                 format!("node {node} is the best and lacks all of the last {ms} ms of the primary, above failover_lag_time_max")
             }
-            Refusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
-            Refusal::Outrun => "another proxy has begun later".into(),
-            Refusal::Failed { node } => format!("node {node} failed meanwhile"),
-            Refusal::NotStreaming { node } => format!("node {node} does not stream from the primary"),
-            Refusal::NoPledge { node } => format!("node {node} does not answer"),
-            Refusal::NotStopped { node } => format!("node {node} could not be stopped cleanly"),
-            Refusal::LacksLog { node } => format!("node {node} did not receive all of the log of the stopped primary"),
-            Refusal::NotReplayed { node, bytes } => {
+            AttemptRefusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
+            AttemptRefusal::Outrun => "another proxy has begun later".into(),
+            AttemptRefusal::Failed { node } => format!("node {node} failed meanwhile"),
+            AttemptRefusal::NotStreaming { node } => format!("node {node} does not stream from the primary"),
+            AttemptRefusal::NoPledge { node } => format!("node {node} does not answer"),
+            AttemptRefusal::NotStopped { node } => format!("node {node} could not be stopped cleanly"),
+            AttemptRefusal::LacksLog { node } => format!("node {node} did not receive all of the log of the stopped primary"),
+            AttemptRefusal::NotReplayed { node, bytes } => {
                 format!("node {node} has not replayed {bytes} bytes of log that it has received")
             }
-            Refusal::NotPromoted { node } => format!("node {node} did not become a primary in time"),
+            AttemptRefusal::NotPromoted { node } => format!("node {node} did not become a primary in time"),
         }
     }
 }
@@ -279,22 +286,22 @@ mod tests {
     #[test]
     fn the_standby_with_most_is_chosen_if_it_has_everything() {
         let node = |node, position| Ok(Choice { node, position });
-        let cases: &[(&str, &str, &str, Result<Choice, Refusal>)] = &[
+        let cases: &[(&str, &str, &str, Result<Choice, AttemptRefusal>)] = &[
             ("most WAL", "", "1@100 2@101 3@99", node(2, 101)),
             ("priority among equals", "", "1@100 2@100 3@100", node(3, 100)),
             ("not below", "", "1@101 2@100 3@100", node(1, 101)),
             ("never a barred one", "", "1@100 2@101!", node(1, 100)),
-            ("nobody", "", "", Err(Refusal::NoStandby)),
-            ("all barred", "", "1@100!", Err(Refusal::NoStandby)),
+            ("nobody", "", "", Err(AttemptRefusal::NoStandby)),
+            ("all barred", "", "1@100!", Err(AttemptRefusal::NoStandby)),
             ("a torn one", "", "1@100~ 2@100 3@90", node(2, 100)),
-            ("all torn", "", "1@100~ 2@100! 3@90~", Err(Refusal::Torn { node: 1 })),
-            ("a torn one may have acknowledged more", "n1", "1@110~ 2@100", Err(Refusal::BarredHasMore { node: 1 })),
-            ("lag", "", "1@40 2@30", Err(Refusal::Lags { node: 1, bytes: 80 })),
+            ("all torn", "", "1@100~ 2@100! 3@90~", Err(AttemptRefusal::Torn { node: 1 })),
+            ("a torn one may have acknowledged more", "n1", "1@110~ 2@100", Err(AttemptRefusal::BarredHasMore { node: 1 })),
+            ("lag", "", "1@40 2@30", Err(AttemptRefusal::Lags { node: 1, bytes: 80 })),
             ("ANY 1, both", "ANY 1 (n1, n2)", "1@10 2@11", node(2, 11)),
-            ("ANY 1, one", "ANY 1 (n1, n2)", "1@110", Err(Refusal::TooFewAsked { asked: 1, acks: 1, of: 2 })),
+            ("ANY 1, one", "ANY 1 (n1, n2)", "1@110", Err(AttemptRefusal::TooFewAsked { asked: 1, acks: 1, of: 2 })),
             ("ANY 2, one", "ANY 2 (n1, n2)", "1@110", node(1, 110)),
             ("a standby beside them has most", "n1", "1@110 2@115", node(2, 115)),
-            ("the barred one may have acknowledged more", "n1", "1@110! 2@100", Err(Refusal::BarredHasMore { node: 1 })),
+            ("the barred one may have acknowledged more", "n1", "1@110! 2@100", Err(AttemptRefusal::BarredHasMore { node: 1 })),
             ("the barred one is not needed", "n1", "1@100! 2@110", node(2, 110)),
         ];
         let mut rules = rules(4);
@@ -303,7 +310,7 @@ mod tests {
         for (name, names, given, expected) in cases {
             assert_eq!(choose(&rules, &sync(names), &candidates(given), &[(1000, 120)]), *expected, "{name}");
         }
-        assert_eq!(choose(&rules, &Sync::Unknown, &candidates("1@120"), &[]), Err(Refusal::SyncUnknown));
+        assert_eq!(choose(&rules, &Sync::Unknown, &candidates("1@120"), &[]), Err(AttemptRefusal::SyncUnknown));
     }
 
     #[test]
@@ -315,8 +322,8 @@ mod tests {
             choose(&rules, &Sync::Asynchronous, &candidates(&format!("1@{position}")), samples)
         };
         let fits = |position| Ok(Choice { node: 1, position });
-        assert_eq!(of(100, &samples), Err(Refusal::LagsTime { node: 1, ms: 48_000 }));
-        assert_eq!(of(106, &samples), Err(Refusal::LagsTime { node: 1, ms: 12_000 }));
+        assert_eq!(of(100, &samples), Err(AttemptRefusal::LagsTime { node: 1, ms: 48_000 }));
+        assert_eq!(of(106, &samples), Err(AttemptRefusal::LagsTime { node: 1, ms: 12_000 }));
         assert_eq!((of(107, &samples), of(109, &samples), of(200, &samples)), (fits(107), fits(109), fits(200)));
         // Looks that are a minute apart: what is missing may be as old as a moment.
         assert_eq!((of(99, &[(0, 50), (60_000, 120)]), of(1, &[])), (fits(99), fits(1)));

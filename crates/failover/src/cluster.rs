@@ -9,17 +9,17 @@ use weir_config::Config;
 pub type NodeIndex = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ReplicationRole {
     Primary,
     Standby,
 }
 
 /// Result of the last probe of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum NodeHealth {
     /// Not asked yet, or not to be reached.
     Down,
-    Up(Role),
+    Up(ReplicationRole),
 }
 
 /// If sessions may use a node that answers.
@@ -32,7 +32,7 @@ pub enum Usage {
 
 /// Which node takes writes: decided by who watches over failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gate {
+pub enum WriteGate {
     /// The one that calls itself primary.
     #[default]
     ByRoles,
@@ -52,7 +52,7 @@ pub struct NodeView {
     pub port: u16,
     /// Share of reads, of all nodes' sum; 0 takes none.
     pub weight: f64,
-    pub health: Health,
+    pub health: NodeHealth,
     pub usage: Usage,
     /// Connections that were begun under an older generation of the view are not used any more: the node was given up since.
     pub valid_from: u64,
@@ -82,7 +82,7 @@ pub struct ClusterView {
     pub primary: Option<NodeIndex>,
     /// The generation since which the primary is the one it is, or there is none.
     pub primary_since: u64,
-    pub gate: Gate,
+    pub gate: WriteGate,
     /// Of the promotion that made the primary, if Weir promoted it.
     pub horizon: Option<Horizon>,
     /// Why writes wait, if they do.
@@ -112,7 +112,7 @@ impl ClusterView {
                     hostname: node.hostname.clone(),
                     port: node.port,
                     weight: if total > 0.0 { node.weight / total } else { 0.0 },
-                    health: known.map_or(Health::Down, |n| n.health),
+                    health: known.map_or(NodeHealth::Down, |n| n.health),
                     usage: known.map_or(Usage::In, |n| n.usage),
                     valid_from: known.map_or(0, |n| n.valid_from),
                     cause: known.and_then(|n| n.cause.clone()),
@@ -126,7 +126,7 @@ impl ClusterView {
                 }
             })
             .collect();
-        let gate = before.map_or(Gate::ByRoles, |view| view.gate);
+        let gate = before.map_or(WriteGate::ByRoles, |view| view.gate);
         let primary = find_primary(&nodes, gate, None);
         let generation = before.map_or(1, |view| view.generation + 1);
         let horizon = before.and_then(|view| view.horizon);
@@ -149,9 +149,9 @@ impl ClusterView {
     pub fn step(&mut self, node: NodeIndex, probe: &Probe, now_s: u64) -> bool {
         let Some(view) = self.nodes.get_mut(node) else { return false };
         let health = match probe {
-            Probe::Unreachable => Health::Down,
-            Probe::Answered { in_recovery: true, .. } => Health::Up(Role::Standby),
-            Probe::Answered { in_recovery: false, .. } => Health::Up(Role::Primary),
+            Probe::Unreachable => NodeHealth::Down,
+            Probe::Answered { in_recovery: true, .. } => NodeHealth::Up(ReplicationRole::Standby),
+            Probe::Answered { in_recovery: false, .. } => NodeHealth::Up(ReplicationRole::Primary),
         };
         view.lag_bytes = match probe {
             Probe::Answered { lag_bytes, .. } => *lag_bytes,
@@ -179,13 +179,13 @@ impl ClusterView {
     /// Takes in who may take writes, and which nodes are out of use. False: nothing changed.
     ///
     /// A node that gets writes is a primary, whatever its last look found.
-    pub fn govern(&mut self, gate: Gate, is_out: impl Fn(u16) -> bool, now_s: u64) -> bool {
+    pub fn govern(&mut self, gate: WriteGate, is_out: impl Fn(u16) -> bool, now_s: u64) -> bool {
         let mut changed = gate != self.gate;
         self.gate = gate;
         for node in &mut self.nodes {
             let usage = if is_out(node.id) { Usage::Out } else { Usage::In };
-            let is_promoted = matches!(gate, Gate::Open { node: id, .. } if id == node.id);
-            let health = if is_promoted { Health::Up(Role::Primary) } else { node.health };
+            let is_promoted = matches!(gate, WriteGate::Open { node: id, .. } if id == node.id);
+            let health = if is_promoted { NodeHealth::Up(ReplicationRole::Primary) } else { node.health };
             if (usage, health) != (node.usage, node.health) {
                 (node.usage, node.health, node.changed_at_s) = (usage, health, now_s);
                 changed = true;
@@ -219,7 +219,7 @@ impl ClusterView {
 
     /// The reasons why nodes are down, and why writes wait, for sessions that wait for one.
     pub fn causes(&self) -> String {
-        let down = self.nodes.iter().filter(|node| node.health == Health::Down);
+        let down = self.nodes.iter().filter(|node| node.health == NodeHealth::Down);
         let causes =
             down.filter_map(|node| Some(format!("node {} ({}:{}): {}", node.id, node.hostname, node.port, node.cause.as_ref()?)));
         causes.chain(self.held.map(|why| format!("writes wait: {why}"))).collect::<Vec<_>>().join("; ")
@@ -265,7 +265,7 @@ impl ClusterView {
     }
 
     pub fn is_up(&self, node: NodeIndex) -> bool {
-        self.nodes.get(node).is_some_and(|n| n.health != Health::Down && n.usage == Usage::In)
+        self.nodes.get(node).is_some_and(|n| n.health != NodeHealth::Down && n.usage == Usage::In)
     }
 }
 
@@ -273,19 +273,19 @@ impl NodeView {
     /// True if it is in use, and a standby.
     #[inline]
     pub fn is_standby(&self) -> bool {
-        self.health == Health::Up(Role::Standby) && self.usage == Usage::In
+        self.health == NodeHealth::Up(ReplicationRole::Standby) && self.usage == Usage::In
     }
 }
 
 /// The node that takes writes. Where roles decide, two that call themselves primary are never followed at random: the one we had stays as long
 /// as it says so, else nobody gets writes until one is left, or failover names it.
-fn find_primary(nodes: &[NodeView], gate: Gate, before: Option<NodeIndex>) -> Option<NodeIndex> {
-    let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary) && n.usage == Usage::In;
+fn find_primary(nodes: &[NodeView], gate: WriteGate, before: Option<NodeIndex>) -> Option<NodeIndex> {
+    let is_primary = |n: &NodeView| n.health == NodeHealth::Up(ReplicationRole::Primary) && n.usage == Usage::In;
     match gate {
-        Gate::Shut => return None,
-        Gate::Open { node, .. } => return nodes.iter().position(|n| n.id == node),
-        Gate::First(node) => return nodes.iter().position(|n| n.id == node && is_primary(n)),
-        Gate::ByRoles => {}
+        WriteGate::Shut => return None,
+        WriteGate::Open { node, .. } => return nodes.iter().position(|n| n.id == node),
+        WriteGate::First(node) => return nodes.iter().position(|n| n.id == node && is_primary(n)),
+        WriteGate::ByRoles => {}
     }
     let only = || {
         let mut primaries = nodes.iter().enumerate().filter(|(_, node)| is_primary(node)).map(|(at, _)| at);
@@ -299,7 +299,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Nodes with these weights.
-    pub(crate) fn view(nodes: &[(f64, Health)]) -> ClusterView {
+    pub(crate) fn view(nodes: &[(f64, NodeHealth)]) -> ClusterView {
         let nodes: Vec<NodeView> = nodes
             .iter()
             .enumerate()
@@ -321,13 +321,13 @@ pub(crate) mod tests {
                 changed_at_s: 0,
             })
             .collect();
-        let primary = find_primary(&nodes, Gate::ByRoles, None);
-        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: Gate::ByRoles, horizon: None, held: None }
+        let primary = find_primary(&nodes, WriteGate::ByRoles, None);
+        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: WriteGate::ByRoles, horizon: None, held: None }
     }
 
     #[test]
     fn a_node_that_is_down_has_the_cause_last_seen_and_another_one_is_news() {
-        let mut view = view(&[(1.0, Health::Down), (1.0, STANDBY)]);
+        let mut view = view(&[(1.0, NodeHealth::Down), (1.0, STANDBY)]);
         assert!(view.note_cause(0, Some("refused".into())), "down from the start: nobody has heard of it");
         assert!(!view.note_cause(0, Some("refused".into())));
         assert!(view.note_cause(0, Some("wrong password".into())));
@@ -338,8 +338,8 @@ pub(crate) mod tests {
         assert_eq!(view.causes(), "");
     }
 
-    pub(crate) const PRIMARY: Health = Health::Up(Role::Primary);
-    pub(crate) const STANDBY: Health = Health::Up(Role::Standby);
+    pub(crate) const PRIMARY: NodeHealth = NodeHealth::Up(ReplicationRole::Primary);
+    pub(crate) const STANDBY: NodeHealth = NodeHealth::Up(ReplicationRole::Standby);
 
     #[test]
     fn a_second_primary_does_not_take_over_while_the_first_stays() {
@@ -359,11 +359,11 @@ pub(crate) mod tests {
     #[test]
     fn the_gate_names_the_primary_and_nodes_out_of_use_serve_nobody() {
         let mut v = view(&[(1.0, PRIMARY), (1.0, STANDBY), (1.0, STANDBY)]);
-        assert!(v.govern(Gate::Shut, |_| false, 9));
+        assert!(v.govern(WriteGate::Shut, |_| false, 9));
         assert_eq!((v.primary, v.generation, v.takes_reads(1)), (None, 2, true));
-        assert!(v.govern(Gate::Open { node: 1, started_at: None }, |id| id == 0, 9));
+        assert!(v.govern(WriteGate::Open { node: 1, started_at: None }, |id| id == 0, 9));
         assert_eq!((v.primary, v.nodes[1].health, v.is_up(0)), (Some(1), PRIMARY, false));
-        assert!(!v.govern(Gate::Open { node: 1, started_at: None }, |id| id == 0, 9), "nothing new");
+        assert!(!v.govern(WriteGate::Open { node: 1, started_at: None }, |id| id == 0, 9), "nothing new");
         assert!(v.step(0, &Probe::Answered { in_recovery: true, lag_bytes: None }, 9));
         assert!(!v.is_standby(0) && v.serves(0).is_none(), "it is out of use");
         assert_eq!(v.primary, Some(1));
@@ -371,12 +371,12 @@ pub(crate) mod tests {
 
     #[test]
     fn the_first_node_in_use_is_waited_for_whoever_else_answers() {
-        let mut v = view(&[(1.0, Health::Down), (1.0, PRIMARY)]);
-        assert!(v.govern(Gate::First(0), |_| false, 9));
+        let mut v = view(&[(1.0, NodeHealth::Down), (1.0, PRIMARY)]);
+        assert!(v.govern(WriteGate::First(0), |_| false, 9));
         assert_eq!((v.primary, v.takes_reads(1)), (None, false));
         assert!(v.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 9));
         assert_eq!((v.primary, v.takes_reads(1)), (Some(0), false));
-        assert!(v.govern(Gate::First(1), |id| id == 0, 9));
+        assert!(v.govern(WriteGate::First(1), |id| id == 0, 9));
         assert_eq!(v.primary, Some(1));
     }
 

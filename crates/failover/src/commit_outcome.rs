@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 
 /// A server's log: one cluster's, on one timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLineage {
     pub system: u64,
     pub timeline: u32,
 }
@@ -27,7 +27,7 @@ pub struct Number {
     /// All 64 bits of it.
     pub xid: NonZeroU64,
     pub node: u16,
-    pub line: Line,
+    pub line: LogLineage,
     /// When its server said it, by the server's clock: milliseconds since 1970.
     pub said_ms: u64,
 }
@@ -115,8 +115,8 @@ impl Horizon {
         Some(Horizon { node, system: facts.history.system, before: *before, numbers })
     }
 
-    fn line(&self) -> Line {
-        Line { system: self.system, timeline: self.numbers.timeline }
+    fn line(&self) -> LogLineage {
+        LogLineage { system: self.system, timeline: self.numbers.timeline }
     }
 }
 
@@ -134,9 +134,9 @@ pub enum Status {
 
 /// The answer of the server that takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct OutcomeAnswer {
     pub node: u16,
-    pub line: Line,
+    pub line: LogLineage,
     pub in_recovery: bool,
     pub status: Status,
     /// When the server was started, by its clock.
@@ -149,7 +149,7 @@ pub struct Answer {
 
 /// A judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum OutcomeVerdict {
     Committed,
     /// Nothing was committed.
     RolledBack,
@@ -161,56 +161,56 @@ pub enum Verdict {
 }
 
 /// Judges an answer. `lost_ms`: see `Number`.
-pub fn judge(number: &Number, lost_ms: u64, answer: &Answer, horizon: Option<&Horizon>) -> Verdict {
+pub fn judge(number: &Number, lost_ms: u64, answer: &OutcomeAnswer, horizon: Option<&Horizon>) -> OutcomeVerdict {
     if answer.in_recovery {
         // It is not the primary any more, or not yet.
-        return Verdict::NotYet;
+        return OutcomeVerdict::NotYet;
     }
     if (answer.node, answer.line) == (number.node, number.line) {
         return judge_own(number, answer);
     }
     let is_later = answer.line.system == number.line.system && answer.line.timeline > number.line.timeline;
     if horizon.is_none() && is_later {
-        return Verdict::Untold;
+        return OutcomeVerdict::Untold;
     }
     let horizon = horizon.filter(|horizon| {
         let is_next = horizon.before == number.line.timeline && horizon.system == number.line.system;
         is_next && horizon.node == answer.node && horizon.line() == answer.line
     });
     match (horizon, answer.status) {
-        (None, _) | (Some(_), Status::Forgotten) => Verdict::Unknown,
+        (None, _) | (Some(_), Status::Forgotten) => OutcomeVerdict::Unknown,
         (Some(horizon), Status::Committed) if number.xid.get() < horizon.numbers.reached => {
             // The old primary may have crashed after the loss, and given the number to another whose commit reached the standby.
             let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= lost_ms + RESTART_MS);
-            if is_all_before { Verdict::Committed } else { Verdict::Unknown }
+            if is_all_before { OutcomeVerdict::Committed } else { OutcomeVerdict::Unknown }
         }
         // Somebody else's.
-        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.numbers.fresh => Verdict::RolledBack,
-        (Some(_), Status::Committed) => Verdict::Unknown,
+        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.numbers.fresh => OutcomeVerdict::RolledBack,
+        (Some(_), Status::Committed) => OutcomeVerdict::Unknown,
         // Transactions that were open on the old primary are aborted here, so that one in progress is another.
-        (Some(_), Status::Aborted | Status::InProgress | Status::Future) => Verdict::RolledBack,
+        (Some(_), Status::Aborted | Status::InProgress | Status::Future) => OutcomeVerdict::RolledBack,
     }
 }
 
 /// The same of the server that gave the number out.
-fn judge_own(number: &Number, answer: &Answer) -> Verdict {
+fn judge_own(number: &Number, answer: &OutcomeAnswer) -> OutcomeVerdict {
     let said_s = number.said_ms / 1000;
     let has_run_on = answer.is_of_old || (answer.started_s <= said_s && answer.checkpoint_s < said_s);
     match answer.status {
-        Status::Committed if has_run_on => Verdict::Committed,
-        Status::Committed | Status::Forgotten => Verdict::Unknown,
-        Status::Aborted | Status::Future => Verdict::RolledBack,
-        Status::InProgress => Verdict::NotYet,
+        Status::Committed if has_run_on => OutcomeVerdict::Committed,
+        Status::Committed | Status::Forgotten => OutcomeVerdict::Unknown,
+        Status::Aborted | Status::Future => OutcomeVerdict::RolledBack,
+        Status::InProgress => OutcomeVerdict::NotYet,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::History;
+    use crate::TimelineHistory;
 
-    const LINE: Line = Line { system: 7, timeline: 3 };
-    const NEXT: Line = Line { system: 7, timeline: 4 };
+    const LINE: LogLineage = LogLineage { system: 7, timeline: 3 };
+    const NEXT: LogLineage = LogLineage { system: 7, timeline: 4 };
     const NUMBERS: Numbers = Numbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(LOST_MS) };
     const HORIZON: Horizon = Horizon { node: 1, system: 7, before: 3, numbers: NUMBERS };
     const LOST_MS: u64 = 1_001_500;
@@ -219,18 +219,18 @@ mod tests {
         Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_ms: 1_000_999 }
     }
 
-    fn answer(line: Line, status: Status) -> Answer {
-        Answer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
+    fn answer(line: LogLineage, status: Status) -> OutcomeAnswer {
+        OutcomeAnswer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
     }
 
     #[test]
     fn a_server_that_has_run_on_tells_the_truth() {
         for (status, expected) in [
-            (Status::Committed, Verdict::Committed),
-            (Status::Aborted, Verdict::RolledBack),
-            (Status::InProgress, Verdict::NotYet),
-            (Status::Forgotten, Verdict::Unknown),
-            (Status::Future, Verdict::RolledBack),
+            (Status::Committed, OutcomeVerdict::Committed),
+            (Status::Aborted, OutcomeVerdict::RolledBack),
+            (Status::InProgress, OutcomeVerdict::NotYet),
+            (Status::Forgotten, OutcomeVerdict::Unknown),
+            (Status::Future, OutcomeVerdict::RolledBack),
         ] {
             assert_eq!(judge(&number(50), LOST_MS, &answer(LINE, status), None), expected, "{status:?}");
         }
@@ -240,18 +240,26 @@ mod tests {
     fn a_server_that_may_have_crashed_may_have_given_the_number_to_another() {
         let committed = answer(LINE, Status::Committed);
         for (what, answer, expected) in [
-            ("it was started since", Answer { started_s: 1001, ..committed }, Verdict::Unknown),
-            ("it may have made its checkpoint since", Answer { checkpoint_s: 1000, ..committed }, Verdict::Unknown),
+            ("it was started since", OutcomeAnswer { started_s: 1001, ..committed }, OutcomeVerdict::Unknown),
+            ("it may have made its checkpoint since", OutcomeAnswer { checkpoint_s: 1000, ..committed }, OutcomeVerdict::Unknown),
             (
                 "a connection is older",
-                Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
-                Verdict::Committed,
+                OutcomeAnswer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
+                OutcomeVerdict::Committed,
             ),
-            ("it is no primary", Answer { in_recovery: true, ..committed }, Verdict::NotYet),
-            ("aborted", Answer { started_s: 1001, status: Status::Aborted, ..committed }, Verdict::RolledBack),
-            ("not given out again", Answer { started_s: 1001, status: Status::Future, ..committed }, Verdict::RolledBack),
-            ("another node", Answer { node: 2, status: Status::Aborted, ..committed }, Verdict::Unknown),
-            ("another cluster", Answer { line: Line { system: 8, timeline: 3 }, ..committed }, Verdict::Unknown),
+            ("it is no primary", OutcomeAnswer { in_recovery: true, ..committed }, OutcomeVerdict::NotYet),
+            ("aborted", OutcomeAnswer { started_s: 1001, status: Status::Aborted, ..committed }, OutcomeVerdict::RolledBack),
+            (
+                "not given out again",
+                OutcomeAnswer { started_s: 1001, status: Status::Future, ..committed },
+                OutcomeVerdict::RolledBack,
+            ),
+            ("another node", OutcomeAnswer { node: 2, status: Status::Aborted, ..committed }, OutcomeVerdict::Unknown),
+            (
+                "another cluster",
+                OutcomeAnswer { line: LogLineage { system: 8, timeline: 3 }, ..committed },
+                OutcomeVerdict::Unknown,
+            ),
         ] {
             assert_eq!(judge(&number(50), LOST_MS, &answer, None), expected, "{what}");
         }
@@ -260,14 +268,14 @@ mod tests {
     #[test]
     fn a_new_primary_tells_of_numbers_that_reached_it() {
         for (what, xid, status, expected) in [
-            ("below", 99, Status::Committed, Verdict::Committed),
-            ("replayed last, or given out again", 100, Status::Committed, Verdict::Unknown),
-            ("given out again", 103, Status::Committed, Verdict::RolledBack),
-            ("aborted below", 99, Status::Aborted, Verdict::RolledBack),
-            ("aborted beyond", 100, Status::Aborted, Verdict::RolledBack),
-            ("another one's", 100, Status::InProgress, Verdict::RolledBack),
-            ("never seen", 100, Status::Future, Verdict::RolledBack),
-            ("too old", 9, Status::Forgotten, Verdict::Unknown),
+            ("below", 99, Status::Committed, OutcomeVerdict::Committed),
+            ("replayed last, or given out again", 100, Status::Committed, OutcomeVerdict::Unknown),
+            ("given out again", 103, Status::Committed, OutcomeVerdict::RolledBack),
+            ("aborted below", 99, Status::Aborted, OutcomeVerdict::RolledBack),
+            ("aborted beyond", 100, Status::Aborted, OutcomeVerdict::RolledBack),
+            ("another one's", 100, Status::InProgress, OutcomeVerdict::RolledBack),
+            ("never seen", 100, Status::Future, OutcomeVerdict::RolledBack),
+            ("too old", 9, Status::Forgotten, OutcomeVerdict::Unknown),
         ] {
             assert_eq!(judge(&number(xid), LOST_MS, &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
         }
@@ -277,11 +285,11 @@ mod tests {
     fn an_old_primary_that_took_writes_after_the_loss_may_have_given_the_number_to_another() {
         assert_eq!(number(50).lost_ms(500), LOST_MS);
         for (last_ms, status, expected) in [
-            (Some(LOST_MS), Status::Committed, Verdict::Committed),
-            (Some(LOST_MS + RESTART_MS), Status::Committed, Verdict::Committed),
-            (Some(LOST_MS + RESTART_MS + 1), Status::Committed, Verdict::Unknown),
-            (None, Status::Committed, Verdict::Unknown),
-            (Some(LOST_MS + RESTART_MS + 1), Status::Aborted, Verdict::RolledBack),
+            (Some(LOST_MS), Status::Committed, OutcomeVerdict::Committed),
+            (Some(LOST_MS + RESTART_MS), Status::Committed, OutcomeVerdict::Committed),
+            (Some(LOST_MS + RESTART_MS + 1), Status::Committed, OutcomeVerdict::Unknown),
+            (None, Status::Committed, OutcomeVerdict::Unknown),
+            (Some(LOST_MS + RESTART_MS + 1), Status::Aborted, OutcomeVerdict::RolledBack),
         ] {
             let horizon = Horizon { numbers: Numbers { last_ms, ..NUMBERS }, ..HORIZON };
             let verdict = judge(&number(50), LOST_MS, &answer(NEXT, status), Some(&horizon));
@@ -292,24 +300,24 @@ mod tests {
     #[test]
     fn a_promotion_that_weir_did_not_see_proves_nothing() {
         let aborted = answer(NEXT, Status::Aborted);
-        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), Verdict::Untold);
+        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), OutcomeVerdict::Untold);
         for (what, horizon) in [
             ("another node's", Some(Horizon { node: 2, ..HORIZON })),
             ("an earlier one", Some(Horizon { before: 2, numbers: Numbers { timeline: 3, ..NUMBERS }, ..HORIZON })),
             ("two in a row", Some(Horizon { before: 2, ..HORIZON })),
             ("another cluster's", Some(Horizon { system: 8, ..HORIZON })),
         ] {
-            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
+            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), OutcomeVerdict::Unknown, "{what}");
         }
     }
 
     #[test]
     fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
-        let history = |timeline, switches: &[(u32, u64)]| History {
+        let history = |timeline, switches: &[(u32, u64)]| TimelineHistory {
             system: 7,
             timeline,
             switches: switches.to_vec(),
-            ..History::default()
+            ..TimelineHistory::default()
         };
         let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
         let second = || facts(history(2, &[(1, 100)]), 9);

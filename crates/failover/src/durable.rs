@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::ballot::{Ballot, Epoch, Mark, NodeId, Vote};
-use super::history::{History, Source};
+use super::history::{HistorySource, TimelineHistory};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Durable {
@@ -25,7 +25,7 @@ pub struct Durable {
     pub epoch: Option<Epoch>,
     /// The vote by which it was decided; `None`: it was found.
     pub vote: Option<Vote>,
-    pub history: Option<History>,
+    pub history: Option<TimelineHistory>,
     /// `synchronous_standby_names` as last seen on the primary.
     pub sync_names: Option<String>,
     /// The value before, while no commit is known to be acknowledged by the present one.
@@ -55,7 +55,7 @@ impl Durable {
         }
         if let Some(history) = &self.history {
             let switches: String = history.switches.iter().map(|(timeline, end)| format!(" {timeline}:{end}")).collect();
-            let source = if history.source == Source::Assumed { ASSUMED } else { "" };
+            let source = if history.source == HistorySource::Assumed { ASSUMED } else { "" };
             let _ = writeln!(text, "history {} {}{source}{switches}", history.system, history.timeline);
         }
         for (key, names) in [("sync", &self.sync_names), ("sync_before", &self.sync_names_before)] {
@@ -141,8 +141,8 @@ fn parse_fence(value: &str) -> Option<(NodeId, Ballot)> {
     Some((id, Ballot { term: words.next()?.parse().ok()?, weir: words.next()?.parse().ok()? }))
 }
 
-fn parse_history(value: &str) -> Option<History> {
-    let source = if value.contains(ASSUMED) { Source::Assumed } else { Source::Read };
+fn parse_history(value: &str) -> Option<TimelineHistory> {
+    let source = if value.contains(ASSUMED) { HistorySource::Assumed } else { HistorySource::Read };
     let value = value.replace(ASSUMED, "");
     let mut words = value.split(' ');
     let (system, timeline) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -150,7 +150,7 @@ fn parse_history(value: &str) -> Option<History> {
         let (timeline, end) = word.split_once(':')?;
         Some((timeline.parse().ok()?, end.parse().ok()?))
     });
-    Some(History { system, timeline, switches: switches.collect::<Option<_>>()?, source })
+    Some(TimelineHistory { system, timeline, switches: switches.collect::<Option<_>>()?, source })
 }
 
 fn parse_ids(value: &str) -> Option<BTreeSet<NodeId>> {
@@ -169,7 +169,12 @@ mod tests {
             term: 7,
             epoch: Some(epoch),
             vote: Some(Vote { ballot: Ballot { term: 5, weir: 9 }, epoch, parent: Epoch::found(0) }),
-            history: Some(History { system: 1 << 60, timeline: 2, switches: vec![(1, 0x300_0060)], source: Source::Read }),
+            history: Some(TimelineHistory {
+                system: 1 << 60,
+                timeline: 2,
+                switches: vec![(1, 0x300_0060)],
+                source: HistorySource::Read,
+            }),
             sync_names: Some("ANY 1 (\"a\\\n b\", c)".into()),
             sync_names_before: Some(String::new()),
             given_up: [0].into(),
@@ -178,7 +183,7 @@ mod tests {
             false_primaries: [2].into(),
         };
         let mut assumed = full.clone();
-        assumed.history.iter_mut().for_each(|history| history.source = Source::Assumed);
+        assumed.history.iter_mut().for_each(|history| history.source = HistorySource::Assumed);
         for state in [full.clone(), assumed, Durable::default()] {
             let text = state.show();
             assert_eq!(Durable::parse(&text), Some(state));

@@ -3,13 +3,13 @@
 use super::action::{Action, Command, Lost, Report};
 use super::ballot::{self, Ballot, NodeId};
 use super::escapes::{self, Escapes};
-use super::event::{Done, Facts, Ms, Recovery, Stream};
+use super::event::{Done, Facts, Ms, ReceiverState, Recovery};
 use super::history::Relation;
 use super::operations::{Aim, Rejoin};
-use super::record::Why;
+use super::record::FailoverCause;
 use super::rules::{FailbackMode, FailoverMode, FailoverRules, QuorumSize, SafetyRule};
 use super::{choose, eligible, promises};
-use crate::failover_state::{State, Trouble};
+use crate::failover_state::{FailoverState, Trouble};
 use crate::node_state::{Standing, Woken};
 
 const FENCE_MS: Ms = 5_000;
@@ -25,7 +25,7 @@ const COMMAND_MS: Ms = 600_000;
 const COMMANDS_MAX: usize = 128;
 
 /// Fences, undoes fences, points standbys at the primary. One piece of work per node at a time.
-pub(super) fn work(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
     if rules.mode != FailoverMode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
         return;
@@ -50,11 +50,11 @@ pub(super) fn work(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut 
             node.busy_until = now + RETRY_MS;
         }
     }
-    readmit(state, rules, now);
+    restore_vote(state, rules, now);
 }
 
 /// Makes a primary that was given up read only. The record of the fence is on disk before, so that Weir undoes it later.
-fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+fn fence(state: &mut FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
     if !state.durable.given_up.contains(&id) || facts.is_read_only {
         return false;
     }
@@ -71,7 +71,7 @@ fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) ->
 }
 
 /// A standby that has not the vote of the decided primary, or follows another node, is pointed at the primary.
-fn follow(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+fn follow(state: &mut FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
     if state.durable.given_up.contains(&id) && !facts.is_read_only {
         state.change(|durable| durable.given_up.remove(&id));
@@ -86,14 +86,14 @@ fn follow(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -
 }
 
 /// The dead node that a standby follows and receives nothing from.
-fn dead_upstream(state: &State, facts: &Facts) -> Option<NodeId> {
-    let Recovery::Standby { upstream: Some(upstream), stream: Stream::Off } = facts.recovery else { return None };
+fn dead_upstream(state: &FailoverState, facts: &Facts) -> Option<NodeId> {
+    let Recovery::Standby { upstream: Some(upstream), stream: ReceiverState::Off } = facts.recovery else { return None };
     let is_dead = state.nodes.get(&upstream).is_some_and(|node| node.dead.is_some());
     (is_dead && Some(upstream) != state.primary()).then_some(upstream)
 }
 
 /// Tells of standbys that receive nothing, since the node that they follow is dead.
-pub(super) fn note_orphans(state: &mut State, out: &mut Vec<Action>) {
+pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<Action>) {
     let found: Vec<(NodeId, Option<NodeId>)> =
         state.nodes.iter().filter_map(|(id, node)| Some((*id, dead_upstream(state, node.facts()?)))).collect();
     for (id, upstream) in found {
@@ -106,7 +106,7 @@ pub(super) fn note_orphans(state: &mut State, out: &mut Vec<Action>) {
 }
 
 /// A standby whose upstream is dead is pointed at the primary. Without a decision of Weir's there is no vote that would do it.
-fn point(state: &State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+fn point(state: &FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
     let Some(epoch) = state.epoch() else { return false };
     let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(facts), Some(Relation::Holds(_)));
     let has_primary = state.facts(epoch.node).is_some_and(|primary| state.is_on_line(primary));
@@ -119,11 +119,11 @@ fn point(state: &State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> boo
 
 /// A standby that lost its stream with the primary looks for it at once when that one is back. It is told ever less often, and not after a minute: it may be
 /// one that cannot stream for another reason.
-fn wake(state: &mut State, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Action>) -> bool {
+fn wake(state: &mut FailoverState, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Action>) -> bool {
     let (Some(primary), Trouble::OverAt(over_at)) = (state.primary(), state.line.trouble) else { return false };
     let Some(node) = state.nodes.get_mut(&id) else { return false };
     let is_seen = node.seen.as_ref().is_some_and(|seen| seen.begun_at >= over_at);
-    let waits = facts.recovery == Recovery::Standby { upstream: Some(primary), stream: Stream::Off };
+    let waits = facts.recovery == Recovery::Standby { upstream: Some(primary), stream: ReceiverState::Off };
     let is_early = node.woken.is_some_and(|woken| woken.over_at == over_at && now < woken.again_at);
     let is_due = is_seen && waits && now < over_at + WAKE_MS && !is_early;
     if is_due {
@@ -134,10 +134,10 @@ fn wake(state: &mut State, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Act
 }
 
 /// Lets the replaced node vote again if that makes the cluster survive more: with an even number of voters one more costs nothing.
-fn readmit(state: &mut State, rules: &FailoverRules, now: Ms) {
+fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(replaced) = epoch.replaced else { return };
-    let streams = |facts: &Facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. });
+    let streams = |facts: &Facts| matches!(facts.recovery, Recovery::Standby { stream: ReceiverState::On { .. }, .. });
     // One with a newer promise, left by an attempt that failed, gets its upstream by the vote.
     let is_ready = |facts: &Facts| {
         if facts.mark.is_settled(&epoch) {
@@ -152,12 +152,12 @@ fn readmit(state: &mut State, rules: &FailoverRules, now: Ms) {
     let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);
     let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == QuorumSize::Majority;
     if helps && follows && is_fine && are_there && now >= state.retry_at {
-        state.begin_attempt(rules, Aim::Readmit, Why::Adopted, now);
+        state.begin_attempt(rules, Aim::RestoreVote, FailoverCause::Adopted, now);
     }
 }
 
 /// Forgets fences that are gone for good.
-pub(super) fn forget_fences(state: &mut State) {
+pub(super) fn forget_fences(state: &mut FailoverState) {
     let is_over = |(id, ballot): &(&NodeId, &Ballot)| {
         state.facts(**id).is_some_and(|facts| !facts.is_read_only && facts.mark.promised > **ballot)
     };
@@ -168,14 +168,14 @@ pub(super) fn forget_fences(state: &mut State) {
 }
 
 /// Takes back what a fence or its end has changed; the next look shows it.
-pub(super) fn fenced(state: &mut State, node: NodeId, now: Ms) {
+pub(super) fn fenced(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(node) = state.nodes.get_mut(&node) {
         node.look_anew(now);
     }
 }
 
 /// Attaches nodes that stream again, where the configuration says so. Where it leaves that to the operator, he is told of each once.
-pub(super) fn fail_back(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
     let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
@@ -213,7 +213,7 @@ pub(super) fn fail_back(state: &mut State, rules: &FailoverRules, now: Ms, out: 
 }
 
 /// Puts a node into use.
-pub(super) fn attach(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn attach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.standing = Standing::Waiting;
     if state.durable.detached.contains(&id) {
@@ -227,7 +227,7 @@ pub(super) fn attach(state: &mut State, rules: &FailoverRules, id: NodeId, out: 
 }
 
 /// Puts a server out of use: nobody is sent to it, and those are told who asked for that.
-pub(super) fn put_down(state: &mut State, rules: &FailoverRules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn put_down(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
     node.standing = Standing::Down { why, since: now };
     let was_up = node.seen.is_some() || state.primary() == Some(id);
@@ -240,7 +240,7 @@ pub(super) fn put_down(state: &mut State, rules: &FailoverRules, id: NodeId, why
 }
 
 /// The standby that a command is to promote, by what the last looks found.
-pub(super) fn likely(state: &State, rules: &FailoverRules) -> Option<NodeId> {
+pub(super) fn likely(state: &FailoverState, rules: &FailoverRules) -> Option<NodeId> {
     let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
     let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
     let candidates = eligible::candidates(state, rules, standbys).ok()?;
@@ -249,7 +249,7 @@ pub(super) fn likely(state: &State, rules: &FailoverRules) -> Option<NodeId> {
 }
 
 /// Commands after a node was lost. `new`: the standby to be promoted, if it was the primary; a command is told of no standby that may not be.
-pub(super) fn lost(state: &mut State, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+pub(super) fn lost(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
     write_status(state, rules, out);
     if rules.mode == FailoverMode::Command {
         let new = if state.primary() == Some(id) { new } else { main(state) };
@@ -259,7 +259,7 @@ pub(super) fn lost(state: &mut State, rules: &FailoverRules, id: NodeId, new: Op
 }
 
 /// A node that has never answered was not lost: there is nothing to fail over from, and a script could promote another one for it.
-pub(super) fn absent(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn absent(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
     write_status(state, rules, out);
     if rules.mode == FailoverMode::Command && !rules.commands.failover.is_empty() {
         out.push(Action::Report(Report::CommandLeftOut { node: id }));
@@ -267,7 +267,13 @@ pub(super) fn absent(state: &mut State, rules: &FailoverRules, id: NodeId, out: 
 }
 
 /// Commands after another node became the primary: all others are brought to follow it, one after the other.
-pub(super) fn primary_changed(state: &mut State, rules: &FailoverRules, old: Option<NodeId>, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn primary_changed(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    old: Option<NodeId>,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
     let Some(new) = state.primary() else { return };
     if rules.mode != FailoverMode::Command || rules.commands.follow_primary.is_empty() || old.is_none() {
         return;
@@ -288,18 +294,18 @@ fn command_line(rules: &FailoverRules, text: &str, of: NodeId, new: Option<NodeI
 }
 
 /// Pgpool's main node: the first one in use.
-fn main(state: &State) -> Option<NodeId> {
+fn main(state: &FailoverState) -> Option<NodeId> {
     state.nodes.iter().find(|(_, node)| node.is_in_use()).map(|(id, _)| *id)
 }
 
-fn enqueue(state: &mut State, kind: Command, node: NodeId, line: String) {
+fn enqueue(state: &mut FailoverState, kind: Command, node: NodeId, line: String) {
     if !line.is_empty() && state.commands.waiting.len() < COMMANDS_MAX {
         state.commands.waiting.push_back((kind, node, line));
     }
 }
 
 /// Begins the next command when none runs.
-pub(super) fn run_commands(state: &mut State, out: &mut Vec<Action>) {
+pub(super) fn run_commands(state: &mut FailoverState, out: &mut Vec<Action>) {
     if state.commands.running.is_some() {
         return;
     }
@@ -309,7 +315,7 @@ pub(super) fn run_commands(state: &mut State, out: &mut Vec<Action>) {
     out.push(Action::RunCommand { number: state.commands.number, kind, line, limit_ms: COMMAND_MS });
 }
 
-pub(super) fn command_ended(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn command_ended(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
     let Some((_, kind, node)) = state.commands.running.take_if(|(running, ..)| *running == number) else { return };
     if done == Done::No {
         out.push(Action::Report(Report::CommandFailed { kind, node }));
@@ -323,7 +329,7 @@ pub(super) fn command_ended(state: &mut State, number: u64, done: Done, now: Ms,
 }
 
 /// The primary made room for a standby, and the command failed: if that one was not promoted all the same, the primary is put into use again.
-pub(super) fn take_back(state: &mut State, rules: &FailoverRules, out: &mut Vec<Action>) {
+pub(super) fn take_back(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<Action>) {
     let (Some(named), Some(failed_at)) = (state.planned.named, state.planned.failed_at) else { return };
     let is_seen = state.nodes.get(&named).is_none_or(|node| node.was_looked_at_since(failed_at));
     if is_seen && !state.facts(named).is_some_and(Facts::is_primary) {
@@ -334,7 +340,7 @@ pub(super) fn take_back(state: &mut State, rules: &FailoverRules, out: &mut Vec<
 }
 
 /// Has `pgpool_status` written.
-pub(super) fn write_status(state: &State, rules: &FailoverRules, out: &mut Vec<Action>) {
+pub(super) fn write_status(state: &FailoverState, rules: &FailoverRules, out: &mut Vec<Action>) {
     if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, !state.is_out(rules, id)))) {
         out.push(Action::WriteStatus { text });
     }

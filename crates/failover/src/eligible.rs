@@ -3,40 +3,40 @@
 use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
-use super::choose::{Bar, Candidate, Refusal};
+use super::choose::{AttemptRefusal, Bar, Candidate};
 use super::event::{Facts, Received};
-use super::history::{History, Relation};
+use super::history::{Relation, TimelineHistory};
 use super::rules::{FailoverRules, SafetyRule};
-use crate::failover_state::State;
+use crate::failover_state::FailoverState;
 use crate::node_state::Standing;
 
 /// True if a primary that says nothing may be replaced: nobody else writes to it, or nothing is acknowledged there any more.
-pub(super) fn may_be_silent(state: &State, rules: &FailoverRules, cut_off: &BTreeSet<NodeId>) -> bool {
+pub(super) fn may_be_silent(state: &FailoverState, rules: &FailoverRules, cut_off: &BTreeSet<NodeId>) -> bool {
     rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(SafetyRule::ProvenDead)
 }
 
 /// True if those that answered their last look are enough for an attempt: else none is begun, since it leaves promises behind.
-pub(super) fn could_be_decided(state: &State, rules: &FailoverRules) -> Result<(), Refusal> {
-    let Some(epoch) = state.epoch() else { return Err(Refusal::HistoryUnknown) };
+pub(super) fn could_be_decided(state: &FailoverState, rules: &FailoverRules) -> Result<(), AttemptRefusal> {
+    let Some(epoch) = state.epoch() else { return Err(AttemptRefusal::HistoryUnknown) };
     let voters = rules.electors(&epoch, state.quorum(rules));
     let pledged = voters.iter().filter(|id| state.facts(**id).is_some()).count();
     let needed = rules.needed(voters.len(), state.quorum(rules));
-    if pledged < needed { Err(Refusal::TooFewPledged { pledged, needed, of: voters.len() }) } else { Ok(()) }
+    if pledged < needed { Err(AttemptRefusal::TooFewPledged { pledged, needed, of: voters.len() }) } else { Ok(()) }
 }
 
 /// The same before anybody was cut off.
-pub(super) fn could_be_silent(state: &State, rules: &FailoverRules) -> bool {
+pub(super) fn could_be_silent(state: &FailoverState, rules: &FailoverRules) -> bool {
     let others: BTreeSet<NodeId> = rules.ids().filter(|id| Some(*id) != state.primary()).collect();
     may_be_silent(state, rules, &others)
 }
 
 /// Those that pledged, as candidates. `Err`: the log to compare with was never seen.
 pub(super) fn candidates<'a>(
-    state: &State,
+    state: &FailoverState,
     rules: &FailoverRules,
     facts: impl Iterator<Item = (NodeId, &'a Facts)>,
-) -> Result<Vec<Candidate>, Refusal> {
-    let Some(history) = state.history() else { return Err(Refusal::HistoryUnknown) };
+) -> Result<Vec<Candidate>, AttemptRefusal> {
+    let Some(history) = state.history() else { return Err(AttemptRefusal::HistoryUnknown) };
     let candidate = |(node, facts): (NodeId, &Facts)| {
         let position = match facts.history.relation(facts.position, history) {
             // A primary of the accepted timeline or of an older one is one that was given up.
@@ -56,7 +56,7 @@ pub(super) fn candidates<'a>(
 }
 
 /// See [`Bar::Torn`]. `history`: the accepted one. Where the files are not known, the standby may have one of the accepted timeline.
-fn is_torn(standby: &Facts, history: &History) -> bool {
+fn is_torn(standby: &Facts, history: &TimelineHistory) -> bool {
     match standby.received {
         Received::All => false,
         Received::Less { newest_file } => newest_file.unwrap_or(history.timeline) > standby.history.timeline,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, Mark, NodeId, Vote};
-use super::history::{History, Lsn};
+use super::history::{Lsn, TimelineHistory};
 use super::numbers::Numbers;
 
 /// Milliseconds of a clock that only goes forward.
@@ -23,9 +23,9 @@ pub enum Event {
     /// A connection of a client's session to a server ended without being asked to.
     ///
     /// The node gets no write over a connection opened later before the actions of this event were obeyed.
-    LinkDied {
+    ConnDied {
         node: NodeId,
-        how: LinkEnd,
+        how: ServerConnEnd,
     },
     /// Somebody has a reason to have all nodes looked at: he waits for one, or one is not what it counts as.
     Doubted,
@@ -54,7 +54,7 @@ pub enum Event {
     Writable {
         node: NodeId,
         ballot: Ballot,
-        outcome: Result<Facts, Failure>,
+        outcome: Result<Facts, LookFailure>,
     },
     /// The answer to `Repoint`.
     Repointed {
@@ -110,7 +110,7 @@ pub enum Event {
     Inspected {
         node: NodeId,
         ballot: Ballot,
-        outcome: Result<Lsn, Failure>,
+        outcome: Result<Lsn, LookFailure>,
     },
     /// The answer to `Rejoin`: it was started as a standby, or not.
     Rejoined {
@@ -156,13 +156,13 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Answered(Box<Facts>),
-    Failed(Failure),
+    Failed(LookFailure),
 }
 
 /// A server that answers, as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Facts {
-    pub history: History,
+    pub history: TimelineHistory,
     pub recovery: Recovery,
     /// Primary: the end of its log. Standby: the end of the log that it received and flushed on its timeline, or replayed.
     pub position: Lsn,
@@ -179,7 +179,7 @@ pub struct Facts {
     /// Primary: `synchronous_standby_names`.
     pub sync_names: Option<String>,
     /// Primary: the clients that stream from it, by `pg_stat_replication`.
-    pub followers: Vec<Follower>,
+    pub followers: Vec<StreamingFollower>,
 }
 
 /// `pg_last_wal_receive_lsn` of a standby, the end of the log that it has received on the timeline for which it asked last. A standby that asks for a
@@ -202,13 +202,13 @@ pub enum Recovery {
     Standby {
         /// The node that `primary_conninfo` names, if it names one of ours.
         upstream: Option<NodeId>,
-        stream: Stream,
+        stream: ReceiverState,
     },
 }
 
 /// The receiver of a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
+pub enum ReceiverState {
     /// There is none.
     Off,
     /// It streams; its last message came so long ago, by the standby's clock.
@@ -217,7 +217,7 @@ pub enum Stream {
 
 /// One that streams from a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Follower {
+pub struct StreamingFollower {
     /// `None`: its name is none of ours.
     pub node: Option<NodeId>,
     /// `state` is `streaming`.
@@ -225,9 +225,9 @@ pub struct Follower {
     pub flushed: Lsn,
 }
 
-/// Why a look or an action got no answer. [`Failure::is_death`] says which of them are deaths.
+/// Why a look or an action got no answer. [`LookFailure::is_death`] says which of them are deaths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
+pub enum LookFailure {
     /// The host says that nobody listens: the server does not run.
     Refused,
     /// No route, reset while connecting.
@@ -260,7 +260,7 @@ pub enum Failure {
 
 /// How a client's connection to a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LinkEnd {
+pub enum ServerConnEnd {
     /// 57P01 or 57P02: a shutdown, a crash, or `pg_terminate_backend`.
     Terminated,
     /// Reset, closed, timed out, or refused when it was opened.
@@ -278,7 +278,7 @@ pub enum Pledge {
     Refused {
         mark: Mark,
     },
-    Failed(Failure),
+    Failed(LookFailure),
 }
 
 /// How a server took a vote.
@@ -286,7 +286,7 @@ pub enum Pledge {
 pub enum Repointed {
     Yes,
     Refused { mark: Mark },
-    Failed(Failure),
+    Failed(LookFailure),
 }
 
 /// An operator's request.
@@ -325,12 +325,12 @@ pub enum Recovering {
     Ends,
 }
 
-impl LinkEnd {
+impl ServerConnEnd {
     /// By the SQLSTATE of the server's last word; `None`: it said nothing.
-    pub fn of_sqlstate(last_word: Option<&str>) -> LinkEnd {
+    pub fn of_sqlstate(last_word: Option<&str>) -> ServerConnEnd {
         match last_word {
-            Some("57P01" | "57P02") => LinkEnd::Terminated,
-            Some(_) | None => LinkEnd::Broken,
+            Some("57P01" | "57P02") => ServerConnEnd::Terminated,
+            Some(_) | None => ServerConnEnd::Broken,
         }
     }
 }
@@ -338,10 +338,10 @@ impl LinkEnd {
 impl Event {
     /// A look's outcome, with what else was heard of the node while it lasted.
     #[must_use]
-    pub fn beside(self, beside: Beside) -> Event {
+    pub fn beside(self, beside: SignOfLife) -> Event {
         match (self, beside) {
-            (Event::Probed { node, begun_at, found: Found::Failed(Failure::TimedOut) }, Beside::Answers) => {
-                Event::Probed { node, begun_at, found: Found::Failed(Failure::Late) }
+            (Event::Probed { node, begun_at, found: Found::Failed(LookFailure::TimedOut) }, SignOfLife::Answers) => {
+                Event::Probed { node, begun_at, found: Found::Failed(LookFailure::Late) }
             }
             (event, _) => event,
         }
@@ -350,91 +350,95 @@ impl Event {
 
 /// The signs of life of a node over connections that are open, while a look at it lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum SignOfLife {
     /// A statement of a client ended there, or a question of Weir's own.
     Answers,
     /// Nor need anybody have asked anything.
     Silence,
 }
 
-impl Failure {
+impl LookFailure {
     /// The failure that an error of a server stands for.
     ///
     /// All of 57P03 have one routine and line, and their texts are translated. Only English ones tell a shutdown; others count as a start,
     /// after which the port is closed.
-    pub fn of_sqlstate(code: &str, message: &str) -> Failure {
+    pub fn of_sqlstate(code: &str, message: &str) -> LookFailure {
         match code {
-            "57P03" if message.contains("shutting down") => Failure::ShuttingDown,
-            "57P03" => Failure::Starting,
-            "57P01" | "57P02" => Failure::Ended,
-            "53300" => Failure::TooManyConnections,
-            "3D000" => Failure::NoDatabase,
-            _ if code.starts_with("28") => Failure::WrongPassword,
-            _ if code.starts_with("53") => Failure::OutOfResources,
-            _ => Failure::Refuses,
+            "57P03" if message.contains("shutting down") => LookFailure::ShuttingDown,
+            "57P03" => LookFailure::Starting,
+            "57P01" | "57P02" => LookFailure::Ended,
+            "53300" => LookFailure::TooManyConnections,
+            "3D000" => LookFailure::NoDatabase,
+            _ if code.starts_with("28") => LookFailure::WrongPassword,
+            _ if code.starts_with("53") => LookFailure::OutOfResources,
+            _ => LookFailure::Refuses,
         }
     }
 
     /// True if the server does not answer. All others are answers: it lives.
     pub fn is_death(self) -> bool {
         match self {
-            Failure::Refused | Failure::Unreachable | Failure::TimedOut | Failure::Lost | Failure::ShuttingDown => true,
-            Failure::Starting
-            | Failure::Ended
-            | Failure::Late
-            | Failure::Local
-            | Failure::TooManyConnections
-            | Failure::WrongPassword
-            | Failure::NoDatabase
-            | Failure::OutOfResources
-            | Failure::Refuses => false,
+            LookFailure::Refused
+            | LookFailure::Unreachable
+            | LookFailure::TimedOut
+            | LookFailure::Lost
+            | LookFailure::ShuttingDown => true,
+            LookFailure::Starting
+            | LookFailure::Ended
+            | LookFailure::Late
+            | LookFailure::Local
+            | LookFailure::TooManyConnections
+            | LookFailure::WrongPassword
+            | LookFailure::NoDatabase
+            | LookFailure::OutOfResources
+            | LookFailure::Refuses => false,
         }
     }
 
     /// True if the server answers and lets this look not in, which says nothing of its state.
     pub fn is_mute(self) -> bool {
         match self {
-            Failure::TooManyConnections
-            | Failure::WrongPassword
-            | Failure::NoDatabase
-            | Failure::OutOfResources
-            | Failure::Late
-            | Failure::Refuses => true,
-            Failure::Refused
-            | Failure::Unreachable
-            | Failure::TimedOut
-            | Failure::Lost
-            | Failure::Ended
-            | Failure::Local
-            | Failure::ShuttingDown
-            | Failure::Starting => false,
+            LookFailure::TooManyConnections
+            | LookFailure::WrongPassword
+            | LookFailure::NoDatabase
+            | LookFailure::OutOfResources
+            | LookFailure::Late
+            | LookFailure::Refuses => true,
+            LookFailure::Refused
+            | LookFailure::Unreachable
+            | LookFailure::TimedOut
+            | LookFailure::Lost
+            | LookFailure::Ended
+            | LookFailure::Local
+            | LookFailure::ShuttingDown
+            | LookFailure::Starting => false,
         }
     }
 
     /// True if nothing was heard at all: the server may live.
     pub fn is_silence(self) -> bool {
-        matches!(self, Failure::Unreachable | Failure::TimedOut | Failure::Lost)
+        matches!(self, LookFailure::Unreachable | LookFailure::TimedOut | LookFailure::Lost)
     }
 
     /// As operators read it.
     pub fn describe(self) -> &'static str {
         match self {
-            Failure::Refused => "refuses connections",
-            Failure::Unreachable => "cannot be reached",
-            Failure::TimedOut => "does not answer in time",
-            Failure::Late => "answers over open connections and no login in time",
-            Failure::Lost => "ended the connection",
-            Failure::Ended => "ended the session of the check",
-            Failure::Local => {
+            LookFailure::Refused => "refuses connections",
+            LookFailure::Unreachable => "cannot be reached",
+            LookFailure::TimedOut => "does not answer in time",
+            LookFailure::Late => "answers over open connections and no login in time",
+            LookFailure::Lost => "ended the connection",
+            LookFailure::Ended => "ended the session of the check",
+            LookFailure::Local => {
                 "was not asked, since this proxy lacks descriptors, ports, memory, a right, an address of its name, or time for the keys of a password"
             }
-            Failure::Starting => "starts or recovers from a crash",
-            Failure::ShuttingDown => "shuts down",
-            Failure::TooManyConnections => "has too many connections",
-            Failure::WrongPassword => "does not accept user or password",
-            Failure::NoDatabase => "lacks the database of the check",
-            Failure::OutOfResources => "is out of disk or memory",
-            Failure::Refuses => "answers with an error",
+            LookFailure::Starting => "starts or recovers from a crash",
+            LookFailure::ShuttingDown => "shuts down",
+            LookFailure::TooManyConnections => "has too many connections",
+            LookFailure::WrongPassword => "does not accept user or password",
+            LookFailure::NoDatabase => "lacks the database of the check",
+            LookFailure::OutOfResources => "is out of disk or memory",
+            LookFailure::Refuses => "answers with an error",
         }
     }
 }
@@ -460,8 +464,8 @@ impl Facts {
     /// Since when it has heard nothing from its upstream, if it streams.
     pub fn silent_ms(&self) -> Option<u64> {
         match self.recovery {
-            Recovery::Standby { stream: Stream::On { silent_ms }, .. } => Some(silent_ms),
-            Recovery::Standby { stream: Stream::Off, .. } | Recovery::Primary => None,
+            Recovery::Standby { stream: ReceiverState::On { silent_ms }, .. } => Some(silent_ms),
+            Recovery::Standby { stream: ReceiverState::Off, .. } | Recovery::Primary => None,
         }
     }
 }
@@ -473,20 +477,20 @@ mod tests {
     #[test]
     fn an_answer_is_no_death() {
         let cases = [
-            ("57P03", "the database system is starting up", Failure::Starting, false),
-            ("57P03", "the database system is in recovery mode", Failure::Starting, false),
-            ("57P03", "das Datenbanksystem startet", Failure::Starting, false),
-            ("57P03", "the database system is shutting down", Failure::ShuttingDown, true),
-            ("57P01", "terminating connection due to administrator command", Failure::Ended, false),
-            ("53300", "sorry, too many clients already", Failure::TooManyConnections, false),
-            ("28P01", "password authentication failed", Failure::WrongPassword, false),
-            ("28000", "no pg_hba.conf entry", Failure::WrongPassword, false),
-            ("3D000", "database \"x\" does not exist", Failure::NoDatabase, false),
-            ("53100", "could not extend file", Failure::OutOfResources, false),
-            ("XX000", "unexpected", Failure::Refuses, false),
+            ("57P03", "the database system is starting up", LookFailure::Starting, false),
+            ("57P03", "the database system is in recovery mode", LookFailure::Starting, false),
+            ("57P03", "das Datenbanksystem startet", LookFailure::Starting, false),
+            ("57P03", "the database system is shutting down", LookFailure::ShuttingDown, true),
+            ("57P01", "terminating connection due to administrator command", LookFailure::Ended, false),
+            ("53300", "sorry, too many clients already", LookFailure::TooManyConnections, false),
+            ("28P01", "password authentication failed", LookFailure::WrongPassword, false),
+            ("28000", "no pg_hba.conf entry", LookFailure::WrongPassword, false),
+            ("3D000", "database \"x\" does not exist", LookFailure::NoDatabase, false),
+            ("53100", "could not extend file", LookFailure::OutOfResources, false),
+            ("XX000", "unexpected", LookFailure::Refuses, false),
         ];
         for (code, message, expected, is_death) in cases {
-            let failure = Failure::of_sqlstate(code, message);
+            let failure = LookFailure::of_sqlstate(code, message);
             assert_eq!((failure, failure.is_death()), (expected, is_death), "{code} {message}");
         }
     }

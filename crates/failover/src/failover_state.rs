@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Action, Held, Lost, Transactions};
 use super::ballot::{Ballot, Epoch, NodeId};
-use super::choose::{Refusal, Sync};
+use super::choose::{AttemptRefusal, Sync};
 use super::durable::Durable;
 use super::event::{Facts, Ms};
-use super::history::{History, Lsn, Relation};
+use super::history::{Lsn, Relation, TimelineHistory};
 use super::operations::{Aim, Attempt, Inquiry, Phase, Planned, Restart, Switchover};
-use super::record::{CommitLoss, FailoverDurations, RECORDS_MAX, Record, Why};
+use super::record::{CommitLoss, FailoverCause, FailoverDurations, RECORDS_MAX, Record};
 use super::rules::{BackendFlag, FailoverMode, FailoverRules, QuorumSize};
 use super::sync;
-use crate::node_state::{Look, Node, Standing};
+use crate::node_state::{LookProgress, NodeState, Standing};
 
 /// Looks at the primary's position that are kept for the report of losses.
 const SAMPLES_MAX: usize = 64;
@@ -20,22 +20,22 @@ const SAMPLES_MAX: usize = 64;
 const VOID_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    pub nodes: BTreeMap<NodeId, Node>,
+pub struct FailoverState {
+    pub nodes: BTreeMap<NodeId, NodeState>,
     pub durable: Durable,
     pub(super) store: Store,
-    pub gate: Gate,
+    pub gate: WriteTarget,
     pub attempt: Option<Attempt>,
     /// No attempt begins before this.
     pub(super) retry_at: Ms,
-    pub(super) line: Line,
+    pub(super) line: PrimaryLog,
     pub(super) promises: Promises,
     pub(super) inquiry: Inquiry,
     pub records: Vec<Record>,
-    pub(super) commands: Queue,
+    pub(super) commands: CommandQueue,
     pub planned: Planned,
     /// Why nothing is done about a lost primary, as last reported.
-    pub stuck: Option<Refusal>,
+    pub stuck: Option<AttemptRefusal>,
     /// By the file of `health_check_test`.
     pub(super) tested_down: BTreeSet<NodeId>,
     /// Time of the last automatic attachment.
@@ -44,7 +44,7 @@ pub struct State {
 
 /// If this Weir has known a primary, so that another one is a change to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Life {
+pub(super) enum PrimaryKnowledge {
     /// It has no state on disk, and nobody got writes since it was started.
     #[default]
     Blank,
@@ -119,14 +119,14 @@ pub(super) struct Store {
     pub accepted: u64,
     pub retry_at: Ms,
     pub disk: Disk,
-    pub life: Life,
+    pub life: PrimaryKnowledge,
     /// Operators who are answered once a version is on disk.
     pub tickets: Vec<(u64, u64)>,
 }
 
 /// Where writes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Gate {
+pub enum WriteTarget {
     /// `started_at`: with company, a connection that is opened for writes must be to this start of the server.
     Open {
         node: NodeId,
@@ -137,7 +137,7 @@ pub enum Gate {
 
 /// The accepted primary's log, and if it may be believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Line {
+pub(super) struct PrimaryLog {
     /// Begins of looks, and where the log ended.
     pub samples: Vec<(Ms, Lsn)>,
     /// Streams to somebody who is none of ours.
@@ -158,30 +158,30 @@ pub(super) struct Line {
 
 /// Commands that wait for their turn. One runs at a time, as in Pgpool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Queue {
+pub(super) struct CommandQueue {
     pub waiting: VecDeque<(super::action::Command, NodeId, String)>,
     pub running: Option<(u64, super::action::Command, NodeId)>,
     pub number: u64,
 }
 
-impl State {
+impl FailoverState {
     /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
     /// `pgpool_status` keeps out of use.
-    pub fn new(rules: &FailoverRules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
+    pub fn new(rules: &FailoverRules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> FailoverState {
         let disk = if stored.is_some() { Disk::Holds } else { Disk::Untried };
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
-        let life = if durable.epoch.is_some() { Life::Known } else { Life::Blank };
-        let mut state = State {
+        let life = if durable.epoch.is_some() { PrimaryKnowledge::Known } else { PrimaryKnowledge::Blank };
+        let mut state = FailoverState {
             nodes: BTreeMap::new(),
             store: Store { version: 1, disk, life, ..Store::default() },
-            gate: Gate::Held(Held::NoPrimary, Transactions::Go),
+            gate: WriteTarget::Held(Held::NoPrimary, Transactions::Go),
             attempt: None,
             retry_at: 0,
-            line: Line::default(),
+            line: PrimaryLog::default(),
             promises: Promises { term_seen: durable.term, ..Promises::default() },
             inquiry: Inquiry::default(),
             records: Vec::new(),
-            commands: Queue::default(),
+            commands: CommandQueue::default(),
             planned: Planned::default(),
             stuck: None,
             tested_down: BTreeSet::new(),
@@ -204,22 +204,24 @@ impl State {
         self.nodes.retain(|id, _| rules.node(*id).is_some());
         for id in rules.ids() {
             let is_detached = self.durable.detached.contains(&id);
-            self.nodes.entry(id).or_insert_with(|| Node::new(if is_detached { Standing::Detached } else { Standing::Waiting }));
+            self.nodes
+                .entry(id)
+                .or_insert_with(|| NodeState::new(if is_detached { Standing::Detached } else { Standing::Waiting }));
         }
     }
 
     /// A reload has given a node another address: nothing is known of the server there.
     pub fn readdress(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id) {
-            *node = Node { renamed: true, ..Node::new(node.standing) };
+            *node = NodeState { renamed: true, ..NodeState::new(node.standing) };
         }
     }
 
     /// When the next [`Event::Timer`](super::Event::Timer) is due.
     pub fn next_due(&self) -> Ms {
         let looks = self.nodes.values().filter_map(|node| match node.look {
-            Look::Due { at } => Some(at),
-            Look::UnderWay { .. } => None,
+            LookProgress::Due { at } => Some(at),
+            LookProgress::UnderWay { .. } => None,
         });
         let planned = self.planned.switchover.as_ref().map(Switchover::due);
         let restart = self.planned.restart.as_ref().map(Restart::due);
@@ -227,7 +229,7 @@ impl State {
     }
 
     /// Begins an attempt. The term is stored first.
-    pub(super) fn begin_attempt(&mut self, rules: &FailoverRules, aim: Aim, why: Why, now: Ms) {
+    pub(super) fn begin_attempt(&mut self, rules: &FailoverRules, aim: Aim, why: FailoverCause, now: Ms) {
         let Some(parent) = self.epoch() else { return };
         let quorum = self.quorum(rules);
         let seen = self.promises.term_seen.max(self.durable.term);
@@ -415,7 +417,7 @@ impl State {
     }
 
     /// The log that was accepted, if it was seen.
-    pub fn history(&self) -> Option<&History> {
+    pub fn history(&self) -> Option<&TimelineHistory> {
         self.durable.history.as_ref()
     }
 }
@@ -431,9 +433,9 @@ pub(super) fn is_untouchable(rules: &FailoverRules, id: NodeId) -> bool {
 }
 
 /// The action that tells a changed gate, if it changed.
-pub(super) fn tell(before: Gate, now: Gate) -> Option<Action> {
+pub(super) fn tell(before: WriteTarget, now: WriteTarget) -> Option<Action> {
     (before != now).then_some(match now {
-        Gate::Open { node, started_at } => Action::Release { node, started_at },
-        Gate::Held(why, transactions) => Action::Hold { why, transactions },
+        WriteTarget::Open { node, started_at } => Action::Release { node, started_at },
+        WriteTarget::Held(why, transactions) => Action::Hold { why, transactions },
     })
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
-use super::choose::{self, Refusal};
+use super::choose::{self, AttemptRefusal};
 use super::eligible;
 use super::event::Facts;
 use super::record::CommitLoss;
 use super::rules::{BackendFlag, FailoverMode, FailoverRules};
-use crate::failover_state::State;
-use crate::node_state::Node;
+use crate::failover_state::FailoverState;
+use crate::node_state::NodeState;
 
 /// The effect of the death of the primary now.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub enum Outlook {
     /// The command would be run for this standby.
     Runs { node: Option<NodeId> },
     /// Writes would wait.
-    Waits { why: Refusal },
+    Waits { why: AttemptRefusal },
 }
 
 /// Why no primary was found.
@@ -54,13 +54,13 @@ pub enum Proof {
 }
 
 /// As if the primary died now, and all standbys answered that answered their last look.
-pub fn forecast(state: &State, rules: &FailoverRules) -> Forecast {
+pub fn forecast(state: &FailoverState, rules: &FailoverRules) -> Forecast {
     let primary = state.primary();
     Forecast { primary, outlook: primary.map_or_else(|| Outlook::NoPrimary(missing(state)), |id| outlook(state, rules, id)) }
 }
 
-fn missing(state: &State) -> Missing {
-    let is_primary = |node: &&Node| node.facts().is_some_and(Facts::is_primary);
+fn missing(state: &FailoverState) -> Missing {
+    let is_primary = |node: &&NodeState| node.facts().is_some_and(Facts::is_primary);
     match state.nodes.values().filter(is_primary).count() {
         _ if state.nodes.values().any(|node| node.looked_at.is_none()) => Missing::Looks,
         0 => Missing::Answers,
@@ -69,19 +69,19 @@ fn missing(state: &State) -> Missing {
     }
 }
 
-fn outlook(state: &State, rules: &FailoverRules, primary: NodeId) -> Outlook {
+fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> Outlook {
     let flag = rules.node(primary).map_or(BackendFlag::None, |node| node.flag);
     let standbys = || {
-        let answers = |(id, node): (&NodeId, &'_ Node)| Some((*id, node.facts().cloned()?));
+        let answers = |(id, node): (&NodeId, &'_ NodeState)| Some((*id, node.facts().cloned()?));
         state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, Facts)>>()
     };
     let facts = standbys();
     let candidates = eligible::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
     let why = match (flag, rules.mode) {
-        (BackendFlag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
-        (BackendFlag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
-        (BackendFlag::None, FailoverMode::Follow | FailoverMode::Off) => Some(Refusal::NotByWeir),
-        (BackendFlag::None, FailoverMode::Builtin) => state.is_unstorable().then_some(Refusal::NotStored),
+        (BackendFlag::DisallowToFailover, _) => Some(AttemptRefusal::DisallowToFailover),
+        (BackendFlag::AlwaysPrimary, _) => Some(AttemptRefusal::AlwaysPrimary),
+        (BackendFlag::None, FailoverMode::Follow | FailoverMode::Off) => Some(AttemptRefusal::NotByWeir),
+        (BackendFlag::None, FailoverMode::Builtin) => state.is_unstorable().then_some(AttemptRefusal::NotStored),
         (BackendFlag::None, FailoverMode::Command) => None,
     };
     let candidates = match (why, candidates) {
@@ -99,7 +99,7 @@ fn outlook(state: &State, rules: &FailoverRules, primary: NodeId) -> Outlook {
     let (needed, asked) = (rules.needed(voters.len(), quorum), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
     let pledged = voters.intersection(&asked).count();
     if pledged < needed {
-        return Outlook::Waits { why: Refusal::TooFewPledged { pledged, needed, of: voters.len() } };
+        return Outlook::Waits { why: AttemptRefusal::TooFewPledged { pledged, needed, of: voters.len() } };
     }
     match choose::choose(rules, &sync, &candidates, state.samples()) {
         Err(why) => Outlook::Waits { why },

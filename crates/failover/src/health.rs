@@ -1,6 +1,6 @@
 //! Health of one node: turns what looks found into a verdict, as Pgpool's health check does, and counts what SHOW pool_health_check_stats shows.
 
-use super::event::{Failure, Found, LinkEnd, Ms};
+use super::event::{Found, LookFailure, Ms, ServerConnEnd};
 use super::rules::{FailoverRules, HealthRules, OnLinkEnd};
 
 /// Shortest time that a server may take to start or to recover from a crash before it counts as failed.
@@ -15,7 +15,7 @@ const LOOK_MS: Ms = 10_000;
 
 /// How a node did at the last looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Health {
+pub struct LookHistory {
     /// Failed looks in a row.
     pub failures: u32,
     /// The middle of the first of these. A server that stops while it is looked at may have said something to others after the look began.
@@ -50,15 +50,15 @@ pub enum Suspicion {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HealthVerdict {
     Alive,
     /// It lives and cannot be asked.
-    Mute(Failure),
+    Mute(LookFailure),
     /// Not decided: look again then.
     Doubtful {
         again_at: Ms,
     },
-    Dead(Failure),
+    Dead(LookFailure),
 }
 
 /// Counts of looks. A retry is a look after a failed one. Durations in milliseconds.
@@ -79,9 +79,9 @@ pub struct Stats {
     pub last_fail_at: Option<Ms>,
 }
 
-impl Health {
+impl LookHistory {
     /// Takes in a look that was begun at `begun_at` and is answered now.
-    pub fn judge(&mut self, rules: &HealthRules, begun_at: Ms, found: &Found, now: Ms) -> Verdict {
+    pub fn judge(&mut self, rules: &HealthRules, begun_at: Ms, found: &Found, now: Ms) -> HealthVerdict {
         let is_suspect = match self.suspicion {
             Suspicion::None => false,
             Suspicion::Broken { since } | Suspicion::Terminated { since } => begun_at >= since,
@@ -92,43 +92,47 @@ impl Health {
             if is_suspect {
                 self.suspicion = Suspicion::None;
             }
-            return Verdict::Alive;
+            return HealthVerdict::Alive;
         };
         self.stats.note(begun_at, now, false, self.failures);
-        self.cut_off = if *failure == Failure::Lost { self.cut_off + 1 } else { 0 };
-        let is_cut_off = *failure == Failure::Lost && self.cut_off <= CUT_OFF_MAX;
-        if is_cut_off || matches!(failure, Failure::Ended | Failure::Local) {
-            return Verdict::Doubtful { again_at: now + RECHECK_MS };
+        self.cut_off = if *failure == LookFailure::Lost { self.cut_off + 1 } else { 0 };
+        let is_cut_off = *failure == LookFailure::Lost && self.cut_off <= CUT_OFF_MAX;
+        if is_cut_off || matches!(failure, LookFailure::Ended | LookFailure::Local) {
+            return HealthVerdict::Doubtful { again_at: now + RECHECK_MS };
         }
-        if *failure == Failure::Starting {
+        if *failure == LookFailure::Starting {
             let since = *self.starting_since.get_or_insert(begun_at);
             let grace = STARTING_MS.max(u64::from(rules.retries + 1) * (rules.timeout_ms + rules.retry_delay_ms));
-            return if now >= since + grace { Verdict::Dead(*failure) } else { Verdict::Doubtful { again_at: now + RECHECK_MS } };
+            return if now >= since + grace {
+                HealthVerdict::Dead(*failure)
+            } else {
+                HealthVerdict::Doubtful { again_at: now + RECHECK_MS }
+            };
         }
         if failure.is_mute() {
             (self.failures, self.failing_since, self.starting_since) = (0, None, None);
             self.suspicion = Suspicion::None;
-            return Verdict::Mute(*failure);
+            return HealthVerdict::Mute(*failure);
         }
         self.failures += 1;
         self.failing_since.get_or_insert(begun_at + now.saturating_sub(begun_at) / 2);
         let counts_at_once = match (self.suspicion, failure) {
             (Suspicion::Terminated { .. }, _) => is_suspect,
-            (Suspicion::Broken { .. }, Failure::ShuttingDown) | (Suspicion::None, _) => false,
+            (Suspicion::Broken { .. }, LookFailure::ShuttingDown) | (Suspicion::None, _) => false,
             (Suspicion::Broken { .. }, _) => is_suspect,
         };
         if counts_at_once || self.failures > rules.retries {
-            return Verdict::Dead(*failure);
+            return HealthVerdict::Dead(*failure);
         }
-        Verdict::Doubtful { again_at: now + rules.retry_delay_ms }
+        HealthVerdict::Doubtful { again_at: now + rules.retry_delay_ms }
     }
 
     /// Takes in the end of a client's connection. The node is to be looked at in any case.
-    pub fn suspect(&mut self, rules: &FailoverRules, how: LinkEnd, now: Ms) {
+    pub fn suspect(&mut self, rules: &FailoverRules, how: ServerConnEnd, now: Ms) {
         let next = match how {
-            LinkEnd::Terminated if rules.on_shutdown == OnLinkEnd::Counts => Suspicion::Terminated { since: now },
-            LinkEnd::Broken if rules.on_error == OnLinkEnd::Counts => Suspicion::Broken { since: now },
-            LinkEnd::Terminated | LinkEnd::Broken => return,
+            ServerConnEnd::Terminated if rules.on_shutdown == OnLinkEnd::Counts => Suspicion::Terminated { since: now },
+            ServerConnEnd::Broken if rules.on_error == OnLinkEnd::Counts => Suspicion::Broken { since: now },
+            ServerConnEnd::Terminated | ServerConnEnd::Broken => return,
         };
         // The first one stands: a look that is under way since then answers it.
         if self.suspicion == Suspicion::None || matches!(next, Suspicion::Terminated { .. }) {
@@ -182,14 +186,14 @@ mod tests {
     const RULES: HealthRules = HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 };
 
     /// Looks a second apart, as `ok` or a failure, and the last verdict.
-    fn check(name: &str, before: Option<LinkEnd>, looks: &[Option<Failure>], expected: Verdict) {
-        let mut health = Health::default();
+    fn check(name: &str, before: Option<ServerConnEnd>, looks: &[Option<LookFailure>], expected: HealthVerdict) {
+        let mut health = LookHistory::default();
         let mut all = rules(3);
         all.on_shutdown = OnLinkEnd::Counts;
         if let Some(how) = before {
             health.suspect(&all, how, 500);
         }
-        let mut last = Verdict::Alive;
+        let mut last = HealthVerdict::Alive;
         for (at, look) in looks.iter().enumerate() {
             let begun = 1000 * (at as Ms + 1);
             let found = look.map_or(Found::Answered(Box::<Facts>::default()), Found::Failed);
@@ -200,38 +204,48 @@ mod tests {
 
     #[test]
     fn a_node_is_dead_when_looks_in_a_row_find_nobody() {
-        use Failure::*;
-        let doubt = |at| Verdict::Doubtful { again_at: at };
+        use LookFailure::*;
+        let doubt = |at| HealthVerdict::Doubtful { again_at: at };
         check("once", None, &[Some(Refused)], doubt(1510));
-        check("twice, with one retry", None, &[Some(Refused), Some(TimedOut)], Verdict::Dead(TimedOut));
+        check("twice, with one retry", None, &[Some(Refused), Some(TimedOut)], HealthVerdict::Dead(TimedOut));
         check("not in a row", None, &[Some(Refused), None, Some(Refused)], doubt(3510));
         check("a wrong password between", None, &[Some(Refused), Some(WrongPassword), Some(Refused)], doubt(3510));
-        check("a wrong password is no death", None, &[Some(WrongPassword); 9], Verdict::Mute(WrongPassword));
-        check("nor are too many connections", None, &[Some(TooManyConnections); 9], Verdict::Mute(TooManyConnections));
-        check("nor is a missing database", None, &[Some(NoDatabase); 9], Verdict::Mute(NoDatabase));
-        check("nor is a late login, while clients are answered", None, &[Some(Late); 9], Verdict::Mute(Late));
+        check("a wrong password is no death", None, &[Some(WrongPassword); 9], HealthVerdict::Mute(WrongPassword));
+        check("nor are too many connections", None, &[Some(TooManyConnections); 9], HealthVerdict::Mute(TooManyConnections));
+        check("nor is a missing database", None, &[Some(NoDatabase); 9], HealthVerdict::Mute(NoDatabase));
+        check("nor is a late login, while clients are answered", None, &[Some(Late); 9], HealthVerdict::Mute(Late));
         check("late, and then silent", None, &[Some(TimedOut), Some(Late), Some(TimedOut)], doubt(3510));
-        check("silent at last", None, &[Some(Late), Some(TimedOut), Some(TimedOut)], Verdict::Dead(TimedOut));
-        check("nor is a full disk", None, &[Some(OutOfResources); 9], Verdict::Mute(OutOfResources));
+        check("silent at last", None, &[Some(Late), Some(TimedOut), Some(TimedOut)], HealthVerdict::Dead(TimedOut));
+        check("nor is a full disk", None, &[Some(OutOfResources); 9], HealthVerdict::Mute(OutOfResources));
         check("crash recovery of some seconds", None, &[Some(Starting); 9], doubt(9210));
-        check("crash recovery that does not end", None, &[Some(Starting); 11], Verdict::Dead(Starting));
+        check("crash recovery that does not end", None, &[Some(Starting); 11], HealthVerdict::Dead(Starting));
         check("no descriptor is left", None, &[Some(Local); 9], doubt(9210));
         check("an operator ends the looks", None, &[Some(Ended); 9], doubt(9210));
         check("a look that is cut off is repeated", None, &[Some(Lost)], doubt(1210));
-        check("looks that are cut off count", None, &[Some(Lost); 4], Verdict::Dead(Lost));
-        check("a killed backend", Some(LinkEnd::Broken), &[Some(Lost), None], Verdict::Alive);
-        check("a shutdown counts as a failure", None, &[Some(ShuttingDown), Some(Refused)], Verdict::Dead(Refused));
+        check("looks that are cut off count", None, &[Some(Lost); 4], HealthVerdict::Dead(Lost));
+        check("a killed backend", Some(ServerConnEnd::Broken), &[Some(Lost), None], HealthVerdict::Alive);
+        check("a shutdown counts as a failure", None, &[Some(ShuttingDown), Some(Refused)], HealthVerdict::Dead(Refused));
     }
 
     #[test]
     fn live_traffic_counts_after_one_look() {
-        use Failure::*;
-        use LinkEnd::*;
-        check("a connection broke and the server is gone", Some(Broken), &[Some(Refused)], Verdict::Dead(Refused));
-        check("it broke and the server is there", Some(Broken), &[None, Some(Refused)], Verdict::Doubtful { again_at: 2510 });
-        check("a session was terminated", Some(Terminated), &[None], Verdict::Alive);
-        check("a crash restart", Some(Terminated), &[Some(Starting), Some(Starting), None], Verdict::Alive);
-        check("a shutdown", Some(Terminated), &[Some(ShuttingDown)], Verdict::Dead(ShuttingDown));
-        check("a broken connection in a shutdown", Some(Broken), &[Some(ShuttingDown)], Verdict::Doubtful { again_at: 1510 });
+        use LookFailure::*;
+        use ServerConnEnd::*;
+        check("a connection broke and the server is gone", Some(Broken), &[Some(Refused)], HealthVerdict::Dead(Refused));
+        check(
+            "it broke and the server is there",
+            Some(Broken),
+            &[None, Some(Refused)],
+            HealthVerdict::Doubtful { again_at: 2510 },
+        );
+        check("a session was terminated", Some(Terminated), &[None], HealthVerdict::Alive);
+        check("a crash restart", Some(Terminated), &[Some(Starting), Some(Starting), None], HealthVerdict::Alive);
+        check("a shutdown", Some(Terminated), &[Some(ShuttingDown)], HealthVerdict::Dead(ShuttingDown));
+        check(
+            "a broken connection in a shutdown",
+            Some(Broken),
+            &[Some(ShuttingDown)],
+            HealthVerdict::Doubtful { again_at: 1510 },
+        );
     }
 }

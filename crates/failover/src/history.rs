@@ -7,18 +7,18 @@ pub type Lsn = u64;
 
 /// A server's log: its present timeline, and where each older one ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct History {
+pub struct TimelineHistory {
     /// `system_identifier` of the cluster.
     pub system: u64,
     pub timeline: u32,
     /// Older timelines and the position at which the log left them, oldest first.
     pub switches: Vec<(u32, Lsn)>,
-    pub source: Source,
+    pub source: HistorySource,
 }
 
 /// Where a history comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum HistorySource {
     /// The server's own file.
     #[default]
     Read,
@@ -39,11 +39,11 @@ pub enum Relation {
     Foreign,
 }
 
-impl History {
+impl TimelineHistory {
     /// Reads a `.history` file: lines of timeline, position and a reason. `None`: it is none.
     ///
     /// Source: `readTimeLineHistory` in PostgreSQL's timeline.c.
-    pub fn parse(system: u64, timeline: u32, text: &str) -> Option<History> {
+    pub fn parse(system: u64, timeline: u32, text: &str) -> Option<TimelineHistory> {
         let mut switches = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let mut words = line.split_whitespace();
@@ -54,13 +54,13 @@ impl History {
             }
             switches.push((older, position));
         }
-        Some(History { system, timeline, switches, source: Source::Read })
+        Some(TimelineHistory { system, timeline, switches, source: HistorySource::Read })
     }
 
     /// A history of which only the timeline is known, or not even that: it is taken for one that left the accepted log at `end`.
     ///
     /// For those who decide nothing by it: where somebody else promotes, a higher timeline is the newer one.
-    pub fn assume(system: Option<u64>, timeline: Option<u32>, accepted: Option<&History>, end: Lsn) -> History {
+    pub fn assume(system: Option<u64>, timeline: Option<u32>, accepted: Option<&TimelineHistory>, end: Lsn) -> TimelineHistory {
         let timeline = timeline.or(accepted.map(|accepted| accepted.timeline)).unwrap_or(1);
         let system = system.or(accepted.map(|accepted| accepted.system)).unwrap_or(0);
         let mut switches = Vec::new();
@@ -70,17 +70,17 @@ impl History {
                 switches.push((accepted.timeline, end));
             }
         }
-        History { system, timeline, switches, source: Source::Assumed }
+        TimelineHistory { system, timeline, switches, source: HistorySource::Assumed }
     }
 
     /// How a server with this history, whose log ends at `position`, lies to `accepted`.
-    pub fn relation(&self, position: Lsn, accepted: &History) -> Relation {
+    pub fn relation(&self, position: Lsn, accepted: &TimelineHistory) -> Relation {
         if self.system != accepted.system {
             return Relation::Foreign;
         }
         // Where a guess is compared, numbers tell.
-        let is_guess = self.source == Source::Assumed || accepted.source == Source::Assumed;
-        let switch_of = |history: &History, timeline: u32| {
+        let is_guess = self.source == HistorySource::Assumed || accepted.source == HistorySource::Assumed;
+        let switch_of = |history: &TimelineHistory, timeline: u32| {
             let at = history.switches.iter().position(|(older, _)| *older == timeline)?;
             Some((at, history.switches[at].1))
         };
@@ -103,7 +103,7 @@ impl History {
     }
 
     /// True if its log left that of `older` at some point, and had all of it before.
-    pub fn descends_from(&self, older: &History) -> bool {
+    pub fn descends_from(&self, older: &TimelineHistory) -> bool {
         matches!(self.relation(0, older), Relation::Left(_))
     }
 }
@@ -124,17 +124,17 @@ pub fn show_lsn(lsn: Lsn) -> String {
 mod tests {
     use super::*;
 
-    fn history(timeline: u32, switches: &[(u32, Lsn)]) -> History {
-        History { system: 7, timeline, switches: switches.to_vec(), source: Source::Read }
+    fn history(timeline: u32, switches: &[(u32, Lsn)]) -> TimelineHistory {
+        TimelineHistory { system: 7, timeline, switches: switches.to_vec(), source: HistorySource::Read }
     }
 
     #[test]
     fn a_history_file_is_read_and_what_is_none_is_refused() {
         let text = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000000\tbefore 2026-01-01\n";
-        let read = History::parse(7, 3, text).unwrap();
+        let read = TimelineHistory::parse(7, 3, text).unwrap();
         assert_eq!(read.switches, [(1, 0x300_0060), (2, 0x500_0000)]);
         for wrong in ["1 here", "one 0/1", "3 0/1", "2 0/2\n1 0/3", "1"] {
-            assert_eq!(History::parse(7, 3, wrong), None, "{wrong}");
+            assert_eq!(TimelineHistory::parse(7, 3, wrong), None, "{wrong}");
         }
         assert_eq!((parse_lsn("16/B374D848"), parse_lsn("/1"), parse_lsn("1/123456789")), (Some(0x16_B374_D848), None, None));
         assert_eq!(show_lsn(0x16_B374_D848), "16/B374D848");
@@ -144,7 +144,7 @@ mod tests {
     fn a_log_lies_to_the_accepted_one_as_its_switches_say() {
         use Relation::*;
         let accepted = history(2, &[(1, 100)]);
-        let cases: &[(&str, History, Lsn, Relation)] = &[
+        let cases: &[(&str, TimelineHistory, Lsn, Relation)] = &[
             ("the same timeline", history(2, &[(1, 100)]), 150, Holds(150)),
             ("the same number, promoted elsewhere", history(2, &[(1, 90)]), 150, Diverged),
             ("behind on the older one", history(1, &[]), 80, Holds(80)),
@@ -152,7 +152,7 @@ mod tests {
             ("promoted from it", history(3, &[(1, 100), (2, 140)]), 160, Left(140)),
             ("promoted from a timeline that only has its number", history(3, &[(1, 90), (2, 140)]), 160, Diverged),
             ("promoted from the older one", history(3, &[(1, 70)]), 160, Diverged),
-            ("another cluster", History { system: 8, ..accepted.clone() }, 10, Foreign),
+            ("another cluster", TimelineHistory { system: 8, ..accepted.clone() }, 10, Foreign),
         ];
         for (name, of, position, expected) in cases {
             assert_eq!(of.relation(*position, &accepted), *expected, "{name}");
@@ -163,16 +163,16 @@ mod tests {
     fn a_timeline_alone_is_placed_by_its_number() {
         use Relation::*;
         let accepted = history(2, &[(1, 100)]);
-        let of = |timeline| History::assume(Some(7), timeline, Some(&accepted), 150);
+        let of = |timeline| TimelineHistory::assume(Some(7), timeline, Some(&accepted), 150);
         assert_eq!(of(Some(3)).relation(160, &accepted), Left(150));
         assert_eq!(of(Some(2)).relation(160, &accepted), Holds(160));
         assert_eq!(of(None).relation(160, &accepted), Holds(160));
         assert_eq!(of(Some(1)).relation(90, &accepted), Holds(90));
-        assert_eq!(History::assume(Some(8), Some(3), Some(&accepted), 0).relation(1, &accepted), Foreign);
-        let nothing = History { timeline: 1, source: Source::Assumed, ..History::default() };
-        assert_eq!(History::assume(None, None, None, 0), nothing);
+        assert_eq!(TimelineHistory::assume(Some(8), Some(3), Some(&accepted), 0).relation(1, &accepted), Foreign);
+        let nothing = TimelineHistory { timeline: 1, source: HistorySource::Assumed, ..TimelineHistory::default() };
+        assert_eq!(TimelineHistory::assume(None, None, None, 0), nothing);
         // A history that is read later is no other log for that, whichever of the two was accepted.
-        let assumed = History::assume(Some(7), Some(2), None, 0);
+        let assumed = TimelineHistory::assume(Some(7), Some(2), None, 0);
         assert_eq!((assumed.relation(160, &accepted), accepted.relation(160, &assumed)), (Holds(160), Holds(160)));
         assert_eq!(history(3, &[(1, 100), (2, 140)]).relation(160, &assumed), Left(140));
     }

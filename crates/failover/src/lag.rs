@@ -11,9 +11,9 @@ const ENTRIES_MAX: usize = 256;
 
 /// Positions that the primary had written, each with the time of its report.
 #[derive(Clone, Debug, Default)]
-pub struct History(VecDeque<(u64, u64)>);
+pub struct LagHistory(VecDeque<(u64, u64)>);
 
-impl History {
+impl LagHistory {
     /// The primary has written up to `position`.
     pub fn written(&mut self, now_ms: u64, position: u64) {
         match self.0.back() {
@@ -56,13 +56,13 @@ mod tests {
 
     #[test]
     fn a_standby_lags_since_the_first_thing_it_lacks_was_written() {
-        let mut history = History::default();
+        let mut history = LagHistory::default();
         assert_eq!(history.lag_us(5, 100), None);
         history.written(10, 100);
         history.written(20, 200);
         history.written(30, 200);
         history.written(40, 300);
-        let lag = |history: &History, replayed| history.lag_us(50, replayed);
+        let lag = |history: &LagHistory, replayed| history.lag_us(50, replayed);
         assert_eq!([50, 100, 199, 200, 300, 400].map(|at| lag(&history, at)), [40, 30, 30, 10, 0, 0].map(|ms| Some(ms * 1000)));
         history.written(60, 150);
         assert_eq!(history.lag_us(70, 140), Some(10_000), "a new primary begins anew");
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_long_history_is_thinned_out() {
-        let mut history = History::default();
+        let mut history = LagHistory::default();
         (1..=100_000).for_each(|n| history.written(n, n * 10));
         assert!(history.0.len() <= ENTRIES_MAX);
         assert_eq!(history.lag_us(100_000, 999_995), Some(0));

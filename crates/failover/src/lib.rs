@@ -1,6 +1,6 @@
 //! Health, failover and failback of nodes, as one pure function.
 //!
-//! [`step`] takes the [`State`], one [`Event`] (a fact, and nothing else) and the time, and gives [`Action`]s. A driver obeys them in their
+//! [`step`] takes the [`FailoverState`], one [`Event`] (a fact, and nothing else) and the time, and gives [`Action`]s. A driver obeys them in their
 //! order. Data stands below (`ballot`, `event`, `action`, `operations`, `node_state`, `failover_state`), behaviour above it (`promises`, `eligible`, `agent_inquiry`, `rejoin`,
 //! `duty`, `accept`, `switchover`, `restart`, `attempt`), and `step` above all: no file uses one above it. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
 
@@ -48,23 +48,23 @@ mod tests;
 mod unrelated;
 mod view;
 
-pub use crate::failover_state::{Decider, Gate, State};
-pub use crate::node_state::{AtAddress, Look, Node, Seen, Standing};
+pub use crate::failover_state::{Decider, FailoverState, WriteTarget};
+pub use crate::node_state::{AtAddress, LookProgress, NodeState, SeenFacts, Standing};
 pub use action::{Action, Command, Held, Lost, Report, StopMode, Transactions};
-pub use ballot::{Ballot, Epoch, Mark, NodeId, Purpose, Vote, hearing, majority};
-pub use choose::Refusal;
+pub use ballot::{Ballot, BallotPurpose, Epoch, Mark, NodeId, Vote, hearing, majority};
+pub use choose::AttemptRefusal;
 pub use durable::Durable;
 pub use event::{
-    Beside, Done, End, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Received, Recovering, Recovery, Repointed,
-    Request, Stream,
+    Done, End, Event, Facts, Found, LookFailure, Ms, Pledge, Received, ReceiverState, Recovering, Recovery, Repointed, Request,
+    ServerConnEnd, SignOfLife, StreamingFollower,
 };
 pub use forecast::{Forecast, Outlook, Proof, forecast};
-pub use health::{Health, Stats, Suspicion, Verdict};
-pub use history::{History, Lsn, Relation, Source, parse_lsn, show_lsn};
+pub use health::{HealthVerdict, LookHistory, Stats, Suspicion};
+pub use history::{HistorySource, Lsn, Relation, TimelineHistory, parse_lsn, show_lsn};
 pub use holders::{Grip, Holder, Holders, Rank};
 pub use numbers::Numbers;
-pub use operations::{Aim, Asked, Attempt, Phase, Planned, Restart, Stage, Start, Step, StopOrder, Switchover};
-pub use record::{CommitLoss, FailoverDurations, RECORDS_MAX, Record, Why};
+pub use operations::{Aim, AskedVoters, Attempt, OldPrimaryStart, Phase, Planned, Restart, Stage, Step, StopOrder, Switchover};
+pub use record::{CommitLoss, FailoverCause, FailoverDurations, RECORDS_MAX, Record};
 pub use rules::{
     AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary, HealthRules,
     NodeLocation, NodeRules, OnLinkEnd, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,

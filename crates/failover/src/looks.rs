@@ -2,8 +2,8 @@
 //!
 //! In: the view, nodes' answers, the time. Out: the next view, and news for the log. No IO: `weir::control::node_monitor` asks.
 
-use crate::cluster::{ClusterView, Health, NodeIndex, Probe, Role, Usage};
-use crate::lag::{self, History};
+use crate::cluster::{ClusterView, NodeHealth, NodeIndex, Probe, ReplicationRole, Usage};
+use crate::lag::{self, LagHistory};
 use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
 
 /// Longest time until a node that is down is asked again.
@@ -17,7 +17,7 @@ const GATHER_MS: u64 = 50;
 
 /// A node's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct RoleAnswer {
     pub in_recovery: bool,
     /// WAL position, in bytes from the beginning.
     pub position: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Streaming {
 
 /// Why a node could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RoleLookFailure {
     pub kind: FailureKind,
     pub cause: String,
 }
@@ -55,11 +55,11 @@ pub enum FailureKind {
 }
 
 /// An answer of a node in a round; none: it owes it.
-pub type Answer = Option<Result<Said, Failure>>;
+pub type Answer = Option<Result<RoleAnswer, RoleLookFailure>>;
 
 /// The next thing to do in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RoundStep {
     /// Take in the answers.
     TakeIn,
     /// Begin the next round.
@@ -70,7 +70,7 @@ pub enum Next {
 
 /// How a round stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Round {
+pub struct RoundProgress {
     /// Time since it began.
     pub passed_ms: u64,
     /// Something was said that is not taken in yet.
@@ -81,12 +81,12 @@ pub struct Round {
     pub is_nudged: bool,
 }
 
-impl Round {
+impl RoundProgress {
     /// `period_ms`: `sr_check_period`; 0: never without a reason.
-    pub fn next(self, view: &ClusterView, period_ms: u64) -> Next {
+    pub fn next(self, view: &ClusterView, period_ms: u64) -> RoundStep {
         if self.has_news {
             let is_gathered = self.is_whole || self.passed_ms >= GATHER_MS;
-            return if is_gathered { Next::TakeIn } else { Next::Wait(Some(GATHER_MS)) };
+            return if is_gathered { RoundStep::TakeIn } else { RoundStep::Wait(Some(GATHER_MS)) };
         }
         let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
         let period_ms = match (view.primary.is_some(), period_ms) {
@@ -100,7 +100,7 @@ impl Round {
             (true, None) => Some(ROUND_MIN_MS),
             (false, period_ms) => period_ms,
         };
-        if due_ms.is_some_and(|ms| self.passed_ms >= ms) { Next::Begin } else { Next::Wait(due_ms) }
+        if due_ms.is_some_and(|ms| self.passed_ms >= ms) { RoundStep::Begin } else { RoundStep::Wait(due_ms) }
     }
 }
 
@@ -136,7 +136,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
         if has_changed || is_news {
             // Also of one that was never up, and of one that is down for another reason now.
             report(config, view, at, before, failure, &mut news);
-        } else if let (Some(failure), Health::Down) = (failure, before) {
+        } else if let (Some(failure), NodeHealth::Down) = (failure, before) {
             let text = format!("node {} is still down: {}", view.nodes[at].id, failure.cause);
             news.push(News { weight: Weight::Detail, text });
         }
@@ -145,7 +145,13 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
 }
 
 /// The probe's result by a node's answer. `None`: it tells nothing of a node that was in use, which stays what it was.
-fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, before: Health, written: Option<u64>) -> Option<Probe> {
+fn probe(
+    config: &Config,
+    at: NodeIndex,
+    answer: &Result<RoleAnswer, RoleLookFailure>,
+    before: NodeHealth,
+    written: Option<u64>,
+) -> Option<Probe> {
     Some(match answer {
         Ok(said) => {
             let lag_bytes = written.zip(said.position).map(|(written, replayed)| written.saturating_sub(replayed));
@@ -156,7 +162,7 @@ fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, before:
         Err(failure) if is_primary_by_configuration(config, config.nodes[at].id) && failure.kind == FailureKind::Refused => {
             Probe::Answered { in_recovery: false, lag_bytes: None }
         }
-        Err(failure) if matches!(failure.kind, FailureKind::Refused | FailureKind::Local) && before != Health::Down => {
+        Err(failure) if matches!(failure.kind, FailureKind::Refused | FailureKind::Local) && before != NodeHealth::Down => {
             return None;
         }
         Err(_) => Probe::Unreachable,
@@ -176,29 +182,36 @@ fn written(answers: &[Answer]) -> Option<u64> {
     answers.iter().flatten().flatten().filter(|said| !said.in_recovery).filter_map(|said| said.position).max()
 }
 
-fn report(config: &Config, view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Failure>, news: &mut Vec<News>) {
+fn report(
+    config: &Config,
+    view: &ClusterView,
+    at: NodeIndex,
+    before: NodeHealth,
+    failure: Option<&RoleLookFailure>,
+    news: &mut Vec<News>,
+) {
     let node = &view.nodes[at];
     let (weight, what) = match node.health {
-        Health::Up(_) if failure.is_some() && node.health == before => {
+        NodeHealth::Up(_) if failure.is_some() && node.health == before => {
             (Weight::Warning, "is used as before, and could not be asked")
         }
-        Health::Up(_) if config.clustering_mode == ClusteringMode::Raw => (Weight::Log, "is up"),
-        Health::Up(Role::Primary) => (Weight::Log, "is up: primary"),
-        Health::Up(Role::Standby) => (Weight::Log, "is up: standby"),
-        Health::Down => (Weight::Warning, "is down"),
+        NodeHealth::Up(_) if config.clustering_mode == ClusteringMode::Raw => (Weight::Log, "is up"),
+        NodeHealth::Up(ReplicationRole::Primary) => (Weight::Log, "is up: primary"),
+        NodeHealth::Up(ReplicationRole::Standby) => (Weight::Log, "is up: standby"),
+        NodeHealth::Down => (Weight::Warning, "is down"),
     };
     let cause = failure.map(|failure| format!(": {}", failure.cause)).unwrap_or_default();
     let was = match before {
         before if before == node.health => "",
-        Health::Up(Role::Primary) => ", was primary",
-        Health::Up(Role::Standby) => ", was standby",
-        Health::Down => "",
+        NodeHealth::Up(ReplicationRole::Primary) => ", was primary",
+        NodeHealth::Up(ReplicationRole::Standby) => ", was standby",
+        NodeHealth::Down => "",
     };
     let (id, host, port) = (node.id, &node.hostname, node.port);
-    let is_kept_out = matches!(node.health, Health::Up(_)) && node.usage == Usage::Out;
+    let is_kept_out = matches!(node.health, NodeHealth::Up(_)) && node.usage == Usage::Out;
     let usage = if is_kept_out { ", and out of use" } else { "" };
     news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{usage}{was}{cause}") });
-    let primaries = view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary)).count();
+    let primaries = view.nodes.iter().filter(|node| node.health == NodeHealth::Up(ReplicationRole::Primary)).count();
     if primaries > 1 && config.clustering_mode != ClusteringMode::Raw {
         let text = match view.primary_id() {
             Some(to) => format!("{primaries} nodes call themselves primary; writes go to node {to}"),
@@ -212,7 +225,13 @@ fn report(config: &Config, view: &ClusterView, at: NodeIndex, before: Health, fa
 /// standby lacks WAL that the primary had. The primary knows how long the last record took that a standby has replayed. The
 /// worse counts: the former is as exact as `sr_check_period`, the latter stands still when replay does. Returns news for the
 /// log.
-pub fn note_lags(config: &Config, view: &mut ClusterView, answers: &[Answer], history: &mut History, now_ms: u64) -> Vec<News> {
+pub fn note_lags(
+    config: &Config,
+    view: &mut ClusterView,
+    answers: &[Answer],
+    history: &mut LagHistory,
+    now_ms: u64,
+) -> Vec<News> {
     if let Some(written) = written(answers) {
         history.written(now_ms, written);
     }
@@ -274,11 +293,11 @@ pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Gate;
+    use crate::cluster::WriteGate;
     use crate::cluster::tests::{PRIMARY, STANDBY, view};
 
-    fn round(passed_ms: u64, is_nudged: bool) -> Round {
-        Round { passed_ms, has_news: false, is_whole: true, is_nudged }
+    fn round(passed_ms: u64, is_nudged: bool) -> RoundProgress {
+        RoundProgress { passed_ms, has_news: false, is_whole: true, is_nudged }
     }
 
     fn config(nodes: u16) -> Config {
@@ -291,28 +310,28 @@ mod tests {
     }
 
     fn failed(kind: FailureKind) -> Answer {
-        Some(Err(Failure { kind, cause: "no answer".into() }))
+        Some(Err(RoleLookFailure { kind, cause: "no answer".into() }))
     }
 
-    fn said(in_recovery: bool, position: u64) -> Said {
-        Said { in_recovery, position: Some(position), timeline: Some(3), streaming: Vec::new() }
+    fn said(in_recovery: bool, position: u64) -> RoleAnswer {
+        RoleAnswer { in_recovery, position: Some(position), timeline: Some(3), streaming: Vec::new() }
     }
 
     #[test]
     fn a_round_is_due_by_its_period_sooner_while_a_node_is_down_and_at_once_with_a_reason() {
-        let (well, one_down) = (view(&[(1.0, PRIMARY), (1.0, STANDBY)]), view(&[(1.0, PRIMARY), (1.0, Health::Down)]));
+        let (well, one_down) = (view(&[(1.0, PRIMARY), (1.0, STANDBY)]), view(&[(1.0, PRIMARY), (1.0, NodeHealth::Down)]));
         let no_primary = view(&[(1.0, STANDBY), (1.0, STANDBY)]);
         for (view, period_ms, round, expected) in [
-            (&well, 60_000, round(59_999, false), Next::Wait(Some(60_000))),
-            (&well, 60_000, round(60_000, false), Next::Begin),
-            (&well, 0, round(1_000_000, false), Next::Wait(None)),
-            (&well, 0, round(199, true), Next::Wait(Some(200))),
-            (&well, 60_000, round(200, true), Next::Begin),
-            (&well, 100, round(100, true), Next::Begin),
-            (&one_down, 60_000, round(9_999, false), Next::Wait(Some(10_000))),
-            (&one_down, 5_000, round(5_000, false), Next::Begin),
-            (&no_primary, 0, round(1_000, false), Next::Begin),
-            (&no_primary, 0, round(999, false), Next::Wait(Some(1_000))),
+            (&well, 60_000, round(59_999, false), RoundStep::Wait(Some(60_000))),
+            (&well, 60_000, round(60_000, false), RoundStep::Begin),
+            (&well, 0, round(1_000_000, false), RoundStep::Wait(None)),
+            (&well, 0, round(199, true), RoundStep::Wait(Some(200))),
+            (&well, 60_000, round(200, true), RoundStep::Begin),
+            (&well, 100, round(100, true), RoundStep::Begin),
+            (&one_down, 60_000, round(9_999, false), RoundStep::Wait(Some(10_000))),
+            (&one_down, 5_000, round(5_000, false), RoundStep::Begin),
+            (&no_primary, 0, round(1_000, false), RoundStep::Begin),
+            (&no_primary, 0, round(999, false), RoundStep::Wait(Some(1_000))),
         ] {
             assert_eq!(round.next(view, period_ms), expected, "{round:?}, {period_ms}");
         }
@@ -321,20 +340,21 @@ mod tests {
     #[test]
     fn answers_are_gathered_for_a_moment_and_none_waits_longer_for_one_that_hangs() {
         let view = view(&[(1.0, PRIMARY)]);
-        let news = |passed_ms, is_whole| Round { passed_ms, has_news: true, is_whole, is_nudged: false }.next(&view, 1000);
-        assert_eq!(news(1, true), Next::TakeIn);
-        assert_eq!(news(49, false), Next::Wait(Some(50)));
-        assert_eq!(news(50, false), Next::TakeIn);
+        let news =
+            |passed_ms, is_whole| RoundProgress { passed_ms, has_news: true, is_whole, is_nudged: false }.next(&view, 1000);
+        assert_eq!(news(1, true), RoundStep::TakeIn);
+        assert_eq!(news(49, false), RoundStep::Wait(Some(50)));
+        assert_eq!(news(50, false), RoundStep::TakeIn);
     }
 
     #[test]
     fn a_server_that_will_not_be_asked_stays_what_it_was_and_a_single_one_is_the_primary() {
         let answers = [failed(FailureKind::Refused), failed(FailureKind::Refused)];
-        let mut one = view(&[(1.0, Health::Down)]);
+        let mut one = view(&[(1.0, NodeHealth::Down)]);
         let (changed, news) = take_in(&config(1), &mut one, &answers[..1], 7);
         assert!(changed && one.primary == Some(0));
         assert_eq!(news[0].text, "node 0 (h:1) is up: primary: no answer");
-        let mut two = view(&[(1.0, Health::Down), (1.0, STANDBY)]);
+        let mut two = view(&[(1.0, NodeHealth::Down), (1.0, STANDBY)]);
         let (changed, news) = take_in(&config(2), &mut two, &answers, 7);
         assert!(!changed && two.primary.is_none() && two.nodes[1].health == STANDBY);
         let texts: Vec<&str> = news.iter().map(|news| news.text.as_str()).collect();
@@ -349,13 +369,13 @@ mod tests {
     #[test]
     fn of_two_primaries_the_log_says_what_becomes_of_writes() {
         let answers = [Some(Ok(said(true, 100))), Some(Ok(said(false, 100))), Some(Ok(said(false, 100)))];
-        let down = (1.0, Health::Down);
+        let down = (1.0, NodeHealth::Down);
         let told = |view: &mut ClusterView| {
             let (_, news) = take_in(&config(3), view, &answers, 7);
             news.last().map(|news| news.text.clone()).unwrap_or_default()
         };
         let mut fresh = view(&[down, down, down]);
-        fresh.govern(Gate::Shut, |_| false, 7);
+        fresh.govern(WriteGate::Shut, |_| false, 7);
         assert_eq!(told(&mut fresh), "2 nodes call themselves primary; writes wait until one of them counts");
         let mut known = view(&[down, down, (1.0, PRIMARY)]);
         assert_eq!(told(&mut known), "2 nodes call themselves primary; writes go to node 2");
@@ -366,7 +386,7 @@ mod tests {
         let (mut config, mut view) = (config(2), view(&[(1.0, PRIMARY), (1.0, STANDBY)]));
         config.check.delay_bytes_max = 50;
         config.check.log_delay = LogDelay::OverThreshold;
-        let mut history = History::default();
+        let mut history = LagHistory::default();
         let primary = |position| {
             let row = Streaming {
                 application_name: "b".into(),
@@ -374,7 +394,7 @@ mod tests {
                 sync_state: "async".into(),
                 replay_lag_us: Some(9_000),
             };
-            Some(Ok(Said { streaming: vec![row], ..said(false, position) }))
+            Some(Ok(RoleAnswer { streaming: vec![row], ..said(false, position) }))
         };
         let answers = [primary(100), Some(Ok(said(true, 100)))];
         take_in(&config, &mut view, &answers, 1);
@@ -391,7 +411,7 @@ mod tests {
     #[test]
     fn silent_nodes_are_given_up_while_there_is_another_primary() {
         let answers = [None, failed(FailureKind::Silent), failed(FailureKind::Unreachable)];
-        let down = (1.0, Health::Down);
+        let down = (1.0, NodeHealth::Down);
         assert_eq!(to_give_up(&view(&[(1.0, PRIMARY), down, down]), &answers), [1]);
         assert!(to_give_up(&view(&[down, down, down]), &answers).is_empty());
         assert!(to_give_up(&view(&[(1.0, PRIMARY), (1.0, STANDBY), down]), &answers).is_empty(), "it has answered since");

@@ -2,8 +2,8 @@
 
 use super::action::Lost;
 use super::ballot::NodeId;
-use super::event::{Facts, Failure, Ms};
-use super::health::Health;
+use super::event::{Facts, LookFailure, Ms};
+use super::health::LookHistory;
 use super::operations::Rejoin;
 
 /// If a node is in use.
@@ -27,22 +27,22 @@ pub enum Standing {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node {
+pub struct NodeState {
     pub standing: Standing,
-    pub health: Health,
+    pub health: LookHistory,
     /// The last answer: when the look began, when it was answered, and the facts.
-    pub seen: Option<Seen>,
+    pub seen: Option<SeenFacts>,
     /// Why the last look failed; `None` if it did not.
-    pub failure: Option<Failure>,
+    pub failure: Option<LookFailure>,
     /// When the last look that was answered or failed began.
     pub looked_at: Option<Ms>,
-    pub look: Look,
+    pub look: LookProgress,
     /// No fence, vote or the like is tried before this.
     pub busy_until: Ms,
     /// When `started_at` changed last.
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
-    pub dead: Option<(Ms, Failure)>,
+    pub dead: Option<(Ms, LookFailure)>,
     /// Its last order to look for the primary.
     pub woken: Option<Woken>,
     /// A reload gave it another address, and no primary was accepted there since.
@@ -76,7 +76,7 @@ pub enum AtAddress {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct SeenFacts {
     pub begun_at: Ms,
     pub answered_at: Ms,
     pub facts: Facts,
@@ -84,7 +84,7 @@ pub struct Seen {
 
 /// The next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Look {
+pub enum LookProgress {
     Due {
         at: Ms,
     },
@@ -95,15 +95,15 @@ pub enum Look {
     },
 }
 
-impl Node {
-    pub fn new(standing: Standing) -> Node {
-        Node {
+impl NodeState {
+    pub fn new(standing: Standing) -> NodeState {
+        NodeState {
             standing,
-            health: Health::default(),
+            health: LookHistory::default(),
             seen: None,
             failure: None,
             looked_at: None,
-            look: Look::Due { at: 0 },
+            look: LookProgress::Due { at: 0 },
             busy_until: 0,
             incarnation_at: 0,
             dead: None,
@@ -140,8 +140,8 @@ impl Node {
     /// Has it looked at at this time.
     pub fn look_by(&mut self, at: Ms) {
         match &mut self.look {
-            Look::Due { at: due } => *due = at.min(*due),
-            Look::UnderWay { .. } => {}
+            LookProgress::Due { at: due } => *due = at.min(*due),
+            LookProgress::UnderWay { .. } => {}
         }
     }
 
@@ -153,8 +153,8 @@ impl Node {
     /// Has it looked at now; a look under way is not enough.
     pub fn look_anew(&mut self, now: Ms) {
         match &mut self.look {
-            Look::Due { at } => *at = now.min(*at),
-            Look::UnderWay { begun_at, again } => *again = *again || *begun_at < now,
+            LookProgress::Due { at } => *at = now.min(*at),
+            LookProgress::UnderWay { begun_at, again } => *again = *again || *begun_at < now,
         }
     }
 

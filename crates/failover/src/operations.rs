@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ballot::{Ballot, Epoch, NodeId, Purpose, Vote};
-use super::choose::Refusal;
-use super::event::{Done, Facts, Failure, Ms};
+use super::ballot::{Ballot, BallotPurpose, Epoch, NodeId, Vote};
+use super::choose::AttemptRefusal;
+use super::event::{Done, Facts, LookFailure, Ms};
 use super::history::Lsn;
-use super::record::{CommitLoss, FailoverDurations, Why};
+use super::record::{CommitLoss, FailoverCause, FailoverDurations};
 use super::rules::{FailoverRules, QuorumSize};
 
 /// An attempt: see `attempt`.
@@ -18,11 +18,11 @@ pub struct Attempt {
     pub parent: Epoch,
     pub(super) quorum: QuorumSize,
     pub phase: Phase,
-    pub(super) pledges: BTreeMap<NodeId, Answer>,
+    pub(super) pledges: BTreeMap<NodeId, PledgeAnswer>,
     pub(super) begun_at: Ms,
     pub(super) parts: FailoverDurations,
     pub(super) loss: CommitLoss,
-    pub(super) why: Why,
+    pub(super) why: FailoverCause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,17 +36,17 @@ pub enum Aim {
     /// An attempt was left undone while the primary lives.
     Settle,
     /// Promises to an attempt of ours without an effect are left, while the primary lives.
-    Tidy,
+    ClearPromises,
     /// The node that was replaced follows and shall vote again.
-    Readmit,
+    RestoreVote,
 }
 
 impl Aim {
-    pub(super) fn purpose(self) -> Purpose {
+    pub(super) fn purpose(self) -> BallotPurpose {
         match self {
-            Aim::Succeed { .. } => Purpose::Switchover,
-            Aim::Tidy | Aim::Readmit => Purpose::Tend,
-            Aim::Replace | Aim::Force { .. } | Aim::Settle => Purpose::Failover,
+            Aim::Succeed { .. } => BallotPurpose::Switchover,
+            Aim::ClearPromises | Aim::RestoreVote => BallotPurpose::Tend,
+            Aim::Replace | Aim::Force { .. } | Aim::Settle => BallotPurpose::Failover,
         }
     }
 }
@@ -66,7 +66,7 @@ pub enum Phase {
     /// It does not answer, and its agent is to end it, which proves that it runs no more.
     Ending {
         /// Why the last look failed.
-        failure: Failure,
+        failure: LookFailure,
         until: Ms,
     },
     /// The chosen standby is to stream: its receiver starts anew when it pledges. Writes go on.
@@ -113,14 +113,14 @@ pub enum Phase {
         vote: Vote,
         found: Option<Box<Facts>>,
         votes: BTreeSet<NodeId>,
-        asked: Asked,
+        asked: AskedVoters,
         until: Ms,
     },
 }
 
 /// The nodes that were asked for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum AskedVoters {
     /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.
     Itself,
     All,
@@ -128,7 +128,7 @@ pub enum Asked {
 
 /// How a node answered the pledge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
+pub(super) enum PledgeAnswer {
     Open,
     Given(Box<Facts>),
     No,
@@ -155,7 +155,7 @@ impl Attempt {
     }
 
     /// The old primary, as long as a look at it would only delay the one that counts, which begins after the pledges.
-    pub(super) fn spares(&self) -> Option<NodeId> {
+    pub(super) fn node_left_alone(&self) -> Option<NodeId> {
         let is_asking = matches!(self.phase, Phase::Storing | Phase::Pledging { .. });
         (is_asking && !self.leaves_writes()).then_some(self.parent.node)
     }
@@ -168,7 +168,7 @@ impl Attempt {
     /// True if writes go on meanwhile.
     pub(super) fn leaves_writes(&self) -> bool {
         match self.aim {
-            Aim::Readmit | Aim::Tidy => true,
+            Aim::RestoreVote | Aim::ClearPromises => true,
             Aim::Succeed { .. } => {
                 matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Yielding { .. })
             }
@@ -183,29 +183,29 @@ impl Attempt {
 
     /// True if nothing comes of it if it ends now for this reason, and writes may go on: nobody was told to promote himself or to vote. One that
     /// another Weir's decision overtook replaces a primary that is none any more.
-    pub(super) fn is_void(&self, refusal: Refusal) -> bool {
+    pub(super) fn is_void(&self, refusal: AttemptRefusal) -> bool {
         let is_effective = matches!(self.phase, Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. });
-        let leaves_primary = matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::Tidy);
-        (leaves_primary || refusal == Refusal::Outrun) && !is_effective
+        let leaves_primary = matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::ClearPromises);
+        (leaves_primary || refusal == AttemptRefusal::Outrun) && !is_effective
     }
 
     /// The nodes that pledged.
     pub(super) fn given(&self) -> BTreeSet<NodeId> {
-        let is_given = |(_, answer): &(&NodeId, &Answer)| matches!(answer, Answer::Given(_));
+        let is_given = |(_, answer): &(&NodeId, &PledgeAnswer)| matches!(answer, PledgeAnswer::Given(_));
         self.pledges.iter().filter(is_given).map(|(id, _)| *id).collect()
     }
 
     pub(super) fn facts(&self) -> impl Iterator<Item = (NodeId, &Facts)> {
         self.pledges.iter().filter_map(|(id, answer)| match answer {
-            Answer::Given(facts) => Some((*id, &**facts)),
-            Answer::Open | Answer::No => None,
+            PledgeAnswer::Given(facts) => Some((*id, &**facts)),
+            PledgeAnswer::Open | PledgeAnswer::No => None,
         })
     }
 
     pub(super) fn needed(&self, rules: &FailoverRules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => {
+            Aim::RestoreVote | Aim::Replace | Aim::Settle | Aim::ClearPromises | Aim::Succeed { .. } => {
                 rules.needed(self.electors(rules).len(), self.quorum)
             }
         }
@@ -215,8 +215,8 @@ impl Attempt {
     pub(super) fn electors(&self, rules: &FailoverRules) -> BTreeSet<NodeId> {
         match self.aim {
             // One more than before: they overlap with every majority of before.
-            Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
+            Aim::RestoreVote => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
+            Aim::Replace | Aim::Settle | Aim::ClearPromises | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
             Aim::Force { .. } => rules.ids().collect(),
         }
     }
@@ -261,7 +261,7 @@ pub enum Stage {
     Undoing {
         why: String,
         since: Ms,
-        start: Start,
+        start: OldPrimaryStart,
         /// The order to stop it, if it was given and is not known to be obeyed.
         stop: Option<StopOrder>,
         until: Ms,
@@ -282,7 +282,7 @@ pub enum Stage {
 
 /// The order to start the old primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Start {
+pub enum OldPrimaryStart {
     DueAt(Ms),
     /// Its agent is to end it first.
     Ending(StopOrder),
@@ -303,7 +303,7 @@ impl Switchover {
         match &self.stage {
             Stage::Waiting { until, .. } | Stage::Preparing { until } | Stage::Returning { until } => *until,
             Stage::Taking => Ms::MAX,
-            Stage::Undoing { start: Start::DueAt(at), until, .. } => *until.min(at),
+            Stage::Undoing { start: OldPrimaryStart::DueAt(at), until, .. } => *until.min(at),
             Stage::Undoing { until, .. } => *until,
             Stage::Following { until, retry_at } | Stage::Starting { until, retry_at } => *until.min(retry_at),
         }
@@ -362,12 +362,12 @@ pub enum Rejoin {
     #[default]
     No,
     UnderWay {
-        way: Way,
+        way: RejoinWay,
         failures: u32,
         copies: u32,
     },
     Failed {
-        way: Way,
+        way: RejoinWay,
         failures: u32,
         copies: u32,
         again_at: Ms,
@@ -385,7 +385,7 @@ pub enum Rejoin {
 
 /// How a server gets the files of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum RejoinWay {
     /// Its own are rewound; where that cannot be, a copy is made.
     Rewind,
     Copy,

@@ -1,32 +1,32 @@
 //! Promises of servers to attempts that are not decided.
 
-use super::ballot::{Ballot, Epoch, NodeId, Purpose};
-use crate::failover_state::State;
+use super::ballot::{Ballot, BallotPurpose, Epoch, NodeId};
+use crate::failover_state::FailoverState;
 
 /// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
-pub(super) fn newer_promise(state: &State) -> Option<Ballot> {
+pub(super) fn newer_promise(state: &FailoverState) -> Option<Ballot> {
     let epoch = state.epoch()?;
     unsettled(state, &epoch, |id| Some(id) != epoch.replaced, |_| false)
 }
 
 /// The newest promise of any other node: one that does not vote was left without its primary, perhaps.
-pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
+pub(super) fn newer_promise_of_any(state: &FailoverState) -> Option<Ballot> {
     unsettled(state, &state.epoch()?, |_| true, |_| false)
 }
 
 /// True if the attempt of this number replaces no primary: it leaves the one that is, or is one of this Weir of which nothing can come.
-pub(super) fn is_void(state: &State, ballot: Ballot) -> bool {
-    ballot.purpose() == Purpose::Tend || state.promises.void.contains(&ballot)
+pub(super) fn is_void(state: &FailoverState, ballot: Ballot) -> bool {
+    ballot.purpose() == BallotPurpose::Tend || state.promises.void.contains(&ballot)
 }
 
 /// True if all such promises are to attempts like that.
-pub(super) fn are_void(state: &State) -> bool {
+pub(super) fn are_void(state: &FailoverState) -> bool {
     let is_void = |ballot| is_void(state, ballot);
     state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())
 }
 
 pub(super) fn unsettled(
-    state: &State,
+    state: &FailoverState,
     epoch: &Epoch,
     counts: impl Fn(NodeId) -> bool,
     is_void: impl Fn(Ballot) -> bool,

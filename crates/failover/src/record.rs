@@ -1,7 +1,7 @@
 //! The history of failovers: time, reason, length of each part, and loss.
 
 use super::ballot::{Ballot, NodeId};
-use super::event::{Failure, Ms};
+use super::event::{LookFailure, Ms};
 
 /// Records that are kept.
 pub const RECORDS_MAX: usize = 20;
@@ -13,16 +13,16 @@ pub struct Record {
     pub old: Option<NodeId>,
     pub new: NodeId,
     pub ballot: Ballot,
-    pub why: Why,
+    pub why: FailoverCause,
     pub parts: FailoverDurations,
     pub loss: CommitLoss,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum FailoverCause {
     /// It was found at the start.
     Found,
-    Died(Failure),
+    Died(LookFailure),
     /// It answers, but as a standby.
     Demoted,
     /// An operator, or somebody who decides outside.

@@ -5,13 +5,13 @@
 
 use super::action::{Action, Report};
 use super::ballot::{Ballot, Mark, NodeId, Vote};
-use super::event::{Done, Ms, Recovery, Stream};
+use super::event::{Done, Ms, ReceiverState, Recovery};
 use super::history::Relation;
-use super::operations::{Rejoin, Then, Way};
+use super::operations::{Rejoin, RejoinWay, Then};
 use super::promises;
 use super::rules::{FailoverMode, FailoverRules, RejoinInitiator, SafetyRule};
-use crate::failover_state::{Gate, State};
-use crate::node_state::{Node, Standing};
+use crate::failover_state::{FailoverState, WriteTarget};
+use crate::node_state::{NodeState, Standing};
 
 /// Longest time of a return: a copy of a large server takes hours.
 const LIMIT_MS: Ms = 24 * 3_600_000;
@@ -24,10 +24,10 @@ const PAUSE_MS: Ms = 5_000;
 const PAUSE_MS_MAX: Ms = 300_000;
 
 /// Orders the return that is due. One at a time.
-pub(super) fn work(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
     settle(state);
-    let is_decided = matches!(state.gate, Gate::Open { node, .. } if node == epoch.node) && state.is_stored();
+    let is_decided = matches!(state.gate, WriteTarget::Open { node, .. } if node == epoch.node) && state.is_stored();
     let is_quiet = state.attempt.is_none() && promises::newer_promise(state).is_none();
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
@@ -55,12 +55,12 @@ pub(super) fn work(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut 
 
 /// A return that is due: the way, how often it failed before, and which copy in a row it is.
 struct PendingRejoin {
-    way: Way,
+    way: RejoinWay,
     failures: u32,
     copies: u32,
 }
 
-fn due(state: &State, rules: &FailoverRules, vote: &Vote, id: NodeId, now: Ms) -> Option<PendingRejoin> {
+fn due(state: &FailoverState, rules: &FailoverRules, vote: &Vote, id: NodeId, now: Ms) -> Option<PendingRejoin> {
     let node = state.nodes.get(&id)?;
     // A switchover brings its old primary back itself.
     if state.planned.switchover.as_ref().is_some_and(|of| of.from == id) {
@@ -73,26 +73,26 @@ fn due(state: &State, rules: &FailoverRules, vote: &Vote, id: NodeId, now: Ms) -
     let is_given_up = state.durable.given_up.contains(&id);
     let has_stalled = matches!(node.rejoin, Rejoin::Brought { at, .. } if now >= at + STREAM_MS);
     // A copy was begun, for which the server may be stopped.
-    let is_half_done = matches!(node.rejoin, Rejoin::Failed { way: Way::Copy, .. }) && !streams(node);
+    let is_half_done = matches!(node.rejoin, Rejoin::Failed { way: RejoinWay::Copy, .. }) && !streams(node);
     let (is_lost, first) = match (node.facts(), node.failure) {
-        (Some(facts), _) if facts.mark.promised > vote.ballot => (false, Way::Rewind),
-        (Some(facts), _) if facts.is_primary() => (is_given_up, Way::Rewind),
-        (Some(facts), _) => (has_stalled || is_half_done || state.relation(facts) == Some(Relation::Diverged), Way::Copy),
-        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), Way::Rewind),
-        (None, None) => (false, Way::Rewind),
+        (Some(facts), _) if facts.mark.promised > vote.ballot => (false, RejoinWay::Rewind),
+        (Some(facts), _) if facts.is_primary() => (is_given_up, RejoinWay::Rewind),
+        (Some(facts), _) => (has_stalled || is_half_done || state.relation(facts) == Some(Relation::Diverged), RejoinWay::Copy),
+        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), RejoinWay::Rewind),
+        (None, None) => (false, RejoinWay::Rewind),
     };
     let due = match node.rejoin {
         Rejoin::No => PendingRejoin { way: first, failures: 0, copies: 0 },
         Rejoin::Vain { ballot } if ballot != vote.ballot => PendingRejoin { way: first, failures: 0, copies: 0 },
         Rejoin::Failed { way, failures, copies, again_at } if now >= again_at => PendingRejoin { way, failures, copies },
-        Rejoin::Brought { copies, .. } if has_stalled => PendingRejoin { way: Way::Copy, failures: 0, copies: copies + 1 },
+        Rejoin::Brought { copies, .. } if has_stalled => PendingRejoin { way: RejoinWay::Copy, failures: 0, copies: copies + 1 },
         Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } | Rejoin::Vain { .. } => return None,
     };
     is_lost.then_some(due)
 }
 
 /// Forgets returns that are complete, and failures of nodes that came back by another hand.
-fn settle(state: &mut State) {
+fn settle(state: &mut FailoverState) {
     for node in state.nodes.values_mut() {
         let is_back = node.is_in_use() && node.facts().is_some_and(|facts| !facts.is_primary()) && streams(node);
         if is_back && matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Failed { .. } | Rejoin::Vain { .. }) {
@@ -101,20 +101,20 @@ fn settle(state: &mut State) {
     }
 }
 
-fn streams(node: &Node) -> bool {
-    node.facts().is_some_and(|facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. }))
+fn streams(node: &NodeState) -> bool {
+    node.facts().is_some_and(|facts| matches!(facts.recovery, Recovery::Standby { stream: ReceiverState::On { .. }, .. }))
 }
 
 /// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
-pub(super) fn is_back(state: &State, rules: &FailoverRules, id: NodeId) -> bool {
+pub(super) fn is_back(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
     let is_ours = rules.node(id).is_some_and(|node| node.returns == RejoinInitiator::ByAgent);
-    let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Vain { .. }) || is_replaced;
+    let was_brought = |node: &NodeState| matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Vain { .. }) || is_replaced;
     is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
 }
 
 /// Takes the outcome in.
-pub(super) fn rejoined(state: &mut State, id: NodeId, done: Done, now: Ms) {
+pub(super) fn rejoined(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     let Rejoin::UnderWay { way, failures, copies } = node.rejoin else { return };
     node.rejoin = match done {
@@ -172,16 +172,16 @@ pub enum RejoinStep {
 }
 
 /// Decides it. `ballot`: the attempt by which the server was replaced; none where no Weir decides.
-pub fn deed(seen: &RejoinFacts, so_far: SoFar, way: Way, ballot: Option<Ballot>) -> RejoinStep {
+pub fn deed(seen: &RejoinFacts, so_far: SoFar, way: RejoinWay, ballot: Option<Ballot>) -> RejoinStep {
     if ballot.is_some_and(|ballot| seen.mark.promised > ballot) {
         return RejoinStep::Leave("it has promised a newer attempt");
     }
     match (so_far, seen.server) {
-        (SoFar::Nothing, ServerRunState::Standby) if way == Way::Rewind => RejoinStep::Leave("it is a standby already"),
+        (SoFar::Nothing, ServerRunState::Standby) if way == RejoinWay::Rewind => RejoinStep::Leave("it is a standby already"),
         (SoFar::Nothing, ServerRunState::Primary | ServerRunState::Standby) => RejoinStep::Stop,
         (SoFar::Nothing, ServerRunState::Stopped) => match (way, seen.files) {
-            (Way::Rewind, RewindFitness::CanBeRewound) => RejoinStep::Rewind,
-            (Way::Rewind, RewindFitness::MustBeCopied) | (Way::Copy, _) => RejoinStep::Copy,
+            (RejoinWay::Rewind, RewindFitness::CanBeRewound) => RejoinStep::Rewind,
+            (RejoinWay::Rewind, RewindFitness::MustBeCopied) | (RejoinWay::Copy, _) => RejoinStep::Copy,
         },
         (SoFar::Restored, ServerRunState::Stopped) => RejoinStep::Follow,
         (SoFar::Pointed, ServerRunState::Stopped) => RejoinStep::Start,

@@ -11,8 +11,8 @@ use super::health::RECHECK_MS;
 use super::history::Relation;
 use super::operations::{Restart, Step};
 use super::rules::{AgentPresence, FailoverRules};
-use crate::failover_state::State;
-use crate::node_state::{Node, Standing};
+use crate::failover_state::FailoverState;
+use crate::node_state::{NodeState, Standing};
 
 /// Time for a standby of which nothing was heard for a moment to be seen streaming.
 const AWAIT_MS: Ms = 30_000;
@@ -25,14 +25,14 @@ const OPERATOR_MS: Ms = 1_800_000;
 const RETURN_MS: Ms = 300_000;
 
 /// An operator asks for it. Error: nothing is begun.
-pub(super) fn request(state: &mut State, node: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
+pub(super) fn request(state: &mut FailoverState, node: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     if state.planned.restart.is_some() || state.planned.switchover.is_some() {
         return Err("a restart or a switchover is under way".into());
     }
     if state.primary() == Some(node) {
         return Err(format!("node {node} is the primary: switch over first"));
     }
-    if !state.nodes.get(&node).is_some_and(Node::is_in_use) {
+    if !state.nodes.get(&node).is_some_and(NodeState::is_in_use) {
         return Err(format!("node {node} is out of use"));
     }
     state.planned.restart = Some(Restart { node, ticket, started_at: 0, step: Step::Awaiting { until: now + AWAIT_MS } });
@@ -41,7 +41,7 @@ pub(super) fn request(state: &mut State, node: NodeId, ticket: u64, now: Ms) -> 
 
 /// Takes the standby out of use once it is seen streaming. `Err`: it never was.
 fn begin(
-    state: &mut State,
+    state: &mut FailoverState,
     rules: &FailoverRules,
     (node, until): (NodeId, Ms),
     now: Ms,
@@ -65,7 +65,7 @@ fn begin(
 }
 
 /// Goes on as far as the facts allow.
-pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let Some(mut of) = state.planned.restart.take() else { return };
     let id = of.node;
     let is_back = state.facts(id).is_some_and(|facts| {
@@ -117,7 +117,7 @@ pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut
 }
 
 /// Takes in that nothing runs on the node any more, or the limit is over.
-pub(super) fn drained(state: &mut State, id: NodeId, now: Ms) {
+pub(super) fn drained(state: &mut FailoverState, id: NodeId, now: Ms) {
     if let Some(Restart { node, step: Step::Draining { until }, .. }) = &mut state.planned.restart
         && *node == id
     {
@@ -126,7 +126,7 @@ pub(super) fn drained(state: &mut State, id: NodeId, now: Ms) {
 }
 
 /// Takes in that the agent started the server anew, or did not. A standby that has much to apply may still be starting.
-pub(super) fn started(state: &mut State, id: NodeId, done: Done, now: Ms) {
+pub(super) fn started(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.restart.as_mut().filter(|of| of.node == id) else { return };
     if let Step::Restarting { until } = &mut of.step {
         match done {

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::action::{Action, Held, Lost, Report, Transactions};
-use super::ballot::{Ballot, NodeId, Purpose};
-use super::choose::Refusal;
-use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
-use super::health::{Late, RECHECK_MS, Verdict};
+use super::ballot::{Ballot, BallotPurpose, NodeId};
+use super::choose::AttemptRefusal;
+use super::event::{Done, Event, Found, LookFailure, Ms, Recovering, Request, ServerConnEnd};
+use super::health::{HealthVerdict, Late, RECHECK_MS};
 use super::history::Relation;
 use super::operations::{Aim, Attempt};
-use super::record::Why;
+use super::record::FailoverCause;
 use super::rules::{FailoverMode, FailoverRules, FalsePrimary, QuorumSize, SafetyRule, ServerRelation};
 use super::{accept, another, attempt, duty, eligible, promises, rejoin, restart, switchover, unrelated};
 use crate::agent_inquiry::{self, Word};
-use crate::failover_state::{self, Disk, Gate, Life, Search, State, Trouble};
-use crate::node_state::{Look, Node, Seen, Standing};
+use crate::failover_state::{self, Disk, FailoverState, PrimaryKnowledge, Search, Trouble, WriteTarget};
+use crate::node_state::{LookProgress, NodeState, SeenFacts, Standing};
 
 /// Longest time between two looks while something is not as it should be.
 const UNQUIET_MS: Ms = 1_000;
@@ -36,18 +36,18 @@ const LATE_MS: Ms = 60_000;
 const PROOF_MS: Ms = 500;
 
 /// Takes in one event and says what is to be done. The same state, event and time give the same actions.
-pub fn step(state: &mut State, rules: &FailoverRules, event: &Event, now: Ms) -> Vec<Action> {
+pub fn step(state: &mut FailoverState, rules: &FailoverRules, event: &Event, now: Ms) -> Vec<Action> {
     let mut out = Vec::new();
     take_in(state, rules, event, now, &mut out);
     conclude(state, rules, now, &mut out);
     out
 }
 
-fn take_in(state: &mut State, rules: &FailoverRules, event: &Event, now: Ms, out: &mut Vec<Action>) {
+fn take_in(state: &mut FailoverState, rules: &FailoverRules, event: &Event, now: Ms, out: &mut Vec<Action>) {
     match event {
         Event::Timer => {}
         Event::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
-        Event::LinkDied { node, how } => link_died(state, rules, *node, *how, now),
+        Event::ConnDied { node, how } => conn_died(state, rules, *node, *how, now),
         Event::Doubted => state.nodes.values_mut().for_each(|node| node.look_soon(now, RECHECK_MS)),
         Event::Used { node } => {
             if let Some(node) = state.nodes.get_mut(node).filter(|node| node.standing == Standing::Waiting) {
@@ -90,7 +90,7 @@ fn take_in(state: &mut State, rules: &FailoverRules, event: &Event, now: Ms, out
 }
 
 /// All that follows from what is known now.
-fn conclude(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn conclude(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     match rules.servers {
         ServerRelation::Copies => conclude_copies(state, rules, now, out),
         ServerRelation::Unrelated => {
@@ -102,18 +102,18 @@ fn conclude(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Act
     }
 }
 
-fn conclude_copies(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     accept::learn_votes(state, rules, &[], now, out);
     abandon(state, now, out);
     accept::find(state, rules, now, out);
     duty::take_back(state, rules, out);
     accept::note_false_primaries(state, rules, out);
-    mourn(state, rules, now, out);
+    give_up_dead(state, rules, now, out);
     accept::confirm(state, rules, now);
     attempt::drive(state, rules, now, out);
     switchover::drive(state, rules, now, out);
     restart::drive(state, rules, now, out);
-    pursue(state, rules, now, out);
+    begin_due_attempt(state, rules, now, out);
     search(state, rules, now, out);
     duty::note_orphans(state, out);
     duty::work(state, rules, now, out);
@@ -127,26 +127,33 @@ fn conclude_copies(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut 
     let gate = accept::gate(state, rules);
     // Holding comes before all that relies on it.
     if let Some(told) = failover_state::tell(state.gate, gate) {
-        let at = if matches!(gate, Gate::Held(..)) { 0 } else { out.len() };
+        let at = if matches!(gate, WriteTarget::Held(..)) { 0 } else { out.len() };
         out.insert(at, told);
         state.gate = gate;
-        if matches!(gate, Gate::Open { .. }) {
-            state.store.life = Life::Known;
+        if matches!(gate, WriteTarget::Open { .. }) {
+            state.store.life = PrimaryKnowledge::Known;
         }
     }
     look(state, rules, now, out);
 }
 
-fn probed(state: &mut State, rules: &FailoverRules, (id, begun_at): (NodeId, Ms), found: &Found, now: Ms, out: &mut Vec<Action>) {
+fn probed(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    (id, begun_at): (NodeId, Ms),
+    found: &Found,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
     let is_tested = state.tested_down.contains(&id);
     let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
-    let found = if is_tested { &Found::Failed(Failure::Unreachable) } else { found };
+    let found = if is_tested { &Found::Failed(LookFailure::Unreachable) } else { found };
     if node.seen.as_ref().is_some_and(|seen| seen.begun_at > begun_at) {
         // Its promotion told more meanwhile than a look that began before it.
-        node.look = Look::Due { at: now };
+        node.look = LookProgress::Due { at: now };
         return;
     }
-    let again = matches!(node.look, Look::UnderWay { again: true, .. });
+    let again = matches!(node.look, LookProgress::UnderWay { again: true, .. });
     node.looked_at = Some(begun_at);
     let before = node.failure;
     let took_ms = now.saturating_sub(begun_at);
@@ -159,40 +166,40 @@ fn probed(state: &mut State, rules: &FailoverRules, (id, begun_at): (NodeId, Ms)
                 node.incarnation_at = now;
             }
             state.promises.term_seen = state.promises.term_seen.max(facts.mark.promised.term);
-            node.seen = Some(Seen { begun_at, answered_at: now, facts: (**facts).clone() });
+            node.seen = Some(SeenFacts { begun_at, answered_at: now, facts: (**facts).clone() });
             node.failure = None;
         }
         Found::Failed(failure) => node.failure = Some(*failure),
     }
     let verdict = node.health.judge(&node_rules.health, begun_at, found, now);
-    if let Verdict::Mute(failure) = verdict
+    if let HealthVerdict::Mute(failure) = verdict
         && before != Some(failure)
     {
         out.push(Action::Report(Report::Mute { node: id, failure }));
     }
     node.health.late = match (verdict, node.health.late) {
-        (Verdict::Mute(Failure::Late), Late::No) => Late::Since(begun_at),
-        (Verdict::Mute(Failure::Late), Late::Since(since)) if now >= since + LATE_MS => {
+        (HealthVerdict::Mute(LookFailure::Late), Late::No) => Late::Since(begun_at),
+        (HealthVerdict::Mute(LookFailure::Late), Late::Since(since)) if now >= since + LATE_MS => {
             out.push(Action::Report(Report::NoLogin { node: id, lasting_ms: now - since }));
             Late::Told
         }
-        (Verdict::Mute(Failure::Late) | Verdict::Doubtful { .. }, late) => late,
-        (Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_), _) => Late::No,
+        (HealthVerdict::Mute(LookFailure::Late) | HealthVerdict::Doubtful { .. }, late) => late,
+        (HealthVerdict::Alive | HealthVerdict::Mute(_) | HealthVerdict::Dead(_), _) => Late::No,
     };
     node.dead = match verdict {
-        Verdict::Alive | Verdict::Mute(_) => None,
-        Verdict::Doubtful { .. } => node.dead,
-        Verdict::Dead(failure) => Some(node.dead.map_or((now, failure), |(since, _)| (since, failure))),
+        HealthVerdict::Alive | HealthVerdict::Mute(_) => None,
+        HealthVerdict::Doubtful { .. } => node.dead,
+        HealthVerdict::Dead(failure) => Some(node.dead.map_or((now, failure), |(since, _)| (since, failure))),
     };
     let next = match verdict {
-        Verdict::Doubtful { again_at } => again_at,
+        HealthVerdict::Doubtful { again_at } => again_at,
         // The answers may have come at the begin of the look, and the server have died then.
-        Verdict::Mute(Failure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
-        Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_) => now + period(state, rules, id),
+        HealthVerdict::Mute(LookFailure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
+        HealthVerdict::Alive | HealthVerdict::Mute(_) | HealthVerdict::Dead(_) => now + period(state, rules, id),
     };
     let node = state.nodes.get_mut(&id).expect("it was there above");
-    node.look = Look::Due { at: if again { now } else { next } };
-    if verdict == Verdict::Alive {
+    node.look = LookProgress::Due { at: if again { now } else { next } };
+    if verdict == HealthVerdict::Alive {
         accept::learn_line(state, rules, id, begun_at);
         note_return(state, id, begun_at, now);
         revive(state, rules, id, now, out);
@@ -208,7 +215,7 @@ fn probed(state: &mut State, rules: &FailoverRules, (id, begun_at): (NodeId, Ms)
 }
 
 /// Notes that the primary answers again. Its standbys may have lost their streams meanwhile.
-fn note_return(state: &mut State, id: NodeId, begun_at: Ms, now: Ms) {
+fn note_return(state: &mut FailoverState, id: NodeId, begun_at: Ms, now: Ms) {
     let is_over = matches!(state.line.trouble, Trouble::Since(since) if begun_at >= since);
     if is_over && state.primary() == Some(id) && state.facts(id).is_some_and(|facts| state.is_on_line(facts)) {
         state.line.trouble = Trouble::OverAt(now);
@@ -217,16 +224,16 @@ fn note_return(state: &mut State, id: NodeId, begun_at: Ms, now: Ms) {
 }
 
 /// Time to the next look at a node that is as it should be.
-fn period(state: &State, rules: &FailoverRules, id: NodeId) -> Ms {
+fn period(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> Ms {
     let health = rules.node(id).map_or(0, |node| node.health.period_ms);
     let period = [health, rules.role_period_ms].into_iter().filter(|period| *period > 0).min().unwrap_or(QUIET_MS);
-    let is_quiet = (matches!(state.gate, Gate::Open { .. }) || rules.servers == ServerRelation::Unrelated)
+    let is_quiet = (matches!(state.gate, WriteTarget::Open { .. }) || rules.servers == ServerRelation::Unrelated)
         && state.nodes.values().all(|node| node.dead.is_none());
     if is_quiet { period } else { period.min(UNQUIET_MS) }
 }
 
 /// A node that answers leaves quarantine; a server of another cluster is put out of use.
-fn revive(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+fn revive(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
     let is_on_line = state.is_on_line(facts);
@@ -241,7 +248,7 @@ fn revive(state: &mut State, rules: &FailoverRules, id: NodeId, now: Ms, out: &m
     }
 }
 
-fn link_died(state: &mut State, rules: &FailoverRules, id: NodeId, how: LinkEnd, now: Ms) {
+fn conn_died(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, how: ServerConnEnd, now: Ms) {
     let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) else { return };
     node.health.suspect(rules, how, now);
     node.look_anew(now);
@@ -256,7 +263,7 @@ fn link_died(state: &mut State, rules: &FailoverRules, id: NodeId, how: LinkEnd,
     }
 }
 
-fn stored(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+fn stored(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
     match done {
         Done::Yes => {
             state.store.stored = state.store.stored.max(number);
@@ -277,7 +284,7 @@ fn stored(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Act
 }
 
 /// Has the newest version stored, one at a time.
-fn store(state: &mut State, now: Ms, out: &mut Vec<Action>) {
+fn store(state: &mut FailoverState, now: Ms, out: &mut Vec<Action>) {
     let store = &mut state.store;
     if store.version > store.sent && store.sent == store.stored && now >= store.retry_at {
         store.sent = store.version;
@@ -286,26 +293,26 @@ fn store(state: &mut State, now: Ms, out: &mut Vec<Action>) {
 }
 
 /// Ends an attempt for an epoch that is over.
-fn abandon(state: &mut State, now: Ms, out: &mut Vec<Action>) {
+fn abandon(state: &mut FailoverState, now: Ms, out: &mut Vec<Action>) {
     let is_over = state.attempt.as_ref().is_some_and(|attempt| Some(attempt.parent) != state.epoch());
     if is_over {
-        attempt::end(state, Refusal::Outrun, now, out);
+        attempt::end(state, AttemptRefusal::Outrun, now, out);
     }
 }
 
 /// Takes nodes out of use whose health says that they are dead. A primary that its standbys hear is quarantined.
-fn mourn(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
-    let dead: Vec<(NodeId, Ms, Failure)> =
+fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+    let dead: Vec<(NodeId, Ms, LookFailure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
     for (id, since, failure) in dead {
-        if switchover::spares(state) == Some(id) {
+        if switchover::node_stopped_on_purpose(state) == Some(id) {
             continue;
         }
         if failover_state::is_kept(rules, id) {
-            // It stays in its place. `State::is_avoided` and the gate see to it that nobody uses it meanwhile.
+            // It stays in its place. `FailoverState::is_avoided` and the gate see to it that nobody uses it meanwhile.
             if state.primary() == Some(id) && matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) {
                 let is_always = rules.always_primary() == Some(id);
-                let why = if is_always { Refusal::AlwaysPrimary } else { Refusal::DisallowToFailover };
+                let why = if is_always { AttemptRefusal::AlwaysPrimary } else { AttemptRefusal::DisallowToFailover };
                 attempt::stuck(state, why, out);
             }
             continue;
@@ -318,14 +325,14 @@ fn mourn(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action
             Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
             // It says itself that it goes, or does not run.
             _ if !is_primary
-                || matches!(failure, Failure::Refused | Failure::ShuttingDown)
+                || matches!(failure, LookFailure::Refused | LookFailure::ShuttingDown)
                 || !rules.keeps(SafetyRule::Quarantine) =>
             {
                 BTreeSet::new()
             }
             Standing::Waiting | Standing::Up => {
                 // Weir asks after the verdict if standbys have heard the primary: before, a message may have been under way.
-                let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(since);
+                let is_asked = |(other, node): (&NodeId, &NodeState)| *other == id || node.was_looked_at_since(since);
                 if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
                     let silent = state.nodes.iter_mut().filter(|(other, node)| **other != id && !node.was_looked_at_since(since));
                     silent.for_each(|(_, node)| node.look_anew(now));
@@ -341,14 +348,14 @@ fn mourn(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action
         } else if is_new {
             state.nodes.entry(id).and_modify(|node| node.standing = Standing::Quarantined { since: now });
             out.push(Action::Report(Report::Quarantined { node: id, heard_by }));
-            attempt::stuck(state, Refusal::Quarantined, out);
+            attempt::stuck(state, AttemptRefusal::Quarantined, out);
         }
     }
 }
 
 /// Standbys that had a message from this node after `from`.
-fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
-    let hears = |(_, node): &(&NodeId, &Node)| {
+fn hearers(state: &FailoverState, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
+    let hears = |(_, node): &(&NodeId, &NodeState)| {
         let Some(seen) = node.seen.as_ref().filter(|_| node.failure.is_none()) else { return false };
         let heard_at = seen.facts.silent_ms().and_then(|silent| seen.answered_at.checked_sub(silent));
         seen.facts.upstream() == Some(id) && heard_at.is_some_and(|at| at > from)
@@ -357,32 +364,32 @@ fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
 }
 
 /// Notes since when a promise is seen, and since when the primary is gone meanwhile.
-fn note_promise(state: &mut State, promise: Option<Ballot>, now: Ms) {
+fn note_promise(state: &mut FailoverState, promise: Option<Ballot>, now: Ms) {
     let primary = state.primary().and_then(|id| state.nodes.get(&id));
     let is_gone =
-        primary.is_none_or(|node| node.failure.is_some_and(|failure| failure.is_death() && failure != Failure::ShuttingDown));
+        primary.is_none_or(|node| node.failure.is_some_and(|failure| failure.is_death() && failure != LookFailure::ShuttingDown));
     state.promises.since = promise.and(state.promises.since.or(Some(now)));
     state.promises.gone_since = promise.filter(|_| is_gone).and(state.promises.gone_since.or(Some(now)));
 }
 
 /// The time from which another Weir's attempt counts as left undone.
-fn undone_at(state: &State, rules: &FailoverRules, promise: Ballot) -> Ms {
+fn undone_at(state: &FailoverState, rules: &FailoverRules, promise: Ballot) -> Ms {
     let since = state.promises.since.unwrap_or_default();
     match (promise.purpose(), state.promises.gone_since) {
-        (Purpose::Failover | Purpose::Tend, _) => since + OTHERS_MS,
-        (Purpose::Switchover, Some(gone)) => since.max(gone) + OTHERS_MS,
-        (Purpose::Switchover, None) => since + rules.transaction_limit_ms.min(OTHERS_DRAIN_MS) + OTHERS_STOP_MS,
+        (BallotPurpose::Failover | BallotPurpose::Tend, _) => since + OTHERS_MS,
+        (BallotPurpose::Switchover, Some(gone)) => since.max(gone) + OTHERS_MS,
+        (BallotPurpose::Switchover, None) => since + rules.transaction_limit_ms.min(OTHERS_DRAIN_MS) + OTHERS_STOP_MS,
     }
 }
 
 /// Begins an attempt where one is due.
-fn pursue(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let promise = promises::newer_promise_of_any(state);
     note_promise(state, promise, now);
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
     if rules.mode != FailoverMode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
         if accept::gone(state).is_some() && rules.mode != FailoverMode::Builtin {
-            attempt::stuck(state, Refusal::NotByWeir, out);
+            attempt::stuck(state, AttemptRefusal::NotByWeir, out);
         }
         return;
     }
@@ -394,12 +401,12 @@ fn pursue(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Actio
         if let Err(refusal) = eligible::could_be_decided(state, rules) {
             return attempt::stuck(state, refusal, out);
         }
-        let is_silent = matches!(why, Why::Died(failure) if failure != Failure::Refused && failure != Failure::ShuttingDown);
+        let is_silent = matches!(why, FailoverCause::Died(failure) if failure != LookFailure::Refused && failure != LookFailure::ShuttingDown);
         if is_silent && !eligible::could_be_silent(state, rules) {
             match agent_inquiry::about(state, rules, why, now, out) {
                 Word::Answers => {}
                 Word::NotYet => return,
-                Word::Silent => return attempt::stuck(state, Refusal::NotProvenDead, out),
+                Word::Silent => return attempt::stuck(state, AttemptRefusal::NotProvenDead, out),
             }
         }
         state.begin_attempt(rules, Aim::Replace, why, now);
@@ -408,16 +415,16 @@ fn pursue(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Actio
         && eligible::could_be_decided(state, rules).is_ok()
     {
         if promises::are_void(state) {
-            return state.begin_attempt(rules, Aim::Tidy, Why::Adopted, now);
+            return state.begin_attempt(rules, Aim::ClearPromises, FailoverCause::Adopted, now);
         }
         out.push(Action::Report(Report::TakingOver { ballot }));
-        state.begin_attempt(rules, Aim::Settle, Why::Adopted, now);
+        state.begin_attempt(rules, Aim::Settle, FailoverCause::Adopted, now);
     }
 }
 
 /// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
 /// one has it accepted all the same.
-fn search(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn search(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let is_lost = rules.mode != FailoverMode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
     let next = match (is_lost, state.line.search) {
         (false, _) => Search::No,
@@ -435,19 +442,19 @@ fn search(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Actio
 }
 
 /// `detach_false_primary`.
-fn detach_false(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn detach_false(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     if rules.false_primary == FalsePrimary::Detached {
-        let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(Node::is_in_use);
+        let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(NodeState::is_in_use);
         let found: Vec<NodeId> = state.durable.false_primaries.iter().copied().filter(in_use).collect();
         found.into_iter().for_each(|id| duty::put_down(state, rules, id, Lost::False, now, out));
     }
 }
 
-fn operator(state: &mut State, rules: &FailoverRules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
+fn operator(state: &mut FailoverState, rules: &FailoverRules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
     let id = request.node();
     let answer = match (state.nodes.contains_key(&id), request) {
         (false, _) => Err(format!("node {id} does not exist")),
-        (true, Request::Attach(_)) if state.nodes.get(&id).is_some_and(Node::is_in_use) => Ok(()),
+        (true, Request::Attach(_)) if state.nodes.get(&id).is_some_and(NodeState::is_in_use) => Ok(()),
         (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
         (true, Request::Detach(_)) if failover_state::is_untouchable(rules, id) => {
             Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
@@ -501,19 +508,19 @@ fn operator(state: &mut State, rules: &FailoverRules, ticket: u64, request: Requ
     }
 }
 
-fn detach(state: &mut State, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+fn detach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
     put_aside(state, id);
     duty::lost(state, rules, id, new, out);
 }
 
 /// It stays out of use until the operator attaches it.
-fn put_aside(state: &mut State, id: NodeId) {
+fn put_aside(state: &mut FailoverState, id: NodeId) {
     state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
     state.change(|durable| durable.detached.insert(id));
 }
 
 /// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
-fn switch_over(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
+fn switch_over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
     let Some(primary) = state.primary() else { return Err("there is no primary".into()) };
     if primary == id {
         return Err(format!("node {id} is the primary already"));
@@ -531,7 +538,7 @@ fn switch_over(state: &mut State, rules: &FailoverRules, id: NodeId, out: &mut V
 }
 
 /// A node is used only on the accepted timeline.
-fn may_attach(state: &State, id: NodeId) -> Result<(), String> {
+fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
     if state.primary().is_none() {
         return Ok(());
     }
@@ -546,7 +553,7 @@ fn may_attach(state: &State, id: NodeId) -> Result<(), String> {
 
 /// The operator names a primary. `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
 fn promote(
-    state: &mut State,
+    state: &mut FailoverState,
     rules: &FailoverRules,
     id: NodeId,
     ticket: u64,
@@ -572,29 +579,29 @@ fn promote(
     if let Some(kept) = state.primary().filter(|kept| failover_state::is_kept(rules, *kept)) {
         return Err(format!("node {kept} may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY"));
     }
-    if !is_primary && matches!(state.gate, Gate::Open { .. } | Gate::Held(Held::Checked, Transactions::Go)) {
+    if !is_primary && matches!(state.gate, WriteTarget::Open { .. } | WriteTarget::Held(Held::Checked, Transactions::Go)) {
         return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
     }
-    attempt::end(state, Refusal::Outrun, now, out);
-    state.begin_attempt(rules, Aim::Force { node: id, ticket }, Why::Named, now);
+    attempt::end(state, AttemptRefusal::Outrun, now, out);
+    state.begin_attempt(rules, Aim::Force { node: id, ticket }, FailoverCause::Named, now);
     Ok(false)
 }
 
 /// Begins the looks that are due.
-fn look(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn look(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     let is_unquiet = state.attempt.is_some() || state.promises.since.is_some();
-    let spared = state.attempt.as_ref().and_then(Attempt::spares);
+    let spared = state.attempt.as_ref().and_then(Attempt::node_left_alone);
     let proved = state.attempt.as_ref().and_then(Attempt::proves);
     for (id, node) in &mut state.nodes {
         if is_unquiet {
             node.look_by(now + RECHECK_MS);
         }
-        let Look::Due { at } = node.look else { continue };
+        let LookProgress::Due { at } = node.look else { continue };
         if at > now {
             continue;
         }
         if spared == Some(*id) {
-            node.look = Look::Due { at: now + RECHECK_MS };
+            node.look = LookProgress::Due { at: now + RECHECK_MS };
             continue;
         }
         if !node.is_in_use() {
@@ -604,7 +611,7 @@ fn look(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>
         if proved == Some(*id) && node.dead.is_some() {
             limit_ms = limit_ms.min(PROOF_MS);
         }
-        node.look = Look::UnderWay { begun_at: now, again: false };
+        node.look = LookProgress::UnderWay { begun_at: now, again: false };
         out.push(Action::Probe { node: *id, limit_ms });
     }
 }
@@ -618,16 +625,16 @@ mod tests {
     #[test]
     fn an_attempt_of_another_weir_counts_as_left_undone_after_the_longest_time_that_it_may_take() {
         let rules = FailoverRules { transaction_limit_ms: 7_000, ..rules(3) };
-        let mut state = State::new(&rules, None, 9, &BTreeSet::new());
+        let mut state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
         let mut undone_at = |purpose, gone_since, limit_ms| {
             (state.promises.since, state.promises.gone_since) = (Some(1_000), gone_since);
             undone_at(&state, &FailoverRules { transaction_limit_ms: limit_ms, ..rules.clone() }, Ballot::after(0, purpose, 1))
         };
-        for purpose in [Purpose::Failover, Purpose::Tend] {
+        for purpose in [BallotPurpose::Failover, BallotPurpose::Tend] {
             assert_eq!(undone_at(purpose, None, 7_000), 1_000 + OTHERS_MS);
         }
-        assert_eq!(undone_at(Purpose::Switchover, None, 7_000), 1_000 + 7_000 + OTHERS_STOP_MS, "transactions end first");
-        assert_eq!(undone_at(Purpose::Switchover, None, Ms::MAX), 1_000 + OTHERS_DRAIN_MS + OTHERS_STOP_MS);
-        assert_eq!(undone_at(Purpose::Switchover, Some(5_000), 7_000), 5_000 + OTHERS_MS, "its primary was stopped");
+        assert_eq!(undone_at(BallotPurpose::Switchover, None, 7_000), 1_000 + 7_000 + OTHERS_STOP_MS, "transactions end first");
+        assert_eq!(undone_at(BallotPurpose::Switchover, None, Ms::MAX), 1_000 + OTHERS_DRAIN_MS + OTHERS_STOP_MS);
+        assert_eq!(undone_at(BallotPurpose::Switchover, Some(5_000), 7_000), 5_000 + OTHERS_MS, "its primary was stopped");
     }
 }

@@ -112,7 +112,7 @@ fn words(fault: &StreamFault, node: &NodeConfig) -> String {
 mod tests {
     use super::*;
     use crate::cluster::tests::{PRIMARY, STANDBY, view};
-    use crate::looks::Said;
+    use crate::looks::RoleAnswer;
 
     /// Two standbys of the names `b` and `c`. `receives`: of each; `rows`: name and state in the primary's list.
     fn answers(receives: [bool; 2], rows: &[(&str, &str)]) -> Vec<Answer> {
@@ -121,8 +121,8 @@ mod tests {
             state: (*state).into(),
             ..Streaming::default()
         };
-        let primary = Said { in_recovery: false, streaming: rows.iter().map(row).collect(), ..Said::default() };
-        let standby = |receives: bool| Said { in_recovery: true, timeline: receives.then_some(1), ..Said::default() };
+        let primary = RoleAnswer { in_recovery: false, streaming: rows.iter().map(row).collect(), ..RoleAnswer::default() };
+        let standby = |receives: bool| RoleAnswer { in_recovery: true, timeline: receives.then_some(1), ..RoleAnswer::default() };
         [primary, standby(receives[0]), standby(receives[1])].map(|said| Some(Ok(said))).into()
     }
 

@@ -12,15 +12,15 @@
 
 use super::action::{Action, Held, Lost, StopMode, Transactions};
 use super::ballot::{Ballot, NodeId};
-use super::choose::{self, Refusal, Sync};
-use super::event::{Done, End, Facts, Failure, Ms};
+use super::choose::{self, AttemptRefusal, Sync};
+use super::event::{Done, End, Facts, LookFailure, Ms};
 use super::health::RECHECK_MS;
 use super::history::{Lsn, Relation};
-use super::operations::{Aim, Attempt, Phase, Stage, Start, StopOrder, Switchover};
-use super::record::Why;
+use super::operations::{Aim, Attempt, OldPrimaryStart, Phase, Stage, StopOrder, Switchover};
+use super::record::FailoverCause;
 use super::rules::{AgentPresence, FailoverRules};
 use super::{duty, eligible, promises};
-use crate::failover_state::{self, Gate, State};
+use crate::failover_state::{self, FailoverState, WriteTarget};
 use crate::node_state::Standing;
 
 /// Time for earlier work on the cluster to end.
@@ -57,7 +57,7 @@ enum SwitchoverTransition {
 }
 
 /// An operator asks for it. Error: nothing is begun.
-pub(super) fn request(state: &mut State, rules: &FailoverRules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
+pub(super) fn request(state: &mut FailoverState, rules: &FailoverRules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     let Some(from) = state.primary() else { return Err("there is no primary".into()) };
     if state.planned.switchover.is_some() || state.planned.restart.is_some() {
         return Err("a restart or a switchover is under way".into());
@@ -69,7 +69,7 @@ pub(super) fn request(state: &mut State, rules: &FailoverRules, to: NodeId, tick
 }
 
 /// The conditions that nothing but an operator changes.
-fn is_allowed(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
+fn is_allowed(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
     if from == to {
         return Err(format!("node {to} is the primary already"));
     }
@@ -77,7 +77,7 @@ fn is_allowed(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) ->
         return Err(format!("node {from} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
     }
     if rules.always_primary().is_some() {
-        return Err(Refusal::AlwaysPrimary.describe());
+        return Err(AttemptRefusal::AlwaysPrimary.describe());
     }
     if rules.node(from).is_none_or(|node| node.agent == AgentPresence::None) {
         return Err(format!("node {from} has no agent that could stop it"));
@@ -92,8 +92,8 @@ fn is_allowed(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) ->
 }
 
 /// Those that time may bring: a standby that was pointed at the primary a moment ago does not stream yet.
-fn is_ready(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
-    if state.attempt.is_some() || !matches!(state.gate, Gate::Open { .. }) {
+fn is_ready(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
+    if state.attempt.is_some() || !matches!(state.gate, WriteTarget::Open { .. }) {
         return Err("writes wait already; SHOW pool_failover tells why".into());
     }
     let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
@@ -121,18 +121,18 @@ fn is_ready(state: &State, rules: &FailoverRules, from: NodeId, to: NodeId) -> R
 }
 
 /// A standby whose replay stands still, for a report or because somebody paused it, would not become a primary.
-fn replays(state: &State, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> Result<(), String> {
+fn replays(state: &FailoverState, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> Result<(), String> {
     let is_new = state.nodes.get(&to).is_some_and(|node| node.was_looked_at_since(since));
     let Some(facts) = state.facts(to).filter(|_| is_new) else { return Err(format!("node {to} does not answer")) };
     let had = *had.get_or_insert(facts.position);
     if facts.replayed >= had {
         return Ok(());
     }
-    Err(Refusal::NotReplayed { node: to, bytes: facts.unreplayed() }.describe())
+    Err(AttemptRefusal::NotReplayed { node: to, bytes: facts.unreplayed() }.describe())
 }
 
 /// Goes on as far as the facts allow.
-pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     // Each turn enters a later stage, of which there are seven.
     for _ in 0..7 {
         let Some(mut switchover) = state.planned.switchover.take() else { return };
@@ -148,7 +148,7 @@ pub(super) fn drive(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut
 }
 
 fn advance(
-    state: &mut State,
+    state: &mut FailoverState,
     of: &mut Switchover,
     rules: &FailoverRules,
     now: Ms,
@@ -197,7 +197,7 @@ fn of_primary(primary: Option<NodeId>) -> String {
     primary.map_or("-".into(), |id| id.to_string())
 }
 
-fn take(state: &mut State, rules: &FailoverRules, (from, to): (NodeId, NodeId), now: Ms) -> SwitchoverTransition {
+fn take(state: &mut FailoverState, rules: &FailoverRules, (from, to): (NodeId, NodeId), now: Ms) -> SwitchoverTransition {
     if let Err(why) = is_ready(state, rules, from, to) {
         return SwitchoverTransition::End(Err(why));
     }
@@ -205,22 +205,22 @@ fn take(state: &mut State, rules: &FailoverRules, (from, to): (NodeId, NodeId), 
         return SwitchoverTransition::End(Err("another proxy has begun to replace the primary".into()));
     }
     let started_at = state.facts(from).map(|facts| facts.started_at);
-    state.begin_attempt(rules, Aim::Succeed { node: to, started_at }, Why::SwitchedOver, now);
+    state.begin_attempt(rules, Aim::Succeed { node: to, started_at }, FailoverCause::SwitchedOver, now);
     SwitchoverTransition::Stage(Stage::Taking)
 }
 
 fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> Stage {
-    Stage::Undoing { why, since: now, start: Start::DueAt(now), stop, until: now + UNDO_MS }
+    Stage::Undoing { why, since: now, start: OldPrimaryStart::DueAt(now), stop, until: now + UNDO_MS }
 }
 
 /// The old primary is not needed for reads until it follows.
-fn put_aside(state: &mut State, from: NodeId, now: Ms) {
+fn put_aside(state: &mut FailoverState, from: NodeId, now: Ms) {
     if let Some(node) = state.nodes.get_mut(&from).filter(|node| node.is_in_use()) {
         node.standing = Standing::Down { why: Lost::Following, since: now };
     }
 }
 
-fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> SwitchoverTransition {
+fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> SwitchoverTransition {
     let from = of.from;
     let Stage::Undoing { why, since, start, stop, until } = &mut of.stage else { return SwitchoverTransition::Stay };
     let since = *since;
@@ -230,12 +230,12 @@ fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) 
     }
     // One that was told to stop, and not heard to be started, may still be about to stop.
     let since = match start {
-        Start::Done => since,
-        Start::DueAt(_) | Start::Ending(_) | Start::Ordered => since + DOUBT_MS,
+        OldPrimaryStart::Done => since,
+        OldPrimaryStart::DueAt(_) | OldPrimaryStart::Ending(_) | OldPrimaryStart::Ordered => since + DOUBT_MS,
     };
     let answers = state.nodes.get(&from).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at > since));
     // An order to end it may still arrive.
-    let is_ending = matches!(start, Start::Ending(_));
+    let is_ending = matches!(start, OldPrimaryStart::Ending(_));
     if answers && !is_ending && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
         // Promises that the attempt left behind are settled at once.
         state.retry_at = now;
@@ -244,18 +244,18 @@ fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) 
     if now >= *until {
         return SwitchoverTransition::End(Err(format!("{why}; node {from} does not answer, and a standby is to replace it")));
     }
-    if let Start::DueAt(at) = *start
+    if let OldPrimaryStart::DueAt(at) = *start
         && now >= at
     {
         // A port that refuses is that of a server that has ended. One that answers has not begun to stop.
         let failure = state.nodes.get(&from).and_then(|node| node.failure);
-        let is_stopping = failure.is_some_and(|failure| failure == Failure::ShuttingDown || failure.is_silence());
+        let is_stopping = failure.is_some_and(|failure| failure == LookFailure::ShuttingDown || failure.is_silence());
         if let Some(order) = stop.filter(|_| is_stopping) {
             let StopOrder { ballot, started_at } = order;
-            (*start, *until) = (Start::Ending(order), since + UNDO_CRASHED_MS);
+            (*start, *until) = (OldPrimaryStart::Ending(order), since + UNDO_CRASHED_MS);
             out.push(Action::StopServer { node: from, ballot, started_at, mode: StopMode::Crash, limit_ms: END_MS });
         } else {
-            *start = Start::Ordered;
+            *start = OldPrimaryStart::Ordered;
             out.push(Action::StartServer { node: from, limit_ms: START_MS });
         }
     }
@@ -267,7 +267,7 @@ fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) 
 
 /// Makes the old primary a standby of the new one.
 fn bring_back(
-    state: &mut State,
+    state: &mut FailoverState,
     of: &mut Switchover,
     rules: &FailoverRules,
     now: Ms,
@@ -318,7 +318,7 @@ fn bring_back(
 }
 
 /// The checkpoint before the stop was written, or not.
-pub(super) fn prepared(state: &mut State, node: NodeId, now: Ms) {
+pub(super) fn prepared(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(Switchover { from, stage: Stage::Preparing { until }, .. }) = &mut state.planned.switchover
         && *from == node
     {
@@ -327,24 +327,24 @@ pub(super) fn prepared(state: &mut State, node: NodeId, now: Ms) {
 }
 
 /// The agent ended a server that did not come to an end with its stop, or did not. A late answer to the order to stop it tells the same.
-pub(super) fn ended(state: &mut State, (node, ballot): (NodeId, Ballot), end: End, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn ended(state: &mut FailoverState, (node, ballot): (NodeId, Ballot), end: End, now: Ms, out: &mut Vec<Action>) {
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
-    let Stage::Undoing { start: start @ Start::Ending(_), stop, .. } = &mut of.stage else { return };
-    if !matches!(start, Start::Ending(order) if order.ballot == ballot) {
+    let Stage::Undoing { start: start @ OldPrimaryStart::Ending(_), stop, .. } = &mut of.stage else { return };
+    if !matches!(start, OldPrimaryStart::Ending(order) if order.ballot == ballot) {
         return;
     }
     match end {
         End::Before | End::Now => {
             // One that recovers is not ended again.
-            (*start, *stop) = (Start::Ordered, None);
+            (*start, *stop) = (OldPrimaryStart::Ordered, None);
             out.push(Action::StartServer { node, limit_ms: START_MS });
         }
-        End::Unknown => *start = Start::DueAt(now + RETRY_MS),
+        End::Unknown => *start = OldPrimaryStart::DueAt(now + RETRY_MS),
     }
 }
 
 /// The agent started the server, or did not.
-pub(super) fn started(state: &mut State, node: NodeId, done: Done, now: Ms) {
+pub(super) fn started(state: &mut FailoverState, node: NodeId, done: Done, now: Ms) {
     if let Some(known) = state.nodes.get_mut(&node) {
         known.look_anew(now);
     }
@@ -352,14 +352,16 @@ pub(super) fn started(state: &mut State, node: NodeId, done: Done, now: Ms) {
     match (&mut of.stage, done) {
         (Stage::Starting { .. }, Done::Yes) => of.stage = Stage::Returning { until: now + RETURN_MS },
         (Stage::Starting { retry_at, .. }, Done::No) => *retry_at = now + RETRY_MS,
-        (Stage::Undoing { start: start @ Start::Ordered, .. }, Done::No) => *start = Start::DueAt(now + RETRY_MS),
-        (Stage::Undoing { start, since, .. }, Done::Yes) => (*start, *since) = (Start::Done, now),
+        (Stage::Undoing { start: start @ OldPrimaryStart::Ordered, .. }, Done::No) => {
+            *start = OldPrimaryStart::DueAt(now + RETRY_MS)
+        }
+        (Stage::Undoing { start, since, .. }, Done::Yes) => (*start, *since) = (OldPrimaryStart::Done, now),
         _ => {}
     }
 }
 
 /// The agent made the server a standby, or did not.
-pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
+pub(super) fn followed(state: &mut FailoverState, node: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
     if let Stage::Following { retry_at, .. } = &mut of.stage {
         match done {
@@ -370,7 +372,13 @@ pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
 }
 
 /// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
-pub(super) fn attempt_ended(state: &mut State, attempt: &Attempt, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn attempt_ended(
+    state: &mut FailoverState,
+    attempt: &Attempt,
+    refusal: AttemptRefusal,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
     if state.primary() != Some(attempt.parent.node) {
         // A decision was learned from votes, ours perhaps.
         return;
@@ -404,7 +412,7 @@ pub(super) fn attempt_ended(state: &mut State, attempt: &Attempt, refusal: Refus
 }
 
 /// The node that is stopped on purpose: its silence is no failure.
-pub(super) fn spares(state: &State) -> Option<NodeId> {
+pub(super) fn node_stopped_on_purpose(state: &FailoverState) -> Option<NodeId> {
     let of = state.planned.switchover.as_ref()?;
     let is_stopped = match of.stage {
         Stage::Taking => state.attempt.as_ref().is_none_or(|attempt| !attempt.is_before_stop()),
@@ -419,20 +427,20 @@ pub(super) fn spares(state: &State) -> Option<NodeId> {
 }
 
 /// True while no attempt of another kind may begin here.
-pub(super) fn reserves(state: &State) -> bool {
+pub(super) fn reserves(state: &FailoverState) -> bool {
     let is_reserved = |of: &Switchover| matches!(of.stage, Stage::Taking | Stage::Undoing { .. });
     state.planned.switchover.as_ref().is_some_and(is_reserved)
 }
 
 /// Why writes wait, if it is for this.
-pub(super) fn gate(state: &State) -> Option<Gate> {
+pub(super) fn gate(state: &FailoverState) -> Option<WriteTarget> {
     match state.planned.switchover.as_ref()?.stage {
         // Promises of others to this attempt do not hold writes up.
         Stage::Taking if state.attempt.as_ref().is_some_and(Attempt::leaves_writes) => None,
         Stage::Taking if matches!(state.attempt.as_ref()?.phase, Phase::Draining { .. }) => {
-            Some(Gate::Held(Held::SwitchedOver, Transactions::Go))
+            Some(WriteTarget::Held(Held::SwitchedOver, Transactions::Go))
         }
-        Stage::Taking | Stage::Undoing { .. } => Some(Gate::Held(Held::SwitchedOver, Transactions::End)),
+        Stage::Taking | Stage::Undoing { .. } => Some(WriteTarget::Held(Held::SwitchedOver, Transactions::End)),
         Stage::Waiting { .. }
         | Stage::Preparing { .. }
         | Stage::Following { .. }
@@ -442,10 +450,10 @@ pub(super) fn gate(state: &State) -> Option<Gate> {
 }
 
 /// True if the primary says nothing while it is to stop: it hangs. Or it is stopped, and its agent does not say so.
-pub(super) fn hangs(state: &State, id: NodeId, now: Ms) -> bool {
+pub(super) fn hangs(state: &FailoverState, id: NodeId, now: Ms) -> bool {
     state.nodes.get(&id).is_some_and(|node| match node.dead {
-        Some((_, Failure::TimedOut)) => true,
-        Some((since, _)) => node.failure == Some(Failure::Refused) && now >= since + AGENT_MS,
+        Some((_, LookFailure::TimedOut)) => true,
+        Some((since, _)) => node.failure == Some(LookFailure::Refused) && now >= since + AGENT_MS,
         None => false,
     })
 }

@@ -16,7 +16,7 @@ mod votes;
 
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {
-    let history = History { system: 7, timeline: 1, ..History::default() };
+    let history = TimelineHistory { system: 7, timeline: 1, ..TimelineHistory::default() };
     let sync_names = (recovery == Recovery::Primary).then(String::new);
     Facts { history, recovery, position, replayed: position, started_at: 1, sync_names, ..Facts::default() }
 }
@@ -26,22 +26,22 @@ fn primary(position: Lsn) -> Facts {
 }
 
 fn standby(position: Lsn, silent_ms: Ms) -> Facts {
-    server(position, Recovery::Standby { upstream: Some(0), stream: Stream::On { silent_ms } })
+    server(position, Recovery::Standby { upstream: Some(0), stream: ReceiverState::On { silent_ms } })
 }
 
 fn cut_off(position: Lsn, mark: Mark) -> Facts {
-    Facts { mark, ..server(position, Recovery::Standby { upstream: None, stream: Stream::Off }) }
+    Facts { mark, ..server(position, Recovery::Standby { upstream: None, stream: ReceiverState::Off }) }
 }
 
 /// Promoted at a position.
 fn promoted(position: Lsn) -> Facts {
-    let history = History { system: 7, timeline: 2, switches: vec![(1, position)], ..History::default() };
+    let history = TimelineHistory { system: 7, timeline: 2, switches: vec![(1, position)], ..TimelineHistory::default() };
     Facts { history, ..primary(position) }
 }
 
 /// A Weir in front of three nodes, node 0 being the primary with 100 bytes and its standbys having 90 and 95.
 struct Play {
-    state: State,
+    state: FailoverState,
     rules: FailoverRules,
     now: Ms,
     said: Vec<String>,
@@ -57,7 +57,7 @@ impl Play {
     fn on_disk(disk: Done, change: impl FnOnce(&mut FailoverRules)) -> Play {
         let mut rules = rules(3);
         change(&mut rules);
-        let state = State::new(&rules, None, 9, &BTreeSet::new());
+        let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
         let mut play = Play { state, rules, now: 0, said: Vec::new(), disk };
         play.tell(Event::Timer);
         play.looks([Found::Answered(Box::new(primary(100))), seen(standby(90, 10)), seen(standby(95, 10))]);
@@ -101,7 +101,7 @@ fn seen(facts: Facts) -> Found {
     Found::Answered(Box::new(facts))
 }
 
-fn gone(failure: Failure) -> Found {
+fn gone(failure: LookFailure) -> Found {
     Found::Failed(failure)
 }
 
@@ -150,8 +150,8 @@ fn say(action: &Action) -> Option<String> {
 #[test]
 fn a_weir_that_cannot_store_its_state_lets_writes_through_and_decides_no_failover() {
     let mut play = Play::on_disk(Done::No, |_| {});
-    assert_eq!(play.state.gate, Gate::Open { node: 0, started_at: None });
-    let dead = || [gone(Failure::Refused), seen(standby(100, 3_000)), seen(standby(95, 3_000))];
+    assert_eq!(play.state.gate, WriteTarget::Open { node: 0, started_at: None });
+    let dead = || [gone(LookFailure::Refused), seen(standby(100, 3_000)), seen(standby(95, 3_000))];
     for _ in 0..3 {
         play.after(1_000, dead());
     }
@@ -164,9 +164,9 @@ fn a_weir_that_cannot_store_its_state_lets_writes_through_and_decides_no_failove
 #[test]
 fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     let mut play = Play::new(|rules| rules.nodes[0].agent = AgentPresence::None);
-    play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+    play.after(1000, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
     play.check("one failed look", &[]);
-    play.after(500, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
+    play.after(500, [gone(LookFailure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
     play.check("a second one", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
     let ballot = Ballot { term: 1, weir: 9 };
     let mark = Mark { promised: ballot, vote: None };
@@ -175,7 +175,7 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     play.tell(Event::Pledged { node: 2, ballot, outcome: Pledge::Given { facts: cut_off(95, mark) } });
     play.check("the primary is looked at once more", &[]);
     play.now += 10;
-    play.probed(0, gone(Failure::Refused));
+    play.probed(0, gone(LookFailure::Refused));
     play.check("most WAL", &["promote 2"]);
     play.tell(Event::Promoted { node: 2, ballot, done: Done::Yes });
     play.tell(Event::Writable { node: 2, ballot, outcome: Ok(Facts { mark, ..promoted(95) }) });
@@ -186,12 +186,12 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     // The looks of before saw 95 bytes at no time but the first, which found 100.
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"done 2 Unknown".to_string()) && said.contains(&"release 2".to_string()), "{said:?}");
-    for found in [seen(standby(95, 10)), gone(Failure::TimedOut)] {
+    for found in [seen(standby(95, 10)), gone(LookFailure::TimedOut)] {
         play.tell(Event::Probed { node: 2, begun_at: play.now - 1, found });
         play.check("a look at it that began before it was promoted", &[]);
     }
     let now = play.now;
-    assert_eq!(play.state.nodes[&2].look, Look::UnderWay { begun_at: now, again: false }, "it is looked at once more");
+    assert_eq!(play.state.nodes[&2].look, LookProgress::UnderWay { begun_at: now, again: false }, "it is looked at once more");
 }
 
 /// The primary on timeline 2 dies before it has sent the WAL file that it began anew.
@@ -213,13 +213,18 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
     ] {
         let mut rules = rules(3);
         rules.nodes[0].agent = AgentPresence::None;
-        let mut play =
-            Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new(), disk: Done::Yes };
+        let mut play = Play {
+            state: FailoverState::new(&rules, None, 9, &BTreeSet::new()),
+            rules,
+            now: 0,
+            said: Vec::new(),
+            disk: Done::Yes,
+        };
         play.tell(Event::Timer);
         let looks = |found| [found, seen(one.clone()), seen(two.clone())];
         play.looks(looks(seen(promoted(95))));
         for _ in 0..2 {
-            play.after(1000, looks(gone(Failure::Refused)));
+            play.after(1000, looks(gone(LookFailure::Refused)));
         }
         let Some(ballot) = play.state.attempt.as_ref().map(|attempt| attempt.ballot) else { panic!("{:?}", play.said) };
         let mark = Mark { promised: ballot, vote: None };
@@ -229,7 +234,7 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
             play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });
         }
         play.now += 10;
-        play.probed(0, gone(Failure::Refused));
+        play.probed(0, gone(LookFailure::Refused));
         assert!(play.said.iter().any(|line| line == expected), "{expected}: {:?}", play.said);
     }
 }
@@ -243,11 +248,11 @@ fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
         let in_recovery = || Facts { started_at: 2, ..cut_off(100, Mark::default()) };
         let others = || [seen(standby(100, 10)), seen(standby(100, 10))];
         let [one, two] = others();
-        play.after(1000, [gone(Failure::Refused), one, two]);
+        play.after(1000, [gone(LookFailure::Refused), one, two]);
         let [one, two] = others();
         play.after(1000, [seen(in_recovery()), one, two]);
         play.said.clear();
-        assert!(matches!(play.state.gate, Gate::Held(..)), "{mode:?}: {:?}", play.state.gate);
+        assert!(matches!(play.state.gate, WriteTarget::Held(..)), "{mode:?}: {:?}", play.state.gate);
         let [one, two] = others();
         play.after(1000, [seen(again()), one, two]);
         let said = std::mem::take(&mut play.said);
@@ -267,8 +272,13 @@ fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
 fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
     for mode in [FailoverMode::Builtin, FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command] {
         let rules = FailoverRules { mode, ..rules(1) };
-        let mut play =
-            Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new(), disk: Done::Yes };
+        let mut play = Play {
+            state: FailoverState::new(&rules, None, 9, &BTreeSet::new()),
+            rules,
+            now: 0,
+            said: Vec::new(),
+            disk: Done::Yes,
+        };
         play.tell(Event::Timer);
         play.probed(0, seen(primary(100)));
         play.now += 1000;
@@ -283,8 +293,8 @@ fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
 #[test]
 fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timeline() {
     let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
-    play.after(1000, [gone(Failure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
-    play.after(1000, [gone(Failure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
+    play.after(1000, [gone(LookFailure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
+    play.after(1000, [gone(LookFailure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
     play.said.clear();
     play.tell(Event::Probed { node: 2, begun_at: play.now, found: seen(Facts { started_at: 1, ..promoted(100) }) });
     let said = std::mem::take(&mut play.said);
@@ -298,7 +308,7 @@ fn the_accepted_server_is_followed_to_another_node() {
         let mut play = Play::new(|rules| rules.mode = mode);
         // The other server is found where the primary was, first.
         let other = || seen(Facts { started_at: 2, ..standby(100, 10) });
-        play.after(1000, [other(), gone(Failure::Lost), seen(standby(100, 10))]);
+        play.after(1000, [other(), gone(LookFailure::Lost), seen(standby(100, 10))]);
         play.after(1000, [other(), seen(primary(100)), seen(standby(100, 10))]);
         assert!(play.said.contains(&"release 1".to_owned()), "{mode:?}: {:?}", play.said);
         play.said.clear();
@@ -310,18 +320,18 @@ fn the_accepted_server_is_followed_to_another_node() {
 #[test]
 fn these_are_no_deaths() {
     let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];
-    let cases: &[(&str, Failure)] = &[
-        ("a wrong password", Failure::WrongPassword),
-        ("too many connections", Failure::TooManyConnections),
-        ("a missing database", Failure::NoDatabase),
-        ("a full disk", Failure::OutOfResources),
-        ("a crash restart of some seconds", Failure::Starting),
-        ("looks that an operator ends", Failure::Ended),
+    let cases: &[(&str, LookFailure)] = &[
+        ("a wrong password", LookFailure::WrongPassword),
+        ("too many connections", LookFailure::TooManyConnections),
+        ("a missing database", LookFailure::NoDatabase),
+        ("a full disk", LookFailure::OutOfResources),
+        ("a crash restart of some seconds", LookFailure::Starting),
+        ("looks that an operator ends", LookFailure::Ended),
     ];
     for (name, failure) in cases {
         let mut play = Play::new(|rules| rules.on_shutdown = OnLinkEnd::Counts);
-        if *failure == Failure::Ended {
-            play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
+        if *failure == LookFailure::Ended {
+            play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
         }
         for _ in 0..8 {
             play.after(1000, [gone(*failure), seen(standby(90, 10)), seen(standby(95, 10))]);
@@ -334,13 +344,13 @@ fn these_are_no_deaths() {
 #[test]
 fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() {
     let mut play = Play::new(|rules| rules.on_shutdown = OnLinkEnd::Counts);
-    play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
+    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
     play.probed(0, seen(primary(100)));
     play.check("pg_terminate_backend", &[]);
-    play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
-    play.probed(0, gone(Failure::ShuttingDown));
+    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    play.probed(0, gone(LookFailure::ShuttingDown));
     play.now += 10;
-    play.looks([gone(Failure::ShuttingDown), seen(standby(90, 10_000)), seen(standby(95, 10_000))]);
+    play.looks([gone(LookFailure::ShuttingDown), seen(standby(90, 10_000)), seen(standby(95, 10_000))]);
     play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
 }
 
@@ -350,8 +360,8 @@ fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
         rules.on_shutdown = OnLinkEnd::Counts;
         rules.nodes[0].agent = AgentPresence::None;
     });
-    play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
-    play.probed(0, gone(Failure::ShuttingDown));
+    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    play.probed(0, gone(LookFailure::ShuttingDown));
     play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
     let ballot = Ballot { term: 1, weir: 9 };
     let mark = Mark { promised: ballot, vote: None };
@@ -360,7 +370,7 @@ fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
     }
     for (passed, expected) in [(10, &[][..]), (980, &[]), (20, &["promote 2"])] {
         play.now += passed;
-        play.probed(0, gone(Failure::ShuttingDown));
+        play.probed(0, gone(LookFailure::ShuttingDown));
         play.check(&format!("{passed} ms later"), expected);
     }
 }
@@ -368,14 +378,14 @@ fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
 /// With company a primary is checked after a connection to it broke. One that is full, or that takes another password now, cannot be.
 #[test]
 fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
-    for failure in [Failure::TooManyConnections, Failure::WrongPassword] {
+    for failure in [LookFailure::TooManyConnections, LookFailure::WrongPassword] {
         let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
         let standbys = || [seen(standby(100, 5)), seen(standby(100, 5))];
         let [first, second] = standbys();
         play.after(1000, [seen(primary(100)), first, second]);
         play.said.clear();
         play.now += 100;
-        play.tell(Event::LinkDied { node: 0, how: LinkEnd::Broken });
+        play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Broken });
         play.check("it is looked at", &["hold Checked Go"]);
         let [first, second] = standbys();
         play.after(10, [gone(failure), first, second]);
@@ -395,11 +405,11 @@ fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
         let mut before = Play::new(named);
         let sync_names = Some(names.to_string());
         before.after(1000, [seen(Facts { sync_names, ..primary(100) }), seen(standby(100, 5)), seen(standby(100, 5))]);
-        let state = State::new(&before.rules, Some(before.state.durable.clone()), 9, &BTreeSet::new());
+        let state = FailoverState::new(&before.rules, Some(before.state.durable.clone()), 9, &BTreeSet::new());
         let mut play = Play { state, rules: before.rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
         for passed in [0, 500] {
-            play.after(passed, [gone(Failure::Refused), seen(standby(90, 9_000)), seen(standby(95, 9_000))]);
+            play.after(passed, [gone(LookFailure::Refused), seen(standby(90, 9_000)), seen(standby(95, 9_000))]);
         }
         let ballot = play.state.attempt.as_ref().unwrap().ballot;
         let mark = Mark { promised: ballot, vote: None };
@@ -407,7 +417,7 @@ fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
         play.tell(Event::Pledged { node: 1, ballot, outcome: Pledge::Given { facts: cut_off(90, mark) } });
         play.tell(Event::Pledged { node: 2, ballot, outcome: Pledge::Given { facts: cut_off(95, mark) } });
         play.now += 10;
-        play.probed(0, gone(Failure::Refused));
+        play.probed(0, gone(LookFailure::Refused));
         play.check(names, expected);
     }
 }
@@ -420,7 +430,7 @@ fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
         rules.nodes.iter_mut().for_each(|node| node.priority = 0);
     });
     for passed in [1000, 500] {
-        play.after(passed, [gone(Failure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
+        play.after(passed, [gone(LookFailure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
     }
     play.check("none may be", &["hold Gone End", "stuck NotByWeir", "run f  0  -1 \"\""]);
     play.tell(Event::Operator { ticket: 1, request: Request::Detach(0) });
@@ -435,16 +445,16 @@ fn no_command_is_run_for_a_node_that_has_never_answered() {
         commands: FailoverCommands { failover: "f %d".into(), ..rules(3).commands },
         ..rules(3)
     };
-    let state = State::new(&rules, None, 9, &BTreeSet::new());
+    let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     play.tell(Event::Timer);
     for passed in [0, 1000, 1000, 1000] {
-        play.after(passed, [seen(primary(100)), seen(standby(100, 5)), gone(Failure::Refused)]);
+        play.after(passed, [seen(primary(100)), seen(standby(100, 5)), gone(LookFailure::Refused)]);
     }
     assert!(!play.state.nodes[&2].is_in_use() && !play.said.iter().any(|said| said.starts_with("run")), "{:?}", play.said);
     play.said.clear();
     for passed in [1000, 1000, 1000] {
-        play.after(passed, [seen(primary(100)), gone(Failure::Refused), gone(Failure::Refused)]);
+        play.after(passed, [seen(primary(100)), gone(LookFailure::Refused), gone(LookFailure::Refused)]);
     }
     assert_eq!(play.said.iter().filter(|said| said.starts_with("run")).collect::<Vec<_>>(), ["run f  1"], "{:?}", play.said);
 }
@@ -454,7 +464,7 @@ fn no_command_is_run_for_a_node_that_has_never_answered() {
 fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
     for (failback, expected) in [(FailbackMode::Auto { interval_ms: 0 }, true), (FailbackMode::ByOperator, false)] {
         let rules = FailoverRules { failback, ..rules(3) };
-        let state = State::new(&rules, None, 9, &BTreeSet::from([2]));
+        let state = FailoverState::new(&rules, None, 9, &BTreeSet::from([2]));
         let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
         for passed in [0, 1000] {
@@ -491,11 +501,11 @@ fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
     let standbys = || [seen(standby(90, 9_000)), seen(standby(95, 9_000))];
     for passed in [1000, 200, 200, 500] {
         let [first, second] = standbys();
-        play.after(passed, [gone(Failure::Lost), first, second]);
+        play.after(passed, [gone(LookFailure::Lost), first, second]);
     }
     play.check("silent, perhaps", &["hold Gone End", "stuck NotProvenDead"]);
     let [first, second] = standbys();
-    play.after(200, [gone(Failure::Refused), first, second]);
+    play.after(200, [gone(LookFailure::Refused), first, second]);
     play.check("it refuses", &["cut off 1 (1)", "cut off 2 (1)"]);
 }
 
@@ -503,9 +513,9 @@ fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
 fn what_standbys_heard_at_the_moment_when_a_primary_fell_silent_is_no_sign_of_its_life() {
     for (silent_ms, expected) in [(499, "hold Quarantined End"), (500, "hold Gone End")] {
         let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
-        play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
+        play.after(1000, [gone(LookFailure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
         let heard = || seen(standby(101, silent_ms));
-        play.after(500, [gone(Failure::TimedOut), heard(), heard()]);
+        play.after(500, [gone(LookFailure::TimedOut), heard(), heard()]);
         assert_eq!(play.said.first().map(String::as_str), Some(expected), "silent for {silent_ms} ms: {:?}", play.said);
     }
 }
@@ -529,8 +539,8 @@ fn where_somebody_else_promotes_a_later_vote_for_the_primary_itself_is_taken_ove
 #[test]
 fn a_primary_that_its_standbys_hear_is_quarantined() {
     let mut play = Play::new(|_| ());
-    play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
-    play.after(500, [gone(Failure::TimedOut), seen(standby(102, 5)), seen(standby(102, 5))]);
+    play.after(1000, [gone(LookFailure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
+    play.after(500, [gone(LookFailure::TimedOut), seen(standby(102, 5)), seen(standby(102, 5))]);
     play.check("heard after it was silent to us", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
     play.after(500, [seen(primary(103)), seen(standby(103, 5)), seen(standby(103, 5))]);
     play.check("it answers", &["release 0"]);
@@ -540,14 +550,14 @@ fn a_primary_that_its_standbys_hear_is_quarantined() {
 #[test]
 fn after_the_verdict_on_a_primary_its_standbys_are_looked_at() {
     let mut play = Play::new(|_| ());
-    play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
+    play.after(1000, [gone(LookFailure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
     play.now += 500;
     let begun_at = play.now - 400;
-    play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) });
+    play.tell(Event::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) });
     play.check("nobody knows yet what they have heard", &[]);
     let is_due = |play: &Play, id: NodeId| match play.state.nodes[&id].look {
-        node_state::Look::Due { at } => at <= play.now,
-        node_state::Look::UnderWay { begun_at, again } => begun_at == play.now || again,
+        node_state::LookProgress::Due { at } => at <= play.now,
+        node_state::LookProgress::UnderWay { begun_at, again } => begun_at == play.now || again,
     };
     assert!(is_due(&play, 1) && is_due(&play, 2));
     play.probed(1, seen(standby(101, 5)));
@@ -566,7 +576,7 @@ fn a_primary_that_was_heard_as_a_look_at_it_began_is_dead() {
         let mut play = Play::new(|_| ());
         for begun_at in [1_000, 2_500] {
             play.now = begun_at + 1_000;
-            play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) });
+            play.tell(Event::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) });
             play.probed(1, seen(standby(101, play.now - heard_at)));
             play.probed(2, seen(standby(101, play.now - heard_at)));
         }
@@ -590,26 +600,26 @@ fn with_company_silence_is_no_proof_and_one_standby_no_majority() {
     });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
-    play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 1_500)), seen(standby(100, 1_500))]);
-    play.after(500, [gone(Failure::TimedOut), seen(standby(100, 2_000)), seen(standby(100, 2_000))]);
+    play.after(1000, [gone(LookFailure::TimedOut), seen(standby(100, 1_500)), seen(standby(100, 1_500))]);
+    play.after(500, [gone(LookFailure::TimedOut), seen(standby(100, 2_000)), seen(standby(100, 2_000))]);
     play.check("silent", &["hold Gone End", "stuck NotProvenDead"]);
     play.now += 1000;
-    play.probed(1, gone(Failure::Refused));
+    play.probed(1, gone(LookFailure::Refused));
     play.probed(2, seen(standby(100, 3_000)));
-    play.probed(0, gone(Failure::Refused));
+    play.probed(0, gone(LookFailure::Refused));
     play.check("dead, and one standby with it", &["stuck TooFewPledged { pledged: 1, needed: 2, of: 2 }"]);
 }
 
 #[test]
 fn who_decides_is_a_matter_of_the_mode() {
     let lost = |play: &mut Play| {
-        play.after(1000, [gone(Failure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
-        play.after(500, [gone(Failure::Refused), seen(standby(90, 2_500)), seen(standby(95, 2_500))]);
+        play.after(1000, [gone(LookFailure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
+        play.after(500, [gone(LookFailure::Refused), seen(standby(90, 2_500)), seen(standby(95, 2_500))]);
     };
     let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
     lost(&mut play);
     play.check("follow", &["hold Gone End", "stuck NotByWeir"]);
-    play.after(1000, [gone(Failure::Refused), seen(promoted(90)), seen(standby(95, 3_500))]);
+    play.after(1000, [gone(LookFailure::Refused), seen(promoted(90)), seen(standby(95, 3_500))]);
     play.check("somebody promoted one", &["hold Unconfirmed Go", "done 1 Unknown", "release 1"]);
     let mut play = Play::new(|rules| {
         rules.mode = FailoverMode::Command;
@@ -666,12 +676,12 @@ fn nodes_are_shown_once_looks_that_somebody_has_a_reason_for_are_answered() {
     play.after(1000, [seen(primary(100)), seen(standby(90, 10)), seen(standby(95, 10))]);
     play.now += 500;
     assert!(is_settled(&play, play.now), "nobody has a reason to doubt what is known");
-    play.tell(Event::LinkDied { node: 2, how: LinkEnd::Broken });
+    play.tell(Event::ConnDied { node: 2, how: ServerConnEnd::Broken });
     let asked = play.now;
     assert!(!is_settled(&play, asked), "the server of a connection that ended is asked");
     play.now += 1_000;
     assert!(is_settled(&play, asked), "nobody waits longer for a node that says nothing");
-    play.looks([seen(primary(100)), seen(standby(90, 10)), gone(Failure::Refused)]);
+    play.looks([seen(primary(100)), seen(standby(90, 10)), gone(LookFailure::Refused)]);
     assert!(is_settled(&play, play.now));
     assert!(FailoverView::of(&play.state, &play.rules, play.now).nodes[2].is_silent(), "a standby that is gone is shown as that");
 }
@@ -679,7 +689,7 @@ fn nodes_are_shown_once_looks_that_somebody_has_a_reason_for_are_answered() {
 #[test]
 fn nodes_are_shown_late_while_another_primary_is_about_to_come() {
     let is_settled = |play: &Play, since: Ms| FailoverView::of(&play.state, &play.rules, play.now).is_settled(since, play.now);
-    let looks = || [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))];
+    let looks = || [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))];
     let mut play = Play::new(|_| ());
     play.looks(looks());
     let lost = play.now;
@@ -702,7 +712,7 @@ fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
     play.tell(Event::Operator { ticket: 2, request: Request::Recover(2, Recovering::Begins) });
     play.said.clear();
     for _ in 0..4 {
-        play.after(1000, [seen(primary(100)), gone(Failure::Refused), gone(Failure::Refused)]);
+        play.after(1000, [seen(primary(100)), gone(LookFailure::Refused), gone(LookFailure::Refused)]);
     }
     play.check("both stopped", &[]);
     assert_eq!([1, 2].map(|id| play.state.nodes[&id].standing), [Standing::Detached, Standing::Recovering]);
@@ -710,7 +720,7 @@ fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
     play.check("it does not answer", &["reply Err(\"node 1 does not answer\")"]);
     assert_eq!(
         play.state.nodes[&1].look,
-        Look::UnderWay { begun_at: play.now, again: false },
+        LookProgress::UnderWay { begun_at: play.now, again: false },
         "who asks again may hear another answer"
     );
 }
@@ -724,9 +734,9 @@ fn a_primary_that_may_not_be_replaced_is_not_used_while_it_is_dead() {
     ] {
         let mut play = Play::new(|rules| rules.nodes[0].flag = flag);
         let is_avoided = |play: &Play| [0, 1, 2].map(|id| play.state.is_avoided(&play.rules, id));
-        play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.after(1000, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
         assert_eq!(is_avoided(&play), [false; 3], "{name}: in doubt");
-        play.after(500, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
+        play.after(500, [gone(LookFailure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
         play.check(name, &["hold Gone Go", why]);
         assert_eq!(is_avoided(&play), [true, false, false], "{name}");
         assert_eq!(play.state.nodes[&0].standing, Standing::Waiting, "{name}: it is in its place");
@@ -735,7 +745,7 @@ fn a_primary_that_may_not_be_replaced_is_not_used_while_it_is_dead() {
         let refused = "reply Err(\"node 0 may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY\")";
         play.check(name, &[refused]);
         for _ in 0..5 {
-            play.after(1000, [gone(Failure::Refused), seen(standby(90, 9000)), seen(standby(95, 9000))]);
+            play.after(1000, [gone(LookFailure::Refused), seen(standby(90, 9000)), seen(standby(95, 9000))]);
         }
         play.check(name, &[]);
         play.after(1000, [seen(Facts { started_at: 2, ..primary(100) }), seen(standby(100, 10)), seen(standby(100, 10))]);
@@ -750,7 +760,7 @@ fn a_standby_that_may_not_be_detached_is_not_read_while_it_is_dead() {
     let mut play = Play::new(|rules| rules.nodes[1].flag = BackendFlag::DisallowToFailover);
     let is_avoided = |play: &Play| play.state.is_avoided(&play.rules, 1);
     for _ in 0..2 {
-        play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(95, 10))]);
+        play.after(1000, [seen(primary(100)), gone(LookFailure::Refused), seen(standby(95, 10))]);
     }
     assert!(is_avoided(&play) && !play.state.is_out(&play.rules, 1));
     play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
@@ -762,26 +772,26 @@ fn a_standby_that_may_not_be_detached_is_not_read_while_it_is_dead() {
 #[test]
 fn a_primary_that_answers_clients_is_not_given_up_for_a_late_login() {
     let mut play = Play::new(|_| ());
-    let late = |play: &mut Play, beside: Beside| {
+    let late = |play: &mut Play, beside: SignOfLife| {
         let begun_at = play.now;
         play.now += 1000;
-        play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) }.beside(beside));
+        play.tell(Event::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) }.beside(beside));
         play.probed(1, seen(standby(90, 10)));
         play.probed(2, seen(standby(95, 10)));
     };
     for _ in 0..130 {
-        late(&mut play, Beside::Answers);
+        late(&mut play, SignOfLife::Answers);
     }
     play.check("open connections answer: told after a minute, and once", &["no login 0 for 60000"]);
-    assert_eq!((play.state.nodes[&0].failure, play.state.nodes[&0].dead), (Some(Failure::Late), None));
+    assert_eq!((play.state.nodes[&0].failure, play.state.nodes[&0].dead), (Some(LookFailure::Late), None));
     let due = play.state.next_due();
     assert!(due <= play.now + 1000, "it is looked at again soon: the server may have died since it answered");
-    late(&mut play, Beside::Silence);
+    late(&mut play, SignOfLife::Silence);
     play.check("one look without an answer", &[]);
-    late(&mut play, Beside::Silence);
+    late(&mut play, SignOfLife::Silence);
     play.check("two", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
-    let refused = Event::Probed { node: 0, begun_at: 1, found: gone(Failure::Refused) };
-    assert_eq!(refused.clone().beside(Beside::Answers), refused, "nobody listens any more, whatever was answered before");
+    let refused = Event::Probed { node: 0, begun_at: 1, found: gone(LookFailure::Refused) };
+    assert_eq!(refused.clone().beside(SignOfLife::Answers), refused, "nobody listens any more, whatever was answered before");
 }
 
 #[test]
@@ -821,8 +831,8 @@ fn the_forecast_says_what_a_failover_would_do() {
     let outlook = forecast(&play.state, &play.rules).outlook;
     assert_eq!(outlook, Outlook::Promotes { node: 2, loss: CommitLoss::Unknown, proof: Proof::None });
     let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
-    play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(100, 5))]);
-    let why = Refusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };
+    play.after(1000, [seen(primary(100)), gone(LookFailure::Refused), seen(standby(100, 5))]);
+    let why = AttemptRefusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };
     assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     assert!(matches!(forecast(&play.state, &play.rules).outlook, Outlook::Promotes { .. }), "as many as are needed");
@@ -830,7 +840,7 @@ fn the_forecast_says_what_a_failover_would_do() {
     let text = forecast(&play.state, &play.rules).describe(0);
     assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");
     let mut play = Play::on_disk(Done::No, |_| ());
-    assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why: Refusal::NotStored });
+    assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why: AttemptRefusal::NotStored });
     play.disk = Done::Yes;
     play.after(60_000, [seen(primary(100)), seen(standby(90, 10)), seen(standby(95, 10))]);
     assert!(matches!(forecast(&play.state, &play.rules).outlook, Outlook::Promotes { .. }), "it can be written again");
@@ -842,30 +852,38 @@ fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
         let mut play = Play::new(|rules| rules.mode = mode);
         play.after(1000, [seen(primary(110)), seen(promoted(95)), seen(standby(95, 10))]);
         play.check("the accepted one answers as a primary", &["false primary 1"]);
-        play.after(1000, [gone(Failure::Refused), seen(promoted(95)), seen(standby(95, 10))]);
+        play.after(1000, [gone(LookFailure::Refused), seen(promoted(95)), seen(standby(95, 10))]);
         play.check("one failed look", &[]);
-        play.after(500, [gone(Failure::Refused), seen(promoted(95)), seen(standby(95, 10))]);
+        play.after(500, [gone(LookFailure::Refused), seen(promoted(95)), seen(standby(95, 10))]);
         let stored = "hold Unconfirmed Go";
         let expected = ["hold Gone End", "stuck NotByWeir", stored, "done 1 Unknown", "release 1"];
         play.check("it is gone, and the other descends from it", &expected);
         play.after(1000, [seen(primary(120)), seen(promoted(95)), seen(standby(95, 10))]);
         play.check("it comes back on its old timeline", &["false primary 0"]);
-        play.after(1000, [seen(primary(120)), gone(Failure::Refused), seen(standby(95, 10))]);
-        play.after(500, [seen(primary(120)), gone(Failure::Refused), seen(standby(95, 10))]);
+        play.after(1000, [seen(primary(120)), gone(LookFailure::Refused), seen(standby(95, 10))]);
+        play.after(500, [seen(primary(120)), gone(LookFailure::Refused), seen(standby(95, 10))]);
         play.check("and gets nothing when the new one is gone", &["hold Gone End", "stuck NotByWeir"]);
     }
 }
 
 #[test]
 fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
-    let other = |position, history: History| seen(Facts { history, started_at: 2, ..primary(position) });
+    let other = |position, history: TimelineHistory| seen(Facts { history, started_at: 2, ..primary(position) });
     for (name, history, told) in [
-        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, ..History::default() }, &[][..]),
-        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)], ..History::default() }, &["foreign 1"]),
+        (
+            "the same timeline, as without a promotion",
+            TimelineHistory { system: 7, timeline: 1, ..TimelineHistory::default() },
+            &[][..],
+        ),
+        (
+            "another cluster",
+            TimelineHistory { system: 8, timeline: 2, switches: vec![(1, 90)], ..TimelineHistory::default() },
+            &["foreign 1"],
+        ),
     ] {
         let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
-        play.after(1000, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
-        play.after(500, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
+        play.after(1000, [gone(LookFailure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
+        play.after(500, [gone(LookFailure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
         play.check(name, &[told, &["hold Gone End", "stuck NotByWeir"]].concat());
     }
 }
@@ -874,7 +892,7 @@ fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets
 fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
     let mut rules = rules(2);
     rules.mode = FailoverMode::Follow;
-    let state = State::new(&rules, None, 9, &BTreeSet::new());
+    let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     assert_eq!(play.state.decider(&play.rules), Decider::Roles, "nobody was asked yet");
     play.probed(0, seen(primary(100)));
@@ -889,14 +907,14 @@ fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
 fn the_search_for_a_primary_ends_in_the_log_and_one_that_comes_later_is_taken() {
     for (search_ms, told) in [(Some(5000), &["none in 5000"][..]), (None, &[])] {
         let mut play = Play::new(|rules| (rules.mode, rules.search_ms) = (FailoverMode::Follow, search_ms));
-        play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
-        play.after(500, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.after(1000, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.after(500, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.check("it is gone", &["hold Gone End", "stuck NotByWeir"]);
-        play.after(4999, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.after(4999, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.check("the time is not over", &[]);
-        play.after(1, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.after(1, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.check("it is", told);
-        play.after(5000, [gone(Failure::Refused), seen(standby(90, 10)), seen(promoted(95))]);
+        play.after(5000, [gone(LookFailure::Refused), seen(standby(90, 10)), seen(promoted(95))]);
         play.check("somebody promoted a standby", &["hold Unconfirmed Go", "done 2 Unknown", "release 2"]);
     }
 }

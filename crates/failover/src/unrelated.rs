@@ -8,10 +8,10 @@ use super::ballot::NodeId;
 use super::duty;
 use super::event::Ms;
 use super::rules::FailoverRules;
-use crate::failover_state::{self, State};
+use crate::failover_state::{self, FailoverState};
 
 /// Takes the first node out of use if it is dead and another one is alive.
-pub(super) fn leave_dead(state: &mut State, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn leave_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
     while let Some(first) = state.first_in_use(rules) {
         let is_watched = rules.node(first).is_some_and(|node| node.health.period_ms > 0);
         let dead = state
@@ -25,8 +25,8 @@ pub(super) fn leave_dead(state: &mut State, rules: &FailoverRules, now: Ms, out:
 }
 
 /// True if another node in use is there: with none the first one is waited for, and not lost beside the others.
-fn has_another(state: &State, rules: &FailoverRules, first: NodeId) -> bool {
-    let lives = |(id, node): (&NodeId, &crate::node_state::Node)| {
+fn has_another(state: &FailoverState, rules: &FailoverRules, first: NodeId) -> bool {
+    let lives = |(id, node): (&NodeId, &crate::node_state::NodeState)| {
         *id != first
             && !state.is_out(rules, *id)
             && node.looked_at.is_some()
@@ -37,16 +37,16 @@ fn has_another(state: &State, rules: &FailoverRules, first: NodeId) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Event, Facts, Failure, Found};
-    use super::super::history::History;
+    use super::super::event::{Event, Facts, Found, LookFailure};
+    use super::super::history::TimelineHistory;
     use super::super::rules::tests::rules;
     use super::super::rules::{FailoverMode, ServerRelation};
-    use super::super::{State, step};
+    use super::super::{FailoverState, step};
     use super::*;
 
     struct Scene {
         rules: FailoverRules,
-        state: State,
+        state: FailoverState,
         now: Ms,
     }
 
@@ -54,7 +54,7 @@ mod tests {
         fn new(period_ms: Ms) -> Scene {
             let mut rules = FailoverRules { mode: FailoverMode::Off, servers: ServerRelation::Unrelated, ..rules(2) };
             rules.nodes.iter_mut().for_each(|node| (node.health.period_ms, node.health.retries) = (period_ms, 1));
-            let state = State::new(&rules, None, 1, &Default::default());
+            let state = FailoverState::new(&rules, None, 1, &Default::default());
             Scene { rules, state, now: 0 }
         }
 
@@ -79,7 +79,7 @@ mod tests {
         Found::Answered(Box::<Facts>::default())
     }
 
-    const DEAD: Found = Found::Failed(Failure::Refused);
+    const DEAD: Found = Found::Failed(LookFailure::Refused);
 
     #[test]
     fn the_first_server_is_left_only_when_its_health_check_says_so_and_comes_back_by_hand() {
@@ -105,8 +105,12 @@ mod tests {
     #[test]
     fn two_primaries_are_no_fault_here() {
         let mut scene = Scene::new(1_000);
-        let primary =
-            |system| Found::Answered(Box::new(Facts { history: History { system, ..History::default() }, ..Facts::default() }));
+        let primary = |system| {
+            Found::Answered(Box::new(Facts {
+                history: TimelineHistory { system, ..TimelineHistory::default() },
+                ..Facts::default()
+            }))
+        };
         for _ in 0..3 {
             assert_eq!((scene.look(primary(1), primary(2)), scene.first()), (Vec::new(), Some(0)));
         }

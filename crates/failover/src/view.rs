@@ -1,15 +1,15 @@
 //! The state of failover as operators see it: a snapshot that other threads read.
 
 use super::ballot::NodeId;
-use super::choose::Refusal;
-use super::event::{Failure, Ms};
+use super::choose::AttemptRefusal;
+use super::event::{LookFailure, Ms};
 use super::forecast::forecast;
 use super::health::Stats;
 use super::history::Lsn;
 use super::record::Record;
 use super::rules::{FailoverMode, FailoverRules};
-use crate::failover_state::{Decider, Gate, State};
-use crate::node_state::{Look, Standing};
+use crate::failover_state::{Decider, FailoverState, WriteTarget};
+use crate::node_state::{LookProgress, Standing};
 
 /// Time from the loss of the primary, or from the start, in which another primary is likely to come soon.
 const FLUX_MS: Ms = 15_000;
@@ -46,7 +46,7 @@ pub struct NodeFailover {
     pub id: NodeId,
     pub standing: Standing,
     /// Why the last look failed; `None`: it did not.
-    pub failure: Option<Failure>,
+    pub failure: Option<LookFailure>,
     /// Begin of the last look that has ended.
     pub looked_at: Option<Ms>,
     /// A look is under way, and the one before it was answered.
@@ -57,14 +57,14 @@ pub struct NodeFailover {
 }
 
 impl FailoverView {
-    pub fn of(state: &State, rules: &FailoverRules, now: Ms) -> FailoverView {
-        let node = |(id, node): (&NodeId, &super::Node)| NodeFailover {
+    pub fn of(state: &FailoverState, rules: &FailoverRules, now: Ms) -> FailoverView {
+        let node = |(id, node): (&NodeId, &super::NodeState)| NodeFailover {
             id: *id,
             standing: node.standing,
             failure: node.failure,
             looked_at: node.looked_at,
             position: node.facts().map(|facts| facts.position),
-            is_in_doubt: node.failure.is_none() && matches!(node.look, Look::UnderWay { .. }),
+            is_in_doubt: node.failure.is_none() && matches!(node.look, LookProgress::UnderWay { .. }),
             stats: node.health.stats.clone(),
         };
         let last = state.records.last().filter(|record| Some(record.new) == state.primary());
@@ -75,9 +75,9 @@ impl FailoverView {
             forecast: forecast(state, rules).describe(now),
             named: state.planned.named,
             held: match state.gate {
-                Gate::Open { .. } => None,
-                Gate::Held(..) if state.decider(rules) == Decider::Nothing => Some(SEVERAL),
-                Gate::Held(why, _) => Some(why.describe()),
+                WriteTarget::Open { .. } => None,
+                WriteTarget::Held(..) if state.decider(rules) == Decider::Nothing => Some(SEVERAL),
+                WriteTarget::Held(why, _) => Some(why.describe()),
             },
             flux_until: flux_until(state, rules),
             records: state.records.clone(),
@@ -108,17 +108,17 @@ impl NodeFailover {
 
     /// True if the last look found nobody.
     pub fn is_silent(&self) -> bool {
-        self.failure.is_some_and(Failure::is_death)
+        self.failure.is_some_and(LookFailure::is_death)
     }
 }
 
 /// See the field. Nobody knows how long others take to promote a node, if they do, and without a node that answers there is nothing to wait for.
-fn flux_until(state: &State, rules: &FailoverRules) -> Option<Ms> {
+fn flux_until(state: &FailoverState, rules: &FailoverRules) -> Option<Ms> {
     let promotes = matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command);
-    let is_stuck = state.stuck.is_some_and(|why| why != Refusal::NotByWeir);
-    let is_lost = state.line.lost_at.is_some() || matches!(state.gate, Gate::Held(..));
+    let is_stuck = state.stuck.is_some_and(|why| why != AttemptRefusal::NotByWeir);
+    let is_lost = state.line.lost_at.is_some() || matches!(state.gate, WriteTarget::Held(..));
     let may_succeed =
-        |(id, node): (&NodeId, &super::Node)| Some(*id) != state.primary() && node.is_in_use() && node.failure.is_none();
+        |(id, node): (&NodeId, &super::NodeState)| Some(*id) != state.primary() && node.is_in_use() && node.failure.is_none();
     let has_other = state.nodes.iter().any(may_succeed);
     (promotes && !is_stuck && is_lost && has_other).then(|| state.line.lost_at.unwrap_or(0) + FLUX_MS)
 }

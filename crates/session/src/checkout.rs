@@ -411,8 +411,8 @@ pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: boo
         }
     }
     if class.side == RouteSide::Reader {
-        fit = w.shared.suspects.spared(&view, fit);
-        hopeful = w.shared.suspects.spared(&view, hopeful);
+        fit = w.shared.suspects.without_suspects(&view, fit);
+        hopeful = w.shared.suspects.without_suspects(&view, hopeful);
     }
     if s.reads.causal.primary_since != view.primary_since {
         return NodeChoice::NewPrimary;

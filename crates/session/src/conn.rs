@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_failover::cluster::ClusterView;
-use weir_failover::commit_outcome::Line;
+use weir_failover::commit_outcome::LogLineage;
 use weir_wire::gather::BoundExceeded;
 use weir_wire::startup_packet::ProtocolVersion;
 
@@ -71,7 +71,7 @@ pub enum ServerLine {
         edition: u64,
     },
     Known {
-        line: Line,
+        line: LogLineage,
         askers: XidPermission,
         edition: u64,
     },

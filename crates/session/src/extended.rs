@@ -318,7 +318,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
     }
     let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key) };
     let Some((prepared, server_name, told)) = own.map(ClientStatement::used) else {
-        if is_on_link_only(s, name) {
+        if is_on_conn_only(s, name) {
             let is_unnamed = name.is_empty();
             let flow = pass_unknown(s, w, header, ExpectedReply::Bind)?;
             if is_unnamed && flow == MessageFlow::Next {
@@ -531,7 +531,7 @@ fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>) -
 
 /// True if a name we do not know may be of a statement on the server connection itself: one prepared by SQL, or by a Parse too long to be kept
 /// here. On a server connection that has nothing of this session's it would be another client's.
-fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
+fn is_on_conn_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
         return s.statements.long_unnamed() == LongUnnamed::OnServer;
     }
@@ -699,7 +699,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: MessageHeader) -> Resul
     let is_unnamed = name.is_empty();
     let own = if is_unnamed { s.statements.unnamed().cloned() } else { s.statements.named.get(key).cloned() };
     let Some(ClientStatement { prepared, server_name, told, parameters }) = own else {
-        if is_on_link_only(s, name) {
+        if is_on_conn_only(s, name) {
             return pass_unknown(s, w, header, ExpectedReply::Describe);
         }
         let fault = no_such_statement(s, w, name);
@@ -825,7 +825,7 @@ pub fn on_close(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     }
     let mut change = PreparedChange::Nothing;
     // One that was prepared by SQL is on whatever server connection the session gets.
-    let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_link_only(s, name);
+    let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_conn_only(s, name);
     if is_by_sql {
         check_small(header)?;
     }

@@ -102,13 +102,13 @@ fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Message
             if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.flushed == FlushOrigin::No) {
                 upstream.flushed = FlushOrigin::ByClient;
             }
-            Ok(pass_if_linked(s, w, header))
+            Ok(pass_if_connected(s, w, header))
         }
         front::SYNC if header.body_bytes > 0 => on_garbled_sync(s, w, header),
         front::SYNC => Ok(on_sync(s, w, header)),
         front::COPY_DATA => {
             note_copied_ahead(s);
-            let flow = pass_if_linked(s, w, header);
+            let flow = pass_if_connected(s, w, header);
             // Where messages are logged each one is counted.
             if s.has_server() && !statement_log::logs_messages(s, w) {
                 s.up.pass_run(front::COPY_DATA, &w.buffers);
@@ -120,7 +120,7 @@ fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Message
                 upstream.is_copied_ahead = false;
                 upstream.replies.push(ExpectedReply::CopyEnd);
             }
-            Ok(pass_if_linked(s, w, header))
+            Ok(pass_if_connected(s, w, header))
         }
         front::FUNCTION_CALL => on_function_call(s, w, header),
         front::TERMINATE => {
@@ -244,7 +244,7 @@ fn note_copied_ahead(s: &mut Session) {
 }
 
 /// Messages that mean nothing without a server connection: CopyData that came after the copy had failed, a Flush at rest.
-fn pass_if_linked(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
+fn pass_if_connected(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if s.has_server() {
         s.up.pass(header, &w.buffers);
     } else {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 pub use weir_config::LogLevel as Level;
 use weir_config::visibility::Viewer;
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_failover::cluster::NodeIndex;
 
 pub use crate::task::{NO_TASK, TaskId, Waiter, WorkerId};
@@ -104,7 +104,7 @@ pub trait ProgramServices: Send + Sync {
     fn look(&self, why: RoleCheckReason);
 
     /// A connection of a session to a server ended without being asked to.
-    fn link_died(&self, node: u16, how: LinkEnd);
+    fn conn_died(&self, node: u16, how: ServerConnEnd);
 
     /// Has the nodes asked for their positions in the log.
     fn sample(&self);

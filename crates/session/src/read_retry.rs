@@ -29,7 +29,7 @@ use crate::upstream::FlushOrigin;
 use crate::upstream::left::ConnCleanup;
 use std::num::NonZero;
 use weir_catalog::rule::RoutingRule;
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_failover::cluster::ClusterView;
 use weir_failover::looks::is_primary_by_configuration;
 use weir_sql::facts::StatementVerb;
@@ -379,7 +379,7 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: MessageHeader) -> R
         w.program.look(RoleCheckReason::StatementRefused);
     }
     if let (StandbyErrorMeaning::Lost, Some(conn)) = (verdict, s.conn()) {
-        w.program.link_died(conn.status.address.node, LinkEnd::of_sqlstate(Some(&sqlstate)));
+        w.program.conn_died(conn.status.address.node, ServerConnEnd::of_sqlstate(Some(&sqlstate)));
     }
     if let Some(conn) = again(s, w, (verdict != StandbyErrorMeaning::Lost).then_some(refused)) {
         if stays {

@@ -301,7 +301,7 @@ fn primary(view: &ClusterView) -> RouteTarget {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use weir_failover::cluster::{Health, NodeView, Role};
+    use weir_failover::cluster::{NodeHealth, NodeView, ReplicationRole};
 
     #[test]
     fn reads_stay_at_a_node_that_takes_reads_or_is_the_one_that_is_wanted() {
@@ -320,8 +320,8 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) const PRIMARY: Health = Health::Up(Role::Primary);
-    pub(crate) const STANDBY: Health = Health::Up(Role::Standby);
+    pub(crate) const PRIMARY: NodeHealth = NodeHealth::Up(ReplicationRole::Primary);
+    pub(crate) const STANDBY: NodeHealth = NodeHealth::Up(ReplicationRole::Standby);
 
     /// A primary and two standbys with these weights.
     fn view(weights: [f64; 3]) -> ClusterView {
@@ -329,8 +329,8 @@ pub(crate) mod tests {
     }
 
     /// Nodes with these weights, where those without a role are down.
-    pub(crate) fn view_of(nodes: &[(f64, Health)]) -> ClusterView {
-        let node = |(at, &(weight, health)): (usize, &(f64, Health))| NodeView {
+    pub(crate) fn view_of(nodes: &[(f64, NodeHealth)]) -> ClusterView {
+        let node = |(at, &(weight, health)): (usize, &(f64, NodeHealth))| NodeView {
             id: at as u16,
             hostname: "h".into(),
             port: 1,
@@ -352,7 +352,7 @@ pub(crate) mod tests {
             nodes: nodes.iter().enumerate().map(node).collect(),
             primary: Some(0),
             primary_since: 1,
-            gate: weir_failover::cluster::Gate::ByRoles,
+            gate: weir_failover::cluster::WriteGate::ByRoles,
             horizon: None,
             held: None,
         }
@@ -390,7 +390,7 @@ pub(crate) mod tests {
         let (fit, hopeful) = (nodes(&[1]), nodes(&[2]));
         let target = |view: &ClusterView, fit| choose(&RouteRequest { fit, hopeful, ..asked(view) }).target;
         assert_eq!(target(&view, fit), RouteTarget::Replay);
-        (view.nodes[0].health, view.primary) = (Health::Down, None);
+        (view.nodes[0].health, view.primary) = (NodeHealth::Down, None);
         assert_eq!(target(&view, fit), RouteTarget::Node(1));
         assert_eq!(target(&view, NodeSet::NONE), RouteTarget::Replay);
     }
@@ -519,7 +519,7 @@ pub(crate) mod tests {
         assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(2), rule: RoutingRule::ReadByWeight });
         let ask = RouteRequest { hopeful: nodes(&[1]), ..ask };
         assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Replay, rule: RoutingRule::ReadHinted });
-        view.nodes[1].health = Health::Down;
+        view.nodes[1].health = NodeHealth::Down;
         let ask = RouteRequest { wish, ..asked(&view) };
         assert_eq!(choose(&ask), RouteDecision { target: RouteTarget::Node(2), rule: RoutingRule::ReadByWeight });
         view.primary = None;

@@ -16,7 +16,7 @@ use crate::upstream::left::{ConnCleanup, StartupRestore};
 use crate::{concern, doubt, query_cache, read_retry, rerun, session_state};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_wire::frame::MessageHeader;
 
 /// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
@@ -97,7 +97,7 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
     w.log_conn(&address, format_args!("lost: {cause}"));
     if !is_given_up {
         let last_word = s.upstream().and_then(|upstream| upstream.final_error.as_ref()).map(|fault| fault.sqlstate.as_str());
-        w.program.link_died(address.node, LinkEnd::of_sqlstate(last_word));
+        w.program.conn_died(address.node, ServerConnEnd::of_sqlstate(last_word));
     }
     w.program.look(RoleCheckReason::ConnectionLost);
     let was_on_standby = s.is_on_standby();

@@ -1,6 +1,6 @@
 //! Agents beside servers: they stop, start and change them, die, and do an order although its answer is lost.
 
-use weir_failover::{Action, Done, End, Event, Failure, Lsn, Ms, NodeId, StopMode};
+use weir_failover::{Action, Done, End, Event, LookFailure, Lsn, Ms, NodeId, StopMode};
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role, WriteId};
@@ -73,7 +73,7 @@ impl World {
         let incarnation = self.servers[at].incarnation;
         let mut job = Job { weir, life, id, node, order, incarnation };
         if self.now < self.agents[at].down_until {
-            return self.answer_agent(&job, job.order.failed(self.now, Failure::Refused));
+            return self.answer_agent(&job, job.order.failed(self.now, LookFailure::Refused));
         }
         let takes = match job.order {
             Action::Inspect { .. } | Action::AskAgent { .. } => 1,
@@ -121,7 +121,7 @@ impl World {
             }
             (Action::Inspect { ballot, .. }, power) => {
                 let end = self.agents[at].clean_end.filter(|_| power == Power::Stopped);
-                Event::Inspected { node: job.node, ballot: *ballot, outcome: end.ok_or(Failure::Refuses) }
+                Event::Inspected { node: job.node, ballot: *ballot, outcome: end.ok_or(LookFailure::Refuses) }
             }
             (Action::StartServer { .. }, Power::Stopped) => {
                 self.servers[at].power = Power::Starting;

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use weir_failover::commit_outcome::{Answer, Horizon, Line, Number, Promoted, Status, Verdict, judge};
+use weir_failover::commit_outcome::{Horizon, LogLineage, Number, OutcomeAnswer, OutcomeVerdict, Promoted, Status, judge};
 use weir_failover::{Ms, NodeId, Numbers};
 
 use crate::again::Place;
@@ -51,7 +51,7 @@ pub struct Question {
 #[derive(Debug)]
 pub struct Reply {
     question: Question,
-    answer: Answer,
+    answer: OutcomeAnswer,
     /// Enough standbys have the commit, if it is one.
     is_replicated: bool,
 }
@@ -66,8 +66,8 @@ fn seconds(at: Ms) -> u64 {
     (EPOCH_MS + at) / 1000
 }
 
-fn line(server: &Server) -> Line {
-    Line { system: server.history.system, timeline: server.history.timeline }
+fn line(server: &Server) -> LogLineage {
+    LogLineage { system: server.history.system, timeline: server.history.timeline }
 }
 
 impl World {
@@ -122,7 +122,7 @@ impl World {
             return;
         }
         if self.now > entry.lost_at + WAIT_MS {
-            return self.tell_outcome(write, Verdict::Unknown);
+            return self.tell_outcome(write, OutcomeVerdict::Unknown);
         }
         self.later(PERIOD_MS, Due::Ask { weir, life, write });
         let Some((node, _)) = self.weirs[weir].target else { return };
@@ -147,7 +147,7 @@ impl World {
         }
         let (status, end) = server.status(number.xid.get());
         let is_replicated = status != Status::Committed || server.reach(&plan::borrowed(&self.plan.names())) >= end;
-        let answer = Answer {
+        let answer = OutcomeAnswer {
             node: question.node,
             line: line(server),
             in_recovery: !server.is_primary(),
@@ -172,16 +172,16 @@ impl World {
         }
         let lost_ms = number.lost_ms(entry.lost_at - entry.begun_at);
         let verdict = self.judged(weir, (&number, lost_ms), answer);
-        if verdict == Verdict::Committed && !is_replicated && self.plan.unproved != Some(Proof::Replicated) {
+        if verdict == OutcomeVerdict::Committed && !is_replicated && self.plan.unproved != Some(Proof::Replicated) {
             return;
         }
-        if verdict != Verdict::NotYet {
+        if verdict != OutcomeVerdict::NotYet {
             self.tell_outcome(write, verdict);
         }
     }
 
     /// The verdict, without the part of the proof that is left out.
-    fn judged(&self, weir: usize, (number, lost_ms): (&Number, Ms), mut answer: Answer) -> Verdict {
+    fn judged(&self, weir: usize, (number, lost_ms): (&Number, Ms), mut answer: OutcomeAnswer) -> OutcomeVerdict {
         let mut horizon = self.weirs[weir].doubts.horizon;
         match (self.plan.unproved, &mut horizon) {
             (Some(Proof::Reached), Some(horizon)) => horizon.numbers.reached = u64::MAX,
@@ -196,14 +196,14 @@ impl World {
     }
 
     /// The client hears it. A transaction that was rolled back runs again.
-    fn tell_outcome(&mut self, write: WriteId, verdict: Verdict) {
+    fn tell_outcome(&mut self, write: WriteId, verdict: OutcomeVerdict) {
         self.note(|| format!("write {write} was lost: {verdict:?}"));
         let now = self.now;
         let entry = &mut self.writes[write as usize];
         entry.told = Some(verdict);
         let weir = entry.weir;
         match verdict {
-            Verdict::Committed => {
+            OutcomeVerdict::Committed => {
                 self.counts.told.committed += 1;
                 entry.acknowledged_at = Some(now);
                 let Some((node, _)) = self.weirs[weir].target else { return };
@@ -211,11 +211,11 @@ impl World {
                     self.needless.push(Broken::FalseOutcome { write, told: verdict, at: now });
                 }
             }
-            Verdict::RolledBack => {
+            OutcomeVerdict::RolledBack => {
                 self.counts.told.rolled_back += 1;
                 self.begin_again(write, Place::Commit);
             }
-            Verdict::Unknown | Verdict::NotYet | Verdict::Untold => self.counts.told.unknown += 1,
+            OutcomeVerdict::Unknown | OutcomeVerdict::NotYet | OutcomeVerdict::Untold => self.counts.told.unknown += 1,
         }
     }
 

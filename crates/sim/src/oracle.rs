@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_failover::commit_outcome::{Number, Verdict};
+use weir_failover::commit_outcome::{Number, OutcomeVerdict};
 use weir_failover::rerun_rules::TransactionLosses;
-use weir_failover::{CommitLoss, Ms, NodeId, Record, Why};
+use weir_failover::{CommitLoss, FailoverCause, Ms, NodeId, Record};
 
 use crate::again::{ROWS, Version};
 use crate::doubt::Told;
@@ -59,7 +59,7 @@ pub struct Write {
     pub begun_at: Ms,
     pub lost_at: Ms,
     /// The outcome that its client heard, if the answer to its COMMIT was lost.
-    pub told: Option<Verdict>,
+    pub told: Option<OutcomeVerdict>,
     pub run: Run,
 }
 
@@ -115,7 +115,7 @@ pub enum Broken {
     /// Writes failed although nothing but a switchover happened, with one Weir.
     Failed { writes: usize },
     /// A client was told that its transaction was committed, or rolled back, and it was not so.
-    FalseOutcome { write: WriteId, told: Verdict, at: Ms },
+    FalseOutcome { write: WriteId, told: OutcomeVerdict, at: Ms },
     /// A transaction that ran again is there twice.
     Twice { write: WriteId },
     /// A transaction is there whose client was shown something else than it found.
@@ -172,7 +172,7 @@ impl World {
         broken.extend(self.find_two_primaries());
         broken.append(&mut self.needless);
         let records: Vec<Record> = self.weirs.iter().flat_map(|weir| weir.records.iter().cloned()).collect();
-        for record in records.iter().filter(|record| !matches!(record.why, Why::Found | Why::Adopted)) {
+        for record in records.iter().filter(|record| !matches!(record.why, FailoverCause::Found | FailoverCause::Adopted)) {
             if self.plan.rules.node(record.new).is_some_and(|node| node.priority == 0) {
                 broken.push(Broken::BarredPromoted { node: record.new });
             }
@@ -197,13 +197,13 @@ impl World {
             broken,
             acknowledged: self.writes.iter().filter(|write| write.acknowledged_at.is_some()).count(),
             announced_lost,
-            switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
+            switchovers: records.iter().filter(|record| record.why == FailoverCause::SwitchedOver).count(),
             given_up,
             is_calm: self.plan.is_calm(),
             brought_back: self.counts.brought_back,
             ended: self.counts.ended,
             told: self.counts.told,
-            failovers: records.iter().filter(|record| record.why != Why::Found).count(),
+            failovers: records.iter().filter(|record| record.why != FailoverCause::Found).count(),
             events: self.events,
             trace: self.trace.take().unwrap_or_default(),
         }
@@ -255,8 +255,8 @@ impl World {
         let mut broken = Vec::new();
         for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
             let Some(entry) = self.writes.get(write as usize) else { continue };
-            if entry.told == Some(Verdict::RolledBack) {
-                broken.push(Broken::FalseOutcome { write, told: Verdict::RolledBack, at: self.now });
+            if entry.told == Some(OutcomeVerdict::RolledBack) {
+                broken.push(Broken::FalseOutcome { write, told: OutcomeVerdict::RolledBack, at: self.now });
             }
             if !seen.insert(entry.run.again.unwrap_or(write)) {
                 broken.push(Broken::Twice { write });
@@ -299,7 +299,7 @@ fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool 
         by_ballot.entry(record.ballot).or_default().push(record);
     }
     by_ballot.values().any(|records| {
-        let decided: Vec<&Record> = records.iter().copied().filter(|record| record.why != Why::Adopted).collect();
+        let decided: Vec<&Record> = records.iter().copied().filter(|record| record.why != FailoverCause::Adopted).collect();
         let told = if decided.is_empty() { records.clone() } else { decided };
         told.iter().all(covers)
     })

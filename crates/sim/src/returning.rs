@@ -1,6 +1,6 @@
 //! The return of replaced primaries by their agents, deed by deed as `weir_failover::rejoin` decides; `control::return_node` of Weir does the same.
 
-use weir_failover::operations::Way;
+use weir_failover::operations::RejoinWay;
 use weir_failover::rejoin::{self, RejoinFacts, RejoinStep, RewindFitness, SoFar};
 use weir_failover::{Ballot, Done, Event, Ms, NodeId};
 
@@ -16,7 +16,7 @@ pub struct Return {
     pub node: NodeId,
     pub primary: NodeId,
     pub ballot: Ballot,
-    pub way: Way,
+    pub way: RejoinWay,
     pub so_far: SoFar,
     /// The start of the server that was seen last.
     pub started_at: u64,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use weir_failover::commit_outcome::Status;
 use weir_failover::{
-    Ballot, Done, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, Recovery, Relation,
-    Repointed, Stream, SyncRule, Vote, parse_sync_names,
+    Ballot, Done, Facts, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, ReceiverState, Recovery, Relation,
+    Repointed, StreamingFollower, SyncRule, TimelineHistory, Vote, parse_sync_names,
 };
 
 /// Which write it is.
@@ -71,7 +71,7 @@ pub struct Server {
     pub role: Role,
     pub log: Vec<Logged>,
     pub numbers: Numbers,
-    pub history: History,
+    pub history: TimelineHistory,
     pub mark: Mark,
     pub is_read_only: bool,
     pub started_at: u64,
@@ -114,7 +114,7 @@ impl Server {
             role,
             log: Vec::new(),
             numbers: Numbers { next: 1, above: 1, open: BTreeMap::new(), promotion: None, clock: Clock::default() },
-            history: History { system: SYSTEM, timeline: 1, ..History::default() },
+            history: TimelineHistory { system: SYSTEM, timeline: 1, ..TimelineHistory::default() },
             mark: Mark::default(),
             is_read_only: false,
             started_at: 1,
@@ -145,12 +145,13 @@ impl Server {
             Role::Standby { upstream } => Recovery::Standby {
                 upstream,
                 stream: match self.heard.at {
-                    Some(at) if upstream.is_some() => Stream::On { silent_ms: now - at },
-                    _ => Stream::Off,
+                    Some(at) if upstream.is_some() => ReceiverState::On { silent_ms: now - at },
+                    _ => ReceiverState::Off,
                 },
             },
         };
-        let follower = |(node, flushed): (&NodeId, &Lsn)| Follower { node: Some(*node), is_streaming: true, flushed: *flushed };
+        let follower =
+            |(node, flushed): (&NodeId, &Lsn)| StreamingFollower { node: Some(*node), is_streaming: true, flushed: *flushed };
         Facts {
             history: self.history.clone(),
             recovery,
@@ -248,7 +249,7 @@ impl Server {
 
     /// Takes in a piece of the upstream's log, and its history as far as the log now reaches: the piece may end before the upstream's
     /// last timeline begins.
-    pub fn receive(&mut self, log: &[Logged], history: &History) {
+    pub fn receive(&mut self, log: &[Logged], history: &TimelineHistory) {
         self.log.extend_from_slice(log);
         let above = log.iter().map(|logged| logged.number + 1).max().unwrap_or(0);
         self.numbers.above = self.numbers.above.max(above);
@@ -257,8 +258,12 @@ impl Server {
             self.history = history.clone();
         } else {
             let timeline = history.switches[reached].0;
-            self.history =
-                History { system: SYSTEM, timeline, switches: history.switches[..reached].to_vec(), ..History::default() };
+            self.history = TimelineHistory {
+                system: SYSTEM,
+                timeline,
+                switches: history.switches[..reached].to_vec(),
+                ..TimelineHistory::default()
+            };
         }
     }
 

@@ -1,6 +1,6 @@
 //! Clients that write through Weirs, and standbys that stream.
 
-use weir_failover::{History, LinkEnd, Lsn, Ms, NodeId};
+use weir_failover::{Lsn, Ms, NodeId, ServerConnEnd, TimelineHistory};
 
 use crate::again::ROWS;
 use crate::oracle::{Path, Run, Transaction, Write};
@@ -12,7 +12,7 @@ use crate::world::{Due, World};
 #[derive(Debug)]
 pub enum Packet {
     /// Part of a log, from a position on.
-    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, log: Vec<Logged>, history: History },
+    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, log: Vec<Logged>, history: TimelineHistory },
     /// A standby says how far it flushed.
     Flushed { from: NodeId, to: NodeId, incarnation: u64, end: Lsn },
 }
@@ -89,7 +89,7 @@ impl World {
             // Nothing was sent over a connection that could not be opened: it waits at its Weir.
             self.writes[write as usize].run.is_unsent = connection.is_none();
             let delay = self.delay();
-            return self.later(delay, Due::Failed { write, how: LinkEnd::Broken });
+            return self.later(delay, Due::Failed { write, how: ServerConnEnd::Broken });
         }
         if !server.takes_writes() {
             // An error, and the connection stays.
@@ -105,7 +105,7 @@ impl World {
         if number.is_some_and(|number| !server.is_open(number)) {
             // Its session was ended.
             let delay = self.delay();
-            return self.later(delay, Due::Failed { write, how: LinkEnd::Broken });
+            return self.later(delay, Due::Failed { write, how: ServerConnEnd::Broken });
         }
         server.append(write, number);
         let entry = &mut self.writes[write as usize];
@@ -143,7 +143,7 @@ impl World {
         *known = incarnation.max(*known);
     }
 
-    pub(crate) fn write_failed(&mut self, write: WriteId, how: LinkEnd) {
+    pub(crate) fn write_failed(&mut self, write: WriteId, how: ServerConnEnd) {
         let entry = &mut self.writes[write as usize];
         let (weir, life, node) = (entry.weir, entry.life, entry.node);
         if entry.is_over || self.weirs[weir].life != life || !self.weirs[weir].writes.remove(&write) {

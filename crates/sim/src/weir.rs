@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_failover::rejoin::SoFar;
 use weir_failover::{
-    Action, Done, Durable, Event, Failure, Lost, Ms, NodeId, Record, Report, Request, State, Transactions, step,
+    Action, Done, Durable, Event, FailoverState, LookFailure, Lost, Ms, NodeId, Record, Report, Request, Transactions, step,
 };
 
 use crate::doubt::Doubts;
@@ -16,7 +16,7 @@ use crate::world::{Due, World};
 pub struct Weir {
     pub number: u32,
     /// `None`: it does not run.
-    pub state: Option<State>,
+    pub state: Option<FailoverState>,
     /// Moves with every start, so that answers to an earlier life are dropped.
     pub life: u32,
     pub disk: String,
@@ -67,7 +67,7 @@ impl World {
         let weir = &mut self.weirs[at];
         let stored = Durable::parse(&weir.disk);
         weir.life += 1;
-        weir.state = Some(State::new(&self.plan.rules, stored, weir.number, &BTreeSet::new()));
+        weir.state = Some(FailoverState::new(&self.plan.rules, stored, weir.number, &BTreeSet::new()));
         weir.timer_at = Ms::MAX;
         self.note(|| format!("weir {at} starts"));
         self.tell(at, &Event::Timer);
@@ -146,7 +146,7 @@ impl World {
                 self.later(takes, Due::Stored { weir: at, life, number, done });
             }
             Action::Report(Report::Degenerated { node, why: Lost::Failed(failure) })
-                if failure != Failure::Refused
+                if failure != LookFailure::Refused
                     && self.weirs[at].state.as_ref().is_some_and(|state| state.primary() == Some(node)) =>
             {
                 self.given_up(at, node);
@@ -191,7 +191,7 @@ impl World {
             return;
         }
         let Some((order, begun_at)) = weir.open.get(&id) else { return };
-        if let Some(event) = order.failed(*begun_at, Failure::TimedOut) {
+        if let Some(event) = order.failed(*begun_at, LookFailure::TimedOut) {
             self.answer(at, life, id, &event);
         }
     }

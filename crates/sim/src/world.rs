@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
+use weir_failover::{Action, Done, Event, Found, LookFailure, Ms, NodeId, ServerConnEnd};
 
 use crate::again::{Again, Version};
 use crate::agent::{self, Agent, Job};
@@ -56,7 +56,7 @@ pub enum Due {
         weir: usize,
         life: u32,
         node: NodeId,
-        how: LinkEnd,
+        how: ServerConnEnd,
     },
     /// A promotion is finished by the server.
     Promote {
@@ -81,7 +81,7 @@ pub enum Due {
     },
     Failed {
         write: WriteId,
-        how: LinkEnd,
+        how: ServerConnEnd,
     },
     /// The first answer of a transaction arrives at the Weir.
     Shown {
@@ -286,7 +286,7 @@ impl World {
                 if self.weirs[weir].life == life {
                     self.weirs[weir].connections.remove(&node);
                     self.break_transactions(weir, node);
-                    self.tell(weir, &Event::LinkDied { node, how });
+                    self.tell(weir, &Event::ConnDied { node, how });
                 }
             }
             Due::Promote { node, incarnation } => {
@@ -348,9 +348,9 @@ impl World {
                 // It is answered when it goes on, however late.
                 return self.queues[at].push(Due::Order { weir, life, id, node, order });
             }
-            Power::Stopped => Some(Failure::Refused),
-            Power::Starting => Some(Failure::Starting),
-            Power::Stopping => Some(Failure::ShuttingDown),
+            Power::Stopped => Some(LookFailure::Refused),
+            Power::Starting => Some(LookFailure::Starting),
+            Power::Stopping => Some(LookFailure::ShuttingDown),
             Power::Up => None,
         };
         let event = match failure {
@@ -456,7 +456,7 @@ impl World {
             let is_told = power != Power::Dark && self.passes(usize::from(node), self.end_of(weir));
             if is_told && self.weirs[weir].connections.contains_key(&node) {
                 let delay = self.delay();
-                self.later(delay, Due::Broken { weir, life, node, how: LinkEnd::Terminated });
+                self.later(delay, Due::Broken { weir, life, node, how: ServerConnEnd::Terminated });
             }
         }
     }

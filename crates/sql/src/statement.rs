@@ -105,12 +105,13 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
             StatementFacts::effect(QueryEffect::Writes).marked(TextProperty::AltersDefaults)
         }
         Node::DropdbStmt(_) | Node::CreatedbStmt(_) | Node::AlterDatabaseStmt(_) | Node::RenameStmt(_) => {
-            let unseats = unseated(node).map(str::to_owned).collect();
+            let unseats = released_roles(node).map(str::to_owned).collect();
             StatementFacts { vacates: vacated(node).map(str::to_owned), unseats, ..StatementFacts::effect(QueryEffect::Writes) }
         }
-        Node::DropRoleStmt(_) => {
-            StatementFacts { unseats: unseated(node).map(str::to_owned).collect(), ..StatementFacts::effect(QueryEffect::Writes) }
-        }
+        Node::DropRoleStmt(_) => StatementFacts {
+            unseats: released_roles(node).map(str::to_owned).collect(),
+            ..StatementFacts::effect(QueryEffect::Writes)
+        },
         Node::DropStmt(_) => StatementFacts::freeing(QueryEffect::Writes, StateKind::Temporary),
         Node::DeallocateStmt(gone) => {
             let session = match gone.name() {
@@ -211,7 +212,7 @@ fn vacated(node: Node<'_>) -> Option<&str> {
 }
 
 /// The roles whose names belong to others or to nobody afterwards.
-fn unseated(node: Node<'_>) -> impl Iterator<Item = &str> {
+fn released_roles(node: Node<'_>) -> impl Iterator<Item = &str> {
     let (renamed, dropped) = match node {
         Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_ROLE => (rename.subname(), None),
         Node::DropRoleStmt(drop) => (None, Some(drop.roles())),

@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use weir::process::supervisor;
-use weir::runtime::operator_files::Files;
+use weir::runtime::operator_files::OperatorFiles;
 use weir_demo::{Cluster, Options, ReservedPort};
 
 #[global_allocator]
@@ -50,12 +50,13 @@ fn measure_with(cluster: &Cluster, cache: &str) -> Vec<(String, usize)> {
     let port = ReservedPort::any().unwrap();
     let file = cluster.dir().join("pgpool.conf");
     std::fs::write(&file, configuration(cluster, port.number()) + cache).unwrap();
-    let files = Files { config: Some(file), ..Files::default() };
+    let files = OperatorFiles { config: Some(file), ..OperatorFiles::default() };
     let config = files.read().config.expect("the configuration is right");
     let (tell, ready) = channel();
     let proxy = thread::Builder::new().name("proxy".into());
-    let proxy =
-        proxy.spawn(move || supervisor::run(&files, config, supervisor::Start::Foreground, |_| tell.send(()).unwrap())).unwrap();
+    let proxy = proxy
+        .spawn(move || supervisor::run(&files, config, supervisor::StartedBy::Foreground, |_| tell.send(()).unwrap()))
+        .unwrap();
     ready.recv().unwrap();
     let measured = thread::spawn(move || measure_all(port.number())).join();
     kill_process(getpid(), Signal::INT).unwrap();

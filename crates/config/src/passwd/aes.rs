@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 16;
 
 /// The key that decrypts `AES...` credentials. Wiped when dropped, never printed.
 #[derive(Clone)]
-pub struct PoolKey(Zeroizing<[u8; KEY_BYTES + BLOCK_BYTES]>);
+pub struct PasswdKey(Zeroizing<[u8; KEY_BYTES + BLOCK_BYTES]>);
 
 /// Why a credential could not be decrypted. The text never shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,9 +32,9 @@ pub enum DecryptError {
     Key,
 }
 
-impl PoolKey {
+impl PasswdKey {
     /// From the bytes of a key file: its first line. `None` if that is empty or too long.
-    pub fn new(file: &[u8]) -> Option<PoolKey> {
+    pub fn new(file: &[u8]) -> Option<PasswdKey> {
         let line = file.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let text = line.strip_suffix(b"\r").unwrap_or(line);
         if text.is_empty() || text.len() >= KEY_TEXT_BYTES_MAX {
@@ -53,7 +53,7 @@ impl PoolKey {
             has_digest = true;
             piece.copy_from_slice(&digest[..piece.len()]);
         }
-        Some(PoolKey(key))
+        Some(PasswdKey(key))
     }
 
     /// A password as it stands behind `AES`; `None`: it is empty or has a zero byte, which no server takes.
@@ -78,7 +78,7 @@ impl PoolKey {
     }
 }
 
-impl fmt::Debug for PoolKey {
+impl fmt::Debug for PasswdKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("*****")
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn decrypt(key: &[u8], cipher: &str) -> Result<String, DecryptError> {
-        let key = PoolKey::new(key).unwrap();
+        let key = PasswdKey::new(key).unwrap();
         key.decrypt(cipher.as_bytes()).map(|password| String::from_utf8_lossy(&password).into_owned())
     }
 
@@ -106,7 +106,11 @@ mod tests {
         ];
         for (key, password, cipher) in cases {
             assert_eq!(decrypt(key.as_bytes(), cipher), Ok(password.to_string()), "{password}");
-            assert_eq!(PoolKey::new(key.as_bytes()).unwrap().encrypt(password.as_bytes()).as_deref(), Some(cipher), "{password}");
+            assert_eq!(
+                PasswdKey::new(key.as_bytes()).unwrap().encrypt(password.as_bytes()).as_deref(),
+                Some(cipher),
+                "{password}"
+            );
         }
         assert_eq!(decrypt(b"mykey\n", "lk1/GsZX1rit4U3t5At8EQ=="), Ok("secret word".to_string()));
         assert_eq!(decrypt(b"mykey\r\nmore\n", "lk1/GsZX1rit4U3t5At8EQ=="), Ok("secret word".to_string()));
@@ -123,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_key_is_one_line_that_is_neither_empty_nor_endless_and_never_printed() {
-        assert!(PoolKey::new(b"").is_none() && PoolKey::new(b"\nkey").is_none() && PoolKey::new(&[b'x'; 256]).is_none());
-        assert_eq!(format!("{:?}", PoolKey::new(b"hunter2")), "Some(*****)");
+        assert!(PasswdKey::new(b"").is_none() && PasswdKey::new(b"\nkey").is_none() && PasswdKey::new(&[b'x'; 256]).is_none());
+        assert_eq!(format!("{:?}", PasswdKey::new(b"hunter2")), "Some(*****)");
     }
 }

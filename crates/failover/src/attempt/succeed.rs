@@ -1,13 +1,13 @@
 //! The part of an attempt that is a switchover's own: the primary is stopped, and one node must hold all that it had.
 
-use super::{INSPECT_MS, Next, RECHECK_MS, STOP_MS, ask, promote};
+use super::{AttemptTransition, INSPECT_MS, RECHECK_MS, STOP_MS, ask, promote};
 use crate::action::{Action, StopMode};
 use crate::ballot::{Ballot, NodeId};
-use crate::choose::{self, Refusal, Sync};
-use crate::event::{End, Facts, Failure, Ms};
-use crate::failover_state::State;
+use crate::choose::{self, AttemptRefusal, Sync};
+use crate::event::{End, Facts, LookFailure, Ms};
+use crate::failover_state::FailoverState;
 use crate::history::{Lsn, Relation};
-use crate::operations::{Aim, Answer, Attempt, Phase};
+use crate::operations::{Aim, Attempt, Phase, PledgeAnswer};
 use crate::record::CommitLoss;
 use crate::rules::{FailoverRules, QuorumSize, SafetyRule};
 use crate::switchover;
@@ -25,24 +25,24 @@ const LEAST_MS: Ms = 1_000;
 
 /// A majority has pledged: for the first time, or after the stop.
 pub(super) fn pledged(
-    state: &State,
+    state: &FailoverState,
     attempt: &mut Attempt,
     rules: &FailoverRules,
     node: NodeId,
     now: Ms,
     out: &mut Vec<Action>,
-) -> Next {
+) -> AttemptTransition {
     if !attempt.given().contains(&node) {
-        return Next::End(Refusal::NoPledge { node });
+        return AttemptTransition::End(AttemptRefusal::NoPledge { node });
     }
     if rules.keeps(SafetyRule::ReadQuorum) {
         // One that was not cut off would acknowledge what is written past Weir, if somebody started the old primary again.
         match state.sync(rules) {
-            Sync::Unknown => return Next::End(Refusal::SyncUnknown),
+            Sync::Unknown => return AttemptTransition::End(AttemptRefusal::SyncUnknown),
             Sync::Asynchronous => {}
             Sync::Synchronous(all) => {
                 if let Some(refusal) = choose::too_few_asked(&all, &attempt.given()) {
-                    return Next::End(refusal);
+                    return AttemptTransition::End(refusal);
                 }
             }
         }
@@ -54,24 +54,24 @@ pub(super) fn pledged(
     }
     if matches!(attempt.phase, Phase::Parting { .. }) {
         out.push(Action::Inspect { node: old, ballot, limit_ms: INSPECT_MS });
-        return Next::Phase(Phase::Inspecting { until: now + INSPECT_MS + RECHECK_MS });
+        return AttemptTransition::Phase(Phase::Inspecting { until: now + INSPECT_MS + RECHECK_MS });
     }
-    Next::Phase(Phase::Streaming { from: now, until: now + STREAM_MS })
+    AttemptTransition::Phase(Phase::Streaming { from: now, until: now + STREAM_MS })
 }
 
 /// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops. One that does not replay all
 /// that it had then would not become a primary.
 pub(super) fn streaming(
-    state: &mut State,
+    state: &mut FailoverState,
     attempt: &Attempt,
     rules: &FailoverRules,
     (from, until): (Ms, Ms),
     now: Ms,
     out: &mut Vec<Action>,
-) -> Next {
-    let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
+) -> AttemptTransition {
+    let Aim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
     let old = attempt.parent.node;
-    let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
+    let Some(known) = state.nodes.get_mut(&node) else { return AttemptTransition::End(AttemptRefusal::NoPledge { node }) };
     let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at > from);
     let streams = known.facts().is_some_and(|facts| facts.upstream() == Some(old) && facts.silent_ms().is_some());
     let had = attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.position);
@@ -80,36 +80,36 @@ pub(super) fn streaming(
         known.look_soon(now, LOOK_MS);
         let bytes = known.facts().map_or(0, Facts::unreplayed);
         return match is_new && streams {
-            _ if now < until => Next::Stay,
-            true => Next::End(Refusal::NotReplayed { node, bytes }),
-            false => Next::End(Refusal::NotStreaming { node }),
+            _ if now < until => AttemptTransition::Stay,
+            true => AttemptTransition::End(AttemptRefusal::NotReplayed { node, bytes }),
+            false => AttemptTransition::End(AttemptRefusal::NotStreaming { node }),
         };
     }
     if !rules.keeps(SafetyRule::Drain) {
-        return Next::Phase(Phase::Draining { until: now });
+        return AttemptTransition::Phase(Phase::Draining { until: now });
     }
     let limit_ms = rules.transaction_limit_ms;
     let drained_by = now + limit_ms;
     if attempt.quorum == QuorumSize::Majority {
         out.push(Action::WaitYielded { node: old, weir: attempt.ballot.weir, limit_ms });
-        return Next::Phase(Phase::Yielding { until: drained_by + SLACK_MS, drained_by });
+        return AttemptTransition::Phase(Phase::Yielding { until: drained_by + SLACK_MS, drained_by });
     }
     drain(attempt, drained_by, now, out)
 }
 
 /// Begins to wait for the transactions that run here.
-fn drain(attempt: &Attempt, drained_by: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
+fn drain(attempt: &Attempt, drained_by: Ms, now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
     let limit_ms = drained_by.saturating_sub(now).max(LEAST_MS);
     out.push(Action::Drain { node: attempt.parent.node, limit_ms });
-    Next::Phase(Phase::Draining { until: now + limit_ms + SLACK_MS })
+    AttemptTransition::Phase(Phase::Draining { until: now + limit_ms + SLACK_MS })
 }
 
-pub(super) fn yielding(attempt: &Attempt, (until, drained_by): (Ms, Ms), now: Ms, out: &mut Vec<Action>) -> Next {
-    if now >= until { drain(attempt, drained_by, now, out) } else { Next::Stay }
+pub(super) fn yielding(attempt: &Attempt, (until, drained_by): (Ms, Ms), now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
+    if now >= until { drain(attempt, drained_by, now, out) } else { AttemptTransition::Stay }
 }
 
 /// No other Weir writes to this node any more, or the limit is over.
-pub(in super::super) fn yielded(state: &mut State, node: NodeId, now: Ms) {
+pub(in super::super) fn yielded(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(attempt) = &mut state.attempt
         && attempt.parent.node == node
         && let Phase::Yielding { until, .. } = &mut attempt.phase
@@ -118,15 +118,15 @@ pub(in super::super) fn yielded(state: &mut State, node: NodeId, now: Ms) {
     }
 }
 
-pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
-    let (Aim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return Next::Stay };
+pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
+    let (Aim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return AttemptTransition::Stay };
     let (node, ballot) = (attempt.parent.node, attempt.ballot);
     out.push(Action::StopServer { node, ballot, started_at, mode: StopMode::Clean, limit_ms: STOP_MS });
-    Next::Phase(Phase::Stopping { until: now + STOP_MS + RECHECK_MS })
+    AttemptTransition::Phase(Phase::Stopping { until: now + STOP_MS + RECHECK_MS })
 }
 
 /// No transaction is open any more on this node, or the limit is over.
-pub(in super::super) fn drained(state: &mut State, node: NodeId, now: Ms) {
+pub(in super::super) fn drained(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(attempt) = &mut state.attempt
         && attempt.parent.node == node
         && let Phase::Draining { until } = &mut attempt.phase
@@ -135,14 +135,18 @@ pub(in super::super) fn drained(state: &mut State, node: NodeId, now: Ms) {
     }
 }
 
-pub(super) fn stopping(state: &State, attempt: &Attempt, until: Ms, now: Ms) -> Next {
+pub(super) fn stopping(state: &FailoverState, attempt: &Attempt, until: Ms, now: Ms) -> AttemptTransition {
     let node = attempt.parent.node;
-    if now >= until || switchover::hangs(state, node, now) { Next::End(Refusal::NotStopped { node }) } else { Next::Stay }
+    if now >= until || switchover::hangs(state, node, now) {
+        AttemptTransition::End(AttemptRefusal::NotStopped { node })
+    } else {
+        AttemptTransition::Stay
+    }
 }
 
 /// The agent stopped the old primary, or did not: one that makes room, or one that does not answer.
 pub(in super::super) fn stopped(
-    state: &mut State,
+    state: &mut FailoverState,
     rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
     end: End,
@@ -153,24 +157,24 @@ pub(in super::super) fn stopped(
     let next = match (attempt.phase.clone(), end) {
         (Phase::Stopping { .. }, End::Before | End::Now) => {
             attempt.pledges.clear();
-            Next::Phase(Phase::Parting { until: ask(state, &mut attempt, rules, now, out) })
+            AttemptTransition::Phase(Phase::Parting { until: ask(state, &mut attempt, rules, now, out) })
         }
-        (Phase::Stopping { .. }, End::Unknown) => Next::End(Refusal::NotStopped { node }),
+        (Phase::Stopping { .. }, End::Unknown) => AttemptTransition::End(AttemptRefusal::NotStopped { node }),
         (Phase::Ending { failure, .. }, _) => super::ended(state, &mut attempt, rules, (failure, end), now, out),
-        _ => Next::Stay,
+        _ => AttemptTransition::Stay,
     };
     go_on(state, attempt, next, now, out);
 }
 
 /// Takes up an attempt again whose next part an event has decided.
-fn go_on(state: &mut State, mut attempt: Attempt, next: Next, now: Ms, out: &mut Vec<Action>) {
+fn go_on(state: &mut FailoverState, mut attempt: Attempt, next: AttemptTransition, now: Ms, out: &mut Vec<Action>) {
     let refusal = match next {
-        Next::Phase(phase) => {
+        AttemptTransition::Phase(phase) => {
             attempt.phase = phase;
             None
         }
-        Next::End(refusal) => Some(refusal),
-        Next::Stay | Next::Decided => None,
+        AttemptTransition::End(refusal) => Some(refusal),
+        AttemptTransition::Stay | AttemptTransition::Decided => None,
     };
     state.attempt = Some(attempt);
     if let Some(refusal) = refusal {
@@ -180,45 +184,51 @@ fn go_on(state: &mut State, mut attempt: Attempt, next: Next, now: Ms, out: &mut
 
 /// The agent found where the old primary's log ends. Nobody has started it since the standbys were cut off from it, so that nothing is beyond.
 pub(in super::super) fn inspected(
-    state: &mut State,
+    state: &mut FailoverState,
     rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
-    outcome: Result<Lsn, Failure>,
+    outcome: Result<Lsn, LookFailure>,
     now: Ms,
     out: &mut Vec<Action>,
 ) {
     let Some(mut attempt) = state.attempt.take_if(|attempt| is_of(attempt, node, ballot)) else { return };
     let next = match (&attempt.phase, attempt.aim) {
         (Phase::Inspecting { .. }, Aim::Succeed { node: chosen, .. }) => match outcome {
-            Err(_) => Next::End(Refusal::NotStopped { node }),
+            Err(_) => AttemptTransition::End(AttemptRefusal::NotStopped { node }),
             Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(SafetyRule::WholeLog) => {
                 attempt.loss = CommitLoss::Nothing;
                 if replayed(&attempt, chosen) > last || !rules.keeps(SafetyRule::WholeLog) {
                     promote(&attempt, chosen, now, out)
                 } else {
-                    Next::Phase(Phase::Replaying { last, until: now + REPLAY_MS })
+                    AttemptTransition::Phase(Phase::Replaying { last, until: now + REPLAY_MS })
                 }
             }
-            Ok(_) => Next::End(Refusal::LacksLog { node: chosen }),
+            Ok(_) => AttemptTransition::End(AttemptRefusal::LacksLog { node: chosen }),
         },
-        _ => Next::Stay,
+        _ => AttemptTransition::Stay,
     };
     go_on(state, attempt, next, now, out);
 }
 
 /// A standby that was told to promote itself and does not replay is neither a standby nor a primary, and the old one can no longer be started.
-pub(super) fn replaying(state: &mut State, attempt: &Attempt, (last, until): (Lsn, Ms), now: Ms, out: &mut Vec<Action>) -> Next {
-    let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
+pub(super) fn replaying(
+    state: &mut FailoverState,
+    attempt: &Attempt,
+    (last, until): (Lsn, Ms),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> AttemptTransition {
+    let Aim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
     if has_lost(state, attempt, node) {
-        return Next::End(Refusal::NoPledge { node });
+        return AttemptTransition::End(AttemptRefusal::NoPledge { node });
     }
-    let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
+    let Some(known) = state.nodes.get_mut(&node) else { return AttemptTransition::End(AttemptRefusal::NoPledge { node }) };
     if known.facts().is_some_and(|facts| facts.replayed > last) {
         return promote(attempt, node, now, out);
     }
     known.look_soon(now, LOOK_MS);
     let bytes = known.facts().map_or(0, Facts::unreplayed);
-    if now >= until { Next::End(Refusal::NotReplayed { node, bytes }) } else { Next::Stay }
+    if now >= until { AttemptTransition::End(AttemptRefusal::NotReplayed { node, bytes }) } else { AttemptTransition::Stay }
 }
 
 /// The end of the log that a node had replayed when it pledged.
@@ -231,12 +241,12 @@ fn is_of(attempt: &Attempt, node: NodeId, ballot: Ballot) -> bool {
 }
 
 /// True if a node that pledged holds the log beyond this position: the last record of the old primary, that of its shutdown, begins there.
-fn holds(state: &State, attempt: &Attempt, node: NodeId, last: Lsn) -> bool {
-    let Some(Answer::Given(facts)) = attempt.pledges.get(&node) else { return false };
+fn holds(state: &FailoverState, attempt: &Attempt, node: NodeId, last: Lsn) -> bool {
+    let Some(PledgeAnswer::Given(facts)) = attempt.pledges.get(&node) else { return false };
     matches!(state.relation(facts), Some(Relation::Holds(position)) if position > last)
 }
 
 /// True if the chosen node is dead while it is being promoted: nobody waits for it.
-pub(super) fn has_lost(state: &State, attempt: &Attempt, node: NodeId) -> bool {
+pub(super) fn has_lost(state: &FailoverState, attempt: &Attempt, node: NodeId) -> bool {
     matches!(attempt.aim, Aim::Succeed { .. }) && state.nodes.get(&node).is_some_and(|node| node.dead.is_some())
 }

@@ -9,7 +9,7 @@ fn mark() -> Mark {
 }
 
 /// A primary with agent that is lost in this way, before this Weir and perhaps others.
-fn lost(company: OtherPromoters, failure: Failure) -> Play {
+fn lost(company: OtherPromoters, failure: LookFailure) -> Play {
     let mut play = Play::new(|rules| rules.company = company);
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
@@ -36,17 +36,17 @@ const CUT_OFF: [&str; 3] = ["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"];
 
 #[test]
 fn the_outcome_of_its_end_is_the_proof_also_for_other_weirs() {
-    let cases: &[(&str, Failure, End, &[&str])] = &[
-        ("killed, and the agent says so", Failure::Refused, End::Before, &["ended 0 Before", "promote 1"]),
-        ("behind a firewall", Failure::Refused, End::Now, &["ended 0 Now", "promote 1"]),
-        ("the machine is dead, and the network says so", Failure::Refused, End::Unknown, &["ended 0 Unknown", "promote 1"]),
-        ("it hangs", Failure::TimedOut, End::Now, &["ended 0 Now", "promote 1"]),
-        ("its port is cut, and it has ended", Failure::TimedOut, End::Before, &["ended 0 Before", "promote 1"]),
-        ("the agent fails", Failure::TimedOut, End::Unknown, &["ended 0 Unknown", "stuck NotProvenDead"]),
+    let cases: &[(&str, LookFailure, End, &[&str])] = &[
+        ("killed, and the agent says so", LookFailure::Refused, End::Before, &["ended 0 Before", "promote 1"]),
+        ("behind a firewall", LookFailure::Refused, End::Now, &["ended 0 Now", "promote 1"]),
+        ("the machine is dead, and the network says so", LookFailure::Refused, End::Unknown, &["ended 0 Unknown", "promote 1"]),
+        ("it hangs", LookFailure::TimedOut, End::Now, &["ended 0 Now", "promote 1"]),
+        ("its port is cut, and it has ended", LookFailure::TimedOut, End::Before, &["ended 0 Before", "promote 1"]),
+        ("the agent fails", LookFailure::TimedOut, End::Unknown, &["ended 0 Unknown", "stuck NotProvenDead"]),
     ];
     for (name, failure, end, expected) in cases {
         let mut play = lost(OtherPromoters::Possible, *failure);
-        if *failure == Failure::TimedOut {
+        if *failure == LookFailure::TimedOut {
             play.check("nothing is begun without a word of the agent", &["hold Gone End", "ask agent 0"]);
             play.tell(Event::AgentHeard { node: 0, done: Done::Yes });
             play.check("it answers", &CUT_OFF[1..]);
@@ -62,16 +62,16 @@ fn the_outcome_of_its_end_is_the_proof_also_for_other_weirs() {
 
 #[test]
 fn an_agent_that_does_not_answer_changes_nothing() {
-    let mut play = lost(OtherPromoters::Possible, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Possible, LookFailure::TimedOut);
     play.tell(Event::AgentHeard { node: 0, done: Done::No });
     play.check("no attempt, which would leave promises", &["hold Gone End", "ask agent 0", "stuck NotProvenDead"]);
-    play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 3_000)), seen(standby(100, 3_000))]);
+    play.after(1000, [gone(LookFailure::TimedOut), seen(standby(100, 3_000)), seen(standby(100, 3_000))]);
     play.check("not all the time", &[]);
-    play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 4_000)), seen(standby(100, 4_000))]);
+    play.after(1000, [gone(LookFailure::TimedOut), seen(standby(100, 4_000)), seen(standby(100, 4_000))]);
     play.check("it is asked again", &["ask agent 0"]);
-    let mut play = lost(OtherPromoters::Alone, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Alone, LookFailure::TimedOut);
     play.check("silence is enough", &CUT_OFF);
-    looked(&mut play, gone(Failure::TimedOut));
+    looked(&mut play, gone(LookFailure::TimedOut));
     play.check("the agent is told", &["end 0"]);
     play.now += 1_999;
     play.tell(Event::Timer);
@@ -85,18 +85,18 @@ fn an_agent_that_does_not_answer_changes_nothing() {
 fn a_primary_that_answers_is_not_ended() {
     let cases: &[(&str, Found, &[&str])] = &[
         ("it stays", seen(primary(100)), &["hold Replaced End", "repoint 0 to 0", "repoint 1 to 0", "repoint 2 to 0"]),
-        ("it recovers", gone(Failure::Starting), &["promote 1"]),
-        ("it has too many connections", gone(Failure::TooManyConnections), &["stuck NotProvenDead"]),
+        ("it recovers", gone(LookFailure::Starting), &["promote 1"]),
+        ("it has too many connections", gone(LookFailure::TooManyConnections), &["stuck NotProvenDead"]),
     ];
     for (name, found, expected) in cases {
-        let mut play = lost(OtherPromoters::Alone, Failure::TimedOut);
+        let mut play = lost(OtherPromoters::Alone, LookFailure::TimedOut);
         play.said.clear();
         looked(&mut play, found.clone());
         play.check(name, expected);
     }
-    let mut play = lost(OtherPromoters::Possible, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Possible, LookFailure::TimedOut);
     play.tell(Event::AgentHeard { node: 0, done: Done::Yes });
-    looked(&mut play, gone(Failure::TimedOut));
+    looked(&mut play, gone(LookFailure::TimedOut));
     play.said.clear();
     play.now += 1;
     play.probed(0, seen(primary(100)));
@@ -107,9 +107,9 @@ fn a_primary_that_answers_is_not_ended() {
 
 #[test]
 fn nothing_is_ended_in_favour_of_nobody() {
-    let mut play = lost(OtherPromoters::Alone, Failure::TimedOut);
+    let mut play = lost(OtherPromoters::Alone, LookFailure::TimedOut);
     play.rules.nodes.iter_mut().for_each(|node| node.priority = 0);
     play.said.clear();
-    looked(&mut play, gone(Failure::TimedOut));
+    looked(&mut play, gone(LookFailure::TimedOut));
     play.check("no standby may be promoted", &["stuck NoStandby"]);
 }

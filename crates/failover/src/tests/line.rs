@@ -39,7 +39,7 @@ fn behind_a_broken_connection_the_primary_is_looked_at_anew_where_others_may_hav
         play.after(0, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
         let since = play.state.line.check_from;
         play.now += 500;
-        play.tell(Event::LinkDied { node: link, how: LinkEnd::Broken });
+        play.tell(Event::ConnDied { node: link, how: ServerConnEnd::Broken });
         assert_eq!(play.state.line.check_from - since, expected, "{company:?} {link}");
     }
 }
@@ -47,11 +47,11 @@ fn behind_a_broken_connection_the_primary_is_looked_at_anew_where_others_may_hav
 #[test]
 fn before_the_first_looks_nobody_tells_how_the_primary_is_known() {
     let rules = rules(3);
-    let mut state = State::new(&rules, None, 9, &BTreeSet::new());
-    let told = |state: &State| forecast(state, &rules).outlook;
+    let mut state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
+    let told = |state: &FailoverState| forecast(state, &rules).outlook;
     assert_eq!(told(&state), Outlook::NoPrimary(forecast::Missing::Looks));
     for node in 0..3 {
-        let found = Found::Failed(Failure::Refused);
+        let found = Found::Failed(LookFailure::Refused);
         step(&mut state, &rules, &Event::Probed { node, begun_at: 0, found }, 0);
         let is_last = node == 2;
         let expected = if is_last { forecast::Missing::Answers } else { forecast::Missing::Looks };

@@ -65,7 +65,7 @@ fn one_that_was_silent_for_a_moment_is_waited_for() {
     let silent = || {
         let mut play = Play::new(|_| ());
         play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
-        play.probed(1, Found::Failed(Failure::TimedOut));
+        play.probed(1, Found::Failed(LookFailure::TimedOut));
         play.said.clear();
         play.tell(Event::Operator { ticket: 1, request: Request::Restart(1) });
         play.check("nothing is heard of it", &[]);

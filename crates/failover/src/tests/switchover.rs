@@ -27,7 +27,7 @@ fn pledge(play: &mut Play, node: NodeId, facts: Facts) {
 /// The standbys promise to support it.
 fn announce(play: &mut Play) {
     pledge(play, 1, Facts { mark: mark(), ..standby(100, 5) });
-    pledge(play, 2, Facts { mark: mark(), ..server(100, Recovery::Standby { upstream: Some(0), stream: Stream::Off }) });
+    pledge(play, 2, Facts { mark: mark(), ..server(100, Recovery::Standby { upstream: Some(0), stream: ReceiverState::Off }) });
 }
 
 fn stopped(play: &mut Play, end: End) {
@@ -54,9 +54,9 @@ fn to_stop() -> Play {
 /// To the moment at which it is stopped and looked at.
 fn to_inspect(position: Lsn) -> Play {
     let mut play = to_stop();
-    play.probed(0, gone(Failure::ShuttingDown));
-    play.probed(0, gone(Failure::Refused));
-    play.probed(0, gone(Failure::Refused));
+    play.probed(0, gone(LookFailure::ShuttingDown));
+    play.probed(0, gone(LookFailure::Refused));
+    play.probed(0, gone(LookFailure::Refused));
     play.check("its silence is no failure", &[]);
     stopped(&mut play, End::Now);
     play.check("standbys are cut off once it has sent all", &["cut off 1 (2)", "cut off 2 (2)"]);
@@ -66,7 +66,7 @@ fn to_inspect(position: Lsn) -> Play {
     play
 }
 
-fn inspected(play: &mut Play, outcome: Result<Lsn, Failure>) {
+fn inspected(play: &mut Play, outcome: Result<Lsn, LookFailure>) {
     play.tell(Event::Inspected { node: 0, ballot: BALLOT, outcome });
 }
 
@@ -112,7 +112,7 @@ fn a_working_primary_makes_room_and_follows() {
     play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
     play.check("it must stream", &[]);
     let follows =
-        Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
+        Facts { recovery: Recovery::Standby { upstream: Some(2), stream: ReceiverState::On { silent_ms: 1 } }, ..promoted(106) };
     play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows.clone() }));
     let said = std::mem::take(&mut play.said);
     assert_eq!(said, ["repoint 0 to 2"], "it gets its vote");
@@ -133,11 +133,16 @@ fn one_that_cannot_be_finished_is_undone() {
         (
             "it hangs",
             to_stop(),
-            |play| (0..2).for_each(|_| play.probed(0, gone(Failure::TimedOut))),
+            |play| (0..2).for_each(|_| play.probed(0, gone(LookFailure::TimedOut))),
             "node 0 could not be stopped cleanly",
         ),
         ("no answer", to_stop(), |play| play.now += 30_000, "node 0 could not be stopped cleanly"),
-        ("it runs again", to_inspect(106), |play| inspected(play, Err(Failure::Refuses)), "node 0 could not be stopped cleanly"),
+        (
+            "it runs again",
+            to_inspect(106),
+            |play| inspected(play, Err(LookFailure::Refuses)),
+            "node 0 could not be stopped cleanly",
+        ),
         (
             "the standby lacks the last record",
             after_stop(105)(()),
@@ -154,7 +159,7 @@ fn one_that_cannot_be_finished_is_undone() {
             },
             |play| {
                 pledge(play, 1, cut_off(106, mark()));
-                play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
+                play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(LookFailure::Refused) });
             },
             "node 2 does not answer",
         ),
@@ -186,20 +191,20 @@ fn one_that_cannot_be_finished_is_undone() {
 fn a_primary_that_does_not_come_to_an_end_is_ended_and_started_again() {
     let mut play = to_stop();
     for _ in 0..3 {
-        play.after(1000, [gone(Failure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
+        play.after(1000, [gone(LookFailure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     play.check("it archives, perhaps", &[]);
     stopped(&mut play, End::Unknown);
     play.check("it cannot be told to go on", &["end 0"]);
     stopped(&mut play, End::Unknown);
     play.check("the agent was busy", &[]);
-    play.after(500, [gone(Failure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.after(500, [gone(LookFailure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.check("once more", &["end 0"]);
     stopped(&mut play, End::Now);
     play.check("it has ended", &["start 0"]);
-    play.after(5000, [gone(Failure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.after(5000, [gone(LookFailure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.tell(Event::ServerStarted { node: 0, done: Done::No });
-    play.after(5000, [gone(Failure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.after(5000, [gone(LookFailure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.check("one that recovers is not ended again", &["start 0"]);
     play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
     play.now += 1;
@@ -209,11 +214,11 @@ fn a_primary_that_does_not_come_to_an_end_is_ended_and_started_again() {
     assert!(said.contains(&answer.to_string()), "{said:?}");
     // The agent is dead: for ever is too long.
     let mut play = to_stop();
-    play.probed(0, gone(Failure::ShuttingDown));
+    play.probed(0, gone(LookFailure::ShuttingDown));
     stopped(&mut play, End::Unknown);
     for _ in 0..25 {
         stopped(&mut play, End::Unknown);
-        play.after(1000, [gone(Failure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
+        play.after(1000, [gone(LookFailure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     let text = "node 0 does not answer, and a standby is to replace it";
     assert!(play.said.iter().any(|line| line.contains(text)), "{:?}", play.said);
@@ -225,15 +230,15 @@ fn a_primary_that_is_stopped_is_started_again_if_its_agent_says_nothing_for_thre
     // One that archives for long is not stopped yet.
     let mut play = to_stop();
     for _ in 0..6 {
-        play.after(1000, [gone(Failure::ShuttingDown), standbys(), standbys()]);
+        play.after(1000, [gone(LookFailure::ShuttingDown), standbys(), standbys()]);
     }
     play.check("it archives", &[]);
     let mut play = to_stop();
     for _ in 0..3 {
-        play.after(1000, [gone(Failure::Refused), standbys(), standbys()]);
+        play.after(1000, [gone(LookFailure::Refused), standbys(), standbys()]);
     }
     play.check("its agent may say so yet", &[]);
-    play.after(2000, [gone(Failure::Refused), standbys(), standbys()]);
+    play.after(2000, [gone(LookFailure::Refused), standbys(), standbys()]);
     play.tell(Event::Timer);
     play.check("it does not", &["start 0"]);
 }
@@ -252,11 +257,11 @@ fn promises_to_a_move_that_was_undone_hold_nothing_up() {
     play.rules.company = OtherPromoters::Possible;
     stopped(&mut play, End::Now);
     pledge(&mut play, 1, cut_off(106, mark()));
-    play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
-    play.after(100, [gone(Failure::Refused), seen(cut_off(106, mark())), gone(Failure::Refused)]);
+    play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(LookFailure::Refused) });
+    play.after(100, [gone(LookFailure::Refused), seen(cut_off(106, mark())), gone(LookFailure::Refused)]);
     play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
     play.said.clear();
-    play.after(1, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, mark())), gone(Failure::Refused)]);
+    play.after(1, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, mark())), gone(LookFailure::Refused)]);
     assert!(
         play.said.contains(&"release 0".into()),
         "one of two standbys is dead, and no majority can settle it: {:?}",
@@ -264,9 +269,9 @@ fn promises_to_a_move_that_was_undone_hold_nothing_up() {
     );
     let others = |term| Mark { promised: Ballot { term, weir: 8 }, vote: None };
     play.said.clear();
-    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(4))), gone(Failure::Refused)]);
+    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(4))), gone(LookFailure::Refused)]);
     play.check("nor does one to another Weir by which the primary stays", &[]);
-    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(6))), gone(Failure::Refused)]);
+    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(6))), gone(LookFailure::Refused)]);
     play.check("one to a switchover of its does", &["hold Replaced Go"]);
 }
 
@@ -369,7 +374,7 @@ fn nothing_is_stopped_without_a_majority() {
     play.tell(Event::Prepared { node: 0 });
     play.said.clear();
     pledge(&mut play, 2, Facts { mark: mark(), ..standby(100, 5) });
-    play.tell(Event::Pledged { node: 1, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
+    play.tell(Event::Pledged { node: 1, ballot: BALLOT, outcome: Pledge::Failed(LookFailure::Refused) });
     let said = std::mem::take(&mut play.said);
     assert!(!said.iter().any(|line| line.starts_with("stop") || line.starts_with("start")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("1 of 2 other nodes answer")), "{said:?}");
@@ -381,9 +386,9 @@ fn a_weir_that_sees_the_stop_before_the_promises_does_not_outbid_the_move() {
     let (own, moved) = (Ballot { term: 1, weir: 9 }, Mark { promised: Ballot { weir: 0, ..BALLOT }, vote: None });
     let mut other = play();
     other.rules.company = OtherPromoters::Possible;
-    other.after(1000, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
+    other.after(1000, [gone(LookFailure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
     other.said.clear();
-    other.after(500, [gone(Failure::Refused), seen(standby(100, 505)), seen(standby(100, 505))]);
+    other.after(500, [gone(LookFailure::Refused), seen(standby(100, 505)), seen(standby(100, 505))]);
     other.check("a failover", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
     assert_eq!(moved.pledge(own), None);
     for node in [1, 2] {
@@ -391,10 +396,10 @@ fn a_weir_that_sees_the_stop_before_the_promises_does_not_outbid_the_move() {
     }
     other.said.clear();
     for _ in 0..3 {
-        other.after(1000, [gone(Failure::Refused), seen(cut_off(106, moved)), seen(cut_off(106, moved))]);
+        other.after(1000, [gone(LookFailure::Refused), seen(cut_off(106, moved)), seen(cut_off(106, moved))]);
     }
     other.check("it waits for what it sees now", &[]);
-    other.after(1000, [gone(Failure::Refused), seen(cut_off(106, moved)), seen(cut_off(106, moved))]);
+    other.after(1000, [gone(LookFailure::Refused), seen(cut_off(106, moved)), seen(cut_off(106, moved))]);
     other.check("not for ever", &["cut off 1 (3)", "cut off 2 (3)"]);
 }
 
@@ -413,12 +418,12 @@ fn another_weir_waits_while_transactions_end_and_the_primary_stops() {
         other.after(1000, sees(seen(primary(100))));
     }
     for _ in 0..10 {
-        other.after(1000, sees(gone(Failure::ShuttingDown)));
+        other.after(1000, sees(gone(LookFailure::ShuttingDown)));
     }
     let said = std::mem::take(&mut other.said);
     assert!(!said.iter().any(|line| line.starts_with("cut off") || line.starts_with("pledge")), "{said:?}");
     for _ in 0..5 {
-        other.after(1000, sees(gone(Failure::Refused)));
+        other.after(1000, sees(gone(LookFailure::Refused)));
     }
     let said = std::mem::take(&mut other.said);
     assert!(said.contains(&"cut off 1 (3)".into()), "{said:?}");
@@ -427,12 +432,12 @@ fn another_weir_waits_while_transactions_end_and_the_primary_stops() {
 #[test]
 fn after_the_order_to_promote_the_old_primary_is_not_started() {
     let mut play = to_promote();
-    (0..2).for_each(|_| play.probed(2, gone(Failure::Refused)));
+    (0..2).for_each(|_| play.probed(2, gone(LookFailure::Refused)));
     play.tell(Event::Timer);
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.contains("a standby is to replace node 0")), "{said:?}");
     for _ in 0..4 {
-        play.after(1000, [gone(Failure::Refused), seen(cut_off(106, mark())), gone(Failure::Refused)]);
+        play.after(1000, [gone(LookFailure::Refused), seen(cut_off(106, mark())), gone(LookFailure::Refused)]);
     }
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"cut off 1 (3)".into()) && !said.contains(&"start 0".into()), "{said:?}");
@@ -445,7 +450,7 @@ fn an_old_primary_that_cannot_be_started_is_replaced() {
     play.check("undone", &["start 0"]);
     for _ in 0..30 {
         play.tell(Event::ServerStarted { node: 0, done: Done::No });
-        play.after(500, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
+        play.after(500, [gone(LookFailure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     let said = std::mem::take(&mut play.said);
     let at = |text: &str| said.iter().position(|line| line.contains(text));
@@ -468,7 +473,7 @@ fn to_drain() -> Play {
 fn a_primary_that_fails_while_transactions_end_is_a_failover() {
     let mut play = to_drain();
     for _ in 0..4 {
-        play.after(500, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
+        play.after(500, [gone(LookFailure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"reply Err(\"node 0 failed meanwhile\")".into()), "{said:?}");
@@ -506,7 +511,7 @@ fn a_switchover_that_cannot_work_is_refused_before_anything_happens() {
         ("node 7 does not exist", 7, |_| ()),
         ("node 0 has no agent that could stop it", 2, |play| play.rules.nodes[0].agent = AgentPresence::None),
         ("node 2 may not be promoted: its backend_promote_priority is 0", 2, |play| play.rules.nodes[2].priority = 0),
-        ("node 2 does not answer", 2, |play| play.probed(2, gone(Failure::Refused))),
+        ("node 2 does not answer", 2, |play| play.probed(2, gone(LookFailure::Refused))),
         ("node 2 does not stream from the primary", 2, |play| play.probed(2, seen(cut_off(100, Mark::default())))),
         ("node 2 is not on the timeline of the primary", 2, |play| play.probed(2, seen(promoted(50)))),
         ("node 0 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER", 2, |play| {

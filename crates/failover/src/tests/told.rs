@@ -10,20 +10,20 @@ fn vote(term: u64, node: NodeId, parent: Epoch) -> Vote {
 
 /// A server after that failover, on its second timeline.
 fn after(vote: Vote, recovery: Recovery) -> Facts {
-    let history = History { system: 7, timeline: 2, switches: vec![(1, 100)], ..History::default() };
+    let history = TimelineHistory { system: 7, timeline: 2, switches: vec![(1, 100)], ..TimelineHistory::default() };
     let mark = Mark { promised: vote.ballot, vote: Some(vote) };
     Facts { history, mark, ..server(120, recovery) }
 }
 
 fn follows(node: NodeId) -> Recovery {
-    Recovery::Standby { upstream: Some(node), stream: Stream::On { silent_ms: 5 } }
+    Recovery::Standby { upstream: Some(node), stream: ReceiverState::On { silent_ms: 5 } }
 }
 
 /// A Weir that is started before servers, which it looks at in this order.
 fn begun(mode: FailoverMode, order: &[NodeId], found: &[Facts]) -> Play {
     let mut rules = rules(3);
     rules.mode = mode;
-    let state = State::new(&rules, None, 9, &BTreeSet::new());
+    let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 1000, said: Vec::new(), disk: Done::Yes };
     play.tell(Event::Timer);
     for round in 0..3 {
@@ -60,7 +60,7 @@ fn a_failover_of_before_the_start_is_not_told_as_one_of_now() {
 /// As by a user without REPLICATION: timelines are known, and where they were left is not.
 fn assumed(facts: &Facts) -> Facts {
     let timeline = Some(facts.history.timeline);
-    Facts { history: History::assume(Some(7), timeline, None, 0), ..facts.clone() }
+    Facts { history: TimelineHistory::assume(Some(7), timeline, None, 0), ..facts.clone() }
 }
 
 #[test]
@@ -68,20 +68,20 @@ fn a_history_that_may_be_read_later_is_no_other_log() {
     let first = vote(1, 1, Epoch::found(0));
     let found = [after(first, follows(1)), after(first, Recovery::Primary), after(first, follows(1))];
     let mut play = begun(FailoverMode::Follow, &[0, 1, 2], &found.each_ref().map(assumed));
-    assert_eq!(play.state.history().unwrap().source, Source::Assumed);
+    assert_eq!(play.state.history().unwrap().source, HistorySource::Assumed);
     play.said.clear();
     play.after(1000, found.map(seen));
-    assert_eq!(play.state.history().unwrap().source, Source::Read);
+    assert_eq!(play.state.history().unwrap().source, HistorySource::Read);
     play.check("the right was granted meanwhile", &[]);
 }
 
 #[test]
 fn of_a_log_that_was_left_nobody_knows_where_no_loss_is_told() {
     let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
-    let guess = History::assume(Some(7), Some(2), play.state.history(), 90);
+    let guess = TimelineHistory::assume(Some(7), Some(2), play.state.history(), 90);
     let new = || Facts { history: guess.clone(), ..primary(130) };
     for passed in [1000, 500] {
-        play.after(passed, [gone(Failure::Refused), seen(new()), seen(standby(95, 10))]);
+        play.after(passed, [gone(LookFailure::Refused), seen(new()), seen(standby(95, 10))]);
     }
     let told = play.said.iter().find(|line| line.starts_with("done"));
     assert_eq!(told.map(String::as_str), Some("done 1 Unknown"));
@@ -90,17 +90,17 @@ fn of_a_log_that_was_left_nobody_knows_where_no_loss_is_told() {
 #[test]
 fn a_vote_of_an_earlier_time_makes_nobody_the_primary_where_others_promote() {
     let first = vote(1, 1, Epoch::found(0));
-    let newer = History { system: 7, timeline: 3, switches: vec![(1, 100), (2, 150)], ..History::default() };
+    let newer = TimelineHistory { system: 7, timeline: 3, switches: vec![(1, 100), (2, 150)], ..TimelineHistory::default() };
     let ours = Facts { history: newer, ..primary(200) };
     // The voted one comes back as a primary, on its old timeline.
     let back = after(first, Recovery::Primary);
-    let found = [seen(ours.clone()), gone(Failure::Refused), gone(Failure::Refused)];
+    let found = [seen(ours.clone()), gone(LookFailure::Refused), gone(LookFailure::Refused)];
     let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
-    play.state = State::new(&play.rules, None, 9, &BTreeSet::new());
+    play.state = FailoverState::new(&play.rules, None, 9, &BTreeSet::new());
     play.tell(Event::Timer);
     play.looks(found);
     play.check("the one that answers", &["hold Unconfirmed Go", "done 0 Nothing", "release 0"]);
-    play.after(1000, [seen(ours.clone()), seen(back.clone()), gone(Failure::Refused)]);
+    play.after(1000, [seen(ours.clone()), seen(back.clone()), gone(LookFailure::Refused)]);
     play.check("it does not descend from ours", &[]);
     let mut both = begun(FailoverMode::Follow, &[1, 0, 2], &[ours, back.clone(), Facts { position: 1, ..standby(1, 5) }]);
     assert_eq!(both.state.decider(&both.rules), Decider::Gate);
@@ -112,7 +112,7 @@ fn a_vote_of_an_earlier_time_makes_nobody_the_primary_where_others_promote() {
 fn what_is_shown_as_waiting_waits() {
     let mut rules = rules(2);
     rules.mode = FailoverMode::Follow;
-    let state = State::new(&rules, None, 9, &BTreeSet::new());
+    let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     play.probed(0, seen(primary(100)));
     play.probed(1, seen(primary(100)));

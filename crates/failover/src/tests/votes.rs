@@ -6,7 +6,7 @@ use super::*;
 fn a_promoted_standby_that_does_not_vote_in_time_ends_the_attempt() {
     let mut play = Play::new(|rules| rules.nodes[0].agent = AgentPresence::None);
     for passed in [1000, 500] {
-        play.after(passed, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
+        play.after(passed, [gone(LookFailure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
     }
     let ballot = Ballot { term: 1, weir: 9 };
     let mark = Mark { promised: ballot, vote: None };
@@ -15,7 +15,7 @@ fn a_promoted_standby_that_does_not_vote_in_time_ends_the_attempt() {
         play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts: cut_off(position, mark) } });
     }
     play.now += 10;
-    play.probed(0, gone(Failure::Refused));
+    play.probed(0, gone(LookFailure::Refused));
     play.tell(Event::Promoted { node: 2, ballot, done: Done::Yes });
     play.tell(Event::Writable { node: 2, ballot, outcome: Ok(Facts { mark, ..promoted(95) }) });
     let said = std::mem::take(&mut play.said);

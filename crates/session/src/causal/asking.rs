@@ -3,7 +3,7 @@
 //!
 //! In: the wish, the knowledge, the time in microseconds. Out: a duty.
 
-use weir_failover::cluster::Role;
+use weir_failover::cluster::ReplicationRole;
 
 /// Shortest time between two questions to a server for which somebody waits.
 const GAP_MIN_US: u64 = 500;
@@ -102,12 +102,12 @@ impl PositionQueryTimes {
 }
 
 /// The role by which a node is asked for its position: none while it is down, or calls itself primary beside the one that counts.
-pub fn role(view: &weir_failover::cluster::ClusterView, at: usize) -> Option<Role> {
-    use weir_failover::cluster::Health;
+pub fn role(view: &weir_failover::cluster::ClusterView, at: usize) -> Option<ReplicationRole> {
+    use weir_failover::cluster::NodeHealth;
     match view.nodes.get(at)?.health {
-        Health::Up(Role::Standby) => Some(Role::Standby),
-        Health::Up(Role::Primary) => (view.primary == Some(at)).then_some(Role::Primary),
-        Health::Down => None,
+        NodeHealth::Up(ReplicationRole::Standby) => Some(ReplicationRole::Standby),
+        NodeHealth::Up(ReplicationRole::Primary) => (view.primary == Some(at)).then_some(ReplicationRole::Primary),
+        NodeHealth::Down => None,
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use weir_cache::{Slot, TableVersions, WriterOutcome};
-use weir_failover::cluster::Role;
+use weir_failover::cluster::ReplicationRole;
 
 /// A rule left out, to see that the search would find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,11 +439,11 @@ impl ModelWorld {
             }
             Some(PositionQuestion { node, round, said: Some((timeline, position)), .. }) => {
                 world.of_primary = None;
-                let role = if world.known.view == node { Role::Primary } else { Role::Standby };
+                let role = if world.known.view == node { ReplicationRole::Primary } else { ReplicationRole::Standby };
                 if without == OmittedRule::BeginBeforeAsk {
                     world.with_positions(|_, positions| _ = positions.begin_round());
                 }
-                let word = world.known.doubts.said(node, Role::Primary, Some(role), false);
+                let word = world.known.doubts.said(node, ReplicationRole::Primary, Some(role), false);
                 if word == RoleAgreement::Agrees && world.known.doubts.is_empty() {
                     let era = PositionEra { primary: (node, 1), system: 1, timeline };
                     world.known.board.primary_said(era, round, position, position, 0);
@@ -479,7 +479,7 @@ impl ModelWorld {
                 world.of_standby = None;
                 let timeline = if without == OmittedRule::Timeline && self.known.view == NEXT { 2 } else { timeline };
                 world.with_positions(|_, positions| positions.answered(STANDBY, asked_us));
-                let word = world.known.doubts.said(STANDBY, Role::Standby, Some(Role::Standby), true);
+                let word = world.known.doubts.said(STANDBY, ReplicationRole::Standby, Some(ReplicationRole::Standby), true);
                 if word == RoleAgreement::Agrees {
                     world.known.board.standby_said(STANDBY, ReplayReport { system: 1, timeline: Some(timeline), position });
                     world.publish();

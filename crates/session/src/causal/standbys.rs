@@ -16,7 +16,7 @@
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
 use std::collections::VecDeque;
-use weir_failover::cluster::Role;
+use weir_failover::cluster::ReplicationRole;
 
 /// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
 pub type Life = u64;
@@ -345,13 +345,13 @@ pub struct RoleDoubts(Vec<u16>);
 
 impl RoleDoubts {
     /// A node was `asked` as this, counts `now` as that, and has answered.
-    pub fn said(&mut self, node: u16, asked: Role, now: Option<Role>, in_recovery: bool) -> RoleAgreement {
+    pub fn said(&mut self, node: u16, asked: ReplicationRole, now: Option<ReplicationRole>, in_recovery: bool) -> RoleAgreement {
         if now != Some(asked) {
             // The view changed while the answer was on its way, perhaps for the very reason that it gives: nothing would ever end this doubt.
             return RoleAgreement::Stale;
         }
         self.0.retain(|doubted| *doubted != node);
-        if in_recovery == (asked == Role::Standby) {
+        if in_recovery == (asked == ReplicationRole::Standby) {
             return RoleAgreement::Agrees;
         }
         self.0.push(node);
@@ -437,16 +437,16 @@ mod tests {
     #[test]
     fn an_answer_is_in_doubt_for_as_long_as_its_node_says_so() {
         let mut doubts = RoleDoubts::default();
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), RoleAgreement::Agrees);
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), false), RoleAgreement::Contradicts);
+        assert_eq!(doubts.said(1, ReplicationRole::Standby, Some(ReplicationRole::Standby), true), RoleAgreement::Agrees);
+        assert_eq!(doubts.said(1, ReplicationRole::Standby, Some(ReplicationRole::Standby), false), RoleAgreement::Contradicts);
         assert!(!doubts.is_empty());
-        assert_eq!(doubts.said(0, Role::Primary, Some(Role::Primary), false), RoleAgreement::Agrees);
+        assert_eq!(doubts.said(0, ReplicationRole::Primary, Some(ReplicationRole::Primary), false), RoleAgreement::Agrees);
         assert!(!doubts.is_empty(), "another node's word ends nothing");
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), RoleAgreement::Agrees);
+        assert_eq!(doubts.said(1, ReplicationRole::Standby, Some(ReplicationRole::Standby), true), RoleAgreement::Agrees);
         assert!(doubts.is_empty());
         // Asked as a standby, and promoted before the answer came.
-        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Primary), false), RoleAgreement::Stale);
-        assert_eq!(doubts.said(1, Role::Standby, None, false), RoleAgreement::Stale);
+        assert_eq!(doubts.said(1, ReplicationRole::Standby, Some(ReplicationRole::Primary), false), RoleAgreement::Stale);
+        assert_eq!(doubts.said(1, ReplicationRole::Standby, None, false), RoleAgreement::Stale);
         assert!(doubts.is_empty());
     }
 

@@ -20,7 +20,7 @@ use crate::statements::{Statement, StatementTrait};
 use crate::upstream::left::LeftoverState;
 use crate::upstream::numbered::{EffectiveUser, TransactionContent, XidState};
 use std::num::NonZeroU64;
-use weir_failover::commit_outcome::{Line, Number};
+use weir_failover::commit_outcome::{LogLineage, Number};
 use weir_sql::facts::{StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::own;
 use weir_wire::back::{ReceivedReport, read_row};
@@ -265,7 +265,7 @@ pub fn on_row(s: &mut Session, header: MessageHeader) {
         ServerLine::Known { line, .. } => line,
         ServerLine::Asked { edition } => {
             let known = read.zip(text(2)).and_then(|((system, timeline), askers)| {
-                let line = Line { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? };
+                let line = LogLineage { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? };
                 Some(ServerLine::Known { line, askers: XidPermission::of(askers)?, edition })
             });
             conn.line = known.unwrap_or(ServerLine::Hidden);

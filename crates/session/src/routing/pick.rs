@@ -87,7 +87,7 @@ pub fn pick_reader(view: &ClusterView, shares: &[f64], dice: u32, may: impl Fn(N
 mod tests {
     use super::*;
     use crate::routing::tests::{PRIMARY, STANDBY, view_of as view};
-    use weir_failover::cluster::Health;
+    use weir_failover::cluster::NodeHealth;
 
     /// Parts of all reads by node, in percent.
     fn percent(view: &ClusterView, loads: &[(u32, f64)]) -> Vec<u32> {
@@ -100,19 +100,19 @@ mod tests {
 
     #[test]
     fn reads_are_spread_by_weight_over_nodes_that_are_up() {
-        let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, Health::Down)]);
+        let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, NodeHealth::Down)]);
         let mut counts = [0; 4];
         for dice in (0..u32::MAX).step_by(1 << 20) {
             counts[pick_reader(&v, &[], dice, |_| true).unwrap()] += 1;
         }
         assert_eq!(counts, [0, 1024, 3072, 0]);
         assert_eq!(pick_reader(&v, &[0.0, 0.3, 0.1, 0.0], u32::MAX / 2, |_| true), Some(1), "shares go before weights");
-        assert_eq!(pick_reader(&view(&[(0.0, PRIMARY), (1.0, Health::Down)]), &[], 7, |_| true), None);
+        assert_eq!(pick_reader(&view(&[(0.0, PRIMARY), (1.0, NodeHealth::Down)]), &[], 7, |_| true), None);
     }
 
     #[test]
     fn nodes_that_answer_alike_keep_their_weights() {
-        let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, Health::Down)]);
+        let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, NodeHealth::Down)]);
         assert_eq!(percent(&v, &[]), [0, 25, 75, 0], "nothing is known");
         assert_eq!(percent(&v, &[(50, 9000.0), (0, 200.0), (0, 700.0)]), [0, 25, 75, 0], "differences below a millisecond");
         assert_eq!(

@@ -38,7 +38,7 @@ impl SuspectNodes {
 
     /// Those of the nodes, by place in the view, that are no suspects.
     #[inline]
-    pub fn spared(&self, view: &ClusterView, nodes: NodeSet) -> NodeSet {
+    pub fn without_suspects(&self, view: &ClusterView, nodes: NodeSet) -> NodeSet {
         if !self.has_been.load(Ordering::Relaxed) {
             return nodes;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_failover::cluster::Probe;
-use weir_failover::commit_outcome::Verdict;
+use weir_failover::commit_outcome::OutcomeVerdict;
 use weir_session::conn::TextInterpretation;
 use weir_session::doubt::settle;
 use weir_session::fault::{ErrorReport, sqlstate};
@@ -76,9 +76,9 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         }
         ["outcome", word] => {
             let verdict = match *word {
-                "committed" => Verdict::Committed,
-                "rolled_back" => Verdict::RolledBack,
-                "unknown" => Verdict::Unknown,
+                "committed" => OutcomeVerdict::Committed,
+                "rolled_back" => OutcomeVerdict::RolledBack,
+                "unknown" => OutcomeVerdict::Unknown,
                 _ => panic!("no outcome: {line}"),
             };
             settle(&mut client.s, &client.w, verdict);

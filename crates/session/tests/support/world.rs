@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_cache::{LogFollowerState, PositionRound, TxidSnapshot, WalHistory};
 use weir_config::{Config, SslMode};
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_failover::cluster::{ClusterView, Probe};
 use weir_io::buffers::BufferPool;
 use weir_io::clock::RoundClock;
@@ -76,7 +76,7 @@ impl ProgramServices for Recorder {
         self.log.other(None, format!("has the nodes looked at: {why:?}"));
     }
 
-    fn link_died(&self, node: u16, how: LinkEnd) {
+    fn conn_died(&self, node: u16, how: ServerConnEnd) {
         self.log.other(None, format!("tells that node {node} ended a connection: {how:?}"));
     }
 

@@ -14,8 +14,8 @@ use crate::auth::guesses::ProofOrigin;
 use crate::control::control_context::{Control, Subject};
 use crate::log::{Level, Log};
 use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{self, Door, Made, Share, Shortage, SocketRights};
-use crate::runtime::operator_files::Files;
+use crate::runtime::listeners::{self, ListeningSocket, Made, Share, Shortage, SocketRights};
+use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::places::Port;
 use crate::runtime::shared::ProxyShutdown;
 use anyhow::Context;
@@ -46,14 +46,14 @@ const SOCKET_MODE: u32 = 0o777;
 /// The listening sockets, none without `pcp.conf`, and the means to serve them.
 #[derive(Default)]
 pub struct PcpService {
-    pub(crate) doors: Vec<Door>,
+    pub(crate) doors: Vec<ListeningSocket>,
     book: Arc<PcpUserFile>,
 }
 
 /// The file of users, and the last words to the log about it.
 #[derive(Default)]
 pub struct PcpUserFile {
-    files: Files,
+    files: OperatorFiles,
     told: Mutex<Vec<Problem>>,
 }
 
@@ -72,7 +72,7 @@ impl PcpUserFile {
 
 /// Opens the listening sockets, if there is a `pcp.conf`. A problem of that file is a warning: it can be mended while we run.
 pub fn open(
-    files: &Files,
+    files: &OperatorFiles,
     config: &Config,
     inherited: &mut Inherited,
     made: &mut Made,
@@ -85,7 +85,7 @@ pub fn open(
     }
     let pcp = &config.pcp;
     let tcp = listeners::open_all(Port::of_pcp(config), BACKLOG, Share::Nobody, inherited)?;
-    let mut doors: Vec<Door> = tcp.into_iter().map(Door::Tcp).collect();
+    let mut doors: Vec<ListeningSocket> = tcp.into_iter().map(ListeningSocket::Tcp).collect();
     let rights = SocketRights { mode: SOCKET_MODE, group: "" };
     let directories = &pcp.socket_directories;
     let is_first = |(at, directory): &(usize, &std::path::PathBuf)| !directories[..*at].contains(directory);
@@ -111,13 +111,13 @@ enum PcpPeer {
 impl PcpService {
     /// The sockets in the event loop, each with what its task needs.
     pub fn listeners(self) -> (Vec<io::Result<Rc<PcpListener>>>, Arc<PcpUserFile>) {
-        let listener = |door: Door| {
+        let listener = |door: ListeningSocket| {
             Ok(Rc::new(match door {
-                Door::Tcp(socket) => {
+                ListeningSocket::Tcp(socket) => {
                     socket.set_nonblocking(true)?;
                     PcpListener::Tcp(TcpListener::from_std(socket)?)
                 }
-                Door::Unix(socket, _) => {
+                ListeningSocket::Unix(socket, _) => {
                     socket.set_nonblocking(true)?;
                     PcpListener::Unix(UnixListener::from_std(socket)?)
                 }

@@ -105,7 +105,7 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot make {} (--work-dir names another place)", site.work.display()))?;
     let _lock = lock(&site)?;
     hold(&site)?;
-    deeds::tidy(&site).with_context(|| format!("cannot put {} in order", site.work.display()))?;
+    deeds::clean_up(&site).with_context(|| format!("cannot put {} in order", site.work.display()))?;
     // It may be there only now.
     hold(&site)?;
     let config = Config::default();

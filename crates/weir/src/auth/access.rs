@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::CheckConfig;
 use weir_config::hba::{HbaRuleSet, IpNetwork};
-use weir_config::passwd::{Passwords, PoolKey, Secret};
+use weir_config::passwd::{PasswdKey, Passwords, Secret};
 use weir_wire::scram::{SaltedKeys, ScramChallenge};
 
 /// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
@@ -46,7 +46,7 @@ pub struct AccessFiles {
     /// Rules of `pool_hba.conf`; `None` without `enable_pool_hba`.
     pub(crate) hba: Option<Arc<HbaRuleSet>>,
     /// Decrypts passwords in the configuration.
-    pub(crate) key: Option<PoolKey>,
+    pub(crate) key: Option<PasswdKey>,
     /// Networks this machine has an address in.
     pub(crate) networks: Vec<IpNetwork>,
     /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him, wherever nobody

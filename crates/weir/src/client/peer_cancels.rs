@@ -38,7 +38,7 @@ pub fn pass_cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) -> bool {
     if peers.is_empty() {
         return false;
     }
-    let passing = &w.shared.doors.passing;
+    let passing = &w.shared.listeners.passing;
     let under_way = passing.load(Ordering::Relaxed);
     if under_way >= PASSING_MAX {
         let text = format_args!("cancel request for process {pid} is not passed to peers: {under_way} are on their way");
@@ -57,7 +57,7 @@ pub fn pass_cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) -> bool {
                 let text = format_args!("cancel request for process {pid} is not passed to {}:{}: {cause}", peer.host, peer.port);
                 w.shared.log.say(Level::Log, text);
             }
-            w.shared.doors.passing.fetch_sub(1, Ordering::Relaxed);
+            w.shared.listeners.passing.fetch_sub(1, Ordering::Relaxed);
         });
     }
     true

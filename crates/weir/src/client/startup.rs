@@ -22,7 +22,7 @@ use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{Patience, Purpose, Wait};
+use crate::runtime::pool::{Patience, PoolPurpose, Wait};
 use crate::runtime::shared::{ProxyShutdown, SharedState, seconds};
 use crate::runtime::tls_files::certificate::CertificateSubject;
 use crate::runtime::user_roles::{self, RoleCertainty};
@@ -184,7 +184,7 @@ struct ClientLogin<'a> {
     /// Who gives proofs here, once he has said who he is.
     claimant: Option<LoginProver>,
     /// Its place among the clients of its address.
-    seat: Option<CountedClient>,
+    counted: Option<CountedClient>,
 }
 
 /// Lets a client in. `None`: it was not let in, or had another purpose.
@@ -226,7 +226,7 @@ impl<'a> ClientLogin<'a> {
             end_point: None,
             answered_at: None,
             claimant: None,
-            seat: None,
+            counted: None,
         }
     }
 }
@@ -355,7 +355,7 @@ impl ClientLogin<'_> {
 
     /// `None`: it was an administrator, who has left.
     async fn log_in(&mut self, startup: &StartupMessage) -> Result<Option<AdmittedSession>, ErrorReport> {
-        let known = self.w.welcomes.borrow().wishes.get(&startup.parameters).cloned();
+        let known = self.w.greetings.borrow().wishes.get(&startup.parameters).cloned();
         let claim = known.as_ref().map_or_else(|| claim_of(startup).map(Rc::new), |known| Ok(known.claim.clone()))?;
         let StartupIdentity { user, database, replication } = &*claim;
         let (user, replication) = (&**user, *replication);
@@ -396,7 +396,7 @@ impl ClientLogin<'_> {
         let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
         welcome.write(Some(application).filter(|name| is_plain(name)), &mut out);
         let entry = self.entry(pools.whose.clone(), Some(pools.clone()), application, startup.version);
-        *entry.seat.borrow_mut() = self.seat.take();
+        *entry.counted.borrow_mut() = self.counted.take();
         write::backend_key_data(&mut out, entry.status.pid, &entry.key);
         out.extend_from_slice(&welcome.late);
         write::ready(&mut out, weir_session::session::IDLE);
@@ -456,7 +456,7 @@ impl ClientLogin<'_> {
             server_database: database,
         });
         let entry = self.entry(whose, None, application, startup.version);
-        *entry.seat.borrow_mut() = self.seat.take();
+        *entry.counted.borrow_mut() = self.counted.take();
         let status = entry.status.clone();
         if let Err(fault) =
             console::serve(self.w, &self.socket, std::mem::take(&mut self.buffer).into_bytes(), right, entry).await
@@ -472,7 +472,7 @@ impl ClientLogin<'_> {
     fn wishes(&self, startup: &StartupMessage, claim: Rc<StartupIdentity>) -> Result<Rc<StartupSettings>, ErrorReport> {
         let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup, claim);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
-        self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
+        self.w.greetings.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
         Ok(wishes)
     }
 
@@ -517,13 +517,13 @@ impl ClientLogin<'_> {
         }
         let address = self.peer.map(|peer| peer.ip().to_canonical());
         let max = self.w.peek_config().limits.clients_per_address;
-        let seat = shared.clients.seats.at_door(address, max).map_err(|_| {
+        let seat = shared.clients.counts.at_door(address, max).map_err(|_| {
             self.w.count(WorkerCounter::ClientsRefused);
             let from = address.map(|address| address.to_string()).unwrap_or_default();
             let text = format!("too many clients from address {from}: max_client_connections_per_address = {max}");
             ErrorReport::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
         })?;
-        self.seat = Some(seat);
+        self.counted = Some(seat);
         Ok(())
     }
 
@@ -549,15 +549,15 @@ impl ClientLogin<'_> {
             ConsoleRight::Look => limits::of(&self.w.peek_config(), caller.user, caller.database).clients,
         };
         // All places may be taken, and those of an address too: whoever looks after that must get in.
-        self.seat = self.w.shared.clients.seats.at_door(None, 0).ok();
+        self.counted = self.w.shared.clients.counts.at_door(None, 0).ok();
         let (user, database) = (caller.user.into(), caller.database.into());
         let (server_user, server_database) = <(Arc<str>, Arc<str>)>::default();
         let whose = Arc::new(ClientIdentity { user, database, server_user, server_database });
-        self.count(&self.w.shared.clients.seats.places(whose.clone()), &whose, limits)
+        self.count(&self.w.shared.clients.counts.places(whose.clone()), &whose, limits)
     }
 
     fn count(&mut self, places: &Arc<LoginCounts>, whose: &ClientIdentity, limits: ClientsMax) -> Result<(), ErrorReport> {
-        let Some(seat) = &mut self.seat else { return Ok(()) };
+        let Some(seat) = &mut self.counted else { return Ok(()) };
         let ClientIdentity { user, database, .. } = whose;
         seat.take(places, limits.per_user, limits.per_database).map_err(|full| {
             self.w.count(WorkerCounter::ClientsRefused);
@@ -597,7 +597,7 @@ impl ClientLogin<'_> {
             since_ms: self.w.now_ms(),
             key,
             pools,
-            seat: RefCell::default(),
+            counted: RefCell::default(),
         })
     }
 }
@@ -652,7 +652,7 @@ async fn welcome_of(
         RoleCertainty::Old => Box::pin(look_at_role(w, pools)).await,
     }
     let is_current = |welcome: &&Rc<ClientGreeting>| welcome.reloads == w.shared.stale.reloads.of(welcome.node);
-    let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
+    let known = w.greetings.borrow().by_key.get(&key).filter(is_current).cloned();
     if known.is_some() && !is_vouched_for(w, pools) {
         Box::pin(ask_again(w, client, pools)).await?;
     }
@@ -664,7 +664,7 @@ async fn welcome_of(
     let welcome = Rc::new(welcome_from(&conn));
     let pool = conn.transport.pool.clone();
     pool.give_back(w, conn);
-    w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
+    w.greetings.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
 }
 
@@ -699,7 +699,7 @@ async fn greeter(
             Ok(conn) => return Ok(conn),
             Err(error) if error.passes().is_some() && !error.is_silent() && tries < GREETERS_MAX && !client.is_closed() => {
                 tries += 1;
-                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                w.shared.request_role_check(RoleCheckReason::LoginFailed);
             }
             Err(error) => return Err(error.fault().as_fatal()),
         }
@@ -783,7 +783,7 @@ async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Se
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
             return Err(refused.map_or_else(|| nobody_up(w), |error| login_fault(w, pools, &error)));
         }
-        w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
+        w.shared.request_role_check(RoleCheckReason::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
         parked().await;
@@ -824,13 +824,13 @@ async fn first_conn(
         let mut leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(ErrorReport::as_fatal)?;
         if matches!(leased, Err(OpenError::Held { .. })) && pool.is_in_use() {
             // Clients may keep the connections for as long as they want: one login after the other has one beside them.
-            let (beside, wait) = (pools.apart(w, node, Purpose::Greeting), Wait { since, patience: Patience::ToldAtOnce });
+            let (beside, wait) = (pools.apart(w, node, PoolPurpose::Greeting), Wait { since, patience: Patience::ToldAtOnce });
             leased = lease::lease_conn(w, &beside, node, &[], wait, gives_up).await.map_err(ErrorReport::as_fatal)?;
         }
         match leased {
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {
-                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                w.shared.request_role_check(RoleCheckReason::LoginFailed);
                 // It may have gone down, or become full, since its role was asked: another one serves as well.
                 if error.passes().is_none() && !error.is_unreachable() {
                     return Err(login_fault(w, pools, &error));

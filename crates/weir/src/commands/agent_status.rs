@@ -1,7 +1,7 @@
 //! `weir agent-status`: asks the agents of all nodes what they see.
 
 use crate::control::agent_client::Agent;
-use crate::runtime::operator_files::Files;
+use crate::runtime::operator_files::OperatorFiles;
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use weir_failover::show_lsn;
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Prints a line for each node. The exit code is that of a failure if one does not answer.
-pub fn run(files: &Files, config: &Config) -> anyhow::Result<ExitCode> {
+pub fn run(files: &OperatorFiles, config: &Config) -> anyhow::Result<ExitCode> {
     let tls = files.read_tls(config).context("cannot read the files for TLS")?.agent;
     let folder = files.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot create an event loop")?;

@@ -4,10 +4,10 @@ use crate::auth::access::AccessFiles;
 use crate::auth::own_login::OwnUse;
 use crate::commands::readiness::surplus::{self, Errand, OwnUser};
 use crate::commands::readiness::{
-    Asked, Clock, Cluster, ConnsMax, FailedLogin, Finding, FindingLevel, Follower, Needed, Receiver, Refused, Right, Role,
-    Server, Settings, Switch, findings,
+    Clock, Cluster, ConnsMax, FailedLogin, FindingLevel, Needed, NodeAnswers, ReadinessFinding, Receiver, Refused,
+    ReplicationRow, Right, Server, ServerRole, Settings, Switch, findings,
 };
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::failover;
 use crate::counted;
 use crate::log::Log;
@@ -130,8 +130,8 @@ pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Resul
     Ok((text, errors))
 }
 
-fn line(finding: &Finding) -> String {
-    let Finding { node, level, text, advice } = finding;
+fn line(finding: &ReadinessFinding) -> String {
+    let ReadinessFinding { node, level, text, advice } = finding;
     let node = node.map_or_else(|| "all nodes".to_owned(), |id| format!("node {id}"));
     let level = match level {
         FindingLevel::Warning => "warning",
@@ -163,7 +163,7 @@ fn user_of(config: &Config, node: &NodeConfig) -> String {
 }
 
 /// Cancel safe: connections are closed.
-async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> Asked {
+async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> NodeAnswers {
     let health = health_of(config, node);
     let mut server = match open(shared, node, &health, &[("application_name", NAME)]).await {
         Ok(mut conn) => facts(&mut conn).await,
@@ -182,7 +182,7 @@ async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> A
             own_users.push(OwnUser { errand, name: name_of(&login).to_owned(), surplus: surplus_of(&rows) });
         }
     }
-    Asked {
+    NodeAnswers {
         id: node.id,
         user_parameter: if node.health.user.is_empty() { "sr_check_user" } else { "health_check_user" },
         server: server.map_err(refused),
@@ -214,7 +214,7 @@ async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeCo
         let parameters = [("application_name", NAME)];
         let login = ServerLogin { user, database, secret: secret.as_ref(), generation: 0, parameters: &parameters };
         let until = Instant::now() + ASK_TIMEOUT;
-        if let Err(error) = Conn::log_in(shared, &address_of(node), &login, OwnUse::Questions, until).await {
+        if let Err(error) = ControlConn::log_in(shared, &address_of(node), &login, OwnUse::Questions, until).await {
             failed.push(FailedLogin { needed, user: user.to_owned(), database: database.to_owned(), why: refused(error) });
         }
     }
@@ -274,7 +274,7 @@ async fn open(
     node: &NodeConfig,
     check: &CheckConfig,
     parameters: &[(&str, &str)],
-) -> Result<Conn, OpenError> {
+) -> Result<ControlConn, OpenError> {
     open_for(shared, node, check, OwnUse::Questions, parameters).await
 }
 
@@ -284,12 +284,12 @@ async fn open_for(
     check: &CheckConfig,
     of: OwnUse,
     parameters: &[(&str, &str)],
-) -> Result<Conn, OpenError> {
+) -> Result<ControlConn, OpenError> {
     let address = address_of(node);
     let files = shared.access.files();
     let (user, secret) = files.checker(check);
     let login = ServerLogin { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-    Conn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
+    ControlConn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
 }
 
 fn address_of(node: &NodeConfig) -> ServerAddress {
@@ -314,7 +314,7 @@ fn refused(error: OpenError) -> Refused {
 }
 
 /// Not cancel safe: the connection is of no use afterwards.
-async fn facts(conn: &mut Conn) -> Result<Server, OpenError> {
+async fn facts(conn: &mut ControlConn) -> Result<Server, OpenError> {
     let rows = conn.query(VERSION).await?;
     let version = rows.iter().flatten().flatten().next().and_then(|text| text.parse().ok()).unwrap_or(0);
     if version < SETTINGS_VERSION {
@@ -328,14 +328,14 @@ async fn facts(conn: &mut Conn) -> Result<Server, OpenError> {
     let has = rights.iter().flatten().map(|cell| cell.as_deref() == Some("t"));
     server.missing = Right::ALL.into_iter().zip(has).filter(|(_, has)| !has).map(|(right, _)| right).collect();
     server.fixed = conn.query(FIXED).await?.into_iter().flatten().flatten().collect();
-    if let Role::Primary { followers } = &mut server.role {
+    if let ServerRole::Primary { followers } = &mut server.role {
         *followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(row)).collect();
     }
     Ok(server)
 }
 
 /// Compares the clocks. Not cancel safe: the connection is of no use afterwards.
-async fn clock(conn: &mut Conn) -> Result<Clock, OpenError> {
+async fn clock(conn: &mut ControlConn) -> Result<Clock, OpenError> {
     let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (before, asked) = (since_1970(), Instant::now());
     let rows = conn.query(CLOCK).await?;
@@ -358,7 +358,7 @@ fn read(rows: &Rows) -> Option<Server> {
     let is_on = |at: usize| if text(at) == Some("on") { Switch::On } else { Switch::Off };
     let own = |at: usize| text(at).unwrap_or_default().to_owned();
     let role = match text(0)? {
-        "t" => Role::Standby {
+        "t" => ServerRole::Standby {
             conninfo: text(4).map(str::to_owned),
             receiver: match text(3) {
                 None => Receiver::None,
@@ -367,7 +367,7 @@ fn read(rows: &Rows) -> Option<Server> {
                 Some(_) => Receiver::None,
             },
         },
-        _ => Role::Primary { followers: Vec::new() },
+        _ => ServerRole::Primary { followers: Vec::new() },
     };
     Some(Server {
         system: text(1).and_then(|text| text.parse().ok()),
@@ -391,9 +391,12 @@ fn read(rows: &Rows) -> Option<Server> {
     })
 }
 
-fn follower(row: &[Option<String>]) -> Option<Follower> {
+fn follower(row: &[Option<String>]) -> Option<ReplicationRow> {
     let [name, state] = row else { return None };
-    Some(Follower { application_name: name.clone().unwrap_or_default(), is_streaming: state.as_deref() == Some("streaming") })
+    Some(ReplicationRow {
+        application_name: name.clone().unwrap_or_default(),
+        is_streaming: state.as_deref() == Some("streaming"),
+    })
 }
 
 /// For the list of Weir's own texts.

@@ -6,9 +6,9 @@ use crate::commands::check_servers;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
 use crate::commands::pcp_client::{self, PcpCommand};
 use crate::counted;
-use crate::process::supervisor::{self, Start};
+use crate::process::supervisor::{self, StartedBy};
 use crate::process::{pcp_programs, pid_file};
-use crate::runtime::operator_files::{Called, Files};
+use crate::runtime::operator_files::{Called, OperatorFiles};
 use crate::runtime::places;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -299,8 +299,8 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
 }
 
 impl ConfigFileArgs {
-    fn files(&self) -> Files {
-        Files {
+    fn files(&self) -> OperatorFiles {
+        OperatorFiles {
             config: self.file.clone(),
             settings: self.settings.clone(),
             hba: self.hba_file.clone(),
@@ -313,7 +313,7 @@ impl ConfigFileArgs {
 }
 
 /// Reads the configuration; problems go to the standard error. `None` when it has errors.
-fn read(files: &Files) -> (Option<Config>, usize) {
+fn read(files: &OperatorFiles) -> (Option<Config>, usize) {
     let outcome = files.read();
     for problem in &outcome.problems {
         let _ = writeln!(std::io::stderr(), "{problem}");
@@ -326,14 +326,14 @@ fn run(options: &RunArgs) -> anyhow::Result<ExitCode> {
     if options.place.file.is_none() && options.place.settings.is_empty() {
         bail!("no configuration: give one with -f FILE, or try `weir demo` (`weir --help` says more)");
     }
-    let files = Files { takes_over: options.takeover, ..options.place.files() };
+    let files = OperatorFiles { takes_over: options.takeover, ..options.place.files() };
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
     // It never leaves the foreground.
     let _ = options.foreground;
     if options.discard_status {
         discard_status(&config);
     }
-    supervisor::run(&files, config, Start::Foreground, |_| {})?;
+    supervisor::run(&files, config, StartedBy::Foreground, |_| {})?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -493,7 +493,7 @@ fn show_config(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
 
 fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
-    let files = Files {
+    let files = OperatorFiles {
         config: Some(options.file.clone()),
         settings,
         hba: options.hba_file.clone(),
@@ -517,12 +517,12 @@ fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCod
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.
                 let _ = setsid();
-                supervisor::run(&files, config, Start::Daemon, |shared| {
+                supervisor::run(&files, config, StartedBy::Daemon, |shared| {
                     shared.log.flush(WORDS_LIMIT);
                     tell_parent();
                 })?;
             } else {
-                supervisor::run(&files, config, Start::Foreground, |_| {})?;
+                supervisor::run(&files, config, StartedBy::Foreground, |_| {})?;
             }
             Ok(ExitCode::SUCCESS)
         }

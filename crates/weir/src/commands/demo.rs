@@ -1,7 +1,7 @@
 //! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
 
-use crate::process::supervisor::{self, Start};
-use crate::runtime::operator_files::Files;
+use crate::process::supervisor::{self, StartedBy};
+use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::shared::ProxyShutdown;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -81,7 +81,7 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     let file = cluster.dir().join("pgpool.conf");
     std::fs::write(&file, configuration(demo, &cluster)).with_context(|| format!("cannot write {}", file.display()))?;
-    let files = Files { config: Some(file.clone()), ..Files::default() };
+    let files = OperatorFiles { config: Some(file.clone()), ..OperatorFiles::default() };
     let outcome = files.read();
     let Some(config) = outcome.config else {
         let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
@@ -92,7 +92,7 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     if demo.kill_primary && standbys == 0 {
         bail!("--kill-primary needs a standby that takes over");
     }
-    supervisor::run(&files, config, Start::Demo, move |shared| {
+    supervisor::run(&files, config, StartedBy::Demo, move |shared| {
         if stop.load(Ordering::Acquire) {
             // Before the proxy heard signals itself.
             return shared.begin_stop(ProxyShutdown::Fast);

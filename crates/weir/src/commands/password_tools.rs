@@ -1,7 +1,7 @@
 //! `pg_md5` and `pg_enc`: what `pcp.conf` and `pool_passwd` have of passwords. Options and output are Pgpool-II's.
 
 use crate::commands::prompt;
-use crate::runtime::operator_files::Files;
+use crate::runtime::operator_files::OperatorFiles;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use std::fs;
@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_config::passwd::{self, PoolKey};
+use weir_config::passwd::{self, PasswdKey};
 use weir_wire::md5::Md5Secret;
 use weir_wire::pcp_protocol::StoredDigest;
 use zeroize::Zeroizing;
@@ -102,17 +102,19 @@ fn say(text: &str) -> anyhow::Result<()> {
 }
 
 impl PgEnc {
-    fn read_key(&self) -> anyhow::Result<PoolKey> {
+    fn read_key(&self) -> anyhow::Result<PasswdKey> {
         let text = match &self.key {
             Some(key) => Zeroizing::new(key.clone().into_bytes()),
             None if self.prompt_key => Zeroizing::new(prompt::password("encryption key: ")?.as_bytes().to_vec()),
             None => self.read_key_file()?,
         };
-        PoolKey::new(&text).context("the encryption key does not begin with a line of 1 to 255 bytes")
+        PasswdKey::new(&text).context("the encryption key does not begin with a line of 1 to 255 bytes")
     }
 
     fn read_key_file(&self) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-        let path = Files { key: self.key_file.clone(), ..Files::default() }.key_path().context("there is no home folder")?;
+        let path = OperatorFiles { key: self.key_file.clone(), ..OperatorFiles::default() }
+            .key_path()
+            .context("there is no home folder")?;
         let bytes = fs::read(&path).with_context(|| format!("encryption key not provided: cannot read {}", path.display()))?;
         if fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
             let text = "has group or world access; permissions should be u=rw (0600) or less";
@@ -143,7 +145,7 @@ impl PasswordToolArgs {
 
     /// Replaces the user's line in pool_passwd, or adds it.
     fn write(&self, user: &str, credential: &[u8]) -> anyhow::Result<()> {
-        let files = Files { config: Some(self.config.clone()), ..Files::default() };
+        let files = OperatorFiles { config: Some(self.config.clone()), ..OperatorFiles::default() };
         // Whoever makes the first password need not have a node yet; a file that cannot be read says so.
         fs::metadata(&self.config).with_context(|| format!("could not open configuration file {}", self.config.display()))?;
         let path = files.passwd_path(&files.read().draft).context("pool_passwd is empty: there is no such file")?;

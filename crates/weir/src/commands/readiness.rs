@@ -24,7 +24,7 @@ pub enum FindingLevel {
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ReadinessFinding {
     /// None: it is about all nodes.
     pub node: Option<NodeId>,
     pub level: FindingLevel,
@@ -35,7 +35,7 @@ pub struct Finding {
 /// All that was asked.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    pub nodes: Vec<Asked>,
+    pub nodes: Vec<NodeAnswers>,
     /// Server connections that Weir may open to one node for clients, and the parameters that say so.
     pub conns: ConnsMax,
     /// Why nothing can be written in `work_dir`, if it cannot.
@@ -51,7 +51,7 @@ pub struct ConnsMax {
 
 /// A node, and its answers.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct NodeAnswers {
     pub id: NodeId,
     /// The parameter that names the user of the health check: `sr_check_user` where it has none of its own.
     pub user_parameter: &'static str,
@@ -126,7 +126,7 @@ pub struct Server {
     pub version: u32,
     pub system: Option<u64>,
     pub timeline: Option<u32>,
-    pub role: Role,
+    pub role: ServerRole,
     pub settings: Settings,
     pub clock: Clock,
     pub missing: Vec<Right>,
@@ -146,9 +146,9 @@ pub struct Clock {
 }
 
 #[derive(Clone, Debug)]
-pub enum Role {
+pub enum ServerRole {
     Primary {
-        followers: Vec<Follower>,
+        followers: Vec<ReplicationRow>,
     },
     Standby {
         /// `primary_conninfo`; none: the user may not see it.
@@ -157,15 +157,15 @@ pub enum Role {
     },
 }
 
-impl Default for Role {
-    fn default() -> Role {
-        Role::Primary { followers: Vec::new() }
+impl Default for ServerRole {
+    fn default() -> ServerRole {
+        ServerRole::Primary { followers: Vec::new() }
     }
 }
 
 /// A row of `pg_stat_replication`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Follower {
+pub struct ReplicationRow {
     pub application_name: String,
     pub is_streaming: bool,
 }
@@ -278,7 +278,7 @@ const BUILTIN_VERSION: u32 = 130_000;
 const ALTER_VERSION: u32 = 150_000;
 
 /// All that is wrong, errors first for each node. `user`: the user of the health check.
-pub fn findings(rules: &FailoverRules, cluster: &Cluster, user: &str) -> Vec<Finding> {
+pub fn findings(rules: &FailoverRules, cluster: &Cluster, user: &str) -> Vec<ReadinessFinding> {
     let mut found = Vec::new();
     let kind = Kind::of(rules);
     match kind {
@@ -304,12 +304,12 @@ fn by_builtin(rules: &FailoverRules) -> FindingLevel {
 /// The list of findings, and the node that they are about.
 struct Notes<'f> {
     node: Option<NodeId>,
-    found: &'f mut Vec<Finding>,
+    found: &'f mut Vec<ReadinessFinding>,
 }
 
 impl Notes<'_> {
     fn add(&mut self, level: FindingLevel, text: impl Into<String>, advice: impl Into<String>) {
-        self.found.push(Finding { node: self.node, level, text: text.into(), advice: advice.into() });
+        self.found.push(ReadinessFinding { node: self.node, level, text: text.into(), advice: advice.into() });
     }
 }
 
@@ -319,10 +319,10 @@ impl Cluster {
     }
 
     /// The only primary, if there is one.
-    fn primary(&self) -> Option<(NodeId, &Server, &[Follower])> {
+    fn primary(&self) -> Option<(NodeId, &Server, &[ReplicationRow])> {
         let mut primaries = self.servers().filter_map(|(id, server)| match &server.role {
-            Role::Primary { followers } => Some((id, server, followers.as_slice())),
-            Role::Standby { .. } => None,
+            ServerRole::Primary { followers } => Some((id, server, followers.as_slice())),
+            ServerRole::Standby { .. } => None,
         });
         let first = primaries.next()?;
         primaries.next().is_none().then_some(first)

@@ -4,7 +4,7 @@
 //! meanwhile, and tells the outcome to whoever asks.
 
 use crate::agent::keeper::read_secret;
-use crate::runtime::agent_line::{Line, LineError, Stream};
+use crate::runtime::agent_line::{ByteStream, SealedStream, SealedStreamError};
 use crate::runtime::tls_choice::CertificateCheck;
 use crate::runtime::tls_files::{ClientSide, server_name};
 use std::io;
@@ -30,7 +30,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("agent {place}: {cause}")]
-    Line { place: String, cause: LineError },
+    Line { place: String, cause: SealedStreamError },
     #[error("agent {place}: it does not answer in time")]
     Late { place: String },
     #[error("agent {place}: {text}")]
@@ -52,23 +52,23 @@ pub struct Agent {
 }
 
 /// A line over either kind of stream.
-enum Way {
-    Plain(Box<Line<TcpStream>>),
-    Tls(Box<Line<tokio_rustls::client::TlsStream<TcpStream>>>),
+enum AgentStream {
+    Plain(Box<SealedStream<TcpStream>>),
+    Tls(Box<SealedStream<tokio_rustls::client::TlsStream<TcpStream>>>),
 }
 
-impl Way {
-    async fn send(&mut self, body: &[u8]) -> Result<(), LineError> {
+impl AgentStream {
+    async fn send(&mut self, body: &[u8]) -> Result<(), SealedStreamError> {
         match self {
-            Way::Plain(line) => line.send(body).await,
-            Way::Tls(line) => line.send(body).await,
+            AgentStream::Plain(line) => line.send(body).await,
+            AgentStream::Tls(line) => line.send(body).await,
         }
     }
 
-    async fn next(&mut self) -> Result<Vec<u8>, LineError> {
+    async fn next(&mut self) -> Result<Vec<u8>, SealedStreamError> {
         match self {
-            Way::Plain(line) => line.next().await,
-            Way::Tls(line) => line.next().await,
+            AgentStream::Plain(line) => line.next().await,
+            AgentStream::Tls(line) => line.next().await,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Agent {
         }
     }
 
-    async fn connect(&self) -> Result<Way, AgentError> {
+    async fn connect(&self) -> Result<AgentStream, AgentError> {
         let broke = |cause| AgentError::Line { place: self.place.clone(), cause };
         let (file, place) = (self.secret_file.clone(), self.place.clone());
         // A file may lie on a disk that is slow.
@@ -152,14 +152,14 @@ impl Agent {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|cause| broke(cause.into()))?;
         stream.set_nodelay(true).map_err(|cause| broke(cause.into()))?;
         let Some((side, check)) = &self.encryption else {
-            return Ok(Way::Plain(Box::new(Line::to_agent(stream, &secret).await.map_err(broke)?)));
+            return Ok(AgentStream::Plain(Box::new(SealedStream::to_agent(stream, &secret).await.map_err(broke)?)));
         };
         let begun = async {
             let name = server_name(*check, &self.host)?;
             TlsConnector::from(side.config(*check)).connect(name, stream).await
         };
         let stream = begun.await.map_err(|cause: io::Error| broke(cause.into()))?;
-        Ok(Way::Tls(Box::new(prove(stream, &secret).await.map_err(broke)?)))
+        Ok(AgentStream::Tls(Box::new(prove(stream, &secret).await.map_err(broke)?)))
     }
 
     fn setup(&self, text: impl Into<String>) -> AgentError {
@@ -167,6 +167,6 @@ impl Agent {
     }
 }
 
-async fn prove<S: Stream>(stream: S, secret: &weir_agent::AgentSecret) -> Result<Line<S>, LineError> {
-    Line::to_agent(stream, secret).await
+async fn prove<S: ByteStream>(stream: S, secret: &weir_agent::AgentSecret) -> Result<SealedStream<S>, SealedStreamError> {
+    SealedStream::to_agent(stream, secret).await
 }

@@ -6,8 +6,8 @@ use crate::control::agent_client::{Agent, AgentError};
 use crate::control::control_context::{Control, Subject};
 use crate::control::return_node::agent_of;
 use crate::log::Level;
-use crate::runtime::agent_line::LineError;
-use crate::runtime::agents_seen::{Answer, Contact};
+use crate::runtime::agent_line::SealedStreamError;
+use crate::runtime::agents_seen::{AgentSighting, Contact};
 use crate::runtime::shared::{ProxyShutdown, seconds};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -59,7 +59,7 @@ async fn note(c: &Control, node: u16, agent: &Agent) -> bool {
     let contact = answer.as_ref().map_or_else(contact, |_| Contact::Connected);
     let outcome = answer.map(Box::new).map_err(|error| error.to_string());
     let error = outcome.as_ref().err().cloned();
-    let before = c.shared.cluster.agents.note(node, Answer { contact, outcome, asked_at_s: seconds(SystemTime::now()) });
+    let before = c.shared.cluster.agents.note(node, AgentSighting { contact, outcome, asked_at_s: seconds(SystemTime::now()) });
     match (before, error) {
         (Some(before), _) if before == contact => {}
         (_, Some(error)) => c.shared.log.say(Level::Warning, format_args!("node {node}: {error}")),
@@ -71,9 +71,9 @@ async fn note(c: &Control, node: u16, agent: &Agent) -> bool {
 
 fn contact(error: &AgentError) -> Contact {
     match error {
-        AgentError::Line { cause: LineError::Seal(SealError::Secret), .. } => Contact::WrongSecret,
-        AgentError::Line { cause: LineError::Io(_), .. } | AgentError::Late { .. } => Contact::Unreachable,
-        AgentError::Line { cause: LineError::Seal(_) | LineError::Malformed(_), .. }
+        AgentError::Line { cause: SealedStreamError::Seal(SealError::Secret), .. } => Contact::WrongSecret,
+        AgentError::Line { cause: SealedStreamError::Io(_), .. } | AgentError::Late { .. } => Contact::Unreachable,
+        AgentError::Line { cause: SealedStreamError::Seal(_) | SealedStreamError::Malformed(_), .. }
         | AgentError::Setup { .. }
         | AgentError::Failed { .. } => Contact::Failed,
     }

@@ -13,7 +13,7 @@
 //! another one waits, so that a server with a database for each tenant is not filled by looks.
 
 use crate::auth::own_login::OwnUse;
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::control_context::{Bell, Control, Subject};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::look_places::{Urgency, hold, looks_max};
@@ -92,7 +92,7 @@ impl SurveyError {
 
 /// Facts outside of the catalog that answers depend on, as they were found the last time. A look at them takes longer, so it is done when something
 /// was defined through us, and else less often.
-struct Beside {
+struct OuterFacts {
     kinds: String,
     changes: u64,
     looked_at: Instant,
@@ -100,8 +100,8 @@ struct Beside {
 }
 
 /// A connection for looks, which counts among those of clients.
-struct Line {
-    conn: Conn,
+struct CountedConn {
+    conn: ControlConn,
     _counted: Counted,
 }
 
@@ -125,21 +125,21 @@ impl Drop for Counted {
 }
 
 /// Closes the books when the task ends, however it ends.
-struct Duty {
+struct CatalogWatchGuard {
     c: Rc<Control>,
     database: Arc<KnownDatabase>,
     /// The last reading.
     known: Option<CatalogReading>,
 }
 
-impl Duty {
-    fn begin(c: &Rc<Control>, database: &Arc<KnownDatabase>) -> Duty {
+impl CatalogWatchGuard {
+    fn begin(c: &Rc<Control>, database: &Arc<KnownDatabase>) -> CatalogWatchGuard {
         let known = database.take_kept(primary(c));
-        Duty { c: c.clone(), database: database.clone(), known }
+        CatalogWatchGuard { c: c.clone(), database: database.clone(), known }
     }
 }
 
-impl Drop for Duty {
+impl Drop for CatalogWatchGuard {
     fn drop(&mut self) {
         let now = Instant::now();
         self.database.close(self.known.take(), primary(&self.c), now);
@@ -154,7 +154,7 @@ fn primary(c: &Control) -> Option<u16> {
 
 /// Looks after one database until it has had no sessions for a while. Not cancel safe: a look that is under way is lost.
 pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
-    let mut duty = Duty::begin(&c, &database);
+    let mut duty = CatalogWatchGuard::begin(&c, &database);
     let bell = c.bell(Subject::Database(database.name.clone()));
     let (mut line, mut beside) = (None, None);
     let (mut place, mut looked) = (None, None);
@@ -293,8 +293,8 @@ fn server(c: &Control) -> Option<ServerAddress> {
 async fn look(
     c: &Control,
     database: &KnownDatabase,
-    line: &mut Option<Line>,
-    (known, beside): (&mut Option<CatalogReading>, &mut Option<Beside>),
+    line: &mut Option<CountedConn>,
+    (known, beside): (&mut Option<CatalogReading>, &mut Option<OuterFacts>),
     changes: u64,
 ) -> Result<Duration, SurveyError> {
     let is_new = line.is_none();
@@ -355,7 +355,7 @@ async fn look(
 }
 
 /// Looks whether the users' names stand for the same roles as before. Not cancel safe.
-async fn look_at_roles(c: &Control, line: &mut Conn) -> Result<(), SurveyError> {
+async fn look_at_roles(c: &Control, line: &mut ControlConn) -> Result<(), SurveyError> {
     // A standby may not know yet what we know already.
     if !c.shared.cluster.view.load().is_primary(line.address.node)
         || !c.shared.clients.roles.lock().begin_look(c.millis(Instant::now()))
@@ -389,7 +389,7 @@ fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
 
 /// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
 /// Not cancel safe.
-async fn renew(c: &Control, database: &KnownDatabase, line: &mut Conn) -> Result<(), SurveyError> {
+async fn renew(c: &Control, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
     let rows = line.query_catalog(CatalogQuery::Defaults).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(ChangeMark::Defaults, &mark) {
@@ -404,8 +404,8 @@ async fn renew(c: &Control, database: &KnownDatabase, line: &mut Conn) -> Result
 async fn line_to_server<'l>(
     c: &Control,
     database: &KnownDatabase,
-    line: &'l mut Option<Line>,
-) -> Result<&'l mut Conn, SurveyError> {
+    line: &'l mut Option<CountedConn>,
+) -> Result<&'l mut ControlConn, SurveyError> {
     let address = server(c).ok_or(SurveyError::NoServer)?;
     if line.as_ref().is_some_and(|line| line.conn.address != address || line.conn.is_left(&c.shared)) {
         *line = None;
@@ -415,7 +415,7 @@ async fn line_to_server<'l>(
         None => {
             let counted = Counted::new(&c.shared, address.node);
             let conn = open(c, database, address).await?;
-            &mut line.insert(Line { conn, _counted: counted }).conn
+            &mut line.insert(CountedConn { conn, _counted: counted }).conn
         }
     })
 }
@@ -425,7 +425,7 @@ async fn line_to_server<'l>(
 async fn identify(
     c: &Control,
     database: &KnownDatabase,
-    line: &mut Conn,
+    line: &mut ControlConn,
     known: &mut Option<CatalogReading>,
 ) -> Result<(), SurveyError> {
     let rows = line.query(IDENTITY).await?;
@@ -446,19 +446,19 @@ const IDENTITY: &str =
 async fn look_beside(
     c: &Control,
     database: &KnownDatabase,
-    line: &mut Conn,
-    beside: &mut Option<Beside>,
+    line: &mut ControlConn,
+    beside: &mut Option<OuterFacts>,
     changes: u64,
 ) -> Result<(), SurveyError> {
     let started = Instant::now();
-    let is_recent = |last: &Beside| last.changes == changes && last.looked_at.elapsed() < last.took * LOOK_SHARE;
+    let is_recent = |last: &OuterFacts| last.changes == changes && last.looked_at.elapsed() < last.took * LOOK_SHARE;
     if beside.as_ref().is_some_and(is_recent) {
         return Ok(());
     }
     let rows = line.query_catalog(CatalogQuery::Answers).await?;
     let mut cells = rows.into_iter().flatten().map(Option::unwrap_or_default);
     let (kinds, rights) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
-    *beside = Some(Beside { kinds, changes, looked_at: Instant::now(), took: started.elapsed() });
+    *beside = Some(OuterFacts { kinds, changes, looked_at: Instant::now(), took: started.elapsed() });
     if database.is_another(ChangeMark::Rights, &rights) {
         doubt(c, database);
     }
@@ -472,7 +472,7 @@ fn doubt(c: &Control, database: &KnownDatabase) {
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
-async fn dispel(c: &Control, database: &KnownDatabase, line: &mut Conn) -> Result<(), SurveyError> {
+async fn dispel(c: &Control, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
     let changes = &c.shared.changes;
     let doubts = changes.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
@@ -514,7 +514,7 @@ fn running(pids: impl Iterator<Item = u32>) -> String {
 }
 
 /// Logs in to read the catalog: as the user of Weir's own looks, or where he may not log in as the user who came last. Cancel safe.
-async fn open(c: &Control, database: &KnownDatabase, address: ServerAddress) -> Result<Conn, SurveyError> {
+async fn open(c: &Control, database: &KnownDatabase, address: ServerAddress) -> Result<ControlConn, SurveyError> {
     let generation = c.shared.access.generation();
     let (files, config) = (c.shared.access.files(), c.shared.config.load_full());
     let (own, secret) = files.checker(&config.check);
@@ -544,7 +544,7 @@ async fn open(c: &Control, database: &KnownDatabase, address: ServerAddress) -> 
 
 /// True if the role of a connection has no defaults of its own for the parameters of which a catalog has the defaults: one with them does not see
 /// what others begin with. Not cancel safe.
-async fn reads_defaults_of_others(line: &mut Conn) -> Result<bool, OpenError> {
+async fn reads_defaults_of_others(line: &mut ControlConn) -> Result<bool, OpenError> {
     let rows = line.query(OWN_DEFAULTS).await?;
     Ok(rows.iter().flatten().flatten().next().is_none_or(|count| count == "0"))
 }
@@ -587,17 +587,17 @@ async fn log_in(
     database: &KnownDatabase,
     address: &ServerAddress,
     (user, secret, generation): (&str, Option<&Secret>, u64),
-) -> Result<Conn, OpenError> {
+) -> Result<ControlConn, OpenError> {
     let parameters = &[("application_name", NAME)];
     let login = ServerLogin { user, database: &database.name, secret, generation, parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
-    let (line, _) = Conn::log_in(&c.shared, address, &login, OwnUse::Catalog, deadline.into()).await?;
+    let (line, _) = ControlConn::log_in(&c.shared, address, &login, OwnUse::Catalog, deadline.into()).await?;
     database.report.lock().read_as = user.to_owned();
     Ok(line)
 }
 
 /// Takes the rows of one part into a draft. Not cancel safe.
-async fn take(conn: &mut Conn, part: usize, draft: &mut CatalogDraft) -> Result<(), SurveyError> {
+async fn take(conn: &mut ControlConn, part: usize, draft: &mut CatalogDraft) -> Result<(), SurveyError> {
     conn.ask_catalog(CatalogQuery::Part(part)).await?;
     let (mut error, mut rows) = (None, 0_u32);
     loop {
@@ -619,7 +619,7 @@ async fn take(conn: &mut Conn, part: usize, draft: &mut CatalogDraft) -> Result<
 }
 
 /// Reads all parts, in the transaction that is open. Not cancel safe.
-async fn read(conn: &mut Conn, config: Arc<Config>) -> Result<Catalog, SurveyError> {
+async fn read(conn: &mut ControlConn, config: Arc<Config>) -> Result<Catalog, SurveyError> {
     let mut draft = CatalogDraft::new(config.routing.catalog_bytes_max);
     for part in 0..PARTS.len() {
         take(conn, part, &mut draft).await?;

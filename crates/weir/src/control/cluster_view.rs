@@ -11,7 +11,7 @@ use crate::runtime::shared::{WorkerMessage, seconds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
-use weir_failover::cluster::{ClusterView, Gate, Health, NodeView, Role};
+use weir_failover::cluster::{ClusterView, NodeHealth, NodeView, ReplicationRole, WriteGate};
 
 /// Publishes `Control::view`. `changed`: another generation.
 pub fn publish(c: &Control, changed: bool) {
@@ -24,7 +24,7 @@ pub fn publish(c: &Control, changed: bool) {
     let is_another = primary(&known) != primary(&view);
     let moved = moved(&known, &view);
     let was_primary = |node: &NodeView| known.nodes.iter().any(|other| other.id == node.id && other.health == node.health);
-    for node in view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary) && !was_primary(node)) {
+    for node in view.nodes.iter().filter(|node| node.health == NodeHealth::Up(ReplicationRole::Primary) && !was_primary(node)) {
         c.shared.positions.note_promoted(node.id);
     }
     if let Some(node) = view.primary_id() {
@@ -44,7 +44,7 @@ pub fn publish(c: &Control, changed: bool) {
 }
 
 /// Takes in which node takes writes, or why none does, and which are out of use.
-pub fn govern(c: &Control, gate: Gate, held: Option<&'static str>, is_out: impl Fn(u16) -> bool) {
+pub fn govern(c: &Control, gate: WriteGate, held: Option<&'static str>, is_out: impl Fn(u16) -> bool) {
     c.view.borrow_mut().held = held;
     let changed = c.view.borrow_mut().govern(gate, is_out, seconds(SystemTime::now()));
     publish(c, changed);

@@ -49,19 +49,19 @@ const UNREAD_READS_MAX: usize = 64;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 4096;
 
-enum Stream {
+enum ControlStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl ControlStream {
     /// Cancel safe.
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = match self {
-            Stream::Tcp(stream) => stream.read(buffer).await?,
-            Stream::Unix(stream) => stream.read(buffer).await?,
-            Stream::Tls(stream) => stream.read(buffer).await?,
+            ControlStream::Tcp(stream) => stream.read(buffer).await?,
+            ControlStream::Unix(stream) => stream.read(buffer).await?,
+            ControlStream::Tls(stream) => stream.read(buffer).await?,
         };
         if bytes == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
     }
@@ -69,9 +69,9 @@ impl Stream {
     /// Not cancel safe: a part may be on its way.
     async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.write_all(bytes).await,
-            Stream::Unix(stream) => stream.write_all(bytes).await,
-            Stream::Tls(stream) => {
+            ControlStream::Tcp(stream) => stream.write_all(bytes).await,
+            ControlStream::Unix(stream) => stream.write_all(bytes).await,
+            ControlStream::Tls(stream) => {
                 stream.write_all(bytes).await?;
                 stream.flush().await
             }
@@ -79,15 +79,15 @@ impl Stream {
     }
 }
 
-impl Stream {
+impl ControlStream {
     /// Gives the server what it takes at once, and the end of TLS behind it. Without that end OpenSSL tells the server of a broken connection,
     /// which it logs.
     fn part(&mut self, farewell: &[u8]) {
         // The server may be gone, or take nothing now: it is told all the same by the end of the connection.
         let _ = match self {
-            Stream::Tcp(stream) => stream.try_write(farewell),
-            Stream::Unix(stream) => stream.try_write(farewell),
-            Stream::Tls(stream) => {
+            ControlStream::Tcp(stream) => stream.try_write(farewell),
+            ControlStream::Unix(stream) => stream.try_write(farewell),
+            ControlStream::Tls(stream) => {
                 let (socket, session) = stream.get_mut();
                 let said = session.writer().write_all(farewell);
                 session.send_close_notify();
@@ -106,9 +106,9 @@ impl Stream {
     /// Takes in what has arrived: a close with something unread is a reset, which the server logs and by which it may lose the farewell.
     fn take_unread(&self) {
         let socket = match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-            Stream::Tls(stream) => stream.get_ref().0.as_fd(),
+            ControlStream::Tcp(stream) => stream.as_fd(),
+            ControlStream::Unix(stream) => stream.as_fd(),
+            ControlStream::Tls(stream) => stream.get_ref().0.as_fd(),
         };
         let mut unread = [0; PIECE_BYTES];
         for _ in 0..UNREAD_READS_MAX {
@@ -142,8 +142,8 @@ enum Farewell {
 }
 
 /// See the module.
-pub struct Conn {
-    stream: Stream,
+pub struct ControlConn {
+    stream: ControlStream,
     farewell: Farewell,
     pub(crate) address: ServerAddress,
     /// When it was begun, in microseconds since the start of the proxy.
@@ -156,7 +156,7 @@ pub struct Conn {
     deadline: Instant,
 }
 
-impl Drop for Conn {
+impl Drop for ControlConn {
     fn drop(&mut self) {
         let mut words = Vec::new();
         match self.farewell {
@@ -172,7 +172,7 @@ async fn within<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>)
     timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-impl Conn {
+impl ControlConn {
     /// Opens a connection to a node, as the user of its health check. Cancel safe.
     pub async fn open(
         shared: &Arc<SharedState>,
@@ -180,7 +180,7 @@ impl Conn {
         node: u16,
         parameters: &[(&str, &str)],
         deadline: Instant,
-    ) -> Result<Conn, OpenError> {
+    ) -> Result<ControlConn, OpenError> {
         let Some(known) = config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
         let address = ServerAddress {
             node,
@@ -199,7 +199,7 @@ impl Conn {
         let files = shared.access.files();
         let (user, secret) = files.checker(check);
         let login = ServerLogin { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-        Conn::log_in(shared, &address, &login, OwnUse::Questions, deadline).await.map(|(conn, _)| conn)
+        ControlConn::log_in(shared, &address, &login, OwnUse::Questions, deadline).await.map(|(conn, _)| conn)
     }
 
     /// Connects and logs in, with settings that nobody else chose (`own_login`). Encrypted or not, as `backend_sslmode` has it. Cancel safe: the
@@ -210,7 +210,7 @@ impl Conn {
         login: &ServerLogin<'_>,
         of: OwnUse,
         deadline: Instant,
-    ) -> Result<(Conn, ServerGreeting), OpenError> {
+    ) -> Result<(ControlConn, ServerGreeting), OpenError> {
         let parameters: Vec<(&str, &str)> = own_login::in_packet(of).chain(login.parameters.iter().copied()).collect();
         let ServerLogin { user, database, secret, generation, .. } = *login;
         let login = &ServerLogin { user, database, secret, generation, parameters: &parameters };
@@ -223,7 +223,7 @@ impl Conn {
         loop {
             let attempt = attempts.next().copied().unwrap_or(TlsAttempt::Plain);
             let entered = async {
-                let mut conn = Conn::connect(shared, address, (attempt, plan.check), deadline).await?;
+                let mut conn = ControlConn::connect(shared, address, (attempt, plan.check), deadline).await?;
                 let greeting = conn.prove(shared, login).await?;
                 let words = own_login::after_login(of, greeting.reported("server_version"), greeting.reported("server_encoding"));
                 if let Some(words) = words {
@@ -249,10 +249,10 @@ impl Conn {
         address: &ServerAddress,
         (attempt, check): (TlsAttempt, CertificateCheck),
         deadline: Instant,
-    ) -> Result<Conn, OpenError> {
+    ) -> Result<ControlConn, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
         let begun_us = shared.begun.elapsed().as_micros() as u64;
-        let over = |stream| Conn {
+        let over = |stream| ControlConn {
             stream,
             farewell: Farewell::None,
             address: address.clone(),
@@ -263,11 +263,11 @@ impl Conn {
         };
         if address.hostname.starts_with('/') {
             let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
-            return Ok(over(Stream::Unix(within(deadline, UnixStream::connect(path)).await.map_err(failed)?)));
+            return Ok(over(ControlStream::Unix(within(deadline, UnixStream::connect(path)).await.map_err(failed)?)));
         }
         let stream = within(deadline, connect_any(shared, address, deadline)).await.map_err(failed)?;
         match attempt {
-            TlsAttempt::Plain => Ok(over(Stream::Tcp(stream))),
+            TlsAttempt::Plain => Ok(over(ControlStream::Tcp(stream))),
             TlsAttempt::Willing | TlsAttempt::Encrypted => {
                 Ok(over(encrypt(shared, stream, address, (attempt, check), deadline).await?))
             }
@@ -299,8 +299,8 @@ impl Conn {
 
     fn channel(&self) -> LoginChannel {
         match &self.stream {
-            Stream::Tcp(_) | Stream::Unix(_) => LoginChannel::default(),
-            Stream::Tls(stream) => {
+            ControlStream::Tcp(_) | ControlStream::Unix(_) => LoginChannel::default(),
+            ControlStream::Tls(stream) => {
                 let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                 LoginChannel { is_encrypted: true, end_point: certificate.and_then(end_point) }
             }
@@ -308,7 +308,7 @@ impl Conn {
     }
 
     pub fn is_encrypted(&self) -> bool {
-        matches!(self.stream, Stream::Tls(_))
+        matches!(self.stream, ControlStream::Tls(_))
     }
 
     /// Goes on under another deadline.
@@ -452,7 +452,7 @@ impl Conn {
             false => (TlsAttempt::Plain, CertificateCheck::Nothing),
         };
         let asked = async {
-            let mut conn = Conn::connect(&shared, &address, way, deadline).await?;
+            let mut conn = ControlConn::connect(&shared, &address, way, deadline).await?;
             let mut out = Vec::new();
             write::cancel_request(&mut out, pid, &key);
             conn.send(&out).await?;
@@ -510,7 +510,7 @@ async fn encrypt(
     address: &ServerAddress,
     (attempt, check): (TlsAttempt, CertificateCheck),
     deadline: Instant,
-) -> Result<Stream, OpenError> {
+) -> Result<ControlStream, OpenError> {
     let no_tls = |reason: String| OpenError::Tls { address: address.clone(), reason };
     let broke = |cause| OpenError::Broke { address: address.clone(), cause };
     let mut out = Vec::new();
@@ -521,7 +521,7 @@ async fn encrypt(
     within(deadline, stream.read_exact(&mut answer)).await.map_err(broke)?;
     match (answer[0], attempt) {
         (b'S', _) => {}
-        (b'N', TlsAttempt::Willing) => return Ok(Stream::Tcp(stream)),
+        (b'N', TlsAttempt::Willing) => return Ok(ControlStream::Tcp(stream)),
         (b'N', _) => return Err(no_tls("the server does not have it, and backend_sslmode demands it".into())),
         _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
     }
@@ -539,7 +539,7 @@ async fn encrypt(
         | io::ErrorKind::UnexpectedEof => broke(cause),
         _ => no_tls(explain(&cause)),
     })?;
-    Ok(Stream::Tls(Box::new(stream)))
+    Ok(ControlStream::Tls(Box::new(stream)))
 }
 
 /// The keys of a password under a salt: known, or derived on another thread. Cancel safe.

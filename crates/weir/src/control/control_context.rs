@@ -106,7 +106,7 @@ impl Control {
     }
 
     /// Has the roles of all nodes asked now.
-    pub fn nudge(&self, why: RoleCheckReason) {
+    pub fn request_role_check(&self, why: RoleCheckReason) {
         self.nudged.set(self.nudged.get().or(Some(why)));
         self.ring(&Subject::Roles);
         // Neither tells `failover` something that it did not know.

@@ -20,9 +20,9 @@ use crate::control::control_context::{Control, Subject};
 pub use crate::control::failover::drain::open;
 use crate::control::failover::node_logins::Reach;
 use crate::control::failover::presence::Presence;
-use crate::control::failover::state_files::Files;
+use crate::control::failover::state_files::FailoverFiles;
 pub use crate::control::failover::state_files::{discard_status, obstacle};
-use crate::control::failover::write_gate::Door;
+use crate::control::failover::write_gate::WriteSwitch;
 use crate::log::Level;
 use crate::runtime::shared::ProxyShutdown;
 use std::collections::HashMap;
@@ -33,7 +33,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
 use weir_failover::pace::{Cause, PAUSE_MS, Pace, Pause};
-use weir_failover::{self, AtAddress, Durable, Event, FailoverMode, FailoverRules, FailoverView, Found, Ms, Standing, State};
+use weir_failover::{
+    self, AtAddress, Durable, Event, FailoverMode, FailoverRules, FailoverState, FailoverView, Found, Ms, Standing,
+};
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
 
@@ -45,11 +47,11 @@ struct Driver {
     c: Rc<Control>,
     config: Arc<Config>,
     rules: Rc<FailoverRules>,
-    state: State,
+    state: FailoverState,
     reach: Rc<Reach>,
-    door: Door,
+    write_switch: WriteSwitch,
     presence: Presence,
-    files: Rc<Files>,
+    files: Rc<FailoverFiles>,
     /// The deeds that were ordered and are not done.
     orders: JoinSet<()>,
     /// Operators who wait for an answer.
@@ -87,14 +89,14 @@ impl Driver {
     fn new(c: Rc<Control>) -> Driver {
         let config = c.shared.config.load_full();
         let rules = Rc::new(rules_of(&c, &config));
-        let files = Rc::new(Files::new(&config));
+        let files = Rc::new(FailoverFiles::new(&config));
         let number = u32::from_le_bytes(crate::random());
         let (stored, down) = files.read(&c, &rules);
         let stored = stored.map(|stored| Durable { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
-        let state = State::new(&rules, stored, number, &down);
+        let state = FailoverState::new(&rules, stored, number, &down);
         let reach = Rc::new(Reach::new(c.clone(), config.clone(), rules.clone()));
         let driver = Driver {
-            door: Door::new(&config, rules.mode),
+            write_switch: WriteSwitch::new(&config, rules.mode),
             presence: Presence::default(),
             c,
             config,
@@ -109,7 +111,7 @@ impl Driver {
             around_at: Instant::now(),
             pace: Pace::default(),
         };
-        driver.door.show(&driver.c, &driver.rules, &driver.state);
+        driver.write_switch.show(&driver.c, &driver.rules, &driver.state);
         driver
     }
 
@@ -132,11 +134,11 @@ impl Driver {
             self.state.readdress(id);
         }
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
-        self.door.obey(&self.config, self.rules.mode);
+        self.write_switch.obey(&self.config, self.rules.mode);
         if self.rules.mode != FailoverMode::Builtin {
             self.presence.end();
         }
-        self.door.show(&self.c, &self.rules, &self.state);
+        self.write_switch.show(&self.c, &self.rules, &self.state);
     }
 
     async fn take_wishes(&mut self) {
@@ -189,7 +191,7 @@ impl Driver {
         for action in actions {
             self.obey(action).await;
         }
-        self.door.show(&self.c, &self.rules, &self.state);
+        self.write_switch.show(&self.c, &self.rules, &self.state);
     }
 
     fn note_move(&self, event: &Event) {

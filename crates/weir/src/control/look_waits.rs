@@ -18,9 +18,9 @@ pub struct Places {
 }
 
 /// A place in use.
-pub struct Place(Rc<Places>);
+pub struct LookPlace(Rc<Places>);
 
-impl Drop for Place {
+impl Drop for LookPlace {
     fn drop(&mut self) {
         self.0.state.borrow_mut().free();
         self.0.changed.notify_waiters();
@@ -49,13 +49,18 @@ impl Places {
     }
 
     /// Waits for a place. `None`: nobody wants it any more. Cancel safe.
-    pub async fn take(self: &Rc<Places>, urgency: Urgency, max: impl Fn() -> u32, is_wanted: impl Fn() -> bool) -> Option<Place> {
+    pub async fn take(
+        self: &Rc<Places>,
+        urgency: Urgency,
+        max: impl Fn() -> u32,
+        is_wanted: impl Fn() -> bool,
+    ) -> Option<LookPlace> {
         let ticket = self.state.borrow_mut().queue(urgency);
         let _queued = Queued(self, ticket);
         self.changed.notify_waiters();
         loop {
             if self.state.borrow_mut().take(ticket, max()) {
-                return Some(Place(self.clone()));
+                return Some(LookPlace(self.clone()));
             }
             if !is_wanted() {
                 return None;

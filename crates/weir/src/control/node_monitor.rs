@@ -10,7 +10,7 @@ pub mod question;
 
 use crate::control::cluster_view;
 use crate::control::control_context::{Control, Subject};
-use crate::control::node_monitor::monitor_desk::Desk;
+use crate::control::node_monitor::monitor_desk::MonitorBoard;
 use crate::control::supervised::{Kept, keep};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
@@ -22,20 +22,20 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_config::Config;
 use weir_failover::Event;
 use weir_failover::cluster::ClusterView;
-use weir_failover::lag::History;
-use weir_failover::looks::{self, Answer, News, Next, Weight};
+use weir_failover::lag::LagHistory;
+use weir_failover::looks::{self, Answer, News, RoundStep, Weight};
 use weir_failover::streams::FaultyStreams;
 
 /// The nodes of one configuration, and the tasks that ask them.
 struct Nodes {
     config: Arc<Config>,
-    desk: Rc<Desk>,
+    desk: Rc<MonitorBoard>,
     /// They end with it.
     _tasks: Vec<Kept>,
 }
 
 /// A time at which all nodes are asked but those that still owe the answer to an earlier question.
-struct Round {
+struct RoleRound {
     started: Instant,
     asked: Vec<bool>,
     answers: Vec<Answer>,
@@ -46,7 +46,7 @@ struct Round {
 /// Runs until the proxy stops. Cancel safe: nodes are asked anew.
 pub async fn watch(c: Rc<Control>) {
     let bell = c.bell(Subject::Roles);
-    let (mut history, mut streams) = (History::default(), FaultyStreams::default());
+    let (mut history, mut streams) = (LagHistory::default(), FaultyStreams::default());
     let mut nodes = Nodes::begin(&c, c.shared.config.load_full());
     while c.shared.stop_mode() < ProxyShutdown::Fast {
         if let Some(why) = c.nudged.take() {
@@ -59,7 +59,7 @@ pub async fn watch(c: Rc<Control>) {
         let mut round = nodes.begin_round();
         while c.shared.stop_mode() < ProxyShutdown::Fast {
             round.has_news |= nodes.desk.collect(&mut round.answers);
-            let state = looks::Round {
+            let state = looks::RoundProgress {
                 passed_ms: round.started.elapsed().as_millis() as u64,
                 has_news: round.has_news,
                 is_whole: nodes.desk.owes_nothing(&round.asked),
@@ -67,13 +67,13 @@ pub async fn watch(c: Rc<Control>) {
             };
             let next = state.next(&c.view.borrow(), nodes.config.check.period_ms);
             match next {
-                Next::TakeIn => {
+                RoundStep::TakeIn => {
                     round.has_news = false;
                     nodes.take_in(&c, &round.answers, &mut history, &mut streams);
                 }
-                Next::Begin => break,
-                Next::Wait(None) => bell.rung().await,
-                Next::Wait(Some(ms)) => {
+                RoundStep::Begin => break,
+                RoundStep::Wait(None) => bell.rung().await,
+                RoundStep::Wait(Some(ms)) => {
                     let until = round.started + Duration::from_millis(ms);
                     // Either way it is looked at what is due.
                     let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
@@ -102,7 +102,7 @@ impl Nodes {
     fn begin(c: &Rc<Control>, config: Arc<Config>) -> Nodes {
         let known = c.shared.cluster.view.load_full();
         let view = ClusterView::new(&config, Some(&known), seconds(SystemTime::now()));
-        let desk = Rc::new(Desk::new(c.clone(), config.clone(), view));
+        let desk = Rc::new(MonitorBoard::new(c.clone(), config.clone(), view));
         desk.forget_all(&known);
         let tasks = (0..config.nodes.len()).map(|at| {
             let (own, theirs) = (desk.clone(), desk.clone());
@@ -114,15 +114,15 @@ impl Nodes {
     }
 
     /// Has all nodes asked that owe nothing.
-    fn begin_round(&self) -> Round {
+    fn begin_round(&self) -> RoleRound {
         let started = Instant::now();
         let asked = self.desk.ask_all(started);
         let answers = asked.iter().map(|_| None).collect();
-        Round { started, asked, answers, has_news: false }
+        RoleRound { started, asked, answers, has_news: false }
     }
 
     /// Publishes the view with what was said in a round so far.
-    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History, streams: &mut FaultyStreams) {
+    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut LagHistory, streams: &mut FaultyStreams) {
         let mut view = c.view.borrow().clone();
         let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));
         let now_ms = c.millis(Instant::now());

@@ -1,7 +1,7 @@
 //! Brings a server back as a standby by its agent, deed by deed as `failover::rejoin` decides.
 
 use crate::control::agent_client::{Agent, AgentError};
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::control_context::{Control, Subject};
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
@@ -14,7 +14,7 @@ use weir_agent::{
     TextError, UserName, WordValue,
 };
 use weir_config::{Config, NodeConfig};
-use weir_failover::operations::Way;
+use weir_failover::operations::RejoinWay;
 use weir_failover::rejoin::{self, RejoinFacts, RewindFitness, ServerRunState, SoFar};
 use weir_failover::{Ballot, Mark, NodeId};
 
@@ -36,7 +36,7 @@ const STEPS_MAX: usize = 16;
 pub struct Return {
     pub node: NodeId,
     pub primary: NodeId,
-    pub way: Way,
+    pub way: RejoinWay,
     /// The attempt by which the node was replaced, if a Weir decided that.
     pub ballot: Option<Ballot>,
 }
@@ -101,7 +101,7 @@ pub async fn bring_back(c: &Control, config: &Config, order: Return, deadline: I
                 if matches!(failure.kind, OrderFailureKind::CannotRewind | OrderFailureKind::HalfRewound) =>
             {
                 say(c, Level::Log, node, &format!("it cannot be rewound, and is copied: {}", failure.text));
-                way = Way::Copy;
+                way = RejoinWay::Copy;
             }
             // It has much log to apply: the looks tell when it takes connections.
             (Err(AgentError::Failed { failure, .. }), rejoin::RejoinStep::Start) if failure.kind == OrderFailureKind::Late => {
@@ -259,7 +259,7 @@ pub async fn make_slot(
     slot: &SlotName,
     deadline: Instant,
 ) -> Result<LogKeeper, OpenError> {
-    let mut conn = Conn::open(&c.shared, config, primary, &[("application_name", NAME)], deadline).await?;
+    let mut conn = ControlConn::open(&c.shared, config, primary, &[("application_name", NAME)], deadline).await?;
     let [make, drop, look] = slot_texts(slot.as_str());
     let made = conn.query(&make).await;
     if !matches!(&made, Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE) {

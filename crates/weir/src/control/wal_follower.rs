@@ -5,7 +5,7 @@
 //! kept nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), the knowledge lies in `follow`.
 
 use crate::auth::own_login::OwnUse;
-use crate::control::control_conn::{Conn, read_row};
+use crate::control::control_conn::{ControlConn, read_row};
 use crate::control::control_context::{Bell, Control, Subject};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
@@ -91,12 +91,12 @@ enum FollowerError {
 }
 
 /// Closes the books when the task ends, however it ends.
-struct Duty {
+struct FollowGuard {
     c: Rc<Control>,
     database: Arc<KnownDatabase>,
 }
 
-impl Drop for Duty {
+impl Drop for FollowGuard {
     fn drop(&mut self) {
         self.database.follow.close(self.c.shared.positions.next_round());
     }
@@ -104,7 +104,7 @@ impl Drop for Duty {
 
 /// Follows one database until it has had no sessions for a while. Cancel safe: the stream ends, and with it the slot.
 pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
-    let _duty = Duty { c: c.clone(), database: database.clone() };
+    let _duty = FollowGuard { c: c.clone(), database: database.clone() };
     let bell = c.bell(Subject::Database(database.name.clone()));
     let mut used_at = Instant::now();
     while is_wanted(&c, &database, &mut used_at) {
@@ -149,13 +149,13 @@ fn tell(c: &Control, database: &KnownDatabase, error: &FollowerError) {
 }
 
 /// A stream that is being taken in.
-struct Source<'a> {
+struct FollowedStream<'a> {
     c: Rc<Control>,
     database: Arc<KnownDatabase>,
     /// Rings when the database may be wanted no more.
     bell: &'a Bell,
     address: ServerAddress,
-    conn: Conn,
+    conn: ControlConn,
     /// The server process, and the key to cancel what it does.
     process: (u32, Vec<u8>),
     plugin: OutputPlugin,
@@ -174,7 +174,8 @@ async fn follow(
     let plugin = if publication.is_empty() { OutputPlugin::TestDecoding } else { OutputPlugin::Pgoutput };
     let (conn, greeting) = log_in(c, database, &address).await?;
     let process = (greeting.pid, greeting.key);
-    let mut source = Source { c: c.clone(), database: database.clone(), bell, address, conn, process, plugin, publication };
+    let mut source =
+        FollowedStream { c: c.clone(), database: database.clone(), bell, address, conn, process, plugin, publication };
     let outcome = async {
         source.begin(used_at).await?;
         source.take_all(used_at).await
@@ -192,7 +193,11 @@ fn primary(c: &Control) -> Option<ServerAddress> {
 }
 
 /// Opens a connection for a stream. Cancel safe.
-async fn log_in(c: &Control, database: &KnownDatabase, address: &ServerAddress) -> Result<(Conn, ServerGreeting), FollowerError> {
+async fn log_in(
+    c: &Control,
+    database: &KnownDatabase,
+    address: &ServerAddress,
+) -> Result<(ControlConn, ServerGreeting), FollowerError> {
     database.follow.report.lock().step = "connecting";
     let config = c.shared.config.load_full();
     let check = &config.check;
@@ -202,7 +207,7 @@ async fn log_in(c: &Control, database: &KnownDatabase, address: &ServerAddress) 
     let parameters = [("replication", "database"), ("application_name", APPLICATION_NAME)];
     let login = ServerLogin { user, database: &database.name, secret, generation: 0, parameters: &parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
-    let entered = Conn::log_in(&c.shared, address, &login, OwnUse::Questions, deadline.into()).await;
+    let entered = ControlConn::log_in(&c.shared, address, &login, OwnUse::Questions, deadline.into()).await;
     entered.map_err(|cause| match cause {
         cause if is_refused(&cause, sqlstate::INSUFFICIENT_PRIVILEGE) => FollowerError::Rights { user: user.into(), cause },
         cause => cause.into(),
@@ -233,7 +238,7 @@ pub fn own_texts() -> Vec<String> {
     [IDENTIFY, LEVEL, NAMES].map(str::to_owned).into_iter().chain([publication("it's")]).collect()
 }
 
-impl Source<'_> {
+impl FollowedStream<'_> {
     /// Makes the slot and begins the stream. Not cancel safe.
     async fn begin(&mut self, used_at: &mut Instant) -> Result<(), FollowerError> {
         let (c, database) = (self.c.clone(), self.database.clone());
@@ -335,7 +340,7 @@ impl Source<'_> {
     /// Ends what the server process waits for: it would not notice before that we are gone, and take up one of `max_wal_senders`.
     fn cancel(&self) {
         let (shared, address) = (self.c.shared.clone(), self.address.clone());
-        tokio::task::spawn_local(Conn::cancel(shared, address, self.conn.is_encrypted(), self.process.clone()));
+        tokio::task::spawn_local(ControlConn::cancel(shared, address, self.conn.is_encrypted(), self.process.clone()));
     }
 
     /// Begins the stream. Not cancel safe.

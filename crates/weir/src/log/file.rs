@@ -25,7 +25,7 @@ pub struct LogFile {
 
 /// Why a new file begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum RotationCause {
     Start,
     Age,
     Size,
@@ -33,7 +33,7 @@ enum Why {
 
 impl LogFile {
     pub fn open(config: &LogFileConfig, now_s: u64) -> io::Result<LogFile> {
-        LogFile::begin(config, now_s, Why::Start, None)
+        LogFile::begin(config, now_s, RotationCause::Start, None)
     }
 
     /// A file that never changes.
@@ -43,14 +43,14 @@ impl LogFile {
         LogFile { config: LogFileConfig::default(), file, path: "a pipe".into(), bytes: 0, ends_at_s: None }
     }
 
-    fn begin(config: &LogFileConfig, now_s: u64, why: Why, before: Option<&PathBuf>) -> io::Result<LogFile> {
+    fn begin(config: &LogFileConfig, now_s: u64, why: RotationCause, before: Option<&PathBuf>) -> io::Result<LogFile> {
         if !config.directory.is_dir() {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&config.directory)?;
         }
         let path = config.directory.join(name_of(&config.name, now_s));
         // As PostgreSQL: a file is overwritten only when its turn comes because of time, and never if it was written just
         // before.
-        let truncates = config.truncates && why == Why::Age && before != Some(&path);
+        let truncates = config.truncates && why == RotationCause::Age && before != Some(&path);
         let mut options = OpenOptions::new();
         let file = own_files::open(&path, options.create(true).append(true).mode(config.mode))?;
         if truncates {
@@ -63,16 +63,16 @@ impl LogFile {
     /// Writes a line, to the next file if this one is too old or too large.
     pub fn write(&mut self, line: &[u8], now_s: u64) -> Result<(), Unwritten> {
         let why = if self.ends_at_s.is_some_and(|end| now_s >= end) {
-            Some(Why::Age)
+            Some(RotationCause::Age)
         } else {
             let is_large = self.config.rotation_bytes > 0 && self.bytes >= self.config.rotation_bytes;
-            is_large.then_some(Why::Size)
+            is_large.then_some(RotationCause::Size)
         };
         if let Some(why) = why {
             let begun = LogFile::begin(&self.config, now_s, why, Some(&self.path));
             *self = begun.map_err(|cause| failed("open a file in", &self.config.directory, cause))?;
             // A name without a time in it: the same file goes on, and is not looked at again for every line.
-            if why == Why::Size {
+            if why == RotationCause::Size {
                 self.bytes = 0;
             }
         }
@@ -94,7 +94,7 @@ impl LogFile {
 
     /// Opens the file anew, after it was moved away or its configuration changed.
     pub fn reopen(&mut self, config: &LogFileConfig, now_s: u64) -> io::Result<()> {
-        *self = LogFile::begin(config, now_s, Why::Start, None)?;
+        *self = LogFile::begin(config, now_s, RotationCause::Start, None)?;
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ const SYSLOG_BYTES_MAX: usize = 8 << 10;
 const WORDS_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
-enum Place {
+enum LogDestination {
     Stderr,
     File(Box<LogFile>),
     Syslog(Option<UnixDatagram>),
@@ -67,7 +67,7 @@ impl From<io::Error> for Unwritten {
 /// See the module.
 #[derive(Debug)]
 pub struct Outlet {
-    place: Place,
+    place: LogDestination,
     settings: LogConfig,
     form: Form,
     gap: Gap,
@@ -77,27 +77,27 @@ impl Outlet {
     /// stderr, or files in its place. Error: the first file cannot be opened.
     pub fn stream(config: &LogConfig) -> io::Result<Outlet> {
         let place = match config.file.is_used {
-            true => Place::File(Box::new(LogFile::open(&config.file, now().as_secs())?)),
-            false => Place::Stderr,
+            true => LogDestination::File(Box::new(LogFile::open(&config.file, now().as_secs())?)),
+            false => LogDestination::Stderr,
         };
         Ok(Outlet::of(place, config))
     }
 
     pub fn syslog(config: &LogConfig) -> Outlet {
-        Outlet::of(Place::Syslog(UnixDatagram::unbound().ok()), config)
+        Outlet::of(LogDestination::Syslog(UnixDatagram::unbound().ok()), config)
     }
 
     #[cfg(test)]
     pub fn of_file(file: LogFile, config: &LogConfig) -> Outlet {
-        Outlet::of(Place::File(Box::new(file)), config)
+        Outlet::of(LogDestination::File(Box::new(file)), config)
     }
 
-    fn of(place: Place, config: &LogConfig) -> Outlet {
+    fn of(place: LogDestination, config: &LogConfig) -> Outlet {
         Outlet { place, settings: config.clone(), form: Form::of(config), gap: Gap::Closed }
     }
 
     pub fn has_files(&self) -> bool {
-        matches!(self.place, Place::File(_))
+        matches!(self.place, LogDestination::File(_))
     }
 
     /// The configuration was read again: files may have been moved away.
@@ -109,7 +109,7 @@ impl Outlet {
 
     /// Opens the file anew: the next one if its name has another time in it by now.
     pub fn reopen(&mut self) {
-        let Place::File(file) = &mut self.place else { return };
+        let LogDestination::File(file) = &mut self.place else { return };
         if let Err(cause) = file.reopen(&self.settings.file, now().as_secs()) {
             let text =
                 format!("cannot open a file in {}, the log stays where it is: {cause}", self.settings.file.directory.display());
@@ -128,7 +128,7 @@ impl Outlet {
     /// Writes a line, after the count of those that are missing before it.
     pub fn write(&mut self, level: Level, line: &str) {
         if let Err(Unwritten { cause, is_torn }) = self.fill_gap().and_then(|()| self.put(level, line)) {
-            if self.gap == Gap::Closed && !matches!(self.place, Place::Stderr) {
+            if self.gap == Gap::Closed && !matches!(self.place, LogDestination::Stderr) {
                 last_words(&self.own_line(Level::Error, &format!("{cause}; lines are counted until it can be written")));
             }
             self.gap.add(1, &cause.to_string(), is_torn);
@@ -162,9 +162,9 @@ impl Outlet {
 
     fn put(&mut self, level: Level, line: &str) -> Result<(), Unwritten> {
         match &mut self.place {
-            Place::Stderr => write_stderr(line.as_bytes()),
-            Place::File(file) => file.write(line.as_bytes(), now().as_secs()),
-            Place::Syslog(socket) => {
+            LogDestination::Stderr => write_stderr(line.as_bytes()),
+            LogDestination::File(file) => file.write(line.as_bytes(), now().as_secs()),
+            LogDestination::Syslog(socket) => {
                 let socket = socket.as_ref().ok_or_else(|| io::Error::other("cannot make a socket for syslog"))?;
                 let sent = socket.send_to(&datagram(&self.settings, level, line.as_bytes()), SYSLOG);
                 sent.map_err(|cause| io::Error::new(cause.kind(), format!("cannot write to syslog ({SYSLOG}): {cause}")))?;

@@ -14,7 +14,7 @@ const LINES_MAX: usize = 16 << 10;
 const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
-struct Line {
+struct QueuedLine {
     level: Level,
     text: String,
     /// Lines before this one that found no room.
@@ -23,8 +23,8 @@ struct Line {
 
 /// Lines that wait for the thread.
 #[derive(Debug, Default)]
-struct Queue {
-    lines: VecDeque<Line>,
+struct LineQueue {
+    lines: VecDeque<QueuedLine>,
     bytes: usize,
     /// Lines that found no room since the last one that did.
     lost: u64,
@@ -33,7 +33,7 @@ struct Queue {
     /// Lines that were ever taken in, and those done with.
     taken: u64,
     done: u64,
-    life: Life,
+    life: WriterState,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ enum Rotation {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum WriterState {
     #[default]
     Open,
     /// No more lines come.
@@ -55,15 +55,15 @@ enum Life {
 
 /// One thing for the thread to do.
 enum Task {
-    Line(Line),
+    Line(QueuedLine),
     Settings(Box<LogConfig>),
     Rotate,
     End { lost: u64 },
 }
 
 #[derive(Debug, Default)]
-struct Desk {
-    queue: Mutex<Queue>,
+struct WriterChannel {
+    queue: Mutex<LineQueue>,
     /// For the thread: there is something to do.
     work: Condvar,
     /// For those who wait for it.
@@ -73,12 +73,12 @@ struct Desk {
 /// The way to the thread. Dropped, it lets the thread write what it has, and end.
 #[derive(Debug)]
 pub struct Writer {
-    desk: Arc<Desk>,
-    files: Files,
+    desk: Arc<WriterChannel>,
+    files: OpenFiles,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Files {
+enum OpenFiles {
     Some,
     None,
 }
@@ -86,15 +86,15 @@ enum Files {
 impl Writer {
     /// Error: no thread can be had.
     pub fn start(outlet: Outlet) -> std::io::Result<Writer> {
-        let files = if outlet.has_files() { Files::Some } else { Files::None };
-        let desk = Arc::new(Desk::default());
+        let files = if outlet.has_files() { OpenFiles::Some } else { OpenFiles::None };
+        let desk = Arc::new(WriterChannel::default());
         let theirs = desk.clone();
         std::thread::Builder::new().name("log".into()).spawn(move || work(&theirs, outlet))?;
         Ok(Writer { desk, files })
     }
 
     pub fn has_files(&self) -> bool {
-        self.files == Files::Some
+        self.files == OpenFiles::Some
     }
 
     /// Has a line written. It is left out, and counted, when too many wait already.
@@ -109,7 +109,7 @@ impl Writer {
             queue.bytes += text.len();
             queue.taken += 1;
             let lost = std::mem::take(&mut queue.lost);
-            queue.lines.push_back(Line { level, text, lost });
+            queue.lines.push_back(QueuedLine { level, text, lost });
         });
     }
 
@@ -130,25 +130,25 @@ impl Writer {
     /// Waits until all is written and the thread has ended.
     pub fn end(self, until: Instant) {
         self.close();
-        self.wait(until, |queue| queue.life == Life::Over);
+        self.wait(until, |queue| queue.life == WriterState::Over);
     }
 
     fn close(&self) {
         self.change(|queue| match queue.life {
-            Life::Open => queue.life = Life::Closed,
-            Life::Closed | Life::Over => {}
+            WriterState::Open => queue.life = WriterState::Closed,
+            WriterState::Closed | WriterState::Over => {}
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Queue)) {
+    fn change(&self, change: impl FnOnce(&mut LineQueue)) {
         change(&mut self.desk.queue.lock());
         // After the lock is free, so that the thread runs from here on: tests look whether it rests.
         self.desk.work.notify_one();
     }
 
-    fn wait(&self, until: Instant, is_done: impl Fn(&Queue) -> bool) {
+    fn wait(&self, until: Instant, is_done: impl Fn(&LineQueue) -> bool) {
         let mut queue = self.desk.queue.lock();
-        while !is_done(&queue) && queue.life != Life::Over {
+        while !is_done(&queue) && queue.life != WriterState::Over {
             if self.desk.progress.wait_until(&mut queue, until).timed_out() {
                 return;
             }
@@ -162,7 +162,7 @@ impl Drop for Writer {
     }
 }
 
-impl Desk {
+impl WriterChannel {
     /// Waits for something to do.
     fn next(&self) -> Task {
         let mut queue = self.queue.lock();
@@ -177,20 +177,20 @@ impl Desk {
                 queue.bytes -= line.text.len();
                 return Task::Line(line);
             }
-            if queue.life != Life::Open {
+            if queue.life != WriterState::Open {
                 return Task::End { lost: std::mem::take(&mut queue.lost) };
             }
             self.work.wait(&mut queue);
         }
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Queue)) {
+    fn tell(&self, change: impl FnOnce(&mut LineQueue)) {
         change(&mut self.queue.lock());
         self.progress.notify_all();
     }
 }
 
-fn work(desk: &Desk, mut outlet: Outlet) {
+fn work(desk: &WriterChannel, mut outlet: Outlet) {
     loop {
         match desk.next() {
             Task::Line(line) => {
@@ -203,7 +203,7 @@ fn work(desk: &Desk, mut outlet: Outlet) {
             Task::End { lost } => {
                 outlet.note_lost(lost);
                 outlet.finish();
-                return desk.tell(|queue| queue.life = Life::Over);
+                return desk.tell(|queue| queue.life = WriterState::Over);
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::client::startup;
 use crate::log::Level;
 use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{Caller, Door, Made, Share, Shortage, SocketRights, Watched, open_all, open_socket};
+use crate::runtime::listeners::{Caller, ListeningSocket, Made, Share, Shortage, SocketRights, Watched, open_all, open_socket};
 use crate::runtime::places::Port;
 use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
 use crate::runtime::worker::Worker;
@@ -27,12 +27,12 @@ fn backlog(config: &Config) -> u32 {
 }
 
 /// Opens all sockets the configuration names. Error: any of them cannot be opened, with address and cause.
-pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyhow::Result<Vec<Door>> {
+pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyhow::Result<Vec<ListeningSocket>> {
     let backlog = backlog(config) as i32;
     let mut doors = Vec::new();
     let share = if config.reuse_port { Share::WithOthers } else { Share::Nobody };
     for listener in open_all(Port::of_clients(config), backlog, share, inherited)? {
-        doors.push(Door::Tcp(listener));
+        doors.push(ListeningSocket::Tcp(listener));
     }
     let rights = SocketRights { mode: config.unix_socket_permissions, group: &config.unix_socket_group };
     let directories = &config.unix_socket_directories;
@@ -57,10 +57,10 @@ pub enum Drain {
 }
 
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
-pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
+pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: Drain) {
     let last_mode = match (&door, drain) {
-        (Door::Unix(..), Drain::Console) => ProxyShutdown::Smart,
-        (Door::Unix(..), Drain::Nobody) | (Door::Tcp(_), _) => ProxyShutdown::No,
+        (ListeningSocket::Unix(..), Drain::Console) => ProxyShutdown::Smart,
+        (ListeningSocket::Unix(..), Drain::Nobody) | (ListeningSocket::Tcp(_), _) => ProxyShutdown::No,
     };
     let watched = match Watched::new(&w.reactor, door) {
         Ok(watched) => watched,
@@ -68,7 +68,7 @@ pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
     };
     let mut accepted = 0;
     let mut shortage = Shortage::default();
-    w.doors.borrow_mut().push(w.reactor.current_task());
+    w.acceptors.borrow_mut().push(w.reactor.current_task());
     while w.shared.stop_mode() <= last_mode && !w.shared.is_handed_over() {
         match watched.accept(&w.reactor) {
             Ok(Some(caller)) => {
@@ -104,7 +104,7 @@ pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
             Err(_) => {}
         }
     }
-    w.shared.doors.open.fetch_sub(1, Ordering::AcqRel);
+    w.shared.listeners.open.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// Gives a client to the worker with the fewest.
@@ -163,7 +163,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
         | WorkerMessage::Pause
         | WorkerMessage::Resume
         | WorkerMessage::Suspended(_)
-        | WorkerMessage::CloseDoors => return,
+        | WorkerMessage::CloseListeners => return,
     };
     receive(w, caller);
 }

@@ -48,7 +48,7 @@ fn retire_conns(w: &Worker) {
     for pool in w.shared.pools.all() {
         // A limit that a reload has lowered.
         let own = pool.limits();
-        let mut above = pool.census().1.saturating_sub(own.pool_size);
+        let mut above = pool.counts().1.saturating_sub(own.pool_size);
         let gone = pool.retire(|conn, surplus| {
             if conn.transport.home != w.id {
                 return false;

@@ -10,9 +10,9 @@ use crate::process::pid_file::{Claim, PidFile};
 use crate::process::takeover::{self, Old};
 use crate::process::{tasks, thread};
 use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{Door, Made};
+use crate::runtime::listeners::{ListeningSocket, Made};
 use crate::runtime::mail::Order;
-use crate::runtime::operator_files::Files;
+use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::places;
 use crate::runtime::shared::{FileReaders, ProxyShutdown, SharedState, WorkerMailbox, WorkerMessage};
 use crate::runtime::tls_files::TlsFiles;
@@ -42,24 +42,24 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
 const IMMEDIATE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The listening sockets.
-struct Sockets {
-    doors: Vec<Door>,
+struct ClientSockets {
+    listeners: Vec<ListeningSocket>,
     /// Of metrics and PCP.
-    control: thread::Sockets,
+    control: thread::ControlSockets,
     /// Copies of all, for whoever takes over from us.
     copies: Vec<OwnedFd>,
     drain: Drain,
 }
 
-impl Sockets {
+impl ClientSockets {
     /// Opens the sockets that the configuration names, and takes those that are open already: systemd's, or those of the proxy
     /// that is to be relieved.
     fn open(
-        files: &Files,
+        files: &OperatorFiles,
         config: &Config,
         made: &mut Made,
         warnings: &mut Vec<String>,
-    ) -> anyhow::Result<(Sockets, Option<Old>)> {
+    ) -> anyhow::Result<(ClientSockets, Option<Old>)> {
         let way = &config.admin.takeover_socket;
         if files.takes_over && way.as_os_str().is_empty() {
             bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
@@ -80,14 +80,14 @@ impl Sockets {
         let all = clients.chain(readers.iter().map(AsFd::as_fd));
         let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().context("cannot copy a listening socket");
         let copies = if way.as_os_str().is_empty() { Vec::new() } else { all.map(copy).collect::<Result<_, _>>()? };
-        let control = thread::Sockets { readers, pcp };
-        Ok((Sockets { doors, control, copies, drain }, old))
+        let control = thread::ControlSockets { readers, pcp };
+        Ok((ClientSockets { listeners: doors, control, copies, drain }, old))
     }
 }
 
 /// Starter of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum StartedBy {
     /// Somebody who sees the process itself.
     Foreground,
     /// A command that ends before it runs: only the pid file names the process.
@@ -97,7 +97,7 @@ pub enum Start {
 }
 
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
-pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<SharedState>)) -> anyhow::Result<()> {
+pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl FnOnce(&Arc<SharedState>)) -> anyhow::Result<()> {
     tell_of_panics();
     let files_max = raise_file_limit();
     let notify = Notify::from_env();
@@ -107,8 +107,9 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let mut warnings = warnings_of(files, (&config, &tls), &problems, start, files_max);
     // Gone again if the start fails.
     let mut made = Made::default();
-    let (sockets, old) = Sockets::open(files, &config, &mut made, &mut warnings)?;
-    let mut paths: Vec<PathBuf> = sockets.doors.iter().chain(&sockets.control.pcp.doors).filter_map(Door::path).collect();
+    let (sockets, old) = ClientSockets::open(files, &config, &mut made, &mut warnings)?;
+    let mut paths: Vec<PathBuf> =
+        sockets.listeners.iter().chain(&sockets.control.pcp.doors).filter_map(ListeningSocket::path).collect();
     let way = config.admin.takeover_socket.clone();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
@@ -121,7 +122,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
     let shared = Arc::new(SharedState::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     let _last = LastLines(shared.clone());
-    shared.doors.open.store(sockets.doors.len() as u32, Ordering::Release);
+    shared.listeners.open.store(sockets.listeners.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
     let wished = first_way(&shared)?;
@@ -144,7 +145,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
         }
     }
     let control = thread::start(&shared, sockets.control)?;
-    let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), wished)?;
+    let workers = start_workers(&shared, polls, (sockets.listeners, sockets.drain), wished)?;
     made.keep();
     let joiner = start_joiner(&shared, workers, control, signals.handle())?;
     warn_of_trust(&shared);
@@ -195,10 +196,10 @@ fn tell_of_panics() {
 
 /// Everything that is to be told before the start.
 fn warnings_of(
-    files: &Files,
+    files: &OperatorFiles,
     (config, tls): (&Config, &TlsFiles),
     problems: &[Problem],
-    start: Start,
+    start: StartedBy,
     files_max: u64,
 ) -> Vec<String> {
     let mut warnings: Vec<String> = problems.iter().map(Problem::place_and_message).collect();
@@ -211,13 +212,13 @@ fn warnings_of(
 }
 
 /// Obeys signals until all is over.
-fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &Notify, start: Start) {
+fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &Notify, start: StartedBy) {
     let mut asked = ProxyShutdown::No;
     for signal in signals.forever() {
-        let signal = if signal == SIGHUP && start == Start::Demo { SIGINT } else { signal };
+        let signal = if signal == SIGHUP && start == StartedBy::Demo { SIGINT } else { signal };
         asked = stop_of(signal, asked, shared.config.load().sigint_stop);
         obey(signal, asked, shared, notify);
-        if signal == SIGQUIT && start != Start::Demo {
+        if signal == SIGQUIT && start != StartedBy::Demo {
             // The demo has servers to stop.
             end_in_any_case();
         }
@@ -225,11 +226,11 @@ fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &Notify, s
 }
 
 /// Warnings about settings that the system, or the way of the start, does not allow.
-fn warnings_of_system(config: &Config, start: Start, files_max: u64) -> impl Iterator<Item = String> {
+fn warnings_of_system(config: &Config, start: StartedBy, files_max: u64) -> impl Iterator<Item = String> {
     let nowhere = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
-    let is_nowhere = start == Start::Daemon && !config.log.is_kept();
+    let is_nowhere = start == StartedBy::Daemon && !config.log.is_kept();
     let root = "the process runs as root, which it needs for nothing: whoever finds a way into it has the whole machine; start it as a user of its own";
-    let is_root = start != Start::Demo && rustix::process::geteuid().is_root();
+    let is_root = start != StartedBy::Demo && rustix::process::geteuid().is_root();
     let words = [(is_nowhere, nowhere), (is_root, root)];
     let said = words.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned());
     config.descriptors_notice(files_max).into_iter().chain(said)
@@ -248,13 +249,13 @@ fn warn_of_trust(shared: &Arc<SharedState>) {
 }
 
 /// Takes the pid file. Where nobody has chosen one, and nobody needs it, the proxy runs without.
-fn take_pid_file(config: &Config, claim: Claim, start: Start, warnings: &mut Vec<String>) -> anyhow::Result<Option<PidFile>> {
+fn take_pid_file(config: &Config, claim: Claim, start: StartedBy, warnings: &mut Vec<String>) -> anyhow::Result<Option<PidFile>> {
     if config.pid_file.as_os_str().is_empty() {
         return Ok(None);
     }
     match PidFile::take(&config.pid_file, claim) {
         Ok(file) => Ok(Some(file)),
-        Err(cause) if start != Start::Daemon && config.is_default("pid_file_name") => {
+        Err(cause) if start != StartedBy::Daemon && config.is_default("pid_file_name") => {
             warnings.push(format!("{cause:#}; there is no pid file then, and pid_file_name was not set"));
             Ok(None)
         }
@@ -271,7 +272,7 @@ fn relieve(old: Old, shared: &SharedState) {
 }
 
 /// Lets signals and administrators have the files read again.
-fn allow_reloads(shared: &SharedState, files: &Files) {
+fn allow_reloads(shared: &SharedState, files: &OperatorFiles) {
     let (all, own, rules) = (files.clone(), files.clone(), files.clone());
     let readers = FileReaders {
         all: Box::new(move |shared| reload(&all, shared)),
@@ -289,29 +290,29 @@ type Worker0 = JoinHandle<std::io::Result<()>>;
 
 /// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum EventLoopKind {
     Ring,
     Epoll,
 }
 
 /// The way in which connections are served, by the first ring that could not be had. Error: the configuration insists on io_uring.
-fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &SharedState) -> anyhow::Result<Way> {
+fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &SharedState) -> anyhow::Result<EventLoopKind> {
     match (method, refused) {
-        (IoMethod::Epoll, _) => Ok(Way::Epoll),
-        (IoMethod::Auto | IoMethod::IoUring, None) => Ok(Way::Ring),
+        (IoMethod::Epoll, _) => Ok(EventLoopKind::Epoll),
+        (IoMethod::Auto | IoMethod::IoUring, None) => Ok(EventLoopKind::Ring),
         (IoMethod::IoUring, Some(cause)) => Err(anyhow::Error::new(cause).context(
             "io_method = io_uring: the system does not allow it (Linux 6.1 or later is needed, and locked memory, see ulimit -l)",
         )),
         (IoMethod::Auto, Some(cause)) => {
             let text = format_args!("io_method = auto: epoll is used, since io_uring cannot be had: {cause}");
             shared.log.say(Level::Log, text);
-            Ok(Way::Epoll)
+            Ok(EventLoopKind::Epoll)
         }
     }
 }
 
 /// The way that can be had, as far as one ring tells, before anything is begun.
-fn first_way(shared: &SharedState) -> anyhow::Result<Way> {
+fn first_way(shared: &SharedState) -> anyhow::Result<EventLoopKind> {
     let method = shared.config.load().io_method;
     let refused = if method == IoMethod::Epoll { None } else { weir_ring::available().err() };
     way(method, refused, shared)
@@ -322,8 +323,8 @@ fn first_way(shared: &SharedState) -> anyhow::Result<Way> {
 fn start_workers(
     shared: &Arc<SharedState>,
     polls: Vec<mio::Poll>,
-    (doors, drain): (Vec<Door>, Drain),
-    wished: Way,
+    (doors, drain): (Vec<ListeningSocket>, Drain),
+    wished: EventLoopKind,
 ) -> anyhow::Result<Vec<Worker0>> {
     let mut doors = Some(doors);
     let (mut threads, mut verdicts) = (Vec::new(), Vec::new());
@@ -338,11 +339,11 @@ fn start_workers(
             let buffers = BufferPool::new(shared.config.load().memory_buffer_bytes);
             let mut reactor = Reactor::new(poll, buffers, false, shared.begun)?;
             // Nobody hears it who has given up the start.
-            let _ = tell.send(if wished == Way::Ring { reactor.begin_ring() } else { Ok(()) });
+            let _ = tell.send(if wished == EventLoopKind::Ring { reactor.begin_ring() } else { Ok(()) });
             drop(tell);
             match decided.recv() {
-                Ok(Way::Ring) => {}
-                Ok(Way::Epoll) => reactor.end_ring(),
+                Ok(EventLoopKind::Ring) => {}
+                Ok(EventLoopKind::Epoll) => reactor.end_ring(),
                 Err(_) => return Ok(()),
             }
             let worker = Worker::new(id as u8, shared, reactor, views::view_of);
@@ -359,7 +360,7 @@ fn start_workers(
     drop(tell);
     // Ends when each has told, or ended without a word, which whoever joins it hears.
     let refused = told.iter().filter_map(Result::err).last();
-    let way = if wished == Way::Ring { way(shared.config.load().io_method, refused, shared)? } else { wished };
+    let way = if wished == EventLoopKind::Ring { way(shared.config.load().io_method, refused, shared)? } else { wished };
     for verdict in verdicts {
         let _ = verdict.send(way);
     }
@@ -458,7 +459,7 @@ fn tell_first(shared: &SharedState, message: WorkerMessage) {
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-fn reload(files: &Files, shared: &SharedState) -> Result<Vec<String>, String> {
+fn reload(files: &OperatorFiles, shared: &SharedState) -> Result<Vec<String>, String> {
     let say = |problems: &[Problem]| {
         for problem in problems {
             let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };

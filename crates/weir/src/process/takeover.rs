@@ -110,7 +110,7 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>) -> a
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    *shared.doors.copies.lock() = sockets;
+    *shared.listeners.copies.lock() = sockets;
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("takeover".into());
     thread.spawn(move || {
@@ -132,14 +132,14 @@ fn serve(stream: &UnixStream, shared: &Arc<SharedState>) -> anyhow::Result<()> {
     expect(&mut line, HELLO)?;
     ensure!(shared.stop_mode() == ProxyShutdown::No, "the proxy is stopping already");
     let count = {
-        let sockets = shared.doors.copies.lock();
+        let sockets = shared.listeners.copies.lock();
         send(stream, &sockets).context("cannot pass the sockets on")?;
         sockets.len()
     };
     shared.log.say(Level::Log, format_args!("another process takes over: it has {count} listening sockets"));
     stream.set_read_timeout(Some(READY_LIMIT))?;
     expect(&mut line, READY)?;
-    close_doors(shared)?;
+    close_listeners(shared)?;
     let said = (&*stream).write_all(format!("{CLOSED}\n").as_bytes());
     shared.log.say(Level::Log, format_args!("another process has taken over; ending when the last client has left"));
     shared.begin_stop(ProxyShutdown::Smart);
@@ -159,12 +159,12 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
 }
 
 /// Has the doors closed, and waits until all accepted connections are clients.
-fn close_doors(shared: &SharedState) -> anyhow::Result<()> {
-    shared.doors.handed_over.store(true, Ordering::Release);
-    shared.tell_all(|| WorkerMessage::CloseDoors);
-    shared.control.send(Order::CloseDoors);
+fn close_listeners(shared: &SharedState) -> anyhow::Result<()> {
+    shared.listeners.handed_over.store(true, Ordering::Release);
+    shared.tell_all(|| WorkerMessage::CloseListeners);
+    shared.control.send(Order::CloseListeners);
     let began = Instant::now();
-    while shared.doors.open.load(Ordering::Acquire) > 0 {
+    while shared.listeners.open.load(Ordering::Acquire) > 0 {
         ensure!(began.elapsed() < CLOSE_LIMIT, "the doors were not closed in {} s", CLOSE_LIMIT.as_secs());
         std::thread::sleep(Duration::from_millis(1));
     }

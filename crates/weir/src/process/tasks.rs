@@ -72,7 +72,7 @@ fn keep<F: Future<Output = ()> + 'static>(
         }
     };
     let (worker, theirs) = (w.clone(), stores.clone());
-    w.house.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
+    w.tasks.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
 }
 
 /// True if clients are left, also another worker's. The first worker has tasks for all, and any worker may have a server
@@ -104,7 +104,7 @@ fn end(w: &Worker) -> io::Result<()> {
 
 /// Gives back the places of a session whose task panicked: its own, and its server connection's place in the pool.
 fn after_panic(w: &Worker, task: TaskId) {
-    if let Some(name) = w.house.after_panic(&w.reactor, task) {
+    if let Some(name) = w.tasks.after_panic(&w.reactor, task) {
         w.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
         return;
     }
@@ -138,7 +138,7 @@ fn read_mail(w: &Rc<Worker>) {
             WorkerMessage::Interrupt(pid) => interrupt(w, pid),
             WorkerMessage::Refresh => w.refresh(),
             WorkerMessage::Stop => {
-                w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task));
+                w.acceptors.borrow().iter().for_each(|task| w.reactor.wake(*task));
                 stop_sessions(w);
                 if w.id == 0 && w.shared.stop_mode() == ProxyShutdown::Smart {
                     stop_when_paused(w);
@@ -160,7 +160,7 @@ fn read_mail(w: &Rc<Worker>) {
                 told.fetch_add(1, Ordering::SeqCst);
             }
             WorkerMessage::Close(conn) => w.close_conn(conn),
-            WorkerMessage::CloseDoors => w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
+            WorkerMessage::CloseListeners => w.acceptors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
         }
     }
 }
@@ -201,7 +201,7 @@ fn dismiss_waiting(w: &Worker) {
 fn stop_when_paused(w: &Rc<Worker>) {
     let own = w.clone();
     w.reactor.spawn(async move {
-        let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
+        let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.counts().1 > 0;
         while !own.shared.pause_state.is_all_paused() || own.shared.pools.all().iter().any(is_used) {
             own.reactor.sleep(PAUSED_PERIOD).await;
         }

@@ -32,14 +32,14 @@ const BEAT: Duration = Duration::from_secs(1);
 
 /// Listening sockets that are served here.
 #[derive(Default)]
-pub struct Sockets {
+pub struct ControlSockets {
     /// Of `metrics_port`.
     pub(crate) readers: Vec<TcpListener>,
     pub(crate) pcp: PcpService,
 }
 
 /// Starts the thread.
-pub fn start(shared: &Arc<SharedState>, sockets: Sockets) -> anyhow::Result<JoinHandle<()>> {
+pub fn start(shared: &Arc<SharedState>, sockets: ControlSockets) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_MAX)
@@ -50,7 +50,7 @@ pub fn start(shared: &Arc<SharedState>, sockets: Sockets) -> anyhow::Result<Join
     thread.spawn(move || serve(runtime, shared, sockets)).context("cannot start the control thread")
 }
 
-fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: Sockets) {
+fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: ControlSockets) {
     // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
     if let Err(cause) = weir_ring::yield_when_woken(false) {
         shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
@@ -64,7 +64,7 @@ fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: Sockets) {
 }
 
 /// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
-async fn attend(c: Rc<Control>, sockets: Sockets) {
+async fn attend(c: Rc<Control>, sockets: ControlSockets) {
     // The first, so that nobody gets writes before it says so.
     let own = c.clone();
     let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
@@ -87,14 +87,14 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
         }
         for order in c.shared.control.take() {
             match order {
-                Order::Look(why) => c.nudge(why),
-                Order::LinkDied(node, how) => c.tell(Event::LinkDied { node, how }),
+                Order::Look(why) => c.request_role_check(why),
+                Order::LinkDied(node, how) => c.tell(Event::ConnDied { node, how }),
                 Order::Parted => c.ring(&Subject::Parted),
                 Order::Sample => c.ring(&Subject::Positions),
                 Order::Watch(database) => watch(&c, database),
                 Order::Follow(database) => follow(&c, database),
                 Order::Changed(database) => c.ring(&Subject::Database(database.name.clone())),
-                Order::CloseDoors => c.ring(&Subject::Doors),
+                Order::CloseListeners => c.ring(&Subject::Doors),
                 Order::End => return,
             }
         }
@@ -189,7 +189,7 @@ mod tests {
         LocalSet::new().block_on(&runtime, async {
             let (c, reader) = (Control::new(shared()), TcpListener::bind("127.0.0.1:0").unwrap());
             let place = reader.local_addr().unwrap();
-            let attends = spawn_local(attend(c.clone(), Sockets { readers: vec![reader], ..Sockets::default() }));
+            let attends = spawn_local(attend(c.clone(), ControlSockets { readers: vec![reader], ..ControlSockets::default() }));
             let (times, again) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
             let (count, is_back) = (times.clone(), again.clone());
             let begin = move || {
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn the_thread_ends_with_the_last_order() {
         let shared = shared();
-        let thread = start(&shared, Sockets::default()).unwrap();
+        let thread = start(&shared, ControlSockets::default()).unwrap();
         shared.control.send(Order::Sample);
         shared.control.send(Order::End);
         thread.join().unwrap();

@@ -10,13 +10,13 @@ use weir_agent::seal::{
 use weir_agent::{AgentMessageError, AgentSecret};
 
 /// A stream that bytes flow over.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 
 /// Why a conversation is over.
 #[derive(Debug, thiserror::Error)]
-pub enum LineError {
+pub enum SealedStreamError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -25,63 +25,65 @@ pub enum LineError {
     Malformed(#[from] AgentMessageError),
 }
 
-impl LineError {
+impl SealedStreamError {
     /// True if the other side just went away.
     pub fn is_end(&self) -> bool {
         match self {
-            LineError::Io(cause) => {
+            SealedStreamError::Io(cause) => {
                 matches!(cause.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             }
-            LineError::Seal(_) | LineError::Malformed(_) => false,
+            SealedStreamError::Seal(_) | SealedStreamError::Malformed(_) => false,
         }
     }
 }
 
 /// See the module. Dropping it closes the connection.
-pub struct Line<S> {
+pub struct SealedStream<S> {
     stream: S,
     seal: FrameSeal,
 }
 
-impl<S: Stream> Line<S> {
+impl<S: ByteStream> SealedStream<S> {
     /// Weir's side of the beginning. Not cancel safe: the connection is of no use then.
-    pub async fn to_agent(mut stream: S, secret: &AgentSecret) -> Result<Line<S>, LineError> {
+    pub async fn to_agent(mut stream: S, secret: &AgentSecret) -> Result<SealedStream<S>, SealedStreamError> {
         let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
         let (hello, proof) = ClientHello::answer(secret, &theirs, crate::random())?;
         write_frame(&mut stream, &proof).await?;
         let proof = match read_frame(&mut stream, GREETING_BYTES_MAX).await {
             // An agent says nothing to one who does not know the secret.
-            Err(LineError::Io(cause)) if cause.kind() == io::ErrorKind::UnexpectedEof => return Err(SealError::Secret.into()),
+            Err(SealedStreamError::Io(cause)) if cause.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(SealError::Secret.into());
+            }
             other => other?,
         };
         let seal = hello.finish(secret, &proof)?;
-        Ok(Line { stream, seal })
+        Ok(SealedStream { stream, seal })
     }
 
     /// The agent's side. Not cancel safe: the connection is of no use then.
-    pub async fn to_weir(mut stream: S, secret: &AgentSecret) -> Result<Line<S>, LineError> {
+    pub async fn to_weir(mut stream: S, secret: &AgentSecret) -> Result<SealedStream<S>, SealedStreamError> {
         let nonce = crate::random();
         write_frame(&mut stream, &greeting(&nonce)).await?;
         let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
         let (seal, proof) = admit(secret, nonce, &theirs)?;
         write_frame(&mut stream, &proof).await?;
-        Ok(Line { stream, seal })
+        Ok(SealedStream { stream, seal })
     }
 
     /// Not cancel safe: a part may be on its way.
-    pub async fn send(&mut self, body: &[u8]) -> Result<(), LineError> {
+    pub async fn send(&mut self, body: &[u8]) -> Result<(), SealedStreamError> {
         let payload = self.seal.close(body);
         write_frame(&mut self.stream, &payload).await
     }
 
     /// The next message. Not cancel safe: a part of it may be lost.
-    pub async fn next(&mut self) -> Result<Vec<u8>, LineError> {
+    pub async fn next(&mut self) -> Result<Vec<u8>, SealedStreamError> {
         let payload = read_frame(&mut self.stream, FRAME_BYTES_MAX).await?;
         Ok(self.seal.open(&payload)?.to_vec())
     }
 }
 
-async fn read_frame<S: Stream>(stream: &mut S, limit: usize) -> Result<Vec<u8>, LineError> {
+async fn read_frame<S: ByteStream>(stream: &mut S, limit: usize) -> Result<Vec<u8>, SealedStreamError> {
     let mut head = [0; 4];
     stream.read_exact(&mut head).await?;
     let mut payload = vec![0; frame_bytes(head, limit)?];
@@ -89,7 +91,7 @@ async fn read_frame<S: Stream>(stream: &mut S, limit: usize) -> Result<Vec<u8>, 
     Ok(payload)
 }
 
-async fn write_frame<S: Stream>(stream: &mut S, payload: &[u8]) -> Result<(), LineError> {
+async fn write_frame<S: ByteStream>(stream: &mut S, payload: &[u8]) -> Result<(), SealedStreamError> {
     stream.write_all(&frame(payload)).await?;
     stream.flush().await?;
     Ok(())
@@ -107,7 +109,7 @@ mod tests {
     async fn messages_go_both_ways_between_those_who_know_the_secret() {
         let (weir, agent) = tokio::io::duplex(64);
         let known = secret("0123456789abcdef");
-        let (ours, theirs) = tokio::join!(Line::to_agent(weir, &known), Line::to_weir(agent, &known));
+        let (ours, theirs) = tokio::join!(SealedStream::to_agent(weir, &known), SealedStream::to_weir(agent, &known));
         let (mut ours, mut theirs) = (ours.unwrap(), theirs.unwrap());
         let long = vec![7; 8 << 10];
         let (sent, read) = tokio::join!(ours.send(&long), theirs.next());
@@ -125,11 +127,11 @@ mod tests {
         let (weir, agent) = tokio::io::duplex(64);
         let (right, wrong) = (secret("0123456789abcdef"), secret("0123456789abcdeX"));
         let agent = async {
-            let line = Line::to_weir(agent, &right).await;
+            let line = SealedStream::to_weir(agent, &right).await;
             line.err().map(|error| error.to_string())
         };
-        let (ours, theirs) = tokio::join!(Line::to_agent(weir, &wrong), agent);
-        assert!(matches!(ours.err(), Some(LineError::Seal(SealError::Secret))));
+        let (ours, theirs) = tokio::join!(SealedStream::to_agent(weir, &wrong), agent);
+        assert!(matches!(ours.err(), Some(SealedStreamError::Seal(SealError::Secret))));
         assert_eq!(theirs.as_deref(), Some("the other side does not know the secret"));
     }
 
@@ -141,7 +143,7 @@ mod tests {
             stranger.write_all(&[0xff; 8]).await.unwrap();
             stranger
         };
-        let (_stranger, line) = tokio::join!(stranger, Line::to_weir(agent, &known));
-        assert!(matches!(line.err(), Some(LineError::Seal(SealError::TooLong { .. }))));
+        let (_stranger, line) = tokio::join!(stranger, SealedStream::to_weir(agent, &known));
+        assert!(matches!(line.err(), Some(SealedStreamError::Seal(SealError::TooLong { .. }))));
     }
 }

@@ -45,7 +45,7 @@ impl Contact {
 
 /// One answer, or the lack of it.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct AgentSighting {
     pub contact: Contact,
     /// `Err`: why there is no status.
     pub outcome: Result<Box<AgentStatus>, String>,
@@ -55,11 +55,11 @@ pub struct Answer {
 
 /// By the node's number. Written by one task, every few seconds.
 #[derive(Debug, Default)]
-pub struct AgentsSeen(Mutex<BTreeMap<u16, Answer>>);
+pub struct AgentsSeen(Mutex<BTreeMap<u16, AgentSighting>>);
 
 impl AgentsSeen {
     /// Notes an answer. Gives the contact before.
-    pub fn note(&self, node: u16, answer: Answer) -> Option<Contact> {
+    pub fn note(&self, node: u16, answer: AgentSighting) -> Option<Contact> {
         self.0.lock().insert(node, answer).map(|before| before.contact)
     }
 
@@ -153,7 +153,7 @@ mod tests {
             job: Some(JobView { id: OrderId(1), kind: OrderKind::BaseBackup, since_ms: 12_345, progress }),
             last: Some(FinishedOrder { id: OrderId(0), kind: OrderKind::Rewind, outcome: Err(failure) }),
         };
-        let answer = |contact, outcome| Answer { contact, outcome, asked_at_s: 60 };
+        let answer = |contact, outcome| AgentSighting { contact, outcome, asked_at_s: 60 };
         assert_eq!(seen.note(1, answer(Contact::Connected, Ok(Box::new(status)))), None);
         let expected = [
             "1",

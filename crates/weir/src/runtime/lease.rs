@@ -3,7 +3,7 @@
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening::{self, ask_defaults};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn, ServerLogin, ServerTransport, TERMINATE};
-use crate::runtime::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
+use crate::runtime::pool::{CheckoutRefusal, Lease, Limit, Pool, PoolPurpose, Wait};
 use crate::runtime::shared::WorkerMessage;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_failover::looks::is_primary_by_configuration;
 use weir_io::reactor::parked;
 use weir_session::checkout::check_after_ms;
@@ -37,8 +37,8 @@ pub async fn lease_conn(
 ) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     loop {
         let leased = match pool.lease(w, wait, &give_up).await {
-            Err(Refusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
-            Err(Refusal::Told(error)) => return Ok(Err(*error)),
+            Err(CheckoutRefusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
+            Err(CheckoutRefusal::Told(error)) => return Ok(Err(*error)),
             leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
         };
         match leased {
@@ -52,7 +52,7 @@ pub async fn lease_conn(
                     return Ok(Ok(conn));
                 }
                 if give_up() {
-                    return Err(wait_fault(w, pool, Refusal::GaveUp));
+                    return Err(wait_fault(w, pool, CheckoutRefusal::GaveUp));
                 }
                 continue;
             }
@@ -66,7 +66,7 @@ pub async fn lease_conn(
         // A login that hangs keeps nobody who has a better place to go to, or wants no more.
         drop(opening);
         pool.release_permit(w);
-        return Err(wait_fault(w, pool, Refusal::GaveUp));
+        return Err(wait_fault(w, pool, CheckoutRefusal::GaveUp));
     }
 }
 
@@ -179,7 +179,7 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     let pool = conn.transport.pool.clone();
     if error.is_silent() {
         w.shared.suspects.suspect(conn.status.address.node);
-        w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
+        w.shared.request_role_check(RoleCheckReason::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
         for other in pool.retire(|other, _| other.has_rested(w.now_us(), rested_ms)) {
@@ -227,10 +227,10 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
             let login = ServerLogin { user, database, secret: secret.as_ref(), generation, parameters };
             // A walsender takes no such query, and notifications need none.
             let first = match pool.key.purpose {
-                Purpose::Statements | Purpose::Greeting => {
+                PoolPurpose::Statements | PoolPurpose::Greeting => {
                     w.shared.config.load().databases.connect_query(&pool.key.client_database)
                 }
-                Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => Arc::default(),
+                PoolPurpose::PhysicalReplication | PoolPurpose::LogicalReplication | PoolPurpose::Listening => Arc::default(),
             };
             let opened = conn_opening::open(w, pool.clone(), &address, &login, &first).await;
             if let Ok(conn) = &opened {
@@ -256,10 +256,10 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
             if error.is_silent() {
                 // Others shall not pay the same time before the check of roles has found out.
                 w.shared.suspects.suspect(node);
-                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                w.shared.request_role_check(RoleCheckReason::LoginFailed);
             }
             if matches!(error, OpenError::Connect { .. } | OpenError::Broke { .. }) {
-                w.shared.link_died(node, LinkEnd::Broken);
+                w.shared.note_conn_died(node, ServerConnEnd::Broken);
             }
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());
@@ -277,22 +277,22 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
 fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
     let conn = opened?;
     let is_demoted = conn.is_to_primary(&w.view())
-        && matches!(conn.transport.pool.key.purpose, Purpose::Statements | Purpose::Greeting)
+        && matches!(conn.transport.pool.key.purpose, PoolPurpose::Statements | PoolPurpose::Greeting)
         && conn.reported.told() == ReportedRole::Standby
         && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
     if !is_demoted {
         return Ok(conn);
     }
     let (address, sqlstate) = (conn.status.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
-    w.shared.nudge_prober(RoleCheckReason::RoleContradicted);
+    w.shared.request_role_check(RoleCheckReason::RoleContradicted);
     conn.transport.pool.disown(conn.status.serial);
     conn.transport.socket.part(&w.reactor, &TERMINATE);
     Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
 }
 
-fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> ErrorReport {
+fn wait_fault(w: &Worker, pool: &Pool, refusal: CheckoutRefusal) -> ErrorReport {
     match refusal {
-        Refusal::TimedOut { waited_ms, limit } => {
+        CheckoutRefusal::TimedOut { waited_ms, limit } => {
             let which = match limit {
                 Limit::PoolSize(size) => {
                     format!(
@@ -337,9 +337,9 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> ErrorReport {
             with_reasons(ErrorReport::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }
         // `lease_conn` tells of these as of a login that failed.
-        Refusal::Refused(_, words) => ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
-        Refusal::Told(error) => error.fault(),
-        Refusal::GaveUp => gave_up(),
+        CheckoutRefusal::Refused(_, words) => ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
+        CheckoutRefusal::Told(error) => error.fault(),
+        CheckoutRefusal::GaveUp => gave_up(),
     }
 }
 

@@ -28,7 +28,7 @@ const IN_USE_LIMIT: Duration = Duration::from_secs(2);
 const IN_USE_LOOK: Duration = Duration::from_millis(5);
 
 /// A listening socket, not yet watched.
-pub enum Door {
+pub enum ListeningSocket {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener, PathBuf),
 }
@@ -135,16 +135,16 @@ pub fn open_socket(
     rights: SocketRights<'_>,
     inherited: &mut Inherited,
     made: &mut Made,
-) -> anyhow::Result<Door> {
+) -> anyhow::Result<ListeningSocket> {
     let path = socket_path(folder, port);
     let door = match inherited.take_unix(&path) {
-        Some(socket) => Ok(Door::Unix(socket, path.clone())),
+        Some(socket) => Ok(ListeningSocket::Unix(socket, path.clone())),
         None => open_unix(&path, backlog, rights, made),
     };
     door.with_context(|| format!("cannot listen on {}", path.display()))
 }
 
-fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Made) -> anyhow::Result<Door> {
+fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Made) -> anyhow::Result<ListeningSocket> {
     if path.exists() {
         let answers = || match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there already")),
@@ -163,24 +163,24 @@ fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Mad
         let gid = group_id(rights.group).context("unix_socket_group")?;
         std::os::unix::fs::chown(path, None, Some(gid))?;
     }
-    Ok(Door::Unix(socket.into(), path.to_path_buf()))
+    Ok(ListeningSocket::Unix(socket.into(), path.to_path_buf()))
 }
 
-impl AsFd for Door {
+impl AsFd for ListeningSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Door::Tcp(listener) => listener.as_fd(),
-            Door::Unix(listener, _) => listener.as_fd(),
+            ListeningSocket::Tcp(listener) => listener.as_fd(),
+            ListeningSocket::Unix(listener, _) => listener.as_fd(),
         }
     }
 }
 
-impl Door {
+impl ListeningSocket {
     /// The file that a closed door leaves, to be removed.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
-            Door::Tcp(_) => None,
-            Door::Unix(_, path) => Some(path.clone()),
+            ListeningSocket::Tcp(_) => None,
+            ListeningSocket::Unix(_, path) => Some(path.clone()),
         }
     }
 }
@@ -213,10 +213,10 @@ impl AsFd for Listener {
 }
 
 impl Watched {
-    pub fn new(reactor: &Reactor, door: Door) -> io::Result<Watched> {
+    pub fn new(reactor: &Reactor, door: ListeningSocket) -> io::Result<Watched> {
         let door = Arc::new(match door {
-            Door::Tcp(listener) => Listener::Tcp(listener),
-            Door::Unix(listener, _) => Listener::Unix(listener),
+            ListeningSocket::Tcp(listener) => Listener::Tcp(listener),
+            ListeningSocket::Unix(listener, _) => Listener::Unix(listener),
         });
         let (slot, token) = reactor.listen(door.clone())?;
         Ok(Watched { door, slot, token })

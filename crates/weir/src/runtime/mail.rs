@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, oneshot};
-use weir_failover::{LinkEnd, Request};
+use weir_failover::{Request, ServerConnEnd};
 use weir_session::catalogs::KnownDatabase;
 pub use weir_session::host::RoleCheckReason;
 
@@ -14,7 +14,7 @@ pub enum Order {
     /// Ask the nodes for their roles now.
     Look(RoleCheckReason),
     /// A connection of a client's session to this node ended without being asked to.
-    LinkDied(u16, LinkEnd),
+    LinkDied(u16, ServerConnEnd),
     /// A connection to a node that was given up is closed.
     Parted,
     /// Somebody needs a WAL position.
@@ -26,7 +26,7 @@ pub enum Order {
     /// Something of a database has changed, or it is to be left: its task looks again.
     Changed(Arc<KnownDatabase>),
     /// Another process accepts those who come from now on.
-    CloseDoors,
+    CloseListeners,
     /// No worker is left.
     End,
 }
@@ -38,7 +38,7 @@ impl Order {
             (Order::Look(_), Order::Look(_))
             | (Order::Parted, Order::Parted)
             | (Order::Sample, Order::Sample)
-            | (Order::CloseDoors, Order::CloseDoors)
+            | (Order::CloseListeners, Order::CloseListeners)
             | (Order::End, Order::End) => true,
             (Order::LinkDied(own, how), Order::LinkDied(other, as_well)) => own == other && how == as_well,
             (Order::Watch(own), Order::Watch(other))
@@ -52,7 +52,7 @@ impl Order {
                 | Order::Watch(_)
                 | Order::Follow(_)
                 | Order::Changed(_)
-                | Order::CloseDoors
+                | Order::CloseListeners
                 | Order::End,
                 _,
             ) => false,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::hba::{FileLoader, HbaRuleSet, IpNetwork, LoadError};
-use weir_config::passwd::{Passwords, PoolKey};
+use weir_config::passwd::{PasswdKey, Passwords};
 use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, SettingSource, Severity, Stand};
 
 /// Name of the rules' file beside the configuration.
@@ -24,7 +24,7 @@ const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Files that the command line names.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct OperatorFiles {
     pub config: Option<PathBuf>,
     /// `name = value` pairs that win over the file.
     pub settings: Vec<(String, String)>,
@@ -48,7 +48,7 @@ pub enum Called {
     Pgpool,
 }
 
-impl Files {
+impl OperatorFiles {
     /// Reads the configuration, or the defaults without a file.
     pub fn read(&self) -> Outcome {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
@@ -144,7 +144,13 @@ impl Files {
     }
 
     /// A file that was never there is no file.
-    fn read_passwords(&self, config: &Config, key: Option<&PoolKey>, was_there: bool, problems: &mut Vec<Problem>) -> Passwords {
+    fn read_passwords(
+        &self,
+        config: &Config,
+        key: Option<&PasswdKey>,
+        was_there: bool,
+        problems: &mut Vec<Problem>,
+    ) -> Passwords {
         let Some(path) = self.passwd_path(config) else { return Passwords::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
@@ -170,7 +176,7 @@ impl Files {
     }
 
     /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
-    fn read_key(&self, was_there: bool, problems: &mut Vec<Problem>) -> Option<PoolKey> {
+    fn read_key(&self, was_there: bool, problems: &mut Vec<Problem>) -> Option<PasswdKey> {
         let is_wanted = was_there || self.named_key().is_some();
         let path = self.key_path()?;
         let mut tell = |text: String| problems.push(if was_there { error(&path, text) } else { warning(&path, None, text) });
@@ -187,7 +193,7 @@ impl Files {
             tell(text.into());
             return None;
         }
-        let key = PoolKey::new(&text);
+        let key = PasswdKey::new(&text);
         if key.is_none() {
             tell("key file does not begin with a line of 1 to 255 bytes".into());
         }
@@ -316,7 +322,7 @@ mod tests {
 
     #[test]
     fn users_of_pcp_that_cannot_be_read_are_none_until_they_can() {
-        let read = |pcp: PathBuf| Files { pcp: Some(pcp), ..Files::default() }.read_pcp();
+        let read = |pcp: PathBuf| OperatorFiles { pcp: Some(pcp), ..OperatorFiles::default() }.read_pcp();
         let (users, problems) = read(std::env::temp_dir());
         assert!(users.is_some_and(|users| users.is_empty()) && problems.len() == 1, "a folder stands for a file without rights");
         let (users, problems) = read("/nowhere/pcp.conf".into());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The state of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gate {
+pub struct DatabasePause {
     pub(crate) paused: bool,
     pub(crate) disabled: bool,
 }
@@ -14,18 +14,18 @@ pub struct Gate {
 /// All that is closed. An open database has no entry, so that names nobody closed leave nothing behind.
 #[derive(Debug, Default)]
 pub struct PauseState {
-    state: Mutex<State>,
+    state: Mutex<PausedDatabases>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PausedDatabases {
     all_paused: bool,
-    databases: BTreeMap<Arc<str>, Gate>,
+    databases: BTreeMap<Arc<str>, DatabasePause>,
 }
 
 impl PauseState {
     /// The state of a database by itself, without the state of all.
-    pub fn own(&self, database: &str) -> Gate {
+    pub fn own(&self, database: &str) -> DatabasePause {
         self.state.lock().databases.get(database).copied().unwrap_or_default()
     }
 
@@ -51,11 +51,11 @@ impl PauseState {
         self.set(database, |gate| gate.disabled = disabled);
     }
 
-    fn set(&self, database: &str, change: impl FnOnce(&mut Gate)) {
+    fn set(&self, database: &str, change: impl FnOnce(&mut DatabasePause)) {
         let mut state = self.state.lock();
         let mut gate = state.databases.get(database).copied().unwrap_or_default();
         change(&mut gate);
-        if gate == Gate::default() {
+        if gate == DatabasePause::default() {
             state.databases.remove(database);
         } else {
             state.databases.insert(database.into(), gate);

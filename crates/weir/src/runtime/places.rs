@@ -2,7 +2,7 @@
 //!
 //! Nothing is opened or made: the proxy that is to be reloaded may run with the same places.
 
-use crate::runtime::operator_files::Files;
+use crate::runtime::operator_files::OperatorFiles;
 use anyhow::Context;
 use rustix::fs::{Access, access};
 use std::io;
@@ -13,20 +13,20 @@ use weir_config::{Config, Problem, Severity};
 
 /// A thing that is wrong with a place.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct PlaceProblem {
     pub severity: Severity,
     /// The parameter that names the place.
     parameter: &'static str,
     text: String,
 }
 
-impl Finding {
-    fn error(parameter: &'static str, text: String) -> Finding {
-        Finding { severity: Severity::Error, parameter, text }
+impl PlaceProblem {
+    fn error(parameter: &'static str, text: String) -> PlaceProblem {
+        PlaceProblem { severity: Severity::Error, parameter, text }
     }
 
-    fn warning(parameter: &'static str, text: String) -> Finding {
-        Finding { severity: Severity::Warning, parameter, text }
+    fn warning(parameter: &'static str, text: String) -> PlaceProblem {
+        PlaceProblem { severity: Severity::Warning, parameter, text }
     }
 
     /// A problem at its line of the configuration.
@@ -71,7 +71,7 @@ impl<'a> Port<'a> {
 }
 
 /// Everything that is wrong with the places of a configuration. Errors are those by which a start fails.
-pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
+pub fn findings(files: &OperatorFiles, config: &Config) -> Vec<PlaceProblem> {
     let mut found = Vec::new();
     let admin = &config.admin;
     let has_pcp = files.read_pcp().0.is_some();
@@ -92,7 +92,7 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
     if !group.is_empty()
         && let Err(cause) = group_id(group)
     {
-        found.push(Finding::error("unix_socket_group", format!("{cause:#}")));
+        found.push(PlaceProblem::error("unix_socket_group", format!("{cause:#}")));
     }
     let takeover = &admin.takeover_socket;
     if !takeover.as_os_str().is_empty() {
@@ -106,10 +106,10 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
         let (Obstacle { severity, text }, parameter) = (why, "work_dir");
         found.push(match config.failover.mode() {
             FailoverMode::Builtin | FailoverMode::Command => {
-                Finding { severity, parameter, text: format!("{text}; a failover must find its state there again") }
+                PlaceProblem { severity, parameter, text: format!("{text}; a failover must find its state there again") }
             }
             FailoverMode::Follow | FailoverMode::Off => {
-                Finding::warning(parameter, format!("{text}; nodes out of use are forgotten at a restart"))
+                PlaceProblem::warning(parameter, format!("{text}; nodes out of use are forgotten at a restart"))
             }
         });
     }
@@ -119,7 +119,7 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
         ("failback_command", &failover.failback_command),
         ("follow_primary_command", &failover.follow_primary_command),
     ] {
-        found.extend(why_not_run(command).map(|text| Finding::warning(parameter, text)));
+        found.extend(why_not_run(command).map(|text| PlaceProblem::warning(parameter, text)));
     }
     let secret = config.recovery.agents.secret_file.as_deref().map(|file| files.beside(file));
     if config.nodes.iter().any(|node| node.agent().is_some())
@@ -127,46 +127,46 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
         && let Err(cause) = std::fs::File::open(&file)
     {
         let text = format!("{}: {cause}; no agent can be asked without", file.display());
-        found.push(Finding::warning("agent_secret_file", text));
+        found.push(PlaceProblem::warning("agent_secret_file", text));
     }
     found
 }
 
-fn look_at_ports(ports: &[Port<'_>], found: &mut Vec<Finding>) {
+fn look_at_ports(ports: &[Port<'_>], found: &mut Vec<PlaceProblem>) {
     let mut taken: Vec<(SocketAddr, &Port<'_>)> = Vec::new();
     for port in ports {
         let resolved = match resolve(port.names, port.number) {
             Ok(resolved) => resolved,
             Err((name, cause)) => {
-                found.push(Finding::error(port.parameter, format!("cannot resolve \"{name}\": {cause}")));
+                found.push(PlaceProblem::error(port.parameter, format!("cannot resolve \"{name}\": {cause}")));
                 continue;
             }
         };
         let Distinct { kept, needless } = resolved;
         for name in needless {
             let text = format!("\"{name}\" is listened on already by another of these addresses");
-            found.push(Finding::warning(port.parameter, text));
+            found.push(PlaceProblem::warning(port.parameter, text));
         }
         for address in kept {
             if let Some(cause) = why_not_here(address.ip()) {
                 let text = format!("{} is no address of this machine: {cause}", address.ip());
-                found.push(Finding::error(port.parameter, text));
+                found.push(PlaceProblem::error(port.parameter, text));
             }
             if let Some((_, other)) = taken.iter().find(|(known, _)| meet(*known, address)) {
                 let text = format!("{} is that of {}, too, at address {}", port.number, other.of_number, address.ip());
-                found.push(Finding::error(port.of_number, text));
+                found.push(PlaceProblem::error(port.of_number, text));
             }
             taken.push((address, port));
         }
     }
 }
 
-fn look_at_sockets(folders: &[(&Path, &'static str, u16)], found: &mut Vec<Finding>) {
+fn look_at_sockets(folders: &[(&Path, &'static str, u16)], found: &mut Vec<PlaceProblem>) {
     let mut seen: Vec<PathBuf> = Vec::new();
     for (folder, parameter, port) in folders {
         let path = socket_path(folder, *port);
         if seen.contains(&path) {
-            found.push(Finding::warning(parameter, format!("{} is named twice", folder.display())));
+            found.push(PlaceProblem::warning(parameter, format!("{} is named twice", folder.display())));
             continue;
         }
         found.extend(why_no_socket(&path).map(|why| why.of(parameter)));
@@ -271,8 +271,8 @@ impl Obstacle {
         Obstacle { severity: Severity::Error, text: format!("{}: {what}", place.display()) }
     }
 
-    fn of(self, parameter: &'static str) -> Finding {
-        Finding { severity: self.severity, parameter, text: self.text }
+    fn of(self, parameter: &'static str) -> PlaceProblem {
+        PlaceProblem { severity: self.severity, parameter, text: self.text }
     }
 }
 
@@ -357,12 +357,12 @@ mod tests {
         look_at_ports(&[listen(), port(9998)], &mut found);
         assert_eq!(found, []);
         look_at_ports(&[listen(), port(9999)], &mut found);
-        assert_eq!(found, [Finding::error("metrics_port", "9999 is that of port, too, at address 0.0.0.0".into())]);
+        assert_eq!(found, [PlaceProblem::error("metrics_port", "9999 is that of port, too, at address 0.0.0.0".into())]);
         let mut found = Vec::new();
         let bracketed = names(&["[::1]"]);
         look_at_ports(&[Port { names: &bracketed, ..listen() }], &mut found);
         let said = "cannot resolve \"[::1]\": an address stands here without brackets";
-        assert_eq!(found, [Finding::error("listen_addresses", said.into())]);
+        assert_eq!(found, [PlaceProblem::error("listen_addresses", said.into())]);
         let (mut found, elsewhere) = (Vec::new(), names(&["127.0.0.1", "192.0.2.1"]));
         look_at_ports(&[Port { names: &elsewhere, ..listen() }], &mut found);
         assert!(found.len() == 1 && found[0].text.starts_with("192.0.2.1 is no address of this machine: "), "{found:?}");
@@ -388,7 +388,7 @@ mod tests {
         let twice = [(folder.as_path(), "unix_socket_directories", 1), (folder.as_path(), "unix_socket_directories", 1)];
         let mut found = Vec::new();
         look_at_sockets(&twice, &mut found);
-        assert_eq!(found, [Finding::warning("unix_socket_directories", format!("{} is named twice", folder.display()))]);
+        assert_eq!(found, [PlaceProblem::warning("unix_socket_directories", format!("{} is named twice", folder.display()))]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

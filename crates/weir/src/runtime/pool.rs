@@ -43,7 +43,7 @@ use weir_io::reactor::{TaskId, parked};
 
 /// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Purpose {
+pub enum PoolPurpose {
     /// Statements of clients, which share them.
     Statements,
     /// Each is one physical replication client's to its end: never at rest.
@@ -65,7 +65,7 @@ pub struct PoolKey {
     pub(crate) database: Arc<str>,
     /// The clients' name of the database. Those of another name have pools of their own: their limits and `connect_query` differ.
     pub(crate) client_database: Arc<str>,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: PoolPurpose,
 }
 
 impl PoolKey {
@@ -75,12 +75,12 @@ impl PoolKey {
         let limits = limits::of(config, &self.user, &self.client_database);
         let unshared = UserLimits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
         match self.purpose {
-            Purpose::Statements => limits,
-            Purpose::PhysicalReplication => unshared,
-            Purpose::LogicalReplication => UserLimits { pool_size: limits.pool_size, ..unshared },
-            Purpose::Listening => UserLimits { conns_per_database: 0, conns_per_user: 0, ..unshared },
+            PoolPurpose::Statements => limits,
+            PoolPurpose::PhysicalReplication => unshared,
+            PoolPurpose::LogicalReplication => UserLimits { pool_size: limits.pool_size, ..unshared },
+            PoolPurpose::Listening => UserLimits { conns_per_database: 0, conns_per_user: 0, ..unshared },
             // One login after the other.
-            Purpose::Greeting => UserLimits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },
+            PoolPurpose::Greeting => UserLimits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },
         }
     }
 }
@@ -159,7 +159,7 @@ pub enum Lease {
 
 /// Why a session got nothing.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum CheckoutRefusal {
     TimedOut {
         waited_ms: u64,
         limit: Limit,
@@ -356,7 +356,7 @@ impl Pool {
 
     /// True if its server connections come back from their clients.
     pub fn is_shared(&self) -> bool {
-        self.key.purpose == Purpose::Statements
+        self.key.purpose == PoolPurpose::Statements
     }
 
     /// How often all its server connections were to be closed.
@@ -386,7 +386,7 @@ impl Pool {
     }
 
     /// Conns at rest, server connections in all, sessions waiting.
-    pub fn census(&self) -> (usize, u32, usize) {
+    pub fn counts(&self) -> (usize, u32, usize) {
         let inner = self.inner.lock();
         (inner.idle.len(), inner.open, inner.waiters.len())
     }
@@ -394,7 +394,7 @@ impl Pool {
     /// A server connection or a permit at once, or a place in the queue.
     ///
     /// Not cancel safe: a dropped wait may hold a server connection. `give_up` is looked at whenever the task is woken.
-    pub async fn lease(self: &Arc<Pool>, w: &Worker, wait: Wait, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
+    pub async fn lease(self: &Arc<Pool>, w: &Worker, wait: Wait, give_up: impl Fn() -> bool) -> Result<Lease, CheckoutRefusal> {
         let ceilings = Ceilings::of(&w.peek_config());
         let first = self.try_lease(w, ceilings);
         let (cell, limit) = match first {
@@ -415,12 +415,12 @@ impl Pool {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
                 Given::Permit => return Ok(Lease::Permit),
-                Given::Told(error) => return Err(Refusal::Told(error)),
+                Given::Told(error) => return Err(CheckoutRefusal::Told(error)),
                 Given::Nothing | Given::Left => {}
             }
             if is_in_vain() {
                 self.leave(w, &cell);
-                return Err(Refusal::Refused(LoginRefusal::Full, "all connections are in use".into()));
+                return Err(CheckoutRefusal::Refused(LoginRefusal::Full, "all connections are in use".into()));
             }
             // A wait for a server that is down is one for its successor.
             let deadline = if self.is_down() { primary_by } else { conn_by };
@@ -428,17 +428,17 @@ impl Pool {
             if timed_out || give_up() {
                 self.leave(w, &cell);
                 if !timed_out {
-                    return Err(Refusal::GaveUp);
+                    return Err(CheckoutRefusal::GaveUp);
                 }
                 w.count(WorkerCounter::WaitTimeouts);
                 let limit = self.limit_now(limit);
-                return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
+                return Err(CheckoutRefusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
             if wait.patience != Patience::Waits
                 && let Some((why, words)) = self.turns_away(w)
             {
                 self.leave(w, &cell);
-                return Err(Refusal::Refused(why, words));
+                return Err(CheckoutRefusal::Refused(why, words));
             }
             if self.ask_again(w, &cell) {
                 return Ok(Lease::Permit);
@@ -634,7 +634,7 @@ impl Pool {
 
     /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
     pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: ServerConn) {
-        if self.key.purpose == Purpose::Greeting || self.yields_to_starved(w) {
+        if self.key.purpose == PoolPurpose::Greeting || self.yields_to_starved(w) {
             return w.close_conn(conn);
         }
         if !conn.is_of_these_passwords(w) || conn.status.doomed.load(Ordering::Relaxed) {
@@ -679,7 +679,7 @@ impl Pool {
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
         // A place beyond the limits is nobody else's.
-        let leaves_place = self.key.purpose != Purpose::Greeting && self.leaves_place_to_starved(w);
+        let leaves_place = self.key.purpose != PoolPurpose::Greeting && self.leaves_place_to_starved(w);
         let waiter = {
             let mut inner = self.inner.lock();
             if let Some((backoff, _)) = &mut inner.backoff {

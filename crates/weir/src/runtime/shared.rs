@@ -29,7 +29,7 @@ use std::time::{Instant, SystemTime};
 use weir_config::passwd::Secret;
 use weir_config::{Config, SetError, names_files, shapes_rules};
 use weir_failover::cluster::ClusterView;
-use weir_failover::{FailoverView, LinkEnd};
+use weir_failover::{FailoverView, ServerConnEnd};
 use weir_io::reactor::TaskId;
 use weir_io::socket::SocketRelease;
 use weir_session::catalogs::KnownDatabase;
@@ -67,7 +67,7 @@ pub enum WorkerMessage {
     /// A suspension has begun or ended. Whoever sends it may count the workers that know.
     Suspended(Arc<AtomicU32>),
     /// Another process accepts clients from now on.
-    CloseDoors,
+    CloseListeners,
     /// A server connection in that worker's event loop that is to be closed.
     Close(ServerConn),
 }
@@ -146,7 +146,7 @@ pub struct SharedState {
     /// Numbers by user and database.
     pub(crate) stats: StatTable,
     pub(crate) log: Log,
-    pub(crate) doors: ListeningSockets,
+    pub(crate) listeners: ListeningSockets,
     pub(crate) life: ProcessLifetime,
     /// The way to the control thread.
     pub(crate) control: ControlMail,
@@ -184,7 +184,7 @@ pub struct ConnectedClients {
     /// Administrators among them.
     pub(crate) consoles: AtomicU32,
     /// By user, database and address.
-    pub(crate) seats: ClientCounts,
+    pub(crate) counts: ClientCounts,
     /// The roles that the names of users stand for.
     pub(crate) roles: Mutex<RoleKnowledge>,
 }
@@ -247,7 +247,7 @@ impl SharedState {
             pause_state: PauseState::default(),
             stats: StatTable::default(),
             log,
-            doors: ListeningSockets::default(),
+            listeners: ListeningSockets::default(),
             life: ProcessLifetime { started_at: now, stop: AtomicU8::new(ProxyShutdown::No as u8) },
             control: ControlMail::default(),
         }
@@ -268,16 +268,16 @@ impl SharedState {
     }
 
     pub fn is_handed_over(&self) -> bool {
-        self.doors.handed_over.load(Ordering::Acquire)
+        self.listeners.handed_over.load(Ordering::Acquire)
     }
 
     /// Asks for the roles of all servers to be looked at now.
-    pub fn nudge_prober(&self, why: RoleCheckReason) {
+    pub fn request_role_check(&self, why: RoleCheckReason) {
         self.control.send(Order::Look(why));
     }
 
     /// A connection of a session to a server ended without being asked to.
-    pub fn link_died(&self, node: u16, how: LinkEnd) {
+    pub fn note_conn_died(&self, node: u16, how: ServerConnEnd) {
         self.control.send(Order::LinkDied(node, how));
     }
 
@@ -305,7 +305,7 @@ impl SharedState {
             self.catalogs.all().iter().for_each(|database| self.note_change(database));
         }
         self.tell_all(|| WorkerMessage::Refresh);
-        self.nudge_prober(RoleCheckReason::Reconfigured);
+        self.request_role_check(RoleCheckReason::Reconfigured);
     }
 
     /// Reads the files again. Blocks: not for a worker's thread.
@@ -349,9 +349,9 @@ impl SharedState {
         // Sessions that stand still would never leave.
         self.flow_on();
         // A client that comes now is refused, and does not wait for nobody.
-        self.doors.copies.lock().clear();
+        self.listeners.copies.lock().clear();
         self.tell_all(|| WorkerMessage::Stop);
-        self.nudge_prober(RoleCheckReason::Stopping);
+        self.request_role_check(RoleCheckReason::Stopping);
     }
 
     /// Has all sessions stop between two statements; the number of workers that know so far. `None`: they do already.
@@ -435,11 +435,11 @@ impl ProgramServices for SharedState {
     }
 
     fn look(&self, why: RoleCheckReason) {
-        self.nudge_prober(why);
+        self.request_role_check(why);
     }
 
-    fn link_died(&self, node: u16, how: LinkEnd) {
-        SharedState::link_died(self, node, how);
+    fn conn_died(&self, node: u16, how: ServerConnEnd) {
+        SharedState::note_conn_died(self, node, how);
     }
 
     fn sample(&self) {
@@ -459,7 +459,7 @@ impl ProgramServices for SharedState {
     }
 
     fn has_clients_of(&self, database: &str) -> bool {
-        self.clients.seats.has_clients_of(database)
+        self.clients.counts.has_clients_of(database)
     }
 
     fn signal(&self, worker: WorkerId, pid: u32, signal: SessionSignal) {

@@ -5,7 +5,7 @@ use crate::auth::greetings::GreetingCache;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::kept_inquiries::WorkerInquiries;
 use crate::runtime::pool::server_conn::{ServerConn, TERMINATE};
-use crate::runtime::pool::{Pool, PoolKey, Purpose};
+use crate::runtime::pool::{Pool, PoolKey, PoolPurpose};
 use crate::runtime::shared::{SharedState, TerminationTarget, WorkerId, WorkerMailbox, WorkerMessage};
 use crate::runtime::stores::WorkerStores;
 use crate::runtime::supervised_tasks::TaskSupervisor;
@@ -44,7 +44,7 @@ pub struct SessionEntry {
     /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
     pub(crate) pools: Option<Rc<PoolSet>>,
     /// Counts it among the clients of its user, database and address.
-    pub(crate) seat: RefCell<Option<CountedClient>>,
+    pub(crate) counted: RefCell<Option<CountedClient>>,
 }
 
 /// The key of a CancelRequest. Longer ones came with protocol 3.2: few clients have one.
@@ -112,17 +112,17 @@ impl PoolSet {
         }
         pools[at]
             .get_or_insert_with(|| {
-                w.shared.pools.get(self.key(node, Purpose::Statements), &w.shared.pause_state, &w.peek_config())
+                w.shared.pools.get(self.key(node, PoolPurpose::Statements), &w.shared.pause_state, &w.peek_config())
             })
             .clone()
     }
 
     /// The pool of server connections that clients do not share.
-    pub fn apart(&self, w: &Worker, node: u16, purpose: Purpose) -> Arc<Pool> {
+    pub fn apart(&self, w: &Worker, node: u16, purpose: PoolPurpose) -> Arc<Pool> {
         w.shared.pools.get(self.key(node, purpose), &w.shared.pause_state, &w.peek_config())
     }
 
-    fn key(&self, node: u16, purpose: Purpose) -> PoolKey {
+    fn key(&self, node: u16, purpose: PoolPurpose) -> PoolKey {
         let (user, database, client_database) = (self.user.clone(), self.database.clone(), self.client_database.clone());
         PoolKey { node, user, database, client_database, purpose }
     }
@@ -184,17 +184,17 @@ pub struct Worker {
     /// All that its sessions are handed.
     ctx: Context,
     pub shared: Arc<SharedState>,
-    pub(crate) house: TaskSupervisor,
+    pub(crate) tasks: TaskSupervisor,
     pub(crate) reactor: Reactor,
     /// Sessions by the process id their clients were told.
     pub(crate) entries: RefCell<HashMap<u32, Rc<SessionEntry>>>,
-    pub(crate) welcomes: RefCell<GreetingCache>,
+    pub(crate) greetings: RefCell<GreetingCache>,
     /// The connection over which servers are asked about users.
     pub(crate) inquiry: WorkerInquiries,
     pub(crate) listening: ListeningSessions,
     pool_sets: RefCell<PoolSets>,
     /// Tasks that accept clients.
-    pub(crate) doors: RefCell<Vec<TaskId>>,
+    pub(crate) acceptors: RefCell<Vec<TaskId>>,
     pub(crate) view_waiters: RefCell<HashSet<TaskId>>,
     /// The stores of the network in which results are kept, if they are.
     pub(crate) stores: Option<Rc<WorkerStores>>,
@@ -254,7 +254,7 @@ impl Worker {
             ctx,
             stores,
             entries: RefCell::default(),
-            welcomes: RefCell::new(GreetingCache::default()),
+            greetings: RefCell::new(GreetingCache::default()),
             handshakes: Cell::new((shared.begun, 0)),
             pool_sets: RefCell::default(),
             inquiry: WorkerInquiries::default(),
@@ -263,11 +263,11 @@ impl Worker {
                 new_hubs: RefCell::default(),
                 hub_opener: Cell::new(NO_TASK),
             },
-            doors: RefCell::default(),
+            acceptors: RefCell::default(),
             view_waiters: RefCell::default(),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
-            house: TaskSupervisor::default(),
+            tasks: TaskSupervisor::default(),
             reactor,
             shared,
         })
@@ -307,7 +307,7 @@ impl Worker {
         let generation = view.generation;
         self.ctx.set_view(view);
         self.mailbox().view_known.store(generation, Ordering::Release);
-        self.welcomes.borrow_mut().clear();
+        self.greetings.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);
         }
@@ -326,13 +326,13 @@ impl Worker {
     #[cold]
     pub fn role_renamed(&self, user: &str) {
         self.shared.clients.roles.lock().doubt(user, self.now_ms());
-        self.renew_links_of(user);
+        self.renew_conns_of(user);
     }
 
-    fn renew_links_of(&self, user: &str) {
+    fn renew_conns_of(&self, user: &str) {
         self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
         // The greetings of clients are asked of a server anew.
-        self.welcomes.borrow_mut().clear();
+        self.greetings.borrow_mut().clear();
         self.shared.tell_all(|| WorkerMessage::Refresh);
     }
 
@@ -340,7 +340,7 @@ impl Worker {
     /// closed. So are its sessions, whose next statement would run with the rights of somebody else. True: it is another one.
     pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
         let Some(until_ms) = self.shared.clients.roles.lock().note(user, oid, self.now_ms()) else { return false };
-        self.renew_links_of(user);
+        self.renew_conns_of(user);
         for mailbox in &self.shared.mailboxes {
             mailbox.send(WorkerMessage::Kill(TerminationTarget::User { user: user.clone(), until_ms }));
         }
@@ -414,7 +414,7 @@ impl Worker {
         };
         let (account, whose) = (Rc::new(account), Arc::new(whose));
         let (application, unused_since) = (RefCell::default(), Cell::new(None));
-        let places = self.shared.clients.seats.places(whose.clone());
+        let places = self.shared.clients.counts.places(whose.clone());
         let set = PoolSet { account, whose, places, application, pools: RefCell::default(), unused_since };
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }

@@ -46,7 +46,7 @@ impl ConnCounts {
 /// Conns of a pool.
 pub fn conns_of(pool: &Pool) -> ConnCounts {
     let statuses = pool.statuses();
-    let (idle, open, _) = pool.census();
+    let (idle, open, _) = pool.counts();
     let mut conns = ConnCounts { idle, opening: (open as usize).saturating_sub(statuses.len()), ..ConnCounts::default() };
     for status in &statuses {
         if status.session.load(Ordering::Relaxed) == 0 {

@@ -296,7 +296,7 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<ServerAddress> {
         if !known.is_empty() || w.now() >= deadline {
             return known;
         }
-        w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
+        w.shared.request_role_check(RoleCheckReason::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(deadline.min(Instant::now() + LOOK_PERIOD));
         parked().await;
@@ -339,7 +339,7 @@ impl InquiryConn {
             match InquiryConn::open_to(w, asker, address, deadline).await {
                 Ok(line) => return Ok(line),
                 Err(error) => {
-                    w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                    w.shared.request_role_check(RoleCheckReason::LoginFailed);
                     let goes_on = error.is_unreachable();
                     if matches!(first, InquiryError::NoServer) {
                         first = error.into();

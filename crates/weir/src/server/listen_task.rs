@@ -4,13 +4,13 @@ use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::ServerConn;
-use crate::runtime::pool::{Patience, Purpose, Wait};
+use crate::runtime::pool::{Patience, PoolPurpose, Wait};
 use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::{PoolSet, Worker};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_io::reactor::parked;
 use weir_io::socket::ReadOutcome;
 use weir_session::flow::HoldReason;
@@ -63,8 +63,8 @@ async fn attend(w: Rc<Worker>, hub: Rc<NotificationHub>, pools: Rc<PoolSet>) {
             hub.lose();
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
             w.count(WorkerCounter::ListenersLost);
-            w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
-            w.shared.link_died(node.node, LinkEnd::of_sqlstate(None));
+            w.shared.request_role_check(RoleCheckReason::ConnectionLost);
+            w.shared.note_conn_died(node.node, ServerConnEnd::of_sqlstate(None));
             let (user, database, _) = &hub.key;
             let text = format_args!(
                 "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"
@@ -90,7 +90,7 @@ async fn open(w: &Rc<Worker>, hub: &NotificationHub, pools: &PoolSet) -> Option<
         let view = w.view();
         view.primary_id()?
     };
-    let pool = pools.apart(w, node, Purpose::Listening);
+    let pool = pools.apart(w, node, PoolPurpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > ProxyShutdown::Smart;
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     match lease::lease_conn(w, &pool, node, &[], wait, gives_up).await {
@@ -100,7 +100,7 @@ async fn open(w: &Rc<Worker>, hub: &NotificationHub, pools: &PoolSet) -> Option<
             Some(conn)
         }
         Ok(Err(_)) => {
-            w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+            w.shared.request_role_check(RoleCheckReason::LoginFailed);
             None
         }
         Err(fault) => {

@@ -2,7 +2,7 @@
 //! pool is known before a client comes.
 
 use crate::runtime::lease;
-use crate::runtime::pool::{PoolKey, Purpose};
+use crate::runtime::pool::{PoolKey, PoolPurpose};
 use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::Worker;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_config::{Config, limits};
-use weir_failover::cluster::Health;
+use weir_failover::cluster::NodeHealth;
 use weir_session::checkout::pool_grant::missing;
 
 /// Time between two looks. A server connection that could not be opened is tried again then.
@@ -74,7 +74,7 @@ fn begin_pools(w: &Worker, config: &Config, forced: &[ForcedUserDatabase]) {
         forced.iter().filter(|one| !gates.own(&one.client_database).disabled)
     {
         let (user, database, client_database) = (user.clone(), database.clone(), client_database.clone());
-        w.shared.pools.get(PoolKey { node, user, database, client_database, purpose: Purpose::Statements }, gates, config);
+        w.shared.pools.get(PoolKey { node, user, database, client_database, purpose: PoolPurpose::Statements }, gates, config);
     }
 }
 
@@ -86,8 +86,8 @@ fn open_missing(w: &Rc<Worker>, forced: &[ForcedUserDatabase]) {
     for pool in w.shared.pools.all() {
         let key = &pool.key;
         let limits = pool.limits();
-        let lacking = missing(pool.census().1, limits.pool_min, limits.pool_size);
-        let is_up = w.view().nodes.iter().any(|node| node.id == key.node && node.health != Health::Down);
+        let lacking = missing(pool.counts().1, limits.pool_min, limits.pool_size);
+        let is_up = w.view().nodes.iter().any(|node| node.id == key.node && node.health != NodeHealth::Down);
         if lacking == 0 || !is_up || !wanted.contains(&(&key.user, &key.client_database)) {
             continue;
         }

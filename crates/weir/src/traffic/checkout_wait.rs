@@ -91,7 +91,7 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
             }
             CheckoutResult::Moved => {}
             CheckoutResult::Failed(error) => {
-                w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                w.shared.request_role_check(RoleCheckReason::LoginFailed);
                 if class.side != RouteSide::Reader || was_primary {
                     // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
                     if error.passes().is_some() {
@@ -136,7 +136,7 @@ impl PrimaryWaitGuard<'_> {
         let count = &w.shared.awaiting_primary;
         if count.fetch_add(1, Ordering::Relaxed) == 0 {
             // From now on `node_monitor` asks by itself.
-            w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
+            w.shared.request_role_check(RoleCheckReason::NodeAwaited);
         }
         PrimaryWaitGuard(count)
     }

@@ -36,7 +36,7 @@ pub fn begin(w: &Rc<Worker>, databases: &[String]) {
 
 /// Closes the server connections to a database, those at rest now and the others when they come back. False: clients are connected to it.
 fn try_vacate(w: &Worker, database: &str) -> bool {
-    if w.shared.clients.seats.has_clients_of(database) {
+    if w.shared.clients.counts.has_clients_of(database) {
         return false;
     }
     w.shared.pools.of_database(Some(database)).iter().for_each(|pool| pool.renew(w));

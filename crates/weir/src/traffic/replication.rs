@@ -8,12 +8,12 @@ use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{Patience, Purpose, Wait};
+use crate::runtime::pool::{Patience, PoolPurpose, Wait};
 use crate::runtime::worker::{PoolSet, SessionEntry, Worker};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_failover::LinkEnd;
+use weir_failover::ServerConnEnd;
 use weir_io::lane::RelayBuffer;
 use weir_io::reactor::parked;
 use weir_io::socket::{ReadOutcome, Socket};
@@ -38,7 +38,7 @@ pub async fn open(
     w: &Rc<Worker>,
     client: &Socket,
     pools: &PoolSet,
-    purpose: Purpose,
+    purpose: PoolPurpose,
     parameters: &[(&str, &str)],
 ) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     let node = primary(w, client, pools.limits.get().waits.conn_ms).await?;
@@ -47,7 +47,7 @@ pub async fn open(
     let opened =
         lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(ErrorReport::as_fatal)?;
     if opened.is_err() {
-        w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+        w.shared.request_role_check(RoleCheckReason::LoginFailed);
     }
     Ok(opened)
 }
@@ -75,7 +75,7 @@ async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Erro
                 "the client went away while it waited for a primary server",
             ));
         }
-        w.shared.nudge_prober(RoleCheckReason::NodeAwaited);
+        w.shared.request_role_check(RoleCheckReason::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
         parked().await;
@@ -219,8 +219,8 @@ impl ReplicationRelay<'_> {
         match end {
             ReplicationEnd::Client => {}
             ReplicationEnd::Server(cause) => {
-                w.shared.nudge_prober(RoleCheckReason::ConnectionLost);
-                w.shared.link_died(self.conn.status.address.node, LinkEnd::of_sqlstate(None));
+                w.shared.request_role_check(RoleCheckReason::ConnectionLost);
+                w.shared.note_conn_died(self.conn.status.address.node, ServerConnEnd::of_sqlstate(None));
                 w.log_conn(&self.conn.status.address, format_args!("of replication client {} ended: {cause}", status.pid));
             }
             ReplicationEnd::Dismissed(fault) => {

@@ -152,7 +152,7 @@ impl AdminConsole<'_> {
         }
         self.w.pause(database);
         self.wait_until(|w| {
-            !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.census().1 > 0)
+            !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.counts().1 > 0)
         })
         .await?;
         Ok(done("PAUSE"))

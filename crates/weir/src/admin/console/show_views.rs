@@ -427,7 +427,7 @@ fn databases(w: &Worker) -> Rows {
         let entry = config.databases.get(&name).filter(|_| !is_console);
         // As for a user nobody has overridden anything for.
         let limits = limits::of(&config, "", &name);
-        let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
+        let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.counts().1).sum();
         let clients = statuses.iter().filter(|status| status.database == name).count();
         vec![
             name.to_string().into(),
@@ -471,7 +471,7 @@ fn users(w: &Worker) -> Rows {
     let row = |name: Arc<str>| {
         let limits = limits::of(&config, &name, "");
         let changed = |ours: u32, all: u32| if ours == all { ResultValue::from("") } else { ours.to_string().into() };
-        let open: u32 = pools.iter().filter(|pool| pool.key.user == name).map(|pool| pool.census().1).sum();
+        let open: u32 = pools.iter().filter(|pool| pool.key.user == name).map(|pool| pool.counts().1).sum();
         vec![
             name.to_string().into(),
             changed(limits.pool_size, config.pool.size),

@@ -6,7 +6,7 @@
 use super::actions::{attach, fault, operate, wait_until};
 use crate::auth::own_login::OwnUse;
 use crate::control::agent_client::Agent;
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::control_context::Control;
 use crate::control::return_node::{self, Return};
 use crate::log::Level;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use weir_agent::ServerStatus;
 use weir_config::passwd::Secret;
 use weir_config::{Config, RecoveryConfig};
-use weir_failover::operations::Way;
+use weir_failover::operations::RejoinWay;
 use weir_failover::{Recovering, Request};
 use weir_wire::pcp_protocol::PcpReport;
 
@@ -56,7 +56,7 @@ const INTEGER: &str = "::pg_catalog.int4";
 
 /// A database with the functions, and how they are called there.
 struct RecoveryFunctions {
-    conn: Conn,
+    conn: ControlConn,
     schema: String,
     arguments: usize,
 }
@@ -125,7 +125,7 @@ async fn check_stopped(agent: &Agent, node: u16) -> Result<(), PcpReport> {
 /// Has the agent make the node anew, without scripts, and attaches it.
 async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), PcpReport> {
     c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
-    let order = Return { node, primary, way: Way::Copy, ballot: None };
+    let order = Return { node, primary, way: RejoinWay::Copy, ballot: None };
     let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
     brought.map_err(|error| fault(FAILED, error.to_string()))?;
     attach(c, FAILED, Request::Recover(node, Recovering::Ends), ATTACH_LIMIT).await
@@ -178,13 +178,13 @@ fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, PcpReport
 }
 
 /// Logs in as the user of recoveries. Not cancel safe.
-async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, database: &str) -> Result<Conn, OpenError> {
+async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, database: &str) -> Result<ControlConn, OpenError> {
     let files = c.shared.access.files();
     let own = Secret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
     let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
     let parameters = &[("application_name", NAME)];
     let login = ServerLogin { user: &rules.user, database, secret, generation: 0, parameters };
-    Conn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
+    ControlConn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
 }
 
 /// The functions, in the database that is configured or where older releases have them.

@@ -4,7 +4,7 @@ use super::{Rows, ViewColumn, ViewContext, open};
 use crate::log::utc;
 use crate::runtime::shared::{SharedState, seconds};
 use std::time::Duration;
-use weir_failover::{Failure, Ms, Record, Why};
+use weir_failover::{FailoverCause, LookFailure, Ms, Record};
 
 pub const POOL_FAILOVER: &[ViewColumn] = &[
     open("event"),
@@ -38,7 +38,7 @@ pub fn pool_failover(ask: &ViewContext<'_>) -> Rows {
 }
 
 /// A node that did not answer its last look, and what it did instead.
-fn look(node: u16, failure: Failure) -> Vec<String> {
+fn look(node: u16, failure: LookFailure) -> Vec<String> {
     let mut row = vec![String::new(); POOL_FAILOVER.len()];
     row[0] = "look".into();
     row[1] = utc(seconds(std::time::SystemTime::now()));
@@ -55,12 +55,12 @@ pub fn pool_agents(shared: &SharedState) -> Rows {
 fn row(shared: &SharedState, record: &Record) -> Vec<String> {
     let parts = record.parts;
     let reason = match record.why {
-        Why::Found => "found at the start".to_string(),
-        Why::Died(failure) => format!("the old one {}", failure.describe()),
-        Why::Demoted => "the old one is no primary any more".into(),
-        Why::SwitchedOver => "switchover by an operator".into(),
-        Why::Named => "named by an operator".into(),
-        Why::Adopted => "decided by another proxy, or before a restart".into(),
+        FailoverCause::Found => "found at the start".to_string(),
+        FailoverCause::Died(failure) => format!("the old one {}", failure.describe()),
+        FailoverCause::Demoted => "the old one is no primary any more".into(),
+        FailoverCause::SwitchedOver => "switchover by an operator".into(),
+        FailoverCause::Named => "named by an operator".into(),
+        FailoverCause::Adopted => "decided by another proxy, or before a restart".into(),
     };
     vec![
         if record.old.is_some() { "failover" } else { "start" }.into(),

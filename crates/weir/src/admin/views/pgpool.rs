@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_config::visibility::Viewer;
-use weir_failover::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
+use weir_failover::cluster::{ClusterView, NodeHealth, NodeIndex, NodeView, ReplicationRole};
 use weir_failover::{NodeFailover, Standing, Stats};
 use weir_session::flow::HoldReason;
 use weir_session::metrics::WorkerCounters;
@@ -34,7 +34,7 @@ pub fn nodes(shared: &SharedState) -> Vec<NodeSummary> {
     let node = |(at, node): (usize, &NodeView)| {
         let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
         let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
-        let is_silent = node.health == Health::Down || failover.node(node.id).is_some_and(NodeFailover::is_silent);
+        let is_silent = node.health == NodeHealth::Down || failover.node(node.id).is_some_and(NodeFailover::is_silent);
         let (status, changed_at_s) = standing(shared, node, is_silent);
         let info = NodeInfo {
             hostname: node.hostname.clone(),
@@ -85,9 +85,9 @@ fn role(view: &ClusterView, at: usize) -> NodeRole {
 
 fn pg_role(node: &NodeView) -> &'static str {
     match node.health {
-        Health::Up(Role::Primary) => "primary",
-        Health::Up(Role::Standby) => "standby",
-        Health::Down => "unknown",
+        NodeHealth::Up(ReplicationRole::Primary) => "primary",
+        NodeHealth::Up(ReplicationRole::Standby) => "standby",
+        NodeHealth::Down => "unknown",
     }
 }
 

@@ -41,7 +41,7 @@ fn until(limit_ms: u32) -> Instant {
 }
 
 /// Puts in order what an agent before has left. Called at the start, by the only agent of this data.
-pub fn tidy(site: &ServerInstallation) -> anyhow::Result<()> {
+pub fn clean_up(site: &ServerInstallation) -> anyhow::Result<()> {
     let left = || processes::of_agent(&site.work);
     processes::signal(&left(), Signal::KILL);
     if !processes::wait_gone(Instant::now() + END_LIMIT, left) {

@@ -4,7 +4,7 @@ mod complaints;
 
 use crate::agent::keeper::order_desk::{OrderExecutor, OrderReceipt};
 use crate::log::{Level, Log};
-use crate::runtime::agent_line::{Line, LineError, Stream};
+use crate::runtime::agent_line::{ByteStream, SealedStream, SealedStreamError};
 use complaints::RejectionLog;
 use std::collections::VecDeque;
 use std::io;
@@ -68,14 +68,14 @@ struct OrderListenerState {
 
 /// Why a caller is sent away.
 enum OrderRejection {
-    Line(LineError),
+    Line(SealedStreamError),
     Late,
     Full,
     NoCertificate,
 }
 
-impl From<LineError> for OrderRejection {
-    fn from(error: LineError) -> OrderRejection {
+impl From<SealedStreamError> for OrderRejection {
+    fn from(error: SealedStreamError) -> OrderRejection {
         OrderRejection::Line(error)
     }
 }
@@ -124,11 +124,11 @@ impl OrderListenerState {
 async fn receive(house: Rc<OrderListenerState>, stream: TcpStream, peer: SocketAddr) {
     let limit = Instant::now() + LOGIN_LIMIT;
     let met = async {
-        stream.set_nodelay(true).map_err(LineError::Io)?;
+        stream.set_nodelay(true).map_err(SealedStreamError::Io)?;
         match house.door.tls.clone() {
             None => greet(&house, stream, peer).await,
             Some(AgentTls { acceptor, certificates }) => {
-                let stream = acceptor.accept(stream).await.map_err(LineError::Io)?;
+                let stream = acceptor.accept(stream).await.map_err(SealedStreamError::Io)?;
                 if certificates == CertificateDemand::Demanded && stream.get_ref().1.peer_certificates().is_none() {
                     return Err(OrderRejection::NoCertificate);
                 }
@@ -142,8 +142,12 @@ async fn receive(house: Rc<OrderListenerState>, stream: TcpStream, peer: SocketA
     }
 }
 
-async fn greet<S: Stream + 'static>(house: &Rc<OrderListenerState>, stream: S, peer: SocketAddr) -> Result<(), OrderRejection> {
-    let line = Line::to_weir(stream, &house.door.secret).await?;
+async fn greet<S: ByteStream + 'static>(
+    house: &Rc<OrderListenerState>,
+    stream: S,
+    peer: SocketAddr,
+) -> Result<(), OrderRejection> {
+    let line = SealedStream::to_weir(stream, &house.door.secret).await?;
     if Rc::strong_count(&house.known) > KNOWN_MAX {
         return Err(OrderRejection::Full);
     }
@@ -170,10 +174,14 @@ impl OrderListenerState {
 }
 
 /// Answers the requests of one who is known.
-async fn converse<S: Stream>(house: &OrderListenerState, mut line: Line<S>, peer: SocketAddr) -> Result<(), OrderRejection> {
+async fn converse<S: ByteStream>(
+    house: &OrderListenerState,
+    mut line: SealedStream<S>,
+    peer: SocketAddr,
+) -> Result<(), OrderRejection> {
     loop {
         let Ok(heard) = timeout(REQUEST_LIMIT, line.next()).await else { return Ok(()) };
-        match read_request(&heard?).map_err(LineError::Malformed)? {
+        match read_request(&heard?).map_err(SealedStreamError::Malformed)? {
             AgentRequest::Status => {
                 let desk = house.door.desk.clone();
                 // Only a fault in it keeps it from answering.
@@ -185,9 +193,9 @@ async fn converse<S: Stream>(house: &OrderListenerState, mut line: Line<S>, peer
     }
 }
 
-async fn obey<S: Stream>(
+async fn obey<S: ByteStream>(
     house: &OrderListenerState,
-    line: &mut Line<S>,
+    line: &mut SealedStream<S>,
     order: &AgentOrder,
     peer: SocketAddr,
 ) -> Result<(), OrderRejection> {
@@ -214,7 +222,7 @@ fn of(outcome: weir_agent::Outcome) -> AgentAnswer {
     outcome.map_or_else(AgentAnswer::Failed, |()| AgentAnswer::Done)
 }
 
-async fn say<S: Stream>(line: &mut Line<S>, answer: &AgentAnswer) -> Result<(), OrderRejection> {
+async fn say<S: ByteStream>(line: &mut SealedStream<S>, answer: &AgentAnswer) -> Result<(), OrderRejection> {
     let mut body = Vec::new();
     write_answer(&mut body, answer);
     timeout(SEND_LIMIT, line.send(&body)).await.map_err(|_| OrderRejection::Late)?.map_err(OrderRejection::Line)

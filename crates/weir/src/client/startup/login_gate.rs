@@ -310,7 +310,7 @@ impl ClientLogin<'_> {
                     }
                 }
                 Err(OpenError::Secret { .. }) => return Some(ProofDemand::Proof),
-                Err(error) if error.is_unreachable() => self.w.shared.nudge_prober(RoleCheckReason::LoginFailed),
+                Err(error) if error.is_unreachable() => self.w.shared.request_role_check(RoleCheckReason::LoginFailed),
                 Err(_) => return None,
             }
         }
@@ -553,7 +553,7 @@ impl ClientLogin<'_> {
                     return Err(self.wrong_password(caller));
                 }
                 Err(error) if error.is_unreachable() => {
-                    self.w.shared.nudge_prober(RoleCheckReason::LoginFailed);
+                    self.w.shared.request_role_check(RoleCheckReason::LoginFailed);
                     fault = error.fault().as_fatal();
                 }
                 Err(error) => return Err(error.fault().as_fatal()),

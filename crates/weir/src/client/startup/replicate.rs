@@ -2,7 +2,7 @@
 
 use super::{ClientLogin, login_fault};
 use crate::client::startup::login_gate::LoginIdentity;
-use crate::runtime::pool::Purpose;
+use crate::runtime::pool::PoolPurpose;
 use crate::traffic::replication;
 use weir_config::Config;
 use weir_config::hba::ReplicationRequest;
@@ -73,8 +73,8 @@ impl ClientLogin<'_> {
         // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
         // no SET.
         let (kind, purpose) = match caller.replication {
-            ReplicationRequest::Logical => ("database", Purpose::LogicalReplication),
-            ReplicationRequest::Physical | ReplicationRequest::No => ("true", Purpose::PhysicalReplication),
+            ReplicationRequest::Logical => ("database", PoolPurpose::LogicalReplication),
+            ReplicationRequest::Physical | ReplicationRequest::No => ("true", PoolPurpose::PhysicalReplication),
         };
         let config = self.w.config();
         let is_ignored = |name: &str| config.ignored_parameters.iter().any(|ignored| ignored.eq_ignore_ascii_case(name));
@@ -92,7 +92,7 @@ impl ClientLogin<'_> {
         };
         let application = startup.get("application_name").unwrap_or_default();
         let entry = self.entry(pools.whose.clone(), None, application, startup.version);
-        *entry.seat.borrow_mut() = self.seat.take();
+        *entry.counted.borrow_mut() = self.counted.take();
         pools.stats.add(StatCounter::Logins, 1);
         let mut out = admission.message;
         write::authentication(&mut out, 0, &[]);

@@ -1,11 +1,11 @@
 //! Findings about all nodes together.
 
-use super::{Cluster, Finding, FindingLevel, Notes, Role, by_builtin};
+use super::{Cluster, FindingLevel, Notes, ReadinessFinding, ServerRole, by_builtin};
 use std::collections::BTreeSet;
 use weir_failover::{FailoverMode, FailoverRules, NodeId, OtherPromoters, parse_sync_names};
 use weir_session::session_state::server_defaults::DefaultDifference;
 
-pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<Finding>) {
+pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
     let mut notes = Notes { node: None, found };
     mode(rules, &mut notes);
     folder(rules, cluster, &mut notes);
@@ -17,7 +17,7 @@ pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<Fin
 }
 
 /// Without a failover.
-pub(super) fn look_plain(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<Finding>) {
+pub(super) fn look_plain(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
     folder(rules, cluster, &mut Notes { node: None, found });
 }
 
@@ -62,7 +62,7 @@ fn folder(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
 }
 
 fn primaries(cluster: &Cluster, notes: &mut Notes<'_>) {
-    let is_primary = |server: &super::Server| matches!(server.role, Role::Primary { .. });
+    let is_primary = |server: &super::Server| matches!(server.role, ServerRole::Primary { .. });
     let primaries: Vec<String> =
         cluster.servers().filter(|(_, server)| is_primary(server)).map(|(id, _)| id.to_string()).collect();
     match primaries.as_slice() {
@@ -95,7 +95,7 @@ fn candidates(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
 }
 
 /// Sessions bring their own values to such a server, and what is not listed in `defaults` they cannot.
-fn defaults(cluster: &Cluster, found: &mut Vec<Finding>) {
+fn defaults(cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
     let Some((primary, of_primary, _)) = cluster.primary() else { return };
     for (id, server) in cluster.servers().filter(|(id, _)| *id != primary) {
         let one = |difference: &DefaultDifference| {

@@ -1,8 +1,8 @@
 //! Findings about one node.
 
 use super::{
-    Asked, BUILTIN_VERSION, Clock, Cluster, FailedLogin, Finding, FindingLevel, Needed, Notes, Receiver, Refused, Right, Role,
-    Server, Settings, Switch, by_builtin, surplus,
+    BUILTIN_VERSION, Clock, Cluster, FailedLogin, FindingLevel, Needed, NodeAnswers, Notes, ReadinessFinding, Receiver, Refused,
+    Right, Server, ServerRole, Settings, Switch, by_builtin, surplus,
 };
 use weir_failover::conninfo::Conninfo;
 use weir_failover::{FailoverMode, FailoverRules, NodeId, parse_sync_names};
@@ -13,7 +13,7 @@ const OWN_CONNS: u32 = 9;
 /// Clocks that differ by less do no harm.
 const CLOCK_MS_MAX: u64 = 2_000;
 
-pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &Asked, user: &str, found: &mut Vec<Finding>) {
+pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &NodeAnswers, user: &str, found: &mut Vec<ReadinessFinding>) {
     let mut notes = Notes { node: Some(asked.id), found };
     let server = match &asked.server {
         Ok(server) => server,
@@ -32,7 +32,7 @@ pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &Asked, user
     settings(rules, cluster, asked.id, server, &mut notes);
     connections(cluster, &server.settings, &mut notes);
     clock(server.clock, &mut notes);
-    if let Role::Standby { conninfo, receiver } = &server.role {
+    if let ServerRole::Standby { conninfo, receiver } = &server.role {
         timeline(cluster, server, &mut notes);
         streaming(*receiver, &mut notes);
         if let Some(text) = conninfo {
@@ -42,7 +42,7 @@ pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &Asked, user
 }
 
 /// Without a failover, Weir needs nothing of the server but that clients reach it.
-pub(super) fn look_plain(rules: &FailoverRules, asked: &Asked, found: &mut Vec<Finding>) {
+pub(super) fn look_plain(rules: &FailoverRules, asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
     let mut notes = Notes { node: Some(asked.id), found };
     match (&asked.checker, &asked.server) {
         (Err(why @ (Refused::Unreachable(_) | Refused::Encryption(_))), _) => refused(why, "sr_check_user", &mut notes),
@@ -60,7 +60,7 @@ pub(super) fn look_plain(rules: &FailoverRules, asked: &Asked, found: &mut Vec<F
 }
 
 /// Logins for clients.
-pub(super) fn logins(asked: &Asked, found: &mut Vec<Finding>) {
+pub(super) fn logins(asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
     let mut notes = Notes { node: Some(asked.id), found };
     for FailedLogin { needed, user, database, why } in &asked.failed_logins {
         // That is told once, and not for each of them.
@@ -159,7 +159,7 @@ fn settings(rules: &FailoverRules, cluster: &Cluster, id: NodeId, server: &Serve
     }
     // A standby keeps the name of its slot, which is made on the new primary.
     let needed = cluster.servers().filter(|(other, server)| *other != id && !server.settings.slot_name.is_empty()).count() as u32;
-    let has_own = matches!(server.role, Role::Primary { .. });
+    let has_own = matches!(server.role, ServerRole::Primary { .. });
     let wanted = if has_own { needed.max(*slots) } else { needed + slots };
     if is_candidate && needed > 0 && *slots_max < wanted {
         let text =

@@ -1,6 +1,6 @@
 //! Rights that users of Weir's own have and Weir does not need: what somebody gets who steals their password, or finds a way to speak for them.
 
-use super::{ALTER_VERSION, Asked, FindingLevel, Notes};
+use super::{ALTER_VERSION, FindingLevel, NodeAnswers, Notes};
 use weir_failover::{FailoverMode, FailoverRules};
 
 /// A user as whom Weir asks servers.
@@ -50,7 +50,7 @@ pub fn of_answer(attributes: [bool; 4], roles: &str) -> Vec<String> {
 }
 
 /// One warning for each user of a node, however many parameters name him.
-pub(super) fn look(rules: &FailoverRules, version: u32, asked: &Asked, notes: &mut Notes<'_>) {
+pub(super) fn look(rules: &FailoverRules, version: u32, asked: &NodeAnswers, notes: &mut Notes<'_>) {
     let mut named: Vec<&str> = Vec::new();
     for user in asked.own_users.iter().filter(|user| !user.surplus.is_empty()) {
         // Before version 15 nobody else may change the settings that a failover changes.

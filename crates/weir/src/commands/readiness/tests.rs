@@ -51,14 +51,14 @@ fn healthy() -> Cluster {
     };
     let server =
         |role| Server { version: 150_004, system: Some(7), timeline: Some(1), role, settings: settings(), ..Server::default() };
-    let follower = |name: &str| Follower { application_name: name.into(), is_streaming: true };
-    let mut primary = server(Role::Primary { followers: vec![follower("n1"), follower("n2")] });
+    let follower = |name: &str| ReplicationRow { application_name: name.into(), is_streaming: true };
+    let mut primary = server(ServerRole::Primary { followers: vec![follower("n1"), follower("n2")] });
     primary.settings.sync_names = "ANY 1 (n1, n2)".into();
     let standby = |id: NodeId| {
         let conninfo = Some(format!("host=host0 port=5432 application_name=n{id}"));
-        server(Role::Standby { conninfo, receiver: Receiver::Streams })
+        server(ServerRole::Standby { conninfo, receiver: Receiver::Streams })
     };
-    let asked = |(id, server)| Asked {
+    let asked = |(id, server)| NodeAnswers {
         id,
         user_parameter: "health_check_user",
         server: Ok(server),
@@ -72,7 +72,7 @@ fn healthy() -> Cluster {
 }
 
 fn found(rules: &FailoverRules, cluster: &Cluster) -> Vec<String> {
-    let line = |finding: &Finding| {
+    let line = |finding: &ReadinessFinding| {
         let node = finding.node.map_or_else(|| "all".to_owned(), |id| id.to_string());
         format!("{node} {:?}: {}", finding.level, finding.text)
     };
@@ -84,7 +84,7 @@ fn server(cluster: &mut Cluster, id: usize) -> &mut Server {
 }
 
 fn conninfo(cluster: &mut Cluster, id: usize, text: &str) {
-    server(cluster, id).role = Role::Standby { conninfo: Some(text.into()), receiver: Receiver::Streams };
+    server(cluster, id).role = ServerRole::Standby { conninfo: Some(text.into()), receiver: Receiver::Streams };
 }
 
 /// Changes one thing, and compares the findings by their beginnings.
@@ -179,12 +179,12 @@ fn missing_rights_are_named_with_the_command_that_gives_them() {
 fn servers_that_are_no_copies_of_the_primary_are_named() {
     check("another cluster", |_, c| server(c, 2).system = Some(8), &["all Error: the nodes are servers of different clusters"]);
     check("another timeline", |_, c| server(c, 2).timeline = Some(2), &["2 Error: it is on timeline 2, and the primary on 1"]);
-    check("two primaries", |_, c| server(c, 2).role = Role::default(), &["all Error: several nodes are primaries: 0, 2"]);
+    check("two primaries", |_, c| server(c, 2).role = ServerRole::default(), &["all Error: several nodes are primaries: 0, 2"]);
     check(
         "no stream",
         |_, c| {
             let conninfo = Some("host=host0 application_name=n2".into());
-            server(c, 2).role = Role::Standby { conninfo, receiver: Receiver::None };
+            server(c, 2).role = ServerRole::Standby { conninfo, receiver: Receiver::None };
         },
         &["2 Error: the standby does not stream"],
     );

@@ -6,8 +6,8 @@ use crate::control::return_node::{self, Return, ReturnError};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{ClusterState, OrderAction, OrderFailureKind, ServerStatus};
-use weir_failover::operations::Way;
-use weir_failover::{Ballot, End, Failure, Lsn, Mark, NodeId, StopMode};
+use weir_failover::operations::RejoinWay;
+use weir_failover::{Ballot, End, LookFailure, Lsn, Mark, NodeId, StopMode};
 
 /// A server notes the time of its start twice: for its file when it begins, and for its function when it takes connections. On a busy machine it
 /// takes its time between.
@@ -35,8 +35,8 @@ pub enum OrderError {
 }
 
 impl OrderError {
-    pub fn failure(&self) -> Failure {
-        Failure::Refuses
+    pub fn failure(&self) -> LookFailure {
+        LookFailure::Refuses
     }
 }
 
@@ -134,7 +134,7 @@ pub async fn follow(
     if mark.promised > ballot {
         return Err(OrderError::Promised);
     }
-    let order = Return { node, primary, way: Way::Rewind, ballot: Some(ballot) };
+    let order = Return { node, primary, way: RejoinWay::Rewind, ballot: Some(ballot) };
     let deed = OrderAction::Follow(return_node::follow(&reach.c, &reach.config, order, &status, deadline).await?);
     Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
 }

@@ -6,10 +6,10 @@
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
 use super::{marks, presence};
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::failover::agent_orders::OrderError;
 use crate::control::failover::node_facts;
-use crate::control::failover::node_logins::{Line, Reach, failure};
+use crate::control::failover::node_logins::{LoginKind, Reach, failure};
 use crate::control::return_node;
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use weir_agent::SlotName;
 use weir_failover::commit_outcome::Promoted;
 use weir_failover::conninfo::Conninfo;
-use weir_failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Numbers, Pledge, Repointed, Vote};
+use weir_failover::{Ballot, Done, Facts, Grip, LookFailure, Mark, NodeId, Numbers, Pledge, Repointed, Vote};
 
 /// Between two looks at what a server has been told to do.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -92,18 +92,18 @@ pub enum DeedError {
 }
 
 impl DeedError {
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> LookFailure {
         match self {
             DeedError::Server(error) => failure(error),
             DeedError::Agent(error) => error.failure(),
-            DeedError::Conninfo(_) => Failure::Refuses,
+            DeedError::Conninfo(_) => LookFailure::Refuses,
         }
     }
 }
 
 /// A connection that has the lock, and the node's memory.
 struct Locked {
-    conn: Conn,
+    conn: ControlConn,
     conninfo: Conninfo,
     in_recovery: bool,
 }
@@ -117,7 +117,7 @@ enum Lock {
 
 /// Cancel safe: the connection is closed, and with it the lock.
 async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, DeedError> {
-    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     let now = Instant::now();
     // The rest of the time is for the deed.
     let grip = marks::take(reach, node, &mut conn, now + deadline.saturating_duration_since(now) / 2).await?;
@@ -132,7 +132,7 @@ async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, De
 }
 
 /// Changes a setting of the server for good, and waits until it is in force. Not cancel safe: the server may be left with it.
-async fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), OpenError> {
+async fn set(conn: &mut ControlConn, name: &str, value: &str) -> Result<(), OpenError> {
     conn.query(&alter(name, value)).await?;
     reload(conn).await?;
     // The postmaster has read it before it tells this session's process.
@@ -143,12 +143,12 @@ async fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), OpenError> 
     Ok(())
 }
 
-async fn reload(conn: &mut Conn) -> Result<(), OpenError> {
+async fn reload(conn: &mut ControlConn) -> Result<(), OpenError> {
     conn.query(RELOAD).await.map(drop)
 }
 
 /// The one value of a query. Not cancel safe.
-async fn one(conn: &mut Conn, text: &str) -> Result<Option<String>, OpenError> {
+async fn one(conn: &mut ControlConn, text: &str) -> Result<Option<String>, OpenError> {
     Ok(conn.query(text).await?.into_iter().flatten().next().flatten())
 }
 
@@ -184,7 +184,7 @@ pub enum Cuts {
 }
 
 /// Waits until no receiver works that was begun with the setting before. Twice in a row, since one may just be about to start.
-async fn wait_cut_off(conn: &mut Conn) -> Result<(), OpenError> {
+async fn wait_cut_off(conn: &mut ControlConn) -> Result<(), OpenError> {
     let since = one(conn, NOW).await?.unwrap_or_default();
     let text = receivers(&since);
     let mut times = 0;
@@ -196,7 +196,7 @@ async fn wait_cut_off(conn: &mut Conn) -> Result<(), OpenError> {
 }
 
 /// Waits until all that was received counts: where more was replayed than received since the start, the log on disk may hold still more.
-async fn wait_replayed(conn: &mut Conn) -> Result<(), OpenError> {
+async fn wait_replayed(conn: &mut ControlConn) -> Result<(), OpenError> {
     let (mut last, mut since) = (None, Instant::now());
     loop {
         let rows = conn.query(REPLAYED).await?;
@@ -234,7 +234,7 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
 }
 
 /// The numbers of transactions that have reached a standby, which it gives out no more when it is promoted. Not cancel safe.
-async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
+async fn before_promotion(node: NodeId, conn: &mut ControlConn) -> Option<Promoted> {
     // Only `commit_outcome` needs it: a promotion does not fail for that.
     let (reached, started_at) = numbers(conn).await.ok()??;
     let last_ms = one(conn, LAST_REPLAYED).await.ok()?.and_then(|text| text.parse().ok());
@@ -242,7 +242,7 @@ async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
 }
 
 /// The number above all transactions that have ended, and the server's start. Not cancel safe.
-async fn numbers(conn: &mut Conn) -> Result<Option<(u64, u64)>, OpenError> {
+async fn numbers(conn: &mut ControlConn) -> Result<Option<(u64, u64)>, OpenError> {
     let rows = conn.query(NUMBERS).await?;
     let cell = |at: usize| rows.first()?.get(at)?.as_deref()?.parse().ok();
     Ok(cell(0).zip(cell(1)))
@@ -250,7 +250,7 @@ async fn numbers(conn: &mut Conn) -> Result<Option<(u64, u64)>, OpenError> {
 
 /// Waits until a server is out of recovery. Not cancel safe.
 pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, DeedError> {
-    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     while one(&mut conn, IN_RECOVERY).await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
     }
@@ -270,7 +270,7 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
 /// Moves a new primary on to the file of the log up to which standbys have received what the old primary wrote. If its log ends within a record
 /// of which they have the begin, they ask for the next file, and the server refuses that for as long as its log is shorter (`StartReplication` in
 /// `src/backend/replication/walsender.c`). Nothing writes there if all commits wait for these standbys. Not cancel safe: the log may be moved on.
-async fn leave_files(conn: &mut Conn) -> Result<(), OpenError> {
+async fn leave_files(conn: &mut ControlConn) -> Result<(), OpenError> {
     while !conn.query(SWITCH).await?.is_empty() {}
     Ok(())
 }
@@ -286,7 +286,7 @@ pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant)
     let follows = locked.in_recovery && node != vote.epoch.node;
     let mut next = locked.conninfo.clone();
     if follows {
-        let Some((host, port)) = reach.place(vote.epoch.node) else { return Ok(Repointed::Failed(Failure::Refuses)) };
+        let Some((host, port)) = reach.place(vote.epoch.node) else { return Ok(Repointed::Failed(LookFailure::Refuses)) };
         next = next.to(host, port);
         make_slot(reach, &mut locked.conn, vote.epoch.node, deadline).await?;
     }
@@ -316,13 +316,13 @@ pub async fn point(reach: &Reach, node: NodeId, to: (NodeId, Ballot), deadline: 
 
 /// Has a standby look for its primary now. Not cancel safe.
 pub async fn wake(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
-    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     reload(&mut conn).await?;
     Ok(Done::Yes)
 }
 
 /// Makes the slot that a standby uses on its new primary. Without it the standby would not stream; the next look finds that.
-async fn make_slot(reach: &Reach, standby: &mut Conn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
+async fn make_slot(reach: &Reach, standby: &mut ControlConn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
     let name = one(standby, &setting("primary_slot_name")).await?.unwrap_or_default();
     if name.is_empty() {
         return Ok(());
@@ -352,14 +352,14 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
 
 /// Waits until no other Weir shows that it writes to a server. Cancel safe: the connection is closed.
 pub async fn wait_yielded(reach: &Reach, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
-    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     marks::wait_gone(reach, node, &mut conn, (presence::PREFIX, &presence::name(weir)), PERIOD).await?;
     Ok(())
 }
 
 /// Has a server write a checkpoint, so that its stop has little to write. Not cancel safe: it may go on.
 pub async fn checkpoint(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), DeedError> {
-    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     conn.query(CHECKPOINT).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! looks who holds others of Weir's class. It has the server's memory to itself if none of them is a Weir; else it lets go, and tries again. Two that
 //! look at the same time see each other, since both have their locks before they look. `failover::Holders` says who is a Weir.
 
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::failover::node_logins::Reach;
 use crate::runtime::pool::server_conn::{OpenError, Rows};
 use std::time::Duration;
@@ -86,7 +86,7 @@ pub fn own_texts() -> Vec<String> {
     [VERSION.to_owned(), lock(1), unlock(1)].into_iter().chain(by_version).collect()
 }
 
-async fn version(conn: &mut Conn) -> Result<u32, OpenError> {
+async fn version(conn: &mut ControlConn) -> Result<u32, OpenError> {
     let rows = conn.query(VERSION).await?;
     // The oldest form of the question is right for every version, if not for every role.
     Ok(rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok()).unwrap_or(0))
@@ -107,7 +107,7 @@ fn read(rows: &Rows) -> Holders {
 }
 
 /// Takes the exclusion of this server, which goes with the connection, by this time. Free: it is this Weir's. Not cancel safe: the lock may be had.
-pub async fn take(reach: &Reach, node: NodeId, conn: &mut Conn, by: Instant) -> Result<Grip, OpenError> {
+pub async fn take(reach: &Reach, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<Grip, OpenError> {
     let text = lock_holders(version(conn).await?);
     loop {
         let number = i32::from_be_bytes(crate::random());
@@ -133,7 +133,12 @@ fn is_true(rows: &Rows) -> bool {
 }
 
 /// Names strangers that hold locks of Weir's class, and ends them where the rights allow it. They stand in nobody's way. Not cancel safe.
-async fn meet(reach: &Reach, node: NodeId, conn: &mut Conn, (holders, strangers): (&str, &[Holder])) -> Result<(), OpenError> {
+async fn meet(
+    reach: &Reach,
+    node: NodeId,
+    conn: &mut ControlConn,
+    (holders, strangers): (&str, &[Holder]),
+) -> Result<(), OpenError> {
     if strangers.is_empty() {
         return Ok(());
     }
@@ -167,7 +172,7 @@ fn say(reach: &Reach, node: NodeId, what: &str, strangers: &[Holder]) {
 pub async fn wait_gone(
     reach: &Reach,
     node: NodeId,
-    conn: &mut Conn,
+    conn: &mut ControlConn,
     names: (&str, &str),
     period: Duration,
 ) -> Result<(), OpenError> {

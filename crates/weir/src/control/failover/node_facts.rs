@@ -1,12 +1,12 @@
 //! Asks a node for all that decides about failover.
 
-use crate::control::control_conn::Conn;
-use crate::control::failover::node_logins::{Key, Line, Reach};
+use crate::control::control_conn::ControlConn;
+use crate::control::failover::node_logins::{Key, LoginKind, Reach};
 use crate::runtime::pool::server_conn::{OpenError, Rows};
 use crate::runtime::pool::server_login::protocol;
 use tokio::time::Instant;
 use weir_failover::conninfo::Conninfo;
-use weir_failover::{Facts, Follower, History, Lsn, NodeId, Received, Recovery, Stream, parse_lsn};
+use weir_failover::{Facts, Lsn, NodeId, Received, ReceiverState, Recovery, StreamingFollower, TimelineHistory, parse_lsn};
 
 /// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
 ///
@@ -47,14 +47,14 @@ fn timeline_history(timeline: u32) -> String {
 
 /// Logs in and asks for everything. Cancel safe: the connection is closed.
 pub async fn look(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, OpenError> {
-    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     over(reach, node, &mut conn, deadline).await
 }
 
 /// The same over a connection that is there. Not cancel safe.
-pub async fn over(reach: &Reach, node: NodeId, conn: &mut Conn, deadline: Instant) -> Result<Facts, OpenError> {
+pub async fn over(reach: &Reach, node: NodeId, conn: &mut ControlConn, deadline: Instant) -> Result<Facts, OpenError> {
     let rows = conn.query(FACTS).await?;
-    let Some(said) = Said::read(&rows) else { return Err(protocol(&conn.address, "no facts in its answer")) };
+    let Some(said) = NodeAnswer::read(&rows) else { return Err(protocol(&conn.address, "no facts in its answer")) };
     let mut facts = said.facts(reach, node);
     if !said.in_recovery {
         facts.followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(reach, row)).collect();
@@ -70,13 +70,13 @@ pub async fn over(reach: &Reach, node: NodeId, conn: &mut Conn, deadline: Instan
 }
 
 /// A server's answer.
-struct Said {
+struct NodeAnswer {
     in_recovery: bool,
     received: Option<Lsn>,
     /// Replayed on a standby, flushed on a primary.
     end: Option<Lsn>,
     timeline: Option<u32>,
-    stream: Stream,
+    stream: ReceiverState,
     system: Option<u64>,
     started_at: u64,
     conninfo: Option<Conninfo>,
@@ -90,8 +90,8 @@ fn timeline_of(hex: &Option<String>) -> Option<u32> {
     hex.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok())
 }
 
-impl Said {
-    fn read(rows: &Rows) -> Option<Said> {
+impl NodeAnswer {
+    fn read(rows: &Rows) -> Option<NodeAnswer> {
         let row = rows.first()?;
         let [Some(recovery), received, end, timeline, silent, system, started, conninfo, read_only, sync, may_see_files] =
             row.as_slice()
@@ -99,15 +99,17 @@ impl Said {
             return None;
         };
         let lsn = |text: &Option<String>| text.as_deref().and_then(parse_lsn);
-        Some(Said {
+        Some(NodeAnswer {
             in_recovery: recovery == "t",
             received: lsn(received),
             end: lsn(end),
             timeline: timeline_of(timeline),
             stream: match silent.as_deref() {
-                None => Stream::Off,
+                None => ReceiverState::Off,
                 // A receiver that is hidden (`-`) counts as one that hears nothing.
-                Some(text) => Stream::On { silent_ms: text.parse::<i64>().map_or(u64::MAX, |ms| ms.max(0).unsigned_abs()) },
+                Some(text) => {
+                    ReceiverState::On { silent_ms: text.parse::<i64>().map_or(u64::MAX, |ms| ms.max(0).unsigned_abs()) }
+                }
             },
             system: system.as_deref().and_then(|text| text.parse().ok()),
             started_at: started.as_deref()?.parse().ok()?,
@@ -140,11 +142,11 @@ impl Said {
     }
 }
 
-fn follower(reach: &Reach, row: &[Option<String>]) -> Option<Follower> {
+fn follower(reach: &Reach, row: &[Option<String>]) -> Option<StreamingFollower> {
     let [name, state, flushed] = row else { return None };
     let name = name.as_deref().unwrap_or_default();
     let known = reach.rules.nodes.iter().find(|node| !name.is_empty() && node.application_name.eq_ignore_ascii_case(name));
-    Some(Follower {
+    Some(StreamingFollower {
         node: known.map(|node| node.id),
         is_streaming: state.as_deref() == Some("streaming"),
         flushed: flushed.as_deref().and_then(parse_lsn).unwrap_or(0),
@@ -152,11 +154,11 @@ fn follower(reach: &Reach, row: &[Option<String>]) -> Option<Follower> {
 }
 
 /// The node's history, and the end of its log if that was asked for. A user without REPLICATION sees none: see `Reach::assume`.
-async fn history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant) -> Result<(History, Lsn), OpenError> {
+async fn history(reach: &Reach, node: NodeId, said: &NodeAnswer, deadline: Instant) -> Result<(TimelineHistory, Lsn), OpenError> {
     let key = said.system.zip(said.timeline).map(|(system, timeline)| Key { system, timeline, started_at: said.started_at });
     if let Some(key) = key {
         if key.timeline == 1 {
-            return Ok((History { system: key.system, timeline: 1, ..History::default() }, 0));
+            return Ok((TimelineHistory { system: key.system, timeline: 1, ..TimelineHistory::default() }, 0));
         }
         if let Some(history) = reach.known_history(node, key) {
             return Ok((history, 0));
@@ -176,8 +178,13 @@ async fn history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant) ->
 }
 
 /// Cancel safe: the connection is closed.
-async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant) -> Result<(History, Lsn), OpenError> {
-    let mut conn = reach.open(node, Line::Replication, deadline).await?;
+async fn ask_history(
+    reach: &Reach,
+    node: NodeId,
+    said: &NodeAnswer,
+    deadline: Instant,
+) -> Result<(TimelineHistory, Lsn), OpenError> {
+    let mut conn = reach.open(node, LoginKind::Replication, deadline).await?;
     let rows = conn.query(IDENTIFY).await?;
     let cell = |at: usize| rows.first()?.get(at)?.as_deref();
     let system = cell(0).and_then(|text| text.parse::<u64>().ok());
@@ -188,11 +195,12 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
     let key = Key { system, timeline, started_at: said.started_at };
     let history = match reach.known_history(node, key) {
         Some(known) => known,
-        None if timeline == 1 => History { system, timeline, ..History::default() },
+        None if timeline == 1 => TimelineHistory { system, timeline, ..TimelineHistory::default() },
         None => {
             let rows = conn.query(&timeline_history(timeline)).await?;
             let text = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();
-            History::parse(system, timeline, text).ok_or_else(|| protocol(&conn.address, "a history that cannot be read"))?
+            TimelineHistory::parse(system, timeline, text)
+                .ok_or_else(|| protocol(&conn.address, "a history that cannot be read"))?
         }
     };
     reach.keep_history(node, key, &history);

@@ -1,6 +1,6 @@
 //! The way to nodes: the logins, and the memory of a node between two looks.
 
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::control_context::Control;
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_failover::{Beside, FailoverMode, FailoverRules, Failure, Found, History, Lsn, NodeId, State};
+use weir_failover::{FailoverMode, FailoverRules, FailoverState, Found, LookFailure, Lsn, NodeId, SignOfLife, TimelineHistory};
 use weir_session::metrics::WorkerCounters;
 
 /// As servers show it.
@@ -19,7 +19,7 @@ const NAME: &str = "weir_failover";
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum LoginKind {
     Statements,
     /// Commands of replication, too: it needs the attribute REPLICATION.
     Replication,
@@ -47,9 +47,9 @@ pub struct Reach {
     pub(super) c: Rc<Control>,
     pub(super) config: Arc<Config>,
     pub(super) rules: Rc<FailoverRules>,
-    histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
+    histories: RefCell<BTreeMap<NodeId, (Key, TimelineHistory)>>,
     /// The accepted log, and where nodes' own logs ended when last seen.
-    accepted: RefCell<(Option<History>, BTreeMap<NodeId, Lsn>)>,
+    accepted: RefCell<(Option<TimelineHistory>, BTreeMap<NodeId, Lsn>)>,
     /// Where standbys said that they receive from, and which node that is, as the primary's list of followers shows: servers may know each
     /// other by other names than Weir does.
     places: RefCell<BTreeMap<NodeId, Place>>,
@@ -76,12 +76,12 @@ impl Reach {
     }
 
     /// Opens a connection to a node, as the user of its health check. Cancel safe.
-    pub async fn open(&self, node: NodeId, line: Line, deadline: Instant) -> Result<Conn, OpenError> {
+    pub async fn open(&self, node: NodeId, line: LoginKind, deadline: Instant) -> Result<ControlConn, OpenError> {
         let parameters: &[(&str, &str)] = match line {
-            Line::Statements => &[("application_name", NAME)],
-            Line::Replication => &[("application_name", NAME), ("replication", "database")],
+            LoginKind::Statements => &[("application_name", NAME)],
+            LoginKind::Replication => &[("application_name", NAME), ("replication", "database")],
         };
-        Conn::open(&self.c.shared, &self.config, node, parameters, deadline).await
+        ControlConn::open(&self.c.shared, &self.config, node, parameters, deadline).await
     }
 
     /// True if a standby keeps its numbers before it is promoted: another Weir may go on in this one's place, and clients ask for outcomes.
@@ -90,8 +90,8 @@ impl Reach {
     }
 
     /// Opens a connection that only stays. Cancel safe.
-    pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<Conn, OpenError> {
-        Conn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await
+    pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<ControlConn, OpenError> {
+        ControlConn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await
     }
 
     /// Where other servers reach this node.
@@ -107,26 +107,26 @@ impl Reach {
         known
     }
 
-    pub fn known_history(&self, node: NodeId, key: Key) -> Option<History> {
+    pub fn known_history(&self, node: NodeId, key: Key) -> Option<TimelineHistory> {
         self.histories.borrow().get(&node).filter(|(known, _)| *known == key).map(|(_, history)| history.clone())
     }
 
-    pub fn keep_history(&self, node: NodeId, key: Key, history: &History) {
+    pub fn keep_history(&self, node: NodeId, key: Key, history: &TimelineHistory) {
         self.histories.borrow_mut().insert(node, (key, history.clone()));
     }
 
     /// A history that cannot be read, by what is known. `None`: nothing is assumed where Weir promotes.
-    pub fn assume(&self, node: NodeId, system: Option<u64>, timeline: Option<u32>) -> Option<History> {
+    pub fn assume(&self, node: NodeId, system: Option<u64>, timeline: Option<u32>) -> Option<TimelineHistory> {
         if self.rules.mode == FailoverMode::Builtin {
             return None;
         }
         let accepted = self.accepted.borrow();
         let end = accepted.1.get(&node).copied().unwrap_or(0);
-        Some(History::assume(system, timeline, accepted.0.as_ref(), end))
+        Some(TimelineHistory::assume(system, timeline, accepted.0.as_ref(), end))
     }
 
     /// Takes in what is known of logs.
-    pub fn learn(&self, state: &State) {
+    pub fn learn(&self, state: &FailoverState) {
         let mut accepted = self.accepted.borrow_mut();
         if accepted.0.as_ref() != state.history() {
             accepted.0 = state.history().cloned();
@@ -162,14 +162,14 @@ impl Reach {
     }
 
     /// A look has ended, which found this.
-    pub fn heard(&self, listened: &Listened, found: &Found) -> Beside {
+    pub fn heard(&self, listened: &Listened, found: &Found) -> SignOfLife {
         let answers = self.answers(listened.node);
         let mut heard = self.heard.borrow_mut();
         match found {
             Found::Answered(_) => heard.remove(&listened.node),
             Found::Failed(_) => heard.insert(listened.node, answers),
         };
-        if answers == listened.answers { Beside::Silence } else { Beside::Answers }
+        if answers == listened.answers { SignOfLife::Silence } else { SignOfLife::Answers }
     }
 
     /// Says something about a node.
@@ -186,27 +186,27 @@ impl Reach {
 }
 
 /// The failure that an error of a connection stands for.
-pub fn failure(error: &OpenError) -> Failure {
+pub fn failure(error: &OpenError) -> LookFailure {
     match error {
-        error if error.is_local() => Failure::Local,
+        error if error.is_local() => LookFailure::Local,
         OpenError::Connect { cause, address } => match cause.kind() {
-            io::ErrorKind::ConnectionRefused => Failure::Refused,
+            io::ErrorKind::ConnectionRefused => LookFailure::Refused,
             // Nobody has bound the socket's path. A name without an address says nothing of the server.
-            io::ErrorKind::NotFound if address.hostname.starts_with('/') => Failure::Refused,
-            io::ErrorKind::TimedOut => Failure::TimedOut,
-            _ => Failure::Unreachable,
+            io::ErrorKind::NotFound if address.hostname.starts_with('/') => LookFailure::Refused,
+            io::ErrorKind::TimedOut => LookFailure::TimedOut,
+            _ => LookFailure::Unreachable,
         },
-        OpenError::Broke { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => Failure::TimedOut,
-        OpenError::Broke { .. } => Failure::Lost,
-        OpenError::Refused { sqlstate, message, .. } => Failure::of_sqlstate(sqlstate, message),
-        OpenError::Secret { .. } => Failure::WrongPassword,
-        OpenError::Keys { .. } => Failure::Local,
+        OpenError::Broke { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => LookFailure::TimedOut,
+        OpenError::Broke { .. } => LookFailure::Lost,
+        OpenError::Refused { sqlstate, message, .. } => LookFailure::of_sqlstate(sqlstate, message),
+        OpenError::Secret { .. } => LookFailure::WrongPassword,
+        OpenError::Keys { .. } => LookFailure::Local,
         OpenError::Tls { .. }
         | OpenError::Held { .. }
         | OpenError::Gone { .. }
         | OpenError::GivenUp { .. }
         | OpenError::Flooded { .. }
-        | OpenError::Protocol { .. } => Failure::Refuses,
+        | OpenError::Protocol { .. } => LookFailure::Refuses,
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let address = ServerAddress { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
         for cause in [Unanswered::Full, Unanswered::TimedOut] {
             let error = OpenError::Keys { address: address.clone(), user: "monitor".into(), cause };
-            assert_eq!(failure(&error), Failure::Local);
+            assert_eq!(failure(&error), LookFailure::Local);
             assert_eq!(error.fault().sqlstate, sqlstate::CANNOT_CONNECT, "{error}");
         }
     }

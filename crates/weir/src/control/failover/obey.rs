@@ -13,7 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_failover::{Action, CommitLoss, Done, Event, FailoverMode, Failure, Found, Lost, Ms, NodeId, Report, Transactions, Why};
+use weir_failover::{
+    Action, CommitLoss, Done, Event, FailoverCause, FailoverMode, Found, LookFailure, Lost, Ms, NodeId, Report, Transactions,
+};
 
 /// The part of a look's limit after which its login takes long.
 const LATE_PART: u32 = 4;
@@ -44,11 +46,11 @@ impl Driver {
     pub(super) async fn obey(&mut self, action: Action) {
         match action {
             Action::Hold { why, transactions } => {
-                self.door.hold(&self.c, (&self.rules, &self.state), why, transactions).await;
+                self.write_switch.hold(&self.c, (&self.rules, &self.state), why, transactions).await;
                 self.yield_presence(transactions);
             }
             Action::Release { node, started_at } => {
-                self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await;
+                self.write_switch.release(&self.c, (&self.rules, &self.state), node, started_at).await;
                 if self.rules.mode == FailoverMode::Builtin && !self.rules.is_alone() {
                     self.presence.begin(&self.reach, node, self.state.durable.weir);
                 }
@@ -123,7 +125,7 @@ impl Driver {
             self.state.nodes.keys().for_each(|node| drop(cluster_view::end(&self.c, *node)));
         }
         if let Report::Done(record) = report
-            && record.why == Why::SwitchedOver
+            && record.why == FailoverCause::SwitchedOver
             && record.loss == CommitLoss::Nothing
         {
             self.c.shared.positions.note_whole(record.new);
@@ -136,7 +138,7 @@ impl Driver {
     fn part(&self, report: &Report) {
         let Report::Degenerated { node, why: Lost::Failed(_) } = *report else { return };
         if self.state.primary() != Some(node) {
-            self.door.show(&self.c, &self.rules, &self.state);
+            self.write_switch.show(&self.c, &self.rules, &self.state);
             cluster_view::give_up(&self.c, node);
         }
     }
@@ -154,7 +156,7 @@ impl Driver {
     fn send(&mut self, order: Action) {
         let begun_at = self.now();
         let Some((node, limit_ms)) = order.target() else { return };
-        let promise = Promise { c: self.c.clone(), otherwise: order.failed(begun_at, Failure::Refuses) };
+        let promise = Promise { c: self.c.clone(), otherwise: order.failed(begun_at, LookFailure::Refuses) };
         let reach = self.reach.clone();
         self.orders.spawn_local(async move {
             let limit = Duration::from_millis(limit_ms);
@@ -169,7 +171,7 @@ impl Driver {
                     complain(&reach, node, &order, &error);
                     order.failed(begun_at, error.failure())
                 }
-                Err(_) => order.failed(begun_at, Failure::TimedOut),
+                Err(_) => order.failed(begun_at, LookFailure::TimedOut),
             };
             if let Some(event) = event {
                 promise.keep(event);
@@ -187,7 +189,7 @@ async fn probe(reach: &Reach, (order, node): (&Action, NodeId), begun_at: Ms, li
     let done = match tokio::time::timeout(limit / LATE_PART, &mut look).await {
         Ok(done) => done,
         Err(_) => {
-            reach.c.nudge(RoleCheckReason::LoginLate);
+            reach.c.request_role_check(RoleCheckReason::LoginLate);
             look.await
         }
     };
@@ -198,7 +200,7 @@ async fn probe(reach: &Reach, (order, node): (&Action, NodeId), begun_at: Ms, li
             complain(reach, node, order, &error.into());
             Found::Failed(failure)
         }
-        Err(_) => Found::Failed(Failure::TimedOut),
+        Err(_) => Found::Failed(LookFailure::TimedOut),
     };
     let beside = reach.heard(&listened, &found);
     Event::Probed { node, begun_at, found }.beside(beside)

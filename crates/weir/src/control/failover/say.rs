@@ -4,7 +4,8 @@ use crate::control::control_context::Control;
 use crate::log::Level;
 use weir_failover::operations::Then;
 use weir_failover::{
-    Command, End, Event, Facts, FailoverMode, FailoverRules, Found, Lost, Ms, Node, NodeId, Record, Refusal, Report, State, Why,
+    AttemptRefusal, Command, End, Event, Facts, FailoverCause, FailoverMode, FailoverRules, FailoverState, Found, Lost, Ms,
+    NodeId, NodeState, Record, Report,
 };
 
 /// Facts that an operator who looks for a fault wants to see.
@@ -14,7 +15,7 @@ pub fn event(c: &Control, event: &Event) {
     }
 }
 
-pub fn report(c: &Control, (rules, state): (&FailoverRules, &State), report: &Report, now: Ms) {
+pub fn report(c: &Control, (rules, state): (&FailoverRules, &FailoverState), report: &Report, now: Ms) {
     let place = |id: NodeId| {
         let address = rules.node(id).map(|node| &node.address);
         address.map_or_else(String::new, |address| format!("{}({})", address.hostname, address.port))
@@ -44,7 +45,7 @@ pub fn report(c: &Control, (rules, state): (&FailoverRules, &State), report: &Re
         Report::FalsePrimary { node } => false_primary(c, rules, *node),
         Report::Orphaned { node, upstream } => orphaned(c, *node, *upstream),
         Report::DoesNotStream { node, then } => does_not_stream(c, *node, *then),
-        Report::Stuck { why: Refusal::NotByWeir } => {
+        Report::Stuck { why: AttemptRefusal::NotByWeir } => {
             log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
         }
         Report::Stuck { why } => log.say(Level::Error, format_args!("there is no failover: {}", why.describe())),
@@ -60,8 +61,8 @@ pub fn report(c: &Control, (rules, state): (&FailoverRules, &State), report: &Re
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
         }
         Report::Done(record) => {
-            let facts = state.nodes.get(&record.new).and_then(Node::facts);
-            let seen = if facts.is_some_and(Facts::is_primary) { Seen::AsPrimary } else { Seen::No };
+            let facts = state.nodes.get(&record.new).and_then(NodeState::facts);
+            let seen = if facts.is_some_and(Facts::is_primary) { SeenAsPrimary::AsPrimary } else { SeenAsPrimary::No };
             accepted(c, record, seen, place, now);
         }
         Report::Ended { node, end } => log.say(Level::Log, format_args!("node {node}: {}", ended(*end))),
@@ -149,20 +150,20 @@ fn begun(c: &Control, node: NodeId, system: u64) {
 
 /// If a node that was accepted has been seen as a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum SeenAsPrimary {
     AsPrimary,
     No,
 }
 
 /// A primary was accepted.
-fn accepted(c: &Control, record: &Record, seen: Seen, place: impl Fn(NodeId) -> String, now: Ms) {
+fn accepted(c: &Control, record: &Record, seen: SeenAsPrimary, place: impl Fn(NodeId) -> String, now: Ms) {
     let (log, new) = (&c.shared.log, record.new);
     match (seen, record.why) {
-        (Seen::AsPrimary, _) => log.say(Level::Log, format_args!("find_primary_node: primary node is {new}")),
-        (Seen::No, Why::Adopted) => {
+        (SeenAsPrimary::AsPrimary, _) => log.say(Level::Log, format_args!("find_primary_node: primary node is {new}")),
+        (SeenAsPrimary::No, FailoverCause::Adopted) => {
             log.say(Level::Log, format_args!("node {new} is the primary that servers have voted for; it is looked at"));
         }
-        (Seen::No, _) => log.say(Level::Log, format_args!("node {new} is to be the primary; it is looked at")),
+        (SeenAsPrimary::No, _) => log.say(Level::Log, format_args!("node {new} is to be the primary; it is looked at")),
     }
     let Some(old) = record.old else { return };
     if old == new {
@@ -202,13 +203,13 @@ fn lost(why: Lost) -> String {
     }
 }
 
-fn why(why: Why) -> String {
+fn why(why: FailoverCause) -> String {
     match why {
-        Why::Found => "found".into(),
-        Why::Died(failure) => format!("which {}", failure.describe()),
-        Why::Demoted => "which is not a primary any more".into(),
-        Why::SwitchedOver => "which made room for it".into(),
-        Why::Named => "as it was named".into(),
-        Why::Adopted => "as another proxy decided".into(),
+        FailoverCause::Found => "found".into(),
+        FailoverCause::Died(failure) => format!("which {}", failure.describe()),
+        FailoverCause::Demoted => "which is not a primary any more".into(),
+        FailoverCause::SwitchedOver => "which made room for it".into(),
+        FailoverCause::Named => "as it was named".into(),
+        FailoverCause::Adopted => "as another proxy decided".into(),
     }
 }

@@ -44,7 +44,7 @@ pub fn discard_status(config: &Config) -> Vec<PathBuf> {
 
 /// Why files of somebody else in `work_dir` are in the way of Weir's own, if any are.
 pub fn obstacle(config: &Config) -> Option<String> {
-    let files = Files::new(config);
+    let files = FailoverFiles::new(config);
     let paths = [files.state, files.folder.join(STATUS)];
     let mut refused = paths.iter().filter_map(|path| Some((path, own_files::read(path).err()?)));
     let (path, cause) = refused.find(|(_, cause)| cause.kind() == io::ErrorKind::PermissionDenied)?;
@@ -52,7 +52,7 @@ pub fn obstacle(config: &Config) -> Option<String> {
 }
 
 /// See the module.
-pub struct Files {
+pub struct FailoverFiles {
     folder: PathBuf,
     /// The folder of all, where the files were before systemd gave Weir one of its own.
     old: Option<PathBuf>,
@@ -64,12 +64,12 @@ pub struct Files {
     is_refused: Cell<bool>,
 }
 
-impl Files {
+impl FailoverFiles {
     /// Several proxies of one machine may share the folder, which is `/tmp` unless it is set: the port is theirs alone.
-    pub fn new(config: &Config) -> Files {
+    pub fn new(config: &Config) -> FailoverFiles {
         let folder = config.work_dir.clone();
         let state = folder.join(format!("weir_failover.{}", config.port));
-        Files {
+        FailoverFiles {
             folder,
             old: old_folder(config),
             state,
@@ -173,7 +173,7 @@ impl Files {
     }
 
     /// Has `pgpool_status` written. Texts that come while it is written are written after, the newest only.
-    pub fn write_status(self: &Rc<Files>, c: &Rc<Control>, text: String) {
+    pub fn write_status(self: &Rc<FailoverFiles>, c: &Rc<Control>, text: String) {
         self.status.replace(Some(text));
         if self.is_writing.replace(true) {
             return;

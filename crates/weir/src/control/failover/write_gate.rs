@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{ClusteringMode, Config};
-use weir_failover::cluster::Gate;
+use weir_failover::cluster::WriteGate;
 use weir_failover::commit_outcome::Horizon;
-use weir_failover::{self, Decider, FailoverMode, FailoverRules, Held, NodeId, State, Transactions};
+use weir_failover::{self, Decider, FailoverMode, FailoverRules, FailoverState, Held, NodeId, Transactions};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub struct Door {
-    gate: Gate,
+pub struct WriteSwitch {
+    gate: WriteGate,
     promoter: Promoter,
     /// The node that took writes last, and may still have transactions.
     served: Option<NodeId>,
@@ -45,9 +45,9 @@ impl Promoter {
     }
 }
 
-impl Door {
-    pub fn new(config: &Config, mode: FailoverMode) -> Door {
-        Door { gate: Gate::Shut, promoter: Promoter::of(config, mode), served: None }
+impl WriteSwitch {
+    pub fn new(config: &Config, mode: FailoverMode) -> WriteSwitch {
+        WriteSwitch { gate: WriteGate::Shut, promoter: Promoter::of(config, mode), served: None }
     }
 
     pub fn obey(&mut self, config: &Config, mode: FailoverMode) {
@@ -64,23 +64,23 @@ impl Door {
     }
 
     /// The gate that workers see.
-    fn shown(&self, rules: &FailoverRules, state: &State) -> Gate {
+    fn shown(&self, rules: &FailoverRules, state: &FailoverState) -> WriteGate {
         if self.promoter == Promoter::Nobody {
-            return state.first_in_use(rules).map_or(Gate::Shut, Gate::First);
+            return state.first_in_use(rules).map_or(WriteGate::Shut, WriteGate::First);
         }
         match state.decider(rules) {
             // As long as nothing was released, nobody sees the gate open and shut.
-            Decider::Gate if self.is_by_roles() => Gate::ByRoles,
+            Decider::Gate if self.is_by_roles() => WriteGate::ByRoles,
             Decider::Gate => self.gate,
-            Decider::Roles => Gate::ByRoles,
-            Decider::Nothing => Gate::Shut,
+            Decider::Roles => WriteGate::ByRoles,
+            Decider::Nothing => WriteGate::Shut,
         }
     }
 
     /// Shows workers the gate, and the nodes that are in use.
-    pub fn show(&self, c: &Control, rules: &FailoverRules, state: &State) {
+    pub fn show(&self, c: &Control, rules: &FailoverRules, state: &FailoverState) {
         let is_out = |id| state.is_avoided(rules, id);
-        if let Gate::Open { node, .. } = self.gate
+        if let WriteGate::Open { node, .. } = self.gate
             && c.view.borrow().horizon.is_none()
         {
             // A look may find the numbers that another Weir keeps there after this one has opened the gate.
@@ -88,24 +88,30 @@ impl Door {
             c.view.borrow_mut().horizon = horizon;
         }
         let (before, gate) = (c.view.borrow().generation, self.shown(rules, state));
-        if let Gate::First(node) = gate
+        if let WriteGate::First(node) = gate
             && c.view.borrow().gate != gate
         {
             c.shared.log.say(Level::Log, format_args!("everything goes to node {node} (backend_clustering_mode = raw)"));
         }
         let held = match state.gate {
-            weir_failover::Gate::Held(why, _) if gate == Gate::Shut => Some(why.describe()),
-            weir_failover::Gate::Held(..) | weir_failover::Gate::Open { .. } => None,
+            weir_failover::WriteTarget::Held(why, _) if gate == WriteGate::Shut => Some(why.describe()),
+            weir_failover::WriteTarget::Held(..) | weir_failover::WriteTarget::Open { .. } => None,
         };
         cluster_view::govern(c, gate, held, is_out);
         if c.view.borrow().generation != before {
-            c.nudge(RoleCheckReason::Governed);
+            c.request_role_check(RoleCheckReason::Governed);
         }
     }
 
     /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
-    pub async fn hold(&mut self, c: &Control, (rules, state): (&FailoverRules, &State), why: Held, transactions: Transactions) {
-        self.gate = Gate::Shut;
+    pub async fn hold(
+        &mut self,
+        c: &Control,
+        (rules, state): (&FailoverRules, &FailoverState),
+        why: Held,
+        transactions: Transactions,
+    ) {
+        self.gate = WriteGate::Shut;
         self.show(c, rules, state);
         if self.is_by_roles() {
             return;
@@ -121,7 +127,7 @@ impl Door {
     pub async fn release(
         &mut self,
         c: &Control,
-        (rules, state): (&FailoverRules, &State),
+        (rules, state): (&FailoverRules, &FailoverState),
         node: NodeId,
         started_at: Option<u64>,
     ) {
@@ -130,7 +136,7 @@ impl Door {
         }
         c.view.borrow_mut().horizon = horizon_of(c, state, node);
         self.served = Some(node);
-        self.gate = Gate::Open { node, started_at };
+        self.gate = WriteGate::Open { node, started_at };
         if self.promoter != Promoter::Nobody {
             c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
         }
@@ -146,7 +152,7 @@ impl Door {
 }
 
 /// The numbers of the promotion of the node that takes writes, as far as its last look told.
-fn horizon_of(c: &Control, state: &State, node: NodeId) -> Option<Horizon> {
+fn horizon_of(c: &Control, state: &FailoverState, node: NodeId) -> Option<Horizon> {
     let facts = state.nodes.get(&node)?.facts()?;
     Horizon::of(c.promoted.get(), node, facts)
 }

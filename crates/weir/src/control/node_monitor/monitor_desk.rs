@@ -9,28 +9,28 @@ use std::sync::Arc;
 use std::time::Instant;
 use weir_cache::{PositionRound, TxidSnapshot, WalHistory};
 use weir_config::Config;
-use weir_failover::cluster::{ClusterView, Role};
-use weir_failover::looks::{Answer, Failure, Said};
+use weir_failover::cluster::{ClusterView, ReplicationRole};
+use weir_failover::looks::{Answer, RoleAnswer, RoleLookFailure};
 use weir_session::causal::asking;
 use weir_session::causal::standbys::{PositionBoard, PositionEra, ReplayReport, RoleAgreement, RoleDoubts, RoundCoverage};
 use weir_session::causal::waiting::{PrimaryVisibility, WaitingCommits};
 
 /// How a node stands with the question for its role.
 #[derive(Debug, Default)]
-pub enum Look {
+pub enum RoleLook {
     #[default]
     Rest,
     /// It is asked, since then.
     Asked(Instant),
-    Said(Result<Said, Failure>),
+    Said(Result<RoleAnswer, RoleLookFailure>),
 }
 
 /// See the module. Of one configuration.
-pub struct Desk {
+pub struct MonitorBoard {
     pub(super) c: Rc<Control>,
     pub(super) config: Arc<Config>,
     /// By place in the view.
-    looks: Vec<RefCell<Look>>,
+    looks: Vec<RefCell<RoleLook>>,
     board: RefCell<PositionBoard>,
     /// Under the generation of the view with this number.
     doubts: RefCell<(u64, RoleDoubts)>,
@@ -51,12 +51,12 @@ pub enum Taken {
     Contradicts,
 }
 
-impl Desk {
-    pub fn new(c: Rc<Control>, config: Arc<Config>, view: ClusterView) -> Desk {
+impl MonitorBoard {
+    pub fn new(c: Rc<Control>, config: Arc<Config>, view: ClusterView) -> MonitorBoard {
         let looks = config.nodes.iter().map(|_| RefCell::default()).collect();
         let (board, doubts, waiting) = Default::default();
         c.view.replace(view);
-        Desk { c, config, looks, board, doubts, waiting }
+        MonitorBoard { c, config, looks, board, doubts, waiting }
     }
 
     /// Nothing is known any more of the nodes of a view: all are asked anew.
@@ -68,10 +68,10 @@ impl Desk {
 
     /// Has all nodes asked for their role that do not owe an answer. Says which.
     pub fn ask_all(&self, now: Instant) -> Vec<bool> {
-        let ask = |look: &RefCell<Look>| {
-            let is_free = !matches!(*look.borrow(), Look::Asked(_));
+        let ask = |look: &RefCell<RoleLook>| {
+            let is_free = !matches!(*look.borrow(), RoleLook::Asked(_));
             if is_free {
-                look.replace(Look::Asked(now));
+                look.replace(RoleLook::Asked(now));
             }
             is_free
         };
@@ -83,14 +83,14 @@ impl Desk {
     /// Since when a node is asked for its role, if it is.
     pub fn asked_at(&self, at: usize) -> Option<Instant> {
         match *self.looks[at].borrow() {
-            Look::Asked(since) => Some(since),
-            Look::Rest | Look::Said(_) => None,
+            RoleLook::Asked(since) => Some(since),
+            RoleLook::Rest | RoleLook::Said(_) => None,
         }
     }
 
     /// A node was asked for its role, and this came of it.
-    pub fn said(&self, at: usize, outcome: Result<Said, Failure>) {
-        self.looks[at].replace(Look::Said(outcome));
+    pub fn said(&self, at: usize, outcome: Result<RoleAnswer, RoleLookFailure>) {
+        self.looks[at].replace(RoleLook::Said(outcome));
         self.c.ring(&Subject::Roles);
     }
 
@@ -100,7 +100,7 @@ impl Desk {
         for (look, answer) in self.looks.iter().zip(answers) {
             let mut look = look.borrow_mut();
             match std::mem::take(&mut *look) {
-                Look::Said(said) => {
+                RoleLook::Said(said) => {
                     *answer = Some(said);
                     has_news = true;
                 }
@@ -115,7 +115,7 @@ impl Desk {
         (0..self.looks.len()).all(|at| !asked[at] || self.asked_at(at).is_none())
     }
 
-    pub fn role(&self, at: usize) -> Option<Role> {
+    pub fn role(&self, at: usize) -> Option<ReplicationRole> {
         asking::role(&self.c.view.borrow(), at)
     }
 
@@ -163,7 +163,7 @@ impl Desk {
 
     /// The task of a node ended by a fault: it owes nothing, and knows nothing.
     pub fn mend(&self, at: usize) {
-        self.looks[at].replace(Look::Rest);
+        self.looks[at].replace(RoleLook::Rest);
         self.lose(at);
     }
 
@@ -174,7 +174,7 @@ impl Desk {
     }
 
     /// Takes in what a node said that was asked in a role.
-    pub fn take(&self, at: usize, asked: Role, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Taken {
+    pub fn take(&self, at: usize, asked: ReplicationRole, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Taken {
         let node = self.config.nodes[at].id;
         let Some(position) = said.position else { return Taken::Nothing };
         let word = self.doubted().1.said(node, asked, self.role(at), said.in_recovery);
@@ -184,18 +184,18 @@ impl Desk {
                 self.board.borrow_mut().lost(node);
                 self.publish();
                 self.c.wake_waiters();
-                self.c.nudge(RoleCheckReason::RoleContradicted);
+                self.c.request_role_check(RoleCheckReason::RoleContradicted);
                 Taken::Contradicts
             }
-            (RoleAgreement::Agrees, Role::Primary, Timeline::Of(timeline)) => {
+            (RoleAgreement::Agrees, ReplicationRole::Primary, Timeline::Of(timeline)) => {
                 if self.doubted().1.is_empty() {
                     let era = PositionEra { primary: (node, said.life), system: said.system, timeline };
                     self.primary_said(era, (round, asked_ms), position, said);
                 }
                 Taken::Primary
             }
-            (RoleAgreement::Agrees, Role::Primary, Timeline::None | Timeline::Hidden) => Taken::Nothing,
-            (RoleAgreement::Agrees, Role::Standby, timeline) => {
+            (RoleAgreement::Agrees, ReplicationRole::Primary, Timeline::None | Timeline::Hidden) => Taken::Nothing,
+            (RoleAgreement::Agrees, ReplicationRole::Standby, timeline) => {
                 let replayed = ReplayReport { system: said.system, timeline: timeline.known(), position };
                 let mut board = self.board.borrow_mut();
                 let before = board.mark(node);

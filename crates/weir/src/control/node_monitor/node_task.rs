@@ -7,10 +7,10 @@
 use super::question::{self, Followed, Ready, Timeline};
 use crate::auth::challenges::ServerScramFacts;
 use crate::auth::own_login::OwnUse;
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::control::control_context::{Bell, Control, Subject};
 use crate::control::fine_timer::Alarm;
-use crate::control::node_monitor::monitor_desk::{Desk, Taken};
+use crate::control::node_monitor::monitor_desk::{MonitorBoard, Taken};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
@@ -19,10 +19,10 @@ use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
-use weir_failover::Failure::{Late, ShuttingDown};
-use weir_failover::cluster::Role;
-use weir_failover::looks::{Failure, FailureKind, Said};
-use weir_failover::{Event, LinkEnd};
+use weir_failover::LookFailure::{Late, ShuttingDown};
+use weir_failover::cluster::ReplicationRole;
+use weir_failover::looks::{FailureKind, RoleAnswer, RoleLookFailure};
+use weir_failover::{Event, ServerConnEnd};
 use weir_session::causal::asking::{PositionDemand, PositionQueryStep, PositionQueryTimes};
 use weir_session::metrics::WorkerCounter;
 
@@ -35,20 +35,20 @@ const DOUBT: Duration = Duration::from_millis(300);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The connection to the node.
-struct Line {
-    conn: Conn,
+struct MonitorConn {
+    conn: ControlConn,
     /// Positions can be asked over it.
     ready: Option<Ready>,
 }
 
 /// See the module.
-struct Node {
-    desk: Rc<Desk>,
+struct NodeMonitor {
+    desk: Rc<MonitorBoard>,
     /// Place in the view.
     at: usize,
     address: ServerAddress,
     born: Instant,
-    line: Option<Line>,
+    line: Option<MonitorConn>,
     /// Since its connection was opened, or the node counts as something.
     followed: Option<Followed>,
     asking: PositionQueryTimes,
@@ -60,22 +60,22 @@ struct Node {
 }
 
 /// The next thing to do.
-enum Next {
+enum MonitorStep {
     Look(Instant),
-    Ask(Role),
+    Ask(ReplicationRole),
     /// Something must happen, or so many microseconds pass.
     Wait(Option<u64>),
 }
 
 /// Runs until the proxy stops. Cancel safe: its connection is closed, and the next one knows nothing.
-pub async fn attend(desk: Rc<Desk>, at: usize) {
+pub async fn attend(desk: Rc<MonitorBoard>, at: usize) {
     let (bell, alarm) = (desk.c.bell(Subject::Positions), Alarm::new());
-    let mut node = Node::new(desk.clone(), at);
+    let mut node = NodeMonitor::new(desk.clone(), at);
     while desk.c.shared.stop_mode() < ProxyShutdown::Fast {
         match node.next() {
-            Next::Look(since) => node.look(since).await,
-            Next::Ask(role) => node.ask(role, &bell).await,
-            Next::Wait(us) => tokio::select! {
+            MonitorStep::Look(since) => node.look(since).await,
+            MonitorStep::Ask(role) => node.ask(role, &bell).await,
+            MonitorStep::Wait(us) => tokio::select! {
                 () = bell.rung() => {}
                 () = pause(&alarm, us.map(Duration::from_micros)) => {}
                 last_word = ended(&mut node.line) => node.line_ended(last_word.as_ref()),
@@ -86,7 +86,7 @@ pub async fn attend(desk: Rc<Desk>, at: usize) {
 }
 
 /// Waits for the end of the connection to the node. Without one that never comes. Cancel safe.
-async fn ended(line: &mut Option<Line>) -> Option<OpenError> {
+async fn ended(line: &mut Option<MonitorConn>) -> Option<OpenError> {
     match line {
         Some(line) => line.conn.ended().await,
         None => std::future::pending().await,
@@ -106,14 +106,14 @@ async fn pause(alarm: &io::Result<Alarm>, wait: Option<Duration>) {
 }
 
 /// Has the node looked at if it takes its time: a server that hangs is found before the next check is due. Cancel safe.
-async fn doubt(desk: &Desk) -> Infallible {
+async fn doubt(desk: &MonitorBoard) -> Infallible {
     tokio::time::sleep(DOUBT).await;
     desk.c.tell(Event::Doubted);
     std::future::pending().await
 }
 
 /// Waits until somebody has waited for the node's role for so long. Cancel safe.
-async fn until_look_is_late(desk: &Desk, at: usize, bell: &Bell, limit: Duration) {
+async fn until_look_is_late(desk: &MonitorBoard, at: usize, bell: &Bell, limit: Duration) {
     loop {
         match desk.asked_at(at) {
             Some(since) => return tokio::time::sleep_until((since + limit).into()).await,
@@ -122,8 +122,8 @@ async fn until_look_is_late(desk: &Desk, at: usize, bell: &Bell, limit: Duration
     }
 }
 
-impl Node {
-    fn new(desk: Rc<Desk>, at: usize) -> Node {
+impl NodeMonitor {
+    fn new(desk: Rc<MonitorBoard>, at: usize) -> NodeMonitor {
         let node = &desk.config.nodes[at];
         let address = ServerAddress {
             node: node.id,
@@ -134,7 +134,7 @@ impl Node {
         };
         let born = Instant::now();
         let asking = PositionQueryTimes::new(desk.c.micros(born));
-        Node {
+        NodeMonitor {
             desk,
             at,
             address,
@@ -149,15 +149,15 @@ impl Node {
     }
 
     /// The step that is due first.
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> MonitorStep {
         if let Some(since) = self.desk.asked_at(self.at) {
             // A task that was begun again has not had the time of the one before.
-            return Next::Look(since.max(self.born));
+            return MonitorStep::Look(since.max(self.born));
         }
         let Some(role) = self.desk.role(self.at) else {
             self.was_up = false;
             self.unfollow();
-            return Next::Wait(None);
+            return MonitorStep::Wait(None);
         };
         let (c, positions) = (&self.desk.c, &self.desk.c.shared.positions);
         let now = Instant::now();
@@ -170,21 +170,21 @@ impl Node {
         let (known, is_of_use) = (self.desk.round(), self.desk.is_of_use());
         let want = match role {
             // A session that waits for the primary to show what a standby showed wants no later round, and only such a round tells.
-            Role::Primary => {
+            ReplicationRole::Primary => {
                 let is_awaited = positions.is_primary_behind() && positions.has_waiters();
                 PositionDemand::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }
             }
-            Role::Standby => {
+            ReplicationRole::Standby => {
                 PositionDemand::Standby { is_behind: self.followed.is_none() || self.desk.is_behind(self.address.node) }
             }
         };
         let is_hurried = positions.has_waiters() || positions.is_urgent();
         match self.asking.duty(want, is_hurried, period_us, now_us) {
-            PositionQueryStep::Ask => Next::Ask(role),
-            PositionQueryStep::Nothing => Next::Wait(None),
-            PositionQueryStep::At(us) => Next::Wait(Some(us.saturating_sub(now_us))),
-            PositionQueryStep::Sleep if positions.fall_asleep(known) || !is_of_use => Next::Wait(None),
-            PositionQueryStep::Sleep => Next::Wait(Some(period_us)),
+            PositionQueryStep::Ask => MonitorStep::Ask(role),
+            PositionQueryStep::Nothing => MonitorStep::Wait(None),
+            PositionQueryStep::At(us) => MonitorStep::Wait(Some(us.saturating_sub(now_us))),
+            PositionQueryStep::Sleep if positions.fall_asleep(known) || !is_of_use => MonitorStep::Wait(None),
+            PositionQueryStep::Sleep => MonitorStep::Wait(Some(period_us)),
         }
     }
 
@@ -215,7 +215,7 @@ impl Node {
     }
 
     /// Asks over the connection kept, or a new one. Cancel safe: the connection is closed.
-    async fn find_role(&mut self, since: Instant) -> Result<Said, OpenError> {
+    async fn find_role(&mut self, since: Instant) -> Result<RoleAnswer, OpenError> {
         let limit = self.look_limit();
         if let Some(mut line) = self.take_line() {
             // A connection may be gone without a word where the server is not: half of the time is for another one.
@@ -232,13 +232,13 @@ impl Node {
         let said = question::role(&mut conn).await?;
         self.learn_challenges(question::challenges(&mut conn).await?);
         if self.look_at_configuration(&mut conn).await.is_ok() {
-            self.line = Some(Line { conn, ready: None });
+            self.line = Some(MonitorConn { conn, ready: None });
         }
         Ok(said)
     }
 
     /// Connections at rest are asked for their defaults again if the server has read its configuration anew. Not cancel safe.
-    async fn look_at_configuration(&mut self, conn: &mut Conn) -> Result<(), OpenError> {
+    async fn look_at_configuration(&mut self, conn: &mut ControlConn) -> Result<(), OpenError> {
         let now = question::configured_at(conn).await?;
         let before = std::mem::replace(&mut self.configured_at, now);
         if before != now && before.is_some() {
@@ -259,7 +259,7 @@ impl Node {
 
     /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left, and one to which the node's address does not
     /// lead any more.
-    fn take_line(&mut self) -> Option<Line> {
+    fn take_line(&mut self) -> Option<MonitorConn> {
         let shared = &self.desk.c.shared;
         let failover = shared.cluster.failover.load();
         let is_left = failover.node(self.address.node).is_some_and(|node| node.failure == Some(ShuttingDown));
@@ -271,17 +271,19 @@ impl Node {
     }
 
     /// Opens a connection. Cancel safe.
-    async fn open(&self, deadline: Instant) -> Result<Conn, OpenError> {
+    async fn open(&self, deadline: Instant) -> Result<ControlConn, OpenError> {
         let check = &self.desk.config.check;
         let files = self.desk.c.shared.access.files();
         let (user, secret) = files.checker(check);
         let login = ServerLogin { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters: &[] };
-        Conn::log_in(&self.desk.c.shared, &self.address, &login, OwnUse::Questions, deadline.into()).await.map(|(conn, _)| conn)
+        ControlConn::log_in(&self.desk.c.shared, &self.address, &login, OwnUse::Questions, deadline.into())
+            .await
+            .map(|(conn, _)| conn)
     }
 
     /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.
     /// Not cancel safe.
-    async fn ask(&mut self, role: Role, bell: &Bell) {
+    async fn ask(&mut self, role: ReplicationRole, bell: &Bell) {
         let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
         let outcome = tokio::select! {
             outcome = self.find_position(role) => outcome,
@@ -304,12 +306,12 @@ impl Node {
     }
 
     /// Cancel safe: the connection is closed.
-    async fn find_position(&mut self, role: Role) -> Result<Timeline, OpenError> {
+    async fn find_position(&mut self, role: ReplicationRole) -> Result<Timeline, OpenError> {
         let c = self.desk.c.clone();
         let deadline = Instant::now() + ASK_TIMEOUT;
         let mut line = match self.take_line() {
             Some(line) => line,
-            None => Line { conn: self.open(deadline).await?, ready: None },
+            None => MonitorConn { conn: self.open(deadline).await?, ready: None },
         };
         line.conn.renew(deadline.into());
         let outcome = self.find_position_over(role, &mut line, &c).await;
@@ -321,7 +323,12 @@ impl Node {
     }
 
     /// Not cancel safe: the connection is of no use afterwards.
-    async fn find_position_over(&mut self, role: Role, line: &mut Line, c: &Control) -> Result<Timeline, OpenError> {
+    async fn find_position_over(
+        &mut self,
+        role: ReplicationRole,
+        line: &mut MonitorConn,
+        c: &Control,
+    ) -> Result<Timeline, OpenError> {
         let period_us = self.period_us();
         let ready = match line.ready {
             Some(ready) => ready,
@@ -335,11 +342,11 @@ impl Node {
         let now = Instant::now();
         self.asking.asked(c.micros(now));
         let round = match role {
-            Role::Primary => {
+            ReplicationRole::Primary => {
                 c.count(WorkerCounter::PositionRounds);
                 positions.begin_round()
             }
-            Role::Standby => 0,
+            ReplicationRole::Standby => 0,
         };
         let said = followed.ask(&mut line.conn).await?;
         positions.answered(self.address.node, c.micros(now));
@@ -371,9 +378,9 @@ impl Node {
             Some(_) | None => None,
         };
         // By a limit on idle sessions a server that is well ends the connection.
-        if code.is_none_or(|code| LinkEnd::of_sqlstate(Some(code)) == LinkEnd::Terminated) {
-            c.tell(Event::LinkDied { node, how: LinkEnd::of_sqlstate(code) });
-            c.nudge(RoleCheckReason::ConnectionLost);
+        if code.is_none_or(|code| ServerConnEnd::of_sqlstate(Some(code)) == ServerConnEnd::Terminated) {
+            c.tell(Event::ConnDied { node, how: ServerConnEnd::of_sqlstate(code) });
+            c.request_role_check(RoleCheckReason::ConnectionLost);
         }
     }
 
@@ -385,12 +392,12 @@ impl Node {
     }
 }
 
-fn failure(error: &OpenError) -> Failure {
+fn failure(error: &OpenError) -> RoleLookFailure {
     let kind = match error {
         error if error.is_local() => FailureKind::Local,
         error if error.is_silent() => FailureKind::Silent,
         error if error.is_unreachable() => FailureKind::Unreachable,
         _ => FailureKind::Refused,
     };
-    Failure { kind, cause: error.without_address() }
+    RoleLookFailure { kind, cause: error.without_address() }
 }

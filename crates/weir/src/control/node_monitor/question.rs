@@ -1,10 +1,10 @@
 //! The questions to a node: its role, and its WAL position.
 
 use crate::auth::challenges::ServerScramFacts;
-use crate::control::control_conn::Conn;
+use crate::control::control_conn::ControlConn;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress};
 use crate::runtime::pool::server_login::{protocol, refused};
-use weir_failover::looks::{Said, Streaming};
+use weir_failover::looks::{RoleAnswer, Streaming};
 use weir_session::causal::standbys::{Life, end_of_record, read_position};
 use weir_wire::back::read_columns;
 use weir_wire::frame::back;
@@ -55,9 +55,9 @@ const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
 const ASK: &str = "EXECUTE weir_position";
 
 /// Asks a node for its role and, of a primary, who streams from it. Not cancel safe.
-pub async fn role(conn: &mut Conn) -> Result<Said, OpenError> {
+pub async fn role(conn: &mut ControlConn) -> Result<RoleAnswer, OpenError> {
     let rows = conn.query(ROLE_QUERY).await?;
-    let mut said = Said::default();
+    let mut said = RoleAnswer::default();
     if let Some([Some(in_recovery), position, timeline]) = rows.first().map(Vec::as_slice) {
         said.in_recovery = in_recovery == "t";
         said.position = position.as_deref().and_then(|text| read_position(text.as_bytes()));
@@ -80,7 +80,7 @@ pub async fn role(conn: &mut Conn) -> Result<Said, OpenError> {
 }
 
 /// Asks for what challenges of users without a verifier are made of. A user may lack the right to know. Not cancel safe.
-pub async fn challenges(conn: &mut Conn) -> Result<ServerScramFacts, OpenError> {
+pub async fn challenges(conn: &mut ControlConn) -> Result<ServerScramFacts, OpenError> {
     let rows = match conn.query(CHALLENGES_QUERY).await {
         Ok(rows) => rows,
         Err(OpenError::Refused { .. }) => return Ok(ServerScramFacts::default()),
@@ -92,7 +92,7 @@ pub async fn challenges(conn: &mut Conn) -> Result<ServerScramFacts, OpenError> 
 }
 
 /// When the server read its configuration, in microseconds since 1970. A user may lack the right to know. Not cancel safe.
-pub async fn configured_at(conn: &mut Conn) -> Result<Option<u64>, OpenError> {
+pub async fn configured_at(conn: &mut ControlConn) -> Result<Option<u64>, OpenError> {
     match conn.query(CONFIGURED_QUERY).await {
         Ok(rows) => Ok(rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok())),
         Err(OpenError::Refused { .. }) => Ok(None),
@@ -108,7 +108,7 @@ pub struct Ready {
 }
 
 /// Asks who the node is, and prepares the question for its position. Not cancel safe.
-pub async fn prepare(conn: &mut Conn) -> Result<Ready, OpenError> {
+pub async fn prepare(conn: &mut ControlConn) -> Result<Ready, OpenError> {
     let rows = conn.query(WHO_QUERY).await?;
     let number = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<u64>().ok();
     let (Some(system), Some(segment_bytes)) = (number(0), number(1)) else {
@@ -167,7 +167,7 @@ impl Followed {
     }
 
     /// Asks for the position. Not cancel safe.
-    pub async fn ask(&mut self, conn: &mut Conn) -> Result<Position<'_>, OpenError> {
+    pub async fn ask(&mut self, conn: &mut ControlConn) -> Result<Position<'_>, OpenError> {
         conn.ask(ASK).await?;
         let (mut row, mut error) = (None, None);
         loop {

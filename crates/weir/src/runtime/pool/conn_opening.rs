@@ -10,7 +10,7 @@ use crate::runtime::pool::server_conn::{
     ServerTransport, SocketBreaker, TERMINATE, flooded, note, tcp_options,
 };
 use crate::runtime::pool::server_login::{self, ServerGreeting, keep_notice, protocol, refused};
-use crate::runtime::pool::{Pool, Purpose};
+use crate::runtime::pool::{Pool, PoolPurpose};
 use crate::runtime::shared::{ProxyShutdown, WorkerMessage};
 use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan};
 use crate::runtime::worker::Worker;
@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant, SystemTime};
-use weir_failover::LinkEnd;
-use weir_failover::cluster::Gate;
+use weir_failover::ServerConnEnd;
+use weir_failover::cluster::WriteGate;
 use weir_io::socket::Socket;
 use weir_io::tls::explain;
 use weir_session::conn::{ConnHold, ConnTerms, LastStatement, ServerLine, TextInterpretation, escapes, of_client, recoding};
@@ -61,21 +61,21 @@ pub async fn open(
     // Taken before the login: all later changes are newer than the connection.
     let (generation, gate) = (w.view().generation, w.view().gate);
     let (mut talk, mut greeting) = MessageConn::enter(w, address, login, deadline).await?;
-    if let Gate::Open { node, started_at: Some(started_at) } = gate
+    if let WriteGate::Open { node, started_at: Some(started_at) } = gate
         && node == address.node
-        && !matches!(pool.key.purpose, Purpose::PhysicalReplication | Purpose::LogicalReplication)
+        && !matches!(pool.key.purpose, PoolPurpose::PhysicalReplication | PoolPurpose::LogicalReplication)
         && !is_of_start(w, &mut talk, address, started_at).await
     {
         talk.part(w);
         // Another proxy may have replaced the server while it was away, so that it is looked at first.
-        w.shared.link_died(node, LinkEnd::Broken);
+        w.shared.note_conn_died(node, ServerConnEnd::Broken);
         return Err(OpenError::GivenUp { node });
     }
     let reloads = w.shared.stale.reloads.of(address.node);
     let defaults = match pool.key.purpose {
         // After an operator's query, which sets what it likes, reports would pass for reloads.
-        Purpose::Statements | Purpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
-        Purpose::Statements | Purpose::Greeting => {
+        PoolPurpose::Statements | PoolPurpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
+        PoolPurpose::Statements | PoolPurpose::Greeting => {
             match ask_defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
                 Ok(defaults) => defaults,
                 Err(error) => {
@@ -84,7 +84,9 @@ pub async fn open(
                 }
             }
         }
-        Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => w.shared.unknown_defaults(),
+        PoolPurpose::PhysicalReplication | PoolPurpose::LogicalReplication | PoolPurpose::Listening => {
+            w.shared.unknown_defaults()
+        }
     };
     if !first.is_empty() {
         let asked = talk.run(w, address, first).await;

@@ -10,14 +10,14 @@ use std::ops::Bound;
 ///
 /// A place in the order is a bound: the first session of a pool has waited since then, or for less long if others of the pool
 /// were served meanwhile. `longest` sees how it is and moves the pool, so that nothing has to be told when a session is served.
-pub struct Queue<T, P> {
+pub struct LongestWaitQueue<T, P> {
     order: BTreeMap<(T, u64), P>,
     places: BTreeMap<u64, T>,
 }
 
 /// The result of a look at a pool in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look<T> {
+pub enum QueueLook<T> {
     /// Nobody waits there for a place of this queue any more: the pool leaves it.
     Nobody,
     /// Its first session has waited since then, and a place would serve it.
@@ -28,13 +28,13 @@ pub enum Look<T> {
     Closed,
 }
 
-impl<T, P> Default for Queue<T, P> {
-    fn default() -> Queue<T, P> {
-        Queue { order: BTreeMap::new(), places: BTreeMap::new() }
+impl<T, P> Default for LongestWaitQueue<T, P> {
+    fn default() -> LongestWaitQueue<T, P> {
+        LongestWaitQueue { order: BTreeMap::new(), places: BTreeMap::new() }
     }
 }
 
-impl<T: Ord + Copy, P: Clone> Queue<T, P> {
+impl<T: Ord + Copy, P: Clone> LongestWaitQueue<T, P> {
     /// A pool with a session that has waited since then. False: it stood here already, and keeps the earlier place.
     pub fn enter(&mut self, id: u64, since: T, pool: &P) -> bool {
         let before = self.places.get(&id).copied();
@@ -47,20 +47,20 @@ impl<T: Ord + Copy, P: Clone> Queue<T, P> {
     }
 
     /// The pool whose first session has waited longest of those that a place would serve, and since when it has.
-    pub fn longest(&mut self, mut look: impl FnMut(&P) -> Look<T>) -> Option<(T, P)> {
+    pub fn longest(&mut self, mut look: impl FnMut(&P) -> QueueLook<T>) -> Option<(T, P)> {
         let mut after = Bound::Unbounded;
         loop {
             let (&(since, id), pool) = self.order.range((after, Bound::Unbounded)).next()?;
             match look(pool) {
-                Look::Nobody => self.leave(id),
-                Look::Waits(now) if now > since => {
+                QueueLook::Nobody => self.leave(id),
+                QueueLook::Waits(now) if now > since => {
                     let pool = self.order.remove(&(since, id))?;
                     self.places.insert(id, now);
                     self.order.insert((now, id), pool);
                 }
-                Look::Waits(now) => return Some((now, pool.clone())),
-                Look::Barred => after = Bound::Excluded((since, id)),
-                Look::Closed => return None,
+                QueueLook::Waits(now) => return Some((now, pool.clone())),
+                QueueLook::Barred => after = Bound::Excluded((since, id)),
+                QueueLook::Closed => return None,
             }
         }
     }
@@ -144,31 +144,34 @@ mod tests {
 
     #[test]
     fn a_queue_follows_the_waits_of_pools_and_forgets_those_that_are_done() {
-        let mut queue = Queue::default();
+        let mut queue = LongestWaitQueue::default();
         assert!(queue.enter(1, 10, &"busy") && queue.enter(2, 20, &"quiet") && queue.enter(3, 5, &"gone"));
         assert!(!queue.enter(1, 30, &"busy"), "it stands there already");
         let waits = |busy: u64| {
             move |pool: &&str| match *pool {
-                "busy" => Look::Waits(busy),
-                "quiet" => Look::Waits(20),
-                _ => Look::Nobody,
+                "busy" => QueueLook::Waits(busy),
+                "quiet" => QueueLook::Waits(20),
+                _ => QueueLook::Nobody,
             }
         };
         assert_eq!(queue.longest(waits(10)), Some((10, "busy")));
         assert_eq!(queue.len(), 2, "the one that is done has left");
         assert_eq!(queue.longest(waits(25)), Some((20, "quiet")), "a session of the busy one was served otherwise");
-        assert_eq!(queue.longest(|pool| if *pool == "quiet" { Look::Barred } else { Look::Waits(25) }), Some((25, "busy")));
-        assert_eq!(queue.longest(|_| Look::Closed), None);
+        assert_eq!(
+            queue.longest(|pool| if *pool == "quiet" { QueueLook::Barred } else { QueueLook::Waits(25) }),
+            Some((25, "busy"))
+        );
+        assert_eq!(queue.longest(|_| QueueLook::Closed), None);
         assert!(!queue.enter(2, 1, &"quiet"), "an earlier wait counts");
-        assert_eq!(queue.longest(|_| Look::Waits(1)), Some((1, "quiet")));
-        assert_eq!(queue.longest(|_| Look::Nobody), None);
+        assert_eq!(queue.longest(|_| QueueLook::Waits(1)), Some((1, "quiet")));
+        assert_eq!(queue.longest(|_| QueueLook::Nobody), None);
         assert!(queue.is_empty());
     }
 
     /// Pools whose sessions come and ask for server connections under one limit, as the shell serves them.
     struct Model {
         pools: Vec<Tenant>,
-        queue: Queue<u64, usize>,
+        queue: LongestWaitQueue<u64, usize>,
         places: u32,
         now_ms: u64,
         /// Ends of statements, and their pools.
@@ -200,7 +203,16 @@ mod tests {
                 longest_ms: 0,
             };
             let pools = tenants.iter().map(tenant).collect();
-            Model { pools, queue: Queue::default(), places, now_ms: 0, running: BTreeMap::new(), logins: 0, served: 0, dice: 1 }
+            Model {
+                pools,
+                queue: LongestWaitQueue::default(),
+                places,
+                now_ms: 0,
+                running: BTreeMap::new(),
+                logins: 0,
+                served: 0,
+                dice: 1,
+            }
         }
 
         fn open(&self) -> u32 {
@@ -216,8 +228,8 @@ mod tests {
         fn longest(&mut self) -> Option<(u64, usize)> {
             let pools = &self.pools;
             self.queue.longest(|at| match pools[*at].waiters.front() {
-                Some(since) if pools[*at].open < pools[*at].open_max => Look::Waits(*since),
-                _ => Look::Nobody,
+                Some(since) if pools[*at].open < pools[*at].open_max => QueueLook::Waits(*since),
+                _ => QueueLook::Nobody,
             })
         }
 

@@ -1,6 +1,6 @@
 //! A pool whose server lets nobody in for now: its waiters, and the one that asks again. `session::checkout::pool_grant::Backoff` decides when.
 
-use super::{Ceilings, Cell, Given, Pool, Purpose};
+use super::{Ceilings, Cell, Given, Pool, PoolPurpose};
 use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::worker::Worker;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Pool {
     /// Tells all who wait for a server connection that the server refused a login under a permit of this pool, if that holds for all its users: each
     /// would only ask for the same user and database, with the same password. Call before the permit is given back.
     pub fn tell_refused(self: &Arc<Pool>, w: &Worker, error: &OpenError) {
-        let is_of_many = matches!(self.key.purpose, Purpose::Statements | Purpose::Greeting);
+        let is_of_many = matches!(self.key.purpose, PoolPurpose::Statements | PoolPurpose::Greeting);
         if !is_of_many || error.for_others().is_none() {
             return;
         }

@@ -6,8 +6,8 @@
 //!
 //! A look at a queue locks the pools in it one by one. So nobody who holds the lock of a pool takes the one of a queue.
 
-use super::{Ceilings, Cell, Given, Limit, Pool, PoolKey, Pools, Purpose};
-use crate::runtime::pool::longest_wait::{Look, Need, Queue, ROOM_PATIENCE_MS, makes_room};
+use super::{Ceilings, Cell, Given, Limit, Pool, PoolKey, PoolPurpose, Pools};
+use crate::runtime::pool::longest_wait::{LongestWaitQueue, Need, QueueLook, ROOM_PATIENCE_MS, makes_room};
 use crate::runtime::pool::look_places::left_by_looks;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::worker::Worker;
@@ -28,7 +28,7 @@ pub(super) struct SharedPoolLimit {
     /// Connections over which Weir looks at catalogs, of a node. They take the places of as many for clients.
     looks: AtomicU32,
     /// Pools with waiters that only lack a permission, this one's first of all.
-    starved: Mutex<Queue<Instant, Arc<Pool>>>,
+    starved: Mutex<LongestWaitQueue<Instant, Arc<Pool>>>,
     /// Pools in it.
     starved_count: AtomicU32,
 }
@@ -41,7 +41,7 @@ impl SharedPoolLimit {
 
 /// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
 pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<SharedPoolLimit>; 2] {
-    let is_apart = |purpose| matches!(purpose, Purpose::Listening | Purpose::Greeting);
+    let is_apart = |purpose| matches!(purpose, PoolPurpose::Listening | PoolPurpose::Greeting);
     if is_apart(key.purpose) {
         return Default::default();
     }
@@ -150,7 +150,7 @@ impl Pools {
     fn bounds<'a>(&'a self, pool: &'a Pool, limits: &UserLimits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
         // A login waits for no place that clients hold. Its connection counts, and clients get the next one later.
-        let is_free = pool.key.purpose == Purpose::Greeting;
+        let is_free = pool.key.purpose == PoolPurpose::Greeting;
         let shared = |max: u32| if is_free { u32::MAX } else { max };
         let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
         [
@@ -261,18 +261,18 @@ impl Pools {
                 let leaves = || {
                     pool.starving.fetch_sub(1, Ordering::Relaxed);
                     self.starved.fetch_sub(1, Ordering::Relaxed);
-                    Look::Nobody
+                    QueueLook::Nobody
                 };
                 let Some(since) = since else { return leaves() };
                 match lacks(pool, &limits) {
-                    None => Look::Waits(since),
+                    None => QueueLook::Waits(since),
                     Some(limit) if !Arc::ptr_eq(self.queue_of(pool, &limit), queue) => {
                         moved.push((pool.clone(), limit));
                         leaves()
                     }
                     // Their maximum is the same for all.
-                    Some(Limit::Node(_) | Limit::All(_)) => Look::Closed,
-                    Some(_) => Look::Barred,
+                    Some(Limit::Node(_) | Limit::All(_)) => QueueLook::Closed,
+                    Some(_) => QueueLook::Barred,
                 }
             });
             queue.starved_count.store(starved.len() as u32, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use crate::runtime::pool::server_conn::{Notices, OpenError, ServerAddress, Serve
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::worker::Worker;
 use weir_config::ChannelBinding;
-use weir_config::passwd::{Asked, Secret};
+use weir_config::passwd::{PasswordDemand, Secret};
 use weir_session::reports::ReportedParameters;
 use weir_wire::back::{self as server, AuthRequest};
 use weir_wire::frame::{back, front};
@@ -238,12 +238,12 @@ impl LoginProof<'_> {
             AuthRequest::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
             AuthRequest::Ok => return Ok(LoginStep::Wait),
             AuthRequest::Cleartext => {
-                if let Secret::Plain(password) = self.secret(Asked::Cleartext, "a password")? {
+                if let Secret::Plain(password) = self.secret(PasswordDemand::Cleartext, "a password")? {
                     write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
                 }
             }
             AuthRequest::Md5 { salt } => {
-                let secret = match self.secret(Asked::Md5, "md5")? {
+                let secret = match self.secret(PasswordDemand::Md5, "md5")? {
                     Secret::Plain(password) => Md5Secret::from_password(password, self.login.user.as_bytes()),
                     Secret::Md5(secret) => secret.clone(),
                     Secret::Scram(_) | Secret::Keys(..) => return Err(self.protocol("no md5 secret")),
@@ -252,7 +252,7 @@ impl LoginProof<'_> {
             }
             AuthRequest::Sasl(mechanisms) => {
                 let (mechanism, binding) = self.mechanism(&mechanisms)?;
-                let secret = match self.secret(Asked::Scram, "scram-sha-256")? {
+                let secret = match self.secret(PasswordDemand::Scram, "scram-sha-256")? {
                     Secret::Plain(password) => ClientSecret::Password(password.clone()),
                     Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
                     Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
@@ -267,7 +267,7 @@ impl LoginProof<'_> {
                 });
             }
             AuthRequest::SaslContinue(message) => {
-                if let Secret::Plain(password) = self.secret(Asked::Scram, "scram-sha-256")? {
+                if let Secret::Plain(password) = self.secret(PasswordDemand::Scram, "scram-sha-256")? {
                     let client = self.scram.as_ref().ok_or_else(|| self.protocol("SASL out of order"))?;
                     let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
                     return Ok(LoginStep::Derive(password.clone(), challenge));
@@ -330,7 +330,7 @@ impl LoginProof<'_> {
     fn prove(&mut self, message: &[u8], derived: Option<SaltedKeys>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let mut client = self.scram.take().ok_or_else(|| self.protocol("SASL out of order"))?;
         let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
-        match (self.secret(Asked::Scram, "scram-sha-256")?, derived) {
+        match (self.secret(PasswordDemand::Scram, "scram-sha-256")?, derived) {
             (Secret::Plain(_), Some(keys)) => client.use_keys(keys),
             // Keys are those of one salt. To prove anything with them under another one would only look like a wrong password.
             (Secret::Keys(known, _), _) if *known != challenge => {
@@ -349,7 +349,7 @@ impl LoginProof<'_> {
     }
 
     /// The secret for this kind of question.
-    fn secret(&self, asked: Asked, method: &str) -> Result<&Secret, OpenError> {
+    fn secret(&self, asked: PasswordDemand, method: &str) -> Result<&Secret, OpenError> {
         let user = self.login.user;
         let reason = match self.login.secret {
             None => {

@@ -46,7 +46,7 @@ impl Worker {
         let mut roles = self.shared.clients.roles.lock();
         // A login takes its seat, and has a pool, before it notes a role.
         let users = self.shared.pools.users();
-        roles.retain(|user| users.contains(user) || self.shared.clients.seats.has_role(user));
+        roles.retain(|user| users.contains(user) || self.shared.clients.counts.has_role(user));
     }
 
     fn forget_account(&self, set: &Rc<PoolSet>) {

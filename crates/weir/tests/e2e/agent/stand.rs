@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir::runtime::agent_line::{Line, LineError};
+use weir::runtime::agent_line::{SealedStream, SealedStreamError};
 use weir_agent::{
     AgentAnswer, AgentOrder, AgentRequest, AgentSecret, AgentStatus, BackupCheckpoint, BaseBackup, ConninfoKeyword, DatabaseName,
     Host, LogKeeper, OrderAction, OrderId, Outcome, RewindAction, ServerStopMode, SourceServer, StandbyUpstream, UserName,
@@ -166,7 +166,7 @@ impl Agent {
     }
 
     /// Asks over a connection of its own. An error: it went away.
-    pub fn try_ask(&self, request: &AgentRequest) -> Result<AgentAnswer, LineError> {
+    pub fn try_ask(&self, request: &AgentRequest) -> Result<AgentAnswer, SealedStreamError> {
         block_on(async {
             let mut line = self.line(SECRET).await?;
             let mut body = Vec::new();
@@ -181,9 +181,9 @@ impl Agent {
         })
     }
 
-    pub async fn line(&self, secret: &str) -> Result<Line<tokio::net::TcpStream>, LineError> {
+    pub async fn line(&self, secret: &str) -> Result<SealedStream<tokio::net::TcpStream>, SealedStreamError> {
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port.number())).await?;
-        Line::to_agent(stream, &AgentSecret::read(secret, None).unwrap()).await
+        SealedStream::to_agent(stream, &AgentSecret::read(secret, None).unwrap()).await
     }
 
     pub fn status(&self) -> AgentStatus {
