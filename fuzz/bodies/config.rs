@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use weir_config::visibility::Viewer;
-use weir_config::{Outcome, Severity, read, reload, show_all, show_one};
+use weir_config::{ConfigReadResult, ProblemSeverity, read, reload, show_all, show_one};
 
 /// Reads the files, and turns the result over in every way that an operator can.
 pub fn run(bytes: &[u8]) {
@@ -13,7 +13,7 @@ pub fn run(bytes: &[u8]) {
     let texts: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
     let again: Vec<String> = read_files(&files).problems.iter().map(ToString::to_string).collect();
     assert_eq!(texts, again);
-    let bad = outcome.problems.iter().any(|problem| problem.severity == Severity::Error);
+    let bad = outcome.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error);
     assert_eq!(outcome.config.is_none(), bad, "{texts:?}");
     let Some(config) = outcome.config else { return };
     for row in show_all(&config, &Viewer::operator()) {
@@ -34,7 +34,7 @@ fn split_files(bytes: &[u8]) -> Vec<Vec<u8>> {
     files
 }
 
-fn read_files(files: &[Vec<u8>]) -> Outcome {
+fn read_files(files: &[Vec<u8>]) -> ConfigReadResult {
     read(Path::new("0"), &mut |path| {
         let number = path.to_str().and_then(|name| name.parse::<usize>().ok());
         number.and_then(|number| files.get(number)).cloned().ok_or_else(|| "no such file".to_owned())

@@ -10,7 +10,7 @@ use crate::support::server::{Server, WORK_MEM};
 use crate::support::world::World;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weir_failover::cluster::Probe;
+use weir_failover::cluster::RoleProbeResult;
 
 /// Small, so that most messages come in parts.
 const BUFFER_BYTES: usize = 512;
@@ -281,8 +281,8 @@ impl Play {
             }
             8 => world.pool.room.borrow_mut().clear(),
             9 => actor.client.s.handle.wait_cancelled.set(actor.client.is_waiting()),
-            10 if standbys > 0 => world.probe(standbys, &Probe::Unreachable),
-            11 if standbys > 0 => world.probe(standbys, &Probe::Answered { in_recovery: true, lag_bytes: None }),
+            10 if standbys > 0 => world.probe(standbys, &RoleProbeResult::Unreachable),
+            11 if standbys > 0 => world.probe(standbys, &RoleProbeResult::Answered { in_recovery: true, lag_bytes: None }),
             12 => self.hub_works(),
             _ => {}
         }

@@ -9,7 +9,7 @@ use super::{
 use crate::OF_TRANSACTIONS;
 use crate::builtin;
 use std::collections::HashSet;
-use weir_config::{Patterns, RoutingConfig};
+use weir_config::{PatternSet, RoutingConfig};
 use weir_sql::facts::hash_of_column;
 use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
@@ -568,7 +568,7 @@ fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
 }
 
 /// True if an operator's list names a function: by its name alone, or with its schema as in `public.f`.
-fn is_listed(list: &Patterns, function: &CatalogObject, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
+fn is_listed(list: &PatternSet, function: &CatalogObject, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
     let name = function.name(text);
     if list.is_match(name) {
         return true;
@@ -586,7 +586,7 @@ fn used_fate(
     routing: &RoutingConfig,
     schemas: &[(u32, Box<str>)],
 ) -> ObjectEffect {
-    let is_listed = |list: &Patterns| is_listed(list, &function.object, text, schemas);
+    let is_listed = |list: &PatternSet| is_listed(list, &function.object, text, schemas);
     let reads = match is_builtin(function, pg_catalog) {
         true => builtin::may_run_on_standby(function.object.name(text)),
         false => function.object.fate == ObjectEffect::Reads,

@@ -3,7 +3,7 @@ pub(crate) mod rows;
 use super::tables::TouchedTables;
 use super::*;
 use rows::{ROWS, draft, empty, path_of, routing};
-use weir_config::{Patterns, RoutingConfig};
+use weir_config::{PatternSet, RoutingConfig};
 
 /// A line is `statement -> rule`; `read` for none.
 fn check(catalog: &Catalog, path: &SearchPath, lines: &str) {
@@ -90,7 +90,7 @@ fn a_call_that_newer_servers_take_for_syntax_may_be_of_a_users_function() {
     check_all(&path_of(&catalog, "postgres", Some("public, app")), ["function", "read", "read", "read", "read", "read"]);
     check_all(&SearchPath::Any, ["unlogged_table"; 6]);
     check(&catalog, &SearchPath::Any, "select json_value('x', '$') -> function\nselect json_array('x') -> read");
-    let routing = RoutingConfig { write_functions: Patterns::new(&["json_array".into()]).unwrap(), ..routing() };
+    let routing = RoutingConfig { write_functions: PatternSet::new(&["json_array".into()]).unwrap(), ..routing() };
     let catalog = draft(ROWS).finish(&routing);
     check(
         &catalog,
@@ -114,7 +114,7 @@ fn extract_is_what_the_server_has_for_it() {
 #[test]
 fn an_operators_lists_go_before_what_functions_say_of_themselves() {
     let mut routing = routing();
-    let patterns = |list: &[&str]| Patterns::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+    let patterns = |list: &[&str]| PatternSet::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
     routing.read_only_functions = patterns(&["wri.*", "nextval"]);
     let catalog = draft(ROWS).finish(&routing);
     let path = path_of(&catalog, "postgres", None);
@@ -126,7 +126,7 @@ fn an_operators_lists_go_before_what_functions_say_of_themselves() {
                  select a from v_plain -> read
                  select 1::risky -> read";
     check(&catalog, &path, lines);
-    routing.read_only_functions = Patterns::default();
+    routing.read_only_functions = PatternSet::default();
     routing.write_functions = patterns(&["reads", "lower"]);
     let catalog = draft(ROWS).finish(&routing);
     let lines = "select writes(1) -> function
@@ -140,7 +140,7 @@ fn an_operators_lists_go_before_what_functions_say_of_themselves() {
 
 #[test]
 fn a_list_may_name_a_function_with_its_schema() {
-    let patterns = |list: &[&str]| Patterns::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+    let patterns = |list: &[&str]| PatternSet::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
     let mut routing = routing();
     routing.write_functions = patterns(&["app.twice", "pg_catalog.lower"]);
     let catalog = draft(ROWS).finish(&routing);
@@ -149,7 +149,7 @@ fn a_list_may_name_a_function_with_its_schema() {
                  select pg_catalog.lower('X') -> function";
     check(&catalog, &path_of(&catalog, "postgres", None), lines);
     check(&catalog, &path_of(&catalog, "joe", Some("app, public")), "select twice(1) -> function");
-    routing.write_functions = Patterns::default();
+    routing.write_functions = PatternSet::default();
     routing.read_only_functions = patterns(&["public.writes", "app.reads"]);
     let catalog = draft(ROWS).finish(&routing);
     let lines = "select writes(1), public.writes(2) -> read

@@ -1,7 +1,7 @@
 //! Problems that show only when settings are looked at together.
 use std::collections::BTreeSet;
 
-use super::problem::{Problem, Severity};
+use super::problem::{ConfigProblem, ProblemSeverity};
 use super::{ClusteringMode, Config, Given, SettingSource};
 use crate::failover_settings::FailoverMode;
 use crate::params::ParamIndexing;
@@ -34,11 +34,11 @@ const CHECKS: [fn(&mut CheckContext<'_>); 19] = [
 struct CheckContext<'a> {
     config: &'a Config,
     given: &'a Given,
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Vec<ConfigProblem>,
 }
 
 /// Adds the problems of the whole to `problems`.
-pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<Problem>) {
+pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<ConfigProblem>) {
     let mut findings = CheckContext { config, given, problems };
     for check in CHECKS {
         check(&mut findings);
@@ -47,9 +47,9 @@ pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<Problem>)
 
 impl CheckContext<'_> {
     /// Adds a problem at the line of setting `name`.
-    fn add(&mut self, severity: Severity, name: &str, index: Option<u16>, message: String) {
+    fn add(&mut self, severity: ProblemSeverity, name: &str, index: Option<u16>, message: String) {
         let source = self.config.setting(name, index).map_or(SettingSource::Default, |setting| setting.source.clone());
-        self.problems.push(Problem::at(severity, &source, message));
+        self.problems.push(ConfigProblem::at(severity, &source, message));
     }
 
     /// The whole number a setting has, in milliseconds or bytes where it has a unit.
@@ -75,23 +75,23 @@ fn check_nodes(findings: &mut CheckContext<'_>) {
         let is_of_none = of_node && !known.contains(&index) && setting.param.name != "backend_hostname";
         if is_of_none && unknown.insert(index) {
             let message = format!("\"{}\" is ignored because \"backend_hostname{index}\" is not set", setting.name());
-            findings.problems.push(Problem::at(Severity::Warning, &setting.source, message));
+            findings.problems.push(ConfigProblem::at(ProblemSeverity::Warning, &setting.source, message));
         }
     }
     if known.is_empty() {
-        findings.add(Severity::Error, "", None, super::problem::NO_NODE.into());
+        findings.add(ProblemSeverity::Error, "", None, super::problem::NO_NODE.into());
     }
 }
 
 /// A warning if several nodes are asked for their role and no user is named for it. The user `postgres` may do for it, so only
 /// `weir check` says this.
-pub fn unnamed_role_user(config: &Config) -> Option<Problem> {
+pub fn unnamed_role_user(config: &Config) -> Option<ConfigProblem> {
     let roles_are_asked = config.clustering_mode == ClusteringMode::StreamingReplication
         && config.nodes.len() > 1
         && !config.nodes.iter().any(|node| node.always_primary);
     (roles_are_asked && config.check.user.is_empty()).then(|| {
         let message = "\"sr_check_user\" is not set: user postgres asks the nodes which of them is the primary";
-        Problem { severity: Severity::Warning, path: None, line: None, message: message.into() }
+        ConfigProblem { severity: ProblemSeverity::Warning, path: None, line: None, message: message.into() }
     })
 }
 
@@ -102,7 +102,7 @@ fn check_same_servers(findings: &mut CheckContext<'_>) {
         let same = |other: &&super::NodeConfig| other.hostname == node.hostname && other.port == node.port;
         if let Some(other) = config.nodes[..at].iter().find(same) {
             let message = format!("nodes {} and {} are the same server, port {}", other.id, node.id, node.port);
-            findings.add(Severity::Warning, "backend_hostname", Some(node.id), message);
+            findings.add(ProblemSeverity::Warning, "backend_hostname", Some(node.id), message);
         }
     }
 }
@@ -113,7 +113,7 @@ fn check_host_names(findings: &mut CheckContext<'_>) {
         if node.hostname.starts_with('[') {
             let message =
                 format!("\"backend_hostname{}\" is \"{}\": an address stands there without brackets", node.id, node.hostname);
-            findings.add(Severity::Error, "backend_hostname", Some(node.id), message);
+            findings.add(ProblemSeverity::Error, "backend_hostname", Some(node.id), message);
         }
     }
 }
@@ -126,13 +126,13 @@ fn check_flags(findings: &mut CheckContext<'_>) {
         let has = |word: &str| flags.split('|').any(|flag| flag.trim() == word);
         if has("ALLOW_TO_FAILOVER") && has("DISALLOW_TO_FAILOVER") {
             let message = "ALLOW_TO_FAILOVER and DISALLOW_TO_FAILOVER exclude each other".into();
-            findings.add(Severity::Error, "backend_flag", Some(node.id), message);
+            findings.add(ProblemSeverity::Error, "backend_flag", Some(node.id), message);
         }
     }
     let mut primaries = config.nodes.iter().filter(|node| node.always_primary);
     if let (Some(first), Some(second)) = (primaries.next(), primaries.next()) {
         let message = format!("nodes {} and {} are both ALWAYS_PRIMARY, only one may be", first.id, second.id);
-        findings.add(Severity::Error, "backend_flag", Some(second.id), message);
+        findings.add(ProblemSeverity::Error, "backend_flag", Some(second.id), message);
     }
 }
 
@@ -143,7 +143,7 @@ fn check_mode(findings: &mut CheckContext<'_>) {
         ClusteringMode::NativeReplication | ClusteringMode::LogicalReplication | ClusteringMode::SnapshotIsolation => {
             let mode = findings.shown("backend_clustering_mode");
             let message = format!("clustering mode \"{mode}\" does not work yet, use streaming_replication or raw");
-            findings.add(Severity::Error, "backend_clustering_mode", None, message);
+            findings.add(ProblemSeverity::Error, "backend_clustering_mode", None, message);
         }
     }
 }
@@ -151,7 +151,7 @@ fn check_mode(findings: &mut CheckContext<'_>) {
 fn check_listening(findings: &mut CheckContext<'_>) {
     if findings.config.listen_addresses.is_empty() && findings.config.unix_socket_directories.is_empty() {
         let message = "\"listen_addresses\" and \"unix_socket_directories\" are both empty, no client could connect".into();
-        findings.add(Severity::Error, "listen_addresses", None, message);
+        findings.add(ProblemSeverity::Error, "listen_addresses", None, message);
     }
 }
 
@@ -159,14 +159,14 @@ fn check_functions(findings: &mut CheckContext<'_>) {
     let routing = &findings.config.routing;
     if !routing.read_only_functions.is_empty() && !routing.write_functions.is_empty() {
         let message = "\"read_only_function_list\" and \"write_function_list\" exclude each other, set only one".into();
-        findings.add(Severity::Error, "write_function_list", None, message);
+        findings.add(ProblemSeverity::Error, "write_function_list", None, message);
     }
 }
 
 /// Without ABORT an open transaction would reach the next client.
 fn check_reset(findings: &mut CheckContext<'_>) {
     if !findings.config.pool.reset_query_list.iter().any(|query| query.eq_ignore_ascii_case("abort")) {
-        findings.add(Severity::Warning, "reset_query_list", None, "\"reset_query_list\" must contain ABORT".into());
+        findings.add(ProblemSeverity::Warning, "reset_query_list", None, "\"reset_query_list\" must contain ABORT".into());
     }
 }
 
@@ -177,7 +177,7 @@ fn check_check_query(findings: &mut CheckContext<'_>) {
         facts.effect <= QueryEffect::Reads && facts.transaction == TransactionVerb::None && facts.state.keeps.is_empty();
     if !is_harmless {
         let message = "\"server_check_query\" must only read, like SELECT 1".into();
-        findings.add(Severity::Error, "server_check_query", None, message);
+        findings.add(ProblemSeverity::Error, "server_check_query", None, message);
     }
 }
 
@@ -187,7 +187,7 @@ fn check_weights(findings: &mut CheckContext<'_>) {
     let is_balanced = config.routing.load_balance && config.clustering_mode != ClusteringMode::Raw;
     if is_balanced && config.nodes.len() > 1 && config.nodes.iter().all(|node| node.weight == 0.0) {
         let message = "\"load_balance_mode\" is on but every \"backend_weight\" is 0, so reads are not balanced".into();
-        findings.add(Severity::Warning, "load_balance_mode", None, message);
+        findings.add(ProblemSeverity::Warning, "load_balance_mode", None, message);
     }
 }
 
@@ -199,20 +199,20 @@ fn check_limits(findings: &mut CheckContext<'_>) {
             _ => "max_server_connections_per_node",
         };
         let message = format!("\"pool_size\" {size} is above {which} = {limit}, which is the limit of a node");
-        findings.add(Severity::Warning, "pool_size", None, message);
+        findings.add(ProblemSeverity::Warning, "pool_size", None, message);
     }
     let kept = findings.config.limits.pool_min;
     if kept > size {
         let which = if findings.number("pool_size") == 0 { "num_init_children" } else { "pool_size" };
         let message = format!("\"min_pool_size\" {kept} is above {which} = {size}: a pool keeps no more than that");
-        findings.add(Severity::Warning, "min_pool_size", None, message);
+        findings.add(ProblemSeverity::Warning, "min_pool_size", None, message);
     }
 }
 
 fn check_overrides(findings: &mut CheckContext<'_>) {
     let text = findings.config.setting("limit_override_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
     if let Err(error) = crate::limits::read_overrides(&text) {
-        findings.add(Severity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
+        findings.add(ProblemSeverity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
     }
 }
 
@@ -220,7 +220,7 @@ fn check_peers(findings: &mut CheckContext<'_>) {
     let text = findings.config.setting("peer_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     if let Err(error) = crate::peers::read(entries) {
-        findings.add(Severity::Error, "peer_list", None, format!("\"peer_list\": {error}"));
+        findings.add(ProblemSeverity::Error, "peer_list", None, format!("\"peer_list\": {error}"));
     }
 }
 
@@ -234,11 +234,11 @@ fn check_look_ups(findings: &mut CheckContext<'_>) {
     let what =
         format!("cannot be \"{console}\", which is the administration console (admin_database), and no database of the servers");
     if config.auth.ask_database == console {
-        findings.add(Severity::Error, "auth_dbname", None, format!("\"auth_dbname\" {what}"));
+        findings.add(ProblemSeverity::Error, "auth_dbname", None, format!("\"auth_dbname\" {what}"));
     }
     let wrong = config.databases.iter().find(|(_, entry)| entry.look_up.database.as_deref() == Some(console));
     if let Some((name, _)) = wrong {
-        findings.add(Severity::Error, "database_file", None, format!("auth_dbname of database \"{name}\" {what}"));
+        findings.add(ProblemSeverity::Error, "database_file", None, format!("auth_dbname of database \"{name}\" {what}"));
     }
 }
 
@@ -247,7 +247,7 @@ fn check_redirects(findings: &mut CheckContext<'_>) {
     for name in ["user_redirect_preference_list", "database_redirect_preference_list", "app_name_redirect_preference_list"] {
         let text = findings.config.setting(name, None).map(|setting| setting.raw.clone()).unwrap_or_default();
         if let Err(error) = crate::redirect::check_nodes(&text, |id| findings.config.nodes.iter().any(|node| node.id == id)) {
-            findings.add(Severity::Error, name, None, format!("\"{name}\": {error}"));
+            findings.add(ProblemSeverity::Error, name, None, format!("\"{name}\": {error}"));
         }
     }
 }
@@ -257,15 +257,15 @@ fn check_stores(findings: &mut CheckContext<'_>) {
     let cache = &findings.config.cache;
     let (Some(store), method) = (cache.store(), cache.method) else { return };
     if let Err(message) = crate::hosts::hosts(&store.hosts, store.port) {
-        let name = if method == super::Method::Redis { "memqcache_redis_host" } else { "memqcache_memcached_host" };
-        findings.add(Severity::Error, name, None, format!("\"{name}\": {message}"));
+        let name = if method == super::MemqcacheMethod::Redis { "memqcache_redis_host" } else { "memqcache_memcached_host" };
+        findings.add(ProblemSeverity::Error, name, None, format!("\"{name}\": {message}"));
     }
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
     let namespace = &cache.namespace;
     if namespace.is_empty() || namespace.len() > NAMESPACE_BYTES_MAX || !namespace.chars().all(is_plain) {
         let limits = format!("1 to {NAMESPACE_BYTES_MAX} letters, digits, dots, dashes and underscores");
         let message = format!("\"memqcache_namespace\" is \"{namespace}\"; it must be {limits}");
-        findings.add(Severity::Error, "memqcache_namespace", None, message);
+        findings.add(ProblemSeverity::Error, "memqcache_namespace", None, message);
     }
 }
 
@@ -289,7 +289,7 @@ fn check_ranges(findings: &mut CheckContext<'_>) {
         if is_used && findings.number(low) > findings.number(high) {
             let (low_value, high_value) = (findings.shown(low), findings.shown(high));
             let message = format!("\"{low}\" {low_value} must not be above \"{high}\" {high_value}");
-            findings.add(Severity::Error, low, None, message);
+            findings.add(ProblemSeverity::Error, low, None, message);
         }
     }
 }
@@ -302,12 +302,12 @@ fn check_failover(findings: &mut CheckContext<'_>) {
     match failover.mode() {
         FailoverMode::Builtin if !streams => {
             let message = "failover_mode = builtin needs backend_clustering_mode = streaming_replication";
-            findings.add(Severity::Error, "failover_mode", None, message.into());
+            findings.add(ProblemSeverity::Error, "failover_mode", None, message.into());
         }
         FailoverMode::Builtin => check_builtin(findings),
         FailoverMode::Command if failover.command.is_empty() => {
             let message = "failover_mode = command needs a failover_command";
-            findings.add(Severity::Error, "failover_mode", None, message.into());
+            findings.add(ProblemSeverity::Error, "failover_mode", None, message.into());
         }
         FailoverMode::Command | FailoverMode::Follow | FailoverMode::Off => {}
     }
@@ -316,7 +316,7 @@ fn check_failover(findings: &mut CheckContext<'_>) {
     {
         if !command.is_empty() && !is_run {
             let message = format!("\"{name}\" is run with failover_mode = command only");
-            findings.add(Severity::Warning, name, None, message);
+            findings.add(ProblemSeverity::Warning, name, None, message);
         }
     }
 }
@@ -326,13 +326,18 @@ fn check_agents(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for node in &config.nodes {
         if let Err(message) = super::agents::place(&node.agent) {
-            findings.add(Severity::Error, "backend_agent", Some(node.id), format!("\"backend_agent{}\": {message}", node.id));
+            findings.add(
+                ProblemSeverity::Error,
+                "backend_agent",
+                Some(node.id),
+                format!("\"backend_agent{}\": {message}", node.id),
+            );
         }
     }
     let has_agents = config.nodes.iter().any(|node| !node.agent.is_empty());
     if has_agents && config.recovery.agents.secret_file.is_none() {
         let message = "\"backend_agent\" of a node is set, and \"agent_secret_file\" is not".into();
-        findings.add(Severity::Error, "agent_secret_file", None, message);
+        findings.add(ProblemSeverity::Error, "agent_secret_file", None, message);
     }
 }
 
@@ -340,26 +345,26 @@ fn check_agents(findings: &mut CheckContext<'_>) {
 fn check_builtin(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     if config.nodes.len() < 2 {
-        findings.add(Severity::Warning, "failover_mode", None, "failover_mode = builtin has no standby to promote".into());
+        findings.add(ProblemSeverity::Warning, "failover_mode", None, "failover_mode = builtin has no standby to promote".into());
     }
     if config.nodes.iter().all(|node| node.promote_priority == 0) {
         let message = "\"backend_promote_priority\" of all nodes is 0, so that none is promoted".into();
-        findings.add(Severity::Warning, "failover_mode", None, message);
+        findings.add(ProblemSeverity::Warning, "failover_mode", None, message);
     }
     if config.check.user.is_empty() && config.nodes.iter().any(|node| node.health.user.is_empty()) {
         let message = "failover_mode = builtin without \"health_check_user\" or \"sr_check_user\": user postgres promotes, see docs/failover.md for a user with less rights".into();
-        findings.add(Severity::Warning, "failover_mode", None, message);
+        findings.add(ProblemSeverity::Warning, "failover_mode", None, message);
     }
     for node in config.nodes.iter().filter(|node| node.application_name.is_empty()) {
         let message =
             format!("\"backend_application_name{}\" is not set: a synchronous standby is known by its name only", node.id);
-        findings.add(Severity::Warning, "failover_mode", None, message);
+        findings.add(ProblemSeverity::Warning, "failover_mode", None, message);
     }
     if config.work_dir == std::path::Path::new("/tmp") {
         let message =
             "\"work_dir\" is /tmp, which is emptied at a restart of the machine: what failover must remember is lost then. \
              And every user of the machine can put a file of that name there, which keeps Weir from writing its own"
                 .into();
-        findings.add(Severity::Warning, "work_dir", None, message);
+        findings.add(ProblemSeverity::Warning, "work_dir", None, message);
     }
 }

@@ -4,7 +4,7 @@
 //! many of them serve one purpose. Then one sentence names the missing feature and the way out.
 
 use super::{CausalReads, Config, ConfigSetting};
-use crate::params::{ConfigParam, Effect, ParamGroup};
+use crate::params::{ConfigParam, ParamEffect, ParamGroup};
 
 /// Descriptors for sockets to listen on, files, and connections that ask servers.
 const DESCRIPTORS_OF_OURS: u64 = 64;
@@ -91,5 +91,5 @@ impl Config {
 /// True if a setting was given another value than its default, although nothing reads it yet.
 fn is_idle(setting: &ConfigSetting) -> bool {
     let param = setting.param;
-    param.effect == Effect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)
+    param.effect == ParamEffect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)
 }

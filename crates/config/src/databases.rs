@@ -6,7 +6,7 @@
 //! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
 
 use crate::PoolMode;
-use crate::passwd::Secret;
+use crate::passwd::UserSecret;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_wire::startup_packet::cut_name;
@@ -22,7 +22,7 @@ pub struct DatabaseEntry {
     /// All clients of the name use this user's server connections; `None`: each uses those of its own user.
     pub user: Option<Arc<str>>,
     /// Password of that user; `None`: the one in `pool_passwd`.
-    pub password: Option<Secret>,
+    pub password: Option<UserSecret>,
     pub mode: Option<PoolMode>,
     pub pool_size: Option<u32>,
     /// Runs once on each new server connection; empty: nothing does.
@@ -95,7 +95,7 @@ impl DatabaseEntry {
     }
 
     /// Its password, if it is this user's.
-    pub fn password_of(&self, user: &str) -> Option<&Secret> {
+    pub fn password_of(&self, user: &str) -> Option<&UserSecret> {
         self.password.as_ref().filter(|_| self.user.as_deref() == Some(user))
     }
 }
@@ -112,7 +112,7 @@ impl DatabaseMap {
     }
 
     /// The password of a forced user by any entry.
-    pub fn password_of(&self, user: &str) -> Option<&Secret> {
+    pub fn password_of(&self, user: &str) -> Option<&UserSecret> {
         self.entries.values().chain(&self.others).find_map(|entry| entry.password_of(user))
     }
 
@@ -269,17 +269,17 @@ fn set(entry: &mut DatabaseEntry, key: &str, value: String) -> Result<(), Databa
 }
 
 /// A verifier or an md5 hash is taken as such, all else as the password itself: no word before it means something here.
-fn secret(value: String) -> Result<Secret, DatabaseError> {
+fn secret(value: String) -> Result<UserSecret, DatabaseError> {
     if value.is_empty() {
         return Err(DatabaseError::BadPassword);
     }
     let is_plain = value.starts_with("AES") || value.starts_with("TEXT");
     if is_plain {
-        return Ok(Secret::Plain(value.into_bytes().into()));
+        return Ok(UserSecret::Plain(value.into_bytes().into()));
     }
-    match Secret::parse(value.as_bytes(), None) {
+    match UserSecret::parse(value.as_bytes(), None) {
         // Nobody could log in to a server with it.
-        Ok(Secret::Scram(_)) | Err(_) => Err(DatabaseError::BadPassword),
+        Ok(UserSecret::Scram(_)) | Err(_) => Err(DatabaseError::BadPassword),
         Ok(secret) => Ok(secret),
     }
 }
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((entry.database("x"), entry.user.as_deref(), entry.mode), ("it's", Some("joe"), Some(PoolMode::Session)));
         assert_eq!(entry.pool_size, Some(3));
         assert_eq!(&*entry.connect_query, "select 'a=b' ; set timezone to utc");
-        assert_eq!(entry.password, Some(Secret::Plain(b"x y".to_vec().into())));
+        assert_eq!(entry.password, Some(UserSecret::Plain(b"x y".to_vec().into())));
         assert!(!format!("{databases:?}").contains("x y"), "a password is not printed");
     }
 

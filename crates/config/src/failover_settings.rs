@@ -10,8 +10,8 @@ pub struct FailoverConfig {
     pub command: String,
     pub failback_command: String,
     pub follow_primary_command: String,
-    pub on_error: OnLinkEnd,
-    pub on_shutdown: OnLinkEnd,
+    pub on_error: ConnEndPolicy,
+    pub on_shutdown: ConnEndPolicy,
     pub false_primary: FalsePrimary,
     /// Attach standbys that stream again.
     pub auto_failback: bool,
@@ -71,8 +71,8 @@ impl FailoverConfig {
             command: String::new(),
             failback_command: String::new(),
             follow_primary_command: String::new(),
-            on_error: OnLinkEnd::Looks,
-            on_shutdown: OnLinkEnd::Looks,
+            on_error: ConnEndPolicy::Looks,
+            on_shutdown: ConnEndPolicy::Looks,
             false_primary: FalsePrimary::Ignored,
             auto_failback: false,
             auto_failback_interval_ms: 0,
@@ -124,17 +124,17 @@ pub enum OtherPromoters {
 
 /// Use of a client's broken connection as a sign of a failed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLinkEnd {
+pub enum ConnEndPolicy {
     /// The node is looked at, and is down if the look fails.
     Counts,
     /// The node is looked at.
     Looks,
 }
 
-impl OnLinkEnd {
+impl ConnEndPolicy {
     /// The value of a switch.
-    pub(crate) fn of(counts: bool) -> OnLinkEnd {
-        if counts { OnLinkEnd::Counts } else { OnLinkEnd::Looks }
+    pub(crate) fn of(counts: bool) -> ConnEndPolicy {
+        if counts { ConnEndPolicy::Counts } else { ConnEndPolicy::Looks }
     }
 }
 

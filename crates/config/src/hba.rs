@@ -18,7 +18,7 @@ pub use ldap::{LdapDirectory, LdapSearchScope, LdapSteps};
 pub use tokens::{FileLoader, LoadError};
 
 use crate::client_demands::ClientDemands;
-use crate::{Problem, Severity, TlsConfig};
+use crate::{ConfigProblem, ProblemSeverity, TlsConfig};
 use address::HbaAddress;
 use core::net::IpAddr;
 use ident::IdentMaps;
@@ -267,7 +267,7 @@ impl From<bool> for HbaMatch {
 
 impl HbaRuleSet {
     /// Reads the rules in `path` and, if there is such a file, the maps in `ident`. `None` if anything is wrong with them.
-    pub fn read(path: &Path, ident: Option<&Path>, loader: &mut FileLoader<'_>) -> (Option<HbaRuleSet>, Vec<Problem>) {
+    pub fn read(path: &Path, ident: Option<&Path>, loader: &mut FileLoader<'_>) -> (Option<HbaRuleSet>, Vec<ConfigProblem>) {
         HbaRuleSet::read_under(ClientDemands::default(), path, ident, loader)
     }
 
@@ -277,7 +277,7 @@ impl HbaRuleSet {
         path: &Path,
         ident: Option<&Path>,
         loader: &mut FileLoader<'_>,
-    ) -> (Option<HbaRuleSet>, Vec<Problem>) {
+    ) -> (Option<HbaRuleSet>, Vec<ConfigProblem>) {
         let mut problems = Vec::new();
         let rules = hba_line::rules(path, loader, demands, &mut problems);
         let maps = ident.map(|path| ident::read(path, loader, &mut problems)).unwrap_or_default();
@@ -292,12 +292,12 @@ impl HbaRuleSet {
             }
         }
         problems.extend(cover::warnings(&rules));
-        let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
+        let is_usable = problems.iter().all(|problem| problem.severity == ProblemSeverity::Warning);
         (is_usable.then_some(HbaRuleSet { rules, maps }), problems)
     }
 
     /// Warnings about rules that let nobody in because of the settings of encryption.
-    pub fn without_encryption(&self, tls: &TlsConfig) -> Vec<Problem> {
+    pub fn without_encryption(&self, tls: &TlsConfig) -> Vec<ConfigProblem> {
         let has_authority = tls.ca_cert.is_some() || tls.ca_cert_dir.is_some();
         let warning = |rule: &HbaRule| {
             let message = match (rule.connection, rule.certificate) {
@@ -384,8 +384,8 @@ impl HbaRuleSet {
 
 impl HbaRule {
     /// A warning at its line.
-    fn warning(&self, message: String) -> Problem {
-        Problem { severity: Severity::Warning, ..problem(&self.file, Some(self.line), message) }
+    fn warning(&self, message: String) -> ConfigProblem {
+        ConfigProblem { severity: ProblemSeverity::Warning, ..problem(&self.file, Some(self.line), message) }
     }
 
     /// No part that asks is looked at when another part does not fit anyway.
@@ -478,8 +478,8 @@ fn is_member(visit: &LoginFacts<'_>, role: &str) -> HbaMatch {
 }
 
 /// An error at a place in a file.
-fn problem(path: &Path, line: Option<u32>, message: String) -> Problem {
-    Problem { severity: Severity::Error, path: Some(path.to_path_buf()), line, message }
+fn problem(path: &Path, line: Option<u32>, message: String) -> ConfigProblem {
+    ConfigProblem { severity: ProblemSeverity::Error, path: Some(path.to_path_buf()), line, message }
 }
 
 #[cfg(test)]

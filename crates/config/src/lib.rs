@@ -46,16 +46,16 @@ pub use crate::recovery_settings::RecoveryConfig;
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
 pub use page::{reference_page, sample_file};
-pub use pattern::{BadPattern, Patterns};
-pub use problem::{Outcome, Problem, Severity};
-pub use read::{Stand, read, read_with, read_with_defaults};
+pub use pattern::{BadPattern, PatternSet};
+pub use problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
+pub use read::{SubstituteDefault, read, read_with, read_with_defaults};
 pub use reload::{SetError, names_files, reload, shapes_rules};
 pub use routing::{CausalReads, OnWrite};
-pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
+pub use show::{ParamRow, ParamShowError, depends_on_viewer, show_all, show_one};
 pub use types::{
-    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, Method, NodeConfig, Override, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, SigintStop,
-    StoreConfig, TcpConfig, UnnamedStatements,
+    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LimitOverride, LogConfig, LogDelay,
+    LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions,
+    SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
 };
 
 /// Everything the proxy is told by its operator.
@@ -80,7 +80,7 @@ pub struct Config {
     /// Others may listen on the same port.
     pub reuse_port: bool,
     /// Weirs that may serve the session of a cancel request.
-    pub peers: Vec<peers::Peer>,
+    pub peers: Vec<peers::WeirAddress>,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
     pub sigint_stop: SigintStop,

@@ -2,8 +2,8 @@
 //!
 //! In: the configuration. Out: numbers. `limit_override_list` is read here.
 
-use crate::params::{self, Value};
-use crate::{Config, Override, PoolMode, SequenceSessions};
+use crate::params::{self, ParamValue};
+use crate::{Config, LimitOverride, PoolMode, SequenceSessions};
 use weir_wire::startup_packet::cut_name;
 
 /// The limits of one user in one database. A limit of 0 is none, except for `pool_size`.
@@ -62,7 +62,7 @@ pub struct WaitLimits {
 }
 
 /// Stores one value.
-type Setter = fn(&mut UserLimits, &Value);
+type Setter = fn(&mut UserLimits, &ParamValue);
 
 /// The parameters that can be overridden.
 const OVERRIDABLE: &[(&str, Setter)] = &[
@@ -110,7 +110,7 @@ fn overridable() -> String {
 }
 
 /// Reads `limit_override_list`.
-pub fn read_overrides(text: &str) -> Result<Vec<Override>, OverrideError> {
+pub fn read_overrides(text: &str) -> Result<Vec<LimitOverride>, OverrideError> {
     let mut overrides = Vec::new();
     for entry in split_outside_quotes(text, |c| c == ';') {
         if !entry.trim().is_empty() {
@@ -120,10 +120,10 @@ pub fn read_overrides(text: &str) -> Result<Vec<Override>, OverrideError> {
     Ok(overrides)
 }
 
-fn read_override(entry: &str) -> Result<Override, OverrideError> {
+fn read_override(entry: &str) -> Result<LimitOverride, OverrideError> {
     let parts = split_outside_quotes(entry, |c| c == ':');
     let (Some(who), false) = (parts.first(), parts.len() < 2) else { return Err(OverrideError::NoColon(entry.into())) };
-    let mut read = Override { user: None, database: None, values: Vec::new() };
+    let mut read = LimitOverride { user: None, database: None, values: Vec::new() };
     for word in words(who) {
         match word.split_once('=') {
             Some(("user", name)) => read.user = Some(cut_name(&unquoted(name)).to_owned()),
@@ -224,7 +224,7 @@ pub fn all(config: &Config) -> impl Iterator<Item = UserLimits> {
     overridden.chain([base])
 }
 
-impl Override {
+impl LimitOverride {
     fn apply(&self, limits: &mut UserLimits) {
         for (name, value) in &self.values {
             if let Some((_, set)) = OVERRIDABLE.iter().find(|(known, _)| known == name) {

@@ -1,6 +1,6 @@
 //! Two texts made from the table: a sample `pgpool.conf` and the reference page of all parameters.
-use crate::params::{self, ConfigParam, Effect, ParamIndexing};
-use crate::visibility::Visibility;
+use crate::params::{self, ConfigParam, ParamEffect, ParamIndexing};
+use crate::visibility::ValueVisibility;
 
 /// Longest line of the sample file.
 const WIDTH: usize = 100;
@@ -53,17 +53,17 @@ pub fn reference_page() -> String {
 
 fn no_effect(param: &ConfigParam) -> &'static str {
     match (param.alias_of, param.effect) {
-        (None, Effect::NotYet) => "*No effect yet.* ",
-        (Some(_), _) | (_, Effect::Built | Effect::Needless) => "",
+        (None, ParamEffect::NotYet) => "*No effect yet.* ",
+        (Some(_), _) | (_, ParamEffect::Built | ParamEffect::Needless) => "",
     }
 }
 
 /// Who sees the value, unless everyone does.
 fn shown_to(param: &ConfigParam) -> &'static str {
     match param.kind.visibility() {
-        Visibility::Everyone | Visibility::Owner => "",
-        Visibility::Operators => " *Shown to operators only.*",
-        Visibility::Nobody => " *Never shown.*",
+        ValueVisibility::Everyone | ValueVisibility::Owner => "",
+        ValueVisibility::Operators => " *Shown to operators only.*",
+        ValueVisibility::Nobody => " *Never shown.*",
     }
 }
 
@@ -73,7 +73,7 @@ fn notes(param: &ConfigParam) -> String {
     if param.indexed == ParamIndexing::NodeOrDefault {
         notes += &format!(" For node 0 alone: {}0.", param.name);
     }
-    if param.effect == Effect::NotYet {
+    if param.effect == ParamEffect::NotYet {
         notes += " No effect yet.";
     }
     notes

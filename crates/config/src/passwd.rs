@@ -1,6 +1,6 @@
 //! `pool_passwd`: users and their secrets.
 //!
-//! In: the file's bytes. Out: `Passwords`, and a list of the lines that were left out. No IO.
+//! In: the file's bytes. Out: `PoolPasswdFile`, and a list of the lines that were left out. No IO.
 //! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
 //! `\:` is a colon and `\\` a backslash. Lines that are empty or begin with `#` mean nothing. Of two lines for one user
 //! the first counts. Source: Pgpool-II's manual, "pool_passwd", and how its `pool_get_user_credentials` reads the file.
@@ -28,7 +28,7 @@ const SCRAM_PREFIX: &[u8] = b"SCRAM-SHA-256$";
 
 /// Weir's knowledge of one user's password. Never printed, wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Secret {
+pub enum UserSecret {
     /// The password itself, bytes because PostgreSQL does not ask for UTF-8. Answers every question.
     Plain(Zeroizing<Vec<u8>>),
     /// `md5` and 32 hex digits: enough to answer a server that asks for md5.
@@ -42,7 +42,7 @@ pub enum Secret {
 
 /// The kind of secret that most users of a file have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Usual {
+pub enum UsualSecretKind {
     /// Nothing: there are no users.
     Nothing,
     /// Passwords.
@@ -64,40 +64,42 @@ pub enum PasswordDemand {
     Scram,
 }
 
-impl Secret {
+impl UserSecret {
     /// Reads one credential: also those of `*_password` parameters in the configuration file. `key` decrypts those of `pg_enc`.
-    pub fn parse(text: &[u8], key: Option<&PasswdKey>) -> Result<Secret, SecretError> {
+    pub fn parse(text: &[u8], key: Option<&PasswdKey>) -> Result<UserSecret, UserSecretError> {
         if text.is_empty() {
-            return Err(SecretError::Empty);
+            return Err(UserSecretError::Empty);
         }
         if let Some(md5) = Md5Secret::parse(text) {
-            return Ok(Secret::Md5(md5));
+            return Ok(UserSecret::Md5(md5));
         }
         if let Some(cipher) = text.strip_prefix(b"AES") {
-            let key = key.ok_or(SecretError::NoKey)?;
-            return Ok(Secret::Plain(key.decrypt(cipher)?));
+            let key = key.ok_or(UserSecretError::NoKey)?;
+            return Ok(UserSecret::Plain(key.decrypt(cipher)?));
         }
         if text.starts_with(SCRAM_PREFIX) {
-            return Ok(Secret::Scram(ScramVerifier::parse(text)?));
+            return Ok(UserSecret::Scram(ScramVerifier::parse(text)?));
         }
         match text.strip_prefix(b"TEXT") {
-            Some(b"") => Err(SecretError::Empty),
-            Some(password) => Ok(Secret::Plain(password.to_vec().into())),
-            None => Ok(Secret::Plain(text.to_vec().into())),
+            Some(b"") => Err(UserSecretError::Empty),
+            Some(password) => Ok(UserSecret::Plain(password.to_vec().into())),
+            None => Ok(UserSecret::Plain(text.to_vec().into())),
         }
     }
 
     /// Why this secret cannot answer a server that asks like this; `None` if it can.
     pub fn refusal(&self, asked: PasswordDemand) -> Option<&'static str> {
         match (self, asked) {
-            (Secret::Plain(_), _) | (Secret::Md5(_), PasswordDemand::Md5) | (Secret::Keys(..), PasswordDemand::Scram) => None,
-            (Secret::Md5(_), PasswordDemand::Cleartext) => Some("an md5 password cannot be sent as clear text"),
-            (Secret::Md5(_), PasswordDemand::Scram) => Some("an md5 password cannot answer scram-sha-256"),
-            (Secret::Scram(_) | Secret::Keys(..), PasswordDemand::Cleartext) => {
+            (UserSecret::Plain(_), _)
+            | (UserSecret::Md5(_), PasswordDemand::Md5)
+            | (UserSecret::Keys(..), PasswordDemand::Scram) => None,
+            (UserSecret::Md5(_), PasswordDemand::Cleartext) => Some("an md5 password cannot be sent as clear text"),
+            (UserSecret::Md5(_), PasswordDemand::Scram) => Some("an md5 password cannot answer scram-sha-256"),
+            (UserSecret::Scram(_) | UserSecret::Keys(..), PasswordDemand::Cleartext) => {
                 Some("a scram verifier cannot be sent as clear text")
             }
-            (Secret::Scram(_) | Secret::Keys(..), PasswordDemand::Md5) => Some("a scram verifier cannot answer md5"),
-            (Secret::Scram(_), PasswordDemand::Scram) => {
+            (UserSecret::Scram(_) | UserSecret::Keys(..), PasswordDemand::Md5) => Some("a scram verifier cannot answer md5"),
+            (UserSecret::Scram(_), PasswordDemand::Scram) => {
                 Some("no client has proved yet that it knows the password of this scram verifier")
             }
         }
@@ -106,12 +108,12 @@ impl Secret {
     /// True if these are the keys of this verifier.
     pub fn is_of(&self, verifier: &ScramVerifier) -> bool {
         match self {
-            Secret::Keys(challenge, keys) => {
+            UserSecret::Keys(challenge, keys) => {
                 keys.stored_key == verifier.stored_key
                     && challenge.salt == verifier.salt
                     && challenge.iterations == verifier.iterations
             }
-            Secret::Plain(_) | Secret::Md5(_) | Secret::Scram(_) => false,
+            UserSecret::Plain(_) | UserSecret::Md5(_) | UserSecret::Scram(_) => false,
         }
     }
 
@@ -133,28 +135,28 @@ impl Secret {
     /// True if a client that sent this password in clear text may enter. A verifier costs about a millisecond.
     pub fn matches(&self, user: &[u8], password: &[u8]) -> bool {
         match self {
-            Secret::Plain(known) => known.ct_eq(password).into(),
-            Secret::Md5(known) => known.matches(password, user),
-            Secret::Scram(known) => known.matches(password),
-            Secret::Keys(challenge, keys) => *keys == SaltedKeys::derive(password, &challenge.salt, challenge.iterations),
+            UserSecret::Plain(known) => known.ct_eq(password).into(),
+            UserSecret::Md5(known) => known.matches(password, user),
+            UserSecret::Scram(known) => known.matches(password),
+            UserSecret::Keys(challenge, keys) => *keys == SaltedKeys::derive(password, &challenge.salt, challenge.iterations),
         }
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for UserSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Secret::Plain(_) => "Plain(*****)",
-            Secret::Md5(_) => "Md5(*****)",
-            Secret::Scram(_) => "Scram(*****)",
-            Secret::Keys(..) => "Keys(*****)",
+            UserSecret::Plain(_) => "Plain(*****)",
+            UserSecret::Md5(_) => "Md5(*****)",
+            UserSecret::Scram(_) => "Scram(*****)",
+            UserSecret::Keys(..) => "Keys(*****)",
         })
     }
 }
 
 /// Why a credential cannot be read. The operator's fault; the text never shows the credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
+pub enum UserSecretError {
     /// Nothing after the colon, or nothing after `TEXT`.
     #[error("password is empty")]
     Empty,
@@ -171,14 +173,14 @@ pub enum SecretError {
 
 /// A line that was left out. The operator's fault: log it as a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadLine {
+pub struct BadPasswdLine {
     /// Counts from 1.
     pub line: usize,
     /// The fault.
     pub cause: PasswdLineError,
 }
 
-impl fmt::Display for BadLine {
+impl fmt::Display for BadPasswdLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.cause)
     }
@@ -201,7 +203,7 @@ pub enum PasswdLineError {
     NoUser,
     /// The credential cannot be read.
     #[error(transparent)]
-    Secret(#[from] SecretError),
+    Secret(#[from] UserSecretError),
     /// An earlier line counts.
     #[error("user has an earlier line, at {earlier}; this one is not used")]
     Duplicate {
@@ -212,45 +214,45 @@ pub enum PasswdLineError {
 
 /// All users of a `pool_passwd` file.
 #[derive(Debug, Clone, Default)]
-pub struct Passwords {
-    by_user: HashMap<Vec<u8>, Known>,
+pub struct PoolPasswdFile {
+    by_user: HashMap<Vec<u8>, PasswdEntry>,
     /// Users whose only lines have a credential that cannot be read.
     spoiled: HashSet<Vec<u8>>,
-    counts: Counts,
+    counts: SecretCounts,
     /// Numbers of verifiers by their iterations.
     iterations: BTreeMap<u32, usize>,
 }
 
 /// Numbers of users by their kind of secret.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct SecretCounts {
     plain: usize,
     md5: usize,
     scram: usize,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct PasswdEntry {
     line: usize,
-    secret: Secret,
+    secret: UserSecret,
 }
 
-impl Passwords {
+impl PoolPasswdFile {
     /// Reads the whole file. Unusable lines are left out and named in the second value.
-    pub fn read(text: &[u8], key: Option<&PasswdKey>) -> (Passwords, Vec<BadLine>) {
-        let mut passwords = Passwords::default();
+    pub fn read(text: &[u8], key: Option<&PasswdKey>) -> (PoolPasswdFile, Vec<BadPasswdLine>) {
+        let mut passwords = PoolPasswdFile::default();
         let mut bad = Vec::new();
         for (index, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = index + 1;
             if let Err(cause) = passwords.add(line, bytes.strip_suffix(b"\r").unwrap_or(bytes), key) {
-                bad.push(BadLine { line, cause });
+                bad.push(BadPasswdLine { line, cause });
             }
         }
         (passwords, bad)
     }
 
     /// The secret of this user; names are compared byte by byte.
-    pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&Secret> {
+    pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&UserSecret> {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
     }
 
@@ -261,13 +263,13 @@ impl Passwords {
     }
 
     /// The kind of secret that most users have. An unknown user is asked in the same way, or he would learn that he is unknown.
-    pub fn usual(&self) -> Usual {
-        let Counts { plain, md5, scram } = self.counts;
+    pub fn usual(&self) -> UsualSecretKind {
+        let SecretCounts { plain, md5, scram } = self.counts;
         match () {
-            () if plain + md5 + scram == 0 => Usual::Nothing,
-            () if scram > plain.max(md5) => Usual::Scram,
-            () if md5 > plain => Usual::Md5,
-            () => Usual::Plain,
+            () if plain + md5 + scram == 0 => UsualSecretKind::Nothing,
+            () if scram > plain.max(md5) => UsualSecretKind::Scram,
+            () if md5 > plain => UsualSecretKind::Md5,
+            () => UsualSecretKind::Plain,
         }
     }
 
@@ -301,7 +303,7 @@ impl Passwords {
         }
         // Whoever logs in has no longer name.
         let user = std::str::from_utf8(&user).map_or(user.to_vec(), |name| cut_name(name).as_bytes().to_vec());
-        let secret = match Secret::parse(&read_credential(rest), key) {
+        let secret = match UserSecret::parse(&read_credential(rest), key) {
             Ok(secret) => secret,
             Err(cause) => {
                 if !self.by_user.contains_key(user.as_slice()) {
@@ -315,14 +317,15 @@ impl Passwords {
             Entry::Vacant(place) => {
                 self.spoiled.remove(user.as_slice());
                 match &secret {
-                    Secret::Plain(_) => self.counts.plain += 1,
-                    Secret::Md5(_) => self.counts.md5 += 1,
-                    Secret::Scram(ScramVerifier { iterations, .. }) | Secret::Keys(ScramChallenge { iterations, .. }, _) => {
+                    UserSecret::Plain(_) => self.counts.plain += 1,
+                    UserSecret::Md5(_) => self.counts.md5 += 1,
+                    UserSecret::Scram(ScramVerifier { iterations, .. })
+                    | UserSecret::Keys(ScramChallenge { iterations, .. }, _) => {
                         self.counts.scram += 1;
                         *self.iterations.entry(*iterations).or_insert(0) += 1;
                     }
                 }
-                place.insert(Known { line, secret });
+                place.insert(PasswdEntry { line, secret });
                 Ok(())
             }
         }
@@ -401,13 +404,13 @@ mod tests {
     const MD5: &str = "md5ff193827f67bab881badb54115e0da72";
     const SCRAM: &str = "SCRAM-SHA-256$4096:leQdBXsGN0raNXQe+oUl7w==$M5tTfGCGEtfnRAtc2TwAZvXIiy6vC0nqx+XZkXhQTPM=:4d4wVdgCVIEAoMp37qG30iu1OBhWgwmSHyaupBApu4E=";
 
-    fn plain(text: &str) -> Option<Secret> {
-        Some(Secret::Plain(text.as_bytes().to_vec().into()))
+    fn plain(text: &str) -> Option<UserSecret> {
+        Some(UserSecret::Plain(text.as_bytes().to_vec().into()))
     }
 
     /// Reads one line and returns the secret of user `u`.
-    fn check_line(line: &str) -> Result<Option<Secret>, String> {
-        let (passwords, bad) = Passwords::read(line.as_bytes(), None);
+    fn check_line(line: &str) -> Result<Option<UserSecret>, String> {
+        let (passwords, bad) = PoolPasswdFile::read(line.as_bytes(), None);
         match bad.first() {
             Some(bad) => Err(bad.to_string()),
             None => Ok(passwords.get("u").cloned()),
@@ -442,15 +445,15 @@ mod tests {
         for (line, expected) in cases {
             assert!(check_line(line).as_ref() == Ok(&expected), "{line}");
         }
-        assert!(matches!(check_line(&format!("u:{MD5}")), Ok(Some(Secret::Md5(_)))));
-        assert!(matches!(check_line(&format!("u:{MD5}:x")), Ok(Some(Secret::Md5(_)))));
+        assert!(matches!(check_line(&format!("u:{MD5}")), Ok(Some(UserSecret::Md5(_)))));
+        assert!(matches!(check_line(&format!("u:{MD5}:x")), Ok(Some(UserSecret::Md5(_)))));
     }
 
     #[test]
     fn a_scram_verifier_needs_no_backslash_before_its_colons() {
         let escaped = SCRAM.replace(':', "\\:");
         for line in [format!("u:{SCRAM}"), format!("u:{escaped}"), format!("u:{SCRAM}:backend:secret")] {
-            assert!(check_line(&line) == Ok(Some(Secret::Scram(ScramVerifier::parse(SCRAM.as_bytes()).unwrap()))), "{line}");
+            assert!(check_line(&line) == Ok(Some(UserSecret::Scram(ScramVerifier::parse(SCRAM.as_bytes()).unwrap()))), "{line}");
         }
     }
 
@@ -479,13 +482,13 @@ mod tests {
 
     #[test]
     fn a_bad_line_leaves_the_other_users_alone_and_the_first_of_two_lines_counts() {
-        let (passwords, bad) = Passwords::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n", None);
+        let (passwords, bad) = PoolPasswdFile::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n", None);
         assert_eq!(bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [2, 3, 5]);
         assert_eq!(passwords.len(), 3);
         assert!(passwords.get("a") == plain("1").as_ref());
         assert!(passwords.get("b") == plain("2").as_ref());
         assert!(passwords.get(b"\xff\xfe") == plain("4").as_ref());
-        assert!(Passwords::read(b"", None).0.is_empty());
+        assert!(PoolPasswdFile::read(b"", None).0.is_empty());
     }
 
     #[test]
@@ -505,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_user_whose_line_cannot_be_read_is_not_one_without_a_line() {
-        let (passwords, _) = Passwords::read(b"a:AESxyz==\nb:SCRAM-SHA-256$x\nc:\nd:1\nd:\ne:\ne:1\n", None);
+        let (passwords, _) = PoolPasswdFile::read(b"a:AESxyz==\nb:SCRAM-SHA-256$x\nc:\nd:1\nd:\ne:\ne:1\n", None);
         for (user, expected) in [("a", true), ("b", true), ("c", true), ("d", false), ("e", false), ("f", false)] {
             assert_eq!(passwords.is_spoiled(user), expected, "{user}");
         }
@@ -514,18 +517,18 @@ mod tests {
     #[test]
     fn an_unknown_user_is_asked_as_most_users_are() {
         let cases = [
-            ("", Usual::Nothing),
-            ("a:", Usual::Nothing),
-            ("a:1", Usual::Plain),
-            ("a:MD5", Usual::Md5),
-            ("a:SCRAM", Usual::Scram),
-            ("a:MD5\nb:MD5\nc:1", Usual::Md5),
-            ("a:MD5\nb:1", Usual::Plain),
-            ("a:MD5\nb:1\nc:SCRAM\nd:SCRAM", Usual::Scram),
+            ("", UsualSecretKind::Nothing),
+            ("a:", UsualSecretKind::Nothing),
+            ("a:1", UsualSecretKind::Plain),
+            ("a:MD5", UsualSecretKind::Md5),
+            ("a:SCRAM", UsualSecretKind::Scram),
+            ("a:MD5\nb:MD5\nc:1", UsualSecretKind::Md5),
+            ("a:MD5\nb:1", UsualSecretKind::Plain),
+            ("a:MD5\nb:1\nc:SCRAM\nd:SCRAM", UsualSecretKind::Scram),
         ];
         for (text, expected) in cases {
             let text = text.replace("MD5", MD5).replace("SCRAM", SCRAM);
-            assert_eq!(Passwords::read(text.as_bytes(), None).0.usual(), expected, "{text}");
+            assert_eq!(PoolPasswdFile::read(text.as_bytes(), None).0.usual(), expected, "{text}");
         }
     }
 
@@ -539,7 +542,7 @@ mod tests {
             ("a:MORE\nb:SCRAM\nc:MORE", Some(5000)),
         ] {
             let text = text.replace("MD5", MD5).replace("SCRAM", SCRAM).replace("MORE", &more);
-            assert_eq!(Passwords::read(text.as_bytes(), None).0.usual_iterations(), expected, "{text}");
+            assert_eq!(PoolPasswdFile::read(text.as_bytes(), None).0.usual_iterations(), expected, "{text}");
         }
     }
 
@@ -555,24 +558,24 @@ mod tests {
             let found = [secret.can_answer_cleartext(), secret.can_answer_md5(), secret.can_answer_scram()];
             assert_eq!(found, expected, "{secret:?}");
         }
-        let verifier = Secret::parse(SCRAM.as_bytes(), None).unwrap();
+        let verifier = UserSecret::parse(SCRAM.as_bytes(), None).unwrap();
         assert!(verifier.refusal(PasswordDemand::Md5).unwrap().contains("scram verifier"));
     }
 
     #[test]
     fn a_clear_text_password_is_checked_against_every_form() {
         for credential in ["secret word", MD5] {
-            let secret = Secret::parse(credential.as_bytes(), None).unwrap();
+            let secret = UserSecret::parse(credential.as_bytes(), None).unwrap();
             assert!(secret.matches(b"m", b"secret word"), "{secret:?}");
             assert!(!secret.matches(b"m", b"secret wore") && !secret.matches(b"m", b""), "{secret:?}");
         }
-        assert!(Secret::parse(SCRAM.as_bytes(), None).unwrap().matches(b"a", b"pencil"));
+        assert!(UserSecret::parse(SCRAM.as_bytes(), None).unwrap().matches(b"a", b"pencil"));
     }
 
     #[test]
     fn secrets_are_never_printed() {
         let text = format!("u:hunter2\nv:{MD5}\nw:{SCRAM}\nx:AEShunter2");
-        let printed = format!("{:?}", Passwords::read(text.as_bytes(), None));
+        let printed = format!("{:?}", PoolPasswdFile::read(text.as_bytes(), None));
         for word in ["hunter2", "104, 117", "ff1938", "M5tT"] {
             assert!(!printed.contains(word), "{printed}");
         }
@@ -583,7 +586,7 @@ mod tests {
         let verifier = ScramVerifier::from_password(b"secret", b"a salt");
         let (salt, iterations) = (verifier.salt.clone(), verifier.iterations);
         let keys =
-            Secret::Keys(ScramChallenge { salt: salt.clone(), iterations }, SaltedKeys::derive(b"secret", &salt, iterations));
+            UserSecret::Keys(ScramChallenge { salt: salt.clone(), iterations }, SaltedKeys::derive(b"secret", &salt, iterations));
         assert!(keys.is_of(&verifier));
         for other in [
             ScramVerifier::from_password(b"another", b"a salt"),
@@ -592,6 +595,6 @@ mod tests {
         ] {
             assert!(!keys.is_of(&other), "{other:?}");
         }
-        assert!(!Secret::Plain(b"secret".to_vec().into()).is_of(&verifier));
+        assert!(!UserSecret::Plain(b"secret".to_vec().into()).is_of(&verifier));
     }
 }

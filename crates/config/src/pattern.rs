@@ -10,7 +10,7 @@ const LIST_BYTES_MAX: usize = 256 << 20;
 /// Patterns that match whole texts, small and capital letters alike. One automaton has them all: a text is looked at once, however many
 /// there are.
 #[derive(Debug, Clone, Default)]
-pub struct Patterns(RegexSet);
+pub struct PatternSet(RegexSet);
 
 /// The pattern that cannot be used, and why.
 #[derive(Debug)]
@@ -19,15 +19,15 @@ pub struct BadPattern {
     pub cause: regex::Error,
 }
 
-impl Patterns {
-    pub fn new(patterns: &[String]) -> Result<Patterns, BadPattern> {
+impl PatternSet {
+    pub fn new(patterns: &[String]) -> Result<PatternSet, BadPattern> {
         let limit_bytes = PATTERN_BYTES_MAX.saturating_mul(patterns.len().max(1)).min(LIST_BYTES_MAX);
         // Alone first: "a)|(b" must not become valid by the parentheses put around it.
         let alone = RegexSetBuilder::new(patterns).size_limit(limit_bytes).build().map(drop);
         let whole = patterns.iter().map(|pattern| whole(pattern));
         let set = RegexSetBuilder::new(whole).case_insensitive(true).dot_matches_new_line(true).size_limit(limit_bytes).build();
         match alone.and(set) {
-            Ok(set) => Ok(Patterns(set)),
+            Ok(set) => Ok(PatternSet(set)),
             Err(of_list) => Err(worst(patterns, of_list)),
         }
     }
@@ -45,8 +45,8 @@ impl Patterns {
     }
 }
 
-impl PartialEq for Patterns {
-    fn eq(&self, other: &Patterns) -> bool {
+impl PartialEq for PatternSet {
+    fn eq(&self, other: &PatternSet) -> bool {
         self.0.patterns() == other.0.patterns()
     }
 }
@@ -73,14 +73,14 @@ pub(crate) fn whole_pattern(pattern: &str) -> Result<Regex, regex::Error> {
 mod tests {
     use super::*;
 
-    fn list(patterns: &[&str]) -> Result<Patterns, BadPattern> {
-        Patterns::new(&patterns.iter().map(ToString::to_string).collect::<Vec<_>>())
+    fn list(patterns: &[&str]) -> Result<PatternSet, BadPattern> {
+        PatternSet::new(&patterns.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     #[test]
     fn lists_of_the_same_patterns_are_equal() {
         let of = |patterns: &[&str]| list(patterns).unwrap();
-        assert!(of(&["a", "b.*"]) == of(&["a", "b.*"]) && of(&[]) == Patterns::default());
+        assert!(of(&["a", "b.*"]) == of(&["a", "b.*"]) && of(&[]) == PatternSet::default());
         assert!(of(&["a"]) != of(&["b"]) && of(&["a"]) != of(&["a", "b"]));
     }
 
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn many_patterns_are_one_automaton() {
         let patterns: Vec<String> = (0..20_000).map(|number| format!("select {number} from t.*")).collect();
-        let all = Patterns::new(&patterns).unwrap();
+        let all = PatternSet::new(&patterns).unwrap();
         assert!(all.is_match("SELECT 19999 FROM t\nWHERE a = 1") && !all.is_match("select 20000 from t"));
         assert_eq!(all.len(), 20_000);
     }

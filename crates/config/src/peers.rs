@@ -7,7 +7,7 @@ const PEERS_MAX: usize = 64;
 
 /// The place of another Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct WeirAddress {
     /// A name, an address, or the folder of a unix socket.
     pub host: String,
     pub port: u16,
@@ -23,7 +23,7 @@ pub enum PeerError {
 }
 
 /// Reads the entries.
-pub fn read<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Vec<Peer>, PeerError> {
+pub fn read<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Vec<WeirAddress>, PeerError> {
     let mut peers = Vec::new();
     for entry in entries {
         if peers.len() == PEERS_MAX {
@@ -34,7 +34,7 @@ pub fn read<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Vec<Peer>, Pee
     Ok(peers)
 }
 
-fn read_one(entry: &str) -> Option<Peer> {
+fn read_one(entry: &str) -> Option<WeirAddress> {
     let (host, port) = entry.rsplit_once(':')?;
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = match inner {
@@ -43,7 +43,7 @@ fn read_one(entry: &str) -> Option<Peer> {
         None => host,
     };
     let port = port.parse().ok().filter(|port| *port > 0)?;
-    (!host.is_empty()).then(|| Peer { host: host.to_owned(), port })
+    (!host.is_empty()).then(|| WeirAddress { host: host.to_owned(), port })
 }
 
 #[cfg(test)]

@@ -9,18 +9,18 @@ pub(super) const NO_NODE: &str = "no node is configured, set at least \"backend_
 
 /// Result of reading a configuration.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ConfigReadResult {
     /// The configuration; `None` if any problem is an error.
     pub config: Option<Config>,
     /// The readable part of it, also with errors: to look at, not to run.
     pub draft: Config,
     /// Everything found, in the order of the lines; problems of the whole come last.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
+pub enum ProblemSeverity {
     /// Likely a mistake; it works all the same.
     Warning,
     /// The configuration cannot be used.
@@ -29,9 +29,9 @@ pub enum Severity {
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: ProblemSeverity,
     /// The file, if it is about a file.
     pub path: Option<PathBuf>,
     /// The line, from 1, if it is about a line.
@@ -40,11 +40,11 @@ pub struct Problem {
     pub message: String,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// A problem with what a parameter names, at the line that sets it.
-    pub fn of_parameter(config: &Config, severity: Severity, name: &str, what: &str) -> Problem {
+    pub fn of_parameter(config: &Config, severity: ProblemSeverity, name: &str, what: &str) -> ConfigProblem {
         let source = config.setting(name, None).map_or(SettingSource::Default, |setting| setting.source.clone());
-        Problem::at(severity, &source, format!("{name}: {what}"))
+        ConfigProblem::at(severity, &source, format!("{name}: {what}"))
     }
 
     /// `path:line: message`, where the severity is told otherwise.
@@ -58,19 +58,19 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     /// `path:line: severity: message`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
-            Severity::Warning => "warning",
-            Severity::Error => "error",
+            ProblemSeverity::Warning => "warning",
+            ProblemSeverity::Error => "error",
         };
         write!(f, "{}{severity}: {}", ProblemPlace(self), self.message)
     }
 }
 
 /// The file and line of a problem, if it has them.
-struct ProblemPlace<'a>(&'a Problem);
+struct ProblemPlace<'a>(&'a ConfigProblem);
 
 impl fmt::Display for ProblemPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

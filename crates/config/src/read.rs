@@ -1,9 +1,9 @@
 //! Reads a configuration file and the files it includes, and collects every problem instead of stopping at the first.
 use std::path::{Component, Path, PathBuf};
 
-use super::problem::{Outcome, Problem, Severity};
+use super::problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
 use super::{Config, ConfigSetting, Given, SettingSource, check, lines, place};
-use crate::params::{self, ConfigParam, INDEX_MAX, Named};
+use crate::params::{self, ConfigParam, INDEX_MAX, ParamLookup};
 
 /// The parameter that makes a number one of a node.
 const BACKEND_HOSTNAME: &str = "backend_hostname";
@@ -18,7 +18,7 @@ const PROBLEMS_MAX: usize = 1000;
 type Load<'a> = dyn FnMut(&Path) -> Result<Vec<u8>, String> + 'a;
 
 /// Reads the configuration in `path`.
-pub fn read(path: &Path, load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> Outcome {
+pub fn read(path: &Path, load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> ConfigReadResult {
     read_with(path, &[], load)
 }
 
@@ -27,13 +27,13 @@ pub fn read_with(
     path: &Path,
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
-) -> Outcome {
+) -> ConfigReadResult {
     read_with_defaults(path, &[], command_line, load)
 }
 
 /// A value that stands for a parameter's default, and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stand {
+pub struct SubstituteDefault {
     pub name: &'static str,
     pub value: String,
     pub source: SettingSource,
@@ -42,11 +42,11 @@ pub struct Stand {
 /// Reads it with values that stand for defaults, as under systemd.
 pub fn read_with_defaults(
     path: &Path,
-    defaults: &[Stand],
+    defaults: &[SubstituteDefault],
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
-) -> Outcome {
-    let mut reader = Reader {
+) -> ConfigReadResult {
+    let mut reader = ConfigFileReader {
         load,
         given: Given::new(),
         problems: Vec::new(),
@@ -55,7 +55,7 @@ pub fn read_with_defaults(
         is_missing: false,
         repeated: Vec::new(),
     };
-    for Stand { name, value, source } in defaults {
+    for SubstituteDefault { name, value, source } in defaults {
         reader.set(name, value, source.clone());
     }
     reader.read_file(path, &SettingSource::CommandLine);
@@ -65,30 +65,30 @@ pub fn read_with_defaults(
     let mut config = Config::build(&reader.given);
     reader.judge_repeated(&config);
     reader.read_databases(path, &mut config);
-    let Reader { given, mut problems, is_missing, .. } = reader;
+    let ConfigFileReader { given, mut problems, is_missing, .. } = reader;
     if !is_missing {
         // A file that could not be read has no other problems.
         check::check(&config, &given, &mut problems);
     }
-    let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
-    Outcome { config: is_usable.then(|| config.clone()), draft: config, problems }
+    let is_usable = problems.iter().all(|problem| problem.severity == ProblemSeverity::Warning);
+    ConfigReadResult { config: is_usable.then(|| config.clone()), draft: config, problems }
 }
 
-struct Reader<'a> {
+struct ConfigFileReader<'a> {
     load: &'a mut Load<'a>,
     given: Given,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
     /// Files being read, the including ones first.
     open: Vec<PathBuf>,
     files: usize,
     /// The configuration itself could not be read.
     is_missing: bool,
     /// Numbers of nodes whose host name stands in several lines.
-    repeated: Vec<Repeated>,
+    repeated: Vec<DuplicateHostname>,
 }
 
 /// A node whose host name has a second line, with what the lines before say of it.
-struct Repeated {
+struct DuplicateHostname {
     index: u16,
     first: SettingSource,
     second: SettingSource,
@@ -96,7 +96,7 @@ struct Repeated {
     port: Option<String>,
 }
 
-impl Reader<'_> {
+impl ConfigFileReader<'_> {
     /// Reads one file; `asked` is the line that includes it.
     fn read_file(&mut self, path: &Path, asked: &SettingSource) {
         let shown = path.display();
@@ -162,20 +162,20 @@ impl Reader<'_> {
     /// Takes one setting, if its name is known and its value allowed.
     fn set(&mut self, name: &str, value: &str, source: SettingSource) {
         match params::resolve(name) {
-            Named::Found { param, index, alias } => {
+            ParamLookup::Found { param, index, alias } => {
                 if let Some(old) = alias {
                     self.warn(&source, format!("parameter \"{old}\" is now called \"{}\"", param.name));
                 }
                 self.store(param, index, value, source);
             }
-            Named::NumberMissing(param) => {
+            ParamLookup::NumberMissing(param) => {
                 let base = param.name;
                 self.error(&source, format!("parameter \"{base}\" needs a number, for example \"{base}0\""));
             }
-            Named::NumberTooHigh(_) => {
+            ParamLookup::NumberTooHigh(_) => {
                 self.error(&source, format!("the number of parameter \"{}\" is above the limit {INDEX_MAX}", cut(name)));
             }
-            Named::Unknown => {
+            ParamLookup::Unknown => {
                 let near = params::nearest(name).map(|near| format!(", did you mean \"{near}\"?")).unwrap_or_default();
                 self.warn(&source, format!("unrecognized configuration parameter \"{}\"{near}", cut(name)));
             }
@@ -205,7 +205,7 @@ impl Reader<'_> {
             return;
         }
         let port = params::find("backend_port").and_then(|param| self.given.get(&(place(param), Some(index))));
-        self.repeated.push(Repeated {
+        self.repeated.push(DuplicateHostname {
             index,
             first: known.source.clone(),
             second: second.clone(),
@@ -216,7 +216,7 @@ impl Reader<'_> {
 
     /// A copied block of lines whose number was left as it was would replace a server without a word. Another file may do so on purpose.
     fn judge_repeated(&mut self, config: &Config) {
-        for Repeated { index, first, second, hostname, port } in std::mem::take(&mut self.repeated) {
+        for DuplicateHostname { index, first, second, hostname, port } in std::mem::take(&mut self.repeated) {
             // Without a name at the end the node was taken out on purpose.
             let Some(node) = config.nodes.iter().find(|node| node.id == index) else { continue };
             let is_same_port =
@@ -237,11 +237,11 @@ impl Reader<'_> {
     }
 
     fn error(&mut self, source: &SettingSource, message: String) {
-        self.problems.push(Problem::at(Severity::Error, source, message));
+        self.problems.push(ConfigProblem::at(ProblemSeverity::Error, source, message));
     }
 
     fn warn(&mut self, source: &SettingSource, message: String) {
-        self.problems.push(Problem::at(Severity::Warning, source, message));
+        self.problems.push(ConfigProblem::at(ProblemSeverity::Warning, source, message));
     }
 }
 
@@ -249,9 +249,9 @@ fn are_of_one_file(one: &SettingSource, other: &SettingSource) -> bool {
     matches!((one, other), (SettingSource::File { path: one, .. }, SettingSource::File { path: other, .. }) if one == other)
 }
 
-impl Problem {
+impl ConfigProblem {
     /// A problem in the line that `source` names.
-    pub(super) fn at(severity: Severity, source: &SettingSource, message: String) -> Problem {
+    pub(super) fn at(severity: ProblemSeverity, source: &SettingSource, message: String) -> ConfigProblem {
         let (path, line) = match source {
             SettingSource::File { path, line } => (Some(path.clone()), Some(*line)),
             SettingSource::Default
@@ -261,7 +261,7 @@ impl Problem {
             | SettingSource::DebianPackage
             | SettingSource::Session => (None, None),
         };
-        Problem { severity, path, line, message }
+        ConfigProblem { severity, path, line, message }
     }
 }
 

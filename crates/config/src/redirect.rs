@@ -28,7 +28,7 @@ impl ReadTarget {
 
 /// An entry of a list: names, and the node that they prefer.
 #[derive(Clone, Debug)]
-pub struct Redirect {
+pub struct RedirectPreference {
     /// Matches whole names.
     pub pattern: Regex,
     pub read_target: ReadTarget,
@@ -52,7 +52,7 @@ pub enum RedirectError {
 }
 
 /// Reads `pattern:node(ratio)` with commas between entries; `\,` is a comma of a pattern.
-pub fn read_redirects(text: &str) -> Result<Vec<Redirect>, RedirectError> {
+pub fn read_redirects(text: &str) -> Result<Vec<RedirectPreference>, RedirectError> {
     entries(text).iter().map(|entry| read_redirect(entry)).collect()
 }
 
@@ -75,7 +75,7 @@ fn entries(text: &str) -> Vec<String> {
     entries.filter(|entry| !entry.is_empty()).collect()
 }
 
-fn read_redirect(entry: &str) -> Result<Redirect, RedirectError> {
+fn read_redirect(entry: &str) -> Result<RedirectPreference, RedirectError> {
     // The last one: a pattern may hold others.
     let (pattern, place) = entry.rsplit_once(':').ok_or_else(|| RedirectError::NoColon(entry.into()))?;
     let (node, ratio) = match place.split_once('(') {
@@ -103,7 +103,7 @@ fn read_redirect(entry: &str) -> Result<Redirect, RedirectError> {
         cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
     };
     // Between 0 and 2^32 - 1, so that the cast is exact enough.
-    Ok(Redirect {
+    Ok(RedirectPreference {
         pattern: whole_pattern(pattern.trim()).map_err(wrong)?,
         read_target,
         share: (share * f64::from(u32::MAX)) as u32,

@@ -1,7 +1,7 @@
 //! Changes of a configuration: by a file that is read again, or by a session that sets something for itself.
-use super::problem::Severity;
+use super::problem::ProblemSeverity;
 use super::{Config, ConfigSetting, Given, SettingSource, check, place};
-use crate::params::{self, ConfigParam, Named, ParamContext, ParamGroup, ParamIndexing, ValueError};
+use crate::params::{self, ConfigParam, ParamContext, ParamGroup, ParamIndexing, ParamLookup, ValueError};
 
 /// Takes the settings from `new` that may change while running, and names those that must wait for a restart.
 ///
@@ -95,8 +95,10 @@ impl Config {
     /// The rules are those of a reload of a file with this value. Where `names_files` says so, the files are to be read before it counts.
     pub fn set_while_running(&self, name: &str, value: &str) -> Result<Config, SetError> {
         let (param, index) = match params::resolve(name) {
-            Named::Found { param, index, .. } => (param, index),
-            Named::NumberMissing(_) | Named::NumberTooHigh(_) | Named::Unknown => return Err(SetError::Unknown(name.into())),
+            ParamLookup::Found { param, index, .. } => (param, index),
+            ParamLookup::NumberMissing(_) | ParamLookup::NumberTooHigh(_) | ParamLookup::Unknown => {
+                return Err(SetError::Unknown(name.into()));
+            }
         };
         let must_restart = matches!(param.applies, ParamContext::AtStart | ParamContext::NewNodeOnReload);
         if must_restart {
@@ -115,7 +117,7 @@ impl Config {
         let changed = self.rebuilt(&given);
         let mut problems = Vec::new();
         check::check(&changed, &given, &mut problems);
-        match problems.into_iter().find(|problem| problem.severity == Severity::Error) {
+        match problems.into_iter().find(|problem| problem.severity == ProblemSeverity::Error) {
             Some(problem) => Err(SetError::Refused(problem.message)),
             None => Ok(changed),
         }
@@ -143,18 +145,18 @@ impl Config {
 
 /// True if a parameter counts together with keys and certificates.
 pub fn names_files(name: &str) -> bool {
-    matches!(params::resolve(name), Named::Found { param, .. } if param.group == ParamGroup::Tls)
+    matches!(params::resolve(name), ParamLookup::Found { param, .. } if param.group == ParamGroup::Tls)
 }
 
 /// True if a parameter counts together with the rules of access.
 pub fn shapes_rules(name: &str) -> bool {
-    matches!(params::resolve(name), Named::Found { param, .. } if matches!(param.name, "auth_type" | "client_sslmode"))
+    matches!(params::resolve(name), ParamLookup::Found { param, .. } if matches!(param.name, "auth_type" | "client_sslmode"))
 }
 
 fn session_param(name: &str) -> Result<&'static ConfigParam, SetError> {
     match params::resolve(name) {
-        Named::Found { param, index: None, .. } if param.applies == ParamContext::PerSession => Ok(param),
-        Named::Found { .. } | Named::NumberMissing(_) => Err(SetError::NotPerSession(name.into())),
-        Named::NumberTooHigh(_) | Named::Unknown => Err(SetError::Unknown(name.into())),
+        ParamLookup::Found { param, index: None, .. } if param.applies == ParamContext::PerSession => Ok(param),
+        ParamLookup::Found { .. } | ParamLookup::NumberMissing(_) => Err(SetError::NotPerSession(name.into())),
+        ParamLookup::NumberTooHigh(_) | ParamLookup::Unknown => Err(SetError::Unknown(name.into())),
     }
 }

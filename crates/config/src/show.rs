@@ -1,11 +1,11 @@
 //! The configuration as `PGPOOL SHOW` prints it.
 use super::{Config, ConfigSetting};
-use crate::params::{self, ConfigParam, Named, ParamGroup, ParamIndexing};
-use crate::visibility::{Viewer, Visibility};
+use crate::params::{self, ConfigParam, ParamGroup, ParamIndexing, ParamLookup};
+use crate::visibility::{ValueVisibility, Viewer};
 
 /// One row of `PGPOOL SHOW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct ParamRow {
     /// Name, with its number.
     pub name: String,
     /// Value with its unit; `*****` for a secret.
@@ -17,12 +17,12 @@ pub struct Shown {
     /// Meaning.
     pub description: &'static str,
     /// Who may see the row. A secret is a row for everyone, with its value masked.
-    pub seen_by: Visibility,
+    pub seen_by: ValueVisibility,
 }
 
 /// Why there is nothing to show; always the client's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShowError {
+pub enum ParamShowError {
     /// No such parameter. 42704.
     #[error("unrecognized configuration parameter \"{name}\"{hint}")]
     Unknown {
@@ -40,7 +40,7 @@ pub enum ShowError {
 }
 
 /// Every parameter that the viewer may see, in the order of the table; old names are left out.
-pub fn show_all(config: &Config, viewer: &Viewer) -> Vec<Shown> {
+pub fn show_all(config: &Config, viewer: &Viewer) -> Vec<ParamRow> {
     let rows = config.settings.iter().filter(|setting| !setting.param.hidden).map(row);
     rows.filter(|row| viewer.sees(row.seen_by, None)).collect()
 }
@@ -48,41 +48,41 @@ pub fn show_all(config: &Config, viewer: &Viewer) -> Vec<Shown> {
 /// The rows for `PGPOOL SHOW name`: a parameter, a numbered one, all numbers of one, a family of them, or ALL.
 ///
 /// What the viewer may not see is left out of lists, and an error where it is asked for by its name.
-pub fn show_one(config: &Config, name: &str, viewer: &Viewer) -> Result<Vec<Shown>, ShowError> {
+pub fn show_one(config: &Config, name: &str, viewer: &Viewer) -> Result<Vec<ParamRow>, ParamShowError> {
     if name.eq_ignore_ascii_case("all") {
         return Ok(show_all(config, viewer));
     }
-    let is_seen = |row: &Shown| viewer.sees(row.seen_by, None);
+    let is_seen = |row: &ParamRow| viewer.sees(row.seen_by, None);
     if let Some(rows) = show_family(config, name) {
         return Ok(rows.into_iter().filter(is_seen).collect());
     }
     let named = show_named(config, name)?;
-    if named.iter().all(is_seen) { Ok(named) } else { Err(ShowError::Hidden(name.into())) }
+    if named.iter().all(is_seen) { Ok(named) } else { Err(ParamShowError::Hidden(name.into())) }
 }
 
 /// True if what `PGPOOL SHOW name` shows depends on who asks.
 pub fn depends_on_viewer(config: &Config, name: &str) -> bool {
-    show_one(config, name, &Viewer::operator()).is_ok_and(|rows| rows.iter().any(|row| row.seen_by != Visibility::Everyone))
+    show_one(config, name, &Viewer::operator()).is_ok_and(|rows| rows.iter().any(|row| row.seen_by != ValueVisibility::Everyone))
 }
 
 /// The rows of one parameter.
-fn show_named(config: &Config, name: &str) -> Result<Vec<Shown>, ShowError> {
+fn show_named(config: &Config, name: &str) -> Result<Vec<ParamRow>, ParamShowError> {
     match params::resolve(name) {
-        Named::Found { param, index: None, .. } | Named::NumberMissing(param) => Ok(show_every_number(config, param)),
-        Named::Found { param, index: Some(index), .. } => match show_number(config, param, index) {
+        ParamLookup::Found { param, index: None, .. } | ParamLookup::NumberMissing(param) => Ok(show_every_number(config, param)),
+        ParamLookup::Found { param, index: Some(index), .. } => match show_number(config, param, index) {
             Some(row) => Ok(vec![row]),
-            None => Err(ShowError::NoSuchNumber(name.into())),
+            None => Err(ParamShowError::NoSuchNumber(name.into())),
         },
-        Named::NumberTooHigh(_) => Err(ShowError::NoSuchNumber(name.into())),
-        Named::Unknown => {
+        ParamLookup::NumberTooHigh(_) => Err(ParamShowError::NoSuchNumber(name.into())),
+        ParamLookup::Unknown => {
             let hint = params::nearest(name).map(|near| format!(", did you mean \"{near}\"?")).unwrap_or_default();
-            Err(ShowError::Unknown { name: name.into(), hint })
+            Err(ParamShowError::Unknown { name: name.into(), hint })
         }
     }
 }
 
 /// All parameters of one numbering, number after number; `None` if `name` is no such family.
-fn show_family(config: &Config, name: &str) -> Option<Vec<Shown>> {
+fn show_family(config: &Config, name: &str) -> Option<Vec<ParamRow>> {
     let is_member = |param: &&ConfigParam| param.indexed.family().is_some_and(|family| family.eq_ignore_ascii_case(name));
     // `backend_sslmode` is numbered like health checks, and is none.
     let members: Vec<_> = params::all().filter(is_member).filter(|param| param.group != ParamGroup::Tls).collect();
@@ -98,19 +98,19 @@ fn show_family(config: &Config, name: &str) -> Option<Vec<Shown>> {
     Some(rows)
 }
 
-fn show_every_number(config: &Config, param: &'static ConfigParam) -> Vec<Shown> {
+fn show_every_number(config: &Config, param: &'static ConfigParam) -> Vec<ParamRow> {
     let bare = config.settings.iter().filter(|s| s.param.name == param.name && s.index.is_none()).map(row);
     let numbered = numbers(config, param).into_iter().filter_map(|index| show_number(config, param, index));
     bare.chain(numbered).collect()
 }
 
 /// The value in force for one number, under its numbered name.
-fn show_number(config: &Config, param: &'static ConfigParam, index: u16) -> Option<Shown> {
+fn show_number(config: &Config, param: &'static ConfigParam, index: u16) -> Option<ParamRow> {
     if !numbers(config, param).contains(&index) {
         return None;
     }
     let setting = config.setting(param.name, Some(index))?;
-    Some(Shown { name: format!("{}{index}", param.name), ..row(setting) })
+    Some(ParamRow { name: format!("{}{index}", param.name), ..row(setting) })
 }
 
 /// The numbers a parameter has values for.
@@ -124,15 +124,15 @@ fn numbers(config: &Config, param: &ConfigParam) -> Vec<u16> {
     }
 }
 
-fn row(setting: &ConfigSetting) -> Shown {
-    Shown {
+fn row(setting: &ConfigSetting) -> ParamRow {
+    ParamRow {
         name: setting.name(),
         value: setting.shown(),
         source: setting.source.to_string(),
         unit: setting.param.kind.unit(),
         description: setting.param.help,
         seen_by: match setting.param.kind.visibility() {
-            Visibility::Nobody => Visibility::Everyone,
+            ValueVisibility::Nobody => ValueVisibility::Everyone,
             other => other,
         },
     }

@@ -2,13 +2,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::pattern::Patterns;
+use crate::pattern::PatternSet;
 
 use super::encryption::SslMode;
 use crate::client_demands::ClientDemands;
-use crate::redirect::Redirect;
+use crate::redirect::RedirectPreference;
 use crate::routing::{CausalReads, OnWrite};
-use crate::value::Value;
+use crate::value::ParamValue;
 
 /// One PostgreSQL server.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,15 +85,15 @@ pub struct RoutingConfig {
     /// Choose the node anew for every read.
     pub statement_level: bool,
     /// Functions that write nothing; each pattern matches whole names.
-    pub read_only_functions: Patterns,
+    pub read_only_functions: PatternSet,
     /// Functions that write; each pattern matches whole names.
-    pub write_functions: Patterns,
+    pub write_functions: PatternSet,
     /// Statements for the primary; each pattern matches whole statements.
-    pub primary_patterns: Patterns,
+    pub primary_patterns: PatternSet,
     /// Where reads of certain applications, in certain databases, of certain users shall go.
-    pub by_application: Vec<Redirect>,
-    pub by_database: Vec<Redirect>,
-    pub by_user: Vec<Redirect>,
+    pub by_application: Vec<RedirectPreference>,
+    pub by_database: Vec<RedirectPreference>,
+    pub by_user: Vec<RedirectPreference>,
     /// A comment in front of a text keeps it from no node.
     pub allow_comments: bool,
     /// Where this proxy is; empty: nobody asks.
@@ -122,7 +122,7 @@ pub struct CacheConfig {
     /// Answer from memory.
     pub enabled: bool,
     /// Where answers are kept.
-    pub method: Method,
+    pub method: MemqcacheMethod,
     /// Addresses and users of the stores, of both kinds.
     pub memcached: StoreConfig,
     pub redis: StoreConfig,
@@ -157,15 +157,15 @@ pub struct CacheConfig {
 impl CacheConfig {
     /// True if answers are kept in our own memory.
     pub fn is_in_memory(&self) -> bool {
-        self.method == Method::Memory
+        self.method == MemqcacheMethod::Memory
     }
 
     /// The store answers are kept in, if there is one.
     pub fn store(&self) -> Option<&StoreConfig> {
         match self.method {
-            Method::Memory => None,
-            Method::Memcached => Some(&self.memcached),
-            Method::Redis => Some(&self.redis),
+            MemqcacheMethod::Memory => None,
+            MemqcacheMethod::Memcached => Some(&self.memcached),
+            MemqcacheMethod::Redis => Some(&self.redis),
         }
         .filter(|_| self.enabled)
     }
@@ -173,20 +173,20 @@ impl CacheConfig {
 
 /// Where answers are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum MemqcacheMethod {
     #[default]
     Memory,
     Memcached,
     Redis,
 }
 
-impl Method {
+impl MemqcacheMethod {
     /// The method of a word of `memqcache_method`.
-    pub(crate) fn of(word: &str) -> Method {
+    pub(crate) fn of(word: &str) -> MemqcacheMethod {
         match word {
-            "memcached" => Method::Memcached,
-            "redis" => Method::Redis,
-            _ => Method::Memory,
+            "memcached" => MemqcacheMethod::Memcached,
+            "redis" => MemqcacheMethod::Redis,
+            _ => MemqcacheMethod::Memory,
         }
     }
 }
@@ -286,18 +286,18 @@ pub struct LimitConfig {
     /// Time a client may do nothing within a transaction.
     pub idle_transaction_ms: u64,
     /// Limits that differ for some users and databases.
-    pub overrides: Vec<Override>,
+    pub overrides: Vec<LimitOverride>,
 }
 
 /// One entry of `limit_override_list`.
 #[derive(Clone, Debug)]
-pub struct Override {
+pub struct LimitOverride {
     pub(crate) user: Option<String>,
     pub(crate) database: Option<String>,
-    pub(crate) values: Vec<(&'static str, Value)>,
+    pub(crate) values: Vec<(&'static str, ParamValue)>,
 }
 
-impl Override {
+impl LimitOverride {
     /// The database whose limits it sets, if it names one.
     pub fn database(&self) -> Option<&str> {
         self.database.as_deref()
@@ -665,9 +665,9 @@ impl RoutingConfig {
         RoutingConfig {
             load_balance: false,
             statement_level: false,
-            read_only_functions: Patterns::default(),
-            write_functions: Patterns::default(),
-            primary_patterns: Patterns::default(),
+            read_only_functions: PatternSet::default(),
+            write_functions: PatternSet::default(),
+            primary_patterns: PatternSet::default(),
             by_application: Vec::new(),
             by_database: Vec::new(),
             by_user: Vec::new(),

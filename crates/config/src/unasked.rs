@@ -4,10 +4,10 @@
 //! Servers that let this machine in without a password are another matter: they must be asked.
 
 use crate::hba::{AdmittedUsers, HbaRuleSet};
-use crate::{Config, PasswdProof, Problem, Severity};
+use crate::{Config, ConfigProblem, PasswdProof, ProblemSeverity};
 
 /// A warning for each way in. `rules` are those in force, `users` the lines of `pool_passwd` that can be used.
-pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Vec<Problem> {
+pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Vec<ConfigProblem> {
     match rules {
         Some(rules) if config.listens_to_others() => rules
             .unasked()
@@ -17,7 +17,12 @@ pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Ve
                     AdmittedUsers::KnownUsers => "clients of other machines that name a user of pool_passwd",
                 };
                 let message = format!("{who} get in by method trust and are asked for no password");
-                Problem { severity: Severity::Warning, path: Some(rule.file.clone()), line: Some(rule.line), message }
+                ConfigProblem {
+                    severity: ProblemSeverity::Warning,
+                    path: Some(rule.file.clone()),
+                    line: Some(rule.line),
+                    message,
+                }
             })
             .collect(),
         Some(_) => Vec::new(),
@@ -26,7 +31,7 @@ pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Ve
 }
 
 /// With `enable_pool_hba = off` the servers decide about users without a known secret.
-fn without_rules(config: &Config, users: usize) -> Option<Problem> {
+fn without_rules(config: &Config, users: usize) -> Option<ConfigProblem> {
     let auth = &config.auth;
     // A password in clear text that no server asks for is refused, so that a way in with it is no open one.
     if !auth.ask_user.is_empty() || auth.allow_clear_text {
@@ -38,7 +43,7 @@ fn without_rules(config: &Config, users: usize) -> Option<Problem> {
         "{who} is asked for a password, and where a server trusts this machine all of them get in, as any user; \
          set enable_pool_hba = on with rules that ask, or auth_user"
     );
-    Some(Problem { severity: Severity::Warning, path: None, line: None, message })
+    Some(ConfigProblem { severity: ProblemSeverity::Warning, path: None, line: None, message })
 }
 
 #[cfg(test)]

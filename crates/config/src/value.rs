@@ -1,12 +1,12 @@
 //! A checked value on its way from the file into `Config`, and why a text is not one.
-use crate::pattern::Patterns;
+use crate::pattern::PatternSet;
 
 /// A value that fits its parameter's kind.
 ///
 /// The accessors give an empty or zero value when asked for another form than the row's kind has. A row whose kind and setter
 /// disagree fails the test that compares `Config::default()` with the table. It never fails at an operator's site.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub enum ParamValue {
     /// on or off.
     Bool(bool),
     /// A whole number; in milliseconds or bytes where the kind has a unit.
@@ -20,18 +20,18 @@ pub enum Value {
     /// Entries without surrounding blanks, empty ones left out.
     List(Vec<String>),
     /// Compiled patterns that match whole texts.
-    Patterns(Patterns),
+    Patterns(PatternSet),
 }
 
-impl Value {
+impl ParamValue {
     /// The switch.
     pub fn bool(&self) -> bool {
-        matches!(self, Value::Bool(true))
+        matches!(self, ParamValue::Bool(true))
     }
 
     /// The whole number.
     pub fn int(&self) -> i64 {
-        if let Value::Int(number) = self { *number } else { 0 }
+        if let ParamValue::Int(number) = self { *number } else { 0 }
     }
 
     /// The time in milliseconds.
@@ -56,27 +56,27 @@ impl Value {
 
     /// The number with a fraction.
     pub fn float(&self) -> f64 {
-        if let Value::Float(number) = self { *number } else { 0.0 }
+        if let ParamValue::Float(number) = self { *number } else { 0.0 }
     }
 
     /// The text.
     pub fn text(&self) -> String {
-        if let Value::Text(text) = self { text.clone() } else { String::new() }
+        if let ParamValue::Text(text) = self { text.clone() } else { String::new() }
     }
 
     /// The word.
     pub fn word(&self) -> &'static str {
-        if let Value::Word(word) = self { word } else { "" }
+        if let ParamValue::Word(word) = self { word } else { "" }
     }
 
     /// The entries.
     pub fn list(&self) -> Vec<String> {
-        if let Value::List(list) = self { list.clone() } else { Vec::new() }
+        if let ParamValue::List(list) = self { list.clone() } else { Vec::new() }
     }
 
     /// The patterns.
-    pub fn patterns(&self) -> Patterns {
-        if let Value::Patterns(patterns) = self { patterns.clone() } else { Patterns::default() }
+    pub fn patterns(&self) -> PatternSet {
+        if let ParamValue::Patterns(patterns) = self { patterns.clone() } else { PatternSet::default() }
     }
 }
 

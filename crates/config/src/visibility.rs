@@ -1,4 +1,4 @@
-//! Rights to see values. Parameters, and columns of SHOW, say their [`Visibility`]; whoever asks is a [`Viewer`], whatever face he asks by.
+//! Rights to see values. Parameters, and columns of SHOW, say their [`ValueVisibility`]; whoever asks is a [`Viewer`], whatever face he asks by.
 //!
 //! The rules are PostgreSQL's: parameters as those marked `GUC_SUPERUSER_ONLY` (guc.c, `ConfigOptionIsVisible`), sessions as in
 //! `pg_stat_activity` (pgstatfuncs.c, `HAS_PGSTAT_PERMISSIONS`).
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// Viewers of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Visibility {
+pub enum ValueVisibility {
     /// Everybody who may ask.
     Everyone,
     /// The role whose session or connection the row is about, the roles that have its privileges, and those who read all statistics.
@@ -19,7 +19,7 @@ pub enum Visibility {
 
 /// How much of something a viewer may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+enum ViewExtent {
     All,
     Own,
 }
@@ -27,8 +27,8 @@ enum Extent {
 /// One who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Viewer {
-    settings: Extent,
-    statistics: Extent,
+    settings: ViewExtent,
+    statistics: ViewExtent,
     /// Roles at the servers whose privileges he has, his own among them.
     roles: BTreeSet<String>,
 }
@@ -41,22 +41,22 @@ const READ_STATISTICS: &str = "pg_read_all_stats";
 impl Viewer {
     /// One who sees all but secrets: the administrator in the console, PCP, the command line.
     pub fn operator() -> Viewer {
-        Viewer { settings: Extent::All, statistics: Extent::All, roles: BTreeSet::new() }
+        Viewer { settings: ViewExtent::All, statistics: ViewExtent::All, roles: BTreeSet::new() }
     }
 
     /// One who sees all sessions: a user of `stats_users`.
     pub fn monitor() -> Viewer {
-        Viewer { settings: Extent::Own, statistics: Extent::All, roles: BTreeSet::new() }
+        Viewer { settings: ViewExtent::Own, statistics: ViewExtent::All, roles: BTreeSet::new() }
     }
 
     /// A user of whom nothing else is known.
     pub fn user(name: &str) -> Viewer {
-        Viewer { settings: Extent::Own, statistics: Extent::Own, roles: BTreeSet::from([name.to_owned()]) }
+        Viewer { settings: ViewExtent::Own, statistics: ViewExtent::Own, roles: BTreeSet::from([name.to_owned()]) }
     }
 
     /// A user with the roles whose privileges he has by the word of a server.
     pub fn with_roles(name: &str, roles: BTreeSet<String>) -> Viewer {
-        let extent = |role: &str| if roles.contains(role) { Extent::All } else { Extent::Own };
+        let extent = |role: &str| if roles.contains(role) { ViewExtent::All } else { ViewExtent::Own };
         let (settings, statistics) = (extent(READ_SETTINGS), extent(READ_STATISTICS));
         let roles = roles.into_iter().chain([name.to_owned()]).collect();
         Viewer { settings, statistics, roles }
@@ -64,28 +64,28 @@ impl Viewer {
 
     /// The same, and he sees all sessions.
     pub fn and_statistics(self) -> Viewer {
-        Viewer { statistics: Extent::All, ..self }
+        Viewer { statistics: ViewExtent::All, ..self }
     }
 
     /// Decides if a value is shown. `owner`: the role at the servers that it is about, if it is about one.
-    pub fn sees(&self, visibility: Visibility, owner: Option<&str>) -> bool {
+    pub fn sees(&self, visibility: ValueVisibility, owner: Option<&str>) -> bool {
         match visibility {
-            Visibility::Everyone => true,
-            Visibility::Owner => self.statistics == Extent::All || owner.is_some_and(|owner| self.roles.contains(owner)),
-            Visibility::Operators => self.settings == Extent::All,
-            Visibility::Nobody => false,
+            ValueVisibility::Everyone => true,
+            ValueVisibility::Owner => self.statistics == ViewExtent::All || owner.is_some_and(|owner| self.roles.contains(owner)),
+            ValueVisibility::Operators => self.settings == ViewExtent::All,
+            ValueVisibility::Nobody => false,
         }
     }
 }
 
-impl Visibility {
+impl ValueVisibility {
     /// The name of these viewers, for the documents.
     pub fn describe(self) -> &'static str {
         match self {
-            Visibility::Everyone => "everyone",
-            Visibility::Owner => "the role itself, roles that have its privileges, readers of all statistics",
-            Visibility::Operators => "operators",
-            Visibility::Nobody => "nobody",
+            ValueVisibility::Everyone => "everyone",
+            ValueVisibility::Owner => "the role itself, roles that have its privileges, readers of all statistics",
+            ValueVisibility::Operators => "operators",
+            ValueVisibility::Nobody => "nobody",
         }
     }
 }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_what_postgresql_would_show() {
-        use Visibility::{Everyone, Nobody, Operators, Owner};
+        use ValueVisibility::{Everyone, Nobody, Operators, Owner};
         let asked = [
             (Everyone, None),
             (Owner, Some("joe")),

@@ -2,9 +2,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weir_config::params::{self, Effect, ParamContext, ParamIndexing, ParamKind};
-use weir_config::visibility::{Viewer, Visibility};
-use weir_config::{self as config, ClusteringMode, Config, LogLevel, Outcome, PoolMode, SettingSource, Severity};
+use weir_config::params::{self, ParamContext, ParamEffect, ParamIndexing, ParamKind};
+use weir_config::visibility::{ValueVisibility, Viewer};
+use weir_config::{self as config, ClusteringMode, Config, ConfigReadResult, LogLevel, PoolMode, ProblemSeverity, SettingSource};
 
 /// One case of `config_cases.txt`.
 struct Case {
@@ -34,7 +34,7 @@ fn cases() -> Vec<Case> {
     cases.split_off(1)
 }
 
-fn read_files(files: &BTreeMap<String, String>, command_line: &[(String, String)]) -> Outcome {
+fn read_files(files: &BTreeMap<String, String>, command_line: &[(String, String)]) -> ConfigReadResult {
     config::read_with(Path::new("pgpool.conf"), command_line, &mut |path| {
         let name = path.to_str().expect("the names in the cases are UTF-8");
         // The one ".." of the cases, as the operating system would see it.
@@ -43,7 +43,7 @@ fn read_files(files: &BTreeMap<String, String>, command_line: &[(String, String)
     })
 }
 
-fn read_bytes(bytes: &[u8]) -> Outcome {
+fn read_bytes(bytes: &[u8]) -> ConfigReadResult {
     // A file that the configuration names is empty.
     let main = Path::new("pgpool.conf");
     config::read(main, &mut |path| Ok(if path == main { bytes.to_vec() } else { Vec::new() }))
@@ -115,7 +115,7 @@ fn every_row_is_complete_and_its_default_is_allowed() {
             assert!(!param.kind.describe().is_empty());
             if let Some(target) = param.alias_of {
                 let target = params::find(target).unwrap();
-                assert!(target.alias_of.is_none() && param.hidden && param.effect == Effect::NotYet, "{name}");
+                assert!(target.alias_of.is_none() && param.hidden && param.effect == ParamEffect::NotYet, "{name}");
             }
             assert_eq!(param.is_secret(), name.contains("password") && name != "pool_passwd" || name == "wd_authkey", "{name}");
         }
@@ -167,7 +167,7 @@ fn a_built_row_changes_the_typed_fields() {
     // An agent needs a secret.
     let few = "backend_hostname0 = 'db0'\nagent_secret_file = 'base'";
     let base = check_read(few);
-    for param in params::all().filter(|param| param.effect == Effect::Built) {
+    for param in params::all().filter(|param| param.effect == ParamEffect::Built) {
         if ["worker_threads", "backend_clustering_mode"].contains(&param.name) {
             continue;
         }
@@ -486,7 +486,7 @@ fn a_command_a_key_and_a_query_are_for_operators() {
     for param in params::all().filter(|param| !OPEN.contains(&param.name)) {
         let is_text = matches!(param.kind, ParamKind::Text(_) | ParamKind::List { .. } | ParamKind::Patterns { .. });
         if is_text && SIGNS.iter().any(|sign| param.name.contains(sign)) && !param.name.starts_with("user_redirect") {
-            assert_ne!(param.kind.visibility(), Visibility::Everyone, "{}", param.name);
+            assert_ne!(param.kind.visibility(), ValueVisibility::Everyone, "{}", param.name);
         }
     }
 }
@@ -502,7 +502,7 @@ fn show_leaves_out_what_is_for_operators_and_refuses_it_by_its_name() {
     assert_eq!(refused("health_check_user"), "permission denied to examine \"health_check_user\"");
     assert_eq!(config::show_one(&config, "sr_check_password", &joe).unwrap()[0].value, "*****");
     let (all, his) = (config::show_all(&config, &Viewer::operator()), config::show_all(&config, &joe));
-    assert!(his.iter().all(|row| row.seen_by == Visibility::Everyone) && his.len() < all.len());
+    assert!(his.iter().all(|row| row.seen_by == ValueVisibility::Everyone) && his.len() < all.len());
     assert!(!format!("{his:?}").contains("/x") && format!("{all:?}").contains("/x"));
     let family = config::show_one(&config, "backend", &joe).unwrap();
     assert!(!family.is_empty() && family.iter().all(|row| row.name != "backend_data_directory0"));
@@ -523,7 +523,7 @@ fn the_sample_file_without_its_comment_signs_means_the_defaults() {
     let shown_count = params::all().filter(|param| !param.hidden).count();
     assert_eq!(text.lines().count(), shown_count);
     let outcome = read_bytes(text.as_bytes());
-    let errors: Vec<_> = outcome.problems.iter().filter(|p| p.severity == Severity::Error).map(|p| &p.message).collect();
+    let errors: Vec<_> = outcome.problems.iter().filter(|p| p.severity == ProblemSeverity::Error).map(|p| &p.message).collect();
     assert_eq!(errors, ["no node is configured, set at least \"backend_hostname0\""]);
     let config = check_read(&format!("{text}backend_hostname0 = 'a'"));
     assert!(config.notices().is_empty(), "{:?}", config.notices());

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{Action, Held, Report, Transactions};
+use super::action::{FailoverAction, FailoverReport, OpenTransactionFate, WriteHoldReason};
 use super::ballot::{self, Ballot, BallotPurpose, Epoch, NodeId, Vote};
-use super::event::{Facts, LookFailure, Ms};
-use super::history::{HistorySource, Lsn, Relation, TimelineHistory};
-use super::record::{CommitLoss, FailoverCause, FailoverDurations, Record};
+use super::event::{LookFailure, Ms, ServerFacts};
+use super::history::{HistorySource, Lsn, TimelineHistory, WalRelation};
+use super::record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord};
 use super::rules::{FailoverMode, FailoverRules, OtherPromoters, QuorumSize, SafetyRule};
 use super::{promises, switchover, sync};
-use crate::failover_state::{Disk, FailoverState, PrimaryKnowledge, PrimaryLog, WriteTarget};
-use crate::node_state::{NodeState, SeenFacts, Standing};
+use crate::failover_state::{DiskState, FailoverState, PrimaryKnowledge, PrimaryLog, WriteTarget};
+use crate::node_state::{NodeStanding, NodeState, TimedFacts};
 
 /// A value of `synchronous_standby_names` that no server has: several were in force, one after the other.
 const SEVERAL: &str = "(several)";
 
 /// A primary to be accepted.
-pub(super) struct Accepting {
+pub(super) struct PrimaryAcceptance {
     pub epoch: Epoch,
     /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
     pub vote: Option<Vote>,
@@ -29,22 +29,22 @@ pub(super) struct Accepting {
 pub(super) fn accept(
     state: &mut FailoverState,
     rules: &FailoverRules,
-    new: Accepting,
-    found: Option<Facts>,
+    new: PrimaryAcceptance,
+    found: Option<ServerFacts>,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let old = state.primary();
-    let Accepting { epoch, vote, why, parts, loss } = new;
+    let PrimaryAcceptance { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.relation(facts));
     let is_read = found.as_ref().is_some_and(|facts| facts.history.source == HistorySource::Read);
     let loss = match (loss, left.filter(|_| is_read)) {
-        (CommitLoss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
+        (CommitLoss::Unknown, Some(WalRelation::Left(position) | WalRelation::Holds(position))) => state.loss_at(position),
         (loss, _) => loss,
     };
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
     // The same server on a new timeline, which it began after a time as a standby, is a new primary: its log is another one.
-    let stays = old == Some(epoch.node) && !matches!(left, Some(Relation::Left(_)));
+    let stays = old == Some(epoch.node) && !matches!(left, Some(WalRelation::Left(_)));
     state.change(|durable| {
         (durable.epoch, durable.vote) = (Some(epoch), vote);
         if let Some(old) = old.filter(|old| *old != epoch.node) {
@@ -63,12 +63,12 @@ pub(super) fn accept(
         state.store.accepted = state.store.version;
         begin_line(state, left, found.as_ref(), now);
         if let Some(node) = state.nodes.get_mut(&epoch.node) {
-            if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
-                node.standing = Standing::Waiting;
+            if matches!(node.standing, NodeStanding::Down { .. } | NodeStanding::Quarantined { .. }) {
+                node.standing = NodeStanding::Waiting;
             }
             if let Some(facts) = found.clone().filter(|_| why != FailoverCause::Adopted) {
                 (node.incarnation_at, node.failure, node.dead) = (now, None, None);
-                node.seen = Some(SeenFacts { begun_at: now, answered_at: now, facts });
+                node.seen = Some(TimedFacts { begun_at: now, answered_at: now, facts });
             }
             node.look_anew(now);
         }
@@ -83,7 +83,7 @@ pub(super) fn accept(
         if is_earlier {
             state.records.clear();
         }
-        let record = Record {
+        let record = FailoverRecord {
             at: now,
             old: old.filter(|_| !is_earlier),
             new: epoch.node,
@@ -93,7 +93,7 @@ pub(super) fn accept(
             loss: if is_earlier { CommitLoss::Nothing } else { loss },
         };
         state.keep_record(record.clone());
-        out.push(Action::Report(Report::Done(Box::new(record))));
+        out.push(FailoverAction::Report(FailoverReport::Done(Box::new(record))));
         if old != Some(epoch.node) {
             super::duty::primary_changed(state, rules, old, now, out);
         }
@@ -101,16 +101,22 @@ pub(super) fn accept(
 }
 
 /// Begins to watch the log of another primary. Looks at the log that it shares with the one before tell as much of it.
-fn begin_line(state: &mut FailoverState, left: Option<Relation>, found: Option<&Facts>, now: Ms) {
+fn begin_line(state: &mut FailoverState, left: Option<WalRelation>, found: Option<&ServerFacts>, now: Ms) {
     let mut samples = std::mem::take(&mut state.line.samples);
-    let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
+    let shared = if let Some(WalRelation::Left(end)) = left { end } else { 0 };
     samples.retain(|(_, position)| *position <= shared);
     let server = found.map(|facts| facts.started_at);
     state.line = PrimaryLog { check_from: now, samples, server, ..PrimaryLog::default() };
 }
 
 /// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
-pub(super) fn learn_votes(state: &mut FailoverState, rules: &FailoverRules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
+pub(super) fn learn_votes(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    extra: &[Vote],
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let seen = |node: &NodeState| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
     let of_nodes: Vec<(NodeId, Vote)> = state.nodes.iter().filter_map(|(id, node)| Some((*id, seen(node)?))).collect();
     let parents = of_nodes.iter().map(|(_, vote)| vote.parent).chain(extra.iter().map(|vote| vote.parent));
@@ -161,7 +167,7 @@ fn is_borne_out(state: &FailoverState, epoch: &Epoch) -> bool {
     let Some(facts) = own_facts(state, epoch) else { return false };
     match state.primary() {
         Some(primary) if primary == epoch.node => true,
-        Some(_) => matches!(state.relation(&facts), Some(Relation::Left(_))),
+        Some(_) => matches!(state.relation(&facts), Some(WalRelation::Left(_))),
         None => {
             let is_older = |(id, node): (&NodeId, &NodeState)| {
                 let other = node.facts().filter(|other| other.is_primary() && *id != epoch.node);
@@ -173,20 +179,32 @@ fn is_borne_out(state: &FailoverState, epoch: &Epoch) -> bool {
 }
 
 /// Facts of the primary of `epoch` as such: its facts before it got the vote tell nothing of its log.
-pub(super) fn own_facts(state: &FailoverState, epoch: &Epoch) -> Option<Facts> {
-    let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
+pub(super) fn own_facts(state: &FailoverState, epoch: &Epoch) -> Option<ServerFacts> {
+    let has_vote = |facts: &&ServerFacts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
     state.facts(epoch.node).filter(has_vote).cloned()
 }
 
-fn adopt(state: &mut FailoverState, rules: &FailoverRules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
+fn adopt(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    epoch: Epoch,
+    vote: Option<Vote>,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let found = own_facts(state, &epoch);
-    let accepting =
-        Accepting { epoch, vote, why: FailoverCause::Adopted, parts: FailoverDurations::default(), loss: CommitLoss::Unknown };
+    let accepting = PrimaryAcceptance {
+        epoch,
+        vote,
+        why: FailoverCause::Adopted,
+        parts: FailoverDurations::default(),
+        loss: CommitLoss::Unknown,
+    };
     accept(state, rules, accepting, found, now, out);
 }
 
 /// Accepts a primary that was not decided by votes: at the start, or where others decide.
-pub(super) fn find(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn find(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     if let Some(node) = rules.always_primary() {
         if state.primary() != Some(node) {
             accept_found(state, rules, node, FailoverCause::Found, now, out);
@@ -194,7 +212,7 @@ pub(super) fn find(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
         return;
     }
     let primaries: Vec<NodeId> =
-        state.nodes.iter().filter(|(_, node)| node.facts().is_some_and(Facts::is_primary)).map(|(id, _)| *id).collect();
+        state.nodes.iter().filter(|(_, node)| node.facts().is_some_and(ServerFacts::is_primary)).map(|(id, _)| *id).collect();
     if let Some(named) = state.planned.named.filter(|named| primaries.contains(named)) {
         accept_found(state, rules, named, FailoverCause::Named, now, out);
     } else if state.primary().is_none() {
@@ -212,13 +230,20 @@ fn accept_found(
     node: NodeId,
     why: FailoverCause,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let ballot = state.epoch().map_or(Ballot::default(), |epoch| epoch.ballot);
     let found = state.facts(node).cloned();
     let epoch = Epoch { ballot, ..Epoch::found(node) };
     let loss = if why == FailoverCause::Found { CommitLoss::Nothing } else { CommitLoss::Unknown };
-    accept(state, rules, Accepting { epoch, vote: None, why, parts: FailoverDurations::default(), loss }, found, now, out);
+    accept(
+        state,
+        rules,
+        PrimaryAcceptance { epoch, vote: None, why, parts: FailoverDurations::default(), loss },
+        found,
+        now,
+        out,
+    );
     if why == FailoverCause::Found {
         // Nothing was replaced, and newer decisions of others are still to be heard of.
         state.line.confirmed = None;
@@ -254,7 +279,7 @@ fn first(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> 
 fn successor(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> Option<(NodeId, FailoverCause)> {
     let timeline = state.history()?.timeline;
     let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
-    let descends = |id: &&NodeId| matches!(relation(id), Some(Relation::Left(_)));
+    let descends = |id: &&NodeId| matches!(relation(id), Some(WalRelation::Left(_)));
     if !rules.keeps(SafetyRule::OnePrimary) {
         let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
         return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, FailoverCause::Named));
@@ -267,7 +292,7 @@ fn successor(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId])
     let others = primaries.iter().filter(|id| Some(**id) != state.primary());
     let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
     // Names may have changed places, so that the accepted server itself is at another node now. A copy that was started as a primary is not it.
-    let is_itself = |facts: &Facts| state.is_on_line(facts) && state.line.server == Some(facts.started_at);
+    let is_itself = |facts: &ServerFacts| state.is_on_line(facts) && state.line.server == Some(facts.started_at);
     let moved = others.clone().filter(|id| state.facts(**id).is_some_and(is_itself));
     let next = others.chain(ours).filter(descends).chain(moved).find(|id| !is_false(id))?;
     // Weir itself has nobody to promote where there is one server.
@@ -279,14 +304,15 @@ pub(super) fn gone(state: &FailoverState) -> Option<FailoverCause> {
     let node = state.nodes.get(&state.primary()?)?;
     match (node.standing, node.facts()) {
         // A server that falls ends connections first, and refuses them then: the last look counts.
-        (Standing::Down { why: super::action::Lost::Failed(first), .. }, None) => {
+        (NodeStanding::Down { why: super::action::NodeDownReason::Failed(first), .. }, None) => {
             Some(FailoverCause::Died(node.failure.filter(|failure| failure.is_death()).unwrap_or(first)))
         }
         // Facts of before it became the primary do not tell.
-        (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts))
+        (NodeStanding::Down { .. } | NodeStanding::Waiting | NodeStanding::Up, Some(facts))
             if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
         {
-            let is_another = !facts.is_primary() || matches!(state.relation(facts), Some(Relation::Left(_) | Relation::Diverged));
+            let is_another =
+                !facts.is_primary() || matches!(state.relation(facts), Some(WalRelation::Left(_) | WalRelation::Diverged));
             is_another.then_some(FailoverCause::Demoted)
         }
         _ => None,
@@ -296,24 +322,24 @@ pub(super) fn gone(state: &FailoverState) -> Option<FailoverCause> {
 /// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
 fn detached_primary(state: &FailoverState) -> Option<FailoverCause> {
     let node = state.nodes.get(&state.primary()?)?;
-    (node.standing == Standing::Detached).then_some(FailoverCause::Named)
+    (node.standing == NodeStanding::Detached).then_some(FailoverCause::Named)
 }
 
 /// Notes primaries beside the accepted one while that one answers.
-pub(super) fn note_false_primaries(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<Action>) {
+pub(super) fn note_false_primaries(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     if state.attempt.is_some() || state.facts(epoch.node).is_none_or(|facts| !state.is_on_line(facts)) {
         return;
     }
     let known = state.durable.false_primaries.clone();
     let is_false = |(id, node): &(&NodeId, &NodeState)| {
-        let is_one = |facts: &Facts| facts.is_primary() && facts.mark.is_settled(&epoch);
+        let is_one = |facts: &ServerFacts| facts.is_primary() && facts.mark.is_settled(&epoch);
         **id != epoch.node && node.facts().is_some_and(is_one)
     };
     let now_false: Vec<NodeId> = state.nodes.iter().filter(is_false).map(|(id, _)| *id).collect();
     for id in now_false.into_iter().filter(|id| !known.contains(id) && rules.keeps(SafetyRule::OnePrimary)) {
         state.change(|durable| durable.false_primaries.insert(id));
-        out.push(Action::Report(Report::FalsePrimary { node: id }));
+        out.push(FailoverAction::Report(FailoverReport::FalsePrimary { node: id }));
     }
     let follows_again = |id: &NodeId| state.facts(*id).is_some_and(|facts| !facts.is_primary());
     for id in known.into_iter().filter(follows_again).collect::<Vec<_>>() {
@@ -355,7 +381,7 @@ pub(super) fn learn_line(state: &mut FailoverState, rules: &FailoverRules, node:
 }
 
 /// Up to where the rule in force has surely acknowledged: as many as it wants have flushed that much.
-fn acknowledged(rules: &FailoverRules, facts: &Facts, primary: NodeId) -> Lsn {
+fn acknowledged(rules: &FailoverRules, facts: &ServerFacts, primary: NodeId) -> Lsn {
     let Ok(Some(rule)) = sync::parse(facts.sync_names.as_deref().unwrap_or_default()) else { return 0 };
     let who = rule.acknowledgers(&rules.names(), primary);
     let mut flushed: Vec<Lsn> = facts
@@ -397,68 +423,68 @@ pub(super) fn confirm(state: &mut FailoverState, rules: &FailoverRules, now: Ms)
 }
 
 /// The accepted log with a server's facts, for those who have none.
-pub(super) fn history_of(found: Option<&Facts>) -> Option<TimelineHistory> {
+pub(super) fn history_of(found: Option<&ServerFacts>) -> Option<TimelineHistory> {
     found.map(|facts| facts.history.clone())
 }
 
 /// Where writes may go now.
 pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget {
-    let end = if rules.keeps(SafetyRule::EndTransactions) { Transactions::End } else { Transactions::Go };
+    let end = if rules.keeps(SafetyRule::EndTransactions) { OpenTransactionFate::End } else { OpenTransactionFate::Go };
     let held = |why| WriteTarget::Held(why, end);
-    let waits = |why| WriteTarget::Held(why, Transactions::Go);
-    let Some(epoch) = state.epoch() else { return waits(Held::NoPrimary) };
-    let Some(node) = state.nodes.get(&epoch.node) else { return held(Held::Gone) };
+    let waits = |why| WriteTarget::Held(why, OpenTransactionFate::Go);
+    let Some(epoch) = state.epoch() else { return waits(WriteHoldReason::NoPrimary) };
+    let Some(node) = state.nodes.get(&epoch.node) else { return held(WriteHoldReason::Gone) };
     match node.standing {
-        Standing::Down { why: super::action::Lost::Foreign, .. } => return held(Held::Foreign),
-        Standing::Down { .. } => return held(Held::Gone),
-        Standing::Quarantined { .. } => return held(Held::Quarantined),
-        Standing::Detached | Standing::Recovering => return held(Held::Detached),
-        Standing::Waiting | Standing::Up => {}
+        NodeStanding::Down { why: super::action::NodeDownReason::Foreign, .. } => return held(WriteHoldReason::Foreign),
+        NodeStanding::Down { .. } => return held(WriteHoldReason::Gone),
+        NodeStanding::Quarantined { .. } => return held(WriteHoldReason::Quarantined),
+        NodeStanding::Detached | NodeStanding::Recovering => return held(WriteHoldReason::Detached),
+        NodeStanding::Waiting | NodeStanding::Up => {}
     }
     if let Some(gate) = switchover::gate(state) {
         return gate;
     }
     if state.is_kept_dead(rules, epoch.node) {
         // Nobody takes its place, so that its transactions need not end. Reads go elsewhere while no node is the primary.
-        return waits(Held::Gone);
+        return waits(WriteHoldReason::Gone);
     }
     // Where nothing was ever stored no decision of ours was either: attempts wait for the disk. A restart would find this primary as this start did.
-    let is_behind = state.store.stored < state.store.accepted && state.store.disk != Disk::Refuses;
+    let is_behind = state.store.stored < state.store.accepted && state.store.disk != DiskState::Refuses;
     if is_behind && rules.keeps(SafetyRule::StoreFirst) {
-        return waits(Held::Unconfirmed);
+        return waits(WriteHoldReason::Unconfirmed);
     }
     if rules.always_primary() == Some(epoch.node) {
         return WriteTarget::Open { node: epoch.node, started_at: None };
     }
     let own = state.attempt.as_ref().filter(|attempt| attempt.leaves_writes()).map(|attempt| attempt.ballot);
     if state.attempt.is_some() && own.is_none() {
-        return held(Held::Replaced);
+        return held(WriteHoldReason::Replaced);
     }
     let is_void = |ballot| Some(ballot) == own || promises::is_void(state, ballot);
     let promise = promises::unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == FailoverMode::Builtin && rules.keeps(SafetyRule::SeenPromise)) {
         return match promise.purpose() {
-            BallotPurpose::Failover => held(Held::Replaced),
+            BallotPurpose::Failover => held(WriteHoldReason::Replaced),
             // Transactions under way may end: their log is sent to the standbys before the primary stops.
-            BallotPurpose::Switchover | BallotPurpose::Tend => waits(Held::Replaced),
+            BallotPurpose::Switchover | BallotPurpose::Tend => waits(WriteHoldReason::Replaced),
         };
     }
-    let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };
+    let Some(seen) = &node.seen else { return waits(WriteHoldReason::Unconfirmed) };
     if !state.is_on_line(&seen.facts) {
-        let is_foreign = state.relation(&seen.facts) == Some(Relation::Foreign);
-        return held(if is_foreign { Held::Foreign } else { Held::Another });
+        let is_foreign = state.relation(&seen.facts) == Some(WalRelation::Foreign);
+        return held(if is_foreign { WriteHoldReason::Foreign } else { WriteHoldReason::Another });
     }
     if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
-        return waits(Held::Another);
+        return waits(WriteHoldReason::Another);
     }
     // One that lets no look in still answers, and a connection that is opened now must be to the start that was accepted.
     let is_checked = seen.begun_at >= state.line.check_from
         || node.failure.is_some_and(LookFailure::is_mute) && node.was_looked_at_since(state.line.check_from);
     if !is_checked {
-        return waits(Held::Checked);
+        return waits(WriteHoldReason::Checked);
     }
     if state.line.confirmed != Some(seen.facts.started_at) {
-        return waits(Held::Unconfirmed);
+        return waits(WriteHoldReason::Unconfirmed);
     }
     let has_company = rules.mode == FailoverMode::Builtin && state.quorum(rules) == QuorumSize::Majority;
     WriteTarget::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }

@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::AttemptRefusal;
-use super::event::{Done, End, Event, Found, LookFailure, Ms, Pledge, Repointed};
-use super::operations::{RejoinWay, Then};
-use super::record::Record;
+use super::event::{Done, FailoverEvent, LookFailure, Ms, PledgeReply, ProbeResult, ServerStopResult, VoteAnswer};
+use super::operations::{RejoinFallback, RejoinWay};
+use super::record::FailoverRecord;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum FailoverAction {
     /// Log in, ask for all of `Facts`, disconnect or keep the connection.
     Probe { node: NodeId, limit_ms: Ms },
     /// Nothing that writes is sent to any server from now on.
-    Hold { why: Held, transactions: Transactions },
+    Hold { why: WriteHoldReason, transactions: OpenTransactionFate },
     /// Writes go to this node. `started_at`: over connections to this start of the server only; one that is opened must be checked.
     Release { node: NodeId, started_at: Option<u64> },
     /// The text must be on disk (written beside, synced, renamed, folder synced) before `Stored` says yes.
@@ -48,7 +48,7 @@ pub enum Action {
     /// Waits until no other Weir writes to a node, or the limit is over. `weir`: the number of this one.
     WaitYielded { node: NodeId, weir: u32, limit_ms: Ms },
     /// By the agent: stop the server, if it is the one that was started then.
-    StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, mode: StopMode, limit_ms: Ms },
+    StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, mode: PrimaryStopMode, limit_ms: Ms },
     /// See if the agent answers.
     AskAgent { node: NodeId, limit_ms: Ms },
     /// By the agent: the place of the last record of a server that is stopped cleanly.
@@ -62,87 +62,93 @@ pub enum Action {
     /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.
     Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: RejoinWay, limit_ms: Ms },
     /// Run it in a shell. PCP is served meanwhile.
-    RunCommand { number: u64, kind: Command, line: String, limit_ms: Ms },
+    RunCommand { number: u64, kind: FailoverCommandKind, line: String, limit_ms: Ms },
     /// Answer an operator.
     Reply { ticket: u64, answer: Result<(), String> },
     /// Write `pgpool_status`.
     WriteStatus { text: String },
     /// Tell people.
-    Report(Report),
+    Report(FailoverReport),
 }
 
-impl Action {
+impl FailoverAction {
     /// The node of an order to a server or to the agent beside it, and the limit of that order.
     pub fn target(&self) -> Option<(NodeId, Ms)> {
         match *self {
-            Action::Probe { node, limit_ms }
-            | Action::CutOff { node, limit_ms, .. }
-            | Action::Pledge { node, limit_ms, .. }
-            | Action::Promote { node, limit_ms, .. }
-            | Action::WaitWritable { node, limit_ms, .. }
-            | Action::Repoint { node, limit_ms, .. }
-            | Action::Fence { node, limit_ms, .. }
-            | Action::Unfence { node, limit_ms }
-            | Action::Wake { node, limit_ms }
-            | Action::Point { node, limit_ms, .. }
-            | Action::Prepare { node, limit_ms }
-            | Action::WaitYielded { node, limit_ms, .. }
-            | Action::StopServer { node, limit_ms, .. }
-            | Action::AskAgent { node, limit_ms }
-            | Action::Inspect { node, limit_ms, .. }
-            | Action::StartServer { node, limit_ms }
-            | Action::RestartServer { node, limit_ms, .. }
-            | Action::FollowServer { node, limit_ms, .. } => Some((node, limit_ms)),
-            Action::Hold { .. }
-            | Action::Release { .. }
-            | Action::Store { .. }
-            | Action::Drain { .. }
-            | Action::Rejoin { .. }
-            | Action::RunCommand { .. }
-            | Action::Reply { .. }
-            | Action::WriteStatus { .. }
-            | Action::Report(_) => None,
+            FailoverAction::Probe { node, limit_ms }
+            | FailoverAction::CutOff { node, limit_ms, .. }
+            | FailoverAction::Pledge { node, limit_ms, .. }
+            | FailoverAction::Promote { node, limit_ms, .. }
+            | FailoverAction::WaitWritable { node, limit_ms, .. }
+            | FailoverAction::Repoint { node, limit_ms, .. }
+            | FailoverAction::Fence { node, limit_ms, .. }
+            | FailoverAction::Unfence { node, limit_ms }
+            | FailoverAction::Wake { node, limit_ms }
+            | FailoverAction::Point { node, limit_ms, .. }
+            | FailoverAction::Prepare { node, limit_ms }
+            | FailoverAction::WaitYielded { node, limit_ms, .. }
+            | FailoverAction::StopServer { node, limit_ms, .. }
+            | FailoverAction::AskAgent { node, limit_ms }
+            | FailoverAction::Inspect { node, limit_ms, .. }
+            | FailoverAction::StartServer { node, limit_ms }
+            | FailoverAction::RestartServer { node, limit_ms, .. }
+            | FailoverAction::FollowServer { node, limit_ms, .. } => Some((node, limit_ms)),
+            FailoverAction::Hold { .. }
+            | FailoverAction::Release { .. }
+            | FailoverAction::Store { .. }
+            | FailoverAction::Drain { .. }
+            | FailoverAction::Rejoin { .. }
+            | FailoverAction::RunCommand { .. }
+            | FailoverAction::Reply { .. }
+            | FailoverAction::WriteStatus { .. }
+            | FailoverAction::Report(_) => None,
         }
     }
 
     /// The event for an order that began at `begun_at` and was not done, as far as anybody knows.
-    pub fn failed(&self, begun_at: Ms, failure: LookFailure) -> Option<Event> {
+    pub fn failed(&self, begun_at: Ms, failure: LookFailure) -> Option<FailoverEvent> {
         Some(match *self {
-            Action::Probe { node, .. } => Event::Probed { node, begun_at, found: Found::Failed(failure) },
-            Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
-                Event::Pledged { node, ballot, outcome: Pledge::Failed(failure) }
+            FailoverAction::Probe { node, .. } => FailoverEvent::Probed { node, begun_at, found: ProbeResult::Failed(failure) },
+            FailoverAction::CutOff { node, ballot, .. } | FailoverAction::Pledge { node, ballot, .. } => {
+                FailoverEvent::Pledged { node, ballot, outcome: PledgeReply::Failed(failure) }
             }
-            Action::Promote { node, ballot, .. } => Event::Promoted { node, ballot, done: Done::No },
-            Action::WaitWritable { node, ballot, .. } => Event::Writable { node, ballot, outcome: Err(failure) },
-            Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
-            Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
-            Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
-            Action::Wake { node, .. } | Action::Point { node, .. } => Event::Pointed { node, done: Done::No },
-            Action::Prepare { node, .. } => Event::Prepared { node },
-            Action::WaitYielded { node, .. } => Event::Yielded { node },
-            Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, end: End::Unknown },
-            Action::AskAgent { node, .. } => Event::AgentHeard { node, done: Done::No },
-            Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
-            Action::StartServer { node, .. } | Action::RestartServer { node, .. } => {
-                Event::ServerStarted { node, done: Done::No }
+            FailoverAction::Promote { node, ballot, .. } => FailoverEvent::Promoted { node, ballot, done: Done::No },
+            FailoverAction::WaitWritable { node, ballot, .. } => FailoverEvent::Writable { node, ballot, outcome: Err(failure) },
+            FailoverAction::Repoint { node, vote, .. } => {
+                FailoverEvent::Repointed { node, vote, outcome: VoteAnswer::Failed(failure) }
             }
-            Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },
-            Action::Hold { .. }
-            | Action::Release { .. }
-            | Action::Store { .. }
-            | Action::Drain { .. }
-            | Action::Rejoin { .. }
-            | Action::RunCommand { .. }
-            | Action::Reply { .. }
-            | Action::WriteStatus { .. }
-            | Action::Report(_) => return None,
+            FailoverAction::Fence { node, .. } => FailoverEvent::Fenced { node, done: Done::No },
+            FailoverAction::Unfence { node, .. } => FailoverEvent::Unfenced { node, done: Done::No },
+            FailoverAction::Wake { node, .. } | FailoverAction::Point { node, .. } => {
+                FailoverEvent::Pointed { node, done: Done::No }
+            }
+            FailoverAction::Prepare { node, .. } => FailoverEvent::Prepared { node },
+            FailoverAction::WaitYielded { node, .. } => FailoverEvent::Yielded { node },
+            FailoverAction::StopServer { node, ballot, .. } => {
+                FailoverEvent::ServerStopped { node, ballot, end: ServerStopResult::Unknown }
+            }
+            FailoverAction::AskAgent { node, .. } => FailoverEvent::AgentHeard { node, done: Done::No },
+            FailoverAction::Inspect { node, ballot, .. } => FailoverEvent::Inspected { node, ballot, outcome: Err(failure) },
+            FailoverAction::StartServer { node, .. } | FailoverAction::RestartServer { node, .. } => {
+                FailoverEvent::ServerStarted { node, done: Done::No }
+            }
+            FailoverAction::FollowServer { node, .. } => FailoverEvent::ServerFollows { node, done: Done::No },
+            FailoverAction::Hold { .. }
+            | FailoverAction::Release { .. }
+            | FailoverAction::Store { .. }
+            | FailoverAction::Drain { .. }
+            | FailoverAction::Rejoin { .. }
+            | FailoverAction::RunCommand { .. }
+            | FailoverAction::Reply { .. }
+            | FailoverAction::WriteStatus { .. }
+            | FailoverAction::Report(_) => return None,
         })
     }
 }
 
 /// How a server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StopMode {
+pub enum PrimaryStopMode {
     /// All its log is written, archived, and sent to the standbys. It waits for that.
     Clean,
     /// As by a crash, within the limit: it recovers from its log when it is started.
@@ -151,7 +157,7 @@ pub enum StopMode {
 
 /// The operator's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
+pub enum FailoverCommandKind {
     Failover,
     Failback,
     FollowPrimary,
@@ -159,7 +165,7 @@ pub enum Command {
 
 /// Why writes wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Held {
+pub enum WriteHoldReason {
     /// No primary was ever certain.
     NoPrimary,
     /// A connection to it broke; one look will tell.
@@ -184,7 +190,7 @@ pub enum Held {
 
 /// The fate of transactions that are open on the held primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transactions {
+pub enum OpenTransactionFate {
     /// They may go on.
     Go,
     /// They end now and their connections are closed; an answer that arrives later is not passed on.
@@ -193,11 +199,11 @@ pub enum Transactions {
 
 /// Something for the log and for SHOW.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Report {
+pub enum FailoverReport {
     /// A node is out of use from now on.
     Degenerated {
         node: NodeId,
-        why: Lost,
+        why: NodeDownReason,
     },
     Attached {
         node: NodeId,
@@ -240,11 +246,11 @@ pub enum Report {
         ballot: Ballot,
     },
     /// A primary was accepted.
-    Done(Box<Record>),
+    Done(Box<FailoverRecord>),
     /// The agent of a primary that does not answer was told to end it.
     Ended {
         node: NodeId,
-        end: End,
+        end: ServerStopResult,
     },
     /// Somebody is to start this server anew.
     AwaitsRestart {
@@ -258,14 +264,14 @@ pub enum Report {
     /// A server that was brought back does not stream in a minute.
     DoesNotStream {
         node: NodeId,
-        then: Then,
+        then: RejoinFallback,
     },
     /// `failover_command` is not run for a node that has never answered.
     CommandLeftOut {
         node: NodeId,
     },
     CommandFailed {
-        kind: Command,
+        kind: FailoverCommandKind,
         node: NodeId,
     },
     /// A server that answers over open connections has answered no login for so long.
@@ -288,7 +294,7 @@ pub enum Report {
 
 /// Why a node is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lost {
+pub enum NodeDownReason {
     Failed(LookFailure),
     /// It is a primary that nobody accepted.
     False,
@@ -300,20 +306,22 @@ pub enum Lost {
     StatusFile,
 }
 
-impl Held {
+impl WriteHoldReason {
     /// For SHOW and the log.
     pub fn describe(self) -> &'static str {
         match self {
-            Held::NoPrimary => "no primary was found",
-            Held::Checked => "a connection to the primary broke; it is looked at",
-            Held::Gone => "the primary is gone",
-            Held::Quarantined => "this proxy does not reach the primary, its standbys do",
-            Held::Replaced => "the primary is being replaced",
-            Held::Unconfirmed => "the primary is not known to be the newest one yet",
-            Held::SwitchedOver => "a switchover is under way",
-            Held::Detached => "the primary is detached",
-            Held::Another => "the primary does not answer as such",
-            Held::Foreign => "a server of another cluster answers at the primary's address, and nobody has named it the primary",
+            WriteHoldReason::NoPrimary => "no primary was found",
+            WriteHoldReason::Checked => "a connection to the primary broke; it is looked at",
+            WriteHoldReason::Gone => "the primary is gone",
+            WriteHoldReason::Quarantined => "this proxy does not reach the primary, its standbys do",
+            WriteHoldReason::Replaced => "the primary is being replaced",
+            WriteHoldReason::Unconfirmed => "the primary is not known to be the newest one yet",
+            WriteHoldReason::SwitchedOver => "a switchover is under way",
+            WriteHoldReason::Detached => "the primary is detached",
+            WriteHoldReason::Another => "the primary does not answer as such",
+            WriteHoldReason::Foreign => {
+                "a server of another cluster answers at the primary's address, and nobody has named it the primary"
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The question if the agent of a silent primary answers, before an attempt begins: one that comes to no end leaves promises and standbys without a
 //! primary behind. The proof that the primary runs no more is asked for in the attempt (`attempt`, `Phase::Ending`).
 
-use super::action::Action;
+use super::action::FailoverAction;
 use super::ballot::NodeId;
 use super::event::{Done, Ms};
-use super::operations::Inquiry;
+use super::operations::AgentInquiry;
 use super::record::FailoverCause;
 use super::rules::FailoverRules;
 use crate::failover_state::FailoverState;
@@ -18,7 +18,7 @@ const AGAIN_MS: Ms = 2_000;
 
 /// What is known of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum AgentReachability {
     Answers,
     /// It was asked.
     NotYet,
@@ -32,30 +32,30 @@ pub(super) fn about(
     rules: &FailoverRules,
     why: FailoverCause,
     now: Ms,
-    out: &mut Vec<Action>,
-) -> Word {
+    out: &mut Vec<FailoverAction>,
+) -> AgentReachability {
     let is_silence = matches!(why, FailoverCause::Died(failure) if failure.is_silence());
-    let Some(id) = state.primary().filter(|id| is_silence && rules.has_agent(*id)) else { return Word::Silent };
+    let Some(id) = state.primary().filter(|id| is_silence && rules.has_agent(*id)) else { return AgentReachability::Silent };
     match state.inquiry {
-        Inquiry::Asked { node } if node == id => Word::NotYet,
-        Inquiry::Heard { node, done: Done::Yes, at } if node == id && now < at + FRESH_MS => Word::Answers,
-        Inquiry::Heard { node, done: Done::No, at } if node == id && now < at + AGAIN_MS => Word::Silent,
-        Inquiry::None | Inquiry::Asked { .. } | Inquiry::Heard { .. } => {
-            state.inquiry = Inquiry::Asked { node: id };
-            out.push(Action::AskAgent { node: id, limit_ms: LIMIT_MS });
-            Word::NotYet
+        AgentInquiry::Asked { node } if node == id => AgentReachability::NotYet,
+        AgentInquiry::Heard { node, done: Done::Yes, at } if node == id && now < at + FRESH_MS => AgentReachability::Answers,
+        AgentInquiry::Heard { node, done: Done::No, at } if node == id && now < at + AGAIN_MS => AgentReachability::Silent,
+        AgentInquiry::None | AgentInquiry::Asked { .. } | AgentInquiry::Heard { .. } => {
+            state.inquiry = AgentInquiry::Asked { node: id };
+            out.push(FailoverAction::AskAgent { node: id, limit_ms: LIMIT_MS });
+            AgentReachability::NotYet
         }
     }
 }
 
 /// It did not do as it was told: it is asked again before the next attempt.
 pub(super) fn failed(state: &mut FailoverState, id: NodeId, now: Ms) {
-    state.inquiry = Inquiry::Heard { node: id, done: Done::No, at: now };
+    state.inquiry = AgentInquiry::Heard { node: id, done: Done::No, at: now };
 }
 
 /// Takes its answer in.
 pub(super) fn heard(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
-    if state.inquiry == (Inquiry::Asked { node: id }) {
-        state.inquiry = Inquiry::Heard { node: id, done, at: now };
+    if state.inquiry == (AgentInquiry::Asked { node: id }) {
+        state.inquiry = AgentInquiry::Heard { node: id, done, at: now };
     }
 }

@@ -3,19 +3,19 @@
 //! Nothing goes there by itself: the address may lead to a wrong server by mistake. There are three ways on. An operator names the node as the
 //! primary; a reload gives the accepted primary another address, and no server of the cluster of before answers; `backend_flag` says that the node is the primary whatever it is.
 
-use super::action::{Action, Lost, Report};
+use super::action::{FailoverAction, FailoverReport, NodeDownReason};
 use super::ballot::NodeId;
 use super::choose::AttemptRefusal;
-use super::durable::Durable;
+use super::durable::DurableState;
 use super::event::Ms;
-use super::history::Relation;
+use super::history::WalRelation;
 use super::rules::{FailoverMode, FailoverRules, OtherPromoters};
 use super::{accept, attempt, duty};
 use crate::failover_state::{self, FailoverState, PrimaryLog};
-use crate::node_state::{NodeState, Standing};
+use crate::node_state::{NodeStanding, NodeState};
 
 /// A node answers whose server is of another cluster than the accepted one.
-pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let (system, is_primary) = (facts.history.system, facts.is_primary());
     let is_named = rules.always_primary() == Some(id) || is_named_by_reload(state, id);
@@ -27,32 +27,34 @@ pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
     let is_new = node.told_foreign != Some(system);
     node.told_foreign = Some(system);
     match node.standing {
-        Standing::Waiting | Standing::Up | Standing::Quarantined { .. } if may_put_down => {
-            node.standing = Standing::Down { why: Lost::Foreign, since: now };
-            out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
+        NodeStanding::Waiting | NodeStanding::Up | NodeStanding::Quarantined { .. } if may_put_down => {
+            node.standing = NodeStanding::Down { why: NodeDownReason::Foreign, since: now };
+            out.push(FailoverAction::Report(FailoverReport::Degenerated { node: id, why: NodeDownReason::Foreign }));
         }
         // It was lost before: commands ran then.
-        Standing::Down { why, since } if why != Lost::Foreign => node.standing = Standing::Down { why: Lost::Foreign, since },
-        Standing::Waiting
-        | Standing::Up
-        | Standing::Quarantined { .. }
-        | Standing::Down { .. }
-        | Standing::Detached
-        | Standing::Recovering => {}
+        NodeStanding::Down { why, since } if why != NodeDownReason::Foreign => {
+            node.standing = NodeStanding::Down { why: NodeDownReason::Foreign, since }
+        }
+        NodeStanding::Waiting
+        | NodeStanding::Up
+        | NodeStanding::Quarantined { .. }
+        | NodeStanding::Down { .. }
+        | NodeStanding::Detached
+        | NodeStanding::Recovering => {}
     }
     if is_new {
         let known = state.history().map_or(0, |history| history.system);
-        out.push(Action::Report(Report::Foreign { node: id, system, known }));
+        out.push(FailoverAction::Report(FailoverReport::Foreign { node: id, system, known }));
     }
 }
 
 /// A node answers whose server is of the accepted cluster. One that had to make room for another cluster's server is used again.
-pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.told_foreign = None;
-    let was_foreign = matches!(node.standing, Standing::Down { why: Lost::Foreign, .. });
+    let was_foreign = matches!(node.standing, NodeStanding::Down { why: NodeDownReason::Foreign, .. });
     let Some(facts) = node.facts().cloned().filter(|_| was_foreign) else { return };
-    let follows = !facts.is_primary() && matches!(state.relation(&facts), Some(Relation::Holds(_)));
+    let follows = !facts.is_primary() && matches!(state.relation(&facts), Some(WalRelation::Holds(_)));
     if follows || (state.primary() == Some(id) && state.is_on_line(&facts)) {
         duty::attach(state, rules, id, out);
     }
@@ -62,7 +64,7 @@ pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
 fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
     let is_of_before = |node: &NodeState| {
         let relation = node.facts().and_then(|facts| state.relation(facts));
-        !matches!(relation, None | Some(Relation::Foreign))
+        !matches!(relation, None | Some(WalRelation::Foreign))
     };
     let is_renamed = state.nodes.get(&id).is_some_and(|node| node.renamed);
     is_renamed && state.primary() == Some(id) && !state.nodes.values().any(is_of_before)
@@ -73,22 +75,22 @@ fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
 pub(super) fn is_at(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.relation(facts));
     match relation {
-        Some(Relation::Foreign) => true,
-        Some(Relation::Diverged) => {
+        Some(WalRelation::Foreign) => true,
+        Some(WalRelation::Diverged) => {
             state.primary() == Some(id) && (rules.mode != FailoverMode::Builtin || state.nodes.len() == 1)
         }
-        Some(Relation::Holds(_) | Relation::Left(_)) | None => false,
+        Some(WalRelation::Holds(_) | WalRelation::Left(_)) | None => false,
     }
 }
 
 /// Begins anew with this node as the primary: nothing that is known of the cluster of before holds for the new one.
-pub(super) fn accept(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn accept(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let system = facts.history.system;
     attempt::end(state, AttemptRefusal::Outrun, now, out);
     state.change(|durable| {
-        let Durable { weir, term, detached, .. } = std::mem::take(durable);
-        *durable = Durable { weir, term, detached, ..Durable::default() };
+        let DurableState { weir, term, detached, .. } = std::mem::take(durable);
+        *durable = DurableState { weir, term, detached, ..DurableState::default() };
         durable.detached.remove(&id);
     });
     state.line = PrimaryLog { check_from: now, ..PrimaryLog::default() };
@@ -97,12 +99,12 @@ pub(super) fn accept(state: &mut FailoverState, rules: &FailoverRules, id: NodeI
         node.renamed = false;
         node.told_foreign = None;
         node.look_anew(now);
-        let is_freed = matches!(node.standing, Standing::Down { why: Lost::Foreign, .. });
+        let is_freed = matches!(node.standing, NodeStanding::Down { why: NodeDownReason::Foreign, .. });
         if is_freed || (*other == id && !node.is_in_use()) {
-            node.standing = Standing::Waiting;
+            node.standing = NodeStanding::Waiting;
         }
     }
-    out.push(Action::Report(Report::Begun { node: id, system }));
+    out.push(FailoverAction::Report(FailoverReport::Begun { node: id, system }));
     // With company each Weir begins as at its first start: it looks at all nodes and finds the primary that standbys follow.
     if rules.mode != FailoverMode::Builtin || rules.company != OtherPromoters::Possible {
         state.planned.named = Some(id);

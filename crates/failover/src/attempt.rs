@@ -14,13 +14,13 @@
 
 use std::collections::BTreeSet;
 
-use super::accept::{self, Accepting};
-use super::action::{Action, Report, StopMode};
+use super::accept::{self, PrimaryAcceptance};
+use super::action::{FailoverAction, FailoverReport, PrimaryStopMode};
 use super::ballot::{Ballot, Epoch, NodeId, Vote};
-use super::choose::{self, AttemptRefusal, Sync};
-use super::event::{Done, End, Facts, LookFailure, Ms, Pledge, Repointed};
+use super::choose::{self, AttemptRefusal, SyncStandbyKnowledge};
+use super::event::{Done, LookFailure, Ms, PledgeReply, ServerFacts, ServerStopResult, VoteAnswer};
 use super::health::RECHECK_MS;
-use super::operations::{Aim, AskedVoters, Attempt, Phase, PledgeAnswer};
+use super::operations::{AskedVoters, AttemptAim, AttemptPhase, FailoverAttempt, PledgeState};
 use super::record::{CommitLoss, FailoverCause};
 use super::rules::{FailoverRules, QuorumSize, SafetyRule};
 use super::{eligible, switchover};
@@ -53,34 +53,41 @@ const RETRY_SPREAD_MS: Ms = 1_000;
 /// How an attempt goes on after an event.
 enum AttemptTransition {
     Stay,
-    Phase(Phase),
+    Phase(AttemptPhase),
     End(AttemptRefusal),
     Decided,
 }
 
 /// Takes in the answer of a pledge.
-pub(super) fn pledged(state: &mut FailoverState, node: NodeId, ballot: Ballot, outcome: &Pledge) {
-    if let Pledge::Refused { mark } = outcome {
+pub(super) fn pledged(state: &mut FailoverState, node: NodeId, ballot: Ballot, outcome: &PledgeReply) {
+    if let PledgeReply::Refused { mark } = outcome {
         state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
     }
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
     let answer = match outcome {
-        Pledge::Given { facts } => PledgeAnswer::Given(Box::new(facts.clone())),
-        Pledge::Refused { .. } | Pledge::Failed(_) => PledgeAnswer::No,
+        PledgeReply::Given { facts } => PledgeState::Given(Box::new(facts.clone())),
+        PledgeReply::Refused { .. } | PledgeReply::Failed(_) => PledgeState::No,
     };
     // An answer that comes after the phase changes nothing that was decided by it.
-    if matches!(attempt.phase, Phase::Pledging { .. } | Phase::Parting { .. }) {
+    if matches!(attempt.phase, AttemptPhase::Pledging { .. } | AttemptPhase::Parting { .. }) {
         attempt.pledges.insert(node, answer);
     }
 }
 
 /// Takes in that a server was told to promote itself, or not. Not: it may have happened, so the answer of the next phase counts.
-pub(super) fn promoted(state: &mut FailoverState, node: NodeId, ballot: Ballot, done: Done, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn promoted(
+    state: &mut FailoverState,
+    node: NodeId,
+    ballot: Ballot,
+    done: Done,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
-    if matches!(attempt.phase, Phase::Promoting { node: of, .. } if of == node) {
+    if matches!(attempt.phase, AttemptPhase::Promoting { node: of, .. } if of == node) {
         let limit_ms = if done == Done::Yes { WRITABLE_MS } else { DOUBTFUL_MS };
-        attempt.phase = Phase::Waiting { node, until: now + limit_ms + RECHECK_MS };
-        out.push(Action::WaitWritable { node, ballot, limit_ms });
+        attempt.phase = AttemptPhase::Waiting { node, until: now + limit_ms + RECHECK_MS };
+        out.push(FailoverAction::WaitWritable { node, ballot, limit_ms });
     }
 }
 
@@ -89,12 +96,12 @@ pub(super) fn writable(
     state: &mut FailoverState,
     rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
-    outcome: &Result<Facts, LookFailure>,
+    outcome: &Result<ServerFacts, LookFailure>,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
-    if !matches!(attempt.phase, Phase::Waiting { node: of, .. } if of == node) {
+    if !matches!(attempt.phase, AttemptPhase::Waiting { node: of, .. } if of == node) {
         return;
     }
     match outcome {
@@ -108,13 +115,13 @@ pub(super) fn writable(
 }
 
 /// Takes in a vote.
-pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, outcome: Repointed) {
-    if let Repointed::Refused { mark } = outcome {
+pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, outcome: VoteAnswer) {
+    if let VoteAnswer::Refused { mark } = outcome {
         state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
     }
-    if outcome == Repointed::Yes
+    if outcome == VoteAnswer::Yes
         && let Some(attempt) = &mut state.attempt
-        && let Phase::Voting { vote: of, votes, .. } = &mut attempt.phase
+        && let AttemptPhase::Voting { vote: of, votes, .. } = &mut attempt.phase
         && *of == vote
     {
         votes.insert(node);
@@ -122,7 +129,7 @@ pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, out
 }
 
 /// Goes on as far as the answers allow.
-pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     // Each turn enters a later phase, of which there are twelve.
     for _ in 0..12 {
         let Some(mut attempt) = state.attempt.take() else { return };
@@ -147,50 +154,52 @@ pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, o
 
 fn advance(
     state: &mut FailoverState,
-    attempt: &mut Attempt,
+    attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     if attempt.is_before_stop() && accept::gone(state).is_some() {
         return AttemptTransition::End(AttemptRefusal::Failed { node: attempt.parent.node });
     }
     match attempt.phase.clone() {
-        Phase::Storing => {
+        AttemptPhase::Storing => {
             if state.is_stored() || !rules.keeps(SafetyRule::StoreFirst) {
                 let until = ask(state, attempt, rules, now, out);
-                AttemptTransition::Phase(Phase::Pledging { until })
+                AttemptTransition::Phase(AttemptPhase::Pledging { until })
             } else {
                 AttemptTransition::Stay
             }
         }
-        Phase::Streaming { from, until } => succeed::streaming(state, attempt, rules, (from, until), now, out),
-        Phase::Yielding { until, drained_by } => succeed::yielding(attempt, (until, drained_by), now, out),
-        Phase::Draining { until } => succeed::draining(attempt, until, now, out),
-        Phase::Stopping { until } => succeed::stopping(state, attempt, until, now),
-        Phase::Inspecting { until } if now >= until => {
+        AttemptPhase::Streaming { from, until } => succeed::streaming(state, attempt, rules, (from, until), now, out),
+        AttemptPhase::Yielding { until, drained_by } => succeed::yielding(attempt, (until, drained_by), now, out),
+        AttemptPhase::Draining { until } => succeed::draining(attempt, until, now, out),
+        AttemptPhase::Stopping { until } => succeed::stopping(state, attempt, until, now),
+        AttemptPhase::Inspecting { until } if now >= until => {
             AttemptTransition::End(AttemptRefusal::NotStopped { node: attempt.parent.node })
         }
-        Phase::Inspecting { .. } => AttemptTransition::Stay,
-        Phase::Replaying { last, until } => succeed::replaying(state, attempt, (last, until), now, out),
-        Phase::Pledging { until } | Phase::Parting { until } => {
-            let is_open = attempt.pledges.values().any(|answer| *answer == PledgeAnswer::Open);
+        AttemptPhase::Inspecting { .. } => AttemptTransition::Stay,
+        AttemptPhase::Replaying { last, until } => succeed::replaying(state, attempt, (last, until), now, out),
+        AttemptPhase::Pledging { until } | AttemptPhase::Parting { until } => {
+            let is_open = attempt.pledges.values().any(|answer| *answer == PledgeState::Open);
             if is_open && now < until { AttemptTransition::Stay } else { count_pledges(state, attempt, rules, now, out) }
         }
-        Phase::Proving { from, until } => prove(state, attempt, rules, (from, until), now, out),
-        Phase::Ending { failure, until } if now >= until => ended(state, attempt, rules, (failure, End::Unknown), now, out),
-        Phase::Ending { .. } => AttemptTransition::Stay,
-        Phase::Promoting { node, until } | Phase::Waiting { node, until }
+        AttemptPhase::Proving { from, until } => prove(state, attempt, rules, (from, until), now, out),
+        AttemptPhase::Ending { failure, until } if now >= until => {
+            ended(state, attempt, rules, (failure, ServerStopResult::Unknown), now, out)
+        }
+        AttemptPhase::Ending { .. } => AttemptTransition::Stay,
+        AttemptPhase::Promoting { node, until } | AttemptPhase::Waiting { node, until }
             if now >= until || succeed::has_lost(state, attempt, node) =>
         {
             AttemptTransition::End(AttemptRefusal::NotPromoted { node })
         }
-        Phase::Promoting { .. } | Phase::Waiting { .. } => AttemptTransition::Stay,
-        Phase::Voting { vote, found, votes, asked: AskedVoters::Itself, until } if votes.contains(&vote.epoch.node) => {
+        AttemptPhase::Promoting { .. } | AttemptPhase::Waiting { .. } => AttemptTransition::Stay,
+        AttemptPhase::Voting { vote, found, votes, asked: AskedVoters::Itself, until } if votes.contains(&vote.epoch.node) => {
             ask_others(attempt, rules, vote, out);
-            AttemptTransition::Phase(Phase::Voting { vote, found, votes, asked: AskedVoters::All, until })
+            AttemptTransition::Phase(AttemptPhase::Voting { vote, found, votes, asked: AskedVoters::All, until })
         }
-        Phase::Voting { votes, until, .. } => {
+        AttemptPhase::Voting { votes, until, .. } => {
             let counted = votes.intersection(&attempt.electors(rules)).count();
             let needed = attempt.needed(rules);
             if counted >= needed || !rules.keeps(SafetyRule::CarryFirst) {
@@ -207,20 +216,26 @@ fn advance(
 }
 
 /// Asks all other nodes for their pledge, until then. Standbys are cut off from a primary that is to be replaced, and from one that was stopped.
-fn ask(state: &FailoverState, attempt: &mut Attempt, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) -> Ms {
+fn ask(
+    state: &FailoverState,
+    attempt: &mut FailoverAttempt,
+    rules: &FailoverRules,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) -> Ms {
     let is_over = match attempt.aim {
-        Aim::Replace | Aim::Force { .. } => true,
-        Aim::Succeed { .. } => attempt.phase != Phase::Storing,
-        Aim::Settle | Aim::ClearPromises | Aim::RestoreVote => false,
+        AttemptAim::Replace | AttemptAim::Force { .. } => true,
+        AttemptAim::Succeed { .. } => attempt.phase != AttemptPhase::Storing,
+        AttemptAim::Settle | AttemptAim::ClearPromises | AttemptAim::RestoreVote => false,
     };
     let cuts = rules.keeps(SafetyRule::CutOff) && is_over;
     let ballot = attempt.ballot;
     for id in rules.ids().filter(|id| *id != attempt.parent.node) {
-        attempt.pledges.insert(id, PledgeAnswer::Open);
+        attempt.pledges.insert(id, PledgeState::Open);
         let action = if cuts {
-            Action::CutOff { node: id, ballot, limit_ms: PLEDGE_MS }
+            FailoverAction::CutOff { node: id, ballot, limit_ms: PLEDGE_MS }
         } else {
-            Action::Pledge { node: id, ballot, limit_ms: PLEDGE_MS }
+            FailoverAction::Pledge { node: id, ballot, limit_ms: PLEDGE_MS }
         };
         out.push(action);
     }
@@ -232,10 +247,10 @@ fn ask(state: &FailoverState, attempt: &mut Attempt, rules: &FailoverRules, now:
 
 fn count_pledges(
     state: &mut FailoverState,
-    attempt: &mut Attempt,
+    attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     attempt.parts.pledge_ms = now.saturating_sub(attempt.begun_at);
     let (given, electors) = (attempt.given(), attempt.electors(rules));
@@ -254,39 +269,39 @@ fn count_pledges(
     let is_void = |vote: &Vote| attempt.quorum == QuorumSize::One && vote.ballot.weir == attempt.ballot.weir;
     let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
     let newest = siblings.max_by_key(|vote| vote.ballot).copied();
-    let newest = newest.filter(|_| rules.keeps(SafetyRule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
+    let newest = newest.filter(|_| rules.keeps(SafetyRule::Evidence) && !matches!(attempt.aim, AttemptAim::Force { .. }));
     if let Some(found) = newest {
         let facts = accept::own_facts(state, &found.epoch).map(Box::new);
         attempt.why = FailoverCause::Adopted;
         vote(attempt, rules, found.epoch, facts, now, out);
         return AttemptTransition::Stay;
     }
-    if let Aim::Succeed { node, .. } = attempt.aim {
+    if let AttemptAim::Succeed { node, .. } = attempt.aim {
         return succeed::pledged(state, attempt, rules, node, now, out);
     }
     let until = now + PROVE_MS;
     if let Some(node) = state.nodes.get_mut(&attempt.parent.node) {
         node.look_anew(now);
     }
-    AttemptTransition::Phase(Phase::Proving { from: now, until })
+    AttemptTransition::Phase(AttemptPhase::Proving { from: now, until })
 }
 
 /// The last look at the old primary decides if it stays.
 fn prove(
     state: &mut FailoverState,
-    attempt: &mut Attempt,
+    attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
     (from, until): (Ms, Ms),
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     let old = attempt.parent.node;
     let Some(node) = state.nodes.get_mut(&old) else { return pick(state, attempt, rules, now, out) };
-    if let Aim::Force { node, .. } = attempt.aim {
+    if let AttemptAim::Force { node, .. } = attempt.aim {
         let is_asked = attempt.given().contains(&node);
         return if is_asked { promote(attempt, node, now, out) } else { AttemptTransition::End(AttemptRefusal::NoStandby) };
     }
-    let skips = !rules.keeps(SafetyRule::SecondLook) && attempt.aim == Aim::Replace;
+    let skips = !rules.keeps(SafetyRule::SecondLook) && attempt.aim == AttemptAim::Replace;
     if !node.was_looked_at_since(from) && !skips {
         return if now >= until { AttemptTransition::End(AttemptRefusal::NotProvenDead) } else { AttemptTransition::Stay };
     }
@@ -294,7 +309,7 @@ fn prove(
     let facts = node.facts().cloned();
     match (facts, failure) {
         (Some(facts), _) if state.is_on_line(&facts) && !skips => {
-            let replaced = attempt.parent.replaced.filter(|_| attempt.aim != Aim::RestoreVote);
+            let replaced = attempt.parent.replaced.filter(|_| attempt.aim != AttemptAim::RestoreVote);
             vote(attempt, rules, Epoch { ballot: attempt.ballot, node: old, replaced }, Some(Box::new(facts)), now, out);
             AttemptTransition::Stay
         }
@@ -310,17 +325,17 @@ fn prove(
         (_, Some(failure)) if !failure.is_death() && failure != LookFailure::Starting => {
             AttemptTransition::End(AttemptRefusal::NotProvenDead)
         }
-        (_, Some(failure)) if attempt.aim == Aim::Replace && is_to_be_ended(rules, old, failure) && !skips => {
+        (_, Some(failure)) if attempt.aim == AttemptAim::Replace && is_to_be_ended(rules, old, failure) && !skips => {
             // Nothing is stopped in favour of nobody.
             if let Err(refusal) = chosen(state, attempt, rules) {
                 return AttemptTransition::End(refusal);
             }
             let started_at = state.nodes.get(&old).and_then(|node| Some(node.seen.as_ref()?.facts.started_at));
-            let (ballot, mode, limit_ms) = (attempt.ballot, StopMode::Crash, END_MS);
-            out.push(Action::StopServer { node: old, ballot, started_at, mode, limit_ms });
-            AttemptTransition::Phase(Phase::Ending { failure, until: now + END_MS + RECHECK_MS })
+            let (ballot, mode, limit_ms) = (attempt.ballot, PrimaryStopMode::Crash, END_MS);
+            out.push(FailoverAction::StopServer { node: old, ballot, started_at, mode, limit_ms });
+            AttemptTransition::Phase(AttemptPhase::Ending { failure, until: now + END_MS + RECHECK_MS })
         }
-        (_, failure) if attempt.aim == Aim::Replace => {
+        (_, failure) if attempt.aim == AttemptAim::Replace => {
             let is_proven = failure == Some(LookFailure::Refused) || failure.is_none();
             if is_proven || eligible::may_be_silent(state, rules, &attempt.given()) || skips {
                 pick(state, attempt, rules, now, out)
@@ -343,21 +358,21 @@ fn is_to_be_ended(rules: &FailoverRules, id: NodeId, failure: LookFailure) -> bo
 /// server again, and another Weir could have written to it.
 fn ended(
     state: &mut FailoverState,
-    attempt: &mut Attempt,
+    attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
-    (failure, end): (LookFailure, End),
+    (failure, end): (LookFailure, ServerStopResult),
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     let old = attempt.parent.node;
-    out.push(Action::Report(Report::Ended { node: old, end }));
+    out.push(FailoverAction::Report(FailoverReport::Ended { node: old, end }));
     let is_proven = match end {
-        End::Before | End::Now => true,
-        End::Unknown => {
+        ServerStopResult::Before | ServerStopResult::Now => true,
+        ServerStopResult::Unknown => {
             agent_inquiry::failed(state, old, now);
             if state.facts(old).is_some_and(|facts| state.is_on_line(facts)) {
                 // It answers meanwhile, perhaps: the look that decides is made once more.
-                return AttemptTransition::Phase(Phase::Proving { from: now, until: now + PROVE_MS });
+                return AttemptTransition::Phase(AttemptPhase::Proving { from: now, until: now + PROVE_MS });
             }
             failure == LookFailure::Refused || eligible::may_be_silent(state, rules, &attempt.given())
         }
@@ -365,17 +380,21 @@ fn ended(
     if is_proven { pick(state, attempt, rules, now, out) } else { AttemptTransition::End(AttemptRefusal::NotProvenDead) }
 }
 
-fn chosen(state: &FailoverState, attempt: &Attempt, rules: &FailoverRules) -> Result<choose::Choice, AttemptRefusal> {
+fn chosen(
+    state: &FailoverState,
+    attempt: &FailoverAttempt,
+    rules: &FailoverRules,
+) -> Result<choose::ChosenStandby, AttemptRefusal> {
     let candidates = eligible::candidates(state, rules, attempt.facts())?;
     choose::choose(rules, &state.sync(rules), &candidates, state.samples())
 }
 
 fn pick(
     state: &FailoverState,
-    attempt: &mut Attempt,
+    attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     match chosen(state, attempt, rules) {
         Err(refusal) => AttemptTransition::End(refusal),
@@ -383,75 +402,88 @@ fn pick(
             let sync = state.sync(rules);
             attempt.loss = match sync {
                 _ if !rules.keeps(SafetyRule::TellLoss) => CommitLoss::Nothing,
-                Sync::Synchronous(_) => CommitLoss::Nothing,
-                Sync::Asynchronous | Sync::Unknown => state.loss_at(choice.position),
+                SyncStandbyKnowledge::Synchronous(_) => CommitLoss::Nothing,
+                SyncStandbyKnowledge::Asynchronous | SyncStandbyKnowledge::Unknown => state.loss_at(choice.position),
             };
             promote(attempt, choice.node, now, out)
         }
     }
 }
 
-fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
-    out.push(Action::Promote { node, ballot: attempt.ballot, limit_ms: PROMOTE_MS });
-    AttemptTransition::Phase(Phase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
+fn promote(attempt: &FailoverAttempt, node: NodeId, now: Ms, out: &mut Vec<FailoverAction>) -> AttemptTransition {
+    out.push(FailoverAction::Promote { node, ballot: attempt.ballot, limit_ms: PROMOTE_MS });
+    AttemptTransition::Phase(AttemptPhase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
 }
 
 /// Asks for votes.
-fn vote(attempt: &mut Attempt, rules: &FailoverRules, epoch: Epoch, found: Option<Box<Facts>>, now: Ms, out: &mut Vec<Action>) {
+fn vote(
+    attempt: &mut FailoverAttempt,
+    rules: &FailoverRules,
+    epoch: Epoch,
+    found: Option<Box<ServerFacts>>,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let vote = Vote { ballot: attempt.ballot, epoch, parent: attempt.parent };
-    out.push(Action::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
+    out.push(FailoverAction::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
     // A primary that stays, or that others voted for before, has followers already.
     let is_new = epoch.ballot == attempt.ballot && epoch.node != attempt.parent.node;
     let asked = if is_new { AskedVoters::Itself } else { AskedVoters::All };
     if asked == AskedVoters::All {
         ask_others(attempt, rules, vote, out);
     }
-    attempt.phase = Phase::Voting { vote, found, votes: BTreeSet::new(), asked, until: now + VOTE_MS };
+    attempt.phase = AttemptPhase::Voting { vote, found, votes: BTreeSet::new(), asked, until: now + VOTE_MS };
 }
 
-fn ask_others(attempt: &Attempt, rules: &FailoverRules, vote: Vote, out: &mut Vec<Action>) {
+fn ask_others(attempt: &FailoverAttempt, rules: &FailoverRules, vote: Vote, out: &mut Vec<FailoverAction>) {
     for node in attempt.electors(rules).into_iter().filter(|id| *id != vote.epoch.node) {
-        out.push(Action::Repoint { node, vote, limit_ms: VOTE_MS });
+        out.push(FailoverAction::Repoint { node, vote, limit_ms: VOTE_MS });
     }
 }
 
-fn decided(state: &mut FailoverState, rules: &FailoverRules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
-    let Phase::Voting { vote, found, .. } = attempt.phase else { return };
+fn decided(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    mut attempt: FailoverAttempt,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
+    let AttemptPhase::Voting { vote, found, .. } = attempt.phase else { return };
     attempt.parts.vote_ms = now.saturating_sub(attempt.begun_at + attempt.parts.pledge_ms + attempt.parts.promote_ms);
-    if let Aim::Force { ticket, .. } = attempt.aim {
-        out.push(Action::Reply { ticket, answer: Ok(()) });
+    if let AttemptAim::Force { ticket, .. } = attempt.aim {
+        out.push(FailoverAction::Reply { ticket, answer: Ok(()) });
     }
     let loss = if vote.epoch.node == attempt.parent.node { CommitLoss::Nothing } else { attempt.loss };
-    let accepting = Accepting { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
+    let accepting = PrimaryAcceptance { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
     accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
 }
 
 /// Ends the attempt without a decision.
-pub(super) fn end(state: &mut FailoverState, refusal: AttemptRefusal, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn end(state: &mut FailoverState, refusal: AttemptRefusal, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(attempt) = state.attempt.take() else { return };
     let is_void = attempt.is_void(refusal);
     if is_void {
         state.forget(attempt.ballot);
     }
     match attempt.aim {
-        Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
-        Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt, refusal, now, out),
-        Aim::Replace | Aim::Settle | Aim::ClearPromises | Aim::RestoreVote => {}
+        AttemptAim::Force { ticket, .. } => out.push(FailoverAction::Reply { ticket, answer: Err(refusal.describe()) }),
+        AttemptAim::Succeed { .. } => switchover::attempt_ended(state, &attempt, refusal, now, out),
+        AttemptAim::Replace | AttemptAim::Settle | AttemptAim::ClearPromises | AttemptAim::RestoreVote => {}
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
     // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
     let is_outrun = is_void && refusal == AttemptRefusal::Outrun;
     state.retry_at = if attempt.is_before_stop() || is_outrun { now } else { now + RETRY_MS + spread };
-    if refusal != AttemptRefusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. } | Aim::ClearPromises) {
+    if refusal != AttemptRefusal::Outrun && !matches!(attempt.aim, AttemptAim::Succeed { .. } | AttemptAim::ClearPromises) {
         stuck(state, refusal, out);
     }
 }
 
 /// Says once why nothing is done.
-pub(super) fn stuck(state: &mut FailoverState, why: AttemptRefusal, out: &mut Vec<Action>) {
+pub(super) fn stuck(state: &mut FailoverState, why: AttemptRefusal, out: &mut Vec<FailoverAction>) {
     if state.stuck != Some(why) {
         state.stuck = Some(why);
-        out.push(Action::Report(Report::Stuck { why }));
+        out.push(FailoverAction::Report(FailoverReport::Stuck { why }));
     }
 }

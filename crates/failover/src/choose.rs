@@ -10,16 +10,16 @@ use super::sync::CommitAcknowledgers;
 
 /// A standby that was cut off and asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct PromotionCandidate {
     pub node: NodeId,
     /// How much of the accepted log it holds.
     pub position: Lsn,
-    pub bar: Bar,
+    pub bar: PromotionBar,
 }
 
 /// If a standby may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bar {
+pub enum PromotionBar {
     None,
     /// Its `backend_promote_priority` is 0.
     Priority,
@@ -32,7 +32,7 @@ pub enum Bar {
 
 /// Knowledge of the synchronous standbys of the lost primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncStandbyKnowledge {
     /// Nothing: the setting was never seen, or cannot be read.
     Unknown,
     /// Nobody had to acknowledge.
@@ -42,7 +42,7 @@ pub enum Sync {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct ChosenStandby {
     pub node: NodeId,
     pub position: Lsn,
 }
@@ -61,7 +61,7 @@ pub enum AttemptRefusal {
     Quarantined,
     /// None may be promoted.
     NoStandby,
-    /// All that could be promoted are [`Bar::Torn`].
+    /// All that could be promoted are [`PromotionBar::Torn`].
     Torn {
         node: NodeId,
     },
@@ -128,12 +128,12 @@ pub enum AttemptRefusal {
     },
 }
 
-impl Sync {
+impl SyncStandbyKnowledge {
     /// True if those cut off contain every acknowledged commit and let no new one be acknowledged.
     pub fn is_covered_by(&self, cut_off: &BTreeSet<NodeId>) -> bool {
         match self {
-            Sync::Unknown | Sync::Asynchronous => false,
-            Sync::Synchronous(all) => all.iter().all(|who| who.are_covered_by(cut_off)),
+            SyncStandbyKnowledge::Unknown | SyncStandbyKnowledge::Asynchronous => false,
+            SyncStandbyKnowledge::Synchronous(all) => all.iter().all(|who| who.are_covered_by(cut_off)),
         }
     }
 }
@@ -141,41 +141,43 @@ impl Sync {
 /// Most WAL, then priority, then the lowest number. `samples`: when the primary was looked at, and where its log ended then.
 pub fn choose(
     rules: &FailoverRules,
-    sync: &Sync,
-    candidates: &[Candidate],
+    sync: &SyncStandbyKnowledge,
+    candidates: &[PromotionCandidate],
     samples: &[(Ms, Lsn)],
-) -> Result<Choice, AttemptRefusal> {
+) -> Result<ChosenStandby, AttemptRefusal> {
     let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
-    if let Sync::Synchronous(all) = sync
+    if let SyncStandbyKnowledge::Synchronous(all) = sync
         && rules.keeps(SafetyRule::ReadQuorum)
         && let Some(refusal) = too_few_asked(all, &asked)
     {
         return Err(refusal);
     }
-    if *sync == Sync::Unknown {
+    if *sync == SyncStandbyKnowledge::Unknown {
         return Err(AttemptRefusal::SyncUnknown);
     }
     let priority = |id: NodeId| rules.node(id).map_or(0, |node| node.priority);
-    let allowed = candidates.iter().filter(|candidate| candidate.bar == Bar::None);
+    let allowed = candidates.iter().filter(|candidate| candidate.bar == PromotionBar::None);
     let best = if rules.keeps(SafetyRule::MostWal) {
         allowed.max_by_key(|candidate| (candidate.position, priority(candidate.node), std::cmp::Reverse(candidate.node)))
     } else {
         allowed.min_by_key(|candidate| candidate.node)
     };
     let Some(best) = best else {
-        let torn = candidates.iter().find(|candidate| candidate.bar == Bar::Torn);
+        let torn = candidates.iter().find(|candidate| candidate.bar == PromotionBar::Torn);
         return Err(torn.map_or(AttemptRefusal::NoStandby, |torn| AttemptRefusal::Torn { node: torn.node }));
     };
-    let choice = Choice { node: best.node, position: best.position };
+    let choice = ChosenStandby { node: best.node, position: best.position };
     match sync {
-        Sync::Synchronous(all) => {
+        SyncStandbyKnowledge::Synchronous(all) => {
             let may_have_acknowledged = |id: &NodeId| all.iter().any(|who| who.nodes.contains(id));
-            let more = |candidate: &&Candidate| {
-                candidate.bar != Bar::None && candidate.position > best.position && may_have_acknowledged(&candidate.node)
+            let more = |candidate: &&PromotionCandidate| {
+                candidate.bar != PromotionBar::None
+                    && candidate.position > best.position
+                    && may_have_acknowledged(&candidate.node)
             };
             candidates.iter().find(more).map_or(Ok(choice), |barred| Err(AttemptRefusal::BarredHasMore { node: barred.node }))
         }
-        Sync::Asynchronous | Sync::Unknown => {
+        SyncStandbyKnowledge::Asynchronous | SyncStandbyKnowledge::Unknown => {
             let node = best.node;
             let (bytes, ms) = lack(samples, best.position);
             match (rules.lag_bytes_max, rules.lag_ms_max) {
@@ -262,31 +264,35 @@ mod tests {
     use super::*;
 
     /// `1@100` is node 1 with 100 bytes, `1@100!` is barred, `1@100~` is torn.
-    fn candidates(text: &str) -> Vec<Candidate> {
+    fn candidates(text: &str) -> Vec<PromotionCandidate> {
         let parse = |word: &str| {
             let (node, position) = word.split_once('@').unwrap();
             let bar = match position.chars().last() {
-                Some('!') => Bar::Priority,
-                Some('~') => Bar::Torn,
-                _ => Bar::None,
+                Some('!') => PromotionBar::Priority,
+                Some('~') => PromotionBar::Torn,
+                _ => PromotionBar::None,
             };
-            Candidate { node: node.parse().unwrap(), position: position.trim_end_matches(['!', '~']).parse().unwrap(), bar }
+            PromotionCandidate {
+                node: node.parse().unwrap(),
+                position: position.trim_end_matches(['!', '~']).parse().unwrap(),
+                bar,
+            }
         };
         text.split_whitespace().map(parse).collect()
     }
 
-    fn sync(names: &str) -> Sync {
+    fn sync(names: &str) -> SyncStandbyKnowledge {
         let nodes = [(0, "n0"), (1, "n1"), (2, "n2"), (3, "n3")];
         match parse(names).unwrap() {
-            None => Sync::Asynchronous,
-            Some(rule) => Sync::Synchronous(vec![rule.acknowledgers(&nodes, 0)]),
+            None => SyncStandbyKnowledge::Asynchronous,
+            Some(rule) => SyncStandbyKnowledge::Synchronous(vec![rule.acknowledgers(&nodes, 0)]),
         }
     }
 
     #[test]
     fn the_standby_with_most_is_chosen_if_it_has_everything() {
-        let node = |node, position| Ok(Choice { node, position });
-        let cases: &[(&str, &str, &str, Result<Choice, AttemptRefusal>)] = &[
+        let node = |node, position| Ok(ChosenStandby { node, position });
+        let cases: &[(&str, &str, &str, Result<ChosenStandby, AttemptRefusal>)] = &[
             ("most WAL", "", "1@100 2@101 3@99", node(2, 101)),
             ("priority among equals", "", "1@100 2@100 3@100", node(3, 100)),
             ("not below", "", "1@101 2@100 3@100", node(1, 101)),
@@ -310,7 +316,7 @@ mod tests {
         for (name, names, given, expected) in cases {
             assert_eq!(choose(&rules, &sync(names), &candidates(given), &[(1000, 120)]), *expected, "{name}");
         }
-        assert_eq!(choose(&rules, &Sync::Unknown, &candidates("1@120"), &[]), Err(AttemptRefusal::SyncUnknown));
+        assert_eq!(choose(&rules, &SyncStandbyKnowledge::Unknown, &candidates("1@120"), &[]), Err(AttemptRefusal::SyncUnknown));
     }
 
     #[test]
@@ -319,9 +325,9 @@ mod tests {
         // A row in a minute is few bytes.
         let samples: Vec<(Ms, Lsn)> = (0..10).map(|at| (at * 6_000, 100 + at)).collect();
         let of = |position: Lsn, samples: &[(Ms, Lsn)]| {
-            choose(&rules, &Sync::Asynchronous, &candidates(&format!("1@{position}")), samples)
+            choose(&rules, &SyncStandbyKnowledge::Asynchronous, &candidates(&format!("1@{position}")), samples)
         };
-        let fits = |position| Ok(Choice { node: 1, position });
+        let fits = |position| Ok(ChosenStandby { node: 1, position });
         assert_eq!(of(100, &samples), Err(AttemptRefusal::LagsTime { node: 1, ms: 48_000 }));
         assert_eq!(of(106, &samples), Err(AttemptRefusal::LagsTime { node: 1, ms: 12_000 }));
         assert_eq!((of(107, &samples), of(109, &samples), of(200, &samples)), (fits(107), fits(109), fits(200)));

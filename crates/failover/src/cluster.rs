@@ -2,7 +2,7 @@
 //!
 //! In: findings of a probe. Out: the next view. No IO: `weir::control::node_monitor` asks the servers.
 
-use crate::commit_outcome::Horizon;
+use crate::commit_outcome::PromotionHorizon;
 use weir_config::Config;
 
 /// Index of a node in the view and in the configuration's list; `backend_hostname` numbers are `NodeView::id`.
@@ -24,7 +24,7 @@ pub enum NodeHealth {
 
 /// If sessions may use a node that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
+pub enum NodeUsage {
     In,
     /// It failed, is detached, is being copied, or is not of the primary's log.
     Out,
@@ -53,7 +53,7 @@ pub struct NodeView {
     /// Share of reads, of all nodes' sum; 0 takes none.
     pub weight: f64,
     pub health: NodeHealth,
-    pub usage: Usage,
+    pub usage: NodeUsage,
     /// Connections that were begun under an older generation of the view are not used any more: the node was given up since.
     pub valid_from: u64,
     /// Why it is down, in the words of the last attempt.
@@ -84,14 +84,14 @@ pub struct ClusterView {
     pub primary_since: u64,
     pub gate: WriteGate,
     /// Of the promotion that made the primary, if Weir promoted it.
-    pub horizon: Option<Horizon>,
+    pub horizon: Option<PromotionHorizon>,
     /// Why writes wait, if they do.
     pub held: Option<&'static str>,
 }
 
 /// Findings of a probe of one node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Probe {
+pub enum RoleProbeResult {
     Unreachable,
     Answered { in_recovery: bool, lag_bytes: Option<u64> },
 }
@@ -113,7 +113,7 @@ impl ClusterView {
                     port: node.port,
                     weight: if total > 0.0 { node.weight / total } else { 0.0 },
                     health: known.map_or(NodeHealth::Down, |n| n.health),
-                    usage: known.map_or(Usage::In, |n| n.usage),
+                    usage: known.map_or(NodeUsage::In, |n| n.usage),
                     valid_from: known.map_or(0, |n| n.valid_from),
                     cause: known.and_then(|n| n.cause.clone()),
                     is_far: !config.routing.zone.is_empty() && node.zone != config.routing.zone,
@@ -146,16 +146,16 @@ impl ClusterView {
     }
 
     /// The view after one probe; `None` when nothing that routing looks at changed. Lag is updated either way.
-    pub fn step(&mut self, node: NodeIndex, probe: &Probe, now_s: u64) -> bool {
+    pub fn step(&mut self, node: NodeIndex, probe: &RoleProbeResult, now_s: u64) -> bool {
         let Some(view) = self.nodes.get_mut(node) else { return false };
         let health = match probe {
-            Probe::Unreachable => NodeHealth::Down,
-            Probe::Answered { in_recovery: true, .. } => NodeHealth::Up(ReplicationRole::Standby),
-            Probe::Answered { in_recovery: false, .. } => NodeHealth::Up(ReplicationRole::Primary),
+            RoleProbeResult::Unreachable => NodeHealth::Down,
+            RoleProbeResult::Answered { in_recovery: true, .. } => NodeHealth::Up(ReplicationRole::Standby),
+            RoleProbeResult::Answered { in_recovery: false, .. } => NodeHealth::Up(ReplicationRole::Primary),
         };
         view.lag_bytes = match probe {
-            Probe::Answered { lag_bytes, .. } => *lag_bytes,
-            Probe::Unreachable => None,
+            RoleProbeResult::Answered { lag_bytes, .. } => *lag_bytes,
+            RoleProbeResult::Unreachable => None,
         };
         if view.health == health {
             return false;
@@ -183,7 +183,7 @@ impl ClusterView {
         let mut changed = gate != self.gate;
         self.gate = gate;
         for node in &mut self.nodes {
-            let usage = if is_out(node.id) { Usage::Out } else { Usage::In };
+            let usage = if is_out(node.id) { NodeUsage::Out } else { NodeUsage::In };
             let is_promoted = matches!(gate, WriteGate::Open { node: id, .. } if id == node.id);
             let health = if is_promoted { NodeHealth::Up(ReplicationRole::Primary) } else { node.health };
             if (usage, health) != (node.usage, node.health) {
@@ -265,7 +265,7 @@ impl ClusterView {
     }
 
     pub fn is_up(&self, node: NodeIndex) -> bool {
-        self.nodes.get(node).is_some_and(|n| n.health != NodeHealth::Down && n.usage == Usage::In)
+        self.nodes.get(node).is_some_and(|n| n.health != NodeHealth::Down && n.usage == NodeUsage::In)
     }
 }
 
@@ -273,14 +273,14 @@ impl NodeView {
     /// True if it is in use, and a standby.
     #[inline]
     pub fn is_standby(&self) -> bool {
-        self.health == NodeHealth::Up(ReplicationRole::Standby) && self.usage == Usage::In
+        self.health == NodeHealth::Up(ReplicationRole::Standby) && self.usage == NodeUsage::In
     }
 }
 
 /// The node that takes writes. Where roles decide, two that call themselves primary are never followed at random: the one we had stays as long
 /// as it says so, else nobody gets writes until one is left, or failover names it.
 fn find_primary(nodes: &[NodeView], gate: WriteGate, before: Option<NodeIndex>) -> Option<NodeIndex> {
-    let is_primary = |n: &NodeView| n.health == NodeHealth::Up(ReplicationRole::Primary) && n.usage == Usage::In;
+    let is_primary = |n: &NodeView| n.health == NodeHealth::Up(ReplicationRole::Primary) && n.usage == NodeUsage::In;
     match gate {
         WriteGate::Shut => return None,
         WriteGate::Open { node, .. } => return nodes.iter().position(|n| n.id == node),
@@ -309,7 +309,7 @@ pub(crate) mod tests {
                 port: 1,
                 weight,
                 health,
-                usage: Usage::In,
+                usage: NodeUsage::In,
                 valid_from: 0,
                 cause: None,
                 is_far: false,
@@ -333,7 +333,7 @@ pub(crate) mod tests {
         assert!(view.note_cause(0, Some("wrong password".into())));
         assert!(view.note_cause(1, Some("may not be asked".into())), "it is used as before");
         assert_eq!(view.causes(), "node 0 (h:1): wrong password", "it is up");
-        view.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 1);
+        view.step(0, &RoleProbeResult::Answered { in_recovery: false, lag_bytes: None }, 1);
         assert!(!view.note_cause(0, None));
         assert_eq!(view.causes(), "");
     }
@@ -344,14 +344,14 @@ pub(crate) mod tests {
     #[test]
     fn a_second_primary_does_not_take_over_while_the_first_stays() {
         let mut v = view(&[(0.0, STANDBY), (1.0, PRIMARY)]);
-        let answered = |in_recovery| Probe::Answered { in_recovery, lag_bytes: None };
+        let answered = |in_recovery| RoleProbeResult::Answered { in_recovery, lag_bytes: None };
         assert_eq!(v.primary, Some(1));
         assert!(v.step(0, &answered(false), 5));
         assert_eq!((v.primary, v.generation, v.primary_since), (Some(1), 2, 1));
-        assert!(v.step(1, &Probe::Unreachable, 6));
+        assert!(v.step(1, &RoleProbeResult::Unreachable, 6));
         assert_eq!((v.primary, v.generation, v.primary_since), (Some(0), 3, 3));
         assert!(v.is_primary(0) && !v.is_primary(1));
-        assert!(!v.step(1, &Probe::Unreachable, 7));
+        assert!(!v.step(1, &RoleProbeResult::Unreachable, 7));
         let two = view(&[(1.0, PRIMARY), (1.0, PRIMARY), (1.0, STANDBY)]);
         assert_eq!(two.primary, None, "nothing tells which of them is meant");
     }
@@ -364,7 +364,7 @@ pub(crate) mod tests {
         assert!(v.govern(WriteGate::Open { node: 1, started_at: None }, |id| id == 0, 9));
         assert_eq!((v.primary, v.nodes[1].health, v.is_up(0)), (Some(1), PRIMARY, false));
         assert!(!v.govern(WriteGate::Open { node: 1, started_at: None }, |id| id == 0, 9), "nothing new");
-        assert!(v.step(0, &Probe::Answered { in_recovery: true, lag_bytes: None }, 9));
+        assert!(v.step(0, &RoleProbeResult::Answered { in_recovery: true, lag_bytes: None }, 9));
         assert!(!v.is_standby(0) && v.serves(0).is_none(), "it is out of use");
         assert_eq!(v.primary, Some(1));
     }
@@ -374,7 +374,7 @@ pub(crate) mod tests {
         let mut v = view(&[(1.0, NodeHealth::Down), (1.0, PRIMARY)]);
         assert!(v.govern(WriteGate::First(0), |_| false, 9));
         assert_eq!((v.primary, v.takes_reads(1)), (None, false));
-        assert!(v.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 9));
+        assert!(v.step(0, &RoleProbeResult::Answered { in_recovery: false, lag_bytes: None }, 9));
         assert_eq!((v.primary, v.takes_reads(1)), (Some(0), false));
         assert!(v.govern(WriteGate::First(1), |id| id == 0, 9));
         assert_eq!(v.primary, Some(1));

@@ -7,7 +7,7 @@
 //! crashed: where nothing of a transaction reached the disk, the next one gets its number. So `committed` proves nothing unless the number
 //! cannot have been another's. `aborted` is a proof always: a number that was committed is never given out again.
 
-use crate::{Facts, Numbers};
+use crate::{PromotionNumbers, ServerFacts};
 use std::num::NonZeroU64;
 
 /// A server's log: one cluster's, on one timeline.
@@ -23,7 +23,7 @@ pub const RESTART_MS: u64 = 10;
 
 /// A transaction's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number {
+pub struct TransactionNumber {
     /// All 64 bits of it.
     pub xid: NonZeroU64,
     pub node: u16,
@@ -32,7 +32,7 @@ pub struct Number {
     pub said_ms: u64,
 }
 
-impl Number {
+impl TransactionNumber {
     /// The latest time, by the same clock, at which its connection was lost. `after_ms`: so long after the number was asked for.
     pub fn lost_ms(&self, after_ms: u64) -> u64 {
         self.said_ms + 1 + after_ms
@@ -41,78 +41,83 @@ impl Number {
 
 /// The numbers of the server that takes writes, as its promotion left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Horizon {
+pub struct PromotionHorizon {
     pub node: u16,
     pub system: u64,
     /// The timeline before.
     pub before: u32,
-    pub numbers: Numbers,
+    pub numbers: PromotionNumbers,
 }
 
 /// A standby that Weir makes the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promoted {
+pub enum PromotedStandby {
     /// It is told to.
     Ordered {
         node: u16,
         /// As in `failover::Facts`.
         started_at: u64,
-        /// As in `Numbers`.
+        /// As in `PromotionNumbers`.
         reached: u64,
         last_ms: Option<u64>,
     },
     /// It is out of recovery.
-    Done { node: u16, numbers: Numbers },
+    Done { node: u16, numbers: PromotionNumbers },
 }
 
-impl Promoted {
-    /// The same when a node is out of recovery. One that was started since may have been promoted by somebody else. `fresh`: as in `Numbers`.
+impl PromotedStandby {
+    /// The same when a node is out of recovery. One that was started since may have been promoted by somebody else. `fresh`: as in `PromotionNumbers`.
     #[must_use]
-    pub fn done(self, at: u16, facts: &Facts, fresh: u64) -> Promoted {
+    pub fn done(self, at: u16, facts: &ServerFacts, fresh: u64) -> PromotedStandby {
         match self {
-            Promoted::Ordered { node, started_at, reached, last_ms } if (node, started_at) == (at, facts.started_at) => {
-                Promoted::Done { node, numbers: Numbers { timeline: facts.history.timeline, reached, fresh, last_ms } }
+            PromotedStandby::Ordered { node, started_at, reached, last_ms } if (node, started_at) == (at, facts.started_at) => {
+                PromotedStandby::Done {
+                    node,
+                    numbers: PromotionNumbers { timeline: facts.history.timeline, reached, fresh, last_ms },
+                }
             }
-            Promoted::Ordered { .. } | Promoted::Done { .. } => self,
+            PromotedStandby::Ordered { .. } | PromotedStandby::Done { .. } => self,
         }
     }
 
     /// Those that a node has to keep when it is told to promote itself.
-    pub fn ordered(&self) -> Option<Numbers> {
+    pub fn ordered(&self) -> Option<PromotionNumbers> {
         match *self {
-            Promoted::Ordered { reached, last_ms, .. } => Some(Numbers { timeline: 0, reached, fresh: 0, last_ms }),
-            Promoted::Done { .. } => None,
+            PromotedStandby::Ordered { reached, last_ms, .. } => {
+                Some(PromotionNumbers { timeline: 0, reached, fresh: 0, last_ms })
+            }
+            PromotedStandby::Done { .. } => None,
         }
     }
 
     /// The same where the server was told so by another Weir, which left these.
     #[must_use]
-    pub fn after(self, kept: Numbers) -> Promoted {
+    pub fn after(self, kept: PromotionNumbers) -> PromotedStandby {
         match self {
-            Promoted::Ordered { node, started_at, .. } => {
-                Promoted::Ordered { node, started_at, reached: kept.reached, last_ms: kept.last_ms }
+            PromotedStandby::Ordered { node, started_at, .. } => {
+                PromotedStandby::Ordered { node, started_at, reached: kept.reached, last_ms: kept.last_ms }
             }
-            Promoted::Done { .. } => self,
+            PromotedStandby::Done { .. } => self,
         }
     }
 
     /// Those that a node has to keep.
-    pub fn numbers(&self, of: u16) -> Option<Numbers> {
+    pub fn numbers(&self, of: u16) -> Option<PromotionNumbers> {
         match self {
-            Promoted::Done { node, numbers } if *node == of => Some(*numbers),
-            Promoted::Ordered { .. } | Promoted::Done { .. } => None,
+            PromotedStandby::Done { node, numbers } if *node == of => Some(*numbers),
+            PromotedStandby::Ordered { .. } | PromotedStandby::Done { .. } => None,
         }
     }
 }
 
-impl Horizon {
+impl PromotionHorizon {
     /// The horizon of a primary. `promoted`: it may not have told yet that it keeps the numbers.
-    pub fn of(promoted: Option<Promoted>, node: u16, facts: &Facts) -> Option<Horizon> {
+    pub fn of(promoted: Option<PromotedStandby>, node: u16, facts: &ServerFacts) -> Option<PromotionHorizon> {
         let own = promoted.and_then(|promoted| promoted.numbers(node));
         let (before, _) = facts.history.switches.last()?;
-        let is_of_it = |numbers: &Numbers| numbers.timeline == facts.history.timeline;
+        let is_of_it = |numbers: &PromotionNumbers| numbers.timeline == facts.history.timeline;
         let numbers = [own, facts.numbers].into_iter().flatten().find(is_of_it)?;
-        Some(Horizon { node, system: facts.history.system, before: *before, numbers })
+        Some(PromotionHorizon { node, system: facts.history.system, before: *before, numbers })
     }
 
     fn line(&self) -> LogLineage {
@@ -122,7 +127,7 @@ impl Horizon {
 
 /// The fate of a number, in a server's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum XidStatus {
     Committed,
     Aborted,
     InProgress,
@@ -134,11 +139,11 @@ pub enum Status {
 
 /// The answer of the server that takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutcomeAnswer {
+pub struct XidStatusAnswer {
     pub node: u16,
     pub line: LogLineage,
     pub in_recovery: bool,
-    pub status: Status,
+    pub status: XidStatus,
     /// When the server was started, by its clock.
     pub started_s: u64,
     /// When its last checkpoint began. A server that has crashed makes one before it lets anybody in.
@@ -149,7 +154,7 @@ pub struct OutcomeAnswer {
 
 /// A judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutcomeVerdict {
+pub enum CommitOutcome {
     Committed,
     /// Nothing was committed.
     RolledBack,
@@ -160,47 +165,52 @@ pub enum OutcomeVerdict {
     Untold,
 }
 
-/// Judges an answer. `lost_ms`: see `Number`.
-pub fn judge(number: &Number, lost_ms: u64, answer: &OutcomeAnswer, horizon: Option<&Horizon>) -> OutcomeVerdict {
+/// Judges an answer. `lost_ms`: see `TransactionNumber`.
+pub fn judge(
+    number: &TransactionNumber,
+    lost_ms: u64,
+    answer: &XidStatusAnswer,
+    horizon: Option<&PromotionHorizon>,
+) -> CommitOutcome {
     if answer.in_recovery {
         // It is not the primary any more, or not yet.
-        return OutcomeVerdict::NotYet;
+        return CommitOutcome::NotYet;
     }
     if (answer.node, answer.line) == (number.node, number.line) {
         return judge_own(number, answer);
     }
     let is_later = answer.line.system == number.line.system && answer.line.timeline > number.line.timeline;
     if horizon.is_none() && is_later {
-        return OutcomeVerdict::Untold;
+        return CommitOutcome::Untold;
     }
     let horizon = horizon.filter(|horizon| {
         let is_next = horizon.before == number.line.timeline && horizon.system == number.line.system;
         is_next && horizon.node == answer.node && horizon.line() == answer.line
     });
     match (horizon, answer.status) {
-        (None, _) | (Some(_), Status::Forgotten) => OutcomeVerdict::Unknown,
-        (Some(horizon), Status::Committed) if number.xid.get() < horizon.numbers.reached => {
+        (None, _) | (Some(_), XidStatus::Forgotten) => CommitOutcome::Unknown,
+        (Some(horizon), XidStatus::Committed) if number.xid.get() < horizon.numbers.reached => {
             // The old primary may have crashed after the loss, and given the number to another whose commit reached the standby.
             let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= lost_ms + RESTART_MS);
-            if is_all_before { OutcomeVerdict::Committed } else { OutcomeVerdict::Unknown }
+            if is_all_before { CommitOutcome::Committed } else { CommitOutcome::Unknown }
         }
         // Somebody else's.
-        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.numbers.fresh => OutcomeVerdict::RolledBack,
-        (Some(_), Status::Committed) => OutcomeVerdict::Unknown,
+        (Some(horizon), XidStatus::Committed) if number.xid.get() >= horizon.numbers.fresh => CommitOutcome::RolledBack,
+        (Some(_), XidStatus::Committed) => CommitOutcome::Unknown,
         // Transactions that were open on the old primary are aborted here, so that one in progress is another.
-        (Some(_), Status::Aborted | Status::InProgress | Status::Future) => OutcomeVerdict::RolledBack,
+        (Some(_), XidStatus::Aborted | XidStatus::InProgress | XidStatus::Future) => CommitOutcome::RolledBack,
     }
 }
 
 /// The same of the server that gave the number out.
-fn judge_own(number: &Number, answer: &OutcomeAnswer) -> OutcomeVerdict {
+fn judge_own(number: &TransactionNumber, answer: &XidStatusAnswer) -> CommitOutcome {
     let said_s = number.said_ms / 1000;
     let has_run_on = answer.is_of_old || (answer.started_s <= said_s && answer.checkpoint_s < said_s);
     match answer.status {
-        Status::Committed if has_run_on => OutcomeVerdict::Committed,
-        Status::Committed | Status::Forgotten => OutcomeVerdict::Unknown,
-        Status::Aborted | Status::Future => OutcomeVerdict::RolledBack,
-        Status::InProgress => OutcomeVerdict::NotYet,
+        XidStatus::Committed if has_run_on => CommitOutcome::Committed,
+        XidStatus::Committed | XidStatus::Forgotten => CommitOutcome::Unknown,
+        XidStatus::Aborted | XidStatus::Future => CommitOutcome::RolledBack,
+        XidStatus::InProgress => CommitOutcome::NotYet,
     }
 }
 
@@ -211,26 +221,26 @@ mod tests {
 
     const LINE: LogLineage = LogLineage { system: 7, timeline: 3 };
     const NEXT: LogLineage = LogLineage { system: 7, timeline: 4 };
-    const NUMBERS: Numbers = Numbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(LOST_MS) };
-    const HORIZON: Horizon = Horizon { node: 1, system: 7, before: 3, numbers: NUMBERS };
+    const NUMBERS: PromotionNumbers = PromotionNumbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(LOST_MS) };
+    const HORIZON: PromotionHorizon = PromotionHorizon { node: 1, system: 7, before: 3, numbers: NUMBERS };
     const LOST_MS: u64 = 1_001_500;
 
-    fn number(xid: u64) -> Number {
-        Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_ms: 1_000_999 }
+    fn number(xid: u64) -> TransactionNumber {
+        TransactionNumber { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_ms: 1_000_999 }
     }
 
-    fn answer(line: LogLineage, status: Status) -> OutcomeAnswer {
-        OutcomeAnswer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
+    fn answer(line: LogLineage, status: XidStatus) -> XidStatusAnswer {
+        XidStatusAnswer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
     }
 
     #[test]
     fn a_server_that_has_run_on_tells_the_truth() {
         for (status, expected) in [
-            (Status::Committed, OutcomeVerdict::Committed),
-            (Status::Aborted, OutcomeVerdict::RolledBack),
-            (Status::InProgress, OutcomeVerdict::NotYet),
-            (Status::Forgotten, OutcomeVerdict::Unknown),
-            (Status::Future, OutcomeVerdict::RolledBack),
+            (XidStatus::Committed, CommitOutcome::Committed),
+            (XidStatus::Aborted, CommitOutcome::RolledBack),
+            (XidStatus::InProgress, CommitOutcome::NotYet),
+            (XidStatus::Forgotten, CommitOutcome::Unknown),
+            (XidStatus::Future, CommitOutcome::RolledBack),
         ] {
             assert_eq!(judge(&number(50), LOST_MS, &answer(LINE, status), None), expected, "{status:?}");
         }
@@ -238,27 +248,31 @@ mod tests {
 
     #[test]
     fn a_server_that_may_have_crashed_may_have_given_the_number_to_another() {
-        let committed = answer(LINE, Status::Committed);
+        let committed = answer(LINE, XidStatus::Committed);
         for (what, answer, expected) in [
-            ("it was started since", OutcomeAnswer { started_s: 1001, ..committed }, OutcomeVerdict::Unknown),
-            ("it may have made its checkpoint since", OutcomeAnswer { checkpoint_s: 1000, ..committed }, OutcomeVerdict::Unknown),
+            ("it was started since", XidStatusAnswer { started_s: 1001, ..committed }, CommitOutcome::Unknown),
+            (
+                "it may have made its checkpoint since",
+                XidStatusAnswer { checkpoint_s: 1000, ..committed },
+                CommitOutcome::Unknown,
+            ),
             (
                 "a connection is older",
-                OutcomeAnswer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
-                OutcomeVerdict::Committed,
+                XidStatusAnswer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
+                CommitOutcome::Committed,
             ),
-            ("it is no primary", OutcomeAnswer { in_recovery: true, ..committed }, OutcomeVerdict::NotYet),
-            ("aborted", OutcomeAnswer { started_s: 1001, status: Status::Aborted, ..committed }, OutcomeVerdict::RolledBack),
+            ("it is no primary", XidStatusAnswer { in_recovery: true, ..committed }, CommitOutcome::NotYet),
+            ("aborted", XidStatusAnswer { started_s: 1001, status: XidStatus::Aborted, ..committed }, CommitOutcome::RolledBack),
             (
                 "not given out again",
-                OutcomeAnswer { started_s: 1001, status: Status::Future, ..committed },
-                OutcomeVerdict::RolledBack,
+                XidStatusAnswer { started_s: 1001, status: XidStatus::Future, ..committed },
+                CommitOutcome::RolledBack,
             ),
-            ("another node", OutcomeAnswer { node: 2, status: Status::Aborted, ..committed }, OutcomeVerdict::Unknown),
+            ("another node", XidStatusAnswer { node: 2, status: XidStatus::Aborted, ..committed }, CommitOutcome::Unknown),
             (
                 "another cluster",
-                OutcomeAnswer { line: LogLineage { system: 8, timeline: 3 }, ..committed },
-                OutcomeVerdict::Unknown,
+                XidStatusAnswer { line: LogLineage { system: 8, timeline: 3 }, ..committed },
+                CommitOutcome::Unknown,
             ),
         ] {
             assert_eq!(judge(&number(50), LOST_MS, &answer, None), expected, "{what}");
@@ -268,14 +282,14 @@ mod tests {
     #[test]
     fn a_new_primary_tells_of_numbers_that_reached_it() {
         for (what, xid, status, expected) in [
-            ("below", 99, Status::Committed, OutcomeVerdict::Committed),
-            ("replayed last, or given out again", 100, Status::Committed, OutcomeVerdict::Unknown),
-            ("given out again", 103, Status::Committed, OutcomeVerdict::RolledBack),
-            ("aborted below", 99, Status::Aborted, OutcomeVerdict::RolledBack),
-            ("aborted beyond", 100, Status::Aborted, OutcomeVerdict::RolledBack),
-            ("another one's", 100, Status::InProgress, OutcomeVerdict::RolledBack),
-            ("never seen", 100, Status::Future, OutcomeVerdict::RolledBack),
-            ("too old", 9, Status::Forgotten, OutcomeVerdict::Unknown),
+            ("below", 99, XidStatus::Committed, CommitOutcome::Committed),
+            ("replayed last, or given out again", 100, XidStatus::Committed, CommitOutcome::Unknown),
+            ("given out again", 103, XidStatus::Committed, CommitOutcome::RolledBack),
+            ("aborted below", 99, XidStatus::Aborted, CommitOutcome::RolledBack),
+            ("aborted beyond", 100, XidStatus::Aborted, CommitOutcome::RolledBack),
+            ("another one's", 100, XidStatus::InProgress, CommitOutcome::RolledBack),
+            ("never seen", 100, XidStatus::Future, CommitOutcome::RolledBack),
+            ("too old", 9, XidStatus::Forgotten, CommitOutcome::Unknown),
         ] {
             assert_eq!(judge(&number(xid), LOST_MS, &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
         }
@@ -285,13 +299,13 @@ mod tests {
     fn an_old_primary_that_took_writes_after_the_loss_may_have_given_the_number_to_another() {
         assert_eq!(number(50).lost_ms(500), LOST_MS);
         for (last_ms, status, expected) in [
-            (Some(LOST_MS), Status::Committed, OutcomeVerdict::Committed),
-            (Some(LOST_MS + RESTART_MS), Status::Committed, OutcomeVerdict::Committed),
-            (Some(LOST_MS + RESTART_MS + 1), Status::Committed, OutcomeVerdict::Unknown),
-            (None, Status::Committed, OutcomeVerdict::Unknown),
-            (Some(LOST_MS + RESTART_MS + 1), Status::Aborted, OutcomeVerdict::RolledBack),
+            (Some(LOST_MS), XidStatus::Committed, CommitOutcome::Committed),
+            (Some(LOST_MS + RESTART_MS), XidStatus::Committed, CommitOutcome::Committed),
+            (Some(LOST_MS + RESTART_MS + 1), XidStatus::Committed, CommitOutcome::Unknown),
+            (None, XidStatus::Committed, CommitOutcome::Unknown),
+            (Some(LOST_MS + RESTART_MS + 1), XidStatus::Aborted, CommitOutcome::RolledBack),
         ] {
-            let horizon = Horizon { numbers: Numbers { last_ms, ..NUMBERS }, ..HORIZON };
+            let horizon = PromotionHorizon { numbers: PromotionNumbers { last_ms, ..NUMBERS }, ..HORIZON };
             let verdict = judge(&number(50), LOST_MS, &answer(NEXT, status), Some(&horizon));
             assert_eq!(verdict, expected, "{last_ms:?} {status:?}");
         }
@@ -299,15 +313,18 @@ mod tests {
 
     #[test]
     fn a_promotion_that_weir_did_not_see_proves_nothing() {
-        let aborted = answer(NEXT, Status::Aborted);
-        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), OutcomeVerdict::Untold);
+        let aborted = answer(NEXT, XidStatus::Aborted);
+        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), CommitOutcome::Untold);
         for (what, horizon) in [
-            ("another node's", Some(Horizon { node: 2, ..HORIZON })),
-            ("an earlier one", Some(Horizon { before: 2, numbers: Numbers { timeline: 3, ..NUMBERS }, ..HORIZON })),
-            ("two in a row", Some(Horizon { before: 2, ..HORIZON })),
-            ("another cluster's", Some(Horizon { system: 8, ..HORIZON })),
+            ("another node's", Some(PromotionHorizon { node: 2, ..HORIZON })),
+            (
+                "an earlier one",
+                Some(PromotionHorizon { before: 2, numbers: PromotionNumbers { timeline: 3, ..NUMBERS }, ..HORIZON }),
+            ),
+            ("two in a row", Some(PromotionHorizon { before: 2, ..HORIZON })),
+            ("another cluster's", Some(PromotionHorizon { system: 8, ..HORIZON })),
         ] {
-            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), OutcomeVerdict::Unknown, "{what}");
+            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), CommitOutcome::Unknown, "{what}");
         }
     }
 
@@ -319,28 +336,32 @@ mod tests {
             switches: switches.to_vec(),
             ..TimelineHistory::default()
         };
-        let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
+        let facts = |history, started_at| ServerFacts { history, started_at, ..ServerFacts::default() };
         let second = || facts(history(2, &[(1, 100)]), 9);
-        let ordered = Promoted::Ordered { node: 1, started_at: 9, reached: 50, last_ms: Some(8) };
-        let numbers = Numbers { timeline: 2, reached: 50, fresh: 51, last_ms: Some(8) };
+        let ordered = PromotedStandby::Ordered { node: 1, started_at: 9, reached: 50, last_ms: Some(8) };
+        let numbers = PromotionNumbers { timeline: 2, reached: 50, fresh: 51, last_ms: Some(8) };
         let done = ordered.done(1, &second(), 51);
-        assert_eq!(done, Promoted::Done { node: 1, numbers });
-        assert_eq!(ordered.done(1, &Facts { started_at: 8, ..second() }, 51), ordered, "it was made anew since");
+        assert_eq!(done, PromotedStandby::Done { node: 1, numbers });
+        assert_eq!(ordered.done(1, &ServerFacts { started_at: 8, ..second() }, 51), ordered, "it was made anew since");
         assert_eq!(ordered.done(2, &second(), 51), ordered, "another one");
         assert_eq!((done.numbers(1), done.numbers(2), ordered.numbers(1)), (Some(numbers), None, None));
 
-        let made = Some(Horizon { node: 1, system: 7, before: 1, numbers });
-        assert_eq!(Horizon::of(Some(done), 1, &second()), made);
-        assert_eq!(Horizon::of(Some(ordered), 1, &second()), None, "it is not seen out of recovery");
-        assert_eq!(Horizon::of(Some(done), 2, &second()), None, "another node was promoted");
-        assert_eq!(Horizon::of(None, 1, &second()), None, "somebody else promoted it");
-        let keeps = |facts| Facts { numbers: Some(numbers), ..facts };
-        assert_eq!(Horizon::of(None, 1, &keeps(second())), made, "another Weir did, and it tells of that");
-        assert_eq!(Horizon::of(None, 1, &keeps(facts(history(2, &[(1, 100)]), 8))), made, "it was started since");
+        let made = Some(PromotionHorizon { node: 1, system: 7, before: 1, numbers });
+        assert_eq!(PromotionHorizon::of(Some(done), 1, &second()), made);
+        assert_eq!(PromotionHorizon::of(Some(ordered), 1, &second()), None, "it is not seen out of recovery");
+        assert_eq!(PromotionHorizon::of(Some(done), 2, &second()), None, "another node was promoted");
+        assert_eq!(PromotionHorizon::of(None, 1, &second()), None, "somebody else promoted it");
+        let keeps = |facts| ServerFacts { numbers: Some(numbers), ..facts };
+        assert_eq!(PromotionHorizon::of(None, 1, &keeps(second())), made, "another Weir did, and it tells of that");
+        assert_eq!(PromotionHorizon::of(None, 1, &keeps(facts(history(2, &[(1, 100)]), 8))), made, "it was started since");
         let third = facts(history(3, &[(1, 100), (2, 200)]), 9);
-        assert_eq!(Horizon::of(Some(done), 1, &keeps(third)), None, "it was promoted once more");
+        assert_eq!(PromotionHorizon::of(Some(done), 1, &keeps(third)), None, "it was promoted once more");
         assert_eq!(
-            Horizon::of(Some(Promoted::Done { node: 1, numbers: Numbers { timeline: 1, ..numbers } }), 1, &keeps(second())),
+            PromotionHorizon::of(
+                Some(PromotedStandby::Done { node: 1, numbers: PromotionNumbers { timeline: 1, ..numbers } }),
+                1,
+                &keeps(second())
+            ),
             made
         );
     }

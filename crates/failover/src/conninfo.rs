@@ -4,7 +4,7 @@
 //! Source: `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
 
 use super::ballot::Mark;
-use super::numbers::Numbers;
+use super::numbers::PromotionNumbers;
 
 /// Where a standby is sent that is to receive nothing: a folder that does not exist. Without any host, libpq would try one of its own.
 const NOWHERE: &str = "/weir-cut-off";
@@ -84,8 +84,8 @@ impl Conninfo {
         self.memory().0.and_then(Mark::parse).unwrap_or_default()
     }
 
-    pub fn numbers(&self) -> Option<Numbers> {
-        self.memory().1.and_then(Numbers::parse)
+    pub fn numbers(&self) -> Option<PromotionNumbers> {
+        self.memory().1.and_then(PromotionNumbers::parse)
     }
 
     /// The texts of the mark and of the numbers.
@@ -103,13 +103,13 @@ impl Conninfo {
 
     /// The same with other numbers.
     #[must_use]
-    pub fn with_numbers(self, numbers: Numbers) -> Conninfo {
+    pub fn with_numbers(self, numbers: PromotionNumbers) -> Conninfo {
         let mark = self.mark();
         self.remembering(mark, Some(numbers))
     }
 
     /// A text without a host gets one that leads nowhere.
-    fn remembering(mut self, mark: Mark, numbers: Option<Numbers>) -> Conninfo {
+    fn remembering(mut self, mark: Mark, numbers: Option<PromotionNumbers>) -> Conninfo {
         self.0.retain(|(name, _)| name != MARK);
         if PLACE.iter().all(|name| self.get(name).is_none()) {
             self.0.push(("host".into(), NOWHERE.into()));
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn numbers_stay_with_another_mark() {
         let [first, second] = [3, 4].map(|term| Mark { promised: Ballot { term, weir: 7 }, vote: None });
-        let numbers = Numbers { timeline: 2, reached: 100, fresh: 103, last_ms: None };
+        let numbers = PromotionNumbers { timeline: 2, reached: 100, fresh: 103, last_ms: None };
         let kept = Conninfo::default().with_mark(first).with_numbers(numbers);
         assert_eq!(kept.show(), "host=/weir-cut-off fallback_application_name=weir/3.7;2.100.103.-");
         let next = Conninfo::parse(&kept.show()).unwrap().with_mark(second);

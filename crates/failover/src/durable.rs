@@ -17,7 +17,7 @@ use super::ballot::{Ballot, Epoch, Mark, NodeId, Vote};
 use super::history::{HistorySource, TimelineHistory};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Durable {
+pub struct DurableState {
     /// Number of this Weir, random at its first start.
     pub weir: u32,
     /// Highest term used or seen.
@@ -42,7 +42,7 @@ pub struct Durable {
 const ASSUMED: &str = " assumed";
 const FORM: &str = "weir failover state 1";
 
-impl Durable {
+impl DurableState {
     /// As lines of a key and a value, with a sum over them, so that a half-written file is none.
     pub fn show(&self) -> String {
         let mut text = format!("{FORM}\nweir {}\nterm {}\n", self.weir, self.term);
@@ -78,14 +78,14 @@ impl Durable {
         [("given_up", &self.given_up), ("detached", &self.detached), ("false", &self.false_primaries)]
     }
 
-    /// Reads what [`Durable::show`] wrote. `None`: the file is broken, and all is found anew.
-    pub fn parse(text: &str) -> Option<Durable> {
+    /// Reads what [`DurableState::show`] wrote. `None`: the file is broken, and all is found anew.
+    pub fn parse(text: &str) -> Option<DurableState> {
         let (body, last) = text.trim_end_matches('\n').rsplit_once('\n')?;
         let body = format!("{body}\n");
         if last != format!("sum {:x}", sum(&body)) || body.lines().next() != Some(FORM) {
             return None;
         }
-        let mut read = Durable::default();
+        let mut read = DurableState::default();
         for line in body.lines().skip(1) {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             match key {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_written_and_a_torn_file_is_none() {
         let epoch = Epoch { ballot: Ballot { term: 4, weir: 9 }, node: 1, replaced: Some(0) };
-        let full = Durable {
+        let full = DurableState {
             weir: 9,
             term: 7,
             epoch: Some(epoch),
@@ -184,13 +184,13 @@ mod tests {
         };
         let mut assumed = full.clone();
         assumed.history.iter_mut().for_each(|history| history.source = HistorySource::Assumed);
-        for state in [full.clone(), assumed, Durable::default()] {
+        for state in [full.clone(), assumed, DurableState::default()] {
             let text = state.show();
-            assert_eq!(Durable::parse(&text), Some(state));
+            assert_eq!(DurableState::parse(&text), Some(state));
             for end in 0..text.len() - 1 {
-                assert_eq!(text.get(..end).and_then(Durable::parse), None, "cut at {end}");
+                assert_eq!(text.get(..end).and_then(DurableState::parse), None, "cut at {end}");
             }
         }
-        assert_eq!(Durable::parse(&full.show().replace("term 7", "term 8")), None);
+        assert_eq!(DurableState::parse(&full.show().replace("term 7", "term 8")), None);
     }
 }

@@ -1,16 +1,16 @@
 //! Work that is due while a primary is accepted: fences, standbys that follow nobody, nodes that come back, commands.
 
-use super::action::{Action, Command, Lost, Report};
+use super::action::{FailoverAction, FailoverCommandKind, FailoverReport, NodeDownReason};
 use super::ballot::{self, Ballot, NodeId};
-use super::escapes::{self, Escapes};
-use super::event::{Done, Facts, Ms, ReceiverState, Recovery};
-use super::history::Relation;
-use super::operations::{Aim, Rejoin};
+use super::escapes::{self, CommandEscapes};
+use super::event::{Done, Ms, RecoveryState, ServerFacts, WalReceiverState};
+use super::history::WalRelation;
+use super::operations::{AttemptAim, RejoinProgress};
 use super::record::FailoverCause;
 use super::rules::{FailbackMode, FailoverMode, FailoverRules, QuorumSize, SafetyRule};
 use super::{choose, eligible, promises};
-use crate::failover_state::{FailoverState, Trouble};
-use crate::node_state::{Standing, Woken};
+use crate::failover_state::{FailoverState, StreamInterruption};
+use crate::node_state::{NodeStanding, WakeOrder};
 
 const FENCE_MS: Ms = 5_000;
 const REPOINT_MS: Ms = 5_000;
@@ -25,7 +25,7 @@ const COMMAND_MS: Ms = 600_000;
 const COMMANDS_MAX: usize = 128;
 
 /// Fences, undoes fences, points standbys at the primary. One piece of work per node at a time.
-pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     if rules.mode != FailoverMode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
         return;
@@ -39,7 +39,7 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
         let done = if facts.is_primary() && id != epoch.node {
             fence(state, id, &facts, out)
         } else if facts.is_read_only && state.durable.fenced.contains_key(&id) && rules.keeps(SafetyRule::Unfence) {
-            out.push(Action::Unfence { node: id, limit_ms: FENCE_MS });
+            out.push(FailoverAction::Unfence { node: id, limit_ms: FENCE_MS });
             true
         } else if !facts.is_primary() {
             follow(state, id, &facts, out) || point(state, id, &facts, out) || wake(state, id, &facts, now, out)
@@ -54,7 +54,7 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
 }
 
 /// Makes a primary that was given up read only. The record of the fence is on disk before, so that Weir undoes it later.
-fn fence(state: &mut FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+fn fence(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     if !state.durable.given_up.contains(&id) || facts.is_read_only {
         return false;
     }
@@ -66,69 +66,69 @@ fn fence(state: &mut FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Act
     if !state.is_stored() {
         return false;
     }
-    out.push(Action::Fence { node: id, ballot, limit_ms: FENCE_MS });
+    out.push(FailoverAction::Fence { node: id, ballot, limit_ms: FENCE_MS });
     true
 }
 
 /// A standby that has not the vote of the decided primary, or follows another node, is pointed at the primary.
-fn follow(state: &mut FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+fn follow(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
     if state.durable.given_up.contains(&id) && !facts.is_read_only {
         state.change(|durable| durable.given_up.remove(&id));
     }
     let has_vote = facts.mark.vote.is_some_and(|vote| vote.epoch == epoch);
     let is_there = has_vote && facts.upstream() == Some(epoch.node);
-    if is_there || facts.mark.promised > vote.ballot || !matches!(state.relation(facts), Some(Relation::Holds(_))) {
+    if is_there || facts.mark.promised > vote.ballot || !matches!(state.relation(facts), Some(WalRelation::Holds(_))) {
         return false;
     }
-    out.push(Action::Repoint { node: id, vote, limit_ms: REPOINT_MS });
+    out.push(FailoverAction::Repoint { node: id, vote, limit_ms: REPOINT_MS });
     true
 }
 
 /// The dead node that a standby follows and receives nothing from.
-fn dead_upstream(state: &FailoverState, facts: &Facts) -> Option<NodeId> {
-    let Recovery::Standby { upstream: Some(upstream), stream: ReceiverState::Off } = facts.recovery else { return None };
+fn dead_upstream(state: &FailoverState, facts: &ServerFacts) -> Option<NodeId> {
+    let RecoveryState::Standby { upstream: Some(upstream), stream: WalReceiverState::Off } = facts.recovery else { return None };
     let is_dead = state.nodes.get(&upstream).is_some_and(|node| node.dead.is_some());
     (is_dead && Some(upstream) != state.primary()).then_some(upstream)
 }
 
 /// Tells of standbys that receive nothing, since the node that they follow is dead.
-pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<Action>) {
+pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<FailoverAction>) {
     let found: Vec<(NodeId, Option<NodeId>)> =
         state.nodes.iter().filter_map(|(id, node)| Some((*id, dead_upstream(state, node.facts()?)))).collect();
     for (id, upstream) in found {
         let Some(node) = state.nodes.get_mut(&id).filter(|node| node.orphan_of != upstream) else { continue };
         node.orphan_of = upstream;
         if let Some(upstream) = upstream {
-            out.push(Action::Report(Report::Orphaned { node: id, upstream }));
+            out.push(FailoverAction::Report(FailoverReport::Orphaned { node: id, upstream }));
         }
     }
 }
 
 /// A standby whose upstream is dead is pointed at the primary. Without a decision of Weir's there is no vote that would do it.
-fn point(state: &FailoverState, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+fn point(state: &FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     let Some(epoch) = state.epoch() else { return false };
-    let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(facts), Some(Relation::Holds(_)));
+    let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(facts), Some(WalRelation::Holds(_)));
     let has_primary = state.facts(epoch.node).is_some_and(|primary| state.is_on_line(primary));
     if state.durable.vote.is_some() || !is_fit || !has_primary || dead_upstream(state, facts).is_none() {
         return false;
     }
-    out.push(Action::Point { node: id, primary: epoch.node, ballot: epoch.ballot, limit_ms: REPOINT_MS });
+    out.push(FailoverAction::Point { node: id, primary: epoch.node, ballot: epoch.ballot, limit_ms: REPOINT_MS });
     true
 }
 
 /// A standby that lost its stream with the primary looks for it at once when that one is back. It is told ever less often, and not after a minute: it may be
 /// one that cannot stream for another reason.
-fn wake(state: &mut FailoverState, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Action>) -> bool {
-    let (Some(primary), Trouble::OverAt(over_at)) = (state.primary(), state.line.trouble) else { return false };
+fn wake(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, now: Ms, out: &mut Vec<FailoverAction>) -> bool {
+    let (Some(primary), StreamInterruption::OverAt(over_at)) = (state.primary(), state.line.trouble) else { return false };
     let Some(node) = state.nodes.get_mut(&id) else { return false };
     let is_seen = node.seen.as_ref().is_some_and(|seen| seen.begun_at >= over_at);
-    let waits = facts.recovery == Recovery::Standby { upstream: Some(primary), stream: ReceiverState::Off };
+    let waits = facts.recovery == RecoveryState::Standby { upstream: Some(primary), stream: WalReceiverState::Off };
     let is_early = node.woken.is_some_and(|woken| woken.over_at == over_at && now < woken.again_at);
     let is_due = is_seen && waits && now < over_at + WAKE_MS && !is_early;
     if is_due {
-        node.woken = Some(Woken { over_at, again_at: now + RETRY_MS.max(now - over_at) });
-        out.push(Action::Wake { node: id, limit_ms: REPOINT_MS });
+        node.woken = Some(WakeOrder { over_at, again_at: now + RETRY_MS.max(now - over_at) });
+        out.push(FailoverAction::Wake { node: id, limit_ms: REPOINT_MS });
     }
     is_due
 }
@@ -137,13 +137,14 @@ fn wake(state: &mut FailoverState, id: NodeId, facts: &Facts, now: Ms, out: &mut
 fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(replaced) = epoch.replaced else { return };
-    let streams = |facts: &Facts| matches!(facts.recovery, Recovery::Standby { stream: ReceiverState::On { .. }, .. });
+    let streams =
+        |facts: &ServerFacts| matches!(facts.recovery, RecoveryState::Standby { stream: WalReceiverState::On { .. }, .. });
     // One with a newer promise, left by an attempt that failed, gets its upstream by the vote.
-    let is_ready = |facts: &Facts| {
+    let is_ready = |facts: &ServerFacts| {
         if facts.mark.is_settled(&epoch) {
             facts.upstream() == Some(epoch.node) && streams(facts)
         } else {
-            !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)))
+            !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)))
         }
     };
     let follows = state.facts(replaced).is_some_and(is_ready);
@@ -152,7 +153,7 @@ fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);
     let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == QuorumSize::Majority;
     if helps && follows && is_fine && are_there && now >= state.retry_at {
-        state.begin_attempt(rules, Aim::RestoreVote, FailoverCause::Adopted, now);
+        state.begin_attempt(rules, AttemptAim::RestoreVote, FailoverCause::Adopted, now);
     }
 }
 
@@ -175,22 +176,26 @@ pub(super) fn fenced(state: &mut FailoverState, node: NodeId, now: Ms) {
 }
 
 /// Attaches nodes that stream again, where the configuration says so. Where it leaves that to the operator, he is told of each once.
-pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
     let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
     for id in ids {
         let Some(node) = state.nodes.get(&id) else { continue };
-        let Standing::Down { why: why @ (Lost::Failed(_) | Lost::Following | Lost::StatusFile), .. } = node.standing else {
+        let NodeStanding::Down {
+            why: why @ (NodeDownReason::Failed(_) | NodeDownReason::Following | NodeDownReason::StatusFile),
+            ..
+        } = node.standing
+        else {
             continue;
         };
         let Some(facts) = node.facts() else { continue };
         let is_primary = id == epoch.node && state.is_on_line(facts);
-        let follows = !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)));
+        let follows = !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)));
         // A standby that follows another one is as good, where nobody here sees to whom it follows.
         let streams = follows && (rules.mode != FailoverMode::Builtin || facts.upstream() == Some(epoch.node));
         // Without health checks nobody but live traffic took it out, and it comes back as it went.
-        let by_itself = why != Lost::StatusFile && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
+        let by_itself = why != NodeDownReason::StatusFile && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
         let by_rule =
             matches!(rules.failback, FailbackMode::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
         let by_agent = super::rejoin::is_back(state, rules, id);
@@ -202,36 +207,43 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
             break;
         }
         // A switchover or an agent that is at work has its own end.
-        let is_brought = state.planned.switchover.is_some() || matches!(node.rejoin, Rejoin::UnderWay { .. });
+        let is_brought = state.planned.switchover.is_some() || matches!(node.rejoin, RejoinProgress::UnderWay { .. });
         let waits = streams && facts.silent_ms().is_some() && rules.failback == FailbackMode::ByOperator && !is_brought;
         let started_at = facts.started_at;
         if let Some(node) = state.nodes.get_mut(&id).filter(|node| waits && node.told_unused != Some(started_at)) {
             node.told_unused = Some(started_at);
-            out.push(Action::Report(Report::Unused { node: id }));
+            out.push(FailoverAction::Report(FailoverReport::Unused { node: id }));
         }
     }
 }
 
 /// Puts a node into use.
-pub(super) fn attach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn attach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
-    node.standing = Standing::Waiting;
+    node.standing = NodeStanding::Waiting;
     if state.durable.detached.contains(&id) {
         state.change(|durable| durable.detached.remove(&id));
     }
-    out.push(Action::Report(Report::Attached { node: id }));
+    out.push(FailoverAction::Report(FailoverReport::Attached { node: id }));
     let new = state.primary().or_else(|| main(state));
     let line = command_line(rules, &rules.commands.failback, id, new, state.primary());
-    enqueue(state, Command::Failback, id, line);
+    enqueue(state, FailoverCommandKind::Failback, id, line);
     write_status(state, rules, out);
 }
 
 /// Puts a server out of use: nobody is sent to it, and those are told who asked for that.
-pub(super) fn put_down(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
-    let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
-    node.standing = Standing::Down { why, since: now };
+pub(super) fn put_down(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    id: NodeId,
+    why: NodeDownReason,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
+    let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, NodeStanding::Down { .. })) else { return };
+    node.standing = NodeStanding::Down { why, since: now };
     let was_up = node.seen.is_some() || state.primary() == Some(id);
-    out.push(Action::Report(Report::Degenerated { node: id, why }));
+    out.push(FailoverAction::Report(FailoverReport::Degenerated { node: id, why }));
     if !was_up {
         return absent(state, rules, id, out);
     }
@@ -245,24 +257,30 @@ pub(super) fn likely(state: &FailoverState, rules: &FailoverRules) -> Option<Nod
     let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
     let candidates = eligible::candidates(state, rules, standbys).ok()?;
     let any = FailoverRules { lag_bytes_max: None, lag_ms_max: None, ..rules.clone() };
-    choose::choose(&any, &choose::Sync::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
+    choose::choose(&any, &choose::SyncStandbyKnowledge::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
 }
 
 /// Commands after a node was lost. `new`: the standby to be promoted, if it was the primary; a command is told of no standby that may not be.
-pub(super) fn lost(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+pub(super) fn lost(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    id: NodeId,
+    new: Option<NodeId>,
+    out: &mut Vec<FailoverAction>,
+) {
     write_status(state, rules, out);
     if rules.mode == FailoverMode::Command {
         let new = if state.primary() == Some(id) { new } else { main(state) };
         let line = command_line(rules, &rules.commands.failover, id, new, state.primary());
-        enqueue(state, Command::Failover, id, line);
+        enqueue(state, FailoverCommandKind::Failover, id, line);
     }
 }
 
 /// A node that has never answered was not lost: there is nothing to fail over from, and a script could promote another one for it.
-pub(super) fn absent(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) {
+pub(super) fn absent(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     write_status(state, rules, out);
     if rules.mode == FailoverMode::Command && !rules.commands.failover.is_empty() {
-        out.push(Action::Report(Report::CommandLeftOut { node: id }));
+        out.push(FailoverAction::Report(FailoverReport::CommandLeftOut { node: id }));
     }
 }
 
@@ -272,7 +290,7 @@ pub(super) fn primary_changed(
     rules: &FailoverRules,
     old: Option<NodeId>,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let Some(new) = state.primary() else { return };
     if rules.mode != FailoverMode::Command || rules.commands.follow_primary.is_empty() || old.is_none() {
@@ -281,16 +299,16 @@ pub(super) fn primary_changed(
     let others: Vec<NodeId> = state.nodes.keys().copied().filter(|id| *id != new).collect();
     for id in others {
         let line = command_line(rules, &rules.commands.follow_primary, id, Some(new), old);
-        enqueue(state, Command::FollowPrimary, id, line);
+        enqueue(state, FailoverCommandKind::FollowPrimary, id, line);
         if let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) {
-            node.standing = Standing::Down { why: Lost::Following, since: now };
+            node.standing = NodeStanding::Down { why: NodeDownReason::Following, since: now };
         }
     }
     write_status(state, rules, out);
 }
 
 fn command_line(rules: &FailoverRules, text: &str, of: NodeId, new: Option<NodeId>, old: Option<NodeId>) -> String {
-    escapes::expand(text, rules, &Escapes { node: of, new_main: new, old_main: old, old_primary: old })
+    escapes::expand(text, rules, &CommandEscapes { node: of, new_main: new, old_main: old, old_primary: old })
 }
 
 /// Pgpool's main node: the first one in use.
@@ -298,28 +316,28 @@ fn main(state: &FailoverState) -> Option<NodeId> {
     state.nodes.iter().find(|(_, node)| node.is_in_use()).map(|(id, _)| *id)
 }
 
-fn enqueue(state: &mut FailoverState, kind: Command, node: NodeId, line: String) {
+fn enqueue(state: &mut FailoverState, kind: FailoverCommandKind, node: NodeId, line: String) {
     if !line.is_empty() && state.commands.waiting.len() < COMMANDS_MAX {
         state.commands.waiting.push_back((kind, node, line));
     }
 }
 
 /// Begins the next command when none runs.
-pub(super) fn run_commands(state: &mut FailoverState, out: &mut Vec<Action>) {
+pub(super) fn run_commands(state: &mut FailoverState, out: &mut Vec<FailoverAction>) {
     if state.commands.running.is_some() {
         return;
     }
     let Some((kind, node, line)) = state.commands.waiting.pop_front() else { return };
     state.commands.number += 1;
     state.commands.running = Some((state.commands.number, kind, node));
-    out.push(Action::RunCommand { number: state.commands.number, kind, line, limit_ms: COMMAND_MS });
+    out.push(FailoverAction::RunCommand { number: state.commands.number, kind, line, limit_ms: COMMAND_MS });
 }
 
-pub(super) fn command_ended(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn command_ended(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some((_, kind, node)) = state.commands.running.take_if(|(running, ..)| *running == number) else { return };
     if done == Done::No {
-        out.push(Action::Report(Report::CommandFailed { kind, node }));
-        if kind == Command::Failover && state.primary() == Some(node) && state.planned.named.is_some() {
+        out.push(FailoverAction::Report(FailoverReport::CommandFailed { kind, node }));
+        if kind == FailoverCommandKind::Failover && state.primary() == Some(node) && state.planned.named.is_some() {
             state.planned.failed_at = Some(now);
         }
     }
@@ -329,19 +347,19 @@ pub(super) fn command_ended(state: &mut FailoverState, number: u64, done: Done, 
 }
 
 /// The primary made room for a standby, and the command failed: if that one was not promoted all the same, the primary is put into use again.
-pub(super) fn take_back(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<Action>) {
+pub(super) fn take_back(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<FailoverAction>) {
     let (Some(named), Some(failed_at)) = (state.planned.named, state.planned.failed_at) else { return };
     let is_seen = state.nodes.get(&named).is_none_or(|node| node.was_looked_at_since(failed_at));
-    if is_seen && !state.facts(named).is_some_and(Facts::is_primary) {
+    if is_seen && !state.facts(named).is_some_and(ServerFacts::is_primary) {
         (state.planned.named, state.planned.failed_at) = (None, None);
-        let old = state.primary().filter(|id| state.nodes.get(id).is_some_and(|node| node.standing == Standing::Detached));
+        let old = state.primary().filter(|id| state.nodes.get(id).is_some_and(|node| node.standing == NodeStanding::Detached));
         old.into_iter().for_each(|id| attach(state, rules, id, out));
     }
 }
 
 /// Has `pgpool_status` written.
-pub(super) fn write_status(state: &FailoverState, rules: &FailoverRules, out: &mut Vec<Action>) {
+pub(super) fn write_status(state: &FailoverState, rules: &FailoverRules, out: &mut Vec<FailoverAction>) {
     if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, !state.is_out(rules, id)))) {
-        out.push(Action::WriteStatus { text });
+        out.push(FailoverAction::WriteStatus { text });
     }
 }

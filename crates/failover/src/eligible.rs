@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
-use super::choose::{AttemptRefusal, Bar, Candidate};
-use super::event::{Facts, Received};
-use super::history::{Relation, TimelineHistory};
+use super::choose::{AttemptRefusal, PromotionBar, PromotionCandidate};
+use super::event::{ReceivedWal, ServerFacts};
+use super::history::{TimelineHistory, WalRelation};
 use super::rules::{FailoverRules, SafetyRule};
 use crate::failover_state::FailoverState;
-use crate::node_state::Standing;
+use crate::node_state::NodeStanding;
 
 /// True if a primary that says nothing may be replaced: nobody else writes to it, or nothing is acknowledged there any more.
 pub(super) fn may_be_silent(state: &FailoverState, rules: &FailoverRules, cut_off: &BTreeSet<NodeId>) -> bool {
@@ -34,31 +34,33 @@ pub(super) fn could_be_silent(state: &FailoverState, rules: &FailoverRules) -> b
 pub(super) fn candidates<'a>(
     state: &FailoverState,
     rules: &FailoverRules,
-    facts: impl Iterator<Item = (NodeId, &'a Facts)>,
-) -> Result<Vec<Candidate>, AttemptRefusal> {
+    facts: impl Iterator<Item = (NodeId, &'a ServerFacts)>,
+) -> Result<Vec<PromotionCandidate>, AttemptRefusal> {
     let Some(history) = state.history() else { return Err(AttemptRefusal::HistoryUnknown) };
-    let candidate = |(node, facts): (NodeId, &Facts)| {
+    let candidate = |(node, facts): (NodeId, &ServerFacts)| {
         let position = match facts.history.relation(facts.position, history) {
             // A primary of the accepted timeline or of an older one is one that was given up.
-            Relation::Holds(_) if facts.is_primary() => return None,
-            Relation::Holds(position) | Relation::Left(position) => position,
-            Relation::Diverged | Relation::Foreign => return None,
+            WalRelation::Holds(_) if facts.is_primary() => return None,
+            WalRelation::Holds(position) | WalRelation::Left(position) => position,
+            WalRelation::Diverged | WalRelation::Foreign => return None,
         };
         let bar = match state.nodes.get(&node)?.standing {
-            Standing::Detached | Standing::Recovering => Bar::OutOfUse,
-            _ if rules.node(node).is_none_or(|node| node.priority == 0) => Bar::Priority,
-            _ if is_torn(facts, history) => Bar::Torn,
-            Standing::Waiting | Standing::Up | Standing::Down { .. } | Standing::Quarantined { .. } => Bar::None,
+            NodeStanding::Detached | NodeStanding::Recovering => PromotionBar::OutOfUse,
+            _ if rules.node(node).is_none_or(|node| node.priority == 0) => PromotionBar::Priority,
+            _ if is_torn(facts, history) => PromotionBar::Torn,
+            NodeStanding::Waiting | NodeStanding::Up | NodeStanding::Down { .. } | NodeStanding::Quarantined { .. } => {
+                PromotionBar::None
+            }
         };
-        Some(Candidate { node, position, bar })
+        Some(PromotionCandidate { node, position, bar })
     };
     Ok(facts.filter_map(candidate).collect())
 }
 
-/// See [`Bar::Torn`]. `history`: the accepted one. Where the files are not known, the standby may have one of the accepted timeline.
-fn is_torn(standby: &Facts, history: &TimelineHistory) -> bool {
+/// See [`PromotionBar::Torn`]. `history`: the accepted one. Where the files are not known, the standby may have one of the accepted timeline.
+fn is_torn(standby: &ServerFacts, history: &TimelineHistory) -> bool {
     match standby.received {
-        Received::All => false,
-        Received::Less { newest_file } => newest_file.unwrap_or(history.timeline) > standby.history.timeline,
+        ReceivedWal::All => false,
+        ReceivedWal::Less { newest_file } => newest_file.unwrap_or(history.timeline) > standby.history.timeline,
     }
 }

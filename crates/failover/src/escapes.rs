@@ -7,7 +7,7 @@ use super::rules::{FailoverRules, NodeRules};
 
 /// Nodes that the escapes speak of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Escapes {
+pub struct CommandEscapes {
     /// The one that was lost, attached, or shall follow.
     pub node: NodeId,
     /// The standby that was chosen, or the new primary; `None`: nobody is left.
@@ -17,7 +17,7 @@ pub struct Escapes {
 }
 
 /// The command to run. An escape that nobody knows is left out.
-pub fn expand(text: &str, rules: &FailoverRules, of: &Escapes) -> String {
+pub fn expand(text: &str, rules: &FailoverRules, of: &CommandEscapes) -> String {
     let mut line = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn escapes_are_expanded_as_pgpool_does() {
         let rules = rules(3);
-        let of = Escapes { node: 0, new_main: Some(2), old_main: Some(0), old_primary: Some(0) };
-        let none = Escapes { node: 1, new_main: None, old_main: Some(0), old_primary: None };
+        let of = CommandEscapes { node: 0, new_main: Some(2), old_main: Some(0), old_primary: Some(0) };
+        let none = CommandEscapes { node: 1, new_main: None, old_main: Some(0), old_primary: None };
         let cases = [
             ("f.sh %d %h %p %D", of, "f.sh  0 host0  5432 /data0"),
             ("f.sh %m %H %r %R", of, "f.sh  2 host2 5434 /data2"),

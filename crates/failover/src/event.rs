@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::history::{Lsn, TimelineHistory};
-use super::numbers::Numbers;
+use super::numbers::PromotionNumbers;
 
 /// Milliseconds of a clock that only goes forward.
 pub type Ms = u64;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum FailoverEvent {
     /// Time has passed: nothing else is due before [`State::next_due`](super::State::next_due).
     Timer,
     /// The answer to [`Action::Probe`](super::Action::Probe). Every probe is answered, at the latest when its limit is over.
     Probed {
         node: NodeId,
         begun_at: Ms,
-        found: Found,
+        found: ProbeResult,
     },
     /// A connection of a client's session to a server ended without being asked to.
     ///
@@ -38,11 +38,11 @@ pub enum Event {
         number: u64,
         done: Done,
     },
-    /// The answer to `CutOff` and `Pledge`.
+    /// The answer to `CutOff` and `PledgeReply`.
     Pledged {
         node: NodeId,
         ballot: Ballot,
-        outcome: Pledge,
+        outcome: PledgeReply,
     },
     /// The answer to `Promote`: the server was told to.
     Promoted {
@@ -54,13 +54,13 @@ pub enum Event {
     Writable {
         node: NodeId,
         ballot: Ballot,
-        outcome: Result<Facts, LookFailure>,
+        outcome: Result<ServerFacts, LookFailure>,
     },
     /// The answer to `Repoint`.
     Repointed {
         node: NodeId,
         vote: Vote,
-        outcome: Repointed,
+        outcome: VoteAnswer,
     },
     /// The answers to `Fence` and `Unfence`.
     Fenced {
@@ -91,7 +91,7 @@ pub enum Event {
     ServerStopped {
         node: NodeId,
         ballot: Ballot,
-        end: End,
+        end: ServerStopResult,
     },
     /// The answer to `AskAgent`. No: it does not answer.
     AgentHeard {
@@ -125,7 +125,7 @@ pub enum Event {
     /// An operator asks for something; `ticket` goes with the answer.
     Operator {
         ticket: u64,
-        request: Request,
+        request: OperatorRequest,
     },
     /// The file of `health_check_test` says that these nodes are down.
     TestFile {
@@ -143,7 +143,7 @@ pub enum Done {
 
 /// How an order to stop a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum ServerStopResult {
     /// It had ended before.
     Before,
     /// It ran until now.
@@ -154,26 +154,26 @@ pub enum End {
 
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
-    Answered(Box<Facts>),
+pub enum ProbeResult {
+    Answered(Box<ServerFacts>),
     Failed(LookFailure),
 }
 
 /// A server that answers, as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Facts {
+pub struct ServerFacts {
     pub history: TimelineHistory,
-    pub recovery: Recovery,
+    pub recovery: RecoveryState,
     /// Primary: the end of its log. Standby: the end of the log that it received and flushed on its timeline, or replayed.
     pub position: Lsn,
     /// Standby: the end of the log that it has replayed. A primary has nothing to replay.
     pub replayed: Lsn,
-    pub received: Received,
+    pub received: ReceivedWal,
     /// `pg_postmaster_start_time`: changes when the server was started anew.
     pub started_at: u64,
     pub mark: Mark,
     /// What it keeps of the promotion that made it the primary, or of an earlier one.
-    pub numbers: Option<Numbers>,
+    pub numbers: Option<PromotionNumbers>,
     /// `default_transaction_read_only` of the server is on.
     pub is_read_only: bool,
     /// Primary: `synchronous_standby_names`.
@@ -186,7 +186,7 @@ pub struct Facts {
 /// new timeline asks from the begin of a WAL file on, and so from before what it has replayed. Source: `RequestXLogStreaming` in
 /// walreceiverfuncs.c.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Received {
+pub enum ReceivedWal {
     /// All that it has replayed, or it has asked for nothing.
     #[default]
     All,
@@ -196,19 +196,19 @@ pub enum Received {
 
 /// If a server is in recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Recovery {
+pub enum RecoveryState {
     #[default]
     Primary,
     Standby {
         /// The node that `primary_conninfo` names, if it names one of ours.
         upstream: Option<NodeId>,
-        stream: ReceiverState,
+        stream: WalReceiverState,
     },
 }
 
 /// The receiver of a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReceiverState {
+pub enum WalReceiverState {
     /// There is none.
     Off,
     /// It streams; its last message came so long ago, by the standby's clock.
@@ -269,10 +269,10 @@ pub enum ServerConnEnd {
 
 /// How a standby answered a pledge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Pledge {
+pub enum PledgeReply {
     /// It keeps to this ballot. `facts` were taken after the receiver had gone and replay had come to the end of the log.
     Given {
-        facts: Facts,
+        facts: ServerFacts,
     },
     /// It has promised a newer one, or another Weir has its lock.
     Refused {
@@ -283,7 +283,7 @@ pub enum Pledge {
 
 /// How a server took a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Repointed {
+pub enum VoteAnswer {
     Yes,
     Refused { mark: Mark },
     Failed(LookFailure),
@@ -291,7 +291,7 @@ pub enum Repointed {
 
 /// An operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Request {
+pub enum OperatorRequest {
     Attach(NodeId),
     Detach(NodeId),
     /// Names the primary. A standby is promoted only if the primary is given up, and whatever is lost by it.
@@ -302,25 +302,25 @@ pub enum Request {
     /// The server of a standby is started anew. Done when it streams again.
     Restart(NodeId),
     /// A copy of the primary is being made on this node, or is made.
-    Recover(NodeId, Recovering),
+    Recover(NodeId, NodeCopyStage),
 }
 
-impl Request {
+impl OperatorRequest {
     /// The node it is about.
     pub fn node(self) -> NodeId {
         match self {
-            Request::Attach(id)
-            | Request::Detach(id)
-            | Request::Promote(id)
-            | Request::SwitchOver(id)
-            | Request::Restart(id)
-            | Request::Recover(id, _) => id,
+            OperatorRequest::Attach(id)
+            | OperatorRequest::Detach(id)
+            | OperatorRequest::Promote(id)
+            | OperatorRequest::SwitchOver(id)
+            | OperatorRequest::Restart(id)
+            | OperatorRequest::Recover(id, _) => id,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Recovering {
+pub enum NodeCopyStage {
     Begins,
     Ends,
 }
@@ -335,14 +335,15 @@ impl ServerConnEnd {
     }
 }
 
-impl Event {
+impl FailoverEvent {
     /// A look's outcome, with what else was heard of the node while it lasted.
     #[must_use]
-    pub fn beside(self, beside: SignOfLife) -> Event {
+    pub fn beside(self, beside: SignOfLife) -> FailoverEvent {
         match (self, beside) {
-            (Event::Probed { node, begun_at, found: Found::Failed(LookFailure::TimedOut) }, SignOfLife::Answers) => {
-                Event::Probed { node, begun_at, found: Found::Failed(LookFailure::Late) }
-            }
+            (
+                FailoverEvent::Probed { node, begun_at, found: ProbeResult::Failed(LookFailure::TimedOut) },
+                SignOfLife::Answers,
+            ) => FailoverEvent::Probed { node, begun_at, found: ProbeResult::Failed(LookFailure::Late) },
             (event, _) => event,
         }
     }
@@ -443,16 +444,16 @@ impl LookFailure {
     }
 }
 
-impl Facts {
+impl ServerFacts {
     pub fn is_primary(&self) -> bool {
-        self.recovery == Recovery::Primary
+        self.recovery == RecoveryState::Primary
     }
 
     /// The node it is told to follow.
     pub fn upstream(&self) -> Option<NodeId> {
         match self.recovery {
-            Recovery::Primary => None,
-            Recovery::Standby { upstream, .. } => upstream,
+            RecoveryState::Primary => None,
+            RecoveryState::Standby { upstream, .. } => upstream,
         }
     }
 
@@ -464,8 +465,8 @@ impl Facts {
     /// Since when it has heard nothing from its upstream, if it streams.
     pub fn silent_ms(&self) -> Option<u64> {
         match self.recovery {
-            Recovery::Standby { stream: ReceiverState::On { silent_ms }, .. } => Some(silent_ms),
-            Recovery::Standby { stream: ReceiverState::Off, .. } | Recovery::Primary => None,
+            RecoveryState::Standby { stream: WalReceiverState::On { silent_ms }, .. } => Some(silent_ms),
+            RecoveryState::Standby { stream: WalReceiverState::Off, .. } | RecoveryState::Primary => None,
         }
     }
 }

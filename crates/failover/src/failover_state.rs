@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::action::{Action, Held, Lost, Transactions};
+use super::action::{FailoverAction, NodeDownReason, OpenTransactionFate, WriteHoldReason};
 use super::ballot::{Ballot, Epoch, NodeId};
-use super::choose::{AttemptRefusal, Sync};
-use super::durable::Durable;
-use super::event::{Facts, Ms};
-use super::history::{Lsn, Relation, TimelineHistory};
-use super::operations::{Aim, Attempt, Inquiry, Phase, Planned, Restart, Switchover};
-use super::record::{CommitLoss, FailoverCause, FailoverDurations, RECORDS_MAX, Record};
+use super::choose::{AttemptRefusal, SyncStandbyKnowledge};
+use super::durable::DurableState;
+use super::event::{Ms, ServerFacts};
+use super::history::{Lsn, TimelineHistory, WalRelation};
+use super::operations::{AgentInquiry, AttemptAim, AttemptPhase, FailoverAttempt, OperatorPlans, StandbyRestart, Switchover};
+use super::record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, RECORDS_MAX};
 use super::rules::{BackendFlag, FailoverMode, FailoverRules, QuorumSize};
 use super::sync;
-use crate::node_state::{LookProgress, NodeState, Standing};
+use crate::node_state::{LookSchedule, NodeStanding, NodeState};
 
 /// Looks at the primary's position that are kept for the report of losses.
 const SAMPLES_MAX: usize = 64;
@@ -22,18 +22,18 @@ const VOID_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FailoverState {
     pub nodes: BTreeMap<NodeId, NodeState>,
-    pub durable: Durable,
-    pub(super) store: Store,
+    pub durable: DurableState,
+    pub(super) store: DurableVersions,
     pub gate: WriteTarget,
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<FailoverAttempt>,
     /// No attempt begins before this.
     pub(super) retry_at: Ms,
     pub(super) line: PrimaryLog,
-    pub(super) promises: Promises,
-    pub(super) inquiry: Inquiry,
-    pub records: Vec<Record>,
+    pub(super) promises: PromiseTracking,
+    pub(super) inquiry: AgentInquiry,
+    pub records: Vec<FailoverRecord>,
     pub(super) commands: CommandQueue,
-    pub planned: Planned,
+    pub planned: OperatorPlans,
     /// Why nothing is done about a lost primary, as last reported.
     pub stuck: Option<AttemptRefusal>,
     /// By the file of `health_check_test`.
@@ -53,7 +53,7 @@ pub(super) enum PrimaryKnowledge {
 
 /// Promises, of which those to other Weirs count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Promises {
+pub struct PromiseTracking {
     /// Since when a newer one is seen on a server.
     pub(super) since: Option<Ms>,
     /// Since when the primary is gone meanwhile. One that shuts down, or lets nobody in, is still there.
@@ -66,7 +66,7 @@ pub struct Promises {
 
 /// The source of the answer which node takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decider {
+pub enum WriteDecider {
     /// The gate of the accepted primary.
     Gate,
     /// Nodes' roles: nothing was accepted, or nothing can be.
@@ -77,7 +77,7 @@ pub enum Decider {
 
 /// An event that may have ended the streams of its standbys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Trouble {
+pub(super) enum StreamInterruption {
     #[default]
     None,
     /// A connection to it broke, or a look failed.
@@ -88,7 +88,7 @@ pub(super) enum Trouble {
 
 /// The search for a primary, where somebody else promotes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Search {
+pub(super) enum PrimarySearch {
     /// There is a primary.
     #[default]
     No,
@@ -99,7 +99,7 @@ pub(super) enum Search {
 
 /// The state that a restart would find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Disk {
+pub(super) enum DiskState {
     /// Nothing yet.
     #[default]
     Untried,
@@ -111,14 +111,14 @@ pub(super) enum Disk {
 
 /// The state on disk, as numbers of versions of `durable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Store {
+pub(super) struct DurableVersions {
     pub version: u64,
     pub sent: u64,
     pub stored: u64,
     /// The version in which the present primary was accepted.
     pub accepted: u64,
     pub retry_at: Ms,
-    pub disk: Disk,
+    pub disk: DiskState,
     pub life: PrimaryKnowledge,
     /// Operators who are answered once a version is on disk.
     pub tickets: Vec<(u64, u64)>,
@@ -132,7 +132,7 @@ pub enum WriteTarget {
         node: NodeId,
         started_at: Option<u64>,
     },
-    Held(Held, Transactions),
+    Held(WriteHoldReason, OpenTransactionFate),
 }
 
 /// The accepted primary's log, and if it may be believed.
@@ -152,37 +152,37 @@ pub(super) struct PrimaryLog {
     pub check_from: Ms,
     /// When it was first found to be gone.
     pub lost_at: Option<Ms>,
-    pub trouble: Trouble,
-    pub search: Search,
+    pub trouble: StreamInterruption,
+    pub search: PrimarySearch,
 }
 
 /// Commands that wait for their turn. One runs at a time, as in Pgpool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct CommandQueue {
-    pub waiting: VecDeque<(super::action::Command, NodeId, String)>,
-    pub running: Option<(u64, super::action::Command, NodeId)>,
+    pub waiting: VecDeque<(super::action::FailoverCommandKind, NodeId, String)>,
+    pub running: Option<(u64, super::action::FailoverCommandKind, NodeId)>,
     pub number: u64,
 }
 
 impl FailoverState {
     /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
     /// `pgpool_status` keeps out of use.
-    pub fn new(rules: &FailoverRules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> FailoverState {
-        let disk = if stored.is_some() { Disk::Holds } else { Disk::Untried };
-        let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
+    pub fn new(rules: &FailoverRules, stored: Option<DurableState>, weir: u32, down: &BTreeSet<NodeId>) -> FailoverState {
+        let disk = if stored.is_some() { DiskState::Holds } else { DiskState::Untried };
+        let durable = stored.unwrap_or(DurableState { weir, ..DurableState::default() });
         let life = if durable.epoch.is_some() { PrimaryKnowledge::Known } else { PrimaryKnowledge::Blank };
         let mut state = FailoverState {
             nodes: BTreeMap::new(),
-            store: Store { version: 1, disk, life, ..Store::default() },
-            gate: WriteTarget::Held(Held::NoPrimary, Transactions::Go),
+            store: DurableVersions { version: 1, disk, life, ..DurableVersions::default() },
+            gate: WriteTarget::Held(WriteHoldReason::NoPrimary, OpenTransactionFate::Go),
             attempt: None,
             retry_at: 0,
             line: PrimaryLog::default(),
-            promises: Promises { term_seen: durable.term, ..Promises::default() },
-            inquiry: Inquiry::default(),
+            promises: PromiseTracking { term_seen: durable.term, ..PromiseTracking::default() },
+            inquiry: AgentInquiry::default(),
             records: Vec::new(),
             commands: CommandQueue::default(),
-            planned: Planned::default(),
+            planned: OperatorPlans::default(),
             stuck: None,
             tested_down: BTreeSet::new(),
             failback_at: None,
@@ -192,8 +192,8 @@ impl FailoverState {
         for (id, node) in &mut state.nodes {
             // The accepted primary is not kept out: the file makes no other one.
             let is_primary = state.durable.epoch.is_some_and(|epoch| epoch.node == *id);
-            if down.contains(id) && !is_primary && node.standing == Standing::Waiting {
-                node.standing = Standing::Down { why: Lost::StatusFile, since: 0 };
+            if down.contains(id) && !is_primary && node.standing == NodeStanding::Waiting {
+                node.standing = NodeStanding::Down { why: NodeDownReason::StatusFile, since: 0 };
             }
         }
         state
@@ -206,7 +206,7 @@ impl FailoverState {
             let is_detached = self.durable.detached.contains(&id);
             self.nodes
                 .entry(id)
-                .or_insert_with(|| NodeState::new(if is_detached { Standing::Detached } else { Standing::Waiting }));
+                .or_insert_with(|| NodeState::new(if is_detached { NodeStanding::Detached } else { NodeStanding::Waiting }));
         }
     }
 
@@ -220,16 +220,16 @@ impl FailoverState {
     /// When the next [`Event::Timer`](super::Event::Timer) is due.
     pub fn next_due(&self) -> Ms {
         let looks = self.nodes.values().filter_map(|node| match node.look {
-            LookProgress::Due { at } => Some(at),
-            LookProgress::UnderWay { .. } => None,
+            LookSchedule::Due { at } => Some(at),
+            LookSchedule::UnderWay { .. } => None,
         });
         let planned = self.planned.switchover.as_ref().map(Switchover::due);
-        let restart = self.planned.restart.as_ref().map(Restart::due);
-        looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
+        let restart = self.planned.restart.as_ref().map(StandbyRestart::due);
+        looks.chain(self.attempt.as_ref().map(FailoverAttempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
     }
 
     /// Begins an attempt. The term is stored first.
-    pub(super) fn begin_attempt(&mut self, rules: &FailoverRules, aim: Aim, why: FailoverCause, now: Ms) {
+    pub(super) fn begin_attempt(&mut self, rules: &FailoverRules, aim: AttemptAim, why: FailoverCause, now: Ms) {
         let Some(parent) = self.epoch() else { return };
         let quorum = self.quorum(rules);
         let seen = self.promises.term_seen.max(self.durable.term);
@@ -238,12 +238,12 @@ impl FailoverState {
         self.change(|durable| durable.term = ballot.term);
         let lost_at = self.line.lost_at.unwrap_or(now);
         let parts = FailoverDurations { verdict_ms: now.saturating_sub(lost_at), ..FailoverDurations::default() };
-        self.attempt = Some(Attempt {
+        self.attempt = Some(FailoverAttempt {
             aim,
             ballot,
             parent,
             quorum,
-            phase: Phase::Storing,
+            phase: AttemptPhase::Storing,
             pledges: BTreeMap::new(),
             begun_at: now,
             parts,
@@ -253,7 +253,7 @@ impl FailoverState {
     }
 
     /// Changes what must survive. A change to the same value makes no version, so that a step which repeats itself has nothing to store.
-    pub(super) fn change<T>(&mut self, act: impl FnOnce(&mut Durable) -> T) -> T {
+    pub(super) fn change<T>(&mut self, act: impl FnOnce(&mut DurableState) -> T) -> T {
         let before = self.durable.clone();
         let told = act(&mut self.durable);
         self.store.version += u64::from(self.durable != before);
@@ -291,11 +291,11 @@ impl FailoverState {
         let Some(node) = self.nodes.get(&id) else { return false };
         let by_roles = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
         match node.standing {
-            Standing::Waiting | Standing::Up => false,
-            Standing::Down { why: Lost::Failed(_), .. } | Standing::Quarantined { .. } => {
+            NodeStanding::Waiting | NodeStanding::Up => false,
+            NodeStanding::Down { why: NodeDownReason::Failed(_), .. } | NodeStanding::Quarantined { .. } => {
                 !by_roles || rules.node(id).is_some_and(|node| node.health.period_ms > 0)
             }
-            Standing::Down { .. } | Standing::Detached | Standing::Recovering => true,
+            NodeStanding::Down { .. } | NodeStanding::Detached | NodeStanding::Recovering => true,
         }
     }
 
@@ -313,28 +313,28 @@ impl FailoverState {
     }
 
     /// The source that says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
-    pub fn decider(&self, rules: &FailoverRules) -> Decider {
+    pub fn decider(&self, rules: &FailoverRules) -> WriteDecider {
         let is_known = self.primary().is_some() && (self.history().is_some() || rules.always_primary().is_some());
         if matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) || is_known {
-            return Decider::Gate;
+            return WriteDecider::Gate;
         }
-        let primaries = self.nodes.values().filter(|node| node.is_in_use() && node.facts().is_some_and(Facts::is_primary));
-        if primaries.count() > 1 { Decider::Nothing } else { Decider::Roles }
+        let primaries = self.nodes.values().filter(|node| node.is_in_use() && node.facts().is_some_and(ServerFacts::is_primary));
+        if primaries.count() > 1 { WriteDecider::Nothing } else { WriteDecider::Roles }
     }
 
-    pub(super) fn facts(&self, id: NodeId) -> Option<&Facts> {
+    pub(super) fn facts(&self, id: NodeId) -> Option<&ServerFacts> {
         self.nodes.get(&id)?.facts()
     }
 
     /// How the log of these facts lies to the accepted one.
-    pub(super) fn relation(&self, facts: &Facts) -> Option<Relation> {
+    pub(super) fn relation(&self, facts: &ServerFacts) -> Option<WalRelation> {
         Some(facts.history.relation(facts.position, self.durable.history.as_ref()?))
     }
 
     /// True if these are facts of a primary that writes the accepted log.
-    pub(super) fn is_on_line(&self, facts: &Facts) -> bool {
+    pub(super) fn is_on_line(&self, facts: &ServerFacts) -> bool {
         facts.is_primary()
-            && matches!(self.relation(facts), Some(Relation::Holds(_)))
+            && matches!(self.relation(facts), Some(WalRelation::Holds(_)))
             && self.durable.history.as_ref().is_some_and(|history| history.timeline == facts.history.timeline)
     }
 
@@ -371,19 +371,21 @@ impl FailoverState {
     }
 
     /// Knowledge of synchronous standbys.
-    pub(super) fn sync(&self, rules: &FailoverRules) -> Sync {
-        let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else { return Sync::Unknown };
+    pub(super) fn sync(&self, rules: &FailoverRules) -> SyncStandbyKnowledge {
+        let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else {
+            return SyncStandbyKnowledge::Unknown;
+        };
         let mut all = Vec::new();
         for names in std::iter::once(names).chain(&self.durable.sync_names_before) {
             match sync::parse(names) {
-                Err(_) => return Sync::Unknown,
+                Err(_) => return SyncStandbyKnowledge::Unknown,
                 Ok(None) => {}
                 Ok(Some(rule)) => {
                     let mut who = rule.acknowledgers(&rules.names(), primary);
                     if rule.names.iter().any(|name| name == "*") {
                         // Not seen since this Weir was started: nobody knows who else may have acknowledged.
                         if self.line.samples.is_empty() {
-                            return Sync::Unknown;
+                            return SyncStandbyKnowledge::Unknown;
                         }
                         who.strangers += self.line.strangers;
                     }
@@ -391,13 +393,17 @@ impl FailoverState {
                 }
             }
         }
-        if all.is_empty() { Sync::Asynchronous } else { Sync::Synchronous(all) }
+        if all.is_empty() { SyncStandbyKnowledge::Asynchronous } else { SyncStandbyKnowledge::Synchronous(all) }
     }
 
     /// How many must agree. Alone, the file of this Weir decides, since it lets nobody write before; but synchronous standbys may have
     /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
     pub(super) fn quorum(&self, rules: &FailoverRules) -> QuorumSize {
-        if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { QuorumSize::One } else { QuorumSize::Majority }
+        if rules.is_alone() && self.sync(rules) == SyncStandbyKnowledge::Asynchronous {
+            QuorumSize::One
+        } else {
+            QuorumSize::Majority
+        }
     }
 
     /// Nothing will come of this attempt of ours.
@@ -409,7 +415,7 @@ impl FailoverState {
         }
     }
 
-    pub(super) fn keep_record(&mut self, record: Record) {
+    pub(super) fn keep_record(&mut self, record: FailoverRecord) {
         if self.records.len() == RECORDS_MAX {
             self.records.remove(0);
         }
@@ -433,9 +439,9 @@ pub(super) fn is_untouchable(rules: &FailoverRules, id: NodeId) -> bool {
 }
 
 /// The action that tells a changed gate, if it changed.
-pub(super) fn tell(before: WriteTarget, now: WriteTarget) -> Option<Action> {
+pub(super) fn tell(before: WriteTarget, now: WriteTarget) -> Option<FailoverAction> {
     (before != now).then_some(match now {
-        WriteTarget::Open { node, started_at } => Action::Release { node, started_at },
-        WriteTarget::Held(why, transactions) => Action::Hold { why, transactions },
+        WriteTarget::Open { node, started_at } => FailoverAction::Release { node, started_at },
+        WriteTarget::Held(why, transactions) => FailoverAction::Hold { why, transactions },
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ballot::NodeId;
 use super::choose::{self, AttemptRefusal};
 use super::eligible;
-use super::event::Facts;
+use super::event::ServerFacts;
 use super::record::CommitLoss;
 use super::rules::{BackendFlag, FailoverMode, FailoverRules};
 use crate::failover_state::FailoverState;
@@ -13,17 +13,17 @@ use crate::node_state::NodeState;
 
 /// The effect of the death of the primary now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Forecast {
+pub struct FailoverForecast {
     pub primary: Option<NodeId>,
-    pub outlook: Outlook,
+    pub outlook: FailoverOutlook,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outlook {
+pub enum FailoverOutlook {
     /// There is none to lose, for this reason.
-    NoPrimary(Missing),
+    NoPrimary(NoPrimaryReason),
     /// This standby would be promoted by Weir.
-    Promotes { node: NodeId, loss: CommitLoss, proof: Proof },
+    Promotes { node: NodeId, loss: CommitLoss, proof: DeathProof },
     /// The command would be run for this standby.
     Runs { node: Option<NodeId> },
     /// Writes would wait.
@@ -32,7 +32,7 @@ pub enum Outlook {
 
 /// Why no primary was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum NoPrimaryReason {
     /// Not all nodes were looked at.
     Looks,
     /// Of the nodes that answer none is a primary.
@@ -45,7 +45,7 @@ pub enum Missing {
 
 /// The proof that is wanted before that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum DeathProof {
     None,
     /// The host of the old primary says that nobody listens.
     Refused,
@@ -54,26 +54,29 @@ pub enum Proof {
 }
 
 /// As if the primary died now, and all standbys answered that answered their last look.
-pub fn forecast(state: &FailoverState, rules: &FailoverRules) -> Forecast {
+pub fn forecast(state: &FailoverState, rules: &FailoverRules) -> FailoverForecast {
     let primary = state.primary();
-    Forecast { primary, outlook: primary.map_or_else(|| Outlook::NoPrimary(missing(state)), |id| outlook(state, rules, id)) }
-}
-
-fn missing(state: &FailoverState) -> Missing {
-    let is_primary = |node: &&NodeState| node.facts().is_some_and(Facts::is_primary);
-    match state.nodes.values().filter(is_primary).count() {
-        _ if state.nodes.values().any(|node| node.looked_at.is_none()) => Missing::Looks,
-        0 => Missing::Answers,
-        1 => Missing::Followers,
-        _ => Missing::OnlyOne,
+    FailoverForecast {
+        primary,
+        outlook: primary.map_or_else(|| FailoverOutlook::NoPrimary(missing(state)), |id| outlook(state, rules, id)),
     }
 }
 
-fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> Outlook {
+fn missing(state: &FailoverState) -> NoPrimaryReason {
+    let is_primary = |node: &&NodeState| node.facts().is_some_and(ServerFacts::is_primary);
+    match state.nodes.values().filter(is_primary).count() {
+        _ if state.nodes.values().any(|node| node.looked_at.is_none()) => NoPrimaryReason::Looks,
+        0 => NoPrimaryReason::Answers,
+        1 => NoPrimaryReason::Followers,
+        _ => NoPrimaryReason::OnlyOne,
+    }
+}
+
+fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> FailoverOutlook {
     let flag = rules.node(primary).map_or(BackendFlag::None, |node| node.flag);
     let standbys = || {
         let answers = |(id, node): (&NodeId, &'_ NodeState)| Some((*id, node.facts().cloned()?));
-        state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, Facts)>>()
+        state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, ServerFacts)>>()
     };
     let facts = standbys();
     let candidates = eligible::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
@@ -85,65 +88,65 @@ fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> Out
         (BackendFlag::None, FailoverMode::Command) => None,
     };
     let candidates = match (why, candidates) {
-        (Some(why), _) | (None, Err(why)) => return Outlook::Waits { why },
+        (Some(why), _) | (None, Err(why)) => return FailoverOutlook::Waits { why },
         (None, Ok(candidates)) => candidates,
     };
     let sync = state.sync(rules);
     if rules.mode == FailoverMode::Command {
-        let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, &[]);
-        return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
+        let chosen = choose::choose(rules, &choose::SyncStandbyKnowledge::Asynchronous, &candidates, &[]);
+        return FailoverOutlook::Runs { node: chosen.ok().map(|choice| choice.node) };
     }
-    let Some(epoch) = state.epoch() else { return Outlook::NoPrimary(missing(state)) };
+    let Some(epoch) = state.epoch() else { return FailoverOutlook::NoPrimary(missing(state)) };
     let quorum = state.quorum(rules);
     let voters = rules.electors(&epoch, quorum);
     let (needed, asked) = (rules.needed(voters.len(), quorum), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
     let pledged = voters.intersection(&asked).count();
     if pledged < needed {
-        return Outlook::Waits { why: AttemptRefusal::TooFewPledged { pledged, needed, of: voters.len() } };
+        return FailoverOutlook::Waits { why: AttemptRefusal::TooFewPledged { pledged, needed, of: voters.len() } };
     }
     match choose::choose(rules, &sync, &candidates, state.samples()) {
-        Err(why) => Outlook::Waits { why },
+        Err(why) => FailoverOutlook::Waits { why },
         Ok(choice) => {
             let loss = if sync.is_covered_by(&asked) { CommitLoss::Nothing } else { state.loss_at(choice.position) };
             let proof = match (eligible::could_be_silent(state, rules), rules.has_agent(primary)) {
-                (true, _) => Proof::None,
-                (false, true) => Proof::RefusedOrEnded,
-                (false, false) => Proof::Refused,
+                (true, _) => DeathProof::None,
+                (false, true) => DeathProof::RefusedOrEnded,
+                (false, false) => DeathProof::Refused,
             };
-            Outlook::Promotes { node: choice.node, loss, proof }
+            FailoverOutlook::Promotes { node: choice.node, loss, proof }
         }
     }
 }
 
-impl Forecast {
+impl FailoverForecast {
     /// A sentence for SHOW, read at `now`.
     pub fn describe(&self, now: super::event::Ms) -> String {
         match &self.outlook {
-            Outlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),
-            Outlook::Promotes { node, loss, proof } => {
+            FailoverOutlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),
+            FailoverOutlook::Promotes { node, loss, proof } => {
                 let condition = match proof {
-                    Proof::None => "",
-                    Proof::Refused => ", if the old one refuses connections",
-                    Proof::RefusedOrEnded => ", if the old one refuses connections or its agent answers",
+                    DeathProof::None => "",
+                    DeathProof::Refused => ", if the old one refuses connections",
+                    DeathProof::RefusedOrEnded => ", if the old one refuses connections or its agent answers",
                 };
                 format!("node {node} would be promoted{condition}; lost: {}", loss.describe(now))
             }
-            Outlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
-            Outlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),
-            Outlook::Waits { why } => format!("writes would wait: {}", why.describe()),
+            FailoverOutlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
+            FailoverOutlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),
+            FailoverOutlook::Waits { why } => format!("writes would wait: {}", why.describe()),
         }
     }
 }
 
-impl Missing {
+impl NoPrimaryReason {
     fn describe(self) -> &'static str {
         match self {
-            Missing::Looks => "not all nodes were looked at yet",
-            Missing::Answers => "no node that answers is one",
-            Missing::OnlyOne => {
+            NoPrimaryReason::Looks => "not all nodes were looked at yet",
+            NoPrimaryReason::Answers => "no node that answers is one",
+            NoPrimaryReason::OnlyOne => {
                 "several nodes are primaries, and standbys do not tell which of them counts; pcp_promote_node names it"
             }
-            Missing::Followers => {
+            NoPrimaryReason::Followers => {
                 "a node is one, but more than half of the standbys must follow it, since another Weir may know of a newer one; \
                  if this is the only Weir set failover_alone = on, or name it by pcp_promote_node"
             }

@@ -1,7 +1,7 @@
 //! Health of one node: turns what looks found into a verdict, as Pgpool's health check does, and counts what SHOW pool_health_check_stats shows.
 
-use super::event::{Found, LookFailure, Ms, ServerConnEnd};
-use super::rules::{FailoverRules, HealthRules, OnLinkEnd};
+use super::event::{LookFailure, Ms, ProbeResult, ServerConnEnd};
+use super::rules::{ConnEndPolicy, FailoverRules, HealthRules};
 
 /// Shortest time that a server may take to start or to recover from a crash before it counts as failed.
 const STARTING_MS: Ms = 10_000;
@@ -23,14 +23,14 @@ pub struct LookHistory {
     starting_since: Option<Ms>,
     /// Looks in a row that were cut off: the connection was there, and ended.
     cut_off: u32,
-    pub suspicion: Suspicion,
-    pub(super) late: Late,
-    pub stats: Stats,
+    pub suspicion: NodeSuspicion,
+    pub(super) late: LoginLateness,
+    pub stats: HealthCheckStats,
 }
 
 /// How long a server that answers over open connections has answered no login.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Late {
+pub enum LoginLateness {
     #[default]
     No,
     Since(Ms),
@@ -40,7 +40,7 @@ pub enum Late {
 
 /// Evidence against the node from a client's broken connection; one look begun later decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Suspicion {
+pub enum NodeSuspicion {
     #[default]
     None,
     /// A failure counts at once.
@@ -63,7 +63,7 @@ pub enum HealthVerdict {
 
 /// Counts of looks. A retry is a look after a failed one. Durations in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Stats {
+pub struct HealthCheckStats {
     pub total: u64,
     pub success: u64,
     pub fail: u64,
@@ -81,16 +81,16 @@ pub struct Stats {
 
 impl LookHistory {
     /// Takes in a look that was begun at `begun_at` and is answered now.
-    pub fn judge(&mut self, rules: &HealthRules, begun_at: Ms, found: &Found, now: Ms) -> HealthVerdict {
+    pub fn judge(&mut self, rules: &HealthRules, begun_at: Ms, found: &ProbeResult, now: Ms) -> HealthVerdict {
         let is_suspect = match self.suspicion {
-            Suspicion::None => false,
-            Suspicion::Broken { since } | Suspicion::Terminated { since } => begun_at >= since,
+            NodeSuspicion::None => false,
+            NodeSuspicion::Broken { since } | NodeSuspicion::Terminated { since } => begun_at >= since,
         };
-        let Found::Failed(failure) = found else {
+        let ProbeResult::Failed(failure) = found else {
             self.stats.note(begun_at, now, true, self.failures);
             (self.failures, self.failing_since, self.starting_since, self.cut_off) = (0, None, None, 0);
             if is_suspect {
-                self.suspicion = Suspicion::None;
+                self.suspicion = NodeSuspicion::None;
             }
             return HealthVerdict::Alive;
         };
@@ -111,15 +111,15 @@ impl LookHistory {
         }
         if failure.is_mute() {
             (self.failures, self.failing_since, self.starting_since) = (0, None, None);
-            self.suspicion = Suspicion::None;
+            self.suspicion = NodeSuspicion::None;
             return HealthVerdict::Mute(*failure);
         }
         self.failures += 1;
         self.failing_since.get_or_insert(begun_at + now.saturating_sub(begun_at) / 2);
         let counts_at_once = match (self.suspicion, failure) {
-            (Suspicion::Terminated { .. }, _) => is_suspect,
-            (Suspicion::Broken { .. }, LookFailure::ShuttingDown) | (Suspicion::None, _) => false,
-            (Suspicion::Broken { .. }, _) => is_suspect,
+            (NodeSuspicion::Terminated { .. }, _) => is_suspect,
+            (NodeSuspicion::Broken { .. }, LookFailure::ShuttingDown) | (NodeSuspicion::None, _) => false,
+            (NodeSuspicion::Broken { .. }, _) => is_suspect,
         };
         if counts_at_once || self.failures > rules.retries {
             return HealthVerdict::Dead(*failure);
@@ -130,12 +130,12 @@ impl LookHistory {
     /// Takes in the end of a client's connection. The node is to be looked at in any case.
     pub fn suspect(&mut self, rules: &FailoverRules, how: ServerConnEnd, now: Ms) {
         let next = match how {
-            ServerConnEnd::Terminated if rules.on_shutdown == OnLinkEnd::Counts => Suspicion::Terminated { since: now },
-            ServerConnEnd::Broken if rules.on_error == OnLinkEnd::Counts => Suspicion::Broken { since: now },
+            ServerConnEnd::Terminated if rules.on_shutdown == ConnEndPolicy::Counts => NodeSuspicion::Terminated { since: now },
+            ServerConnEnd::Broken if rules.on_error == ConnEndPolicy::Counts => NodeSuspicion::Broken { since: now },
             ServerConnEnd::Terminated | ServerConnEnd::Broken => return,
         };
         // The first one stands: a look that is under way since then answers it.
-        if self.suspicion == Suspicion::None || matches!(next, Suspicion::Terminated { .. }) {
+        if self.suspicion == NodeSuspicion::None || matches!(next, NodeSuspicion::Terminated { .. }) {
             self.suspicion = next;
         }
     }
@@ -146,7 +146,7 @@ impl LookHistory {
     }
 }
 
-impl Stats {
+impl HealthCheckStats {
     fn note(&mut self, begun_at: Ms, now: Ms, is_success: bool, failures: u32) {
         let duration = now.saturating_sub(begun_at);
         self.total += 1;
@@ -179,7 +179,7 @@ impl HealthRules {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Facts;
+    use super::super::event::ServerFacts;
     use super::super::rules::tests::rules;
     use super::*;
 
@@ -189,14 +189,14 @@ mod tests {
     fn check(name: &str, before: Option<ServerConnEnd>, looks: &[Option<LookFailure>], expected: HealthVerdict) {
         let mut health = LookHistory::default();
         let mut all = rules(3);
-        all.on_shutdown = OnLinkEnd::Counts;
+        all.on_shutdown = ConnEndPolicy::Counts;
         if let Some(how) = before {
             health.suspect(&all, how, 500);
         }
         let mut last = HealthVerdict::Alive;
         for (at, look) in looks.iter().enumerate() {
             let begun = 1000 * (at as Ms + 1);
-            let found = look.map_or(Found::Answered(Box::<Facts>::default()), Found::Failed);
+            let found = look.map_or(ProbeResult::Answered(Box::<ServerFacts>::default()), ProbeResult::Failed);
             last = health.judge(&RULES, begun, &found, begun + 10);
         }
         assert_eq!(last, expected, "{name}");

@@ -28,7 +28,7 @@ pub enum HistorySource {
 
 /// How a server's log lies to the accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
+pub enum WalRelation {
     /// On the accepted timeline, or behind on an older one: it holds the accepted log up to here.
     Holds(Lsn),
     /// On a timeline that left the accepted one here.
@@ -74,9 +74,9 @@ impl TimelineHistory {
     }
 
     /// How a server with this history, whose log ends at `position`, lies to `accepted`.
-    pub fn relation(&self, position: Lsn, accepted: &TimelineHistory) -> Relation {
+    pub fn relation(&self, position: Lsn, accepted: &TimelineHistory) -> WalRelation {
         if self.system != accepted.system {
-            return Relation::Foreign;
+            return WalRelation::Foreign;
         }
         // Where a guess is compared, numbers tell.
         let is_guess = self.source == HistorySource::Assumed || accepted.source == HistorySource::Assumed;
@@ -85,26 +85,30 @@ impl TimelineHistory {
             Some((at, history.switches[at].1))
         };
         if self.timeline == accepted.timeline {
-            return if is_guess || self.switches == accepted.switches { Relation::Holds(position) } else { Relation::Diverged };
+            return if is_guess || self.switches == accepted.switches {
+                WalRelation::Holds(position)
+            } else {
+                WalRelation::Diverged
+            };
         }
         if let Some((at, end)) = switch_of(self, accepted.timeline) {
             return if is_guess || self.switches[..at] == accepted.switches[..] {
-                Relation::Left(end)
+                WalRelation::Left(end)
             } else {
-                Relation::Diverged
+                WalRelation::Diverged
             };
         }
         match switch_of(accepted, self.timeline) {
             Some((at, end)) if (is_guess || accepted.switches[..at] == self.switches[..]) && position <= end => {
-                Relation::Holds(position)
+                WalRelation::Holds(position)
             }
-            _ => Relation::Diverged,
+            _ => WalRelation::Diverged,
         }
     }
 
     /// True if its log left that of `older` at some point, and had all of it before.
     pub fn descends_from(&self, older: &TimelineHistory) -> bool {
-        matches!(self.relation(0, older), Relation::Left(_))
+        matches!(self.relation(0, older), WalRelation::Left(_))
     }
 }
 
@@ -142,9 +146,9 @@ mod tests {
 
     #[test]
     fn a_log_lies_to_the_accepted_one_as_its_switches_say() {
-        use Relation::*;
+        use WalRelation::*;
         let accepted = history(2, &[(1, 100)]);
-        let cases: &[(&str, TimelineHistory, Lsn, Relation)] = &[
+        let cases: &[(&str, TimelineHistory, Lsn, WalRelation)] = &[
             ("the same timeline", history(2, &[(1, 100)]), 150, Holds(150)),
             ("the same number, promoted elsewhere", history(2, &[(1, 90)]), 150, Diverged),
             ("behind on the older one", history(1, &[]), 80, Holds(80)),
@@ -161,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_timeline_alone_is_placed_by_its_number() {
-        use Relation::*;
+        use WalRelation::*;
         let accepted = history(2, &[(1, 100)]);
         let of = |timeline| TimelineHistory::assume(Some(7), timeline, Some(&accepted), 150);
         assert_eq!(of(Some(3)).relation(160, &accepted), Left(150));

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The right by which a session counts as a Weir's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
+pub enum HolderRank {
     /// It logged in as this Weir's own role, or as one that may promote the server without any Weir.
     Weir,
     /// It may promote nothing.
@@ -18,44 +18,44 @@ pub enum Rank {
 
 /// One session that holds a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct MarkHolder {
     /// `None`: a prepared transaction holds it, which belongs to no session. Weirs prepare none.
     pub pid: Option<i32>,
     pub user: Option<String>,
     /// `None`: by a unix socket, or hidden from this Weir's role.
     pub address: Option<String>,
-    pub rank: Rank,
+    pub rank: HolderRank,
 }
 
 /// The meaning of all holders of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holders {
-    pub grip: Grip,
+pub struct MarkHolders {
+    pub grip: MarkOwnership,
     /// Holders that are no Weirs.
-    pub strangers: Vec<Holder>,
+    pub strangers: Vec<MarkHolder>,
 }
 
 /// The state of the mark: another Weir holds it, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grip {
+pub enum MarkOwnership {
     Free,
     Weirs,
 }
 
-impl Holders {
-    pub fn of(holders: Vec<Holder>) -> Holders {
-        let is_weir = |holder: &Holder| match holder.rank {
-            Rank::Weir => true,
+impl MarkHolders {
+    pub fn of(holders: Vec<MarkHolder>) -> MarkHolders {
+        let is_weir = |holder: &MarkHolder| match holder.rank {
+            HolderRank::Weir => true,
             // Nobody knows whose session it was. It is gone at the next look.
-            Rank::Unseen => holder.pid.is_some(),
-            Rank::Stranger => false,
+            HolderRank::Unseen => holder.pid.is_some(),
+            HolderRank::Stranger => false,
         };
         let (weirs, strangers): (Vec<_>, Vec<_>) = holders.into_iter().partition(is_weir);
-        Holders { grip: if weirs.is_empty() { Grip::Free } else { Grip::Weirs }, strangers }
+        MarkHolders { grip: if weirs.is_empty() { MarkOwnership::Free } else { MarkOwnership::Weirs }, strangers }
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for MarkHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(pid) = self.pid else { return f.write_str("a prepared transaction") };
         write!(f, "user \"{}\", pid {pid}", self.user.as_deref().unwrap_or_default())?;
@@ -70,32 +70,32 @@ impl fmt::Display for Holder {
 mod tests {
     use super::*;
 
-    fn holder(pid: Option<i32>, rank: Rank) -> Holder {
-        Holder { pid, user: Some("mallory".into()), address: None, rank }
+    fn holder(pid: Option<i32>, rank: HolderRank) -> MarkHolder {
+        MarkHolder { pid, user: Some("mallory".into()), address: None, rank }
     }
 
     #[test]
     fn only_a_role_that_may_promote_holds_a_mark() {
-        let weir = || holder(Some(1), Rank::Weir);
-        let (stranger, prepared) = (holder(Some(2), Rank::Stranger), holder(None, Rank::Unseen));
+        let weir = || holder(Some(1), HolderRank::Weir);
+        let (stranger, prepared) = (holder(Some(2), HolderRank::Stranger), holder(None, HolderRank::Unseen));
         for (holders, grip, strangers) in [
-            (vec![], Grip::Free, vec![]),
-            (vec![weir()], Grip::Weirs, vec![]),
-            (vec![stranger.clone()], Grip::Free, vec![stranger.clone()]),
-            (vec![stranger.clone(), weir()], Grip::Weirs, vec![stranger]),
-            (vec![prepared.clone()], Grip::Free, vec![prepared]),
-            (vec![holder(Some(3), Rank::Unseen)], Grip::Weirs, vec![]),
+            (vec![], MarkOwnership::Free, vec![]),
+            (vec![weir()], MarkOwnership::Weirs, vec![]),
+            (vec![stranger.clone()], MarkOwnership::Free, vec![stranger.clone()]),
+            (vec![stranger.clone(), weir()], MarkOwnership::Weirs, vec![stranger]),
+            (vec![prepared.clone()], MarkOwnership::Free, vec![prepared]),
+            (vec![holder(Some(3), HolderRank::Unseen)], MarkOwnership::Weirs, vec![]),
         ] {
-            assert_eq!(Holders::of(holders.clone()), Holders { grip, strangers }, "{holders:?}");
+            assert_eq!(MarkHolders::of(holders.clone()), MarkHolders { grip, strangers }, "{holders:?}");
         }
     }
 
     #[test]
     fn a_stranger_is_named() {
-        let mut stranger = holder(Some(7), Rank::Stranger);
+        let mut stranger = holder(Some(7), HolderRank::Stranger);
         assert_eq!(stranger.to_string(), "user \"mallory\", pid 7");
         stranger.address = Some("10.0.0.1".into());
         assert_eq!(stranger.to_string(), "user \"mallory\", pid 7, address 10.0.0.1");
-        assert_eq!(holder(None, Rank::Unseen).to_string(), "a prepared transaction");
+        assert_eq!(holder(None, HolderRank::Unseen).to_string(), "a prepared transaction");
     }
 }

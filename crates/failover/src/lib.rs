@@ -1,6 +1,6 @@
 //! Health, failover and failback of nodes, as one pure function.
 //!
-//! [`step`] takes the [`FailoverState`], one [`Event`] (a fact, and nothing else) and the time, and gives [`Action`]s. A driver obeys them in their
+//! [`step`] takes the [`FailoverState`], one [`FailoverEvent`] (a fact, and nothing else) and the time, and gives [`FailoverAction`]s. A driver obeys them in their
 //! order. Data stands below (`ballot`, `event`, `action`, `operations`, `node_state`, `failover_state`), behaviour above it (`promises`, `eligible`, `agent_inquiry`, `rejoin`,
 //! `duty`, `accept`, `switchover`, `restart`, `attempt`), and `step` above all: no file uses one above it. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
 
@@ -48,26 +48,31 @@ mod tests;
 mod unrelated;
 mod view;
 
-pub use crate::failover_state::{Decider, FailoverState, WriteTarget};
-pub use crate::node_state::{AtAddress, LookProgress, NodeState, SeenFacts, Standing};
-pub use action::{Action, Command, Held, Lost, Report, StopMode, Transactions};
+pub use crate::failover_state::{FailoverState, WriteDecider, WriteTarget};
+pub use crate::node_state::{AtAddress, LookSchedule, NodeStanding, NodeState, TimedFacts};
+pub use action::{
+    FailoverAction, FailoverCommandKind, FailoverReport, NodeDownReason, OpenTransactionFate, PrimaryStopMode, WriteHoldReason,
+};
 pub use ballot::{Ballot, BallotPurpose, Epoch, Mark, NodeId, Vote, hearing, majority};
 pub use choose::AttemptRefusal;
-pub use durable::Durable;
+pub use durable::DurableState;
 pub use event::{
-    Done, End, Event, Facts, Found, LookFailure, Ms, Pledge, Received, ReceiverState, Recovering, Recovery, Repointed, Request,
-    ServerConnEnd, SignOfLife, StreamingFollower,
+    Done, FailoverEvent, LookFailure, Ms, NodeCopyStage, OperatorRequest, PledgeReply, ProbeResult, ReceivedWal, RecoveryState,
+    ServerConnEnd, ServerFacts, ServerStopResult, SignOfLife, StreamingFollower, VoteAnswer, WalReceiverState,
 };
-pub use forecast::{Forecast, Outlook, Proof, forecast};
-pub use health::{HealthVerdict, LookHistory, Stats, Suspicion};
-pub use history::{HistorySource, Lsn, Relation, TimelineHistory, parse_lsn, show_lsn};
-pub use holders::{Grip, Holder, Holders, Rank};
-pub use numbers::Numbers;
-pub use operations::{Aim, AskedVoters, Attempt, OldPrimaryStart, Phase, Planned, Restart, Stage, Step, StopOrder, Switchover};
-pub use record::{CommitLoss, FailoverCause, FailoverDurations, RECORDS_MAX, Record};
+pub use forecast::{DeathProof, FailoverForecast, FailoverOutlook, forecast};
+pub use health::{HealthCheckStats, HealthVerdict, LookHistory, NodeSuspicion};
+pub use history::{HistorySource, Lsn, TimelineHistory, WalRelation, parse_lsn, show_lsn};
+pub use holders::{HolderRank, MarkHolder, MarkHolders, MarkOwnership};
+pub use numbers::PromotionNumbers;
+pub use operations::{
+    AskedVoters, AttemptAim, AttemptPhase, FailoverAttempt, OldPrimaryStart, OperatorPlans, RestartStep, StandbyRestart,
+    StopOrder, Switchover, SwitchoverStage,
+};
+pub use record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, RECORDS_MAX};
 pub use rules::{
-    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary, HealthRules,
-    NodeLocation, NodeRules, OnLinkEnd, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,
+    AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary,
+    HealthRules, NodeLocation, NodeRules, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,
 };
 pub use step::step;
 pub use sync::{CommitAcknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};

@@ -2,7 +2,7 @@
 //!
 //! In: the view, nodes' answers, the time. Out: the next view, and news for the log. No IO: `weir::control::node_monitor` asks.
 
-use crate::cluster::{ClusterView, NodeHealth, NodeIndex, Probe, ReplicationRole, Usage};
+use crate::cluster::{ClusterView, NodeHealth, NodeIndex, NodeUsage, ReplicationRole, RoleProbeResult};
 use crate::lag::{self, LagHistory};
 use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
 
@@ -23,12 +23,12 @@ pub struct RoleAnswer {
     pub position: Option<u64>,
     pub timeline: Option<u32>,
     /// Standbys that stream from there.
-    pub streaming: Vec<Streaming>,
+    pub streaming: Vec<ReplicationStatRow>,
 }
 
 /// A row of `pg_stat_replication`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Streaming {
+pub struct ReplicationStatRow {
     pub application_name: String,
     pub state: String,
     pub sync_state: String,
@@ -38,12 +38,12 @@ pub struct Streaming {
 /// Why a node could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleLookFailure {
-    pub kind: FailureKind,
+    pub kind: LookFailureKind,
     pub cause: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum LookFailureKind {
     /// It said nothing, or there is no way to it.
     Silent,
     /// No server is there, or none that is ready.
@@ -106,20 +106,20 @@ impl RoundProgress {
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
-    pub weight: Weight,
+pub struct MonitorLogLine {
+    pub weight: MonitorLogLevel,
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum MonitorLogLevel {
     Warning,
     Log,
     Detail,
 }
 
 /// Takes the answers into the view. Returns true if a role or a health changed, and news for the log.
-pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_s: u64) -> (bool, Vec<News>) {
+pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_s: u64) -> (bool, Vec<MonitorLogLine>) {
     let written = written(answers);
     let (mut changed, mut news) = (false, Vec::new());
     for (at, answer) in answers.iter().enumerate() {
@@ -138,7 +138,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
             report(config, view, at, before, failure, &mut news);
         } else if let (Some(failure), NodeHealth::Down) = (failure, before) {
             let text = format!("node {} is still down: {}", view.nodes[at].id, failure.cause);
-            news.push(News { weight: Weight::Detail, text });
+            news.push(MonitorLogLine { weight: MonitorLogLevel::Detail, text });
         }
     }
     (changed, news)
@@ -151,21 +151,23 @@ fn probe(
     answer: &Result<RoleAnswer, RoleLookFailure>,
     before: NodeHealth,
     written: Option<u64>,
-) -> Option<Probe> {
+) -> Option<RoleProbeResult> {
     Some(match answer {
         Ok(said) => {
             let lag_bytes = written.zip(said.position).map(|(written, replayed)| written.saturating_sub(replayed));
             let in_recovery = said.in_recovery && !is_primary_by_configuration(config, config.nodes[at].id);
-            Probe::Answered { in_recovery, lag_bytes: lag_bytes.filter(|_| said.in_recovery) }
+            RoleProbeResult::Answered { in_recovery, lag_bytes: lag_bytes.filter(|_| said.in_recovery) }
         }
         // A single server that answers but will not let us ask is still the only one there is.
-        Err(failure) if is_primary_by_configuration(config, config.nodes[at].id) && failure.kind == FailureKind::Refused => {
-            Probe::Answered { in_recovery: false, lag_bytes: None }
+        Err(failure) if is_primary_by_configuration(config, config.nodes[at].id) && failure.kind == LookFailureKind::Refused => {
+            RoleProbeResult::Answered { in_recovery: false, lag_bytes: None }
         }
-        Err(failure) if matches!(failure.kind, FailureKind::Refused | FailureKind::Local) && before != NodeHealth::Down => {
+        Err(failure)
+            if matches!(failure.kind, LookFailureKind::Refused | LookFailureKind::Local) && before != NodeHealth::Down =>
+        {
             return None;
         }
-        Err(_) => Probe::Unreachable,
+        Err(_) => RoleProbeResult::Unreachable,
     })
 }
 
@@ -188,17 +190,17 @@ fn report(
     at: NodeIndex,
     before: NodeHealth,
     failure: Option<&RoleLookFailure>,
-    news: &mut Vec<News>,
+    news: &mut Vec<MonitorLogLine>,
 ) {
     let node = &view.nodes[at];
     let (weight, what) = match node.health {
         NodeHealth::Up(_) if failure.is_some() && node.health == before => {
-            (Weight::Warning, "is used as before, and could not be asked")
+            (MonitorLogLevel::Warning, "is used as before, and could not be asked")
         }
-        NodeHealth::Up(_) if config.clustering_mode == ClusteringMode::Raw => (Weight::Log, "is up"),
-        NodeHealth::Up(ReplicationRole::Primary) => (Weight::Log, "is up: primary"),
-        NodeHealth::Up(ReplicationRole::Standby) => (Weight::Log, "is up: standby"),
-        NodeHealth::Down => (Weight::Warning, "is down"),
+        NodeHealth::Up(_) if config.clustering_mode == ClusteringMode::Raw => (MonitorLogLevel::Log, "is up"),
+        NodeHealth::Up(ReplicationRole::Primary) => (MonitorLogLevel::Log, "is up: primary"),
+        NodeHealth::Up(ReplicationRole::Standby) => (MonitorLogLevel::Log, "is up: standby"),
+        NodeHealth::Down => (MonitorLogLevel::Warning, "is down"),
     };
     let cause = failure.map(|failure| format!(": {}", failure.cause)).unwrap_or_default();
     let was = match before {
@@ -208,16 +210,16 @@ fn report(
         NodeHealth::Down => "",
     };
     let (id, host, port) = (node.id, &node.hostname, node.port);
-    let is_kept_out = matches!(node.health, NodeHealth::Up(_)) && node.usage == Usage::Out;
+    let is_kept_out = matches!(node.health, NodeHealth::Up(_)) && node.usage == NodeUsage::Out;
     let usage = if is_kept_out { ", and out of use" } else { "" };
-    news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{usage}{was}{cause}") });
+    news.push(MonitorLogLine { weight, text: format!("node {id} ({host}:{port}) {what}{usage}{was}{cause}") });
     let primaries = view.nodes.iter().filter(|node| node.health == NodeHealth::Up(ReplicationRole::Primary)).count();
     if primaries > 1 && config.clustering_mode != ClusteringMode::Raw {
         let text = match view.primary_id() {
             Some(to) => format!("{primaries} nodes call themselves primary; writes go to node {to}"),
             None => format!("{primaries} nodes call themselves primary; writes wait until one of them counts"),
         };
-        news.push(News { weight: Weight::Warning, text });
+        news.push(MonitorLogLine { weight: MonitorLogLevel::Warning, text });
     }
 }
 
@@ -231,7 +233,7 @@ pub fn note_lags(
     answers: &[Answer],
     history: &mut LagHistory,
     now_ms: u64,
-) -> Vec<News> {
+) -> Vec<MonitorLogLine> {
     if let Some(written) = written(answers) {
         history.written(now_ms, written);
     }
@@ -253,14 +255,14 @@ pub fn note_lags(
 }
 
 /// The primary's row about a node that streams from it under its name.
-fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a Streaming> {
+fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a ReplicationStatRow> {
     let mut all = answers.iter().flatten().flatten().flat_map(|said| &said.streaming);
     // PostgreSQL compares them so in `synchronous_standby_names`.
     all.find(|row| !node.application_name.is_empty() && row.application_name.eq_ignore_ascii_case(&node.application_name))
 }
 
 /// Texts of Pgpool-II.
-fn lag_line(config: &Config, at: NodeIndex, view: &ClusterView) -> Option<News> {
+fn lag_line(config: &Config, at: NodeIndex, view: &ClusterView) -> Option<MonitorLogLine> {
     let node = &view.nodes[at];
     let by_time = config.check.delay_ms_max > 0;
     let is_behind = if by_time { node.lag_us > Some(0) } else { node.lag_bytes > Some(0) };
@@ -275,7 +277,7 @@ fn lag_line(config: &Config, at: NodeIndex, view: &ClusterView) -> Option<News> 
         false => format!("{} bytes", node.lag_bytes.unwrap_or(0)),
     };
     let text = format!("Replication of node: {} is behind {lag} from the primary server (node: {primary})", node.id);
-    Some(News { weight: Weight::Log, text })
+    Some(MonitorLogLine { weight: MonitorLogLevel::Log, text })
 }
 
 /// Silent nodes whose connections are to be broken, so that their waiting statements run elsewhere or end. None while there is
@@ -284,7 +286,7 @@ pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
     if view.primary.is_none() {
         return Vec::new();
     }
-    let is_silent = |answer: &Answer| matches!(answer, Some(Err(failure)) if failure.kind == FailureKind::Silent);
+    let is_silent = |answer: &Answer| matches!(answer, Some(Err(failure)) if failure.kind == LookFailureKind::Silent);
     let is_another = |at: usize| view.primary != Some(at) && !view.is_up(at);
     let silent = answers.iter().enumerate().filter(|(at, answer)| is_silent(answer) && is_another(*at));
     silent.map(|(at, _)| view.nodes[at].id).collect()
@@ -309,7 +311,7 @@ mod tests {
         config
     }
 
-    fn failed(kind: FailureKind) -> Answer {
+    fn failed(kind: LookFailureKind) -> Answer {
         Some(Err(RoleLookFailure { kind, cause: "no answer".into() }))
     }
 
@@ -349,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_server_that_will_not_be_asked_stays_what_it_was_and_a_single_one_is_the_primary() {
-        let answers = [failed(FailureKind::Refused), failed(FailureKind::Refused)];
+        let answers = [failed(LookFailureKind::Refused), failed(LookFailureKind::Refused)];
         let mut one = view(&[(1.0, NodeHealth::Down)]);
         let (changed, news) = take_in(&config(1), &mut one, &answers[..1], 7);
         assert!(changed && one.primary == Some(0));
@@ -363,7 +365,7 @@ mod tests {
             ["node 0 (h:1) is down: no answer", "node 1 (h:1) is used as before, and could not be asked: no answer"]
         );
         let (changed, news) = take_in(&config(2), &mut two, &answers, 8);
-        assert!(!changed && news.iter().all(|news| news.weight == Weight::Detail), "{news:?}");
+        assert!(!changed && news.iter().all(|news| news.weight == MonitorLogLevel::Detail), "{news:?}");
     }
 
     #[test]
@@ -388,7 +390,7 @@ mod tests {
         config.check.log_delay = LogDelay::OverThreshold;
         let mut history = LagHistory::default();
         let primary = |position| {
-            let row = Streaming {
+            let row = ReplicationStatRow {
                 application_name: "b".into(),
                 state: "streaming".into(),
                 sync_state: "async".into(),
@@ -410,7 +412,7 @@ mod tests {
 
     #[test]
     fn silent_nodes_are_given_up_while_there_is_another_primary() {
-        let answers = [None, failed(FailureKind::Silent), failed(FailureKind::Unreachable)];
+        let answers = [None, failed(LookFailureKind::Silent), failed(LookFailureKind::Unreachable)];
         let down = (1.0, NodeHealth::Down);
         assert_eq!(to_give_up(&view(&[(1.0, PRIMARY), down, down]), &answers), [1]);
         assert!(to_give_up(&view(&[down, down, down]), &answers).is_empty());

@@ -1,19 +1,19 @@
 //! One node as Weir knows it: if it is in use, and the findings of the last looks.
 
-use super::action::Lost;
+use super::action::NodeDownReason;
 use super::ballot::NodeId;
-use super::event::{Facts, LookFailure, Ms};
+use super::event::{LookFailure, Ms, ServerFacts};
 use super::health::LookHistory;
-use super::operations::Rejoin;
+use super::operations::RejoinProgress;
 
 /// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum NodeStanding {
     /// In use; no client has come since it was attached.
     Waiting,
     Up,
     Down {
-        why: Lost,
+        why: NodeDownReason,
         since: Ms,
     },
     /// This Weir does not reach it, and its standbys do.
@@ -28,15 +28,15 @@ pub enum Standing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeState {
-    pub standing: Standing,
+    pub standing: NodeStanding,
     pub health: LookHistory,
     /// The last answer: when the look began, when it was answered, and the facts.
-    pub seen: Option<SeenFacts>,
+    pub seen: Option<TimedFacts>,
     /// Why the last look failed; `None` if it did not.
     pub failure: Option<LookFailure>,
     /// When the last look that was answered or failed began.
     pub looked_at: Option<Ms>,
-    pub look: LookProgress,
+    pub look: LookSchedule,
     /// No fence, vote or the like is tried before this.
     pub busy_until: Ms,
     /// When `started_at` changed last.
@@ -44,7 +44,7 @@ pub struct NodeState {
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, LookFailure)>,
     /// Its last order to look for the primary.
-    pub woken: Option<Woken>,
+    pub woken: Option<WakeOrder>,
     /// A reload gave it another address, and no primary was accepted there since.
     pub renamed: bool,
     /// The cluster of its server, if that is another one and was told of.
@@ -54,12 +54,12 @@ pub struct NodeState {
     /// The start of its server of which was told that it streams and waits for an operator.
     pub told_unused: Option<u64>,
     /// How far its agent has brought it back.
-    pub rejoin: Rejoin,
+    pub rejoin: RejoinProgress,
 }
 
 /// An order to a standby to look for its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Woken {
+pub struct WakeOrder {
     /// When the primary was back.
     pub over_at: Ms,
     pub again_at: Ms,
@@ -76,15 +76,15 @@ pub enum AtAddress {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SeenFacts {
+pub struct TimedFacts {
     pub begun_at: Ms,
     pub answered_at: Ms,
-    pub facts: Facts,
+    pub facts: ServerFacts,
 }
 
 /// The next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LookProgress {
+pub enum LookSchedule {
     Due {
         at: Ms,
     },
@@ -96,14 +96,14 @@ pub enum LookProgress {
 }
 
 impl NodeState {
-    pub fn new(standing: Standing) -> NodeState {
+    pub fn new(standing: NodeStanding) -> NodeState {
         NodeState {
             standing,
             health: LookHistory::default(),
             seen: None,
             failure: None,
             looked_at: None,
-            look: LookProgress::Due { at: 0 },
+            look: LookSchedule::Due { at: 0 },
             busy_until: 0,
             incarnation_at: 0,
             dead: None,
@@ -112,17 +112,17 @@ impl NodeState {
             woken: None,
             orphan_of: None,
             told_unused: None,
-            rejoin: Rejoin::default(),
+            rejoin: RejoinProgress::default(),
         }
     }
 
     /// The facts of the last look, if it was answered.
-    pub fn facts(&self) -> Option<&Facts> {
+    pub fn facts(&self) -> Option<&ServerFacts> {
         self.seen.as_ref().map(|seen| &seen.facts).filter(|_| self.failure.is_none())
     }
 
     /// Compares facts of the server at the node's address with those of the last look.
-    pub fn compare(&self, facts: &Facts) -> AtAddress {
+    pub fn compare(&self, facts: &ServerFacts) -> AtAddress {
         match self.seen.as_ref().map(|seen| &seen.facts) {
             Some(before) if before.history.system != facts.history.system => AtAddress::AnotherCluster,
             Some(before) if before.started_at != facts.started_at => AtAddress::AnotherStart,
@@ -132,16 +132,18 @@ impl NodeState {
 
     pub fn is_in_use(&self) -> bool {
         match self.standing {
-            Standing::Waiting | Standing::Up => true,
-            Standing::Down { .. } | Standing::Quarantined { .. } | Standing::Detached | Standing::Recovering => false,
+            NodeStanding::Waiting | NodeStanding::Up => true,
+            NodeStanding::Down { .. } | NodeStanding::Quarantined { .. } | NodeStanding::Detached | NodeStanding::Recovering => {
+                false
+            }
         }
     }
 
     /// Has it looked at at this time.
     pub fn look_by(&mut self, at: Ms) {
         match &mut self.look {
-            LookProgress::Due { at: due } => *due = at.min(*due),
-            LookProgress::UnderWay { .. } => {}
+            LookSchedule::Due { at: due } => *due = at.min(*due),
+            LookSchedule::UnderWay { .. } => {}
         }
     }
 
@@ -153,8 +155,8 @@ impl NodeState {
     /// Has it looked at now; a look under way is not enough.
     pub fn look_anew(&mut self, now: Ms) {
         match &mut self.look {
-            LookProgress::Due { at } => *at = now.min(*at),
-            LookProgress::UnderWay { begun_at, again } => *again = *again || *begun_at < now,
+            LookSchedule::Due { at } => *at = now.min(*at),
+            LookSchedule::UnderWay { begun_at, again } => *again = *again || *begun_at < now,
         }
     }
 

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ballot::{Ballot, BallotPurpose, Epoch, NodeId, Vote};
 use super::choose::AttemptRefusal;
-use super::event::{Done, Facts, LookFailure, Ms};
+use super::event::{Done, LookFailure, Ms, ServerFacts};
 use super::history::Lsn;
 use super::record::{CommitLoss, FailoverCause, FailoverDurations};
 use super::rules::{FailoverRules, QuorumSize};
 
 /// An attempt: see `attempt`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Attempt {
-    pub aim: Aim,
+pub struct FailoverAttempt {
+    pub aim: AttemptAim,
     pub ballot: Ballot,
     pub parent: Epoch,
     pub(super) quorum: QuorumSize,
-    pub phase: Phase,
-    pub(super) pledges: BTreeMap<NodeId, PledgeAnswer>,
+    pub phase: AttemptPhase,
+    pub(super) pledges: BTreeMap<NodeId, PledgeState>,
     pub(super) begun_at: Ms,
     pub(super) parts: FailoverDurations,
     pub(super) loss: CommitLoss,
@@ -26,7 +26,7 @@ pub struct Attempt {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Aim {
+pub enum AttemptAim {
     /// The primary is gone.
     Replace,
     /// The operator wants this node, whatever is lost and however few agree.
@@ -41,18 +41,18 @@ pub enum Aim {
     RestoreVote,
 }
 
-impl Aim {
+impl AttemptAim {
     pub(super) fn purpose(self) -> BallotPurpose {
         match self {
-            Aim::Succeed { .. } => BallotPurpose::Switchover,
-            Aim::ClearPromises | Aim::RestoreVote => BallotPurpose::Tend,
-            Aim::Replace | Aim::Force { .. } | Aim::Settle => BallotPurpose::Failover,
+            AttemptAim::Succeed { .. } => BallotPurpose::Switchover,
+            AttemptAim::ClearPromises | AttemptAim::RestoreVote => BallotPurpose::Tend,
+            AttemptAim::Replace | AttemptAim::Force { .. } | AttemptAim::Settle => BallotPurpose::Failover,
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum AttemptPhase {
     /// The term is not on disk yet.
     Storing,
     Pledging {
@@ -111,7 +111,7 @@ pub enum Phase {
     },
     Voting {
         vote: Vote,
-        found: Option<Box<Facts>>,
+        found: Option<Box<ServerFacts>>,
         votes: BTreeSet<NodeId>,
         asked: AskedVoters,
         until: Ms,
@@ -128,86 +128,96 @@ pub enum AskedVoters {
 
 /// How a node answered the pledge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PledgeAnswer {
+pub(super) enum PledgeState {
     Open,
-    Given(Box<Facts>),
+    Given(Box<ServerFacts>),
     No,
 }
 
-impl Attempt {
+impl FailoverAttempt {
     pub(super) fn until(&self) -> Ms {
         match self.phase {
-            Phase::Storing => Ms::MAX,
-            Phase::Pledging { until }
-            | Phase::Streaming { until, .. }
-            | Phase::Yielding { until, .. }
-            | Phase::Draining { until }
-            | Phase::Stopping { until }
-            | Phase::Parting { until }
-            | Phase::Inspecting { until }
-            | Phase::Replaying { until, .. }
-            | Phase::Ending { until, .. }
-            | Phase::Proving { until, .. }
-            | Phase::Promoting { until, .. }
-            | Phase::Waiting { until, .. }
-            | Phase::Voting { until, .. } => until,
+            AttemptPhase::Storing => Ms::MAX,
+            AttemptPhase::Pledging { until }
+            | AttemptPhase::Streaming { until, .. }
+            | AttemptPhase::Yielding { until, .. }
+            | AttemptPhase::Draining { until }
+            | AttemptPhase::Stopping { until }
+            | AttemptPhase::Parting { until }
+            | AttemptPhase::Inspecting { until }
+            | AttemptPhase::Replaying { until, .. }
+            | AttemptPhase::Ending { until, .. }
+            | AttemptPhase::Proving { until, .. }
+            | AttemptPhase::Promoting { until, .. }
+            | AttemptPhase::Waiting { until, .. }
+            | AttemptPhase::Voting { until, .. } => until,
         }
     }
 
     /// The old primary, as long as a look at it would only delay the one that counts, which begins after the pledges.
     pub(super) fn node_left_alone(&self) -> Option<NodeId> {
-        let is_asking = matches!(self.phase, Phase::Storing | Phase::Pledging { .. });
+        let is_asking = matches!(self.phase, AttemptPhase::Storing | AttemptPhase::Pledging { .. });
         (is_asking && !self.leaves_writes()).then_some(self.parent.node)
     }
 
     /// The old primary, while the look at it decides if it stays.
     pub(super) fn proves(&self) -> Option<NodeId> {
-        matches!(self.phase, Phase::Proving { .. }).then_some(self.parent.node)
+        matches!(self.phase, AttemptPhase::Proving { .. }).then_some(self.parent.node)
     }
 
     /// True if writes go on meanwhile.
     pub(super) fn leaves_writes(&self) -> bool {
         match self.aim {
-            Aim::RestoreVote | Aim::ClearPromises => true,
-            Aim::Succeed { .. } => {
-                matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Yielding { .. })
+            AttemptAim::RestoreVote | AttemptAim::ClearPromises => true,
+            AttemptAim::Succeed { .. } => {
+                matches!(
+                    self.phase,
+                    AttemptPhase::Storing
+                        | AttemptPhase::Pledging { .. }
+                        | AttemptPhase::Streaming { .. }
+                        | AttemptPhase::Yielding { .. }
+                )
             }
-            Aim::Replace | Aim::Force { .. } | Aim::Settle => false,
+            AttemptAim::Replace | AttemptAim::Force { .. } | AttemptAim::Settle => false,
         }
     }
 
     /// True if this is a switchover whose primary was not told to stop yet.
     pub(super) fn is_before_stop(&self) -> bool {
-        matches!(self.aim, Aim::Succeed { .. }) && (self.leaves_writes() || matches!(self.phase, Phase::Draining { .. }))
+        matches!(self.aim, AttemptAim::Succeed { .. })
+            && (self.leaves_writes() || matches!(self.phase, AttemptPhase::Draining { .. }))
     }
 
     /// True if nothing comes of it if it ends now for this reason, and writes may go on: nobody was told to promote himself or to vote. One that
     /// another Weir's decision overtook replaces a primary that is none any more.
     pub(super) fn is_void(&self, refusal: AttemptRefusal) -> bool {
-        let is_effective = matches!(self.phase, Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. });
-        let leaves_primary = matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::ClearPromises);
+        let is_effective =
+            matches!(self.phase, AttemptPhase::Promoting { .. } | AttemptPhase::Waiting { .. } | AttemptPhase::Voting { .. });
+        let leaves_primary = matches!(self.aim, AttemptAim::Succeed { .. } | AttemptAim::Settle | AttemptAim::ClearPromises);
         (leaves_primary || refusal == AttemptRefusal::Outrun) && !is_effective
     }
 
     /// The nodes that pledged.
     pub(super) fn given(&self) -> BTreeSet<NodeId> {
-        let is_given = |(_, answer): &(&NodeId, &PledgeAnswer)| matches!(answer, PledgeAnswer::Given(_));
+        let is_given = |(_, answer): &(&NodeId, &PledgeState)| matches!(answer, PledgeState::Given(_));
         self.pledges.iter().filter(is_given).map(|(id, _)| *id).collect()
     }
 
-    pub(super) fn facts(&self) -> impl Iterator<Item = (NodeId, &Facts)> {
+    pub(super) fn facts(&self) -> impl Iterator<Item = (NodeId, &ServerFacts)> {
         self.pledges.iter().filter_map(|(id, answer)| match answer {
-            PledgeAnswer::Given(facts) => Some((*id, &**facts)),
-            PledgeAnswer::Open | PledgeAnswer::No => None,
+            PledgeState::Given(facts) => Some((*id, &**facts)),
+            PledgeState::Open | PledgeState::No => None,
         })
     }
 
     pub(super) fn needed(&self, rules: &FailoverRules) -> usize {
         match self.aim {
-            Aim::Force { .. } => 1,
-            Aim::RestoreVote | Aim::Replace | Aim::Settle | Aim::ClearPromises | Aim::Succeed { .. } => {
-                rules.needed(self.electors(rules).len(), self.quorum)
-            }
+            AttemptAim::Force { .. } => 1,
+            AttemptAim::RestoreVote
+            | AttemptAim::Replace
+            | AttemptAim::Settle
+            | AttemptAim::ClearPromises
+            | AttemptAim::Succeed { .. } => rules.needed(self.electors(rules).len(), self.quorum),
         }
     }
 
@@ -215,22 +225,24 @@ impl Attempt {
     pub(super) fn electors(&self, rules: &FailoverRules) -> BTreeSet<NodeId> {
         match self.aim {
             // One more than before: they overlap with every majority of before.
-            Aim::RestoreVote => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle | Aim::ClearPromises | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
-            Aim::Force { .. } => rules.ids().collect(),
+            AttemptAim::RestoreVote => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
+            AttemptAim::Replace | AttemptAim::Settle | AttemptAim::ClearPromises | AttemptAim::Succeed { .. } => {
+                rules.electors(&self.parent, self.quorum)
+            }
+            AttemptAim::Force { .. } => rules.ids().collect(),
         }
     }
 }
 
 /// Wishes of operators that are not fulfilled yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Planned {
+pub struct OperatorPlans {
     /// Named by an operator, and not yet seen as a primary.
     pub named: Option<NodeId>,
     /// When the command failed that was to promote it.
     pub failed_at: Option<Ms>,
     pub switchover: Option<Switchover>,
-    pub restart: Option<Restart>,
+    pub restart: Option<StandbyRestart>,
 }
 
 /// A switchover: see `switchover`.
@@ -239,11 +251,11 @@ pub struct Switchover {
     pub from: NodeId,
     pub to: NodeId,
     pub(super) ticket: u64,
-    pub stage: Stage,
+    pub stage: SwitchoverStage,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
+pub enum SwitchoverStage {
     /// Another attempt is under way, or the standby does not stream yet.
     Waiting {
         until: Ms,
@@ -301,27 +313,31 @@ impl Switchover {
     /// When something is due.
     pub(super) fn due(&self) -> Ms {
         match &self.stage {
-            Stage::Waiting { until, .. } | Stage::Preparing { until } | Stage::Returning { until } => *until,
-            Stage::Taking => Ms::MAX,
-            Stage::Undoing { start: OldPrimaryStart::DueAt(at), until, .. } => *until.min(at),
-            Stage::Undoing { until, .. } => *until,
-            Stage::Following { until, retry_at } | Stage::Starting { until, retry_at } => *until.min(retry_at),
+            SwitchoverStage::Waiting { until, .. }
+            | SwitchoverStage::Preparing { until }
+            | SwitchoverStage::Returning { until } => *until,
+            SwitchoverStage::Taking => Ms::MAX,
+            SwitchoverStage::Undoing { start: OldPrimaryStart::DueAt(at), until, .. } => *until.min(at),
+            SwitchoverStage::Undoing { until, .. } => *until,
+            SwitchoverStage::Following { until, retry_at } | SwitchoverStage::Starting { until, retry_at } => {
+                *until.min(retry_at)
+            }
         }
     }
 }
 
 /// A restart of a standby: see `restart`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Restart {
+pub struct StandbyRestart {
     pub node: NodeId,
     pub(super) ticket: u64,
     /// The start of the server before, from `Draining` on.
     pub(super) started_at: u64,
-    pub step: Step,
+    pub step: RestartStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum RestartStep {
     /// It is in use until it is seen streaming.
     Awaiting { until: Ms },
     /// Statements that run on it end.
@@ -332,18 +348,21 @@ pub enum Step {
     Returning { until: Ms },
 }
 
-impl Restart {
+impl StandbyRestart {
     /// When something is due.
     pub(super) fn due(&self) -> Ms {
         match self.step {
-            Step::Awaiting { until } | Step::Draining { until } | Step::Restarting { until } | Step::Returning { until } => until,
+            RestartStep::Awaiting { until }
+            | RestartStep::Draining { until }
+            | RestartStep::Restarting { until }
+            | RestartStep::Returning { until } => until,
         }
     }
 }
 
 /// A question to the agent of a primary that is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Inquiry {
+pub enum AgentInquiry {
     #[default]
     None,
     Asked {
@@ -358,7 +377,7 @@ pub enum Inquiry {
 
 /// How far the return of a node has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Rejoin {
+pub enum RejoinProgress {
     #[default]
     No,
     UnderWay {
@@ -393,7 +412,7 @@ pub enum RejoinWay {
 
 /// The next deed for a server that was brought back and does not stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum RejoinFallback {
     Copy,
     Nothing,
 }

@@ -18,7 +18,7 @@ const SECOND_MS: Ms = 1_000;
 
 /// The cause of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum StepCause {
     /// Something was to be done at a time.
     Due,
     /// Something has happened.
@@ -27,7 +27,7 @@ pub enum Cause {
 
 /// The decision about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
+pub enum StepPause {
     None,
     /// `PAUSE_MS` before the step. The log names it, since it is the first one of this process.
     Named {
@@ -39,7 +39,7 @@ pub enum Pause {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Speed {
+enum StepSpeed {
     #[default]
     Full,
     /// There were too many, and no second with few since.
@@ -47,7 +47,7 @@ enum Speed {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Naming {
+enum PauseNotice {
     #[default]
     Due,
     Done,
@@ -55,33 +55,33 @@ enum Naming {
 
 /// The steps of the last second.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct StepPace {
     since: Ms,
     steps: u32,
     due: u32,
-    speed: Speed,
-    naming: Naming,
+    speed: StepSpeed,
+    naming: PauseNotice,
 }
 
-impl Pace {
+impl StepPace {
     /// Takes in that a step is about to be made.
-    pub fn step(&mut self, cause: Cause, now: Ms) -> Pause {
+    pub fn step(&mut self, cause: StepCause, now: Ms) -> StepPause {
         if now.saturating_sub(self.since) >= SECOND_MS {
             let was_few = self.steps <= SLOWED_MAX;
-            self.speed = if was_few { Speed::Full } else { self.speed };
+            self.speed = if was_few { StepSpeed::Full } else { self.speed };
             (self.since, self.steps, self.due) = (now, 0, 0);
         }
         self.steps = self.steps.saturating_add(1);
-        self.due = self.due.saturating_add(u32::from(cause == Cause::Due));
+        self.due = self.due.saturating_add(u32::from(cause == StepCause::Due));
         let exceeded = match self.speed {
-            Speed::Full => [(self.steps, STEPS_MAX), (self.due, DUE_MAX)].into_iter().find(|(steps, max)| steps > max),
-            Speed::Slowed => Some((self.steps, SLOWED_MAX)).filter(|(steps, max)| steps > max),
+            StepSpeed::Full => [(self.steps, STEPS_MAX), (self.due, DUE_MAX)].into_iter().find(|(steps, max)| steps > max),
+            StepSpeed::Slowed => Some((self.steps, SLOWED_MAX)).filter(|(steps, max)| steps > max),
         };
-        let Some((_, steps_max)) = exceeded else { return Pause::None };
-        self.speed = Speed::Slowed;
-        match std::mem::replace(&mut self.naming, Naming::Done) {
-            Naming::Due => Pause::Named { steps_max },
-            Naming::Done => Pause::Unnamed,
+        let Some((_, steps_max)) = exceeded else { return StepPause::None };
+        self.speed = StepSpeed::Slowed;
+        match std::mem::replace(&mut self.naming, PauseNotice::Done) {
+            PauseNotice::Due => StepPause::Named { steps_max },
+            PauseNotice::Done => StepPause::Unnamed,
         }
     }
 }
@@ -91,13 +91,13 @@ mod tests {
     use super::*;
 
     /// Steps of a driver whose steps each cause the next one, within so many milliseconds: how many it makes, and the pauses that were named.
-    fn circle(pace: &mut Pace, cause: Cause, begin: Ms, lasts: Ms, steps_per_ms: u32) -> (u32, Vec<Pause>) {
+    fn circle(pace: &mut StepPace, cause: StepCause, begin: Ms, lasts: Ms, steps_per_ms: u32) -> (u32, Vec<StepPause>) {
         let (mut now, mut of_ms, mut made, mut named) = (begin, 0, 0, Vec::new());
         while now < begin + lasts {
             match pace.step(cause, now) {
-                Pause::None => {}
-                Pause::Unnamed => now += PAUSE_MS,
-                pause @ Pause::Named { .. } => {
+                StepPause::None => {}
+                StepPause::Unnamed => now += PAUSE_MS,
+                pause @ StepPause::Named { .. } => {
                     named.push(pause);
                     now += PAUSE_MS;
                 }
@@ -113,52 +113,52 @@ mod tests {
 
     #[test]
     fn a_circle_of_steps_is_slowed_and_named_once() {
-        let mut pace = Pace::default();
-        let (made, named) = circle(&mut pace, Cause::Event, 5_000, 60_000, 50);
-        assert_eq!(named, [Pause::Named { steps_max: 2_000 }]);
+        let mut pace = StepPace::default();
+        let (made, named) = circle(&mut pace, StepCause::Event, 5_000, 60_000, 50);
+        assert_eq!(named, [StepPause::Named { steps_max: 2_000 }]);
         // 2,000 in the first second, then 100 and one for each pause.
         assert!((10_000..=2_000 + 60 * 200).contains(&made), "{made}");
     }
 
     #[test]
     fn a_circle_of_what_is_due_is_slowed_though_the_driver_rests_between_its_steps() {
-        let mut pace = Pace::default();
-        let (made, named) = circle(&mut pace, Cause::Due, 0, 60_000, 1);
-        assert_eq!(named, [Pause::Named { steps_max: 300 }]);
+        let mut pace = StepPace::default();
+        let (made, named) = circle(&mut pace, StepCause::Due, 0, 60_000, 1);
+        assert_eq!(named, [StepPause::Named { steps_max: 300 }]);
         assert!((10_000..=300 + 60 * 200).contains(&made), "{made}");
     }
 
     #[test]
     fn many_steps_of_an_ordinary_second_are_made_at_once() {
-        let mut pace = Pace::default();
+        let mut pace = StepPace::default();
         for second in 0..60 {
             for step in 0..2_000 {
-                let cause = if step % 7 == 0 { Cause::Due } else { Cause::Event };
-                assert_eq!(pace.step(cause, second * 1_000 + step / 2), Pause::None, "step {step} of second {second}");
+                let cause = if step % 7 == 0 { StepCause::Due } else { StepCause::Event };
+                assert_eq!(pace.step(cause, second * 1_000 + step / 2), StepPause::None, "step {step} of second {second}");
             }
         }
     }
 
     #[test]
     fn steps_are_made_at_once_again_after_a_second_with_few() {
-        let mut pace = Pace::default();
-        let (_, named) = circle(&mut pace, Cause::Event, 0, 10_000, 50);
+        let mut pace = StepPace::default();
+        let (_, named) = circle(&mut pace, StepCause::Event, 0, 10_000, 50);
         assert_eq!(named.len(), 1);
         // The circle has ended. The second that it ended in had many.
-        (0..10).for_each(|step| _ = pace.step(Cause::Event, 11_000 + step));
-        let at_once = (0..2_000).filter(|_| pace.step(Cause::Event, 12_000) == Pause::None).count();
+        (0..10).for_each(|step| _ = pace.step(StepCause::Event, 11_000 + step));
+        let at_once = (0..2_000).filter(|_| pace.step(StepCause::Event, 12_000) == StepPause::None).count();
         assert_eq!(at_once, 2_000);
         // Another circle is slowed, too, and was named already.
-        assert_eq!(pace.step(Cause::Event, 12_000), Pause::Unnamed);
-        let (_, named) = circle(&mut pace, Cause::Event, 12_000, 10_000, 50);
+        assert_eq!(pace.step(StepCause::Event, 12_000), StepPause::Unnamed);
+        let (_, named) = circle(&mut pace, StepCause::Event, 12_000, 10_000, 50);
         assert_eq!(named, []);
     }
 
     #[test]
     fn a_circle_stays_slowed_while_its_seconds_have_many() {
-        let mut pace = Pace::default();
-        let (_, _) = circle(&mut pace, Cause::Event, 0, 10_000, 50);
-        let at_once = (0..1_000).filter(|_| pace.step(Cause::Event, 10_500) == Pause::None).count();
+        let mut pace = StepPace::default();
+        let (_, _) = circle(&mut pace, StepCause::Event, 0, 10_000, 50);
+        let at_once = (0..1_000).filter(|_| pace.step(StepCause::Event, 10_500) == StepPause::None).count();
         assert!(at_once <= 100, "{at_once}");
     }
 }

@@ -8,7 +8,7 @@ pub const RECORDS_MAX: usize = 20;
 
 /// One change of the primary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Record {
+pub struct FailoverRecord {
     pub at: Ms,
     pub old: Option<NodeId>,
     pub new: NodeId,

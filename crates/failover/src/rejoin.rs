@@ -3,15 +3,15 @@
 //! [`work`] says when, [`deed`] what is next. Nothing is done to a server that has promised a newer attempt than the one that replaced it: it may be
 //! the primary of a decision that this Weir slept through.
 
-use super::action::{Action, Report};
+use super::action::{FailoverAction, FailoverReport};
 use super::ballot::{Ballot, Mark, NodeId, Vote};
-use super::event::{Done, Ms, ReceiverState, Recovery};
-use super::history::Relation;
-use super::operations::{Rejoin, RejoinWay, Then};
+use super::event::{Done, Ms, RecoveryState, WalReceiverState};
+use super::history::WalRelation;
+use super::operations::{RejoinFallback, RejoinProgress, RejoinWay};
 use super::promises;
 use super::rules::{FailoverMode, FailoverRules, RejoinInitiator, SafetyRule};
 use crate::failover_state::{FailoverState, WriteTarget};
-use crate::node_state::{NodeState, Standing};
+use crate::node_state::{NodeStanding, NodeState};
 
 /// Longest time of a return: a copy of a large server takes hours.
 const LIMIT_MS: Ms = 24 * 3_600_000;
@@ -24,13 +24,13 @@ const PAUSE_MS: Ms = 5_000;
 const PAUSE_MS_MAX: Ms = 300_000;
 
 /// Orders the return that is due. One at a time.
-pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
     settle(state);
     let is_decided = matches!(state.gate, WriteTarget::Open { node, .. } if node == epoch.node) && state.is_stored();
     let is_quiet = state.attempt.is_none() && promises::newer_promise(state).is_none();
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
-    let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
+    let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, RejoinProgress::UnderWay { .. }));
     let counts = is_decided && is_quiet && is_fine || !rules.keeps(SafetyRule::DecidedReturn);
     if rules.mode != FailoverMode::Builtin || !counts || is_one_under_way {
         return;
@@ -41,16 +41,16 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
         return;
     };
     let Some(node) = state.nodes.get_mut(&id) else { return };
-    let has_stalled = matches!(node.rejoin, Rejoin::Brought { .. });
+    let has_stalled = matches!(node.rejoin, RejoinProgress::Brought { .. });
     if has_stalled && copies > COPIES_MAX {
-        node.rejoin = Rejoin::Vain { ballot: vote.ballot };
-        return out.push(Action::Report(Report::DoesNotStream { node: id, then: Then::Nothing }));
+        node.rejoin = RejoinProgress::Vain { ballot: vote.ballot };
+        return out.push(FailoverAction::Report(FailoverReport::DoesNotStream { node: id, then: RejoinFallback::Nothing }));
     }
     if has_stalled {
-        out.push(Action::Report(Report::DoesNotStream { node: id, then: Then::Copy }));
+        out.push(FailoverAction::Report(FailoverReport::DoesNotStream { node: id, then: RejoinFallback::Copy }));
     }
-    node.rejoin = Rejoin::UnderWay { way, failures, copies };
-    out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
+    node.rejoin = RejoinProgress::UnderWay { way, failures, copies };
+    out.push(FailoverAction::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
 }
 
 /// A return that is due: the way, how often it failed before, and which copy in a row it is.
@@ -67,26 +67,33 @@ fn due(state: &FailoverState, rules: &FailoverRules, vote: &Vote, id: NodeId, no
         return None;
     }
     let is_ours = id != vote.epoch.node && rules.node(id)?.returns == RejoinInitiator::ByAgent;
-    if !is_ours || matches!(node.standing, Standing::Detached | Standing::Recovering) {
+    if !is_ours || matches!(node.standing, NodeStanding::Detached | NodeStanding::Recovering) {
         return None;
     }
     let is_given_up = state.durable.given_up.contains(&id);
-    let has_stalled = matches!(node.rejoin, Rejoin::Brought { at, .. } if now >= at + STREAM_MS);
+    let has_stalled = matches!(node.rejoin, RejoinProgress::Brought { at, .. } if now >= at + STREAM_MS);
     // A copy was begun, for which the server may be stopped.
-    let is_half_done = matches!(node.rejoin, Rejoin::Failed { way: RejoinWay::Copy, .. }) && !streams(node);
+    let is_half_done = matches!(node.rejoin, RejoinProgress::Failed { way: RejoinWay::Copy, .. }) && !streams(node);
     let (is_lost, first) = match (node.facts(), node.failure) {
         (Some(facts), _) if facts.mark.promised > vote.ballot => (false, RejoinWay::Rewind),
         (Some(facts), _) if facts.is_primary() => (is_given_up, RejoinWay::Rewind),
-        (Some(facts), _) => (has_stalled || is_half_done || state.relation(facts) == Some(Relation::Diverged), RejoinWay::Copy),
+        (Some(facts), _) => {
+            (has_stalled || is_half_done || state.relation(facts) == Some(WalRelation::Diverged), RejoinWay::Copy)
+        }
         (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), RejoinWay::Rewind),
         (None, None) => (false, RejoinWay::Rewind),
     };
     let due = match node.rejoin {
-        Rejoin::No => PendingRejoin { way: first, failures: 0, copies: 0 },
-        Rejoin::Vain { ballot } if ballot != vote.ballot => PendingRejoin { way: first, failures: 0, copies: 0 },
-        Rejoin::Failed { way, failures, copies, again_at } if now >= again_at => PendingRejoin { way, failures, copies },
-        Rejoin::Brought { copies, .. } if has_stalled => PendingRejoin { way: RejoinWay::Copy, failures: 0, copies: copies + 1 },
-        Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } | Rejoin::Vain { .. } => return None,
+        RejoinProgress::No => PendingRejoin { way: first, failures: 0, copies: 0 },
+        RejoinProgress::Vain { ballot } if ballot != vote.ballot => PendingRejoin { way: first, failures: 0, copies: 0 },
+        RejoinProgress::Failed { way, failures, copies, again_at } if now >= again_at => PendingRejoin { way, failures, copies },
+        RejoinProgress::Brought { copies, .. } if has_stalled => {
+            PendingRejoin { way: RejoinWay::Copy, failures: 0, copies: copies + 1 }
+        }
+        RejoinProgress::UnderWay { .. }
+        | RejoinProgress::Failed { .. }
+        | RejoinProgress::Brought { .. }
+        | RejoinProgress::Vain { .. } => return None,
     };
     is_lost.then_some(due)
 }
@@ -95,33 +102,36 @@ fn due(state: &FailoverState, rules: &FailoverRules, vote: &Vote, id: NodeId, no
 fn settle(state: &mut FailoverState) {
     for node in state.nodes.values_mut() {
         let is_back = node.is_in_use() && node.facts().is_some_and(|facts| !facts.is_primary()) && streams(node);
-        if is_back && matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Failed { .. } | Rejoin::Vain { .. }) {
-            node.rejoin = Rejoin::No;
+        if is_back
+            && matches!(node.rejoin, RejoinProgress::Brought { .. } | RejoinProgress::Failed { .. } | RejoinProgress::Vain { .. })
+        {
+            node.rejoin = RejoinProgress::No;
         }
     }
 }
 
 fn streams(node: &NodeState) -> bool {
-    node.facts().is_some_and(|facts| matches!(facts.recovery, Recovery::Standby { stream: ReceiverState::On { .. }, .. }))
+    node.facts().is_some_and(|facts| matches!(facts.recovery, RecoveryState::Standby { stream: WalReceiverState::On { .. }, .. }))
 }
 
 /// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
 pub(super) fn is_back(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
     let is_ours = rules.node(id).is_some_and(|node| node.returns == RejoinInitiator::ByAgent);
-    let was_brought = |node: &NodeState| matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Vain { .. }) || is_replaced;
+    let was_brought =
+        |node: &NodeState| matches!(node.rejoin, RejoinProgress::Brought { .. } | RejoinProgress::Vain { .. }) || is_replaced;
     is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
 }
 
 /// Takes the outcome in.
 pub(super) fn rejoined(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
-    let Rejoin::UnderWay { way, failures, copies } = node.rejoin else { return };
+    let RejoinProgress::UnderWay { way, failures, copies } = node.rejoin else { return };
     node.rejoin = match done {
-        Done::Yes => Rejoin::Brought { at: now, copies },
+        Done::Yes => RejoinProgress::Brought { at: now, copies },
         Done::No => {
             let pause_ms = (PAUSE_MS << failures.min(10)).min(PAUSE_MS_MAX);
-            Rejoin::Failed { way, failures: failures + 1, copies, again_at: now + pause_ms }
+            RejoinProgress::Failed { way, failures: failures + 1, copies, again_at: now + pause_ms }
         }
     };
     node.look_anew(now);

@@ -3,16 +3,16 @@
 //! Its agent stops and starts it, by one order: it goes on if this Weir dies. Without an agent somebody else does, and the time of its start tells.
 //! Nothing of this is on disk: a Weir that dies leaves no node out of use.
 
-use super::action::{Action, Report};
+use super::action::{FailoverAction, FailoverReport};
 use super::ballot::NodeId;
 use super::duty;
 use super::event::{Done, Ms};
 use super::health::RECHECK_MS;
-use super::history::Relation;
-use super::operations::{Restart, Step};
+use super::history::WalRelation;
+use super::operations::{RestartStep, StandbyRestart};
 use super::rules::{AgentPresence, FailoverRules};
 use crate::failover_state::FailoverState;
-use crate::node_state::{NodeState, Standing};
+use crate::node_state::{NodeStanding, NodeState};
 
 /// Time for a standby of which nothing was heard for a moment to be seen streaming.
 const AWAIT_MS: Ms = 30_000;
@@ -35,7 +35,8 @@ pub(super) fn request(state: &mut FailoverState, node: NodeId, ticket: u64, now:
     if !state.nodes.get(&node).is_some_and(NodeState::is_in_use) {
         return Err(format!("node {node} is out of use"));
     }
-    state.planned.restart = Some(Restart { node, ticket, started_at: 0, step: Step::Awaiting { until: now + AWAIT_MS } });
+    state.planned.restart =
+        Some(StandbyRestart { node, ticket, started_at: 0, step: RestartStep::Awaiting { until: now + AWAIT_MS } });
     Ok(())
 }
 
@@ -45,15 +46,15 @@ fn begin(
     rules: &FailoverRules,
     (node, until): (NodeId, Ms),
     now: Ms,
-    out: &mut Vec<Action>,
-) -> Result<Option<(u64, Step)>, String> {
+    out: &mut Vec<FailoverAction>,
+) -> Result<Option<(u64, RestartStep)>, String> {
     let started_at = state.facts(node).filter(|facts| facts.silent_ms().is_some()).map(|facts| facts.started_at);
     let known = state.nodes.get_mut(&node);
     if let (Some(started_at), Some(known)) = (started_at, known.filter(|known| known.is_in_use())) {
-        known.standing = Standing::Recovering;
+        known.standing = NodeStanding::Recovering;
         let limit_ms = rules.transaction_limit_ms;
-        out.push(Action::Drain { node, limit_ms });
-        return Ok(Some((started_at, Step::Draining { until: now + limit_ms + SLACK_MS })));
+        out.push(FailoverAction::Drain { node, limit_ms });
+        return Ok(Some((started_at, RestartStep::Draining { until: now + limit_ms + SLACK_MS })));
     }
     if now >= until || state.primary() == Some(node) {
         return Err(format!("node {node} does not stream from the primary"));
@@ -65,15 +66,15 @@ fn begin(
 }
 
 /// Goes on as far as the facts allow.
-pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(mut of) = state.planned.restart.take() else { return };
     let id = of.node;
     let is_back = state.facts(id).is_some_and(|facts| {
-        let holds = matches!(state.relation(facts), Some(Relation::Holds(_)));
+        let holds = matches!(state.relation(facts), Some(WalRelation::Holds(_)));
         facts.started_at != of.started_at && !facts.is_primary() && facts.silent_ms().is_some() && holds
     });
     let answer = match of.step {
-        Step::Awaiting { until } => match begin(state, rules, (id, until), now, out) {
+        RestartStep::Awaiting { until } => match begin(state, rules, (id, until), now, out) {
             Ok(Some((started_at, step))) => {
                 (of.started_at, of.step) = (started_at, step);
                 None
@@ -81,44 +82,46 @@ pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, o
             Ok(None) => None,
             Err(why) => Some(Err(why)),
         },
-        Step::Draining { until } if now >= until => {
+        RestartStep::Draining { until } if now >= until => {
             of.step = if rules.node(id).is_some_and(|node| node.agent == AgentPresence::There) {
-                out.push(Action::RestartServer { node: id, started_at: of.started_at, limit_ms: RESTART_MS });
-                Step::Restarting { until: now + RESTART_MS + SLACK_MS }
+                out.push(FailoverAction::RestartServer { node: id, started_at: of.started_at, limit_ms: RESTART_MS });
+                RestartStep::Restarting { until: now + RESTART_MS + SLACK_MS }
             } else {
-                out.push(Action::Report(Report::AwaitsRestart { node: id }));
-                Step::Returning { until: now + OPERATOR_MS }
+                out.push(FailoverAction::Report(FailoverReport::AwaitsRestart { node: id }));
+                RestartStep::Returning { until: now + OPERATOR_MS }
             };
             None
         }
-        Step::Returning { .. } if is_back => Some(Ok(())),
-        Step::Returning { until } if now >= until => Some(Err(format!("node {id} was not started anew, or does not stream"))),
-        Step::Restarting { until } if now >= until => {
+        RestartStep::Returning { .. } if is_back => Some(Ok(())),
+        RestartStep::Returning { until } if now >= until => {
+            Some(Err(format!("node {id} was not started anew, or does not stream")))
+        }
+        RestartStep::Restarting { until } if now >= until => {
             Some(Err(format!("the agent of node {id} could not start its server anew; the log tells more")))
         }
-        Step::Returning { .. } => {
+        RestartStep::Returning { .. } => {
             if let Some(node) = state.nodes.get_mut(&id) {
                 node.look_soon(now, RECHECK_MS);
             }
             None
         }
-        Step::Draining { .. } | Step::Restarting { .. } => None,
+        RestartStep::Draining { .. } | RestartStep::Restarting { .. } => None,
     };
     match answer {
         None => state.planned.restart = Some(of),
         Some(answer) => {
             // Also one that failed is used again as far as it answers: its health tells.
-            if state.nodes.get(&id).is_some_and(|node| node.standing == Standing::Recovering) {
+            if state.nodes.get(&id).is_some_and(|node| node.standing == NodeStanding::Recovering) {
                 duty::attach(state, rules, id, out);
             }
-            out.push(Action::Reply { ticket: of.ticket, answer });
+            out.push(FailoverAction::Reply { ticket: of.ticket, answer });
         }
     }
 }
 
 /// Takes in that nothing runs on the node any more, or the limit is over.
 pub(super) fn drained(state: &mut FailoverState, id: NodeId, now: Ms) {
-    if let Some(Restart { node, step: Step::Draining { until }, .. }) = &mut state.planned.restart
+    if let Some(StandbyRestart { node, step: RestartStep::Draining { until }, .. }) = &mut state.planned.restart
         && *node == id
     {
         *until = now;
@@ -128,9 +131,9 @@ pub(super) fn drained(state: &mut FailoverState, id: NodeId, now: Ms) {
 /// Takes in that the agent started the server anew, or did not. A standby that has much to apply may still be starting.
 pub(super) fn started(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.restart.as_mut().filter(|of| of.node == id) else { return };
-    if let Step::Restarting { until } = &mut of.step {
+    if let RestartStep::Restarting { until } = &mut of.step {
         match done {
-            Done::Yes => of.step = Step::Returning { until: now + RETURN_MS },
+            Done::Yes => of.step = RestartStep::Returning { until: now + RETURN_MS },
             Done::No => *until = now,
         }
     }

@@ -1,14 +1,14 @@
 //! The order in which all servers are started anew, the primary last: a standby takes over from it before.
 
 use super::ballot::NodeId;
-use super::event::Request;
-use crate::node_state::Standing;
+use super::event::OperatorRequest;
+use crate::node_state::NodeStanding;
 
 /// A node, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartMember {
     pub id: NodeId,
-    pub standing: Standing,
+    pub standing: NodeStanding,
     /// Its `backend_promote_priority`.
     pub priority: u32,
     pub has_agent: bool,
@@ -18,7 +18,7 @@ pub struct RestartMember {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollingRestart {
     /// In this order. The first one that fails ends the walk.
-    pub steps: Vec<Request>,
+    pub steps: Vec<OperatorRequest>,
     /// The nodes that the operator took out of use.
     left_out: Vec<NodeId>,
     obstacle: Option<RestartObstacle>,
@@ -65,18 +65,18 @@ pub fn plan(primary: Option<NodeId>, members: &[RestartMember]) -> RollingRestar
     let Some(primary) = primary else {
         return RollingRestart { steps: Vec::new(), left_out: Vec::new(), obstacle: Some(RestartObstacle::NoPrimary) };
     };
-    let is_left_out = |member: &&RestartMember| matches!(member.standing, Standing::Detached | Standing::Recovering);
+    let is_left_out = |member: &&RestartMember| matches!(member.standing, NodeStanding::Detached | NodeStanding::Recovering);
     let others = || members.iter().filter(|member| member.id != primary);
     let may_succeed =
-        |member: &&RestartMember| member.priority > 0 && matches!(member.standing, Standing::Waiting | Standing::Up);
+        |member: &&RestartMember| member.priority > 0 && matches!(member.standing, NodeStanding::Waiting | NodeStanding::Up);
     let best = others().filter(may_succeed).max_by_key(|member| (member.priority, std::cmp::Reverse(member.id)));
     let has_agent = members.iter().any(|member| member.id == primary && member.has_agent);
     let last = match best {
         _ if !has_agent => Err(RestartObstacle::NoAgent(primary)),
         None => Err(RestartObstacle::NoSuccessor(primary)),
-        Some(next) => Ok(Request::SwitchOver(next.id)),
+        Some(next) => Ok(OperatorRequest::SwitchOver(next.id)),
     };
-    let restarts = others().filter(|member| !is_left_out(member)).map(|member| Request::Restart(member.id));
+    let restarts = others().filter(|member| !is_left_out(member)).map(|member| OperatorRequest::Restart(member.id));
     RollingRestart {
         steps: restarts.chain(last.ok()).collect(),
         left_out: others().filter(is_left_out).map(|member| member.id).collect(),
@@ -88,11 +88,12 @@ pub fn plan(primary: Option<NodeId>, members: &[RestartMember]) -> RollingRestar
 mod tests {
     use super::*;
 
-    const UP: (Standing, u32) = (Standing::Up, 100);
+    const UP: (NodeStanding, u32) = (NodeStanding::Up, 100);
 
     /// Node 0 is the primary, the others are two standbys with their priorities.
-    fn members(others: [(Standing, u32); 2], has_agent: bool) -> Vec<RestartMember> {
-        let member = |(id, (standing, priority)): (NodeId, (Standing, u32))| RestartMember { id, standing, priority, has_agent };
+    fn members(others: [(NodeStanding, u32); 2], has_agent: bool) -> Vec<RestartMember> {
+        let member =
+            |(id, (standing, priority)): (NodeId, (NodeStanding, u32))| RestartMember { id, standing, priority, has_agent };
         (1..).zip(others).chain([(0, UP)]).map(member).collect()
     }
 
@@ -104,32 +105,37 @@ mod tests {
 
     #[test]
     fn the_standby_that_takes_over_is_one_that_may() {
-        let down = Standing::Down { why: super::super::Lost::StatusFile, since: 0 };
+        let down = NodeStanding::Down { why: super::super::NodeDownReason::StatusFile, since: 0 };
         for (name, others, steps, end) in [
-            ("the lowest number", [UP, (Standing::Waiting, 100)], "[Restart(1), Restart(2), SwitchOver(1)]", ""),
-            ("the highest priority", [UP, (Standing::Up, 200)], "[Restart(1), Restart(2), SwitchOver(2)]", ""),
-            ("never one with priority 0", [(Standing::Up, 0), (Standing::Up, 1)], "[Restart(1), Restart(2), SwitchOver(2)]", ""),
+            ("the lowest number", [UP, (NodeStanding::Waiting, 100)], "[Restart(1), Restart(2), SwitchOver(1)]", ""),
+            ("the highest priority", [UP, (NodeStanding::Up, 200)], "[Restart(1), Restart(2), SwitchOver(2)]", ""),
+            (
+                "never one with priority 0",
+                [(NodeStanding::Up, 0), (NodeStanding::Up, 1)],
+                "[Restart(1), Restart(2), SwitchOver(2)]",
+                "",
+            ),
             (
                 "a detached one is left out",
-                [(Standing::Detached, 100), (Standing::Up, 1)],
+                [(NodeStanding::Detached, 100), (NodeStanding::Up, 1)],
                 "[Restart(2), SwitchOver(2)]",
                 "node 1 is out of use: it was left out",
             ),
             (
                 "so is one that is being copied",
-                [(Standing::Up, 1), (Standing::Recovering, 100)],
+                [(NodeStanding::Up, 1), (NodeStanding::Recovering, 100)],
                 "[Restart(1), SwitchOver(1)]",
                 "node 2 is out of use: it was left out",
             ),
             (
                 "one that has failed ends the walk",
-                [(down, 100), (Standing::Up, 1)],
+                [(down, 100), (NodeStanding::Up, 1)],
                 "[Restart(1), Restart(2), SwitchOver(2)]",
                 "",
             ),
             (
                 "none may",
-                [(Standing::Up, 0), (Standing::Detached, 100)],
+                [(NodeStanding::Up, 0), (NodeStanding::Detached, 100)],
                 "[Restart(1)]",
                 "error: all standbys were started anew; node 0 is the primary, and none of them may be promoted (backend_promote_priority)",
             ),

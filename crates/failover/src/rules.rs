@@ -1,7 +1,7 @@
 //! The part of the configuration that decides about failover.
 
 use std::collections::BTreeSet;
-pub use weir_config::failover_settings::{FailoverMode, FalsePrimary, OnLinkEnd, OtherPromoters};
+pub use weir_config::failover_settings::{ConnEndPolicy, FailoverMode, FalsePrimary, OtherPromoters};
 
 use super::ballot::{self, Epoch, NodeId};
 use super::event::Ms;
@@ -22,8 +22,8 @@ pub struct FailoverRules {
     pub role_period_ms: Ms,
     /// Time in which a primary must appear after one was lost, in other modes than builtin; `None`: no limit.
     pub search_ms: Option<Ms>,
-    pub on_error: OnLinkEnd,
-    pub on_shutdown: OnLinkEnd,
+    pub on_error: ConnEndPolicy,
+    pub on_shutdown: ConnEndPolicy,
     pub false_primary: FalsePrimary,
     pub failback: FailbackMode,
     /// Time that transactions get to end before a switchover.
@@ -303,8 +303,8 @@ pub(crate) mod tests {
             lag_ms_max: None,
             role_period_ms: 1000,
             search_ms: Some(300_000),
-            on_error: OnLinkEnd::Counts,
-            on_shutdown: OnLinkEnd::Looks,
+            on_error: ConnEndPolicy::Counts,
+            on_shutdown: ConnEndPolicy::Looks,
             false_primary: FalsePrimary::Ignored,
             failback: FailbackMode::ByOperator,
             transaction_limit_ms: 1000,

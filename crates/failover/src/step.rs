@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{Action, Held, Lost, Report, Transactions};
+use super::action::{FailoverAction, FailoverReport, NodeDownReason, OpenTransactionFate, WriteHoldReason};
 use super::ballot::{Ballot, BallotPurpose, NodeId};
 use super::choose::AttemptRefusal;
-use super::event::{Done, Event, Found, LookFailure, Ms, Recovering, Request, ServerConnEnd};
-use super::health::{HealthVerdict, Late, RECHECK_MS};
-use super::history::Relation;
-use super::operations::{Aim, Attempt};
+use super::event::{Done, FailoverEvent, LookFailure, Ms, NodeCopyStage, OperatorRequest, ProbeResult, ServerConnEnd};
+use super::health::{HealthVerdict, LoginLateness, RECHECK_MS};
+use super::history::WalRelation;
+use super::operations::{AttemptAim, FailoverAttempt};
 use super::record::FailoverCause;
 use super::rules::{FailoverMode, FailoverRules, FalsePrimary, QuorumSize, SafetyRule, ServerRelation};
 use super::{accept, another, attempt, duty, eligible, promises, rejoin, restart, switchover, unrelated};
-use crate::agent_inquiry::{self, Word};
-use crate::failover_state::{self, Disk, FailoverState, PrimaryKnowledge, Search, Trouble, WriteTarget};
-use crate::node_state::{LookProgress, NodeState, SeenFacts, Standing};
+use crate::agent_inquiry::{self, AgentReachability};
+use crate::failover_state::{self, DiskState, FailoverState, PrimaryKnowledge, PrimarySearch, StreamInterruption, WriteTarget};
+use crate::node_state::{LookSchedule, NodeStanding, NodeState, TimedFacts};
 
 /// Longest time between two looks while something is not as it should be.
 const UNQUIET_MS: Ms = 1_000;
@@ -36,61 +36,63 @@ const LATE_MS: Ms = 60_000;
 const PROOF_MS: Ms = 500;
 
 /// Takes in one event and says what is to be done. The same state, event and time give the same actions.
-pub fn step(state: &mut FailoverState, rules: &FailoverRules, event: &Event, now: Ms) -> Vec<Action> {
+pub fn step(state: &mut FailoverState, rules: &FailoverRules, event: &FailoverEvent, now: Ms) -> Vec<FailoverAction> {
     let mut out = Vec::new();
     take_in(state, rules, event, now, &mut out);
     conclude(state, rules, now, &mut out);
     out
 }
 
-fn take_in(state: &mut FailoverState, rules: &FailoverRules, event: &Event, now: Ms, out: &mut Vec<Action>) {
+fn take_in(state: &mut FailoverState, rules: &FailoverRules, event: &FailoverEvent, now: Ms, out: &mut Vec<FailoverAction>) {
     match event {
-        Event::Timer => {}
-        Event::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
-        Event::ConnDied { node, how } => conn_died(state, rules, *node, *how, now),
-        Event::Doubted => state.nodes.values_mut().for_each(|node| node.look_soon(now, RECHECK_MS)),
-        Event::Used { node } => {
-            if let Some(node) = state.nodes.get_mut(node).filter(|node| node.standing == Standing::Waiting) {
-                node.standing = Standing::Up;
+        FailoverEvent::Timer => {}
+        FailoverEvent::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
+        FailoverEvent::ConnDied { node, how } => conn_died(state, rules, *node, *how, now),
+        FailoverEvent::Doubted => state.nodes.values_mut().for_each(|node| node.look_soon(now, RECHECK_MS)),
+        FailoverEvent::Used { node } => {
+            if let Some(node) = state.nodes.get_mut(node).filter(|node| node.standing == NodeStanding::Waiting) {
+                node.standing = NodeStanding::Up;
             }
         }
-        Event::Stored { number, done } => stored(state, *number, *done, now, out),
-        Event::Pledged { node, ballot, outcome } => attempt::pledged(state, *node, *ballot, outcome),
-        Event::Promoted { node, ballot, done } => attempt::promoted(state, *node, *ballot, *done, now, out),
-        Event::Writable { node, ballot, outcome } => attempt::writable(state, rules, (*node, *ballot), outcome, now, out),
-        Event::Repointed { node, vote, outcome } => {
+        FailoverEvent::Stored { number, done } => stored(state, *number, *done, now, out),
+        FailoverEvent::Pledged { node, ballot, outcome } => attempt::pledged(state, *node, *ballot, outcome),
+        FailoverEvent::Promoted { node, ballot, done } => attempt::promoted(state, *node, *ballot, *done, now, out),
+        FailoverEvent::Writable { node, ballot, outcome } => attempt::writable(state, rules, (*node, *ballot), outcome, now, out),
+        FailoverEvent::Repointed { node, vote, outcome } => {
             attempt::repointed(state, *node, *vote, *outcome);
             duty::fenced(state, *node, now);
         }
-        Event::Fenced { node, .. } | Event::Unfenced { node, .. } | Event::Pointed { node, .. } => {
+        FailoverEvent::Fenced { node, .. } | FailoverEvent::Unfenced { node, .. } | FailoverEvent::Pointed { node, .. } => {
             duty::fenced(state, *node, now)
         }
-        Event::Prepared { node } => switchover::prepared(state, *node, now),
-        Event::Yielded { node } => attempt::yielded(state, *node, now),
-        Event::Drained { node } => {
+        FailoverEvent::Prepared { node } => switchover::prepared(state, *node, now),
+        FailoverEvent::Yielded { node } => attempt::yielded(state, *node, now),
+        FailoverEvent::Drained { node } => {
             attempt::drained(state, *node, now);
             restart::drained(state, *node, now);
         }
-        Event::ServerStopped { node, ballot, end } => {
+        FailoverEvent::ServerStopped { node, ballot, end } => {
             switchover::ended(state, (*node, *ballot), *end, now, out);
             attempt::stopped(state, rules, (*node, *ballot), *end, now, out);
         }
-        Event::AgentHeard { node, done } => agent_inquiry::heard(state, *node, *done, now),
-        Event::ServerStarted { node, done } => {
+        FailoverEvent::AgentHeard { node, done } => agent_inquiry::heard(state, *node, *done, now),
+        FailoverEvent::ServerStarted { node, done } => {
             switchover::started(state, *node, *done, now);
             restart::started(state, *node, *done, now);
         }
-        Event::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
-        Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
-        Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
-        Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
-        Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
-        Event::TestFile { down } => state.tested_down.clone_from(down),
+        FailoverEvent::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
+        FailoverEvent::Inspected { node, ballot, outcome } => {
+            attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out)
+        }
+        FailoverEvent::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
+        FailoverEvent::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
+        FailoverEvent::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
+        FailoverEvent::TestFile { down } => state.tested_down.clone_from(down),
     }
 }
 
 /// All that follows from what is known now.
-fn conclude(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn conclude(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     match rules.servers {
         ServerRelation::Copies => conclude_copies(state, rules, now, out),
         ServerRelation::Unrelated => {
@@ -102,7 +104,7 @@ fn conclude(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut
     }
 }
 
-fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     accept::learn_votes(state, rules, &[], now, out);
     abandon(state, now, out);
     accept::find(state, rules, now, out);
@@ -141,50 +143,54 @@ fn probed(
     state: &mut FailoverState,
     rules: &FailoverRules,
     (id, begun_at): (NodeId, Ms),
-    found: &Found,
+    found: &ProbeResult,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let is_tested = state.tested_down.contains(&id);
     let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
-    let found = if is_tested { &Found::Failed(LookFailure::Unreachable) } else { found };
+    let found = if is_tested { &ProbeResult::Failed(LookFailure::Unreachable) } else { found };
     if node.seen.as_ref().is_some_and(|seen| seen.begun_at > begun_at) {
         // Its promotion told more meanwhile than a look that began before it.
-        node.look = LookProgress::Due { at: now };
+        node.look = LookSchedule::Due { at: now };
         return;
     }
-    let again = matches!(node.look, LookProgress::UnderWay { again: true, .. });
+    let again = matches!(node.look, LookSchedule::UnderWay { again: true, .. });
     node.looked_at = Some(begun_at);
     let before = node.failure;
     let took_ms = now.saturating_sub(begun_at);
     match found {
-        Found::Answered(facts) => {
+        ProbeResult::Answered(facts) => {
             if node_rules.health.is_near(took_ms, node.health.stats.duration_max_ms) {
-                out.push(Action::Report(Report::Slow { node: id, took_ms, limit_ms: node_rules.health.limit_ms() }));
+                out.push(FailoverAction::Report(FailoverReport::Slow {
+                    node: id,
+                    took_ms,
+                    limit_ms: node_rules.health.limit_ms(),
+                }));
             }
             if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
                 node.incarnation_at = now;
             }
             state.promises.term_seen = state.promises.term_seen.max(facts.mark.promised.term);
-            node.seen = Some(SeenFacts { begun_at, answered_at: now, facts: (**facts).clone() });
+            node.seen = Some(TimedFacts { begun_at, answered_at: now, facts: (**facts).clone() });
             node.failure = None;
         }
-        Found::Failed(failure) => node.failure = Some(*failure),
+        ProbeResult::Failed(failure) => node.failure = Some(*failure),
     }
     let verdict = node.health.judge(&node_rules.health, begun_at, found, now);
     if let HealthVerdict::Mute(failure) = verdict
         && before != Some(failure)
     {
-        out.push(Action::Report(Report::Mute { node: id, failure }));
+        out.push(FailoverAction::Report(FailoverReport::Mute { node: id, failure }));
     }
     node.health.late = match (verdict, node.health.late) {
-        (HealthVerdict::Mute(LookFailure::Late), Late::No) => Late::Since(begun_at),
-        (HealthVerdict::Mute(LookFailure::Late), Late::Since(since)) if now >= since + LATE_MS => {
-            out.push(Action::Report(Report::NoLogin { node: id, lasting_ms: now - since }));
-            Late::Told
+        (HealthVerdict::Mute(LookFailure::Late), LoginLateness::No) => LoginLateness::Since(begun_at),
+        (HealthVerdict::Mute(LookFailure::Late), LoginLateness::Since(since)) if now >= since + LATE_MS => {
+            out.push(FailoverAction::Report(FailoverReport::NoLogin { node: id, lasting_ms: now - since }));
+            LoginLateness::Told
         }
         (HealthVerdict::Mute(LookFailure::Late) | HealthVerdict::Doubtful { .. }, late) => late,
-        (HealthVerdict::Alive | HealthVerdict::Mute(_) | HealthVerdict::Dead(_), _) => Late::No,
+        (HealthVerdict::Alive | HealthVerdict::Mute(_) | HealthVerdict::Dead(_), _) => LoginLateness::No,
     };
     node.dead = match verdict {
         HealthVerdict::Alive | HealthVerdict::Mute(_) => None,
@@ -198,7 +204,7 @@ fn probed(
         HealthVerdict::Alive | HealthVerdict::Mute(_) | HealthVerdict::Dead(_) => now + period(state, rules, id),
     };
     let node = state.nodes.get_mut(&id).expect("it was there above");
-    node.look = LookProgress::Due { at: if again { now } else { next } };
+    node.look = LookSchedule::Due { at: if again { now } else { next } };
     if verdict == HealthVerdict::Alive {
         accept::learn_line(state, rules, id, begun_at);
         note_return(state, id, begun_at, now);
@@ -206,7 +212,7 @@ fn probed(
     } else if state.primary() == Some(id) {
         // Those who may hear it are asked in time.
         state.line.lost_at = state.line.lost_at.or(Some(begun_at));
-        state.line.trouble = Trouble::Since(begun_at);
+        state.line.trouble = StreamInterruption::Since(begun_at);
         state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| {
             let asked = node.was_looked_at_since(begun_at);
             node.look_by(if asked { Ms::MAX } else { now });
@@ -216,9 +222,9 @@ fn probed(
 
 /// Notes that the primary answers again. Its standbys may have lost their streams meanwhile.
 fn note_return(state: &mut FailoverState, id: NodeId, begun_at: Ms, now: Ms) {
-    let is_over = matches!(state.line.trouble, Trouble::Since(since) if begun_at >= since);
+    let is_over = matches!(state.line.trouble, StreamInterruption::Since(since) if begun_at >= since);
     if is_over && state.primary() == Some(id) && state.facts(id).is_some_and(|facts| state.is_on_line(facts)) {
-        state.line.trouble = Trouble::OverAt(now);
+        state.line.trouble = StreamInterruption::OverAt(now);
         state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| node.look_anew(now));
     }
 }
@@ -233,17 +239,17 @@ fn period(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> Ms {
 }
 
 /// A node that answers leaves quarantine; a server of another cluster is put out of use.
-fn revive(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+fn revive(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
     let is_on_line = state.is_on_line(facts);
     let Some(node) = state.nodes.get(&id) else { return };
-    if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
+    if matches!(node.standing, NodeStanding::Quarantined { .. }) && is_on_line {
         duty::attach(state, rules, id, out);
     }
     match relation {
-        Some(Relation::Foreign) => another::note(state, rules, id, now, out),
-        Some(Relation::Holds(_) | Relation::Left(_) | Relation::Diverged) => another::over(state, rules, id, out),
+        Some(WalRelation::Foreign) => another::note(state, rules, id, now, out),
+        Some(WalRelation::Holds(_) | WalRelation::Left(_) | WalRelation::Diverged) => another::over(state, rules, id, out),
         None => {}
     }
 }
@@ -253,7 +259,7 @@ fn conn_died(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, how: 
     node.health.suspect(rules, how, now);
     node.look_anew(now);
     if state.primary() == Some(id) {
-        state.line.trouble = Trouble::Since(now);
+        state.line.trouble = StreamInterruption::Since(now);
     }
     // The server may have been started anew, and others may have replaced it meanwhile.
     let has_company =
@@ -263,37 +269,37 @@ fn conn_died(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, how: 
     }
 }
 
-fn stored(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+fn stored(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<FailoverAction>) {
     match done {
         Done::Yes => {
             state.store.stored = state.store.stored.max(number);
-            (state.store.disk, state.store.retry_at) = (Disk::Holds, 0);
+            (state.store.disk, state.store.retry_at) = (DiskState::Holds, 0);
             let stored = state.store.stored;
             let (due, rest) = std::mem::take(&mut state.store.tickets).into_iter().partition(|(version, _)| *version <= stored);
             state.store.tickets = rest;
             let due: Vec<(u64, u64)> = due;
-            out.extend(due.into_iter().map(|(_, ticket)| Action::Reply { ticket, answer: Ok(()) }));
+            out.extend(due.into_iter().map(|(_, ticket)| FailoverAction::Reply { ticket, answer: Ok(()) }));
         }
         Done::No => {
             (state.store.sent, state.store.retry_at) = (state.store.stored, now + STORE_RETRY_MS);
-            if state.store.disk == Disk::Untried {
-                state.store.disk = Disk::Refuses;
+            if state.store.disk == DiskState::Untried {
+                state.store.disk = DiskState::Refuses;
             }
         }
     }
 }
 
 /// Has the newest version stored, one at a time.
-fn store(state: &mut FailoverState, now: Ms, out: &mut Vec<Action>) {
+fn store(state: &mut FailoverState, now: Ms, out: &mut Vec<FailoverAction>) {
     let store = &mut state.store;
     if store.version > store.sent && store.sent == store.stored && now >= store.retry_at {
         store.sent = store.version;
-        out.push(Action::Store { number: store.version, text: state.durable.show() });
+        out.push(FailoverAction::Store { number: store.version, text: state.durable.show() });
     }
 }
 
 /// Ends an attempt for an epoch that is over.
-fn abandon(state: &mut FailoverState, now: Ms, out: &mut Vec<Action>) {
+fn abandon(state: &mut FailoverState, now: Ms, out: &mut Vec<FailoverAction>) {
     let is_over = state.attempt.as_ref().is_some_and(|attempt| Some(attempt.parent) != state.epoch());
     if is_over {
         attempt::end(state, AttemptRefusal::Outrun, now, out);
@@ -301,7 +307,7 @@ fn abandon(state: &mut FailoverState, now: Ms, out: &mut Vec<Action>) {
 }
 
 /// Takes nodes out of use whose health says that they are dead. A primary that its standbys hear is quarantined.
-fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let dead: Vec<(NodeId, Ms, LookFailure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
     for (id, since, failure) in dead {
@@ -322,7 +328,7 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
         let failing_since = node.health.failing_since.unwrap_or(since);
         let heard_by = match node.standing {
             // Out of use for another reason, which stands.
-            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
+            NodeStanding::Down { .. } | NodeStanding::Detached | NodeStanding::Recovering => continue,
             // It says itself that it goes, or does not run.
             _ if !is_primary
                 || matches!(failure, LookFailure::Refused | LookFailure::ShuttingDown)
@@ -330,7 +336,7 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
             {
                 BTreeSet::new()
             }
-            Standing::Waiting | Standing::Up => {
+            NodeStanding::Waiting | NodeStanding::Up => {
                 // Weir asks after the verdict if standbys have heard the primary: before, a message may have been under way.
                 let is_asked = |(other, node): (&NodeId, &NodeState)| *other == id || node.was_looked_at_since(since);
                 if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
@@ -340,14 +346,14 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
                 }
                 hearers(state, id, failing_since)
             }
-            Standing::Quarantined { .. } => hearers(state, id, now.saturating_sub(SILENCE_MS)),
+            NodeStanding::Quarantined { .. } => hearers(state, id, now.saturating_sub(SILENCE_MS)),
         };
-        let is_new = !matches!(node.standing, Standing::Quarantined { .. });
+        let is_new = !matches!(node.standing, NodeStanding::Quarantined { .. });
         if heard_by.is_empty() {
-            duty::put_down(state, rules, id, Lost::Failed(failure), now, out);
+            duty::put_down(state, rules, id, NodeDownReason::Failed(failure), now, out);
         } else if is_new {
-            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Quarantined { since: now });
-            out.push(Action::Report(Report::Quarantined { node: id, heard_by }));
+            state.nodes.entry(id).and_modify(|node| node.standing = NodeStanding::Quarantined { since: now });
+            out.push(FailoverAction::Report(FailoverReport::Quarantined { node: id, heard_by }));
             attempt::stuck(state, AttemptRefusal::Quarantined, out);
         }
     }
@@ -383,7 +389,7 @@ fn undone_at(state: &FailoverState, rules: &FailoverRules, promise: Ballot) -> M
 }
 
 /// Begins an attempt where one is due.
-fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let promise = promises::newer_promise_of_any(state);
     note_promise(state, promise, now);
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
@@ -404,123 +410,137 @@ fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, 
         let is_silent = matches!(why, FailoverCause::Died(failure) if failure != LookFailure::Refused && failure != LookFailure::ShuttingDown);
         if is_silent && !eligible::could_be_silent(state, rules) {
             match agent_inquiry::about(state, rules, why, now, out) {
-                Word::Answers => {}
-                Word::NotYet => return,
-                Word::Silent => return attempt::stuck(state, AttemptRefusal::NotProvenDead, out),
+                AgentReachability::Answers => {}
+                AgentReachability::NotYet => return,
+                AgentReachability::Silent => return attempt::stuck(state, AttemptRefusal::NotProvenDead, out),
             }
         }
-        state.begin_attempt(rules, Aim::Replace, why, now);
+        state.begin_attempt(rules, AttemptAim::Replace, why, now);
     } else if let Some(ballot) = promise
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
         && eligible::could_be_decided(state, rules).is_ok()
     {
         if promises::are_void(state) {
-            return state.begin_attempt(rules, Aim::ClearPromises, FailoverCause::Adopted, now);
+            return state.begin_attempt(rules, AttemptAim::ClearPromises, FailoverCause::Adopted, now);
         }
-        out.push(Action::Report(Report::TakingOver { ballot }));
-        state.begin_attempt(rules, Aim::Settle, FailoverCause::Adopted, now);
+        out.push(FailoverAction::Report(FailoverReport::TakingOver { ballot }));
+        state.begin_attempt(rules, AttemptAim::Settle, FailoverCause::Adopted, now);
     }
 }
 
 /// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
 /// one has it accepted all the same.
-fn search(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn search(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let is_lost = rules.mode != FailoverMode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
     let next = match (is_lost, state.line.search) {
-        (false, _) => Search::No,
-        (true, Search::No) => {
-            out.push(Action::Report(Report::Searching));
-            Search::Since(now)
+        (false, _) => PrimarySearch::No,
+        (true, PrimarySearch::No) => {
+            out.push(FailoverAction::Report(FailoverReport::Searching));
+            PrimarySearch::Since(now)
         }
-        (true, Search::Since(since)) if rules.search_ms.is_some_and(|limit| now >= since + limit) => {
-            out.push(Action::Report(Report::NotFound { waited_ms: now - since }));
-            Search::InVain
+        (true, PrimarySearch::Since(since)) if rules.search_ms.is_some_and(|limit| now >= since + limit) => {
+            out.push(FailoverAction::Report(FailoverReport::NotFound { waited_ms: now - since }));
+            PrimarySearch::InVain
         }
-        (true, going @ (Search::Since(_) | Search::InVain)) => going,
+        (true, going @ (PrimarySearch::Since(_) | PrimarySearch::InVain)) => going,
     };
     state.line.search = next;
 }
 
 /// `detach_false_primary`.
-fn detach_false(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn detach_false(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     if rules.false_primary == FalsePrimary::Detached {
         let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(NodeState::is_in_use);
         let found: Vec<NodeId> = state.durable.false_primaries.iter().copied().filter(in_use).collect();
-        found.into_iter().for_each(|id| duty::put_down(state, rules, id, Lost::False, now, out));
+        found.into_iter().for_each(|id| duty::put_down(state, rules, id, NodeDownReason::False, now, out));
     }
 }
 
-fn operator(state: &mut FailoverState, rules: &FailoverRules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
+fn operator(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    ticket: u64,
+    request: OperatorRequest,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let id = request.node();
     let answer = match (state.nodes.contains_key(&id), request) {
         (false, _) => Err(format!("node {id} does not exist")),
-        (true, Request::Attach(_)) if state.nodes.get(&id).is_some_and(NodeState::is_in_use) => Ok(()),
-        (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
-        (true, Request::Detach(_)) if failover_state::is_untouchable(rules, id) => {
+        (true, OperatorRequest::Attach(_)) if state.nodes.get(&id).is_some_and(NodeState::is_in_use) => Ok(()),
+        (true, OperatorRequest::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
+        (true, OperatorRequest::Detach(_)) if failover_state::is_untouchable(rules, id) => {
             Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
         }
         // Commands ran when it was lost. A primary that was lost is to be replaced.
-        (true, Request::Detach(_)) if state.is_out(rules, id) => {
+        (true, OperatorRequest::Detach(_)) if state.is_out(rules, id) => {
             if state.primary() != Some(id) {
                 put_aside(state, id);
             }
             Ok(())
         }
-        (true, Request::Detach(_)) => {
+        (true, OperatorRequest::Detach(_)) => {
             let new = if state.primary() == Some(id) { duty::likely(state, rules) } else { None };
             detach(state, rules, id, new, out);
             Ok(())
         }
-        (true, Request::Restart(_)) => match restart::request(state, id, ticket, now) {
+        (true, OperatorRequest::Restart(_)) => match restart::request(state, id, ticket, now) {
             Ok(()) => return,
             Err(text) => Err(text),
         },
-        (true, Request::SwitchOver(_)) if rules.mode == FailoverMode::Builtin => {
+        (true, OperatorRequest::SwitchOver(_)) if rules.mode == FailoverMode::Builtin => {
             match switchover::request(state, rules, id, ticket, now) {
                 // It answers at its end.
                 Ok(()) => return,
                 Err(text) => Err(text),
             }
         }
-        (true, Request::SwitchOver(_)) => switch_over(state, rules, id, out),
-        (true, Request::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
+        (true, OperatorRequest::SwitchOver(_)) => switch_over(state, rules, id, out),
+        (true, OperatorRequest::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
             Ok(true) => Ok(()),
             // The attempt answers.
             Ok(false) => return,
             Err(text) => Err(text),
         },
-        (true, Request::Recover(_, Recovering::Begins)) if state.primary() == Some(id) => {
+        (true, OperatorRequest::Recover(_, NodeCopyStage::Begins)) if state.primary() == Some(id) => {
             Err(format!("node {id} is the primary"))
         }
-        (true, Request::Recover(_, Recovering::Begins)) => {
-            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Recovering);
+        (true, OperatorRequest::Recover(_, NodeCopyStage::Begins)) => {
+            state.nodes.entry(id).and_modify(|node| node.standing = NodeStanding::Recovering);
             Ok(())
         }
-        (true, Request::Recover(_, Recovering::Ends)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
+        (true, OperatorRequest::Recover(_, NodeCopyStage::Ends)) => {
+            may_attach(state, id).map(|()| duty::attach(state, rules, id, out))
+        }
     };
-    if let (Err(_), Request::Attach(_) | Request::Recover(_, Recovering::Ends)) = (&answer, request) {
+    if let (Err(_), OperatorRequest::Attach(_) | OperatorRequest::Recover(_, NodeCopyStage::Ends)) = (&answer, request) {
         // Facts about the node may be old, and an operator who has just started its server asks again.
         state.nodes.entry(id).and_modify(|node| node.look_anew(now));
     }
     match answer {
         Ok(()) if !state.is_stored() => state.store.tickets.push((state.store.version, ticket)),
-        answer => out.push(Action::Reply { ticket, answer }),
+        answer => out.push(FailoverAction::Reply { ticket, answer }),
     }
 }
 
-fn detach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+fn detach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Option<NodeId>, out: &mut Vec<FailoverAction>) {
     put_aside(state, id);
     duty::lost(state, rules, id, new, out);
 }
 
 /// It stays out of use until the operator attaches it.
 fn put_aside(state: &mut FailoverState, id: NodeId) {
-    state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
+    state.nodes.entry(id).and_modify(|node| node.standing = NodeStanding::Detached);
     state.change(|durable| durable.detached.insert(id));
 }
 
 /// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
-fn switch_over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
+fn switch_over(
+    state: &mut FailoverState,
+    rules: &FailoverRules,
+    id: NodeId,
+    out: &mut Vec<FailoverAction>,
+) -> Result<(), String> {
     let Some(primary) = state.primary() else { return Err("there is no primary".into()) };
     if primary == id {
         return Err(format!("node {id} is the primary already"));
@@ -546,7 +566,7 @@ fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
     let is_fit = if state.primary() == Some(id) {
         state.is_on_line(facts)
     } else {
-        !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)))
+        !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)))
     };
     if is_fit { Ok(()) } else { Err(format!("node {id} is not on the timeline of the primary")) }
 }
@@ -558,7 +578,7 @@ fn promote(
     id: NodeId,
     ticket: u64,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> Result<bool, String> {
     if another::is_at(state, rules, id) {
         another::accept(state, rules, id, now, out);
@@ -579,29 +599,31 @@ fn promote(
     if let Some(kept) = state.primary().filter(|kept| failover_state::is_kept(rules, *kept)) {
         return Err(format!("node {kept} may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY"));
     }
-    if !is_primary && matches!(state.gate, WriteTarget::Open { .. } | WriteTarget::Held(Held::Checked, Transactions::Go)) {
+    if !is_primary
+        && matches!(state.gate, WriteTarget::Open { .. } | WriteTarget::Held(WriteHoldReason::Checked, OpenTransactionFate::Go))
+    {
         return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
     }
     attempt::end(state, AttemptRefusal::Outrun, now, out);
-    state.begin_attempt(rules, Aim::Force { node: id, ticket }, FailoverCause::Named, now);
+    state.begin_attempt(rules, AttemptAim::Force { node: id, ticket }, FailoverCause::Named, now);
     Ok(false)
 }
 
 /// Begins the looks that are due.
-fn look(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+fn look(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let is_unquiet = state.attempt.is_some() || state.promises.since.is_some();
-    let spared = state.attempt.as_ref().and_then(Attempt::node_left_alone);
-    let proved = state.attempt.as_ref().and_then(Attempt::proves);
+    let spared = state.attempt.as_ref().and_then(FailoverAttempt::node_left_alone);
+    let proved = state.attempt.as_ref().and_then(FailoverAttempt::proves);
     for (id, node) in &mut state.nodes {
         if is_unquiet {
             node.look_by(now + RECHECK_MS);
         }
-        let LookProgress::Due { at } = node.look else { continue };
+        let LookSchedule::Due { at } = node.look else { continue };
         if at > now {
             continue;
         }
         if spared == Some(*id) {
-            node.look = LookProgress::Due { at: now + RECHECK_MS };
+            node.look = LookSchedule::Due { at: now + RECHECK_MS };
             continue;
         }
         if !node.is_in_use() {
@@ -611,8 +633,8 @@ fn look(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec
         if proved == Some(*id) && node.dead.is_some() {
             limit_ms = limit_ms.min(PROOF_MS);
         }
-        node.look = LookProgress::UnderWay { begun_at: now, again: false };
-        out.push(Action::Probe { node: *id, limit_ms });
+        node.look = LookSchedule::UnderWay { begun_at: now, again: false };
+        out.push(FailoverAction::Probe { node: *id, limit_ms });
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: the answers of a round, the time. Out: news for the log. No IO: `weir::control::node_monitor` asks.
 
 use crate::cluster::{ClusterView, NodeIndex};
-use crate::looks::{Answer, News, Streaming, Weight, is_primary_by_configuration};
+use crate::looks::{Answer, MonitorLogLevel, MonitorLogLine, ReplicationStatRow, is_primary_by_configuration};
 use std::collections::BTreeMap;
 use weir_config::{Config, NodeConfig};
 
@@ -36,7 +36,7 @@ pub struct FaultyStreams {
 
 impl FaultyStreams {
     /// Takes in a round. A node that says nothing in it, or is no standby, is not judged.
-    pub fn take_in(&mut self, config: &Config, view: &ClusterView, answers: &[Answer], now_ms: u64) -> Vec<News> {
+    pub fn take_in(&mut self, config: &Config, view: &ClusterView, answers: &[Answer], now_ms: u64) -> Vec<MonitorLogLine> {
         let mut news = Vec::new();
         // Servers that are primaries by a rule (Aurora's) have other ways than streams.
         let is_other = config.nodes.iter().any(|node| is_primary_by_configuration(config, node.id));
@@ -49,14 +49,17 @@ impl FaultyStreams {
             match fault(config, node, said.timeline.is_some(), listed) {
                 None => {
                     if self.faults.remove(&node.id) == Some(FaultReportState::Said) {
-                        news.push(News { weight: Weight::Log, text: format!("{place} streams again") });
+                        news.push(MonitorLogLine { weight: MonitorLogLevel::Log, text: format!("{place} streams again") });
                     }
                 }
                 Some(fault) => {
                     let stage = self.faults.entry(node.id).or_insert(FaultReportState::Seen { at_ms: now_ms });
                     if matches!(*stage, FaultReportState::Seen { at_ms } if now_ms.saturating_sub(at_ms) >= GRACE_MS) {
                         *stage = FaultReportState::Said;
-                        news.push(News { weight: Weight::Warning, text: format!("{place} {}", words(&fault, node)) });
+                        news.push(MonitorLogLine {
+                            weight: MonitorLogLevel::Warning,
+                            text: format!("{place} {}", words(&fault, node)),
+                        });
                     }
                 }
             }
@@ -66,14 +69,14 @@ impl FaultyStreams {
 }
 
 /// The list of a primary that has answered.
-fn listed(answers: &[Answer], primary: NodeIndex) -> Option<&[Streaming]> {
+fn listed(answers: &[Answer], primary: NodeIndex) -> Option<&[ReplicationStatRow]> {
     let said = answers.get(primary)?.as_ref()?.as_ref().ok()?;
     (!said.in_recovery).then_some(said.streaming.as_slice())
 }
 
 /// `receives`: it has told the timeline that it receives. A user without rights is told neither that nor the states in the list, so that nothing is
 /// known then; but a list without a row says that nobody streams.
-fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[Streaming]) -> Option<StreamFault> {
+fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[ReplicationStatRow]) -> Option<StreamFault> {
     let is_known = |name: &str| config.nodes.iter().any(|node| node.application_name.eq_ignore_ascii_case(name));
     if listed
         .iter()
@@ -116,10 +119,10 @@ mod tests {
 
     /// Two standbys of the names `b` and `c`. `receives`: of each; `rows`: name and state in the primary's list.
     fn answers(receives: [bool; 2], rows: &[(&str, &str)]) -> Vec<Answer> {
-        let row = |(name, state): &(&str, &str)| Streaming {
+        let row = |(name, state): &(&str, &str)| ReplicationStatRow {
             application_name: (*name).into(),
             state: (*state).into(),
-            ..Streaming::default()
+            ..ReplicationStatRow::default()
         };
         let primary = RoleAnswer { in_recovery: false, streaming: rows.iter().map(row).collect(), ..RoleAnswer::default() };
         let standby = |receives: bool| RoleAnswer { in_recovery: true, timeline: receives.then_some(1), ..RoleAnswer::default() };
@@ -195,6 +198,6 @@ mod tests {
         {
             told.extend(streams.take_in(&config, &view, answers, now_s * 1000).into_iter().map(|news| (now_s, news.weight)));
         }
-        assert_eq!(told, [(20, Weight::Warning), (21, Weight::Log), (33, Weight::Warning)]);
+        assert_eq!(told, [(20, MonitorLogLevel::Warning), (21, MonitorLogLevel::Log), (33, MonitorLogLevel::Warning)]);
     }
 }

@@ -5,23 +5,23 @@
 //!                           |  ends after the stop and without a promotion: Undoing
 //! ```
 //!
-//! `Taking` is an attempt like any other (`attempt`, with [`Aim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
+//! `Taking` is an attempt like any other (`attempt`, with [`AttemptAim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
 //! Weir that dies leaves a stopped primary and marks, which is a failover for the next one. The old primary is started again only while
 //! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides. One that was told to stop and does not come to
 //! an end with it is ended as by a crash first: it cannot be told to go on.
 
-use super::action::{Action, Held, Lost, StopMode, Transactions};
+use super::action::{FailoverAction, NodeDownReason, OpenTransactionFate, PrimaryStopMode, WriteHoldReason};
 use super::ballot::{Ballot, NodeId};
-use super::choose::{self, AttemptRefusal, Sync};
-use super::event::{Done, End, Facts, LookFailure, Ms};
+use super::choose::{self, AttemptRefusal, SyncStandbyKnowledge};
+use super::event::{Done, LookFailure, Ms, ServerFacts, ServerStopResult};
 use super::health::RECHECK_MS;
-use super::history::{Lsn, Relation};
-use super::operations::{Aim, Attempt, OldPrimaryStart, Phase, Stage, StopOrder, Switchover};
+use super::history::{Lsn, WalRelation};
+use super::operations::{AttemptAim, AttemptPhase, FailoverAttempt, OldPrimaryStart, StopOrder, Switchover, SwitchoverStage};
 use super::record::FailoverCause;
 use super::rules::{AgentPresence, FailoverRules};
 use super::{duty, eligible, promises};
 use crate::failover_state::{self, FailoverState, WriteTarget};
-use crate::node_state::Standing;
+use crate::node_state::NodeStanding;
 
 /// Time for earlier work on the cluster to end.
 const QUIET_MS: Ms = 5_000;
@@ -51,7 +51,7 @@ const LAG_BYTES_MAX: u64 = 128 << 20;
 /// How far a switchover goes with an event.
 enum SwitchoverTransition {
     Stay,
-    Stage(Stage),
+    Stage(SwitchoverStage),
     /// It is over.
     End(Result<(), String>),
 }
@@ -64,7 +64,7 @@ pub(super) fn request(state: &mut FailoverState, rules: &FailoverRules, to: Node
     }
     is_allowed(state, rules, from, to)?;
     state.planned.switchover =
-        Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS, since: now, had: None } });
+        Some(Switchover { from, to, ticket, stage: SwitchoverStage::Waiting { until: now + QUIET_MS, since: now, had: None } });
     Ok(())
 }
 
@@ -85,7 +85,7 @@ fn is_allowed(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: No
     if rules.node(to).is_none_or(|node| node.priority == 0) {
         return Err(format!("node {to} may not be promoted: its backend_promote_priority is 0"));
     }
-    if state.facts(to).is_some_and(Facts::is_primary) {
+    if state.facts(to).is_some_and(ServerFacts::is_primary) {
         return Err(format!("node {to} is not on the timeline of the primary"));
     }
     Ok(())
@@ -98,7 +98,7 @@ fn is_ready(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: Node
     }
     let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
     let position = match state.relation(facts) {
-        Some(Relation::Holds(position)) if !facts.is_primary() => position,
+        Some(WalRelation::Holds(position)) if !facts.is_primary() => position,
         _ => return Err(format!("node {to} is not on the timeline of the primary")),
     };
     if state.nodes.get(&to).is_none_or(|node| !node.is_in_use()) {
@@ -111,7 +111,7 @@ fn is_ready(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: Node
     if lacks > LAG_BYTES_MAX {
         return Err(format!("node {to} lacks {lacks} bytes of log, the limit is {LAG_BYTES_MAX}"));
     }
-    if let Sync::Synchronous(all) = state.sync(rules) {
+    if let SyncStandbyKnowledge::Synchronous(all) = state.sync(rules) {
         let answering = state.nodes.keys().copied().filter(|id| *id != from && state.facts(*id).is_some()).collect();
         if let Some(refusal) = choose::too_few_asked(&all, &answering) {
             return Err(refusal.describe());
@@ -132,7 +132,7 @@ fn replays(state: &FailoverState, to: NodeId, (since, had): (Ms, &mut Option<Lsn
 }
 
 /// Goes on as far as the facts allow.
-pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     // Each turn enters a later stage, of which there are seven.
     for _ in 0..7 {
         let Some(mut switchover) = state.planned.switchover.take() else { return };
@@ -142,7 +142,7 @@ pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, o
                 return;
             }
             SwitchoverTransition::Stage(stage) => state.planned.switchover = Some(Switchover { stage, ..switchover }),
-            SwitchoverTransition::End(answer) => return out.push(Action::Reply { ticket: switchover.ticket, answer }),
+            SwitchoverTransition::End(answer) => return out.push(FailoverAction::Reply { ticket: switchover.ticket, answer }),
         }
     }
 }
@@ -152,19 +152,19 @@ fn advance(
     of: &mut Switchover,
     rules: &FailoverRules,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> SwitchoverTransition {
     let (from, to) = (of.from, of.to);
     let primary = state.primary();
     match &mut of.stage {
-        Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
+        SwitchoverStage::Waiting { .. } | SwitchoverStage::Preparing { .. } if primary != Some(from) => {
             SwitchoverTransition::End(Err("the primary is another one meanwhile".into()))
         }
-        Stage::Waiting { until, since, had } => {
+        SwitchoverStage::Waiting { until, since, had } => {
             match is_ready(state, rules, from, to).and_then(|()| replays(state, to, (*since, had))) {
                 Ok(()) => {
-                    out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
-                    SwitchoverTransition::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+                    out.push(FailoverAction::Prepare { node: from, limit_ms: PREPARE_MS });
+                    SwitchoverTransition::Stage(SwitchoverStage::Preparing { until: now + PREPARE_MS + SLACK_MS })
                 }
                 Err(why) if now >= *until => SwitchoverTransition::End(Err(why)),
                 Err(_) => {
@@ -173,23 +173,25 @@ fn advance(
                 }
             }
         }
-        Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
-        Stage::Preparing { .. } => SwitchoverTransition::Stay,
-        Stage::Taking if primary == Some(to) => {
+        SwitchoverStage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
+        SwitchoverStage::Preparing { .. } => SwitchoverTransition::Stay,
+        SwitchoverStage::Taking if primary == Some(to) => {
             put_aside(state, from, now);
-            SwitchoverTransition::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
+            SwitchoverTransition::Stage(SwitchoverStage::Following { until: now + FOLLOW_MS, retry_at: now })
         }
-        Stage::Taking if primary != Some(from) => {
+        SwitchoverStage::Taking if primary != Some(from) => {
             SwitchoverTransition::End(Err(format!("node {} is the primary now", of_primary(primary))))
         }
         // Votes that were found kept the old one, or `attempt_ended` has changed the stage.
-        Stage::Taking if state.attempt.is_none() => {
+        SwitchoverStage::Taking if state.attempt.is_none() => {
             let why = "an earlier attempt was to be ended first".to_string();
             SwitchoverTransition::Stage(undoing(why, None, now))
         }
-        Stage::Taking => SwitchoverTransition::Stay,
-        Stage::Undoing { .. } => undo(state, of, now, out),
-        Stage::Following { .. } | Stage::Starting { .. } | Stage::Returning { .. } => bring_back(state, of, rules, now, out),
+        SwitchoverStage::Taking => SwitchoverTransition::Stay,
+        SwitchoverStage::Undoing { .. } => undo(state, of, now, out),
+        SwitchoverStage::Following { .. } | SwitchoverStage::Starting { .. } | SwitchoverStage::Returning { .. } => {
+            bring_back(state, of, rules, now, out)
+        }
     }
 }
 
@@ -205,24 +207,24 @@ fn take(state: &mut FailoverState, rules: &FailoverRules, (from, to): (NodeId, N
         return SwitchoverTransition::End(Err("another proxy has begun to replace the primary".into()));
     }
     let started_at = state.facts(from).map(|facts| facts.started_at);
-    state.begin_attempt(rules, Aim::Succeed { node: to, started_at }, FailoverCause::SwitchedOver, now);
-    SwitchoverTransition::Stage(Stage::Taking)
+    state.begin_attempt(rules, AttemptAim::Succeed { node: to, started_at }, FailoverCause::SwitchedOver, now);
+    SwitchoverTransition::Stage(SwitchoverStage::Taking)
 }
 
-fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> Stage {
-    Stage::Undoing { why, since: now, start: OldPrimaryStart::DueAt(now), stop, until: now + UNDO_MS }
+fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> SwitchoverStage {
+    SwitchoverStage::Undoing { why, since: now, start: OldPrimaryStart::DueAt(now), stop, until: now + UNDO_MS }
 }
 
 /// The old primary is not needed for reads until it follows.
 fn put_aside(state: &mut FailoverState, from: NodeId, now: Ms) {
     if let Some(node) = state.nodes.get_mut(&from).filter(|node| node.is_in_use()) {
-        node.standing = Standing::Down { why: Lost::Following, since: now };
+        node.standing = NodeStanding::Down { why: NodeDownReason::Following, since: now };
     }
 }
 
-fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> SwitchoverTransition {
+fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<FailoverAction>) -> SwitchoverTransition {
     let from = of.from;
-    let Stage::Undoing { why, since, start, stop, until } = &mut of.stage else { return SwitchoverTransition::Stay };
+    let SwitchoverStage::Undoing { why, since, start, stop, until } = &mut of.stage else { return SwitchoverTransition::Stay };
     let since = *since;
     let primary = state.primary();
     if primary != Some(from) {
@@ -253,10 +255,16 @@ fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<A
         if let Some(order) = stop.filter(|_| is_stopping) {
             let StopOrder { ballot, started_at } = order;
             (*start, *until) = (OldPrimaryStart::Ending(order), since + UNDO_CRASHED_MS);
-            out.push(Action::StopServer { node: from, ballot, started_at, mode: StopMode::Crash, limit_ms: END_MS });
+            out.push(FailoverAction::StopServer {
+                node: from,
+                ballot,
+                started_at,
+                mode: PrimaryStopMode::Crash,
+                limit_ms: END_MS,
+            });
         } else {
             *start = OldPrimaryStart::Ordered;
-            out.push(Action::StartServer { node: from, limit_ms: START_MS });
+            out.push(FailoverAction::StartServer { node: from, limit_ms: START_MS });
         }
     }
     if let Some(node) = state.nodes.get_mut(&from) {
@@ -271,7 +279,7 @@ fn bring_back(
     of: &mut Switchover,
     rules: &FailoverRules,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> SwitchoverTransition {
     let (from, to) = (of.from, of.to);
     let failed = |what: &str| SwitchoverTransition::End(Err(format!("node {to} is the primary now, but node {from} {what}")));
@@ -280,34 +288,34 @@ fn bring_back(
     }
     // Its vote is its last change: it streams anew after that.
     let is_back = state.facts(from).is_some_and(|facts| {
-        let holds = matches!(state.relation(facts), Some(Relation::Holds(_)));
+        let holds = matches!(state.relation(facts), Some(WalRelation::Holds(_)));
         let has_vote = facts.mark.vote.is_some_and(|vote| Some(vote.epoch) == state.epoch());
         !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds && has_vote
     });
     if is_back {
-        if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, Standing::Down { .. })) {
+        if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, NodeStanding::Down { .. })) {
             duty::attach(state, rules, from, out);
         }
         return SwitchoverTransition::End(Ok(()));
     }
     match &mut of.stage {
-        Stage::Following { until, .. } if now >= *until => {
+        SwitchoverStage::Following { until, .. } if now >= *until => {
             failed("could not be made a standby; SHOW pool_nodes and the log tell more")
         }
-        Stage::Starting { until, .. } if now >= *until => failed("was not started"),
-        Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
-        Stage::Following { retry_at, .. } if now >= *retry_at => {
+        SwitchoverStage::Starting { until, .. } if now >= *until => failed("was not started"),
+        SwitchoverStage::Returning { until } if now >= *until => failed("does not stream from it yet"),
+        SwitchoverStage::Following { retry_at, .. } if now >= *retry_at => {
             *retry_at = Ms::MAX;
             let ballot = state.durable.vote.map_or(Ballot::default(), |vote| vote.ballot);
-            out.push(Action::FollowServer { node: from, primary: to, ballot, limit_ms: FOLLOW_MS });
+            out.push(FailoverAction::FollowServer { node: from, primary: to, ballot, limit_ms: FOLLOW_MS });
             SwitchoverTransition::Stay
         }
-        Stage::Starting { retry_at, .. } if now >= *retry_at => {
+        SwitchoverStage::Starting { retry_at, .. } if now >= *retry_at => {
             *retry_at = Ms::MAX;
-            out.push(Action::StartServer { node: from, limit_ms: START_MS });
+            out.push(FailoverAction::StartServer { node: from, limit_ms: START_MS });
             SwitchoverTransition::Stay
         }
-        Stage::Returning { .. } => {
+        SwitchoverStage::Returning { .. } => {
             if let Some(node) = state.nodes.get_mut(&from) {
                 node.look_soon(now, RECHECK_MS);
             }
@@ -319,7 +327,7 @@ fn bring_back(
 
 /// The checkpoint before the stop was written, or not.
 pub(super) fn prepared(state: &mut FailoverState, node: NodeId, now: Ms) {
-    if let Some(Switchover { from, stage: Stage::Preparing { until }, .. }) = &mut state.planned.switchover
+    if let Some(Switchover { from, stage: SwitchoverStage::Preparing { until }, .. }) = &mut state.planned.switchover
         && *from == node
     {
         *until = now;
@@ -327,19 +335,25 @@ pub(super) fn prepared(state: &mut FailoverState, node: NodeId, now: Ms) {
 }
 
 /// The agent ended a server that did not come to an end with its stop, or did not. A late answer to the order to stop it tells the same.
-pub(super) fn ended(state: &mut FailoverState, (node, ballot): (NodeId, Ballot), end: End, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn ended(
+    state: &mut FailoverState,
+    (node, ballot): (NodeId, Ballot),
+    end: ServerStopResult,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
-    let Stage::Undoing { start: start @ OldPrimaryStart::Ending(_), stop, .. } = &mut of.stage else { return };
+    let SwitchoverStage::Undoing { start: start @ OldPrimaryStart::Ending(_), stop, .. } = &mut of.stage else { return };
     if !matches!(start, OldPrimaryStart::Ending(order) if order.ballot == ballot) {
         return;
     }
     match end {
-        End::Before | End::Now => {
+        ServerStopResult::Before | ServerStopResult::Now => {
             // One that recovers is not ended again.
             (*start, *stop) = (OldPrimaryStart::Ordered, None);
-            out.push(Action::StartServer { node, limit_ms: START_MS });
+            out.push(FailoverAction::StartServer { node, limit_ms: START_MS });
         }
-        End::Unknown => *start = OldPrimaryStart::DueAt(now + RETRY_MS),
+        ServerStopResult::Unknown => *start = OldPrimaryStart::DueAt(now + RETRY_MS),
     }
 }
 
@@ -350,12 +364,12 @@ pub(super) fn started(state: &mut FailoverState, node: NodeId, done: Done, now: 
     }
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
     match (&mut of.stage, done) {
-        (Stage::Starting { .. }, Done::Yes) => of.stage = Stage::Returning { until: now + RETURN_MS },
-        (Stage::Starting { retry_at, .. }, Done::No) => *retry_at = now + RETRY_MS,
-        (Stage::Undoing { start: start @ OldPrimaryStart::Ordered, .. }, Done::No) => {
+        (SwitchoverStage::Starting { .. }, Done::Yes) => of.stage = SwitchoverStage::Returning { until: now + RETURN_MS },
+        (SwitchoverStage::Starting { retry_at, .. }, Done::No) => *retry_at = now + RETRY_MS,
+        (SwitchoverStage::Undoing { start: start @ OldPrimaryStart::Ordered, .. }, Done::No) => {
             *start = OldPrimaryStart::DueAt(now + RETRY_MS)
         }
-        (Stage::Undoing { start, since, .. }, Done::Yes) => (*start, *since) = (OldPrimaryStart::Done, now),
+        (SwitchoverStage::Undoing { start, since, .. }, Done::Yes) => (*start, *since) = (OldPrimaryStart::Done, now),
         _ => {}
     }
 }
@@ -363,9 +377,9 @@ pub(super) fn started(state: &mut FailoverState, node: NodeId, done: Done, now: 
 /// The agent made the server a standby, or did not.
 pub(super) fn followed(state: &mut FailoverState, node: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
-    if let Stage::Following { retry_at, .. } = &mut of.stage {
+    if let SwitchoverStage::Following { retry_at, .. } = &mut of.stage {
         match done {
-            Done::Yes => of.stage = Stage::Starting { until: now + RETURN_MS, retry_at: now },
+            Done::Yes => of.stage = SwitchoverStage::Starting { until: now + RETURN_MS, retry_at: now },
             Done::No => *retry_at = now + RETRY_MS,
         }
     }
@@ -374,35 +388,43 @@ pub(super) fn followed(state: &mut FailoverState, node: NodeId, done: Done, now:
 /// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
 pub(super) fn attempt_ended(
     state: &mut FailoverState,
-    attempt: &Attempt,
+    attempt: &FailoverAttempt,
     refusal: AttemptRefusal,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     if state.primary() != Some(attempt.parent.node) {
         // A decision was learned from votes, ours perhaps.
         return;
     }
-    let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
+    let Some(of) = state.planned.switchover.take_if(|of| of.stage == SwitchoverStage::Taking) else { return };
     let why = refusal.describe();
     let stop = match (&attempt.phase, attempt.aim) {
         (
-            Phase::Storing
-            | Phase::Pledging { .. }
-            | Phase::Streaming { .. }
-            | Phase::Yielding { .. }
-            | Phase::Draining { .. }
-            | Phase::Proving { .. }
-            | Phase::Ending { .. },
+            AttemptPhase::Storing
+            | AttemptPhase::Pledging { .. }
+            | AttemptPhase::Streaming { .. }
+            | AttemptPhase::Yielding { .. }
+            | AttemptPhase::Draining { .. }
+            | AttemptPhase::Proving { .. }
+            | AttemptPhase::Ending { .. },
             _,
         ) => {
-            return out.push(Action::Reply { ticket: of.ticket, answer: Err(why) });
+            return out.push(FailoverAction::Reply { ticket: of.ticket, answer: Err(why) });
         }
-        (Phase::Stopping { .. }, Aim::Succeed { started_at, .. }) => Some(StopOrder { ballot: attempt.ballot, started_at }),
-        (Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } | Phase::Replaying { .. }, _) => None,
-        (Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. }, _) => {
+        (AttemptPhase::Stopping { .. }, AttemptAim::Succeed { started_at, .. }) => {
+            Some(StopOrder { ballot: attempt.ballot, started_at })
+        }
+        (
+            AttemptPhase::Stopping { .. }
+            | AttemptPhase::Parting { .. }
+            | AttemptPhase::Inspecting { .. }
+            | AttemptPhase::Replaying { .. },
+            _,
+        ) => None,
+        (AttemptPhase::Promoting { .. } | AttemptPhase::Waiting { .. } | AttemptPhase::Voting { .. }, _) => {
             let answer = Err(format!("{why}; a standby is to replace node {}", of.from));
-            return out.push(Action::Reply { ticket: of.ticket, answer });
+            return out.push(FailoverAction::Reply { ticket: of.ticket, answer });
         }
     };
     if let Some(node) = state.nodes.get_mut(&of.from) {
@@ -415,20 +437,20 @@ pub(super) fn attempt_ended(
 pub(super) fn node_stopped_on_purpose(state: &FailoverState) -> Option<NodeId> {
     let of = state.planned.switchover.as_ref()?;
     let is_stopped = match of.stage {
-        Stage::Taking => state.attempt.as_ref().is_none_or(|attempt| !attempt.is_before_stop()),
-        Stage::Undoing { .. } => true,
-        Stage::Waiting { .. }
-        | Stage::Preparing { .. }
-        | Stage::Following { .. }
-        | Stage::Starting { .. }
-        | Stage::Returning { .. } => false,
+        SwitchoverStage::Taking => state.attempt.as_ref().is_none_or(|attempt| !attempt.is_before_stop()),
+        SwitchoverStage::Undoing { .. } => true,
+        SwitchoverStage::Waiting { .. }
+        | SwitchoverStage::Preparing { .. }
+        | SwitchoverStage::Following { .. }
+        | SwitchoverStage::Starting { .. }
+        | SwitchoverStage::Returning { .. } => false,
     };
     is_stopped.then_some(of.from)
 }
 
 /// True while no attempt of another kind may begin here.
 pub(super) fn reserves(state: &FailoverState) -> bool {
-    let is_reserved = |of: &Switchover| matches!(of.stage, Stage::Taking | Stage::Undoing { .. });
+    let is_reserved = |of: &Switchover| matches!(of.stage, SwitchoverStage::Taking | SwitchoverStage::Undoing { .. });
     state.planned.switchover.as_ref().is_some_and(is_reserved)
 }
 
@@ -436,16 +458,18 @@ pub(super) fn reserves(state: &FailoverState) -> bool {
 pub(super) fn gate(state: &FailoverState) -> Option<WriteTarget> {
     match state.planned.switchover.as_ref()?.stage {
         // Promises of others to this attempt do not hold writes up.
-        Stage::Taking if state.attempt.as_ref().is_some_and(Attempt::leaves_writes) => None,
-        Stage::Taking if matches!(state.attempt.as_ref()?.phase, Phase::Draining { .. }) => {
-            Some(WriteTarget::Held(Held::SwitchedOver, Transactions::Go))
+        SwitchoverStage::Taking if state.attempt.as_ref().is_some_and(FailoverAttempt::leaves_writes) => None,
+        SwitchoverStage::Taking if matches!(state.attempt.as_ref()?.phase, AttemptPhase::Draining { .. }) => {
+            Some(WriteTarget::Held(WriteHoldReason::SwitchedOver, OpenTransactionFate::Go))
         }
-        Stage::Taking | Stage::Undoing { .. } => Some(WriteTarget::Held(Held::SwitchedOver, Transactions::End)),
-        Stage::Waiting { .. }
-        | Stage::Preparing { .. }
-        | Stage::Following { .. }
-        | Stage::Starting { .. }
-        | Stage::Returning { .. } => None,
+        SwitchoverStage::Taking | SwitchoverStage::Undoing { .. } => {
+            Some(WriteTarget::Held(WriteHoldReason::SwitchedOver, OpenTransactionFate::End))
+        }
+        SwitchoverStage::Waiting { .. }
+        | SwitchoverStage::Preparing { .. }
+        | SwitchoverStage::Following { .. }
+        | SwitchoverStage::Starting { .. }
+        | SwitchoverStage::Returning { .. } => None,
     }
 }
 

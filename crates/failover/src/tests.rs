@@ -15,28 +15,28 @@ mod told;
 mod votes;
 
 /// Facts of a server on timeline 1.
-fn server(position: Lsn, recovery: Recovery) -> Facts {
+fn server(position: Lsn, recovery: RecoveryState) -> ServerFacts {
     let history = TimelineHistory { system: 7, timeline: 1, ..TimelineHistory::default() };
-    let sync_names = (recovery == Recovery::Primary).then(String::new);
-    Facts { history, recovery, position, replayed: position, started_at: 1, sync_names, ..Facts::default() }
+    let sync_names = (recovery == RecoveryState::Primary).then(String::new);
+    ServerFacts { history, recovery, position, replayed: position, started_at: 1, sync_names, ..ServerFacts::default() }
 }
 
-fn primary(position: Lsn) -> Facts {
-    server(position, Recovery::Primary)
+fn primary(position: Lsn) -> ServerFacts {
+    server(position, RecoveryState::Primary)
 }
 
-fn standby(position: Lsn, silent_ms: Ms) -> Facts {
-    server(position, Recovery::Standby { upstream: Some(0), stream: ReceiverState::On { silent_ms } })
+fn standby(position: Lsn, silent_ms: Ms) -> ServerFacts {
+    server(position, RecoveryState::Standby { upstream: Some(0), stream: WalReceiverState::On { silent_ms } })
 }
 
-fn cut_off(position: Lsn, mark: Mark) -> Facts {
-    Facts { mark, ..server(position, Recovery::Standby { upstream: None, stream: ReceiverState::Off }) }
+fn cut_off(position: Lsn, mark: Mark) -> ServerFacts {
+    ServerFacts { mark, ..server(position, RecoveryState::Standby { upstream: None, stream: WalReceiverState::Off }) }
 }
 
 /// Promoted at a position.
-fn promoted(position: Lsn) -> Facts {
+fn promoted(position: Lsn) -> ServerFacts {
     let history = TimelineHistory { system: 7, timeline: 2, switches: vec![(1, position)], ..TimelineHistory::default() };
-    Facts { history, ..primary(position) }
+    ServerFacts { history, ..primary(position) }
 }
 
 /// A Weir in front of three nodes, node 0 being the primary with 100 bytes and its standbys having 90 and 95.
@@ -59,34 +59,34 @@ impl Play {
         change(&mut rules);
         let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
         let mut play = Play { state, rules, now: 0, said: Vec::new(), disk };
-        play.tell(Event::Timer);
-        play.looks([Found::Answered(Box::new(primary(100))), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.tell(FailoverEvent::Timer);
+        play.looks([ProbeResult::Answered(Box::new(primary(100))), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.said.clear();
         play
     }
 
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: FailoverEvent) {
         for action in step(&mut self.state, &self.rules, &event, self.now) {
-            if let Action::Store { number, .. } = action {
-                self.tell(Event::Stored { number, done: self.disk });
+            if let FailoverAction::Store { number, .. } = action {
+                self.tell(FailoverEvent::Stored { number, done: self.disk });
             } else {
                 self.said.extend(say(&action));
             }
         }
     }
 
-    fn probed(&mut self, node: NodeId, found: Found) {
-        self.tell(Event::Probed { node, begun_at: self.now, found });
+    fn probed(&mut self, node: NodeId, found: ProbeResult) {
+        self.tell(FailoverEvent::Probed { node, begun_at: self.now, found });
     }
 
-    fn looks(&mut self, found: [Found; 3]) {
+    fn looks(&mut self, found: [ProbeResult; 3]) {
         for (node, found) in (0..).zip(found) {
             self.probed(node, found);
         }
     }
 
     /// Looks at all, so many milliseconds later.
-    fn after(&mut self, passed: Ms, found: [Found; 3]) {
+    fn after(&mut self, passed: Ms, found: [ProbeResult; 3]) {
         self.now += passed;
         self.looks(found);
     }
@@ -97,53 +97,56 @@ impl Play {
     }
 }
 
-fn seen(facts: Facts) -> Found {
-    Found::Answered(Box::new(facts))
+fn seen(facts: ServerFacts) -> ProbeResult {
+    ProbeResult::Answered(Box::new(facts))
 }
 
-fn gone(failure: LookFailure) -> Found {
-    Found::Failed(failure)
+fn gone(failure: LookFailure) -> ProbeResult {
+    ProbeResult::Failed(failure)
 }
 
 /// An action in short, if it matters here.
-fn say(action: &Action) -> Option<String> {
+fn say(action: &FailoverAction) -> Option<String> {
     Some(match action {
-        Action::Hold { why, transactions } => format!("hold {why:?} {transactions:?}"),
-        Action::Release { node, .. } => format!("release {node}"),
-        Action::CutOff { node, ballot, .. } => format!("cut off {node} ({})", ballot.term),
-        Action::Pledge { node, ballot, .. } => format!("pledge {node} ({})", ballot.term),
-        Action::Promote { node, .. } => format!("promote {node}"),
-        Action::WaitWritable { node, .. } => format!("wait for {node}"),
-        Action::Repoint { node, vote, .. } => format!("repoint {node} to {}", vote.epoch.node),
-        Action::Fence { node, .. } => format!("fence {node}"),
-        Action::Unfence { node, .. } => format!("unfence {node}"),
-        Action::Wake { node, .. } => format!("wake {node}"),
-        Action::Point { node, primary, .. } => format!("point {node} at {primary}"),
-        Action::Report(Report::Orphaned { node, upstream }) => format!("orphan {node} of {upstream}"),
-        Action::RunCommand { line, .. } => format!("run {line}"),
-        Action::Reply { answer, .. } => format!("reply {answer:?}"),
-        Action::Report(Report::Unused { node }) => format!("unused {node}"),
-        Action::Report(Report::Foreign { node, .. }) => format!("foreign {node}"),
-        Action::Report(Report::Begun { node, .. }) => format!("begun {node}"),
-        Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),
-        Action::Report(Report::NoLogin { node, lasting_ms }) => format!("no login {node} for {lasting_ms}"),
-        Action::Report(Report::Quarantined { node, .. }) => format!("quarantined {node}"),
-        Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
-        Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
-        Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
-        Action::Prepare { node, .. } => format!("prepare {node}"),
-        Action::WaitYielded { node, .. } => format!("others yield {node}"),
-        Action::Drain { node, .. } => format!("drain {node}"),
-        Action::StopServer { node, mode: StopMode::Clean, .. } => format!("stop {node}"),
-        Action::StopServer { node, mode: StopMode::Crash, .. } => format!("end {node}"),
-        Action::AskAgent { node, .. } => format!("ask agent {node}"),
-        Action::Report(Report::Ended { node, end }) => format!("ended {node} {end:?}"),
-        Action::Inspect { node, .. } => format!("inspect {node}"),
-        Action::RestartServer { node, .. } => format!("restart {node}"),
-        Action::StartServer { node, .. } => format!("start {node}"),
-        Action::FollowServer { node, primary, .. } => format!("follow {node} to {primary}"),
-        Action::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),
-        Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
+        FailoverAction::Hold { why, transactions } => format!("hold {why:?} {transactions:?}"),
+        FailoverAction::Release { node, .. } => format!("release {node}"),
+        FailoverAction::CutOff { node, ballot, .. } => format!("cut off {node} ({})", ballot.term),
+        FailoverAction::Pledge { node, ballot, .. } => format!("pledge {node} ({})", ballot.term),
+        FailoverAction::Promote { node, .. } => format!("promote {node}"),
+        FailoverAction::WaitWritable { node, .. } => format!("wait for {node}"),
+        FailoverAction::Repoint { node, vote, .. } => format!("repoint {node} to {}", vote.epoch.node),
+        FailoverAction::Fence { node, .. } => format!("fence {node}"),
+        FailoverAction::Unfence { node, .. } => format!("unfence {node}"),
+        FailoverAction::Wake { node, .. } => format!("wake {node}"),
+        FailoverAction::Point { node, primary, .. } => format!("point {node} at {primary}"),
+        FailoverAction::Report(FailoverReport::Orphaned { node, upstream }) => format!("orphan {node} of {upstream}"),
+        FailoverAction::RunCommand { line, .. } => format!("run {line}"),
+        FailoverAction::Reply { answer, .. } => format!("reply {answer:?}"),
+        FailoverAction::Report(FailoverReport::Unused { node }) => format!("unused {node}"),
+        FailoverAction::Report(FailoverReport::Foreign { node, .. }) => format!("foreign {node}"),
+        FailoverAction::Report(FailoverReport::Begun { node, .. }) => format!("begun {node}"),
+        FailoverAction::Report(FailoverReport::Stuck { why }) => format!("stuck {why:?}"),
+        FailoverAction::Report(FailoverReport::NoLogin { node, lasting_ms }) => format!("no login {node} for {lasting_ms}"),
+        FailoverAction::Report(FailoverReport::Quarantined { node, .. }) => format!("quarantined {node}"),
+        FailoverAction::Report(FailoverReport::FalsePrimary { node }) => format!("false primary {node}"),
+        FailoverAction::Report(FailoverReport::NotFound { waited_ms }) => format!("none in {waited_ms}"),
+        FailoverAction::Report(FailoverReport::Done(record)) => format!("done {} {:?}", record.new, record.loss),
+        FailoverAction::Prepare { node, .. } => format!("prepare {node}"),
+        FailoverAction::WaitYielded { node, .. } => format!("others yield {node}"),
+        FailoverAction::Drain { node, .. } => format!("drain {node}"),
+        FailoverAction::StopServer { node, mode: PrimaryStopMode::Clean, .. } => format!("stop {node}"),
+        FailoverAction::StopServer { node, mode: PrimaryStopMode::Crash, .. } => format!("end {node}"),
+        FailoverAction::AskAgent { node, .. } => format!("ask agent {node}"),
+        FailoverAction::Report(FailoverReport::Ended { node, end }) => format!("ended {node} {end:?}"),
+        FailoverAction::Inspect { node, .. } => format!("inspect {node}"),
+        FailoverAction::RestartServer { node, .. } => format!("restart {node}"),
+        FailoverAction::StartServer { node, .. } => format!("start {node}"),
+        FailoverAction::FollowServer { node, primary, .. } => format!("follow {node} to {primary}"),
+        FailoverAction::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),
+        FailoverAction::Probe { .. }
+        | FailoverAction::Store { .. }
+        | FailoverAction::WriteStatus { .. }
+        | FailoverAction::Report(_) => return None,
     })
 }
 
@@ -171,39 +174,39 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     let ballot = Ballot { term: 1, weir: 9 };
     let mark = Mark { promised: ballot, vote: None };
     play.now += 10;
-    play.tell(Event::Pledged { node: 1, ballot, outcome: Pledge::Given { facts: cut_off(90, mark) } });
-    play.tell(Event::Pledged { node: 2, ballot, outcome: Pledge::Given { facts: cut_off(95, mark) } });
+    play.tell(FailoverEvent::Pledged { node: 1, ballot, outcome: PledgeReply::Given { facts: cut_off(90, mark) } });
+    play.tell(FailoverEvent::Pledged { node: 2, ballot, outcome: PledgeReply::Given { facts: cut_off(95, mark) } });
     play.check("the primary is looked at once more", &[]);
     play.now += 10;
     play.probed(0, gone(LookFailure::Refused));
     play.check("most WAL", &["promote 2"]);
-    play.tell(Event::Promoted { node: 2, ballot, done: Done::Yes });
-    play.tell(Event::Writable { node: 2, ballot, outcome: Ok(Facts { mark, ..promoted(95) }) });
+    play.tell(FailoverEvent::Promoted { node: 2, ballot, done: Done::Yes });
+    play.tell(FailoverEvent::Writable { node: 2, ballot, outcome: Ok(ServerFacts { mark, ..promoted(95) }) });
     play.check("it votes first", &["wait for 2", "repoint 2 to 2"]);
     let epoch = Epoch { ballot, node: 2, replaced: Some(0) };
     let vote = Vote { ballot, epoch, parent: Epoch::found(0) };
-    play.tell(Event::Repointed { node: 2, vote, outcome: Repointed::Yes });
+    play.tell(FailoverEvent::Repointed { node: 2, vote, outcome: VoteAnswer::Yes });
     // The looks of before saw 95 bytes at no time but the first, which found 100.
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"done 2 Unknown".to_string()) && said.contains(&"release 2".to_string()), "{said:?}");
     for found in [seen(standby(95, 10)), gone(LookFailure::TimedOut)] {
-        play.tell(Event::Probed { node: 2, begun_at: play.now - 1, found });
+        play.tell(FailoverEvent::Probed { node: 2, begun_at: play.now - 1, found });
         play.check("a look at it that began before it was promoted", &[]);
     }
     let now = play.now;
-    assert_eq!(play.state.nodes[&2].look, LookProgress::UnderWay { begun_at: now, again: false }, "it is looked at once more");
+    assert_eq!(play.state.nodes[&2].look, LookSchedule::UnderWay { begun_at: now, again: false }, "it is looked at once more");
 }
 
 /// The primary on timeline 2 dies before it has sent the WAL file that it began anew.
 #[test]
 fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
-    let torn = |replayed| Facts { received: Received::Less { newest_file: None }, ..standby(replayed, 10) };
+    let torn = |replayed| ServerFacts { received: ReceivedWal::Less { newest_file: None }, ..standby(replayed, 10) };
     let followed = |replayed| standby(replayed, 10);
     let with_file = |replayed, timeline| {
-        let received = Received::Less { newest_file: Some(timeline) };
-        Facts { received, ..torn(replayed) }
+        let received = ReceivedWal::Less { newest_file: Some(timeline) };
+        ServerFacts { received, ..torn(replayed) }
     };
-    let on_new = |replayed| Facts { history: promoted(95).history, ..torn(replayed) };
+    let on_new = |replayed| ServerFacts { history: promoted(95).history, ..torn(replayed) };
     for (one, two, expected) in [
         (torn(95), followed(90), "promote 2"),
         (on_new(95), followed(90), "promote 1"),
@@ -220,7 +223,7 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
             said: Vec::new(),
             disk: Done::Yes,
         };
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         let looks = |found| [found, seen(one.clone()), seen(two.clone())];
         play.looks(looks(seen(promoted(95))));
         for _ in 0..2 {
@@ -230,8 +233,8 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
         let mark = Mark { promised: ballot, vote: None };
         for (node, facts) in [(1, &one), (2, &two)] {
             let recovery = cut_off(0, mark).recovery;
-            let facts = Facts { mark, recovery, ..facts.clone() };
-            play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });
+            let facts = ServerFacts { mark, recovery, ..facts.clone() };
+            play.tell(FailoverEvent::Pledged { node, ballot, outcome: PledgeReply::Given { facts } });
         }
         play.now += 10;
         play.probed(0, gone(LookFailure::Refused));
@@ -244,8 +247,8 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
 fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
     for mode in [FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command] {
         let mut play = Play::new(|rules| rules.mode = mode);
-        let again = || Facts { started_at: 2, ..promoted(100) };
-        let in_recovery = || Facts { started_at: 2, ..cut_off(100, Mark::default()) };
+        let again = || ServerFacts { started_at: 2, ..promoted(100) };
+        let in_recovery = || ServerFacts { started_at: 2, ..cut_off(100, Mark::default()) };
         let others = || [seen(standby(100, 10)), seen(standby(100, 10))];
         let [one, two] = others();
         play.after(1000, [gone(LookFailure::Refused), one, two]);
@@ -279,13 +282,13 @@ fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
             said: Vec::new(),
             disk: Done::Yes,
         };
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         play.probed(0, seen(primary(100)));
         play.now += 1000;
-        play.probed(0, seen(Facts { started_at: 2, ..cut_off(100, Mark::default()) }));
+        play.probed(0, seen(ServerFacts { started_at: 2, ..cut_off(100, Mark::default()) }));
         play.said.clear();
         play.now += 1000;
-        play.probed(0, seen(Facts { started_at: 2, ..promoted(100) }));
+        play.probed(0, seen(ServerFacts { started_at: 2, ..promoted(100) }));
         assert!(play.said.contains(&"release 0".to_owned()), "{mode:?}: {:?} {:?}", play.said, play.state.gate);
     }
 }
@@ -296,7 +299,7 @@ fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timel
     play.after(1000, [gone(LookFailure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
     play.after(1000, [gone(LookFailure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
     play.said.clear();
-    play.tell(Event::Probed { node: 2, begun_at: play.now, found: seen(Facts { started_at: 1, ..promoted(100) }) });
+    play.tell(FailoverEvent::Probed { node: 2, begun_at: play.now, found: seen(ServerFacts { started_at: 1, ..promoted(100) }) });
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.starts_with("done 2")), "{said:?}");
 }
@@ -307,7 +310,7 @@ fn the_accepted_server_is_followed_to_another_node() {
     for mode in [FailoverMode::Follow, FailoverMode::Off, FailoverMode::Command] {
         let mut play = Play::new(|rules| rules.mode = mode);
         // The other server is found where the primary was, first.
-        let other = || seen(Facts { started_at: 2, ..standby(100, 10) });
+        let other = || seen(ServerFacts { started_at: 2, ..standby(100, 10) });
         play.after(1000, [other(), gone(LookFailure::Lost), seen(standby(100, 10))]);
         play.after(1000, [other(), seen(primary(100)), seen(standby(100, 10))]);
         assert!(play.said.contains(&"release 1".to_owned()), "{mode:?}: {:?}", play.said);
@@ -329,9 +332,9 @@ fn these_are_no_deaths() {
         ("looks that an operator ends", LookFailure::Ended),
     ];
     for (name, failure) in cases {
-        let mut play = Play::new(|rules| rules.on_shutdown = OnLinkEnd::Counts);
+        let mut play = Play::new(|rules| rules.on_shutdown = ConnEndPolicy::Counts);
         if *failure == LookFailure::Ended {
-            play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+            play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Terminated });
         }
         for _ in 0..8 {
             play.after(1000, [gone(*failure), seen(standby(90, 10)), seen(standby(95, 10))]);
@@ -343,11 +346,11 @@ fn these_are_no_deaths() {
 
 #[test]
 fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() {
-    let mut play = Play::new(|rules| rules.on_shutdown = OnLinkEnd::Counts);
-    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    let mut play = Play::new(|rules| rules.on_shutdown = ConnEndPolicy::Counts);
+    play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Terminated });
     play.probed(0, seen(primary(100)));
     play.check("pg_terminate_backend", &[]);
-    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Terminated });
     play.probed(0, gone(LookFailure::ShuttingDown));
     play.now += 10;
     play.looks([gone(LookFailure::ShuttingDown), seen(standby(90, 10_000)), seen(standby(95, 10_000))]);
@@ -357,16 +360,16 @@ fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() 
 #[test]
 fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
     let mut play = Play::new(|rules| {
-        rules.on_shutdown = OnLinkEnd::Counts;
+        rules.on_shutdown = ConnEndPolicy::Counts;
         rules.nodes[0].agent = AgentPresence::None;
     });
-    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Terminated });
     play.probed(0, gone(LookFailure::ShuttingDown));
     play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
     let ballot = Ballot { term: 1, weir: 9 };
     let mark = Mark { promised: ballot, vote: None };
     for (node, position) in [(1, 90), (2, 95)] {
-        play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts: cut_off(position, mark) } });
+        play.tell(FailoverEvent::Pledged { node, ballot, outcome: PledgeReply::Given { facts: cut_off(position, mark) } });
     }
     for (passed, expected) in [(10, &[][..]), (980, &[]), (20, &["promote 2"])] {
         play.now += passed;
@@ -385,7 +388,7 @@ fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
         play.after(1000, [seen(primary(100)), first, second]);
         play.said.clear();
         play.now += 100;
-        play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Broken });
+        play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Broken });
         play.check("it is looked at", &["hold Checked Go"]);
         let [first, second] = standbys();
         play.after(10, [gone(failure), first, second]);
@@ -404,18 +407,18 @@ fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
         };
         let mut before = Play::new(named);
         let sync_names = Some(names.to_string());
-        before.after(1000, [seen(Facts { sync_names, ..primary(100) }), seen(standby(100, 5)), seen(standby(100, 5))]);
+        before.after(1000, [seen(ServerFacts { sync_names, ..primary(100) }), seen(standby(100, 5)), seen(standby(100, 5))]);
         let state = FailoverState::new(&before.rules, Some(before.state.durable.clone()), 9, &BTreeSet::new());
         let mut play = Play { state, rules: before.rules, now: 0, said: Vec::new(), disk: Done::Yes };
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         for passed in [0, 500] {
             play.after(passed, [gone(LookFailure::Refused), seen(standby(90, 9_000)), seen(standby(95, 9_000))]);
         }
         let ballot = play.state.attempt.as_ref().unwrap().ballot;
         let mark = Mark { promised: ballot, vote: None };
         play.said.clear();
-        play.tell(Event::Pledged { node: 1, ballot, outcome: Pledge::Given { facts: cut_off(90, mark) } });
-        play.tell(Event::Pledged { node: 2, ballot, outcome: Pledge::Given { facts: cut_off(95, mark) } });
+        play.tell(FailoverEvent::Pledged { node: 1, ballot, outcome: PledgeReply::Given { facts: cut_off(90, mark) } });
+        play.tell(FailoverEvent::Pledged { node: 2, ballot, outcome: PledgeReply::Given { facts: cut_off(95, mark) } });
         play.now += 10;
         play.probed(0, gone(LookFailure::Refused));
         play.check(names, expected);
@@ -433,7 +436,7 @@ fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
         play.after(passed, [gone(LookFailure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
     }
     play.check("none may be", &["hold Gone End", "stuck NotByWeir", "run f  0  -1 \"\""]);
-    play.tell(Event::Operator { ticket: 1, request: Request::Detach(0) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Detach(0) });
     play.check("its commands ran when it was lost", &["reply Ok(())"]);
 }
 
@@ -447,7 +450,7 @@ fn no_command_is_run_for_a_node_that_has_never_answered() {
     };
     let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     for passed in [0, 1000, 1000, 1000] {
         play.after(passed, [seen(primary(100)), seen(standby(100, 5)), gone(LookFailure::Refused)]);
     }
@@ -466,7 +469,7 @@ fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
         let rules = FailoverRules { failback, ..rules(3) };
         let state = FailoverState::new(&rules, None, 9, &BTreeSet::from([2]));
         let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         for passed in [0, 1000] {
             play.after(passed, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
         }
@@ -483,10 +486,10 @@ fn a_primary_that_made_room_for_nothing_is_put_into_use_again() {
         rules.commands.failover = "f %m".into();
     });
     play.after(1000, live());
-    play.tell(Event::Operator { ticket: 1, request: Request::SwitchOver(2) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::SwitchOver(2) });
     play.check("it makes room", &["hold Detached End", "run f  2", "reply Ok(())"]);
     play.now += 100;
-    play.tell(Event::CommandEnded { number: 1, done: Done::No });
+    play.tell(FailoverEvent::CommandEnded { number: 1, done: Done::No });
     play.check("the standby is looked at first", &[]);
     play.after(10, live());
     play.check("it was not promoted", &["release 0"]);
@@ -528,11 +531,11 @@ fn where_somebody_else_promotes_a_later_vote_for_the_primary_itself_is_taken_ove
         let epoch = Epoch { ballot, ..Epoch::found(node) };
         Mark { promised: ballot, vote: Some(Vote { ballot, epoch, parent: Epoch::found(0) }) }
     };
-    let standby_of = |node| seen(Facts { mark: voted(node), ..standby(100, 10) });
+    let standby_of = |node| seen(ServerFacts { mark: voted(node), ..standby(100, 10) });
     // One for a server that is no primary decides nothing.
     play.after(1000, [seen(primary(100)), standby_of(1), standby_of(1)]);
     assert_eq!(play.state.epoch().map(|epoch| (epoch.node, epoch.ballot)), Some((0, Ballot::default())));
-    play.after(1000, [seen(Facts { mark: voted(0), ..primary(100) }), standby_of(0), standby_of(0)]);
+    play.after(1000, [seen(ServerFacts { mark: voted(0), ..primary(100) }), standby_of(0), standby_of(0)]);
     assert_eq!(play.state.epoch().map(|epoch| (epoch.node, epoch.ballot)), Some((0, ballot)));
 }
 
@@ -553,11 +556,11 @@ fn after_the_verdict_on_a_primary_its_standbys_are_looked_at() {
     play.after(1000, [gone(LookFailure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
     play.now += 500;
     let begun_at = play.now - 400;
-    play.tell(Event::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) });
+    play.tell(FailoverEvent::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) });
     play.check("nobody knows yet what they have heard", &[]);
     let is_due = |play: &Play, id: NodeId| match play.state.nodes[&id].look {
-        node_state::LookProgress::Due { at } => at <= play.now,
-        node_state::LookProgress::UnderWay { begun_at, again } => begun_at == play.now || again,
+        node_state::LookSchedule::Due { at } => at <= play.now,
+        node_state::LookSchedule::UnderWay { begun_at, again } => begun_at == play.now || again,
     };
     assert!(is_due(&play, 1) && is_due(&play, 2));
     play.probed(1, seen(standby(101, 5)));
@@ -576,7 +579,7 @@ fn a_primary_that_was_heard_as_a_look_at_it_began_is_dead() {
         let mut play = Play::new(|_| ());
         for begun_at in [1_000, 2_500] {
             play.now = begun_at + 1_000;
-            play.tell(Event::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) });
+            play.tell(FailoverEvent::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) });
             play.probed(1, seen(standby(101, play.now - heard_at)));
             play.probed(2, seen(standby(101, play.now - heard_at)));
         }
@@ -640,12 +643,12 @@ fn a_switchover_lets_the_command_promote_the_node_that_was_named() {
     });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
-    play.tell(Event::Operator { ticket: 1, request: Request::SwitchOver(2) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::SwitchOver(2) });
     play.check("ordered", &["hold Detached End", "run f.sh  0  2 host2", "reply Ok(())"]);
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(promoted(100))]);
     play.check("promoted", &["hold Unconfirmed Go", "done 2 After { at: 2000, bytes: 0 }", "false primary 0", "release 2"]);
     let refusal = |play: &mut Play, id: NodeId, expected: &str| {
-        play.tell(Event::Operator { ticket: 2, request: Request::SwitchOver(id) });
+        play.tell(FailoverEvent::Operator { ticket: 2, request: OperatorRequest::SwitchOver(id) });
         play.check(expected, &[&format!("reply Err(\"{expected}\")")]);
     };
     refusal(&mut play, 2, "node 2 is the primary already");
@@ -663,7 +666,7 @@ fn a_detached_primary_makes_room_for_the_standby_that_the_command_promotes() {
     });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
-    play.tell(Event::Operator { ticket: 1, request: Request::Detach(0) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Detach(0) });
     play.check("detached", &["hold Detached End", "run f.sh  0  1 host1", "reply Ok(())"]);
     play.after(1000, [seen(primary(100)), seen(promoted(100)), seen(standby(100, 5))]);
     play.check("promoted", &["hold Unconfirmed Go", "done 1 After { at: 2000, bytes: 0 }", "false primary 0", "release 1"]);
@@ -676,7 +679,7 @@ fn nodes_are_shown_once_looks_that_somebody_has_a_reason_for_are_answered() {
     play.after(1000, [seen(primary(100)), seen(standby(90, 10)), seen(standby(95, 10))]);
     play.now += 500;
     assert!(is_settled(&play, play.now), "nobody has a reason to doubt what is known");
-    play.tell(Event::ConnDied { node: 2, how: ServerConnEnd::Broken });
+    play.tell(FailoverEvent::ConnDied { node: 2, how: ServerConnEnd::Broken });
     let asked = play.now;
     assert!(!is_settled(&play, asked), "the server of a connection that ended is asked");
     play.now += 1_000;
@@ -708,19 +711,19 @@ fn nodes_are_shown_late_while_another_primary_is_about_to_come() {
 fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
     let mut play = Play::new(|_| ());
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
-    play.tell(Event::Operator { ticket: 1, request: Request::Detach(1) });
-    play.tell(Event::Operator { ticket: 2, request: Request::Recover(2, Recovering::Begins) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Detach(1) });
+    play.tell(FailoverEvent::Operator { ticket: 2, request: OperatorRequest::Recover(2, NodeCopyStage::Begins) });
     play.said.clear();
     for _ in 0..4 {
         play.after(1000, [seen(primary(100)), gone(LookFailure::Refused), gone(LookFailure::Refused)]);
     }
     play.check("both stopped", &[]);
-    assert_eq!([1, 2].map(|id| play.state.nodes[&id].standing), [Standing::Detached, Standing::Recovering]);
-    play.tell(Event::Operator { ticket: 3, request: Request::Attach(1) });
+    assert_eq!([1, 2].map(|id| play.state.nodes[&id].standing), [NodeStanding::Detached, NodeStanding::Recovering]);
+    play.tell(FailoverEvent::Operator { ticket: 3, request: OperatorRequest::Attach(1) });
     play.check("it does not answer", &["reply Err(\"node 1 does not answer\")"]);
     assert_eq!(
         play.state.nodes[&1].look,
-        LookProgress::UnderWay { begun_at: play.now, again: false },
+        LookSchedule::UnderWay { begun_at: play.now, again: false },
         "who asks again may hear another answer"
     );
 }
@@ -739,16 +742,16 @@ fn a_primary_that_may_not_be_replaced_is_not_used_while_it_is_dead() {
         play.after(500, [gone(LookFailure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
         play.check(name, &["hold Gone Go", why]);
         assert_eq!(is_avoided(&play), [true, false, false], "{name}");
-        assert_eq!(play.state.nodes[&0].standing, Standing::Waiting, "{name}: it is in its place");
+        assert_eq!(play.state.nodes[&0].standing, NodeStanding::Waiting, "{name}: it is in its place");
         assert!(!play.state.is_out(&play.rules, 0), "{name}: no command and no pgpool_status say that it is gone");
-        play.tell(Event::Operator { ticket: 1, request: Request::Promote(1) });
+        play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Promote(1) });
         let refused = "reply Err(\"node 0 may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY\")";
         play.check(name, &[refused]);
         for _ in 0..5 {
             play.after(1000, [gone(LookFailure::Refused), seen(standby(90, 9000)), seen(standby(95, 9000))]);
         }
         play.check(name, &[]);
-        play.after(1000, [seen(Facts { started_at: 2, ..primary(100) }), seen(standby(100, 10)), seen(standby(100, 10))]);
+        play.after(1000, [seen(ServerFacts { started_at: 2, ..primary(100) }), seen(standby(100, 10)), seen(standby(100, 10))]);
         play.check(name, &["release 0"]);
         assert_eq!(is_avoided(&play), [false; 3], "{name}: it is back");
     }
@@ -775,7 +778,7 @@ fn a_primary_that_answers_clients_is_not_given_up_for_a_late_login() {
     let late = |play: &mut Play, beside: SignOfLife| {
         let begun_at = play.now;
         play.now += 1000;
-        play.tell(Event::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) }.beside(beside));
+        play.tell(FailoverEvent::Probed { node: 0, begun_at, found: gone(LookFailure::TimedOut) }.beside(beside));
         play.probed(1, seen(standby(90, 10)));
         play.probed(2, seen(standby(95, 10)));
     };
@@ -790,7 +793,7 @@ fn a_primary_that_answers_clients_is_not_given_up_for_a_late_login() {
     play.check("one look without an answer", &[]);
     late(&mut play, SignOfLife::Silence);
     play.check("two", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
-    let refused = Event::Probed { node: 0, begun_at: 1, found: gone(LookFailure::Refused) };
+    let refused = FailoverEvent::Probed { node: 0, begun_at: 1, found: gone(LookFailure::Refused) };
     assert_eq!(refused.clone().beside(SignOfLife::Answers), refused, "nobody listens any more, whatever was answered before");
 }
 
@@ -801,9 +804,9 @@ fn a_look_that_comes_near_to_its_limit_is_told_once() {
     let slow = |play: &mut Play| {
         let begun_at = play.now;
         play.now += limit_ms * 3 / 4;
-        let event = Event::Probed { node: 1, begun_at, found: seen(standby(100, 5)) };
+        let event = FailoverEvent::Probed { node: 1, begun_at, found: seen(standby(100, 5)) };
         let told = step(&mut play.state, &play.rules, &event, play.now);
-        told.iter().filter(|action| matches!(action, Action::Report(Report::Slow { node: 1, .. }))).count()
+        told.iter().filter(|action| matches!(action, FailoverAction::Report(FailoverReport::Slow { node: 1, .. }))).count()
     };
     assert_eq!([slow(&mut play), slow(&mut play)], [1, 0]);
 }
@@ -811,16 +814,19 @@ fn a_look_that_comes_near_to_its_limit_is_told_once() {
 #[test]
 fn operators_are_answered_truly() {
     let mut play = Play::new(|rules| rules.nodes[1].flag = BackendFlag::DisallowToFailover);
-    let cases: &[(Request, &str)] = &[
-        (Request::Attach(7), "reply Err(\"node 7 does not exist\")"),
-        (Request::Detach(1), "reply Err(\"node 1 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER\")"),
-        (Request::Detach(2), "reply Ok(())"),
-        (Request::Attach(2), "reply Ok(())"),
-        (Request::Promote(0), "reply Err(\"node 0 is the primary already\")"),
-        (Request::Promote(2), "reply Err(\"node 2 is in recovery and the primary works: stop or detach the primary first\")"),
+    let cases: &[(OperatorRequest, &str)] = &[
+        (OperatorRequest::Attach(7), "reply Err(\"node 7 does not exist\")"),
+        (OperatorRequest::Detach(1), "reply Err(\"node 1 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER\")"),
+        (OperatorRequest::Detach(2), "reply Ok(())"),
+        (OperatorRequest::Attach(2), "reply Ok(())"),
+        (OperatorRequest::Promote(0), "reply Err(\"node 0 is the primary already\")"),
+        (
+            OperatorRequest::Promote(2),
+            "reply Err(\"node 2 is in recovery and the primary works: stop or detach the primary first\")",
+        ),
     ];
     for (request, expected) in cases {
-        play.tell(Event::Operator { ticket: 1, request: *request });
+        play.tell(FailoverEvent::Operator { ticket: 1, request: *request });
         play.check(&format!("{request:?}"), &[expected]);
     }
 }
@@ -829,21 +835,21 @@ fn operators_are_answered_truly() {
 fn the_forecast_says_what_a_failover_would_do() {
     let play = Play::new(|_| ());
     let outlook = forecast(&play.state, &play.rules).outlook;
-    assert_eq!(outlook, Outlook::Promotes { node: 2, loss: CommitLoss::Unknown, proof: Proof::None });
+    assert_eq!(outlook, FailoverOutlook::Promotes { node: 2, loss: CommitLoss::Unknown, proof: DeathProof::None });
     let mut play = Play::new(|rules| rules.company = OtherPromoters::Possible);
     play.after(1000, [seen(primary(100)), gone(LookFailure::Refused), seen(standby(100, 5))]);
     let why = AttemptRefusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };
-    assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why });
+    assert_eq!(forecast(&play.state, &play.rules).outlook, FailoverOutlook::Waits { why });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
-    assert!(matches!(forecast(&play.state, &play.rules).outlook, Outlook::Promotes { .. }), "as many as are needed");
+    assert!(matches!(forecast(&play.state, &play.rules).outlook, FailoverOutlook::Promotes { .. }), "as many as are needed");
     let play = Play::new(|rules| rules.lag_bytes_max = Some(4));
     let text = forecast(&play.state, &play.rules).describe(0);
     assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");
     let mut play = Play::on_disk(Done::No, |_| ());
-    assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why: AttemptRefusal::NotStored });
+    assert_eq!(forecast(&play.state, &play.rules).outlook, FailoverOutlook::Waits { why: AttemptRefusal::NotStored });
     play.disk = Done::Yes;
     play.after(60_000, [seen(primary(100)), seen(standby(90, 10)), seen(standby(95, 10))]);
-    assert!(matches!(forecast(&play.state, &play.rules).outlook, Outlook::Promotes { .. }), "it can be written again");
+    assert!(matches!(forecast(&play.state, &play.rules).outlook, FailoverOutlook::Promotes { .. }), "it can be written again");
 }
 
 #[test]
@@ -868,7 +874,7 @@ fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
 
 #[test]
 fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
-    let other = |position, history: TimelineHistory| seen(Facts { history, started_at: 2, ..primary(position) });
+    let other = |position, history: TimelineHistory| seen(ServerFacts { history, started_at: 2, ..primary(position) });
     for (name, history, told) in [
         (
             "the same timeline, as without a promotion",
@@ -894,12 +900,12 @@ fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
     rules.mode = FailoverMode::Follow;
     let state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
-    assert_eq!(play.state.decider(&play.rules), Decider::Roles, "nobody was asked yet");
+    assert_eq!(play.state.decider(&play.rules), WriteDecider::Roles, "nobody was asked yet");
     play.probed(0, seen(primary(100)));
     play.probed(1, seen(primary(100)));
-    assert_eq!(play.state.decider(&play.rules), Decider::Nothing);
+    assert_eq!(play.state.decider(&play.rules), WriteDecider::Nothing);
     play.probed(1, seen(standby(100, 10)));
-    assert_eq!(play.state.decider(&play.rules), Decider::Gate);
+    assert_eq!(play.state.decider(&play.rules), WriteDecider::Gate);
     play.check("the only one", &["hold Unconfirmed Go", "done 0 Nothing", "release 0"]);
 }
 

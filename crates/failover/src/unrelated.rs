@@ -3,7 +3,7 @@
 //! As with Pgpool-II a server that the health check finds dead is out of use until an operator attaches it: rows would land here and there if
 //! the proxy went back by itself. Without a health check (`health_check_period = 0`) nobody asked for that, and the server is waited for.
 
-use super::action::{Action, Lost};
+use super::action::{FailoverAction, NodeDownReason};
 use super::ballot::NodeId;
 use super::duty;
 use super::event::Ms;
@@ -11,7 +11,7 @@ use super::rules::FailoverRules;
 use crate::failover_state::{self, FailoverState};
 
 /// Takes the first node out of use if it is dead and another one is alive.
-pub(super) fn leave_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn leave_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     while let Some(first) = state.first_in_use(rules) {
         let is_watched = rules.node(first).is_some_and(|node| node.health.period_ms > 0);
         let dead = state
@@ -20,7 +20,7 @@ pub(super) fn leave_dead(state: &mut FailoverState, rules: &FailoverRules, now: 
             .and_then(|node| node.dead)
             .filter(|_| is_watched && !failover_state::is_untouchable(rules, first));
         let Some((_, failure)) = dead.filter(|_| has_another(state, rules, first)) else { return };
-        duty::put_down(state, rules, first, Lost::Failed(failure), now, out);
+        duty::put_down(state, rules, first, NodeDownReason::Failed(failure), now, out);
     }
 }
 
@@ -37,7 +37,7 @@ fn has_another(state: &FailoverState, rules: &FailoverRules, first: NodeId) -> b
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Event, Facts, Found, LookFailure};
+    use super::super::event::{FailoverEvent, LookFailure, ProbeResult, ServerFacts};
     use super::super::history::TimelineHistory;
     use super::super::rules::tests::rules;
     use super::super::rules::{FailoverMode, ServerRelation};
@@ -59,14 +59,14 @@ mod tests {
         }
 
         /// Looks at both, a second after the last ones.
-        fn look(&mut self, first: Found, second: Found) -> Vec<Action> {
+        fn look(&mut self, first: ProbeResult, second: ProbeResult) -> Vec<FailoverAction> {
             self.now += 1_000;
             let mut out = Vec::new();
             for (node, found) in [(0, first), (1, second)] {
-                let event = Event::Probed { node, begun_at: self.now - 1, found };
+                let event = FailoverEvent::Probed { node, begun_at: self.now - 1, found };
                 out.extend(step(&mut self.state, &self.rules, &event, self.now));
             }
-            out.retain(|action| !matches!(action, Action::Probe { .. } | Action::Store { .. }));
+            out.retain(|action| !matches!(action, FailoverAction::Probe { .. } | FailoverAction::Store { .. }));
             out
         }
 
@@ -75,11 +75,11 @@ mod tests {
         }
     }
 
-    fn alive() -> Found {
-        Found::Answered(Box::<Facts>::default())
+    fn alive() -> ProbeResult {
+        ProbeResult::Answered(Box::<ServerFacts>::default())
     }
 
-    const DEAD: Found = Found::Failed(LookFailure::Refused);
+    const DEAD: ProbeResult = ProbeResult::Failed(LookFailure::Refused);
 
     #[test]
     fn the_first_server_is_left_only_when_its_health_check_says_so_and_comes_back_by_hand() {
@@ -106,9 +106,9 @@ mod tests {
     fn two_primaries_are_no_fault_here() {
         let mut scene = Scene::new(1_000);
         let primary = |system| {
-            Found::Answered(Box::new(Facts {
+            ProbeResult::Answered(Box::new(ServerFacts {
                 history: TimelineHistory { system, ..TimelineHistory::default() },
-                ..Facts::default()
+                ..ServerFacts::default()
             }))
         };
         for _ in 0..3 {

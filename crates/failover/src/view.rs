@@ -4,12 +4,12 @@ use super::ballot::NodeId;
 use super::choose::AttemptRefusal;
 use super::event::{LookFailure, Ms};
 use super::forecast::forecast;
-use super::health::Stats;
+use super::health::HealthCheckStats;
 use super::history::Lsn;
-use super::record::Record;
+use super::record::FailoverRecord;
 use super::rules::{FailoverMode, FailoverRules};
-use crate::failover_state::{Decider, FailoverState, WriteTarget};
-use crate::node_state::{LookProgress, Standing};
+use crate::failover_state::{FailoverState, WriteDecider, WriteTarget};
+use crate::node_state::{LookSchedule, NodeStanding};
 
 /// Time from the loss of the primary, or from the start, in which another primary is likely to come soon.
 const FLUX_MS: Ms = 15_000;
@@ -37,14 +37,14 @@ pub struct FailoverView {
     /// Weir is about to have another primary, or to find the first one, until then at the latest.
     flux_until: Option<Ms>,
     /// Changes of the primary, the oldest first.
-    pub records: Vec<Record>,
+    pub records: Vec<FailoverRecord>,
 }
 
 /// One node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFailover {
     pub id: NodeId,
-    pub standing: Standing,
+    pub standing: NodeStanding,
     /// Why the last look failed; `None`: it did not.
     pub failure: Option<LookFailure>,
     /// Begin of the last look that has ended.
@@ -53,7 +53,7 @@ pub struct NodeFailover {
     pub is_in_doubt: bool,
     /// The end of its log in that look; `None`: it did not answer.
     pub position: Option<Lsn>,
-    pub stats: Stats,
+    pub stats: HealthCheckStats,
 }
 
 impl FailoverView {
@@ -64,7 +64,7 @@ impl FailoverView {
             failure: node.failure,
             looked_at: node.looked_at,
             position: node.facts().map(|facts| facts.position),
-            is_in_doubt: node.failure.is_none() && matches!(node.look, LookProgress::UnderWay { .. }),
+            is_in_doubt: node.failure.is_none() && matches!(node.look, LookSchedule::UnderWay { .. }),
             stats: node.health.stats.clone(),
         };
         let last = state.records.last().filter(|record| Some(record.new) == state.primary());
@@ -76,7 +76,7 @@ impl FailoverView {
             named: state.planned.named,
             held: match state.gate {
                 WriteTarget::Open { .. } => None,
-                WriteTarget::Held(..) if state.decider(rules) == Decider::Nothing => Some(SEVERAL),
+                WriteTarget::Held(..) if state.decider(rules) == WriteDecider::Nothing => Some(SEVERAL),
                 WriteTarget::Held(why, _) => Some(why.describe()),
             },
             flux_until: flux_until(state, rules),
@@ -103,7 +103,7 @@ impl FailoverView {
 
 impl NodeFailover {
     fn is_in_use(&self) -> bool {
-        matches!(self.standing, Standing::Waiting | Standing::Up)
+        matches!(self.standing, NodeStanding::Waiting | NodeStanding::Up)
     }
 
     /// True if the last look found nobody.

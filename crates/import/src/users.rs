@@ -68,7 +68,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_config::passwd::{Passwords, Secret};
+    use weir_config::passwd::{PoolPasswdFile, UserSecret};
 
     #[test]
     fn users_keep_their_passwords_in_whatever_form() {
@@ -76,12 +76,12 @@ mod tests {
             \"a:b\" \"x:\\y\"\n\"#c\" \"z\"\n\"none\" \"\"\nbroken\n\"half\n";
         let (passwd, notes) = read_users(list);
         assert_eq!(notes.iter().map(|note| note.line).collect::<Vec<_>>(), [6, 7, 8]);
-        let (passwords, bad) = Passwords::read(passwd.as_bytes(), None);
+        let (passwords, bad) = PoolPasswdFile::read(passwd.as_bytes(), None);
         assert_eq!(bad.len(), 1, "the user without a password");
         assert!(passwords.is_spoiled("none"));
         assert!(passwords.get("a:b").is_some_and(|secret| secret.matches(b"a:b", b"x:\\y")));
         assert!(passwords.get("#c").is_some_and(|secret| secret.matches(b"#c", b"z")));
         assert!(passwords.get("joe").is_some_and(|secret| secret.matches(b"joe", b"pa\"ss word")));
-        assert!(matches!(passwords.get("old"), Some(Secret::Md5(_))));
+        assert!(matches!(passwords.get("old"), Some(UserSecret::Md5(_))));
     }
 }

@@ -18,7 +18,7 @@ use crate::upstream::ClientKnowledge;
 use crate::upstream::numbered::{CommitTracking, TransactionContent, XidState};
 use crate::{causal, rerun};
 use std::collections::VecDeque;
-use weir_failover::commit_outcome::OutcomeVerdict;
+use weir_failover::commit_outcome::CommitOutcome;
 
 /// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a transaction that has a number, or has only read,
 /// if it is nothing else.
@@ -56,21 +56,21 @@ pub fn wait(s: &mut Session, w: &Context, doubt: Box<CommitInDoubt>) {
     let has_read_only = doubt.number.is_none();
     s.intake.doubt = Some(doubt);
     if has_read_only {
-        return settle(s, w, OutcomeVerdict::Committed);
+        return settle(s, w, CommitOutcome::Committed);
     }
     s.handle.status.set_doing(SessionActivity::WaitingForConnection);
     s.wake();
 }
 
 /// The outcome is proved, or nothing is. Says the client's answer.
-pub fn settle(s: &mut Session, w: &Context, verdict: OutcomeVerdict) {
+pub fn settle(s: &mut Session, w: &Context, verdict: CommitOutcome) {
     let Some(doubt) = s.intake.doubt.take() else { return };
-    if verdict != OutcomeVerdict::RolledBack {
+    if verdict != CommitOutcome::RolledBack {
         rerun::forget(s);
     }
     let CommitInDoubt { answer, owed, unknown, mut journal, .. } = *doubt;
     match (verdict, answer) {
-        (OutcomeVerdict::Committed, Some(answer)) => {
+        (CommitOutcome::Committed, Some(answer)) => {
             w.count(WorkerCounter::OutcomesCommitted);
             let round = w.shared.positions.next_round();
             causal::heard_from_memory(s, w, round);
@@ -79,7 +79,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: OutcomeVerdict) {
             s.show_doing();
             return;
         }
-        (OutcomeVerdict::Committed, None) => {
+        (CommitOutcome::Committed, None) => {
             w.count(WorkerCounter::OutcomesCommitted);
             undo(s, &mut journal);
             let text =
@@ -87,7 +87,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: OutcomeVerdict) {
             let fault = ErrorReport::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).hint("Do not run it again.");
             tell(s, w, owed, &fault);
         }
-        (OutcomeVerdict::RolledBack, _) => {
+        (CommitOutcome::RolledBack, _) => {
             w.count(WorkerCounter::OutcomesRolledBack);
             undo(s, &mut journal);
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
@@ -100,7 +100,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: OutcomeVerdict) {
             w.count(WorkerCounter::TransactionsLost);
             tell(s, w, owed, &told.fault);
         }
-        (OutcomeVerdict::Unknown | OutcomeVerdict::NotYet | OutcomeVerdict::Untold, _) => {
+        (CommitOutcome::Unknown | CommitOutcome::NotYet | CommitOutcome::Untold, _) => {
             w.count(WorkerCounter::OutcomesUnknown);
             undo(s, &mut journal);
             tell(s, w, owed, &unknown);

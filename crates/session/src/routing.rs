@@ -336,7 +336,7 @@ pub(crate) mod tests {
             port: 1,
             weight,
             health,
-            usage: weir_failover::cluster::Usage::In,
+            usage: weir_failover::cluster::NodeUsage::In,
             valid_from: 0,
             cause: None,
             is_far: false,

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use weir_catalog::rule::RoutingRule;
 use weir_config::redirect::ReadTarget;
 use weir_config::visibility::Viewer;
-use weir_config::{self as config, ShowError};
+use weir_config::{self as config, ParamShowError};
 use weir_failover::cluster::ClusterView;
 use weir_sql::facts::{QualifiedName, RoutingHint, TextProperty};
 
@@ -84,14 +84,14 @@ fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Res
     Ok(AnswerTable { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
 }
 
-fn nothing_shown(error: ShowError) -> ErrorReport {
+fn nothing_shown(error: ParamShowError) -> ErrorReport {
     let text = error.to_string();
     match error {
-        ShowError::Hidden(_) => ErrorReport {
+        ParamShowError::Hidden(_) => ErrorReport {
             detail: "Only roles with privileges of the \"pg_read_all_settings\" role may examine this parameter.".into(),
             ..ErrorReport::error(sqlstate::INSUFFICIENT_PRIVILEGE, text)
         },
-        ShowError::Unknown { .. } | ShowError::NoSuchNumber(_) => ErrorReport::error(sqlstate::UNDEFINED_OBJECT, text),
+        ParamShowError::Unknown { .. } | ParamShowError::NoSuchNumber(_) => ErrorReport::error(sqlstate::UNDEFINED_OBJECT, text),
     }
 }
 

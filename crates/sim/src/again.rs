@@ -2,7 +2,7 @@
 //! `weir_failover::rerun_rules` says how often it runs, and if it was shown the same.
 
 use weir_failover::Ms;
-use weir_failover::commit_outcome::OutcomeVerdict;
+use weir_failover::commit_outcome::CommitOutcome;
 use weir_failover::rerun_rules::{RerunMatch, came_out};
 
 use crate::doubt::{PERIOD_MS, WAIT_MS};
@@ -105,7 +105,7 @@ impl World {
             RerunMatch::Short | RerunMatch::Other => {
                 self.counts.told.refused += 1;
                 self.note(|| format!("write {write} does not come out the same"));
-                self.writes[write as usize].told = Some(OutcomeVerdict::RolledBack);
+                self.writes[write as usize].told = Some(CommitOutcome::RolledBack);
                 self.give_up(write);
             }
         }
@@ -147,7 +147,7 @@ impl World {
     /// A transaction is lost, and nothing of it can have been committed.
     pub(crate) fn begin_again(&mut self, write: WriteId, place: Place) {
         let entry = &mut self.writes[write as usize];
-        entry.told = Some(OutcomeVerdict::RolledBack);
+        entry.told = Some(CommitOutcome::RolledBack);
         let (weir, life, root) = (entry.weir, entry.life, entry.run.again.unwrap_or(write));
         let first = &mut self.writes[root as usize];
         match first.run.losses.with(place.group()) {

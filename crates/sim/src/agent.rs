@@ -1,6 +1,6 @@
 //! Agents beside servers: they stop, start and change them, die, and do an order although its answer is lost.
 
-use weir_failover::{Action, Done, End, Event, LookFailure, Lsn, Ms, NodeId, StopMode};
+use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Lsn, Ms, NodeId, PrimaryStopMode, ServerStopResult};
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role, WriteId};
@@ -25,47 +25,47 @@ pub struct Job {
     pub life: u32,
     pub id: u64,
     pub node: NodeId,
-    pub order: Action,
+    pub order: FailoverAction,
     /// Of its server when the order came.
     pub incarnation: u64,
 }
 
 /// True if an order goes to the agent and not to the server.
-pub fn is_for_agent(order: &Action) -> bool {
+pub fn is_for_agent(order: &FailoverAction) -> bool {
     match order {
-        Action::StopServer { .. }
-        | Action::AskAgent { .. }
-        | Action::Inspect { .. }
-        | Action::StartServer { .. }
-        | Action::RestartServer { .. }
-        | Action::FollowServer { .. } => true,
-        Action::Probe { .. }
-        | Action::Hold { .. }
-        | Action::Release { .. }
-        | Action::Store { .. }
-        | Action::CutOff { .. }
-        | Action::Pledge { .. }
-        | Action::Promote { .. }
-        | Action::WaitWritable { .. }
-        | Action::Repoint { .. }
-        | Action::Fence { .. }
-        | Action::Unfence { .. }
-        | Action::Wake { .. }
-        | Action::Point { .. }
-        | Action::Prepare { .. }
-        | Action::Rejoin { .. }
-        | Action::WaitYielded { .. }
-        | Action::Drain { .. }
-        | Action::RunCommand { .. }
-        | Action::Reply { .. }
-        | Action::WriteStatus { .. }
-        | Action::Report(_) => false,
+        FailoverAction::StopServer { .. }
+        | FailoverAction::AskAgent { .. }
+        | FailoverAction::Inspect { .. }
+        | FailoverAction::StartServer { .. }
+        | FailoverAction::RestartServer { .. }
+        | FailoverAction::FollowServer { .. } => true,
+        FailoverAction::Probe { .. }
+        | FailoverAction::Hold { .. }
+        | FailoverAction::Release { .. }
+        | FailoverAction::Store { .. }
+        | FailoverAction::CutOff { .. }
+        | FailoverAction::Pledge { .. }
+        | FailoverAction::Promote { .. }
+        | FailoverAction::WaitWritable { .. }
+        | FailoverAction::Repoint { .. }
+        | FailoverAction::Fence { .. }
+        | FailoverAction::Unfence { .. }
+        | FailoverAction::Wake { .. }
+        | FailoverAction::Point { .. }
+        | FailoverAction::Prepare { .. }
+        | FailoverAction::Rejoin { .. }
+        | FailoverAction::WaitYielded { .. }
+        | FailoverAction::Drain { .. }
+        | FailoverAction::RunCommand { .. }
+        | FailoverAction::Reply { .. }
+        | FailoverAction::WriteStatus { .. }
+        | FailoverAction::Report(_) => false,
     }
 }
 
 impl World {
     /// An order arrives at an agent.
-    pub fn order_agent(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: Action) {
+    pub fn order_agent(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: FailoverAction) {
         let at = usize::from(node);
         if self.servers[at].power == Power::Dark {
             return;
@@ -76,8 +76,10 @@ impl World {
             return self.answer_agent(&job, job.order.failed(self.now, LookFailure::Refused));
         }
         let takes = match job.order {
-            Action::Inspect { .. } | Action::AskAgent { .. } => 1,
-            Action::StopServer { mode: StopMode::Clean, started_at, .. } if self.dice.percent(self.plan.slow_stops) => {
+            FailoverAction::Inspect { .. } | FailoverAction::AskAgent { .. } => 1,
+            FailoverAction::StopServer { mode: PrimaryStopMode::Clean, started_at, .. }
+                if self.dice.percent(self.plan.slow_stops) =>
+            {
                 if self.servers[at].power == Power::Up && self.is_meant(node, started_at) {
                     self.power_off(node, Power::Stopping);
                     job.incarnation = self.servers[at].incarnation;
@@ -104,42 +106,44 @@ impl World {
         let event = match (&job.order, self.servers[at].power) {
             // A server that hangs does as it is told when it goes on.
             (
-                Action::StopServer { mode: StopMode::Clean, .. } | Action::StartServer { .. } | Action::RestartServer { .. },
+                FailoverAction::StopServer { mode: PrimaryStopMode::Clean, .. }
+                | FailoverAction::StartServer { .. }
+                | FailoverAction::RestartServer { .. },
                 Power::Hung,
             ) => {
                 return self.queues[at].push(Due::Job(job));
             }
             (_, Power::Dark) => return,
-            (Action::StopServer { ballot, started_at, mode, .. }, _) => {
+            (FailoverAction::StopServer { ballot, started_at, mode, .. }, _) => {
                 let (ballot, end) = (*ballot, self.end_server(&job, *started_at, *mode));
-                Event::ServerStopped { node: job.node, ballot, end }
+                FailoverEvent::ServerStopped { node: job.node, ballot, end }
             }
-            (Action::AskAgent { .. }, _) => Event::AgentHeard { node: job.node, done: Done::Yes },
-            (Action::RestartServer { started_at, .. }, _) => {
+            (FailoverAction::AskAgent { .. }, _) => FailoverEvent::AgentHeard { node: job.node, done: Done::Yes },
+            (FailoverAction::RestartServer { started_at, .. }, _) => {
                 self.restart(job.node, *started_at);
-                Event::ServerStarted { node: job.node, done: Done::Yes }
+                FailoverEvent::ServerStarted { node: job.node, done: Done::Yes }
             }
-            (Action::Inspect { ballot, .. }, power) => {
+            (FailoverAction::Inspect { ballot, .. }, power) => {
                 let end = self.agents[at].clean_end.filter(|_| power == Power::Stopped);
-                Event::Inspected { node: job.node, ballot: *ballot, outcome: end.ok_or(LookFailure::Refuses) }
+                FailoverEvent::Inspected { node: job.node, ballot: *ballot, outcome: end.ok_or(LookFailure::Refuses) }
             }
-            (Action::StartServer { .. }, Power::Stopped) => {
+            (FailoverAction::StartServer { .. }, Power::Stopped) => {
                 self.servers[at].power = Power::Starting;
                 self.agents[at].clean_end = None;
                 self.repair(Repair::Ready(job.node, Restarted::Yes));
-                Event::ServerStarted { node: job.node, done: Done::Yes }
+                FailoverEvent::ServerStarted { node: job.node, done: Done::Yes }
             }
-            (Action::StartServer { .. }, power) => {
-                Event::ServerStarted { node: job.node, done: if power == Power::Up { Done::Yes } else { Done::No } }
+            (FailoverAction::StartServer { .. }, power) => {
+                FailoverEvent::ServerStarted { node: job.node, done: if power == Power::Up { Done::Yes } else { Done::No } }
             }
-            (Action::FollowServer { primary, .. }, power) => {
+            (FailoverAction::FollowServer { primary, .. }, power) => {
                 let done = if power == Power::Stopped { Done::Yes } else { Done::No };
                 if done == Done::Yes {
                     let server = &mut self.servers[at];
                     server.role = Role::Standby { upstream: Some(*primary) };
                     (server.heard.at, server.is_read_only) = (None, false);
                 }
-                Event::ServerFollows { node: job.node, done }
+                FailoverEvent::ServerFollows { node: job.node, done }
             }
             _ => return,
         };
@@ -148,29 +152,29 @@ impl World {
         }
     }
 
-    fn answer_agent(&mut self, job: &Job, event: Option<Event>) {
+    fn answer_agent(&mut self, job: &Job, event: Option<FailoverEvent>) {
         let Some(event) = event else { return };
         let delay = self.delay();
         self.later(delay, Due::Answer { weir: job.weir, life: job.life, id: job.id, node: job.node, event: Box::new(event) });
     }
 
     /// A stop is over, of either kind.
-    fn end_server(&mut self, job: &Job, started_at: Option<u64>, mode: StopMode) -> End {
+    fn end_server(&mut self, job: &Job, started_at: Option<u64>, mode: PrimaryStopMode) -> ServerStopResult {
         let at = usize::from(job.node);
         let is_it = self.is_meant(job.node, started_at);
         let is_same = self.servers[at].incarnation == job.incarnation;
         match (mode, self.servers[at].power) {
-            (_, Power::Stopped) => End::Before,
-            (StopMode::Clean, Power::Up | Power::Stopping) if is_it && is_same => self.stop(job.node),
-            (StopMode::Crash, Power::Up | Power::Stopping | Power::Starting | Power::Hung) if is_it => {
+            (_, Power::Stopped) => ServerStopResult::Before,
+            (PrimaryStopMode::Clean, Power::Up | Power::Stopping) if is_it && is_same => self.stop(job.node),
+            (PrimaryStopMode::Crash, Power::Up | Power::Stopping | Power::Starting | Power::Hung) if is_it => {
                 self.agents[at].clean_end = None;
                 self.counts.ended += 1;
                 self.blame_end(job.weir, job.node);
                 self.power_off(job.node, Power::Stopped);
                 self.note(|| format!("node {} is ended", job.node));
-                End::Now
+                ServerStopResult::Now
             }
-            _ => End::Unknown,
+            _ => ServerStopResult::Unknown,
         }
     }
 
@@ -186,7 +190,7 @@ impl World {
     }
 
     /// A server comes to the end of a stop. In some runs a few of them fail over it.
-    fn stop(&mut self, node: NodeId) -> End {
+    fn stop(&mut self, node: NodeId) -> ServerStopResult {
         if self.dice.percent(self.plan.slow_stops / 4) {
             self.agents[usize::from(node)].clean_end = None;
             self.power_off(node, Power::Stopped);
@@ -194,7 +198,7 @@ impl World {
         } else {
             self.stop_cleanly(node);
         }
-        End::Now
+        ServerStopResult::Now
     }
 
     /// A server that stops writes a last record and sends all log to the standbys that are there.
@@ -232,7 +236,7 @@ impl World {
         let is_used = self.weirs.iter().enumerate().any(|(at, of)| at != weir && of.state.is_some() && writes(of));
         let is_seen = self.servers[usize::from(node)].power == Power::Up && self.passes(usize::from(node), self.end_of(weir));
         if self.now >= until || is_seen && !is_used {
-            return self.tell(weir, &Event::Yielded { node });
+            return self.tell(weir, &FailoverEvent::Yielded { node });
         }
         self.later(PERIOD_MS, Due::WaitYielded { weir, life, node, until });
     }
@@ -244,7 +248,7 @@ impl World {
             return;
         }
         if self.weirs[weir].writes.is_empty() || self.now >= until {
-            return self.tell(weir, &Event::Drained { node });
+            return self.tell(weir, &FailoverEvent::Drained { node });
         }
         self.later(PERIOD_MS, Due::Drain { weir, life, node, until });
     }

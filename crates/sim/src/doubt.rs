@@ -3,8 +3,10 @@
 
 use std::num::NonZeroU64;
 
-use weir_failover::commit_outcome::{Horizon, LogLineage, Number, OutcomeAnswer, OutcomeVerdict, Promoted, Status, judge};
-use weir_failover::{Ms, NodeId, Numbers};
+use weir_failover::commit_outcome::{
+    CommitOutcome, LogLineage, PromotedStandby, PromotionHorizon, TransactionNumber, XidStatus, XidStatusAnswer, judge,
+};
+use weir_failover::{Ms, NodeId, PromotionNumbers};
 
 use crate::again::Place;
 use crate::kinds::Proof;
@@ -27,13 +29,13 @@ pub struct Told {
 /// A Weir's knowledge about numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Doubts {
-    promoted: Option<Promoted>,
-    horizon: Option<Horizon>,
+    promoted: Option<PromotedStandby>,
+    horizon: Option<PromotionHorizon>,
 }
 
 impl Doubts {
     /// The numbers that a node is to keep.
-    pub fn numbers(&self, node: NodeId) -> Option<Numbers> {
+    pub fn numbers(&self, node: NodeId) -> Option<PromotionNumbers> {
         self.promoted?.numbers(node)
     }
 }
@@ -51,7 +53,7 @@ pub struct Question {
 #[derive(Debug)]
 pub struct Reply {
     question: Question,
-    answer: OutcomeAnswer,
+    answer: XidStatusAnswer,
     /// Enough standbys have the commit, if it is one.
     is_replicated: bool,
 }
@@ -77,7 +79,7 @@ impl World {
         let entry = &mut self.writes[write as usize];
         let server = &mut self.servers[usize::from(entry.node)];
         let xid = NonZeroU64::new(server.give_number(Some(row))).expect("numbers begin with 1");
-        let number = Number { xid, node: entry.node, line: line(server), said_ms: EPOCH_MS + now };
+        let number = TransactionNumber { xid, node: entry.node, line: line(server), said_ms: EPOCH_MS + now };
         entry.transaction = Transaction::Open(number);
         (entry.incarnation, entry.begun_at) = (server.incarnation, now);
     }
@@ -122,7 +124,7 @@ impl World {
             return;
         }
         if self.now > entry.lost_at + WAIT_MS {
-            return self.tell_outcome(write, OutcomeVerdict::Unknown);
+            return self.tell_outcome(write, CommitOutcome::Unknown);
         }
         self.later(PERIOD_MS, Due::Ask { weir, life, write });
         let Some((node, _)) = self.weirs[weir].target else { return };
@@ -146,8 +148,8 @@ impl World {
             Power::Up => {}
         }
         let (status, end) = server.status(number.xid.get());
-        let is_replicated = status != Status::Committed || server.reach(&plan::borrowed(&self.plan.names())) >= end;
-        let answer = OutcomeAnswer {
+        let is_replicated = status != XidStatus::Committed || server.reach(&plan::borrowed(&self.plan.names())) >= end;
+        let answer = XidStatusAnswer {
             node: question.node,
             line: line(server),
             in_recovery: !server.is_primary(),
@@ -172,16 +174,16 @@ impl World {
         }
         let lost_ms = number.lost_ms(entry.lost_at - entry.begun_at);
         let verdict = self.judged(weir, (&number, lost_ms), answer);
-        if verdict == OutcomeVerdict::Committed && !is_replicated && self.plan.unproved != Some(Proof::Replicated) {
+        if verdict == CommitOutcome::Committed && !is_replicated && self.plan.unproved != Some(Proof::Replicated) {
             return;
         }
-        if verdict != OutcomeVerdict::NotYet {
+        if verdict != CommitOutcome::NotYet {
             self.tell_outcome(write, verdict);
         }
     }
 
     /// The verdict, without the part of the proof that is left out.
-    fn judged(&self, weir: usize, (number, lost_ms): (&Number, Ms), mut answer: OutcomeAnswer) -> OutcomeVerdict {
+    fn judged(&self, weir: usize, (number, lost_ms): (&TransactionNumber, Ms), mut answer: XidStatusAnswer) -> CommitOutcome {
         let mut horizon = self.weirs[weir].doubts.horizon;
         match (self.plan.unproved, &mut horizon) {
             (Some(Proof::Reached), Some(horizon)) => horizon.numbers.reached = u64::MAX,
@@ -189,21 +191,21 @@ impl World {
             (Some(Proof::NextLine), Some(horizon)) => horizon.before = number.line.timeline,
             (Some(Proof::AllBefore), Some(horizon)) => horizon.numbers.last_ms = Some(0),
             (Some(Proof::RunOn), _) => answer.is_of_old = true,
-            (Some(Proof::InProgress), _) if answer.status == Status::InProgress => answer.status = Status::Aborted,
+            (Some(Proof::InProgress), _) if answer.status == XidStatus::InProgress => answer.status = XidStatus::Aborted,
             _ => {}
         }
         judge(number, lost_ms, &answer, horizon.as_ref())
     }
 
     /// The client hears it. A transaction that was rolled back runs again.
-    fn tell_outcome(&mut self, write: WriteId, verdict: OutcomeVerdict) {
+    fn tell_outcome(&mut self, write: WriteId, verdict: CommitOutcome) {
         self.note(|| format!("write {write} was lost: {verdict:?}"));
         let now = self.now;
         let entry = &mut self.writes[write as usize];
         entry.told = Some(verdict);
         let weir = entry.weir;
         match verdict {
-            OutcomeVerdict::Committed => {
+            CommitOutcome::Committed => {
                 self.counts.told.committed += 1;
                 entry.acknowledged_at = Some(now);
                 let Some((node, _)) = self.weirs[weir].target else { return };
@@ -211,11 +213,11 @@ impl World {
                     self.needless.push(Broken::FalseOutcome { write, told: verdict, at: now });
                 }
             }
-            OutcomeVerdict::RolledBack => {
+            CommitOutcome::RolledBack => {
                 self.counts.told.rolled_back += 1;
                 self.begin_again(write, Place::Commit);
             }
-            OutcomeVerdict::Unknown | OutcomeVerdict::NotYet | OutcomeVerdict::Untold => self.counts.told.unknown += 1,
+            CommitOutcome::Unknown | CommitOutcome::NotYet | CommitOutcome::Untold => self.counts.told.unknown += 1,
         }
     }
 
@@ -227,7 +229,7 @@ impl World {
         let above = server.log[..unplayed].iter().map(|logged| logged.number + 1).max().unwrap_or(1);
         let last = server.log[..unplayed].iter().rev().find_map(|logged| self.writes.get(logged.write as usize));
         let last_ms = last.map(|write| EPOCH_MS + write.appended_at);
-        let promoted = Promoted::Ordered { node, started_at: server.started_at, reached: above, last_ms };
+        let promoted = PromotedStandby::Ordered { node, started_at: server.started_at, reached: above, last_ms };
         if self.weirs[weir].life == life {
             self.weirs[weir].doubts.promoted = Some(promoted).filter(|_| !self.servers[usize::from(node)].is_primary());
         }
@@ -248,13 +250,13 @@ impl World {
         let server = &self.servers[usize::from(node)];
         let facts = self.weirs[weir].state.as_ref().and_then(|state| state.nodes.get(&node)?.facts());
         let Some(facts) = facts else { return };
-        let mut horizon = Horizon::of(self.weirs[weir].doubts.promoted, node, facts);
+        let mut horizon = PromotionHorizon::of(self.weirs[weir].doubts.promoted, node, facts);
         if let (Some(Proof::SeenPromotion), None, Some((before, _))) =
             (self.plan.unproved, horizon, facts.history.switches.last())
         {
             let (timeline, reached) = (facts.history.timeline, server.numbers.above);
-            let numbers = Numbers { timeline, reached, fresh: reached, last_ms: Some(0) };
-            horizon = Some(Horizon { node, system: facts.history.system, before: *before, numbers });
+            let numbers = PromotionNumbers { timeline, reached, fresh: reached, last_ms: Some(0) };
+            horizon = Some(PromotionHorizon { node, system: facts.history.system, before: *before, numbers });
         }
         self.weirs[weir].doubts.horizon = horizon;
     }

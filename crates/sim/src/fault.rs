@@ -1,6 +1,6 @@
 //! Faults of servers, networks and Weirs, and how long they last.
 
-use weir_failover::{Ms, NodeId, Request};
+use weir_failover::{Ms, NodeId, OperatorRequest};
 
 use crate::kinds::{Fault, Scripted};
 use crate::plan;
@@ -105,7 +105,7 @@ impl World {
             Fault::SwitchOver => self.switch_over(),
             Fault::Restart => {
                 let weir = self.dice.below(self.plan.weirs as u64) as usize;
-                self.ask(weir, Request::Restart(node));
+                self.ask(weir, OperatorRequest::Restart(node));
             }
             Fault::ReplayStands => self.hold_replay(node, lasts),
             Fault::AgentDies => {
@@ -114,7 +114,7 @@ impl World {
             }
             Fault::Detached => {
                 let weir = self.dice.below(self.plan.weirs as u64) as usize;
-                self.ask(weir, Request::Detach(node));
+                self.ask(weir, OperatorRequest::Detach(node));
                 self.repair_in(lasts, Repair::Attach(node));
             }
         }
@@ -140,7 +140,7 @@ impl World {
     fn switch_over(&mut self) {
         let weir = self.dice.below(self.plan.weirs as u64) as usize;
         let to = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
-        self.ask(weir, Request::SwitchOver(to));
+        self.ask(weir, OperatorRequest::SwitchOver(to));
     }
 
     /// The network falls into two parts.
@@ -187,7 +187,7 @@ impl World {
             Repair::Replays(node) => self.servers[usize::from(node)].heard.stands_at = None,
             Repair::Attach(node) => {
                 for weir in 0..self.plan.weirs {
-                    self.ask(weir, Request::Attach(node));
+                    self.ask(weir, OperatorRequest::Attach(node));
                 }
             }
         }

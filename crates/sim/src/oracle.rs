@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_failover::commit_outcome::{Number, OutcomeVerdict};
+use weir_failover::commit_outcome::{CommitOutcome, TransactionNumber};
 use weir_failover::rerun_rules::TransactionLosses;
-use weir_failover::{CommitLoss, FailoverCause, Ms, NodeId, Record};
+use weir_failover::{CommitLoss, FailoverCause, FailoverRecord, Ms, NodeId};
 
 use crate::again::{ROWS, Version};
 use crate::doubt::Told;
@@ -59,7 +59,7 @@ pub struct Write {
     pub begun_at: Ms,
     pub lost_at: Ms,
     /// The outcome that its client heard, if the answer to its COMMIT was lost.
-    pub told: Option<OutcomeVerdict>,
+    pub told: Option<CommitOutcome>,
     pub run: Run,
 }
 
@@ -85,9 +85,9 @@ pub enum Transaction {
     /// Its first write is on its way.
     Begun,
     /// That was carried out.
-    Open(Number),
+    Open(TransactionNumber),
     /// The COMMIT is on its way.
-    Numbered(Number),
+    Numbered(TransactionNumber),
 }
 
 /// The way of a write.
@@ -115,7 +115,7 @@ pub enum Broken {
     /// Writes failed although nothing but a switchover happened, with one Weir.
     Failed { writes: usize },
     /// A client was told that its transaction was committed, or rolled back, and it was not so.
-    FalseOutcome { write: WriteId, told: OutcomeVerdict, at: Ms },
+    FalseOutcome { write: WriteId, told: CommitOutcome, at: Ms },
     /// A transaction that ran again is there twice.
     Twice { write: WriteId },
     /// A transaction is there whose client was shown something else than it found.
@@ -171,7 +171,7 @@ impl World {
         let mut broken = Vec::new();
         broken.extend(self.find_two_primaries());
         broken.append(&mut self.needless);
-        let records: Vec<Record> = self.weirs.iter().flat_map(|weir| weir.records.iter().cloned()).collect();
+        let records: Vec<FailoverRecord> = self.weirs.iter().flat_map(|weir| weir.records.iter().cloned()).collect();
         for record in records.iter().filter(|record| !matches!(record.why, FailoverCause::Found | FailoverCause::Adopted)) {
             if self.plan.rules.node(record.new).is_some_and(|node| node.priority == 0) {
                 broken.push(Broken::BarredPromoted { node: record.new });
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// Acknowledged writes that the last primary lacks: those nobody spoke of, and how many were announced.
-    fn find_lost(&self, records: &[Record]) -> (Vec<Broken>, usize) {
+    fn find_lost(&self, records: &[FailoverRecord]) -> (Vec<Broken>, usize) {
         let Some(primary) = self.agreed() else { return (Vec::new(), 0) };
         let there: BTreeSet<WriteId> = self.servers[usize::from(primary)].log.iter().map(|logged| logged.write).collect();
         let is_protected = !self.plan.sync_names.is_empty();
@@ -255,8 +255,8 @@ impl World {
         let mut broken = Vec::new();
         for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
             let Some(entry) = self.writes.get(write as usize) else { continue };
-            if entry.told == Some(OutcomeVerdict::RolledBack) {
-                broken.push(Broken::FalseOutcome { write, told: OutcomeVerdict::RolledBack, at: self.now });
+            if entry.told == Some(CommitOutcome::RolledBack) {
+                broken.push(Broken::FalseOutcome { write, told: CommitOutcome::RolledBack, at: self.now });
             }
             if !seen.insert(entry.run.again.unwrap_or(write)) {
                 broken.push(Broken::Twice { write });
@@ -288,18 +288,19 @@ impl World {
 }
 
 /// True if the reports of the failover that lost this write say so. The Weirs that decided it know best.
-fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool {
-    let covers = |record: &&Record| match record.loss {
+fn is_announced(records: &[FailoverRecord], write: &Write, acknowledged_at: Ms) -> bool {
+    let covers = |record: &&FailoverRecord| match record.loss {
         CommitLoss::Nothing => false,
         CommitLoss::After { at, .. } => acknowledged_at > at,
         CommitLoss::Unknown => true,
     };
-    let mut by_ballot: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
+    let mut by_ballot: BTreeMap<_, Vec<&FailoverRecord>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.old.is_some() && record.at >= write.appended_at) {
         by_ballot.entry(record.ballot).or_default().push(record);
     }
     by_ballot.values().any(|records| {
-        let decided: Vec<&Record> = records.iter().copied().filter(|record| record.why != FailoverCause::Adopted).collect();
+        let decided: Vec<&FailoverRecord> =
+            records.iter().copied().filter(|record| record.why != FailoverCause::Adopted).collect();
         let told = if decided.is_empty() { records.clone() } else { decided };
         told.iter().all(covers)
     })

@@ -2,8 +2,8 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_failover::{
-    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary, HealthRules, Ms,
-    NodeId, NodeLocation, NodeRules, OnLinkEnd, OtherPromoters, RejoinInitiator, SafetyRule, ServerRelation,
+    AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary,
+    HealthRules, Ms, NodeId, NodeLocation, NodeRules, OtherPromoters, RejoinInitiator, SafetyRule, ServerRelation,
 };
 
 use crate::dice::Dice;
@@ -212,8 +212,8 @@ fn rules(nodes: NodeId, company: OtherPromoters, barred: Option<NodeId>, without
         lag_ms_max: None,
         role_period_ms: 1_000,
         search_ms: None,
-        on_error: OnLinkEnd::Counts,
-        on_shutdown: OnLinkEnd::Looks,
+        on_error: ConnEndPolicy::Counts,
+        on_shutdown: ConnEndPolicy::Looks,
         false_primary: FalsePrimary::Ignored,
         failback: FailbackMode::Auto { interval_ms: 1_000 },
         transaction_limit_ms: 1_000,

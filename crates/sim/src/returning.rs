@@ -2,7 +2,7 @@
 
 use weir_failover::operations::RejoinWay;
 use weir_failover::rejoin::{self, RejoinFacts, RejoinStep, RewindFitness, SoFar};
-use weir_failover::{Ballot, Done, Event, Ms, NodeId};
+use weir_failover::{Ballot, Done, FailoverEvent, Ms, NodeId};
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role};
@@ -62,7 +62,7 @@ impl World {
                 self.later(delay, Due::Return(of, Step::Look));
             }
             _ if !is_weir_there => {}
-            Step::Failed => self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No }),
+            Step::Failed => self.tell(of.weir, &FailoverEvent::Rejoined { node: of.node, done: Done::No }),
             Step::Look | Step::Begin(_) if !is_linked || !is_agent_there => {
                 self.later(SILENT_MS, Due::Return(of, Step::Failed));
             }
@@ -95,14 +95,14 @@ impl World {
         let deed = rejoin::deed(seen, of.so_far, of.way, Some(of.ballot));
         let is_primary = self.weirs[of.weir].state.as_ref().is_some_and(|state| state.primary() == Some(of.primary));
         if !is_primary {
-            return self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No });
+            return self.tell(of.weir, &FailoverEvent::Rejoined { node: of.node, done: Done::No });
         }
         match deed {
             RejoinStep::Rest => {
                 self.counts.brought_back += 1;
-                self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::Yes });
+                self.tell(of.weir, &FailoverEvent::Rejoined { node: of.node, done: Done::Yes });
             }
-            RejoinStep::Leave(_) => self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No }),
+            RejoinStep::Leave(_) => self.tell(of.weir, &FailoverEvent::Rejoined { node: of.node, done: Done::No }),
             deed => {
                 let delay = self.delay();
                 self.later(delay, Due::Return(of, Step::Begin(deed)));

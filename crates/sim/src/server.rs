@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use weir_failover::commit_outcome::Status;
+use weir_failover::commit_outcome::XidStatus;
 use weir_failover::{
-    Ballot, Done, Facts, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, ReceiverState, Recovery, Relation,
-    Repointed, StreamingFollower, SyncRule, TimelineHistory, Vote, parse_sync_names,
+    Ballot, Done, Lsn, Mark, Ms, NodeId, PledgeReply, PromotionNumbers as Promotion, ReceivedWal, RecoveryState, ServerFacts,
+    StreamingFollower, SyncRule, TimelineHistory, Vote, VoteAnswer, WalReceiverState, WalRelation, parse_sync_names,
 };
 
 /// Which write it is.
@@ -139,20 +139,20 @@ impl Server {
         self.power == Power::Up && self.is_primary() && !self.is_read_only
     }
 
-    pub fn facts(&self, now: Ms) -> Facts {
+    pub fn facts(&self, now: Ms) -> ServerFacts {
         let recovery = match self.role {
-            Role::Primary => Recovery::Primary,
-            Role::Standby { upstream } => Recovery::Standby {
+            Role::Primary => RecoveryState::Primary,
+            Role::Standby { upstream } => RecoveryState::Standby {
                 upstream,
                 stream: match self.heard.at {
-                    Some(at) if upstream.is_some() => ReceiverState::On { silent_ms: now - at },
-                    _ => ReceiverState::Off,
+                    Some(at) if upstream.is_some() => WalReceiverState::On { silent_ms: now - at },
+                    _ => WalReceiverState::Off,
                 },
             },
         };
         let follower =
             |(node, flushed): (&NodeId, &Lsn)| StreamingFollower { node: Some(*node), is_streaming: true, flushed: *flushed };
-        Facts {
+        ServerFacts {
             history: self.history.clone(),
             recovery,
             position: self.position(),
@@ -163,7 +163,7 @@ impl Server {
             is_read_only: self.is_read_only,
             sync_names: self.is_primary().then(|| self.sync.names.clone()),
             followers: self.flushed.iter().map(follower).collect(),
-            received: Received::All,
+            received: ReceivedWal::All,
         }
     }
 
@@ -209,16 +209,16 @@ impl Server {
     }
 
     /// The fate of a number, as `txid_status` tells it, and where its commit ends.
-    pub fn status(&self, number: u64) -> (Status, Lsn) {
+    pub fn status(&self, number: u64) -> (XidStatus, Lsn) {
         if number >= self.numbers.next {
-            return (Status::Future, 0);
+            return (XidStatus::Future, 0);
         }
         if self.is_open(number) {
-            return (Status::InProgress, 0);
+            return (XidStatus::InProgress, 0);
         }
         match self.log.iter().rposition(|logged| logged.number == number) {
-            Some(at) => (Status::Committed, at as Lsn + 1),
-            None => (Status::Aborted, 0),
+            Some(at) => (XidStatus::Committed, at as Lsn + 1),
+            None => (XidStatus::Aborted, 0),
         }
     }
 
@@ -244,7 +244,7 @@ impl Server {
     pub fn can_follow(&self, upstream: &Server) -> bool {
         let relation = self.history.relation(self.position(), &upstream.history);
         let is_prefix = self.log.len() <= upstream.log.len() && self.log.last() == upstream.log[..self.log.len()].last();
-        matches!(relation, Relation::Holds(_)) && is_prefix
+        matches!(relation, WalRelation::Holds(_)) && is_prefix
     }
 
     /// Takes in a piece of the upstream's log, and its history as far as the log now reaches: the piece may end before the upstream's
@@ -267,18 +267,18 @@ impl Server {
         }
     }
 
-    pub fn pledge(&mut self, ballot: Ballot, cuts: bool, now: Ms) -> Pledge {
-        let Some(mark) = self.mark.pledge(ballot) else { return Pledge::Refused { mark: self.mark } };
+    pub fn pledge(&mut self, ballot: Ballot, cuts: bool, now: Ms) -> PledgeReply {
+        let Some(mark) = self.mark.pledge(ballot) else { return PledgeReply::Refused { mark: self.mark } };
         self.mark = mark;
         if cuts && !self.is_primary() {
             self.role = Role::Standby { upstream: None };
             self.heard.at = None;
         }
-        Pledge::Given { facts: self.facts(now) }
+        PledgeReply::Given { facts: self.facts(now) }
     }
 
-    pub fn repoint(&mut self, vote: Vote, numbers: Option<Promotion>) -> Repointed {
-        let Some(mark) = self.mark.cast(vote) else { return Repointed::Refused { mark: self.mark } };
+    pub fn repoint(&mut self, vote: Vote, numbers: Option<Promotion>) -> VoteAnswer {
+        let Some(mark) = self.mark.cast(vote) else { return VoteAnswer::Refused { mark: self.mark } };
         self.mark = mark;
         if vote.epoch.node == self.id {
             self.numbers.promotion = numbers.or(self.numbers.promotion);
@@ -290,7 +290,7 @@ impl Server {
             self.role = Role::Standby { upstream: Some(vote.epoch.node) };
             self.heard.at = None;
         }
-        Repointed::Yes
+        VoteAnswer::Yes
     }
 
     /// Points a standby at the primary, unless it has promised more. Its mark stays.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_failover::rejoin::SoFar;
 use weir_failover::{
-    Action, Done, Durable, Event, FailoverState, LookFailure, Lost, Ms, NodeId, Record, Report, Request, Transactions, step,
+    Done, DurableState, FailoverAction, FailoverEvent, FailoverRecord, FailoverReport, FailoverState, LookFailure, Ms,
+    NodeDownReason, NodeId, OpenTransactionFate, OperatorRequest, step,
 };
 
 use crate::doubt::Doubts;
@@ -27,11 +28,11 @@ pub struct Weir {
     /// Connections to servers, by their incarnation.
     pub connections: BTreeMap<NodeId, u64>,
     /// Orders that are not answered yet, with their times.
-    pub open: BTreeMap<u64, (Action, Ms)>,
+    pub open: BTreeMap<u64, (FailoverAction, Ms)>,
     /// Writes sent and not answered.
     pub writes: BTreeSet<WriteId>,
     pub timer_at: Ms,
-    pub records: Vec<Record>,
+    pub records: Vec<FailoverRecord>,
     pub last_ack_at: Ms,
     /// Writes that it had sent and gave up.
     pub given_up: usize,
@@ -65,12 +66,12 @@ impl World {
             return;
         }
         let weir = &mut self.weirs[at];
-        let stored = Durable::parse(&weir.disk);
+        let stored = DurableState::parse(&weir.disk);
         weir.life += 1;
         weir.state = Some(FailoverState::new(&self.plan.rules, stored, weir.number, &BTreeSet::new()));
         weir.timer_at = Ms::MAX;
         self.note(|| format!("weir {at} starts"));
-        self.tell(at, &Event::Timer);
+        self.tell(at, &FailoverEvent::Timer);
     }
 
     pub(crate) fn kill_weir(&mut self, at: usize) {
@@ -88,12 +89,12 @@ impl World {
         self.note(|| format!("weir {at} dies"));
     }
 
-    pub(crate) fn ask(&mut self, at: usize, request: Request) {
-        self.tell(at, &Event::Operator { ticket: 0, request });
+    pub(crate) fn ask(&mut self, at: usize, request: OperatorRequest) {
+        self.tell(at, &FailoverEvent::Operator { ticket: 0, request });
     }
 
     /// One event for a Weir that runs.
-    pub(crate) fn tell(&mut self, at: usize, event: &Event) {
+    pub(crate) fn tell(&mut self, at: usize, event: &FailoverEvent) {
         let now = self.now;
         let Some(state) = &mut self.weirs[at].state else { return };
         let actions = step(state, &self.plan.rules, event, now);
@@ -111,27 +112,33 @@ impl World {
         }
     }
 
-    fn obey(&mut self, at: usize, action: Action) {
+    fn obey(&mut self, at: usize, action: FailoverAction) {
         let life = self.weirs[at].life;
-        if !matches!(action, Action::Probe { .. } | Action::Report(_) | Action::Reply { .. } | Action::WriteStatus { .. }) {
+        if !matches!(
+            action,
+            FailoverAction::Probe { .. }
+                | FailoverAction::Report(_)
+                | FailoverAction::Reply { .. }
+                | FailoverAction::WriteStatus { .. }
+        ) {
             self.follow_script();
             self.spite(at);
         }
         match action {
-            Action::Hold { transactions, .. } => {
+            FailoverAction::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
-                if transactions == Transactions::End {
+                if transactions == OpenTransactionFate::End {
                     self.weirs[at].given_up += self.weirs[at].writes.len();
                     let ended = std::mem::take(&mut self.weirs[at].writes);
                     ended.into_iter().for_each(|write| self.doubt(write));
                     self.weirs[at].connections.clear();
                 }
             }
-            Action::Release { node, started_at } => {
+            FailoverAction::Release { node, started_at } => {
                 self.see_horizon(at, node);
                 self.weirs[at].target = Some((node, started_at));
             }
-            Action::Store { number, text } => {
+            FailoverAction::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
                 // A disk that is busy takes its time.
                 let is_slow = !self.plan.script.is_empty() && self.orders > 0;
@@ -145,25 +152,28 @@ impl World {
                 let done = if self.dice.percent(2) { Done::No } else { Done::Yes };
                 self.later(takes, Due::Stored { weir: at, life, number, done });
             }
-            Action::Report(Report::Degenerated { node, why: Lost::Failed(failure) })
+            FailoverAction::Report(FailoverReport::Degenerated { node, why: NodeDownReason::Failed(failure) })
                 if failure != LookFailure::Refused
                     && self.weirs[at].state.as_ref().is_some_and(|state| state.primary() == Some(node)) =>
             {
                 self.given_up(at, node);
             }
-            Action::WaitYielded { node, limit_ms, .. } => self.wait_yielded(at, life, node, self.now + limit_ms),
-            Action::Drain { node, limit_ms } => self.drain(at, life, node, self.now + limit_ms),
-            Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),
-            Action::Rejoin { node, primary, ballot, way, .. } => {
+            FailoverAction::WaitYielded { node, limit_ms, .. } => self.wait_yielded(at, life, node, self.now + limit_ms),
+            FailoverAction::Drain { node, limit_ms } => self.drain(at, life, node, self.now + limit_ms),
+            FailoverAction::Report(FailoverReport::Done(record)) => self.weirs[at].records.push(*record),
+            FailoverAction::Rejoin { node, primary, ballot, way, .. } => {
                 self.bring_back(Return { weir: at, life, node, primary, ballot, way, so_far: SoFar::Nothing, started_at: 0 });
             }
-            Action::RunCommand { .. } | Action::Reply { .. } | Action::WriteStatus { .. } | Action::Report(_) => {}
+            FailoverAction::RunCommand { .. }
+            | FailoverAction::Reply { .. }
+            | FailoverAction::WriteStatus { .. }
+            | FailoverAction::Report(_) => {}
             order => self.send(at, order),
         }
     }
 
     /// Sends an order to its server; sometimes twice, sometimes late.
-    fn send(&mut self, at: usize, order: Action) {
+    fn send(&mut self, at: usize, order: FailoverAction) {
         let Some((node, limit_ms)) = order.target() else { return };
         let id = self.next_id();
         let life = self.weirs[at].life;
@@ -177,7 +187,7 @@ impl World {
     }
 
     /// The answer to an order, or its limit.
-    pub(crate) fn answer(&mut self, at: usize, life: u32, id: u64, event: &Event) {
+    pub(crate) fn answer(&mut self, at: usize, life: u32, id: u64, event: &FailoverEvent) {
         let weir = &mut self.weirs[at];
         if weir.life != life || weir.open.remove(&id).is_none() {
             return;
@@ -204,6 +214,6 @@ impl World {
         if let Some(text) = weir.writing.take().filter(|_| done == Done::Yes) {
             weir.disk = text;
         }
-        self.tell(at, &Event::Stored { number, done });
+        self.tell(at, &FailoverEvent::Stored { number, done });
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_failover::{Action, Done, Event, Found, LookFailure, Ms, NodeId, ServerConnEnd};
+use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, ProbeResult, ServerConnEnd};
 
 use crate::again::{Again, Version};
 use crate::agent::{self, Agent, Job};
@@ -36,7 +36,7 @@ pub enum Due {
         life: u32,
         id: u64,
         node: NodeId,
-        order: Action,
+        order: FailoverAction,
     },
     /// Its answer arrives.
     Answer {
@@ -44,7 +44,7 @@ pub enum Due {
         life: u32,
         id: u64,
         node: NodeId,
-        event: Box<Event>,
+        event: Box<FailoverEvent>,
     },
     Limit {
         weir: usize,
@@ -271,7 +271,7 @@ impl World {
             Due::Timer { weir, life } => {
                 if self.weirs[weir].life == life && self.weirs[weir].timer_at <= self.now {
                     self.weirs[weir].timer_at = Ms::MAX;
-                    self.tell(weir, &Event::Timer);
+                    self.tell(weir, &FailoverEvent::Timer);
                 }
             }
             Due::Stored { weir, life, number, done } => self.stored(weir, life, number, done),
@@ -286,7 +286,7 @@ impl World {
                 if self.weirs[weir].life == life {
                     self.weirs[weir].connections.remove(&node);
                     self.break_transactions(weir, node);
-                    self.tell(weir, &Event::ConnDied { node, how });
+                    self.tell(weir, &FailoverEvent::ConnDied { node, how });
                 }
             }
             Due::Promote { node, incarnation } => {
@@ -333,7 +333,7 @@ impl World {
     }
 
     /// An order of a Weir at its server.
-    fn order(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: Action) {
+    fn order(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: FailoverAction) {
         let at = usize::from(node);
         if !self.passes(self.end_of(weir), at) {
             return;
@@ -363,16 +363,28 @@ impl World {
         }
     }
 
-    fn execute(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: &Action, begun_at: Ms) -> Option<Event> {
+    fn execute(
+        &mut self,
+        weir: usize,
+        life: u32,
+        id: u64,
+        node: NodeId,
+        order: &FailoverAction,
+        begun_at: Ms,
+    ) -> Option<FailoverEvent> {
         let now = self.now;
         let server = &mut self.servers[usize::from(node)];
         Some(match order {
-            Action::Probe { .. } => Event::Probed { node, begun_at, found: Found::Answered(Box::new(server.facts(now))) },
-            Action::CutOff { ballot, .. } => Event::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, true, now) },
-            Action::Pledge { ballot, .. } => {
-                Event::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, false, now) }
+            FailoverAction::Probe { .. } => {
+                FailoverEvent::Probed { node, begun_at, found: ProbeResult::Answered(Box::new(server.facts(now))) }
             }
-            Action::Promote { ballot, .. } => {
+            FailoverAction::CutOff { ballot, .. } => {
+                FailoverEvent::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, true, now) }
+            }
+            FailoverAction::Pledge { ballot, .. } => {
+                FailoverEvent::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, false, now) }
+            }
+            FailoverAction::Promote { ballot, .. } => {
                 let done = if server.mark.promised == *ballot { Done::Yes } else { Done::No };
                 let incarnation = server.incarnation;
                 if done == Done::Yes {
@@ -380,56 +392,58 @@ impl World {
                     let takes = self.dice.within(10, 300);
                     self.later(takes, Due::Promote { node, incarnation });
                 }
-                Event::Promoted { node, ballot: *ballot, done }
+                FailoverEvent::Promoted { node, ballot: *ballot, done }
             }
-            Action::WaitWritable { ballot, .. } if server.is_primary() => {
+            FailoverAction::WaitWritable { ballot, .. } if server.is_primary() => {
                 let facts = server.facts(now);
                 self.see_writable(weir, life, node);
-                Event::Writable { node, ballot: *ballot, outcome: Ok(facts) }
+                FailoverEvent::Writable { node, ballot: *ballot, outcome: Ok(facts) }
             }
-            Action::WaitWritable { .. } => {
+            FailoverAction::WaitWritable { .. } => {
                 if self.weirs[weir].open.contains_key(&id) {
                     self.later(ASK_AGAIN_MS, Due::Order { weir, life, id, node, order: order.clone() });
                 }
                 return None;
             }
-            Action::Repoint { vote, .. } => {
+            FailoverAction::Repoint { vote, .. } => {
                 let sender = &self.weirs[weir];
                 let numbers = sender.doubts.numbers(node).filter(|_| sender.life == life);
-                Event::Repointed { node, vote: *vote, outcome: server.repoint(*vote, numbers) }
+                FailoverEvent::Repointed { node, vote: *vote, outcome: server.repoint(*vote, numbers) }
             }
-            Action::Fence { ballot, .. } => {
+            FailoverAction::Fence { ballot, .. } => {
                 let done = if server.mark.promised <= *ballot { Done::Yes } else { Done::No };
                 if done == Done::Yes {
                     server.is_read_only = true;
                     server.end_open();
                 }
-                Event::Fenced { node, done }
+                FailoverEvent::Fenced { node, done }
             }
-            Action::Prepare { .. } => Event::Prepared { node },
-            Action::Wake { .. } => Event::Pointed { node, done: Done::Yes },
-            Action::Point { primary, ballot, .. } => Event::Pointed { node, done: server.point(*primary, *ballot) },
-            Action::Unfence { .. } => {
+            FailoverAction::Prepare { .. } => FailoverEvent::Prepared { node },
+            FailoverAction::Wake { .. } => FailoverEvent::Pointed { node, done: Done::Yes },
+            FailoverAction::Point { primary, ballot, .. } => {
+                FailoverEvent::Pointed { node, done: server.point(*primary, *ballot) }
+            }
+            FailoverAction::Unfence { .. } => {
                 server.is_read_only = false;
-                Event::Unfenced { node, done: Done::Yes }
+                FailoverEvent::Unfenced { node, done: Done::Yes }
             }
             // Those for the agent are `order_agent`'s, all others the Weir's own.
-            Action::StopServer { .. }
-            | Action::AskAgent { .. }
-            | Action::Inspect { .. }
-            | Action::StartServer { .. }
-            | Action::RestartServer { .. }
-            | Action::FollowServer { .. }
-            | Action::WaitYielded { .. }
-            | Action::Hold { .. }
-            | Action::Release { .. }
-            | Action::Store { .. }
-            | Action::Drain { .. }
-            | Action::Rejoin { .. }
-            | Action::RunCommand { .. }
-            | Action::Reply { .. }
-            | Action::WriteStatus { .. }
-            | Action::Report(_) => return None,
+            FailoverAction::StopServer { .. }
+            | FailoverAction::AskAgent { .. }
+            | FailoverAction::Inspect { .. }
+            | FailoverAction::StartServer { .. }
+            | FailoverAction::RestartServer { .. }
+            | FailoverAction::FollowServer { .. }
+            | FailoverAction::WaitYielded { .. }
+            | FailoverAction::Hold { .. }
+            | FailoverAction::Release { .. }
+            | FailoverAction::Store { .. }
+            | FailoverAction::Drain { .. }
+            | FailoverAction::Rejoin { .. }
+            | FailoverAction::RunCommand { .. }
+            | FailoverAction::Reply { .. }
+            | FailoverAction::WriteStatus { .. }
+            | FailoverAction::Report(_) => return None,
         })
     }
 

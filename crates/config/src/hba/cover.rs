@@ -4,13 +4,13 @@
 
 use super::address::HbaAddress;
 use super::{HbaConnectionType, HbaNameEntry, HbaRule};
-use crate::Problem;
+use crate::ConfigProblem;
 
 /// Rules that are compared: each with all before it.
 const RULES_MAX: usize = 2_000;
 
 /// A warning for each rule that an earlier one covers.
-pub(super) fn warnings(rules: &[HbaRule]) -> Vec<Problem> {
+pub(super) fn warnings(rules: &[HbaRule]) -> Vec<ConfigProblem> {
     let rules = &rules[..rules.len().min(RULES_MAX)];
     let mut found = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
@@ -110,7 +110,7 @@ mod tests {
         let mut folder = |_: &Path| Err(LoadError::NotFound);
         let (hba, problems) = HbaRuleSet::read(Path::new("h"), None, &mut FileLoader { file: &mut file, folder: &mut folder });
         assert!(hba.is_some(), "{rules}: {problems:?}");
-        let shown = |problem: &crate::Problem| {
+        let shown = |problem: &crate::ConfigProblem| {
             let earlier = problem.message.split("in line ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
             format!("{} by {earlier}", problem.line.unwrap())
         };

@@ -6,7 +6,7 @@ use super::tokens::{self, FileLoader, HbaLine, HbaToken};
 use super::{AdmittedUsers, CertificateName, ClientCertDemand, HbaAuthMethod, HbaConnectionType, HbaNameEntry, HbaRule, problem};
 use crate::client_demands::{ClientDemands, CommonMethod};
 use crate::hba::demand_rules::BY_PARAMETER;
-use crate::{Problem, Severity};
+use crate::{ConfigProblem, ProblemSeverity};
 use regex::{Regex, RegexBuilder};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn rules(
     path: &Path,
     loader: &mut FileLoader<'_>,
     demands: ClientDemands,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigProblem>,
 ) -> Vec<HbaRule> {
     let (mut rules, mut common) = (Vec::new(), None);
     for line in tokens::lines(path, loader, problems) {
@@ -40,7 +40,7 @@ pub(super) fn rules(
                 if rule.connection == HbaConnectionType::HostGss {
                     let message = "hostgssenc matches no client: there is no GSSAPI encryption".into();
                     let place = problem(&line.file, Some(line.number), message);
-                    problems.push(Problem { severity: Severity::Warning, ..place });
+                    problems.push(ConfigProblem { severity: ProblemSeverity::Warning, ..place });
                 }
                 rules.push(rule);
             }

@@ -2,7 +2,7 @@
 
 use super::tokens::{self, FileLoader, HbaLine};
 use super::{HbaMatch, HbaNameEntry, LoginFacts, problem};
-use crate::Problem;
+use crate::ConfigProblem;
 use crate::hba::hba_line::{pattern, user};
 use regex::Regex;
 use std::path::Path;
@@ -26,7 +26,7 @@ enum SystemUserName {
 }
 
 /// Reads the maps of a file and of those it includes.
-pub(super) fn read(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<Problem>) -> IdentMaps {
+pub(super) fn read(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<ConfigProblem>) -> IdentMaps {
     let mut maps = IdentMaps::default();
     for line in tokens::lines(path, loader, problems) {
         match entry(&line) {

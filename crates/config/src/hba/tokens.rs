@@ -4,7 +4,7 @@
 //! closed on its line is an error here, PostgreSQL closes it silently.
 
 use super::problem;
-use crate::Problem;
+use crate::ConfigProblem;
 use std::path::{Path, PathBuf};
 
 /// Includes inside includes, as in PostgreSQL (`CONF_FILE_MAX_DEPTH`).
@@ -55,7 +55,7 @@ pub(super) struct HbaLine {
 }
 
 /// All lines of a file and of those it includes.
-pub(super) fn lines(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<Problem>) -> Vec<HbaLine> {
+pub(super) fn lines(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<ConfigProblem>) -> Vec<HbaLine> {
     let mut reader = HbaReader { loader, problems, lines: Vec::new(), open: Vec::new(), files: 0 };
     reader.read_file(path, None, IfMissing::Complain);
     reader.lines
@@ -69,7 +69,7 @@ enum IfMissing {
 
 struct HbaReader<'a, 'b> {
     loader: &'a mut FileLoader<'b>,
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Vec<ConfigProblem>,
     lines: Vec<HbaLine>,
     /// Files being read, the including ones first.
     open: Vec<PathBuf>,

@@ -3,11 +3,11 @@ use std::path::PathBuf;
 
 use weir_wire::pcp_protocol::PcpLayout;
 
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
-use crate::visibility::Visibility::{Everyone, Operators};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 /// Common values of the rows of this area.
-const ROW: ConfigParam = ConfigParam { group: ParamGroup::Admin, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Admin, since: "Weir 0.1", effect: ParamEffect::Built, ..super::ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

@@ -1,13 +1,13 @@
 //! Logins of clients.
 use std::path::PathBuf;
 
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::PasswdProof;
 use crate::client_demands::{ClientTls, CommonMethod};
-use crate::visibility::Visibility::{Everyone, Operators};
+use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { group: ParamGroup::Auth, effect: Effect::Built, ..super::ROW };
+const BUILT: ConfigParam = ConfigParam { group: ParamGroup::Auth, effect: ParamEffect::Built, ..super::ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

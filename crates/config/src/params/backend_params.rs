@@ -1,13 +1,13 @@
 //! The PostgreSQL servers and how they are kept equal.
 use crate::ClusteringMode;
 
-use super::{ConfigParam, Effect, ParamContext, ParamGroup, ParamIndexing, ParamKind};
-use crate::visibility::Visibility::{Everyone, Operators};
+use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
+use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Backend, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

@@ -1,12 +1,12 @@
 //! Cache of query results.
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
-use crate::Method;
-use crate::visibility::Visibility::{Everyone, Nobody, Operators};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use crate::MemqcacheMethod;
+use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Cache, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
@@ -15,7 +15,7 @@ pub(super) const ROWS: &[ConfigParam] = &[
         set: |c, _, v| c.cache.enabled = v.bool(),
         help: "Answer repeated queries from memory, as long as what they read has not changed.", ..BUILT },
     ConfigParam { name: "memqcache_method", kind: ParamKind::Enum { values: &["shmem", "memcached", "redis"], also: &[] }, default: "shmem", applies: ParamContext::AtStart,
-        set: |c, _, v| c.cache.method = Method::of(v.word()),
+        set: |c, _, v| c.cache.method = MemqcacheMethod::of(v.word()),
         help: "Where results are kept: in our memory, or in memcached or Redis (Valkey), which several Weirs share with memqcache_invalidation = wal.", ..BUILT },
     ConfigParam { name: "memqcache_memcached_host", kind: ParamKind::Text(Operators), default: "localhost", applies: ParamContext::AtStart,
         set: |c, _, v| c.cache.memcached.hosts = v.text(),

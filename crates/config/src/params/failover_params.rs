@@ -1,13 +1,13 @@
 //! What happens when a node fails or returns.
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::OnLost;
-use crate::failover_settings::{FailoverMode, FalsePrimary, OnLinkEnd, OtherPromoters};
-use crate::visibility::Visibility::Operators;
+use crate::failover_settings::{ConnEndPolicy, FailoverMode, FalsePrimary, OtherPromoters};
+use crate::visibility::ValueVisibility::Operators;
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Failover, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
@@ -24,12 +24,12 @@ pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "follow_master_command", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, hidden: true, alias_of: Some("follow_primary_command"),
         help: "Old name of follow_primary_command, up to Pgpool-II 4.1.", ..ROW },
     ConfigParam { name: "failover_on_backend_error", kind: ParamKind::Bool, default: "on", applies: ParamContext::OnReload,
-        set: |c, _, v| c.failover.on_error = OnLinkEnd::of(v.bool()),
+        set: |c, _, v| c.failover.on_error = ConnEndPolicy::of(v.bool()),
         help: "Detach a node when reading from or writing to it fails.", ..BUILT },
     ConfigParam { name: "fail_over_on_backend_error", kind: ParamKind::Bool, default: "on", applies: ParamContext::OnReload, hidden: true, alias_of: Some("failover_on_backend_error"),
         help: "Old name of failover_on_backend_error.", ..ROW },
     ConfigParam { name: "failover_on_backend_shutdown", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,
-        set: |c, _, v| c.failover.on_shutdown = OnLinkEnd::of(v.bool()),
+        set: |c, _, v| c.failover.on_shutdown = ConnEndPolicy::of(v.bool()),
         help: "Detach a node when it says that it shuts down.", ..BUILT },
     ConfigParam { name: "search_primary_node_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "300", applies: ParamContext::OnReload,
         set: |c, _, v| c.search_primary_timeout_ms = v.millis(),
@@ -56,13 +56,13 @@ pub(super) const ROWS: &[ConfigParam] = &[
         set: |c, _, v| c.failover.lag_ms_max = v.millis(),
         help: "Longest time for which an asynchronous standby may have received nothing of what the primary wrote, by what looks at both have found, to be promoted. It bounds small commits, as failover_lag_max bounds bytes. 0: any.", ..BUILT },
     ConfigParam { name: "failover_wait", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "30", applies: ParamContext::OnReload, since: "Weir 0.1",
-        effect: Effect::Built, set: |c, _, v| c.failover.wait_ms = v.millis(),
+        effect: ParamEffect::Built, set: |c, _, v| c.failover.wait_ms = v.millis(),
         help: "Longest time a statement that was not sent, or was refused before it ran, waits for a primary before it fails. The session goes on. 0: for ever.", ..ROW },
     ConfigParam { name: "switchover_transaction_limit", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "10", applies: ParamContext::OnReload, since: "Weir 0.1",
-        effect: Effect::Built, set: |c, _, v| c.recovery.agents.transaction_limit_ms = v.millis(),
+        effect: ParamEffect::Built, set: |c, _, v| c.recovery.agents.transaction_limit_ms = v.millis(),
         help: "Time that open transactions get to end before a switchover; then they are ended.", ..ROW },
     ConfigParam { name: "failover_lost", kind: ParamKind::Enum { values: &["warning", "error"], also: &[] }, default: "warning", applies: ParamContext::OnReload, since: "Weir 0.1",
-        effect: Effect::Built, set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
+        effect: ParamEffect::Built, set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
         help: "How a session hears that another server is the primary now and is not known to have all that the session was shown: by a warning before its next answer, or its next statement fails with SQLSTATE 40001.", ..ROW },
     ConfigParam { name: "commit_outcome", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.failover.commit_outcome = v.bool(),

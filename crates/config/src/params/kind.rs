@@ -2,9 +2,9 @@
 //!
 //! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
 //! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
-use super::{Value, ValueError};
-use crate::pattern::{BadPattern, Patterns};
-use crate::visibility::Visibility;
+use super::{ParamValue, ValueError};
+use crate::pattern::{BadPattern, PatternSet};
+use crate::visibility::ValueVisibility;
 
 /// The form of a parameter's values. Limits are in the unit of the parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,20 +66,20 @@ pub enum ParamKind {
         max: i64,
     },
     /// Any text. A text may hold anything, so each says who sees it.
-    Text(Visibility),
+    Text(ValueVisibility),
     /// Texts with a separator between them.
     List {
         /// Stands between two entries.
         separator: char,
         /// Who sees it.
-        seen_by: Visibility,
+        seen_by: ValueVisibility,
     },
     /// Regular expressions with a separator between them; `\` before a separator makes it part of the expression.
     Patterns {
         /// Stands between two entries.
         separator: char,
         /// Who sees it.
-        seen_by: Visibility,
+        seen_by: ValueVisibility,
     },
     /// Any number of known words with a separator between them.
     Words {
@@ -167,19 +167,19 @@ impl ParamKind {
     /// Checks `text`, the value of parameter `name`.
     ///
     /// Numbers come back in milliseconds or bytes where the kind has a unit.
-    pub fn parse(&self, name: &str, text: &str) -> Result<Value, ValueError> {
+    pub fn parse(&self, name: &str, text: &str) -> Result<ParamValue, ValueError> {
         let wrong = || ValueError::Wrong { name: name.into(), value: text.into(), wanted: self.describe() };
         if let Some(number) = self.number() {
             let read = number.read(text).ok_or_else(wrong)?;
             let checked = check_range(name, read, number);
             // A range in decimal would puzzle an operator who wrote 777 and meant 0777.
             let checked = if matches!(self, ParamKind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
-            return checked.map(Value::Int);
+            return checked.map(ParamValue::Int);
         }
         match *self {
-            ParamKind::Bool => read_bool(text).map(Value::Bool).ok_or_else(wrong),
+            ParamKind::Bool => read_bool(text).map(ParamValue::Bool).ok_or_else(wrong),
             ParamKind::Float { min, max } => match text.trim().parse::<f64>() {
-                Ok(value) if (min..=max).contains(&value) => Ok(Value::Float(value)),
+                Ok(value) if (min..=max).contains(&value) => Ok(ParamValue::Float(value)),
                 Ok(value) => Err(ValueError::OutOfRange {
                     name: name.into(),
                     value: value.to_string(),
@@ -188,29 +188,29 @@ impl ParamKind {
                 }),
                 Err(_) => Err(wrong()),
             },
-            ParamKind::List { separator, .. } => Ok(Value::List(split(text, separator).map(str::to_string).collect())),
+            ParamKind::List { separator, .. } => Ok(ParamValue::List(split(text, separator).map(str::to_string).collect())),
             ParamKind::Words { separator, values } => split(text, separator)
                 .map(|word| find_word(values, word).map(str::to_string).ok_or_else(wrong))
                 .collect::<Result<_, _>>()
-                .map(Value::List),
+                .map(ParamValue::List),
             ParamKind::Enum { values, also } => find_word(values, text.trim())
                 .or_else(|| also.iter().find(|(from, _)| from.eq_ignore_ascii_case(text.trim())).map(|(_, to)| *to))
-                .map(Value::Word)
+                .map(ParamValue::Word)
                 .ok_or_else(wrong),
             ParamKind::Patterns { separator, .. } => read_patterns(name, text, separator),
             // `number` has answered the other kinds.
-            _ => Ok(Value::Text(text.to_string())),
+            _ => Ok(ParamValue::Text(text.to_string())),
         }
     }
 
     /// The value as SHOW prints it; `text` unchanged if it is not a value of this kind.
     pub fn show(&self, text: &str) -> String {
         match (self, self.parse("", text)) {
-            (ParamKind::Octal { .. }, Ok(Value::Int(value))) => format!("{value:04o}"),
-            (_, Ok(Value::Int(value))) => self.number().map_or_else(|| value.to_string(), |number| number.show(value)),
-            (_, Ok(Value::Bool(value))) => if value { "on" } else { "off" }.to_string(),
-            (_, Ok(Value::Float(value))) => value.to_string(),
-            (_, Ok(Value::Word(word))) => word.to_string(),
+            (ParamKind::Octal { .. }, Ok(ParamValue::Int(value))) => format!("{value:04o}"),
+            (_, Ok(ParamValue::Int(value))) => self.number().map_or_else(|| value.to_string(), |number| number.show(value)),
+            (_, Ok(ParamValue::Bool(value))) => if value { "on" } else { "off" }.to_string(),
+            (_, Ok(ParamValue::Float(value))) => value.to_string(),
+            (_, Ok(ParamValue::Word(word))) => word.to_string(),
             _ => text.to_string(),
         }
     }
@@ -255,16 +255,16 @@ impl ParamKind {
     }
 
     /// Who may see a value. Numbers and words of a list have nothing to hide.
-    pub fn visibility(&self) -> Visibility {
+    pub fn visibility(&self) -> ValueVisibility {
         match *self {
             ParamKind::Text(seen_by) | ParamKind::List { seen_by, .. } | ParamKind::Patterns { seen_by, .. } => seen_by,
             ParamKind::Bool
             | ParamKind::Int { .. }
             | ParamKind::Octal { .. }
             | ParamKind::Float { .. }
-            | ParamKind::Enum { .. } => Visibility::Everyone,
-            ParamKind::Words { .. } | ParamKind::Bytes { .. } | ParamKind::Kilobytes { .. } => Visibility::Everyone,
-            ParamKind::Millis { .. } | ParamKind::Seconds { .. } | ParamKind::Minutes { .. } => Visibility::Everyone,
+            | ParamKind::Enum { .. } => ValueVisibility::Everyone,
+            ParamKind::Words { .. } | ParamKind::Bytes { .. } | ParamKind::Kilobytes { .. } => ValueVisibility::Everyone,
+            ParamKind::Millis { .. } | ParamKind::Seconds { .. } | ParamKind::Minutes { .. } => ValueVisibility::Everyone,
         }
     }
 
@@ -394,14 +394,14 @@ fn split_escaped(text: &str, separator: char) -> Vec<String> {
     entries.iter().map(|entry| entry.trim().to_string()).filter(|entry| !entry.is_empty()).collect()
 }
 
-fn read_patterns(name: &str, text: &str, separator: char) -> Result<Value, ValueError> {
+fn read_patterns(name: &str, text: &str, separator: char) -> Result<ParamValue, ValueError> {
     let wrong = |BadPattern { pattern, cause }| ValueError::BadPattern {
         name: name.into(),
         pattern,
         // The parser's error is a drawing over several lines; its last line names the fault.
         cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
     };
-    Ok(Value::Patterns(Patterns::new(&split_escaped(text, separator)).map_err(wrong)?))
+    Ok(ParamValue::Patterns(PatternSet::new(&split_escaped(text, separator)).map_err(wrong)?))
 }
 
 #[cfg(test)]

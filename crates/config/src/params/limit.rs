@@ -1,9 +1,9 @@
 //! How much of everything there may be, and for how long.
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
-use crate::visibility::Visibility::Operators;
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use crate::visibility::ValueVisibility::Operators;
 
 /// Common values of the rows of this area.
-const ROW: ConfigParam = ConfigParam { group: ParamGroup::Limit, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Limit, since: "Weir 0.1", effect: ParamEffect::Built, ..super::ROW };
 
 /// Clients or server connections: 0 stands for no limit.
 const COUNT: ParamKind = ParamKind::Int { min: 0, max: 1_000_000 };

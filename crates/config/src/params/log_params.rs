@@ -3,13 +3,13 @@ use std::path::PathBuf;
 
 use crate::LogLevel;
 
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
-use crate::visibility::Visibility::{Everyone, Operators};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Log, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

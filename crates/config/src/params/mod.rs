@@ -5,7 +5,7 @@
 //! Numbered ports have the documented value as default (5432, 9000, 9999, 9694): Pgpool-II's built-in 0 means "not set"
 //! there and is outside of its own range.
 use crate::Config;
-use crate::visibility::Visibility;
+use crate::visibility::ValueVisibility;
 
 mod admin_params;
 mod auth_params;
@@ -24,7 +24,7 @@ mod tls_params;
 mod watchdog_params;
 mod weir_params;
 
-pub use crate::value::{Value, ValueError};
+pub use crate::value::{ParamValue, ValueError};
 pub use kind::ParamKind;
 
 /// Largest value of a 32-bit integer parameter, where Pgpool-II names no smaller one.
@@ -47,7 +47,7 @@ pub struct ConfigParam {
     /// Repetition of the parameter with a number.
     pub indexed: ParamIndexing,
     /// Effect of the parameter in this version.
-    pub effect: Effect,
+    pub effect: ParamEffect,
     /// Pgpool-II release that brought it; "4.3" means 4.3 or older, "next" means not released yet.
     pub since: &'static str,
     /// Left out of lists; still readable by its own name.
@@ -57,7 +57,7 @@ pub struct ConfigParam {
     /// Meaning, unit and special values.
     pub help: &'static str,
     /// Stores a checked value; the number is the node's for indexed parameters, else 0.
-    pub set: fn(&mut Config, u16, &Value),
+    pub set: fn(&mut Config, u16, &ParamValue),
 }
 
 /// When a changed value begins to count.
@@ -125,7 +125,7 @@ pub enum ParamIndexing {
 
 /// Effect of a parameter in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum ParamEffect {
     /// It does what its help says.
     Built,
     /// It is accepted and checked, and changes nothing.
@@ -135,18 +135,18 @@ pub enum Effect {
 }
 
 /// Setter of every parameter that nothing reads yet.
-fn nothing(_: &mut Config, _: u16, _: &Value) {}
+fn nothing(_: &mut Config, _: u16, _: &ParamValue) {}
 
 /// Common values of most rows; a row states only how it differs.
 const ROW: ConfigParam = ConfigParam {
     name: "",
     // A row that says nothing hides everything.
-    kind: ParamKind::Text(Visibility::Nobody),
+    kind: ParamKind::Text(ValueVisibility::Nobody),
     default: "",
     applies: ParamContext::OnReload,
     group: ParamGroup::Weir,
     indexed: ParamIndexing::No,
-    effect: Effect::NotYet,
+    effect: ParamEffect::NotYet,
     since: "4.3",
     hidden: false,
     alias_of: None,
@@ -190,7 +190,7 @@ pub fn find(name: &str) -> Option<&'static ConfigParam> {
 
 /// Result of looking up a written name.
 #[derive(Clone, Copy)]
-pub enum Named {
+pub enum ParamLookup {
     /// A parameter, or one of its numbered forms; an old name has been replaced by the new one.
     Found {
         /// The row.
@@ -209,22 +209,22 @@ pub enum Named {
 }
 
 /// Finds the row for a name as it is written in the file, such as `backend_port0`.
-pub fn resolve(written: &str) -> Named {
+pub fn resolve(written: &str) -> ParamLookup {
     if let Some(found) = find(written) {
         let alias = found.alias_of.map(|_| found.name);
         let param = found.alias_of.and_then(find).unwrap_or(found);
         return match param.indexed {
-            ParamIndexing::No | ParamIndexing::NodeOrDefault => Named::Found { param, index: None, alias },
-            ParamIndexing::Node | ParamIndexing::Watchdog | ParamIndexing::Heartbeat => Named::NumberMissing(param),
+            ParamIndexing::No | ParamIndexing::NodeOrDefault => ParamLookup::Found { param, index: None, alias },
+            ParamIndexing::Node | ParamIndexing::Watchdog | ParamIndexing::Heartbeat => ParamLookup::NumberMissing(param),
         };
     }
     let base = written.trim_end_matches(|c: char| c.is_ascii_digit());
     match find(base) {
         Some(param) if param.indexed != ParamIndexing::No => match written[base.len()..].parse::<u16>() {
-            Ok(index) if index <= INDEX_MAX => Named::Found { param, index: Some(index), alias: None },
-            _ => Named::NumberTooHigh(param),
+            Ok(index) if index <= INDEX_MAX => ParamLookup::Found { param, index: Some(index), alias: None },
+            _ => ParamLookup::NumberTooHigh(param),
         },
-        _ => Named::Unknown,
+        _ => ParamLookup::Unknown,
     }
 }
 
@@ -266,7 +266,7 @@ fn edit_distance(from: &str, to: &str) -> usize {
 impl ConfigParam {
     /// True if nobody is shown a value: `*****` stands for it.
     pub fn is_secret(&self) -> bool {
-        self.kind.visibility() == Visibility::Nobody
+        self.kind.visibility() == ValueVisibility::Nobody
     }
 }
 

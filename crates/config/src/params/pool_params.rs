@@ -1,11 +1,11 @@
 //! Clients and the server connections they share.
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
-use crate::visibility::Visibility::Operators;
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use crate::visibility::ValueVisibility::Operators;
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Pool, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

@@ -1,16 +1,16 @@
 //! Bringing a node back.
 use std::path::PathBuf;
 
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind, Value};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamValue};
 use crate::agents::{AgentSsl, RejoinAuthority};
-use crate::visibility::Visibility::{Everyone, Nobody, Operators};
+use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Recovery, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-fn file(value: &Value) -> Option<PathBuf> {
+fn file(value: &ParamValue) -> Option<PathBuf> {
     Some(value.text()).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 

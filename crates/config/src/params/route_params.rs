@@ -1,18 +1,18 @@
 //! Routing of statements to nodes.
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind, Value};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamValue};
 use crate::OnWrite;
-use crate::redirect::{Redirect, read_redirects};
-use crate::visibility::Visibility::{Everyone, Operators};
+use crate::redirect::{RedirectPreference, read_redirects};
+use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Route, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 /// A row that has nothing to say here, as its help tells.
-const NEEDLESS: ConfigParam = ConfigParam { effect: Effect::Needless, ..ROW };
+const NEEDLESS: ConfigParam = ConfigParam { effect: ParamEffect::Needless, ..ROW };
 
 /// The entries of a redirect list; `config::check` tells of those that are wrong.
-fn redirects(value: &Value) -> Vec<Redirect> {
+fn redirects(value: &ParamValue) -> Vec<RedirectPreference> {
     read_redirects(&value.text()).unwrap_or_default()
 }
 

@@ -1,18 +1,18 @@
 //! Encryption.
 use std::path::PathBuf;
 
-use super::{ConfigParam, Effect, ParamContext, ParamGroup, ParamIndexing, ParamKind, Value};
-use crate::visibility::Visibility::{Everyone, Operators};
+use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind, ParamValue};
+use crate::visibility::ValueVisibility::{Everyone, Operators};
 use crate::{ChannelBinding, SslMode, TlsVersion};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Tls, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 /// A row that does what its help says, of a parameter that Pgpool-II does not have.
 const OURS: ConfigParam = ConfigParam { since: "Weir 0.1", ..BUILT };
 
-fn file(value: &Value) -> Option<PathBuf> {
+fn file(value: &ParamValue) -> Option<PathBuf> {
     Some(value.text()).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 

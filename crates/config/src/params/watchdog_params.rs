@@ -1,6 +1,6 @@
 //! Several proxies as one.
 use super::{ConfigParam, INT_MAX, ParamContext, ParamGroup, ParamIndexing, ParamKind};
-use crate::visibility::Visibility::{Everyone, Nobody, Operators};
+use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Watchdog, ..super::ROW };

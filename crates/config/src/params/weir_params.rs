@@ -2,13 +2,13 @@
 use crate::CausalReads;
 use crate::{IoMethod, PoolMode, SequenceSessions, SigintStop, UnnamedStatements};
 
-use super::{ConfigParam, Effect, INT_MAX, ParamContext, ParamGroup, ParamKind};
-use crate::visibility::Visibility::Everyone;
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use crate::visibility::ValueVisibility::Everyone;
 
 /// Common values of the rows of this area.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Weir, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: ConfigParam = ConfigParam { effect: Effect::Built, ..ROW };
+const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

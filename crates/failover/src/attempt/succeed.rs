@@ -1,13 +1,13 @@
 //! The part of an attempt that is a switchover's own: the primary is stopped, and one node must hold all that it had.
 
 use super::{AttemptTransition, INSPECT_MS, RECHECK_MS, STOP_MS, ask, promote};
-use crate::action::{Action, StopMode};
+use crate::action::{FailoverAction, PrimaryStopMode};
 use crate::ballot::{Ballot, NodeId};
-use crate::choose::{self, AttemptRefusal, Sync};
-use crate::event::{End, Facts, LookFailure, Ms};
+use crate::choose::{self, AttemptRefusal, SyncStandbyKnowledge};
+use crate::event::{LookFailure, Ms, ServerFacts, ServerStopResult};
 use crate::failover_state::FailoverState;
-use crate::history::{Lsn, Relation};
-use crate::operations::{Aim, Attempt, Phase, PledgeAnswer};
+use crate::history::{Lsn, WalRelation};
+use crate::operations::{AttemptAim, AttemptPhase, FailoverAttempt, PledgeState};
 use crate::record::CommitLoss;
 use crate::rules::{FailoverRules, QuorumSize, SafetyRule};
 use crate::switchover;
@@ -26,11 +26,11 @@ const LEAST_MS: Ms = 1_000;
 /// A majority has pledged: for the first time, or after the stop.
 pub(super) fn pledged(
     state: &FailoverState,
-    attempt: &mut Attempt,
+    attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
     node: NodeId,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     if !attempt.given().contains(&node) {
         return AttemptTransition::End(AttemptRefusal::NoPledge { node });
@@ -38,9 +38,9 @@ pub(super) fn pledged(
     if rules.keeps(SafetyRule::ReadQuorum) {
         // One that was not cut off would acknowledge what is written past Weir, if somebody started the old primary again.
         match state.sync(rules) {
-            Sync::Unknown => return AttemptTransition::End(AttemptRefusal::SyncUnknown),
-            Sync::Asynchronous => {}
-            Sync::Synchronous(all) => {
+            SyncStandbyKnowledge::Unknown => return AttemptTransition::End(AttemptRefusal::SyncUnknown),
+            SyncStandbyKnowledge::Asynchronous => {}
+            SyncStandbyKnowledge::Synchronous(all) => {
                 if let Some(refusal) = choose::too_few_asked(&all, &attempt.given()) {
                     return AttemptTransition::End(refusal);
                 }
@@ -52,24 +52,24 @@ pub(super) fn pledged(
         attempt.loss = CommitLoss::Nothing;
         return promote(attempt, node, now, out);
     }
-    if matches!(attempt.phase, Phase::Parting { .. }) {
-        out.push(Action::Inspect { node: old, ballot, limit_ms: INSPECT_MS });
-        return AttemptTransition::Phase(Phase::Inspecting { until: now + INSPECT_MS + RECHECK_MS });
+    if matches!(attempt.phase, AttemptPhase::Parting { .. }) {
+        out.push(FailoverAction::Inspect { node: old, ballot, limit_ms: INSPECT_MS });
+        return AttemptTransition::Phase(AttemptPhase::Inspecting { until: now + INSPECT_MS + RECHECK_MS });
     }
-    AttemptTransition::Phase(Phase::Streaming { from: now, until: now + STREAM_MS })
+    AttemptTransition::Phase(AttemptPhase::Streaming { from: now, until: now + STREAM_MS })
 }
 
 /// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops. One that does not replay all
 /// that it had then would not become a primary.
 pub(super) fn streaming(
     state: &mut FailoverState,
-    attempt: &Attempt,
+    attempt: &FailoverAttempt,
     rules: &FailoverRules,
     (from, until): (Ms, Ms),
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
-    let Aim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
+    let AttemptAim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
     let old = attempt.parent.node;
     let Some(known) = state.nodes.get_mut(&node) else { return AttemptTransition::End(AttemptRefusal::NoPledge { node }) };
     let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at > from);
@@ -78,7 +78,7 @@ pub(super) fn streaming(
     let replays = known.facts().is_some_and(|facts| facts.replayed >= had);
     if !(is_new && streams && replays) {
         known.look_soon(now, LOOK_MS);
-        let bytes = known.facts().map_or(0, Facts::unreplayed);
+        let bytes = known.facts().map_or(0, ServerFacts::unreplayed);
         return match is_new && streams {
             _ if now < until => AttemptTransition::Stay,
             true => AttemptTransition::End(AttemptRefusal::NotReplayed { node, bytes }),
@@ -86,25 +86,30 @@ pub(super) fn streaming(
         };
     }
     if !rules.keeps(SafetyRule::Drain) {
-        return AttemptTransition::Phase(Phase::Draining { until: now });
+        return AttemptTransition::Phase(AttemptPhase::Draining { until: now });
     }
     let limit_ms = rules.transaction_limit_ms;
     let drained_by = now + limit_ms;
     if attempt.quorum == QuorumSize::Majority {
-        out.push(Action::WaitYielded { node: old, weir: attempt.ballot.weir, limit_ms });
-        return AttemptTransition::Phase(Phase::Yielding { until: drained_by + SLACK_MS, drained_by });
+        out.push(FailoverAction::WaitYielded { node: old, weir: attempt.ballot.weir, limit_ms });
+        return AttemptTransition::Phase(AttemptPhase::Yielding { until: drained_by + SLACK_MS, drained_by });
     }
     drain(attempt, drained_by, now, out)
 }
 
 /// Begins to wait for the transactions that run here.
-fn drain(attempt: &Attempt, drained_by: Ms, now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
+fn drain(attempt: &FailoverAttempt, drained_by: Ms, now: Ms, out: &mut Vec<FailoverAction>) -> AttemptTransition {
     let limit_ms = drained_by.saturating_sub(now).max(LEAST_MS);
-    out.push(Action::Drain { node: attempt.parent.node, limit_ms });
-    AttemptTransition::Phase(Phase::Draining { until: now + limit_ms + SLACK_MS })
+    out.push(FailoverAction::Drain { node: attempt.parent.node, limit_ms });
+    AttemptTransition::Phase(AttemptPhase::Draining { until: now + limit_ms + SLACK_MS })
 }
 
-pub(super) fn yielding(attempt: &Attempt, (until, drained_by): (Ms, Ms), now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
+pub(super) fn yielding(
+    attempt: &FailoverAttempt,
+    (until, drained_by): (Ms, Ms),
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) -> AttemptTransition {
     if now >= until { drain(attempt, drained_by, now, out) } else { AttemptTransition::Stay }
 }
 
@@ -112,30 +117,30 @@ pub(super) fn yielding(attempt: &Attempt, (until, drained_by): (Ms, Ms), now: Ms
 pub(in super::super) fn yielded(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(attempt) = &mut state.attempt
         && attempt.parent.node == node
-        && let Phase::Yielding { until, .. } = &mut attempt.phase
+        && let AttemptPhase::Yielding { until, .. } = &mut attempt.phase
     {
         *until = now;
     }
 }
 
-pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> AttemptTransition {
-    let (Aim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return AttemptTransition::Stay };
+pub(super) fn draining(attempt: &FailoverAttempt, until: Ms, now: Ms, out: &mut Vec<FailoverAction>) -> AttemptTransition {
+    let (AttemptAim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return AttemptTransition::Stay };
     let (node, ballot) = (attempt.parent.node, attempt.ballot);
-    out.push(Action::StopServer { node, ballot, started_at, mode: StopMode::Clean, limit_ms: STOP_MS });
-    AttemptTransition::Phase(Phase::Stopping { until: now + STOP_MS + RECHECK_MS })
+    out.push(FailoverAction::StopServer { node, ballot, started_at, mode: PrimaryStopMode::Clean, limit_ms: STOP_MS });
+    AttemptTransition::Phase(AttemptPhase::Stopping { until: now + STOP_MS + RECHECK_MS })
 }
 
 /// No transaction is open any more on this node, or the limit is over.
 pub(in super::super) fn drained(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(attempt) = &mut state.attempt
         && attempt.parent.node == node
-        && let Phase::Draining { until } = &mut attempt.phase
+        && let AttemptPhase::Draining { until } = &mut attempt.phase
     {
         *until = now;
     }
 }
 
-pub(super) fn stopping(state: &FailoverState, attempt: &Attempt, until: Ms, now: Ms) -> AttemptTransition {
+pub(super) fn stopping(state: &FailoverState, attempt: &FailoverAttempt, until: Ms, now: Ms) -> AttemptTransition {
     let node = attempt.parent.node;
     if now >= until || switchover::hangs(state, node, now) {
         AttemptTransition::End(AttemptRefusal::NotStopped { node })
@@ -149,25 +154,31 @@ pub(in super::super) fn stopped(
     state: &mut FailoverState,
     rules: &FailoverRules,
     (node, ballot): (NodeId, Ballot),
-    end: End,
+    end: ServerStopResult,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let Some(mut attempt) = state.attempt.take_if(|attempt| is_of(attempt, node, ballot)) else { return };
     let next = match (attempt.phase.clone(), end) {
-        (Phase::Stopping { .. }, End::Before | End::Now) => {
+        (AttemptPhase::Stopping { .. }, ServerStopResult::Before | ServerStopResult::Now) => {
             attempt.pledges.clear();
-            AttemptTransition::Phase(Phase::Parting { until: ask(state, &mut attempt, rules, now, out) })
+            AttemptTransition::Phase(AttemptPhase::Parting { until: ask(state, &mut attempt, rules, now, out) })
         }
-        (Phase::Stopping { .. }, End::Unknown) => AttemptTransition::End(AttemptRefusal::NotStopped { node }),
-        (Phase::Ending { failure, .. }, _) => super::ended(state, &mut attempt, rules, (failure, end), now, out),
+        (AttemptPhase::Stopping { .. }, ServerStopResult::Unknown) => AttemptTransition::End(AttemptRefusal::NotStopped { node }),
+        (AttemptPhase::Ending { failure, .. }, _) => super::ended(state, &mut attempt, rules, (failure, end), now, out),
         _ => AttemptTransition::Stay,
     };
     go_on(state, attempt, next, now, out);
 }
 
 /// Takes up an attempt again whose next part an event has decided.
-fn go_on(state: &mut FailoverState, mut attempt: Attempt, next: AttemptTransition, now: Ms, out: &mut Vec<Action>) {
+fn go_on(
+    state: &mut FailoverState,
+    mut attempt: FailoverAttempt,
+    next: AttemptTransition,
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) {
     let refusal = match next {
         AttemptTransition::Phase(phase) => {
             attempt.phase = phase;
@@ -189,18 +200,18 @@ pub(in super::super) fn inspected(
     (node, ballot): (NodeId, Ballot),
     outcome: Result<Lsn, LookFailure>,
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) {
     let Some(mut attempt) = state.attempt.take_if(|attempt| is_of(attempt, node, ballot)) else { return };
     let next = match (&attempt.phase, attempt.aim) {
-        (Phase::Inspecting { .. }, Aim::Succeed { node: chosen, .. }) => match outcome {
+        (AttemptPhase::Inspecting { .. }, AttemptAim::Succeed { node: chosen, .. }) => match outcome {
             Err(_) => AttemptTransition::End(AttemptRefusal::NotStopped { node }),
             Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(SafetyRule::WholeLog) => {
                 attempt.loss = CommitLoss::Nothing;
                 if replayed(&attempt, chosen) > last || !rules.keeps(SafetyRule::WholeLog) {
                     promote(&attempt, chosen, now, out)
                 } else {
-                    AttemptTransition::Phase(Phase::Replaying { last, until: now + REPLAY_MS })
+                    AttemptTransition::Phase(AttemptPhase::Replaying { last, until: now + REPLAY_MS })
                 }
             }
             Ok(_) => AttemptTransition::End(AttemptRefusal::LacksLog { node: chosen }),
@@ -213,12 +224,12 @@ pub(in super::super) fn inspected(
 /// A standby that was told to promote itself and does not replay is neither a standby nor a primary, and the old one can no longer be started.
 pub(super) fn replaying(
     state: &mut FailoverState,
-    attempt: &Attempt,
+    attempt: &FailoverAttempt,
     (last, until): (Lsn, Ms),
     now: Ms,
-    out: &mut Vec<Action>,
+    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
-    let Aim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
+    let AttemptAim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
     if has_lost(state, attempt, node) {
         return AttemptTransition::End(AttemptRefusal::NoPledge { node });
     }
@@ -227,26 +238,26 @@ pub(super) fn replaying(
         return promote(attempt, node, now, out);
     }
     known.look_soon(now, LOOK_MS);
-    let bytes = known.facts().map_or(0, Facts::unreplayed);
+    let bytes = known.facts().map_or(0, ServerFacts::unreplayed);
     if now >= until { AttemptTransition::End(AttemptRefusal::NotReplayed { node, bytes }) } else { AttemptTransition::Stay }
 }
 
 /// The end of the log that a node had replayed when it pledged.
-fn replayed(attempt: &Attempt, node: NodeId) -> Lsn {
+fn replayed(attempt: &FailoverAttempt, node: NodeId) -> Lsn {
     attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.replayed)
 }
 
-fn is_of(attempt: &Attempt, node: NodeId, ballot: Ballot) -> bool {
+fn is_of(attempt: &FailoverAttempt, node: NodeId, ballot: Ballot) -> bool {
     attempt.ballot == ballot && attempt.parent.node == node
 }
 
 /// True if a node that pledged holds the log beyond this position: the last record of the old primary, that of its shutdown, begins there.
-fn holds(state: &FailoverState, attempt: &Attempt, node: NodeId, last: Lsn) -> bool {
-    let Some(PledgeAnswer::Given(facts)) = attempt.pledges.get(&node) else { return false };
-    matches!(state.relation(facts), Some(Relation::Holds(position)) if position > last)
+fn holds(state: &FailoverState, attempt: &FailoverAttempt, node: NodeId, last: Lsn) -> bool {
+    let Some(PledgeState::Given(facts)) = attempt.pledges.get(&node) else { return false };
+    matches!(state.relation(facts), Some(WalRelation::Holds(position)) if position > last)
 }
 
 /// True if the chosen node is dead while it is being promoted: nobody waits for it.
-pub(super) fn has_lost(state: &FailoverState, attempt: &Attempt, node: NodeId) -> bool {
-    matches!(attempt.aim, Aim::Succeed { .. }) && state.nodes.get(&node).is_some_and(|node| node.dead.is_some())
+pub(super) fn has_lost(state: &FailoverState, attempt: &FailoverAttempt, node: NodeId) -> bool {
+    matches!(attempt.aim, AttemptAim::Succeed { .. }) && state.nodes.get(&node).is_some_and(|node| node.dead.is_some())
 }

@@ -1,9 +1,9 @@
 use super::super::ballot::Epoch;
-use super::super::event::{Facts, LookFailure};
+use super::super::event::{LookFailure, ServerFacts};
 use super::super::history::TimelineHistory;
 use super::super::rules::tests::rules;
 use super::*;
-use crate::node_state::SeenFacts as Look;
+use crate::node_state::TimedFacts as Look;
 use std::collections::BTreeSet;
 
 const BALLOT: Ballot = Ballot { term: 3, weir: 7 };
@@ -50,40 +50,42 @@ fn replaced() -> (FailoverState, FailoverRules) {
     state.durable.given_up.insert(0);
     state.store.stored = state.store.version;
     state.gate = WriteTarget::Open { node: 1, started_at: None };
-    see(&mut state, 1, facts(Recovery::Primary));
+    see(&mut state, 1, facts(RecoveryState::Primary));
     lose(&mut state, 0);
     (state, rules)
 }
 
-fn facts(recovery: Recovery) -> Facts {
-    Facts {
+fn facts(recovery: RecoveryState) -> ServerFacts {
+    ServerFacts {
         history: TimelineHistory { timeline: 2, ..TimelineHistory::default() },
         recovery,
         mark: mark(BALLOT),
-        ..Facts::default()
+        ..ServerFacts::default()
     }
 }
 
-fn see(state: &mut FailoverState, id: NodeId, facts: Facts) {
+fn see(state: &mut FailoverState, id: NodeId, facts: ServerFacts) {
     let node = state.nodes.get_mut(&id).unwrap();
     (node.failure, node.seen) = (None, Some(Look { begun_at: 0, answered_at: 0, facts }));
 }
 
 fn lose(state: &mut FailoverState, id: NodeId) {
     let node = state.nodes.get_mut(&id).unwrap();
-    (node.failure, node.standing) =
-        (Some(LookFailure::Refused), Standing::Down { why: super::super::action::Lost::Failed(LookFailure::Refused), since: 0 });
+    (node.failure, node.standing) = (
+        Some(LookFailure::Refused),
+        NodeStanding::Down { why: super::super::action::NodeDownReason::Failed(LookFailure::Refused), since: 0 },
+    );
 }
 
 /// Nodes and ways that are ordered.
 fn ordered(state: &mut FailoverState, rules: &FailoverRules, now: Ms) -> Vec<(NodeId, RejoinWay)> {
     let mut out = Vec::new();
     work(state, rules, now, &mut out);
-    let order = |action: &Action| match action {
-        Action::Rejoin { node, primary: 1, ballot: BALLOT, way, .. } => Some((*node, *way)),
+    let order = |action: &FailoverAction| match action {
+        FailoverAction::Rejoin { node, primary: 1, ballot: BALLOT, way, .. } => Some((*node, *way)),
         _ => None,
     };
-    let is_told = |action: &&Action| matches!(action, Action::Report(Report::DoesNotStream { .. }));
+    let is_told = |action: &&FailoverAction| matches!(action, FailoverAction::Report(FailoverReport::DoesNotStream { .. }));
     assert_eq!(out.iter().filter_map(order).count(), out.len() - out.iter().filter(is_told).count());
     out.iter().filter_map(order).collect()
 }
@@ -103,12 +105,12 @@ fn a_replaced_primary_is_brought_back_once_and_tried_again_after_a_pause() {
     assert_eq!(ordered(&mut state, &rules, STREAM_MS), [], "it has time to stream");
     assert_eq!(ordered(&mut state, &rules, STREAM_MS + 10), [(0, RejoinWay::Copy)], "it does not");
     rejoined(&mut state, 0, Done::Yes, 10);
-    let stream = ReceiverState::On { silent_ms: 1 };
-    see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream }));
+    let stream = WalReceiverState::On { silent_ms: 1 };
+    see(&mut state, 0, facts(RecoveryState::Standby { upstream: Some(1), stream }));
     assert!(is_back(&state, &rules, 0));
-    state.nodes.get_mut(&0).unwrap().standing = Standing::Waiting;
+    state.nodes.get_mut(&0).unwrap().standing = NodeStanding::Waiting;
     assert_eq!(ordered(&mut state, &rules, 10 * STREAM_MS), []);
-    assert_eq!(state.nodes[&0].rejoin, Rejoin::No);
+    assert_eq!(state.nodes[&0].rejoin, RejoinProgress::No);
 }
 
 #[test]
@@ -124,17 +126,19 @@ fn a_server_that_was_brought_back_and_is_dead_after_its_time_is_copied() {
 #[test]
 fn a_node_that_streams_is_back_if_it_was_brought_or_is_the_replaced_primary() {
     let (mut state, rules) = replaced();
-    let stream = ReceiverState::On { silent_ms: 1 };
+    let stream = WalReceiverState::On { silent_ms: 1 };
     for id in [0, 2] {
-        see(&mut state, id, facts(Recovery::Standby { upstream: Some(1), stream }));
+        see(&mut state, id, facts(RecoveryState::Standby { upstream: Some(1), stream }));
     }
     assert!(is_back(&state, &rules, 0), "a Weir that was started since knows it by the decision");
     assert!(!is_back(&state, &rules, 2), "nobody brought it");
-    for (rejoin, expected) in [(Rejoin::Brought { at: 0, copies: 0 }, true), (Rejoin::Vain { ballot: BALLOT }, true)] {
+    for (rejoin, expected) in
+        [(RejoinProgress::Brought { at: 0, copies: 0 }, true), (RejoinProgress::Vain { ballot: BALLOT }, true)]
+    {
         state.nodes.get_mut(&2).unwrap().rejoin = rejoin;
         assert_eq!(is_back(&state, &rules, 2), expected);
     }
-    see(&mut state, 2, facts(Recovery::Standby { upstream: Some(1), stream: ReceiverState::Off }));
+    see(&mut state, 2, facts(RecoveryState::Standby { upstream: Some(1), stream: WalReceiverState::Off }));
     assert!(!is_back(&state, &rules, 2), "it does not stream");
 }
 
@@ -143,7 +147,7 @@ fn a_server_that_does_not_stream_is_copied_twice_and_no_more() {
     let (mut state, rules) = replaced();
     assert_eq!(ordered(&mut state, &rules, 0), [(0, RejoinWay::Rewind)]);
     // It answers, and receives nothing: its login is refused, perhaps.
-    see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream: ReceiverState::Off }));
+    see(&mut state, 0, facts(RecoveryState::Standby { upstream: Some(1), stream: WalReceiverState::Off }));
     let mut now = 0;
     for copy in 1..=2 {
         rejoined(&mut state, 0, Done::Yes, now);
@@ -159,16 +163,16 @@ fn a_server_that_does_not_stream_is_copied_twice_and_no_more() {
         now += STREAM_MS;
         work(&mut state, &rules, now, &mut out);
     }
-    assert_eq!(out, [Action::Report(Report::DoesNotStream { node: 0, then: Then::Nothing })]);
+    assert_eq!(out, [FailoverAction::Report(FailoverReport::DoesNotStream { node: 0, then: RejoinFallback::Nothing })]);
     // Somebody has mended it.
-    see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream: ReceiverState::On { silent_ms: 1 } }));
+    see(&mut state, 0, facts(RecoveryState::Standby { upstream: Some(1), stream: WalReceiverState::On { silent_ms: 1 } }));
     assert!(is_back(&state, &rules, 0));
     // After another decision it has another chance.
     lose(&mut state, 0);
     let newer = Ballot { term: 5, weir: 7 };
     state.durable.vote = state.durable.vote.map(|vote| Vote { ballot: newer, ..vote });
     work(&mut state, &rules, now, &mut out);
-    assert!(matches!(out.last(), Some(Action::Rejoin { node: 0, way: RejoinWay::Rewind, .. })), "{out:?}");
+    assert!(matches!(out.last(), Some(FailoverAction::Rejoin { node: 0, way: RejoinWay::Rewind, .. })), "{out:?}");
 }
 
 #[test]
@@ -177,16 +181,17 @@ fn these_are_left_alone() {
     let cases: [(&str, Change); 9] = [
         ("no agent", |_, rules| rules.nodes[0].returns = RejoinInitiator::ByOperator),
         ("nobody here decides", |_, rules| rules.mode = FailoverMode::Follow),
-        ("an operator took it out", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Detached),
-        ("a copy is being made", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Recovering),
+        ("an operator took it out", |state, _| state.nodes.get_mut(&0).unwrap().standing = NodeStanding::Detached),
+        ("a copy is being made", |state, _| state.nodes.get_mut(&0).unwrap().standing = NodeStanding::Recovering),
         ("it was not replaced", |state, _| assert!(state.durable.given_up.remove(&0))),
         ("the new primary does not answer", |state, _| lose(state, 1)),
         ("writes wait", |state, _| {
-            state.gate = WriteTarget::Held(super::super::action::Held::Gone, super::super::action::Transactions::End);
+            state.gate =
+                WriteTarget::Held(super::super::action::WriteHoldReason::Gone, super::super::action::OpenTransactionFate::End);
         }),
         ("the decision is not on disk", |state, _| state.store.stored = 0),
         ("it has promised a newer attempt", |state, _| {
-            see(state, 0, Facts { mark: mark(NEWER), ..facts(Recovery::Primary) });
+            see(state, 0, ServerFacts { mark: mark(NEWER), ..facts(RecoveryState::Primary) });
         }),
     ];
     for (name, change) in cases {
@@ -195,6 +200,6 @@ fn these_are_left_alone() {
         assert_eq!(ordered(&mut state, &rules, 0), [], "{name}");
     }
     let (mut state, rules) = replaced();
-    see(&mut state, 0, facts(Recovery::Primary));
+    see(&mut state, 0, facts(RecoveryState::Primary));
     assert_eq!(ordered(&mut state, &rules, 0), [(0, RejoinWay::Rewind)], "it runs as a primary still");
 }

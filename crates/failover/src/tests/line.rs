@@ -14,7 +14,7 @@ fn of_the_primarys_positions_the_latest_are_kept_and_their_number_is_bounded() {
 
 #[test]
 fn an_earlier_rule_of_synchronous_standbys_counts_until_the_new_one_has_acknowledged() {
-    let with = |names: &str, position| seen(Facts { sync_names: Some(names.into()), ..primary(position) });
+    let with = |names: &str, position| seen(ServerFacts { sync_names: Some(names.into()), ..primary(position) });
     let mut play = Play::new(|_| ());
     let mut before = |names: &str, position| {
         play.now += 1000;
@@ -39,7 +39,7 @@ fn behind_a_broken_connection_the_primary_is_looked_at_anew_where_others_may_hav
         play.after(0, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
         let since = play.state.line.check_from;
         play.now += 500;
-        play.tell(Event::ConnDied { node: link, how: ServerConnEnd::Broken });
+        play.tell(FailoverEvent::ConnDied { node: link, how: ServerConnEnd::Broken });
         assert_eq!(play.state.line.check_from - since, expected, "{company:?} {link}");
     }
 }
@@ -49,12 +49,12 @@ fn before_the_first_looks_nobody_tells_how_the_primary_is_known() {
     let rules = rules(3);
     let mut state = FailoverState::new(&rules, None, 9, &BTreeSet::new());
     let told = |state: &FailoverState| forecast(state, &rules).outlook;
-    assert_eq!(told(&state), Outlook::NoPrimary(forecast::Missing::Looks));
+    assert_eq!(told(&state), FailoverOutlook::NoPrimary(forecast::NoPrimaryReason::Looks));
     for node in 0..3 {
-        let found = Found::Failed(LookFailure::Refused);
-        step(&mut state, &rules, &Event::Probed { node, begun_at: 0, found }, 0);
+        let found = ProbeResult::Failed(LookFailure::Refused);
+        step(&mut state, &rules, &FailoverEvent::Probed { node, begun_at: 0, found }, 0);
         let is_last = node == 2;
-        let expected = if is_last { forecast::Missing::Answers } else { forecast::Missing::Looks };
-        assert_eq!(told(&state), Outlook::NoPrimary(expected), "{node}");
+        let expected = if is_last { forecast::NoPrimaryReason::Answers } else { forecast::NoPrimaryReason::Looks };
+        assert_eq!(told(&state), FailoverOutlook::NoPrimary(expected), "{node}");
     }
 }

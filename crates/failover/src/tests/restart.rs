@@ -6,7 +6,7 @@ fn play(change: impl FnOnce(&mut FailoverRules)) -> Play {
     let mut play = Play::new(change);
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
-    play.tell(Event::Operator { ticket: 1, request: Request::Restart(1) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Restart(1) });
     play.check("nothing new begins there", &["drain 1"]);
     assert!(!play.state.nodes[&1].is_in_use());
     play
@@ -16,7 +16,7 @@ fn again(play: &mut Play) {
     play.probed(1, seen(standby(100, 5)));
     play.check("that is the server of before", &[]);
     play.now += 100;
-    play.probed(1, seen(Facts { started_at: 2, ..standby(100, 5) }));
+    play.probed(1, seen(ServerFacts { started_at: 2, ..standby(100, 5) }));
     play.check("it streams", &["reply Ok(())"]);
     assert!(play.state.nodes[&1].is_in_use());
 }
@@ -24,16 +24,16 @@ fn again(play: &mut Play) {
 #[test]
 fn its_agent_starts_it_anew() {
     let mut play = play(|_| ());
-    play.tell(Event::Drained { node: 1 });
+    play.tell(FailoverEvent::Drained { node: 1 });
     play.check("drained", &["restart 1"]);
-    play.tell(Event::ServerStarted { node: 1, done: Done::Yes });
+    play.tell(FailoverEvent::ServerStarted { node: 1, done: Done::Yes });
     again(&mut play);
 }
 
 #[test]
 fn without_an_agent_the_time_of_its_start_tells() {
     let mut play = play(|rules| rules.nodes[1].agent = AgentPresence::None);
-    play.tell(Event::Drained { node: 1 });
+    play.tell(FailoverEvent::Drained { node: 1 });
     play.check("somebody is asked in the log", &[]);
     again(&mut play);
 }
@@ -41,8 +41,8 @@ fn without_an_agent_the_time_of_its_start_tells() {
 #[test]
 fn one_that_is_not_started_anew_is_used_again_if_it_answers() {
     let mut play = play(|_| ());
-    play.tell(Event::Drained { node: 1 });
-    play.tell(Event::ServerStarted { node: 1, done: Done::No });
+    play.tell(FailoverEvent::Drained { node: 1 });
+    play.tell(FailoverEvent::ServerStarted { node: 1, done: Done::No });
     let text = "the agent of node 1 could not start its server anew; the log tells more";
     play.check("the agent failed", &["restart 1", &format!("reply Err(\"{text}\")")]);
     assert!(play.state.nodes[&1].is_in_use());
@@ -51,11 +51,11 @@ fn one_that_is_not_started_anew_is_used_again_if_it_answers() {
 #[test]
 fn an_agent_that_says_nothing_is_waited_for_two_minutes() {
     let mut play = play(|_| ());
-    play.tell(Event::Drained { node: 1 });
+    play.tell(FailoverEvent::Drained { node: 1 });
     play.check("drained", &["restart 1"]);
     for (passed, is_over) in [(119_000, false), (4_000, true)] {
         play.now += passed;
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         assert_eq!(play.said.iter().any(|said| said.starts_with("reply Err")), is_over, "{:?}", play.said);
     }
 }
@@ -65,9 +65,9 @@ fn one_that_was_silent_for_a_moment_is_waited_for() {
     let silent = || {
         let mut play = Play::new(|_| ());
         play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
-        play.probed(1, Found::Failed(LookFailure::TimedOut));
+        play.probed(1, ProbeResult::Failed(LookFailure::TimedOut));
         play.said.clear();
-        play.tell(Event::Operator { ticket: 1, request: Request::Restart(1) });
+        play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Restart(1) });
         play.check("nothing is heard of it", &[]);
         assert!(play.state.nodes[&1].is_in_use());
         play
@@ -77,7 +77,7 @@ fn one_that_was_silent_for_a_moment_is_waited_for() {
     play.check("it streams", &["drain 1"]);
     let mut play = silent();
     play.now += 30_000;
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     assert!(play.said.contains(&"reply Err(\"node 1 does not stream from the primary\")".to_string()), "{:?}", play.said);
 }
 
@@ -85,11 +85,11 @@ fn one_that_was_silent_for_a_moment_is_waited_for() {
 fn a_restart_that_cannot_be_is_refused() {
     let mut play = play(|_| ());
     for (node, text) in [(2, "a restart or a switchover is under way"), (0, "a restart or a switchover is under way")] {
-        play.tell(Event::Operator { ticket: 2, request: Request::Restart(node) });
+        play.tell(FailoverEvent::Operator { ticket: 2, request: OperatorRequest::Restart(node) });
         play.check(text, &[&format!("reply Err(\"{text}\")")]);
     }
     let mut play = Play::new(|_| ());
-    play.tell(Event::Operator { ticket: 2, request: Request::Restart(0) });
+    play.tell(FailoverEvent::Operator { ticket: 2, request: OperatorRequest::Restart(0) });
     play.check("the primary", &["reply Err(\"node 0 is the primary: switch over first\")"]);
 }
 
@@ -98,9 +98,9 @@ fn transactions_that_do_not_end_hold_it_up_for_their_limit_and_no_longer() {
     let mut play = play(|_| ());
     let limit_ms = play.rules.transaction_limit_ms + 2_000;
     play.now += limit_ms - 1;
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     assert!(!play.said.contains(&"restart 1".to_string()), "{:?}", play.said);
     play.now += 1;
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     assert!(play.said.contains(&"restart 1".to_string()), "{:?}", play.said);
 }

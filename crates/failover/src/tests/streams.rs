@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn receives(position: Lsn, upstream: NodeId, stream: ReceiverState) -> Found {
-    seen(server(position, Recovery::Standby { upstream: Some(upstream), stream }))
+fn receives(position: Lsn, upstream: NodeId, stream: WalReceiverState) -> ProbeResult {
+    seen(server(position, RecoveryState::Standby { upstream: Some(upstream), stream }))
 }
 
-const STREAMS: ReceiverState = ReceiverState::On { silent_ms: 5 };
+const STREAMS: WalReceiverState = WalReceiverState::On { silent_ms: 5 };
 
 fn check_woken(play: &mut Play) {
-    let wait = || receives(100, 0, ReceiverState::Off);
+    let wait = || receives(100, 0, WalReceiverState::Off);
     play.said.clear();
     play.after(10, [seen(primary(100)), wait(), wait()]);
     play.check("they wait wal_retrieve_retry_interval", &["wake 1", "wake 2"]);
@@ -32,15 +32,18 @@ fn standbys_look_for_a_primary_that_is_back_after_a_crash() {
     // Connections broke, and the next look was answered already.
     let mut play = Play::new(|_| {});
     play.now += 1000;
-    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Terminated });
     play.looks([seen(primary(100)), receives(100, 0, STREAMS), receives(100, 0, STREAMS)]);
     check_woken(&mut play);
     // A look was refused meanwhile.
     let mut play = Play::new(|_| {});
-    play.after(1000, [gone(LookFailure::Starting), receives(100, 0, ReceiverState::Off), receives(100, 0, ReceiverState::Off)]);
-    play.after(500, [seen(primary(100)), receives(100, 0, ReceiverState::Off), receives(100, 0, ReceiverState::Off)]);
+    play.after(
+        1000,
+        [gone(LookFailure::Starting), receives(100, 0, WalReceiverState::Off), receives(100, 0, WalReceiverState::Off)],
+    );
+    play.after(500, [seen(primary(100)), receives(100, 0, WalReceiverState::Off), receives(100, 0, WalReceiverState::Off)]);
     play.now += 2000;
-    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Broken });
+    play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Broken });
     play.looks([seen(primary(100)), receives(100, 0, STREAMS), receives(100, 0, STREAMS)]);
     check_woken(&mut play);
 }
@@ -48,12 +51,12 @@ fn standbys_look_for_a_primary_that_is_back_after_a_crash() {
 #[test]
 fn where_others_promote_no_standby_is_told_anything() {
     let mut play = Play::new(|rules| rules.mode = FailoverMode::Follow);
-    play.tell(Event::ConnDied { node: 0, how: ServerConnEnd::Terminated });
+    play.tell(FailoverEvent::ConnDied { node: 0, how: ServerConnEnd::Terminated });
     for _ in 0..3 {
-        play.after(10, [seen(primary(100)), receives(100, 0, ReceiverState::Off), receives(100, 0, STREAMS)]);
+        play.after(10, [seen(primary(100)), receives(100, 0, WalReceiverState::Off), receives(100, 0, STREAMS)]);
     }
     play.check("follow", &[]);
-    let orphan = || receives(100, 1, ReceiverState::Off);
+    let orphan = || receives(100, 1, WalReceiverState::Off);
     for passed in [1000, 500, 1000] {
         play.after(passed, [seen(primary(120)), gone(LookFailure::Refused), orphan()]);
     }
@@ -64,14 +67,14 @@ fn where_others_promote_no_standby_is_told_anything() {
 fn a_standby_whose_upstream_is_dead_is_pointed_at_the_primary() {
     let mut play = Play::new(|_| {});
     play.after(1000, [seen(primary(110)), receives(110, 0, STREAMS), receives(110, 1, STREAMS)]);
-    play.after(1000, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, ReceiverState::Off)]);
+    play.after(1000, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, WalReceiverState::Off)]);
     play.check("one look", &[]);
-    play.after(500, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, ReceiverState::Off)]);
+    play.after(500, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, WalReceiverState::Off)]);
     play.check("its upstream is dead", &["orphan 2 of 1", "point 2 at 0"]);
-    play.tell(Event::Pointed { node: 2, done: Done::No });
-    play.after(1000, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, ReceiverState::Off)]);
+    play.tell(FailoverEvent::Pointed { node: 2, done: Done::No });
+    play.after(1000, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, WalReceiverState::Off)]);
     play.check("a pause", &[]);
-    play.after(2000, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, ReceiverState::Off)]);
+    play.after(2000, [seen(primary(120)), gone(LookFailure::Refused), receives(110, 1, WalReceiverState::Off)]);
     play.check("again", &["point 2 at 0"]);
     play.after(1000, [seen(primary(130)), gone(LookFailure::Refused), receives(130, 0, STREAMS)]);
     play.check("it streams", &[]);
@@ -80,12 +83,15 @@ fn a_standby_whose_upstream_is_dead_is_pointed_at_the_primary() {
 #[test]
 fn one_that_has_promised_to_another_proxy_or_hears_its_upstream_is_left_where_it_is() {
     let promised = Mark { promised: Ballot { term: 9, weir: 4 }, vote: None };
-    let streams = server(110, Recovery::Standby { upstream: Some(1), stream: STREAMS });
-    let waits = server(110, Recovery::Standby { upstream: Some(1), stream: ReceiverState::Off });
+    let streams = server(110, RecoveryState::Standby { upstream: Some(1), stream: STREAMS });
+    let waits = server(110, RecoveryState::Standby { upstream: Some(1), stream: WalReceiverState::Off });
     for (name, facts) in [
         ("it hears a node that Weir does not reach", streams),
-        ("it has promised a newer attempt", Facts { mark: promised, ..waits.clone() }),
-        ("another log", Facts { history: TimelineHistory { system: 9, timeline: 1, ..TimelineHistory::default() }, ..waits }),
+        ("it has promised a newer attempt", ServerFacts { mark: promised, ..waits.clone() }),
+        (
+            "another log",
+            ServerFacts { history: TimelineHistory { system: 9, timeline: 1, ..TimelineHistory::default() }, ..waits },
+        ),
     ] {
         let mut play = Play::new(|_| {});
         for passed in [1000, 500, 1000, 3000] {

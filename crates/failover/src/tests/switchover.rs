@@ -17,21 +17,25 @@ fn play() -> Play {
 }
 
 fn ask(play: &mut Play, node: NodeId) {
-    play.tell(Event::Operator { ticket: 1, request: Request::SwitchOver(node) });
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::SwitchOver(node) });
 }
 
-fn pledge(play: &mut Play, node: NodeId, facts: Facts) {
-    play.tell(Event::Pledged { node, ballot: BALLOT, outcome: Pledge::Given { facts } });
+fn pledge(play: &mut Play, node: NodeId, facts: ServerFacts) {
+    play.tell(FailoverEvent::Pledged { node, ballot: BALLOT, outcome: PledgeReply::Given { facts } });
 }
 
 /// The standbys promise to support it.
 fn announce(play: &mut Play) {
-    pledge(play, 1, Facts { mark: mark(), ..standby(100, 5) });
-    pledge(play, 2, Facts { mark: mark(), ..server(100, Recovery::Standby { upstream: Some(0), stream: ReceiverState::Off }) });
+    pledge(play, 1, ServerFacts { mark: mark(), ..standby(100, 5) });
+    pledge(
+        play,
+        2,
+        ServerFacts { mark: mark(), ..server(100, RecoveryState::Standby { upstream: Some(0), stream: WalReceiverState::Off }) },
+    );
 }
 
-fn stopped(play: &mut Play, end: End) {
-    play.tell(Event::ServerStopped { node: 0, ballot: BALLOT, end });
+fn stopped(play: &mut Play, end: ServerStopResult) {
+    play.tell(FailoverEvent::ServerStopped { node: 0, ballot: BALLOT, end });
 }
 
 /// To the moment at which the old primary is being stopped.
@@ -39,14 +43,14 @@ fn to_stop() -> Play {
     let mut play = play();
     ask(&mut play, 2);
     play.check("a checkpoint while writes go on", &["prepare 0"]);
-    play.tell(Event::Prepared { node: 0 });
+    play.tell(FailoverEvent::Prepared { node: 0 });
     play.check("others are told while writes go on", &["pledge 1 (2)", "pledge 2 (2)"]);
     announce(&mut play);
     play.check("its receiver starts anew", &[]);
     play.now += 1;
-    play.probed(2, seen(Facts { mark: mark(), ..standby(100, 5) }));
+    play.probed(2, seen(ServerFacts { mark: mark(), ..standby(100, 5) }));
     play.check("nothing new begins, transactions end by themselves", &["hold SwitchedOver Go", "drain 0"]);
-    play.tell(Event::Drained { node: 0 });
+    play.tell(FailoverEvent::Drained { node: 0 });
     play.check("no connection is left", &["hold SwitchedOver End", "stop 0"]);
     play
 }
@@ -58,7 +62,7 @@ fn to_inspect(position: Lsn) -> Play {
     play.probed(0, gone(LookFailure::Refused));
     play.probed(0, gone(LookFailure::Refused));
     play.check("its silence is no failure", &[]);
-    stopped(&mut play, End::Now);
+    stopped(&mut play, ServerStopResult::Now);
     play.check("standbys are cut off once it has sent all", &["cut off 1 (2)", "cut off 2 (2)"]);
     pledge(&mut play, 1, cut_off(106, mark()));
     pledge(&mut play, 2, cut_off(position, mark()));
@@ -67,7 +71,7 @@ fn to_inspect(position: Lsn) -> Play {
 }
 
 fn inspected(play: &mut Play, outcome: Result<Lsn, LookFailure>) {
-    play.tell(Event::Inspected { node: 0, ballot: BALLOT, outcome });
+    play.tell(FailoverEvent::Inspected { node: 0, ballot: BALLOT, outcome });
 }
 
 /// To the order to promote.
@@ -83,41 +87,43 @@ fn only_the_agent_of_the_old_primary_tells_of_its_stop_and_only_of_this_attempt(
     let mut play = to_stop();
     let earlier = Ballot { term: 1, ..BALLOT };
     for (node, ballot) in [(0, earlier), (1, BALLOT), (1, earlier)] {
-        play.tell(Event::ServerStopped { node, ballot, end: End::Now });
+        play.tell(FailoverEvent::ServerStopped { node, ballot, end: ServerStopResult::Now });
         play.check(&format!("a word about node {node} in attempt {}", ballot.term), &[]);
     }
-    stopped(&mut play, End::Now);
+    stopped(&mut play, ServerStopResult::Now);
     play.check("its own", &["cut off 1 (2)", "cut off 2 (2)"]);
 }
 
 #[test]
 fn a_working_primary_makes_room_and_follows() {
     let mut play = to_promote();
-    play.tell(Event::Promoted { node: 2, ballot: BALLOT, done: Done::Yes });
-    play.tell(Event::Writable { node: 2, ballot: BALLOT, outcome: Ok(Facts { mark: mark(), ..promoted(106) }) });
+    play.tell(FailoverEvent::Promoted { node: 2, ballot: BALLOT, done: Done::Yes });
+    play.tell(FailoverEvent::Writable { node: 2, ballot: BALLOT, outcome: Ok(ServerFacts { mark: mark(), ..promoted(106) }) });
     play.check("it votes first", &["wait for 2", "repoint 2 to 2"]);
     let epoch = Epoch { ballot: BALLOT, node: 2, replaced: Some(0) };
     let vote = Vote { ballot: BALLOT, epoch, parent: Epoch::found(0) };
-    play.tell(Event::Repointed { node: 2, vote, outcome: Repointed::Yes });
+    play.tell(FailoverEvent::Repointed { node: 2, vote, outcome: VoteAnswer::Yes });
     let said = std::mem::take(&mut play.said);
     let order = ["done 2 Nothing", "follow 0 to 2", "release 2"].map(|text| said.iter().position(|line| line == text));
     assert!(order.is_sorted() && order[0].is_some(), "{said:?}");
-    play.tell(Event::ServerFollows { node: 0, done: Done::No });
+    play.tell(FailoverEvent::ServerFollows { node: 0, done: Done::No });
     play.check("the agent was busy", &[]);
     play.now += 500;
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     play.check("it is asked again", &["follow 0 to 2"]);
-    play.tell(Event::ServerFollows { node: 0, done: Done::Yes });
+    play.tell(FailoverEvent::ServerFollows { node: 0, done: Done::Yes });
     play.check("its files are those of a standby", &["start 0"]);
-    play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+    play.tell(FailoverEvent::ServerStarted { node: 0, done: Done::Yes });
     play.check("it must stream", &[]);
-    let follows =
-        Facts { recovery: Recovery::Standby { upstream: Some(2), stream: ReceiverState::On { silent_ms: 1 } }, ..promoted(106) };
-    play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows.clone() }));
+    let follows = ServerFacts {
+        recovery: RecoveryState::Standby { upstream: Some(2), stream: WalReceiverState::On { silent_ms: 1 } },
+        ..promoted(106)
+    };
+    play.probed(0, seen(ServerFacts { started_at: 2, mark: mark(), ..follows.clone() }));
     let said = std::mem::take(&mut play.said);
     assert_eq!(said, ["repoint 0 to 2"], "it gets its vote");
     play.now += 1;
-    play.probed(0, seen(Facts { started_at: 2, mark: Mark { promised: BALLOT, vote: Some(vote) }, ..follows }));
+    play.probed(0, seen(ServerFacts { started_at: 2, mark: Mark { promised: BALLOT, vote: Some(vote) }, ..follows }));
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"reply Ok(())".to_string()), "{said:?}");
     assert!(play.state.planned.switchover.is_none() && play.state.nodes[&0].is_in_use());
@@ -129,7 +135,7 @@ fn one_that_cannot_be_finished_is_undone() {
     type Deed = fn(&mut Play);
     let after_stop = |position| move |_: ()| to_inspect(position);
     let cases: &[(&str, Play, Deed, &str)] = &[
-        ("the stop failed", to_stop(), |play| stopped(play, End::Unknown), "node 0 could not be stopped cleanly"),
+        ("the stop failed", to_stop(), |play| stopped(play, ServerStopResult::Unknown), "node 0 could not be stopped cleanly"),
         (
             "it hangs",
             to_stop(),
@@ -153,13 +159,13 @@ fn one_that_cannot_be_finished_is_undone() {
             "the standby died",
             {
                 let mut play = to_stop();
-                stopped(&mut play, End::Now);
+                stopped(&mut play, ServerStopResult::Now);
                 play.said.clear();
                 play
             },
             |play| {
                 pledge(play, 1, cut_off(106, mark()));
-                play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(LookFailure::Refused) });
+                play.tell(FailoverEvent::Pledged { node: 2, ballot: BALLOT, outcome: PledgeReply::Failed(LookFailure::Refused) });
             },
             "node 2 does not answer",
         ),
@@ -170,16 +176,16 @@ fn one_that_cannot_be_finished_is_undone() {
             *name,
         );
         deed(&mut play);
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         if play.said.last().map(String::as_str) == Some("end 0") {
-            stopped(&mut play, End::Now);
+            stopped(&mut play, ServerStopResult::Now);
         }
         assert_eq!(play.said.last().map(String::as_str), Some("start 0"), "{name}: {:?}", play.said);
         play.said.clear();
         play.now += 100;
-        play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+        play.tell(FailoverEvent::ServerStarted { node: 0, done: Done::Yes });
         play.now += 1;
-        play.probed(0, seen(Facts { started_at: 2, ..primary(107) }));
+        play.probed(0, seen(ServerFacts { started_at: 2, ..primary(107) }));
         let said = std::mem::take(&mut play.said);
         let answer = format!("reply Err(\"{why}; node 0 is the primary as before\")");
         assert!(said.contains(&answer) && !said.iter().any(|line| line.starts_with("promote")), "{name}: {said:?}");
@@ -194,30 +200,30 @@ fn a_primary_that_does_not_come_to_an_end_is_ended_and_started_again() {
         play.after(1000, [gone(LookFailure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     play.check("it archives, perhaps", &[]);
-    stopped(&mut play, End::Unknown);
+    stopped(&mut play, ServerStopResult::Unknown);
     play.check("it cannot be told to go on", &["end 0"]);
-    stopped(&mut play, End::Unknown);
+    stopped(&mut play, ServerStopResult::Unknown);
     play.check("the agent was busy", &[]);
     play.after(500, [gone(LookFailure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.check("once more", &["end 0"]);
-    stopped(&mut play, End::Now);
+    stopped(&mut play, ServerStopResult::Now);
     play.check("it has ended", &["start 0"]);
     play.after(5000, [gone(LookFailure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
-    play.tell(Event::ServerStarted { node: 0, done: Done::No });
+    play.tell(FailoverEvent::ServerStarted { node: 0, done: Done::No });
     play.after(5000, [gone(LookFailure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.check("one that recovers is not ended again", &["start 0"]);
-    play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+    play.tell(FailoverEvent::ServerStarted { node: 0, done: Done::Yes });
     play.now += 1;
-    play.probed(0, seen(Facts { started_at: 2, ..primary(107) }));
+    play.probed(0, seen(ServerFacts { started_at: 2, ..primary(107) }));
     let said = std::mem::take(&mut play.said);
     let answer = "reply Err(\"node 0 could not be stopped cleanly; node 0 is the primary as before\")";
     assert!(said.contains(&answer.to_string()), "{said:?}");
     // The agent is dead: for ever is too long.
     let mut play = to_stop();
     play.probed(0, gone(LookFailure::ShuttingDown));
-    stopped(&mut play, End::Unknown);
+    stopped(&mut play, ServerStopResult::Unknown);
     for _ in 0..25 {
-        stopped(&mut play, End::Unknown);
+        stopped(&mut play, ServerStopResult::Unknown);
         play.after(1000, [gone(LookFailure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     let text = "node 0 does not answer, and a standby is to replace it";
@@ -239,7 +245,7 @@ fn a_primary_that_is_stopped_is_started_again_if_its_agent_says_nothing_for_thre
     }
     play.check("its agent may say so yet", &[]);
     play.after(2000, [gone(LookFailure::Refused), standbys(), standbys()]);
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     play.check("it does not", &["start 0"]);
 }
 
@@ -247,7 +253,7 @@ fn a_primary_that_is_stopped_is_started_again_if_its_agent_says_nothing_for_thre
 fn a_primary_that_has_not_begun_to_stop_is_not_ended() {
     let mut play = to_stop();
     play.probed(0, seen(primary(100)));
-    stopped(&mut play, End::Unknown);
+    stopped(&mut play, ServerStopResult::Unknown);
     play.check("its agent has died, perhaps before it heard of it", &["start 0"]);
 }
 
@@ -255,13 +261,13 @@ fn a_primary_that_has_not_begun_to_stop_is_not_ended() {
 fn promises_to_a_move_that_was_undone_hold_nothing_up() {
     let mut play = to_stop();
     play.rules.company = OtherPromoters::Possible;
-    stopped(&mut play, End::Now);
+    stopped(&mut play, ServerStopResult::Now);
     pledge(&mut play, 1, cut_off(106, mark()));
-    play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(LookFailure::Refused) });
+    play.tell(FailoverEvent::Pledged { node: 2, ballot: BALLOT, outcome: PledgeReply::Failed(LookFailure::Refused) });
     play.after(100, [gone(LookFailure::Refused), seen(cut_off(106, mark())), gone(LookFailure::Refused)]);
-    play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+    play.tell(FailoverEvent::ServerStarted { node: 0, done: Done::Yes });
     play.said.clear();
-    play.after(1, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, mark())), gone(LookFailure::Refused)]);
+    play.after(1, [seen(ServerFacts { started_at: 2, ..primary(107) }), seen(cut_off(106, mark())), gone(LookFailure::Refused)]);
     assert!(
         play.said.contains(&"release 0".into()),
         "one of two standbys is dead, and no majority can settle it: {:?}",
@@ -269,9 +275,15 @@ fn promises_to_a_move_that_was_undone_hold_nothing_up() {
     );
     let others = |term| Mark { promised: Ballot { term, weir: 8 }, vote: None };
     play.said.clear();
-    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(4))), gone(LookFailure::Refused)]);
+    play.after(
+        1000,
+        [seen(ServerFacts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(4))), gone(LookFailure::Refused)],
+    );
     play.check("nor does one to another Weir by which the primary stays", &[]);
-    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(6))), gone(LookFailure::Refused)]);
+    play.after(
+        1000,
+        [seen(ServerFacts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(6))), gone(LookFailure::Refused)],
+    );
     play.check("one to a switchover of its does", &["hold Replaced Go"]);
 }
 
@@ -282,28 +294,30 @@ fn other_weirs_let_go_of_the_primary_before_writes_wait_here() {
         play.rules.company = OtherPromoters::Possible;
         play.rules.transaction_limit_ms = 5_000;
         ask(&mut play, 2);
-        play.tell(Event::Prepared { node: 0 });
+        play.tell(FailoverEvent::Prepared { node: 0 });
         announce(&mut play);
         play.said.clear();
         play.now += 1;
-        play.probed(2, seen(Facts { mark: mark(), ..standby(100, 5) }));
+        play.probed(2, seen(ServerFacts { mark: mark(), ..standby(100, 5) }));
         play.check("writes go on here", &["others yield 0"]);
         play.now += spent;
         if others_yield {
-            play.tell(Event::Yielded { node: 0 });
+            play.tell(FailoverEvent::Yielded { node: 0 });
         } else {
             play.now += 2_000;
-            play.tell(Event::Timer);
+            play.tell(FailoverEvent::Timer);
         }
         play.check("then transactions end here", &["hold SwitchedOver Go", "drain 0"]);
-        let Some(Attempt { phase: Phase::Draining { until }, .. }) = &play.state.attempt else { panic!("it drains") };
+        let Some(FailoverAttempt { phase: AttemptPhase::Draining { until }, .. }) = &play.state.attempt else {
+            panic!("it drains")
+        };
         assert_eq!(*until, play.now + left + 2_000, "one limit is for all");
     }
 }
 
 /// A standby that holds all it was sent, and has replayed so much.
-fn replaying(position: Lsn, replayed: Lsn) -> Facts {
-    Facts { replayed, ..standby(position, 5) }
+fn replaying(position: Lsn, replayed: Lsn) -> ServerFacts {
+    ServerFacts { replayed, ..standby(position, 5) }
 }
 
 #[test]
@@ -327,20 +341,20 @@ fn a_standby_that_does_not_replay_is_refused_before_anything_happens() {
 fn a_standby_that_ceases_to_replay_while_others_promise_is_refused() {
     let mut play = play();
     ask(&mut play, 2);
-    play.tell(Event::Prepared { node: 0 });
-    pledge(&mut play, 1, Facts { mark: mark(), ..standby(100, 5) });
-    pledge(&mut play, 2, Facts { mark: mark(), ..replaying(100, 90) });
+    play.tell(FailoverEvent::Prepared { node: 0 });
+    pledge(&mut play, 1, ServerFacts { mark: mark(), ..standby(100, 5) });
+    pledge(&mut play, 2, ServerFacts { mark: mark(), ..replaying(100, 90) });
     play.said.clear();
     play.now += 7_000;
-    play.probed(2, seen(Facts { mark: mark(), ..replaying(120, 90) }));
+    play.probed(2, seen(ServerFacts { mark: mark(), ..replaying(120, 90) }));
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.contains("node 2 has not replayed 30 bytes")), "{said:?}");
     let expected = ["pledge 1 (4)", "pledge 2 (4)"];
     assert_eq!(said[1..], expected, "promises are settled while writes go on");
     let ballot = Ballot { term: 4, weir: 9 };
     for node in [1, 2] {
-        let facts = Facts { mark: Mark { promised: ballot, vote: None }, ..standby(120, 5) };
-        play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });
+        let facts = ServerFacts { mark: Mark { promised: ballot, vote: None }, ..standby(120, 5) };
+        play.tell(FailoverEvent::Pledged { node, ballot, outcome: PledgeReply::Given { facts } });
     }
     play.now += 1;
     play.probed(0, seen(primary(130)));
@@ -350,9 +364,9 @@ fn a_standby_that_ceases_to_replay_while_others_promise_is_refused() {
 #[test]
 fn a_standby_is_told_to_promote_itself_when_it_has_replayed_all() {
     let mut play = to_stop();
-    stopped(&mut play, End::Now);
+    stopped(&mut play, ServerStopResult::Now);
     pledge(&mut play, 1, cut_off(106, mark()));
-    pledge(&mut play, 2, Facts { replayed: 100, ..cut_off(106, mark()) });
+    pledge(&mut play, 2, ServerFacts { replayed: 100, ..cut_off(106, mark()) });
     play.said.clear();
     inspected(&mut play, Ok(105));
     play.check("it has the last record, and has not replayed it", &[]);
@@ -362,7 +376,7 @@ fn a_standby_is_told_to_promote_itself_when_it_has_replayed_all() {
     slow.probed(2, seen(cut_off(106, mark())));
     slow.check("now it has", &["promote 2"]);
     play.now += 5_000;
-    play.probed(2, seen(Facts { replayed: 100, ..cut_off(106, mark()) }));
+    play.probed(2, seen(ServerFacts { replayed: 100, ..cut_off(106, mark()) }));
     play.check("it never does: undone", &["start 0"]);
 }
 
@@ -371,10 +385,10 @@ fn nothing_is_stopped_without_a_majority() {
     let mut play = play();
     play.rules.company = OtherPromoters::Possible;
     ask(&mut play, 2);
-    play.tell(Event::Prepared { node: 0 });
+    play.tell(FailoverEvent::Prepared { node: 0 });
     play.said.clear();
-    pledge(&mut play, 2, Facts { mark: mark(), ..standby(100, 5) });
-    play.tell(Event::Pledged { node: 1, ballot: BALLOT, outcome: Pledge::Failed(LookFailure::Refused) });
+    pledge(&mut play, 2, ServerFacts { mark: mark(), ..standby(100, 5) });
+    play.tell(FailoverEvent::Pledged { node: 1, ballot: BALLOT, outcome: PledgeReply::Failed(LookFailure::Refused) });
     let said = std::mem::take(&mut play.said);
     assert!(!said.iter().any(|line| line.starts_with("stop") || line.starts_with("start")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("1 of 2 other nodes answer")), "{said:?}");
@@ -392,7 +406,7 @@ fn a_weir_that_sees_the_stop_before_the_promises_does_not_outbid_the_move() {
     other.check("a failover", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
     assert_eq!(moved.pledge(own), None);
     for node in [1, 2] {
-        other.tell(Event::Pledged { node, ballot: own, outcome: Pledge::Refused { mark: moved } });
+        other.tell(FailoverEvent::Pledged { node, ballot: own, outcome: PledgeReply::Refused { mark: moved } });
     }
     other.said.clear();
     for _ in 0..3 {
@@ -406,7 +420,7 @@ fn a_weir_that_sees_the_stop_before_the_promises_does_not_outbid_the_move() {
 #[test]
 fn another_weir_waits_while_transactions_end_and_the_primary_stops() {
     let announced = Mark { promised: Ballot { weir: 0, ..BALLOT }, vote: None };
-    let sees = |found: Found| [found, seen(Facts { mark: announced, ..standby(100, 5) }), seen(standby(100, 5))];
+    let sees = |found: ProbeResult| [found, seen(ServerFacts { mark: announced, ..standby(100, 5) }), seen(standby(100, 5))];
     let mut other = play();
     other.rules.company = OtherPromoters::Possible;
     other.after(1000, sees(seen(primary(100))));
@@ -433,7 +447,7 @@ fn another_weir_waits_while_transactions_end_and_the_primary_stops() {
 fn after_the_order_to_promote_the_old_primary_is_not_started() {
     let mut play = to_promote();
     (0..2).for_each(|_| play.probed(2, gone(LookFailure::Refused)));
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.contains("a standby is to replace node 0")), "{said:?}");
     for _ in 0..4 {
@@ -446,10 +460,10 @@ fn after_the_order_to_promote_the_old_primary_is_not_started() {
 #[test]
 fn an_old_primary_that_cannot_be_started_is_replaced() {
     let mut play = to_stop();
-    stopped(&mut play, End::Unknown);
+    stopped(&mut play, ServerStopResult::Unknown);
     play.check("undone", &["start 0"]);
     for _ in 0..30 {
-        play.tell(Event::ServerStarted { node: 0, done: Done::No });
+        play.tell(FailoverEvent::ServerStarted { node: 0, done: Done::No });
         play.after(500, [gone(LookFailure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
     }
     let said = std::mem::take(&mut play.said);
@@ -461,10 +475,10 @@ fn an_old_primary_that_cannot_be_started_is_replaced() {
 fn to_drain() -> Play {
     let mut play = play();
     ask(&mut play, 2);
-    play.tell(Event::Prepared { node: 0 });
+    play.tell(FailoverEvent::Prepared { node: 0 });
     announce(&mut play);
     play.now += 1;
-    play.probed(2, seen(Facts { mark: mark(), ..standby(100, 5) }));
+    play.probed(2, seen(ServerFacts { mark: mark(), ..standby(100, 5) }));
     play.said.clear();
     play
 }
@@ -484,7 +498,7 @@ fn a_primary_that_fails_while_transactions_end_is_a_failover() {
 fn transactions_that_do_not_end_are_ended() {
     let mut play = to_drain();
     play.now += play.rules.transaction_limit_ms + 2_000;
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"hold SwitchedOver End".into()), "{said:?}");
 }
@@ -493,11 +507,11 @@ fn transactions_that_do_not_end_are_ended() {
 fn a_standby_that_does_not_stream_after_its_pledge_is_sent_nothing() {
     let mut play = play();
     ask(&mut play, 2);
-    play.tell(Event::Prepared { node: 0 });
+    play.tell(FailoverEvent::Prepared { node: 0 });
     announce(&mut play);
     play.said.clear();
     play.now += 7_000;
-    play.tell(Event::Timer);
+    play.tell(FailoverEvent::Timer);
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.contains("node 2 does not stream from the primary")), "{said:?}");
     assert!(!said.iter().any(|line| line.starts_with("stop ")), "{said:?}");
@@ -525,7 +539,7 @@ fn a_switchover_that_cannot_work_is_refused_before_anything_happens() {
         play.said.clear();
         ask(&mut play, *node);
         play.now += 5_000;
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         play.check(expected, &[&format!("reply Err(\"{expected}\")")]);
     }
 }

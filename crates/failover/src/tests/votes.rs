@@ -12,17 +12,17 @@ fn a_promoted_standby_that_does_not_vote_in_time_ends_the_attempt() {
     let mark = Mark { promised: ballot, vote: None };
     play.now += 10;
     for (node, position) in [(1, 90), (2, 95)] {
-        play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts: cut_off(position, mark) } });
+        play.tell(FailoverEvent::Pledged { node, ballot, outcome: PledgeReply::Given { facts: cut_off(position, mark) } });
     }
     play.now += 10;
     play.probed(0, gone(LookFailure::Refused));
-    play.tell(Event::Promoted { node: 2, ballot, done: Done::Yes });
-    play.tell(Event::Writable { node: 2, ballot, outcome: Ok(Facts { mark, ..promoted(95) }) });
+    play.tell(FailoverEvent::Promoted { node: 2, ballot, done: Done::Yes });
+    play.tell(FailoverEvent::Writable { node: 2, ballot, outcome: Ok(ServerFacts { mark, ..promoted(95) }) });
     let said = std::mem::take(&mut play.said);
     assert_eq!(said.last().map(String::as_str), Some("repoint 2 to 2"), "{said:?}");
     for (passed, is_over) in [(4_900, false), (200, true)] {
         play.now += passed;
-        play.tell(Event::Timer);
+        play.tell(FailoverEvent::Timer);
         let is_stuck = play.said.iter().any(|said| said.starts_with("stuck TooFewPledged"));
         assert_eq!(is_stuck, is_over, "{passed} ms later: {:?}", play.said);
     }

@@ -5,12 +5,12 @@ use crate::replies::OwedReplies;
 use crate::task::Us;
 use crate::upstream::prepared_changes::JournalEntry;
 use std::collections::VecDeque;
-use weir_failover::commit_outcome::Number;
+use weir_failover::commit_outcome::TransactionNumber;
 
 /// A COMMIT whose answer was lost. Its client waits for one.
 pub struct CommitInDoubt {
     /// The transaction's number, and when it was asked for: older connections have been there when the number was. `None`: it has only read.
-    pub number: Option<(Number, Us)>,
+    pub number: Option<(TransactionNumber, Us)>,
     /// The answer to the COMMIT, as far as it is due, without its ReadyForQuery. `None`: other answers are lost.
     pub answer: Option<Vec<u8>>,
     pub owed: OwedReplies,

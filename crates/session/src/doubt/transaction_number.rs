@@ -20,7 +20,7 @@ use crate::statements::{Statement, StatementTrait};
 use crate::upstream::left::LeftoverState;
 use crate::upstream::numbered::{EffectiveUser, TransactionContent, XidState};
 use std::num::NonZeroU64;
-use weir_failover::commit_outcome::{LogLineage, Number};
+use weir_failover::commit_outcome::{LogLineage, TransactionNumber};
 use weir_sql::facts::{StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::own;
 use weir_wire::back::{ReceivedReport, read_row};
@@ -277,7 +277,7 @@ pub fn on_row(s: &mut Session, header: MessageHeader) {
     let XidState::Waits { at } = numbered.asked else { return };
     let number = read.and_then(|(xid, said)| {
         let xid: NonZeroU64 = xid.parse().ok()?;
-        Some(Number { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
+        Some(TransactionNumber { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
     });
     // A transaction that has none yet may write later.
     numbered.asked = number.map_or(XidState::Due, |number| XidState::Known { number, at });

@@ -4,7 +4,7 @@
 
 use weir_catalog::rule::RoutingRule;
 use weir_config::RoutingConfig;
-use weir_config::redirect::{ReadTarget, Redirect};
+use weir_config::redirect::{ReadTarget, RedirectPreference};
 use weir_sql::facts::RoutingHint;
 
 /// The parameter by which a session chooses for itself.
@@ -54,7 +54,7 @@ pub fn of_session(routing: &RoutingConfig, asker: &ReadingSession<'_>) -> Option
     found.map(|entry| ReadPreference { read_target: entry.read_target, share: entry.share, rule: RoutingRule::ReadRedirected })
 }
 
-fn find<'a>(list: &'a [Redirect], name: &str) -> Option<&'a Redirect> {
+fn find<'a>(list: &'a [RedirectPreference], name: &str) -> Option<&'a RedirectPreference> {
     list.iter().find(|entry| entry.pattern.is_match(name))
 }
 

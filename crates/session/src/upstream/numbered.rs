@@ -2,7 +2,7 @@
 
 use crate::loss::{ExpectedTransaction, PossibleCommit, TransactionCommands};
 use crate::task::Us;
-use weir_failover::commit_outcome::Number;
+use weir_failover::commit_outcome::TransactionNumber;
 use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
 
 /// The number of the open transaction, as far as it is known.
@@ -18,7 +18,7 @@ pub enum XidState {
         at: Us,
     },
     Known {
-        number: Number,
+        number: TransactionNumber,
         at: Us,
     },
     /// Another transaction may have begun since.

@@ -7,8 +7,8 @@ use super::world::{World, name_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_failover::cluster::Probe;
-use weir_failover::commit_outcome::OutcomeVerdict;
+use weir_failover::cluster::RoleProbeResult;
+use weir_failover::commit_outcome::CommitOutcome;
 use weir_session::conn::TextInterpretation;
 use weir_session::doubt::settle;
 use weir_session::fault::{ErrorReport, sqlstate};
@@ -38,7 +38,7 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["refuse", node] => world.pool.refusing.borrow_mut().push(node_of(node)),
         ["admit", node] => world.pool.refusing.borrow_mut().retain(|other| *other != node_of(node)),
         ["replay", nodes @ ..] => world.replay(&nodes.iter().map(|node| node_of(node)).collect::<Vec<_>>()),
-        ["down", node] => world.probe(usize::from(node_of(node)), &Probe::Unreachable),
+        ["down", node] => world.probe(usize::from(node_of(node)), &RoleProbeResult::Unreachable),
         ["primary", node] => promote(world, node_of(node)),
         ["standby", node] => world.probe(usize::from(node_of(node)), &answered(true)),
         ["catalog", "is", "read"] => world.publish_catalog(),
@@ -76,9 +76,9 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         }
         ["outcome", word] => {
             let verdict = match *word {
-                "committed" => OutcomeVerdict::Committed,
-                "rolled_back" => OutcomeVerdict::RolledBack,
-                "unknown" => OutcomeVerdict::Unknown,
+                "committed" => CommitOutcome::Committed,
+                "rolled_back" => CommitOutcome::RolledBack,
+                "unknown" => CommitOutcome::Unknown,
                 _ => panic!("no outcome: {line}"),
             };
             settle(&mut client.s, &client.w, verdict);
@@ -97,8 +97,8 @@ fn promote(world: &World, node: u16) {
     positions.note_primary(node, world.w.view().primary_since);
 }
 
-fn answered(in_recovery: bool) -> Probe {
-    Probe::Answered { in_recovery, lag_bytes: None }
+fn answered(in_recovery: bool) -> RoleProbeResult {
+    RoleProbeResult::Answered { in_recovery, lag_bytes: None }
 }
 
 fn node_of(word: &str) -> u16 {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_cache::{LogFollowerState, PositionRound, TxidSnapshot, WalHistory};
 use weir_config::{Config, SslMode};
 use weir_failover::ServerConnEnd;
-use weir_failover::cluster::{ClusterView, Probe};
+use weir_failover::cluster::{ClusterView, RoleProbeResult};
 use weir_io::buffers::BufferPool;
 use weir_io::clock::RoundClock;
 use weir_session::account::Account;
@@ -172,7 +172,7 @@ impl World {
         let program = Arc::new(Recorder { log: log.clone(), stop, has_clients: AtomicBool::new(true) });
         let mut view = ClusterView::new(&config, None, 0);
         for at in 0..view.nodes.len() {
-            view.step(at, &Probe::Answered { in_recovery: at > 0, lag_bytes: None }, 0);
+            view.step(at, &RoleProbeResult::Answered { in_recovery: at > 0, lag_bytes: None }, 0);
         }
         let w = Rc::new(Context::new(ContextParts {
             id: 0,
@@ -250,7 +250,7 @@ impl World {
     }
 
     /// A probe of a node found this.
-    pub fn probe(&self, node: usize, probe: &Probe) {
+    pub fn probe(&self, node: usize, probe: &RoleProbeResult) {
         let mut view = (**self.w.view()).clone();
         view.step(node, probe, 1);
         self.w.set_view(Arc::new(view));

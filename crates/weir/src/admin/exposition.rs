@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use weir_failover::cluster::{ClusterView, NodeHealth, Usage};
+use weir_failover::cluster::{ClusterView, NodeHealth, NodeUsage};
 use weir_session::histogram::{HistogramCounts, limit_us};
 use weir_session::metrics::{ERROR_CLASSES, METRICS, SEVERITIES, VERBS, WorkerCounters};
 use weir_session::stats::{StatCounter, StatTotals, Whose};
@@ -180,7 +180,7 @@ fn nodes(page: &mut MetricsPage, shared: &SharedState) {
         |of: &dyn Fn(&weir_session::metrics::WorkerCounters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
     family("weir_node_up", MetricKind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != NodeHealth::Down));
     let help = "1 if sessions may use the node: it neither failed, nor is it quarantined, detached or being recovered.";
-    family("weir_node_in_use", MetricKind::Gauge, help, &|at| truth(view.nodes[at].usage == Usage::In));
+    family("weir_node_in_use", MetricKind::Gauge, help, &|at| truth(view.nodes[at].usage == NodeUsage::In));
     let answers =
         |at: usize| shared.cluster.agents.contact(id(at)).map(|contact| f64::from(u8::from(contact == Contact::Connected)));
     family("weir_node_agent_up", MetricKind::Gauge, "1 if the agent beside the node answers; nothing if it has none.", &answers);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
-use weir_config::{Config, PcpUsers, Problem};
+use weir_config::{Config, ConfigProblem, PcpUsers};
 use weir_session::metrics::WorkerCounter;
 use weir_wire::pcp_protocol::{PcpReply, PcpReport, PcpRequest, PcpSeverity};
 
@@ -54,7 +54,7 @@ pub struct PcpService {
 #[derive(Default)]
 pub struct PcpUserFile {
     files: OperatorFiles,
-    told: Mutex<Vec<Problem>>,
+    told: Mutex<Vec<ConfigProblem>>,
 }
 
 impl PcpUserFile {
@@ -79,7 +79,7 @@ pub fn open(
     warnings: &mut Vec<String>,
 ) -> anyhow::Result<PcpService> {
     let (users, problems) = files.read_pcp();
-    warnings.extend(problems.iter().map(Problem::place_and_message));
+    warnings.extend(problems.iter().map(ConfigProblem::place_and_message));
     if users.is_none() {
         return Ok(PcpService::default());
     }

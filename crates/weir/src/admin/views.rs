@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_catalog::rule::RoutingRule;
-use weir_config::visibility::{Viewer, Visibility};
+use weir_config::visibility::{ValueVisibility, Viewer};
 use weir_failover::cluster::NodeIndex;
 use weir_session::catalogs::{KnownDatabase, UNKNOWN};
 use weir_session::host::AnswerTable;
@@ -30,21 +30,21 @@ pub struct RoleRow {
     pub(crate) cells: Vec<String>,
 }
 
-/// A column, and who sees its values. `Visibility::Owner` in a list that is not about roles: readers of all statistics.
+/// A column, and who sees its values. `ValueVisibility::Owner` in a list that is not about roles: readers of all statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewColumn {
     pub(crate) name: &'static str,
-    pub(crate) seen_by: Visibility,
+    pub(crate) seen_by: ValueVisibility,
 }
 
 /// A column for everyone.
 const fn open(name: &'static str) -> ViewColumn {
-    ViewColumn { name, seen_by: Visibility::Everyone }
+    ViewColumn { name, seen_by: ValueVisibility::Everyone }
 }
 
 /// A column for the role that the row is about, and for readers of all statistics.
 const fn own(name: &'static str) -> ViewColumn {
-    ViewColumn { name, seen_by: Visibility::Owner }
+    ViewColumn { name, seen_by: ValueVisibility::Owner }
 }
 
 /// PostgreSQL's words in place of what somebody else may not see (`pg_stat_activity`).
@@ -75,7 +75,7 @@ impl StatusView {
 
     /// The names of the columns that not everyone sees.
     pub fn hidden_columns(&self) -> impl Iterator<Item = &'static str> {
-        self.columns.iter().filter(|column| column.seen_by != Visibility::Everyone).map(|column| column.name)
+        self.columns.iter().filter(|column| column.seen_by != ValueVisibility::Everyone).map(|column| column.name)
     }
 
     /// True if it shows the nodes: they are looked at before.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::CheckConfig;
 use weir_config::hba::{HbaRuleSet, IpNetwork};
-use weir_config::passwd::{PasswdKey, Passwords, Secret};
+use weir_config::passwd::{PasswdKey, PoolPasswdFile, UserSecret};
 use weir_wire::scram::{SaltedKeys, ScramChallenge};
 
 /// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
@@ -42,7 +42,7 @@ const SERVICES: JobLimits = JobLimits { threads: 32, queue: 512, answers: 10_000
 /// The files' rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessFiles {
-    pub(crate) passwords: Passwords,
+    pub(crate) passwords: PoolPasswdFile,
     /// Rules of `pool_hba.conf`; `None` without `enable_pool_hba`.
     pub(crate) hba: Option<Arc<HbaRuleSet>>,
     /// Decrypts passwords in the configuration.
@@ -57,9 +57,9 @@ pub struct AccessFiles {
 
 impl AccessFiles {
     /// The user as whom Weir looks at the servers, and his password: the configuration's, else the password file's.
-    pub fn checker<'a>(&'a self, check: &'a CheckConfig) -> (&'a str, Option<Cow<'a, Secret>>) {
+    pub fn checker<'a>(&'a self, check: &'a CheckConfig) -> (&'a str, Option<Cow<'a, UserSecret>>) {
         let user = if check.user.is_empty() { "postgres" } else { &check.user };
-        let own = Secret::parse(check.password.as_bytes(), self.key.as_ref()).ok().map(Cow::Owned);
+        let own = UserSecret::parse(check.password.as_bytes(), self.key.as_ref()).ok().map(Cow::Owned);
         (user, own.or_else(|| self.passwords.get(user.as_bytes()).map(Cow::Borrowed)))
     }
 }
@@ -98,7 +98,7 @@ pub enum UserCredential {
     /// He has none, so that he can prove nothing.
     NoPassword,
     /// To be proved.
-    Secret(Secret),
+    Secret(UserSecret),
 }
 
 /// Result of `auth_query` for a user, its time, and the time for which it is believed.
@@ -132,7 +132,7 @@ pub struct TrustQuestion {
 pub struct ConfirmedProof {
     /// The databases that believe it: see `Config::realm`.
     realm: Box<str>,
-    pub(crate) secret: Secret,
+    pub(crate) secret: UserSecret,
     pub(crate) at: Instant,
 }
 
@@ -216,7 +216,7 @@ impl SharedAccess {
 
     /// The secret for logins to servers as this user: from the password file, or from a client that proved itself, as far as `proofs` lets it
     /// serve.
-    pub fn secret_for_server(&self, user: &str, proofs: ProofFilter<'_>) -> Option<Secret> {
+    pub fn secret_for_server(&self, user: &str, proofs: ProofFilter<'_>) -> Option<UserSecret> {
         let proven = || match proofs {
             ProofFilter::Of { realm, .. } => self.proven(user, realm).map(|proven| proven.secret),
             ProofFilter::Any => self.proven.lock().get(user).and_then(|all| all.last()).map(|proven| proven.secret.clone()),
@@ -224,9 +224,9 @@ impl SharedAccess {
         let files = self.files.load();
         match files.passwords.get(user) {
             // Keys of another verifier than the file's are of a password that does not count any more.
-            Some(Secret::Scram(verifier)) => match proven() {
-                Some(secret @ Secret::Keys(..)) if secret.is_of(verifier) => Some(secret),
-                Some(_) | None => Some(Secret::Scram(verifier.clone())),
+            Some(UserSecret::Scram(verifier)) => match proven() {
+                Some(secret @ UserSecret::Keys(..)) if secret.is_of(verifier) => Some(secret),
+                Some(_) | None => Some(UserSecret::Scram(verifier.clone())),
             },
             Some(secret) => Some(secret.clone()),
             None if files.passwords.is_spoiled(user) => None,
@@ -238,7 +238,7 @@ impl SharedAccess {
     }
 
     /// Remembers the proof of a client of the user in a realm, until another one brings another proof.
-    pub fn prove(&self, user: &str, realm: &str, secret: Secret) {
+    pub fn prove(&self, user: &str, realm: &str, secret: UserSecret) {
         let mut users = self.proven.lock();
         if !users.contains_key(user) && users.len() >= USERS_MAX {
             users.clear();
@@ -316,15 +316,15 @@ mod tests {
 
     const COMMON: ProofFilter<'_> = ProofFilter::Of { realm: "", looks_up: LooksUp::No };
 
-    fn keys(password: &[u8], salt: &[u8]) -> Secret {
+    fn keys(password: &[u8], salt: &[u8]) -> UserSecret {
         let challenge = ScramChallenge { salt: salt.to_vec(), iterations: 2 };
         let keys = SaltedKeys::derive(password, salt, challenge.iterations);
-        Secret::Keys(challenge, keys)
+        UserSecret::Keys(challenge, keys)
     }
 
     /// The verifier of such keys, as a password file has it.
-    fn line(user: &str, secret: &Secret) -> String {
-        let Secret::Keys(challenge, keys) = secret else { panic!() };
+    fn line(user: &str, secret: &UserSecret) -> String {
+        let UserSecret::Keys(challenge, keys) = secret else { panic!() };
         let verifier = ScramVerifier {
             iterations: challenge.iterations,
             salt: challenge.salt.clone(),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn access(passwords: &str, keeps_proofs: bool) -> SharedAccess {
-        let passwords = Passwords::read(passwords.as_bytes(), None).0;
+        let passwords = PoolPasswdFile::read(passwords.as_bytes(), None).0;
         SharedAccess::new(AccessFiles { passwords, keeps_proofs, ..AccessFiles::default() }, [7; 32])
     }
 
@@ -343,14 +343,14 @@ mod tests {
     fn keys_log_in_as_long_as_they_are_those_of_the_verifier_in_force() {
         let (old, new) = (keys(b"old", b"salt"), keys(b"new", b"salt"));
         let access = access(&line("joe", &old), false);
-        assert!(matches!(access.secret_for_server("joe", COMMON), Some(Secret::Scram(_))), "nobody has proved anything");
+        assert!(matches!(access.secret_for_server("joe", COMMON), Some(UserSecret::Scram(_))), "nobody has proved anything");
         access.prove("joe", "", new.clone());
-        assert!(matches!(access.secret_for_server("joe", COMMON), Some(Secret::Scram(_))), "they are of another password");
+        assert!(matches!(access.secret_for_server("joe", COMMON), Some(UserSecret::Scram(_))), "they are of another password");
         access.prove("joe", "", old.clone());
         assert!(access.secret_for_server("joe", COMMON) == Some(old.clone()));
-        let passwords = Passwords::read(line("joe", &keys(b"old", b"other salt")).as_bytes(), None).0;
+        let passwords = PoolPasswdFile::read(line("joe", &keys(b"old", b"other salt")).as_bytes(), None).0;
         access.replace(AccessFiles { passwords, ..AccessFiles::default() });
-        assert!(matches!(access.secret_for_server("joe", COMMON), Some(Secret::Scram(_))), "they fit one salt only");
+        assert!(matches!(access.secret_for_server("joe", COMMON), Some(UserSecret::Scram(_))), "they fit one salt only");
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
         }
         assert!(asking.secret_for_server("joe", COMMON).is_some());
         assert!(asking.secret_for_server("spoiled", COMMON).is_none());
-        assert!(matches!(asking.secret_for_server("ann", COMMON), Some(Secret::Plain(_))), "the file knows more");
+        assert!(matches!(asking.secret_for_server("ann", COMMON), Some(UserSecret::Plain(_))), "the file knows more");
         assert!(trusting.secret_for_server("joe", COMMON).is_none());
     }
 

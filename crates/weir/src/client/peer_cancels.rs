@@ -12,7 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_config::peers::Peer;
+use weir_config::peers::WeirAddress;
 use weir_io::socket::Socket;
 use weir_wire::startup_packet::CancelSender;
 use weir_wire::write;
@@ -64,7 +64,7 @@ pub fn pass_cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) -> bool {
 }
 
 /// Not cancel safe: a dropped one may have sent a part.
-async fn pass(w: &Worker, peer: &Peer, request: &[u8]) -> io::Result<()> {
+async fn pass(w: &Worker, peer: &WeirAddress, request: &[u8]) -> io::Result<()> {
     let deadline = Instant::now() + LIMIT;
     let socket = if peer.host.starts_with('/') {
         Socket::connect_unix(&w.reactor, &socket_path(Path::new(&peer.host), peer.port))?

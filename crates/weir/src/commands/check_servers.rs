@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use weir_config::look_up::LookUp;
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_failover::FailoverRules;
 use weir_session::session_state::server_defaults::ServerDefaults;
@@ -208,7 +208,7 @@ async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeCo
             None => shared.access.files().passwords.get(user).cloned(),
         };
         // A verifier alone logs in nowhere: the first client of the user brings the proof.
-        if matches!(secret, Some(Secret::Scram(_))) {
+        if matches!(secret, Some(UserSecret::Scram(_))) {
             continue;
         }
         let parameters = [("application_name", NAME)];

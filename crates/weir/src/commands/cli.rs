@@ -23,7 +23,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::visibility::Viewer;
-use weir_config::{self as config, Config, Severity, SigintStop};
+use weir_config::{self as config, Config, ProblemSeverity, SigintStop};
 
 /// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -318,7 +318,7 @@ fn read(files: &OperatorFiles) -> (Option<Config>, usize) {
     for problem in &outcome.problems {
         let _ = writeln!(std::io::stderr(), "{problem}");
     }
-    let errors = outcome.problems.iter().filter(|p| p.severity == Severity::Error).count();
+    let errors = outcome.problems.iter().filter(|p| p.severity == ProblemSeverity::Error).count();
     (outcome.config, errors)
 }
 
@@ -423,7 +423,7 @@ fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Res
             let warnings = weir_config::unasked::warnings(&config, access.hba.as_deref(), access.passwords.len());
             warnings.iter().for_each(|warning| complain(&warning.to_string()));
         }
-        errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
+        errors += problems.iter().filter(|p| p.severity == ProblemSeverity::Error).count();
         let tls = files.read_tls(&config);
         if let Err(cause) = &tls {
             complain(&cause.problem(&config).to_string());
@@ -437,7 +437,7 @@ fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Res
         config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(&config);
         for found in places::findings(&files, &config) {
-            errors += usize::from(found.severity == Severity::Error);
+            errors += usize::from(found.severity == ProblemSeverity::Error);
             complain(&found.problem(&config).to_string());
         }
         if let Some(warning) = access.as_ref().and_then(|access| trust::warning(&config, access)) {
@@ -478,11 +478,11 @@ fn show_config(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
     // An operator who looks for a parameter need not have a node yet.
     let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
     problems.iter().for_each(|problem| complain(&problem.to_string()));
-    if problems.iter().any(|problem| problem.severity == Severity::Error) {
+    if problems.iter().any(|problem| problem.severity == ProblemSeverity::Error) {
         bail!("the configuration has errors");
     }
     let shown = config::show_all(&outcome.draft, &Viewer::operator());
-    let width = |of: fn(&config::Shown) -> usize| shown.iter().map(of).max().unwrap_or(0);
+    let width = |of: fn(&config::ParamRow) -> usize| shown.iter().map(of).max().unwrap_or(0);
     let (names, values) = (width(|s| s.name.len()), width(|s| s.value.len()).min(40));
     let mut text = String::new();
     for s in &shown {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_catalog::{Catalog, CatalogDraft, CatalogQuery, DraftError, PARTS};
 use weir_config::Config;
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 use weir_session::catalogs::{CatalogReading, ChangeMark, KnownDatabase, UNKNOWN};
 use weir_session::fault::sqlstate;
 use weir_session::metrics::WorkerCounter;
@@ -586,7 +586,7 @@ async fn log_in(
     c: &Control,
     database: &KnownDatabase,
     address: &ServerAddress,
-    (user, secret, generation): (&str, Option<&Secret>, u64),
+    (user, secret, generation): (&str, Option<&UserSecret>, u64),
 ) -> Result<ControlConn, OpenError> {
     let parameters = &[("application_name", NAME)];
     let login = ServerLogin { user, database: &database.name, secret, generation, parameters };

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
-use weir_failover::Event;
+use weir_failover::FailoverEvent;
 use weir_failover::cluster::ClusterView;
-use weir_failover::commit_outcome::Promoted;
+use weir_failover::commit_outcome::PromotedStandby;
 use weir_session::metrics::{WorkerCounter, WorkerCounters};
 
 /// A thing about which tasks are woken.
@@ -62,13 +62,13 @@ pub struct Control {
     /// The view as it will be published next; see `cluster_view`.
     pub(crate) view: RefCell<ClusterView>,
     /// The events for `failover`, the oldest first.
-    pub(crate) facts: RefCell<VecDeque<Event>>,
+    pub(crate) facts: RefCell<VecDeque<FailoverEvent>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
     pub(crate) nudged: Cell<Option<RoleCheckReason>>,
     /// A node is being made anew.
     pub(crate) recovers: Cell<bool>,
     /// The standby that Weir has promoted last, before it takes writes.
-    pub promoted: Cell<Option<Promoted>>,
+    pub promoted: Cell<Option<PromotedStandby>>,
     /// Places for looks at catalogs.
     pub(crate) look_places: Rc<Places>,
 }
@@ -111,12 +111,12 @@ impl Control {
         self.ring(&Subject::Roles);
         // Neither tells `failover` something that it did not know.
         if !matches!(why, RoleCheckReason::Governed | RoleCheckReason::LoginLate) {
-            self.tell(Event::Doubted);
+            self.tell(FailoverEvent::Doubted);
         }
     }
 
     /// Tells `failover` something.
-    pub fn tell(&self, event: Event) {
+    pub fn tell(&self, event: FailoverEvent) {
         let mut facts = self.facts.borrow_mut();
         // Many sessions lose connections at once, and all say the same.
         if !facts.contains(&event) {

@@ -32,9 +32,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
-use weir_failover::pace::{Cause, PAUSE_MS, Pace, Pause};
+use weir_failover::pace::{PAUSE_MS, StepCause, StepPace, StepPause};
 use weir_failover::{
-    self, AtAddress, Durable, Event, FailoverMode, FailoverRules, FailoverState, FailoverView, Found, Ms, Standing,
+    self, AtAddress, DurableState, FailoverEvent, FailoverMode, FailoverRules, FailoverState, FailoverView, Ms, NodeStanding,
+    ProbeResult,
 };
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
@@ -60,14 +61,14 @@ struct Driver {
     /// Clients that have come, when last looked at.
     clients: u64,
     around_at: Instant,
-    pace: Pace,
+    pace: StepPace,
 }
 
 /// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
 pub async fn watch(c: Rc<Control>) {
     let bell = c.bell(Subject::Failover);
     let mut driver = Driver::new(c.clone());
-    driver.step(&Event::Timer).await;
+    driver.step(&FailoverEvent::Timer).await;
     while c.shared.stop_mode() < ProxyShutdown::Fast {
         driver.reconfigure();
         driver.take_wishes().await;
@@ -75,7 +76,7 @@ pub async fn watch(c: Rc<Control>) {
         driver.look_around().await;
         let now = driver.now();
         if driver.state.next_due() <= now {
-            driver.step(&Event::Timer).await;
+            driver.step(&FailoverEvent::Timer).await;
         }
         driver.publish();
         let due = driver.state.next_due().clamp(now + 1, now + TICK_MS);
@@ -92,7 +93,7 @@ impl Driver {
         let files = Rc::new(FailoverFiles::new(&config));
         let number = u32::from_le_bytes(crate::random());
         let (stored, down) = files.read(&c, &rules);
-        let stored = stored.map(|stored| Durable { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
+        let stored = stored.map(|stored| DurableState { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
         let state = FailoverState::new(&rules, stored, number, &down);
         let reach = Rc::new(Reach::new(c.clone(), config.clone(), rules.clone()));
         let driver = Driver {
@@ -109,7 +110,7 @@ impl Driver {
             next_ticket: 0,
             clients: 0,
             around_at: Instant::now(),
-            pace: Pace::default(),
+            pace: StepPace::default(),
         };
         driver.write_switch.show(&driver.c, &driver.rules, &driver.state);
         driver
@@ -145,7 +146,7 @@ impl Driver {
         for wish in self.c.shared.control.take_wishes() {
             self.next_ticket += 1;
             self.tickets.insert(self.next_ticket, wish.answer);
-            self.step(&Event::Operator { ticket: self.next_ticket, request: wish.request }).await;
+            self.step(&FailoverEvent::Operator { ticket: self.next_ticket, request: wish.request }).await;
         }
     }
 
@@ -166,20 +167,20 @@ impl Driver {
         self.around_at = now + Duration::from_millis(TICK_MS);
         let clients = self.c.shared.counters.iter().map(|counters| counters.get(WorkerCounter::ClientsAccepted as usize)).sum();
         if std::mem::replace(&mut self.clients, clients) != clients {
-            let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == Standing::Waiting);
+            let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == NodeStanding::Waiting);
             // In Pgpool-II a client connects to all nodes.
             let used: Vec<u16> = self.state.nodes.keys().filter(is_waiting).copied().collect();
             for node in used {
-                self.step(&Event::Used { node }).await;
+                self.step(&FailoverEvent::Used { node }).await;
             }
         }
         if self.config.failover.test_file {
-            self.step(&Event::TestFile { down: self.files.read_test() }).await;
+            self.step(&FailoverEvent::TestFile { down: self.files.read_test() }).await;
         }
     }
 
     /// Not cancel safe: actions that were not obeyed are lost, and found again by the looks of the next driver.
-    async fn step(&mut self, event: &Event) {
+    async fn step(&mut self, event: &FailoverEvent) {
         self.keep_pace(event).await;
         while self.orders.try_join_next().is_some() {}
         let now = self.now();
@@ -194,8 +195,8 @@ impl Driver {
         self.write_switch.show(&self.c, &self.rules, &self.state);
     }
 
-    fn note_move(&self, event: &Event) {
-        let Event::Probed { node, begun_at, found: Found::Answered(facts) } = event else { return };
+    fn note_move(&self, event: &FailoverEvent) {
+        let FailoverEvent::Probed { node, begun_at, found: ProbeResult::Answered(facts) } = event else { return };
         let Some(known) = self.state.nodes.get(node) else { return };
         let told: &[ReportedRole] = match known.compare(facts) {
             AtAddress::Same => &[],
@@ -208,17 +209,17 @@ impl Driver {
     }
 
     /// Cancel safe.
-    async fn keep_pace(&mut self, event: &Event) {
-        let cause = if matches!(event, Event::Timer) { Cause::Due } else { Cause::Event };
+    async fn keep_pace(&mut self, event: &FailoverEvent) {
+        let cause = if matches!(event, FailoverEvent::Timer) { StepCause::Due } else { StepCause::Event };
         let pause = self.pace.step(cause, self.now());
-        if let Pause::Named { steps_max } = pause {
+        if let StepPause::Named { steps_max } = pause {
             let text = format_args!(
                 "failover: more than {steps_max} steps in a second, which are slowed down from here on; this is a fault of Weir's: please report \
                  it with the log and SHOW pool_failover"
             );
             self.c.shared.log.say(Level::Warning, text);
         }
-        if pause != Pause::None {
+        if pause != StepPause::None {
             tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
         }
     }

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::Config;
-use weir_failover::Event;
+use weir_failover::FailoverEvent;
 use weir_failover::cluster::ClusterView;
 use weir_failover::lag::LagHistory;
-use weir_failover::looks::{self, Answer, News, RoundStep, Weight};
+use weir_failover::looks::{self, Answer, MonitorLogLevel, MonitorLogLine, RoundStep};
 use weir_failover::streams::FaultyStreams;
 
 /// The nodes of one configuration, and the tasks that ask them.
@@ -133,7 +133,7 @@ impl Nodes {
         cluster_view::publish(c, changed);
         if changed {
             // Where others promote, a new role is the first sign of a new primary.
-            c.tell(Event::Doubted);
+            c.tell(FailoverEvent::Doubted);
         }
         for node in looks::to_give_up(&view, answers) {
             cluster_view::give_up(c, node);
@@ -141,11 +141,11 @@ impl Nodes {
     }
 }
 
-fn say(c: &Control, news: &News) {
+fn say(c: &Control, news: &MonitorLogLine) {
     let level = match news.weight {
-        Weight::Warning => Level::Warning,
-        Weight::Log => Level::Log,
-        Weight::Detail => Level::Debug1,
+        MonitorLogLevel::Warning => Level::Warning,
+        MonitorLogLevel::Log => Level::Log,
+        MonitorLogLevel::Detail => Level::Debug1,
     };
     c.shared.log.say(level, format_args!("{}", news.text));
 }

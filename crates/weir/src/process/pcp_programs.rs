@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_config::{Config, Problem, Severity};
+use weir_config::{Config, ConfigProblem, ProblemSeverity};
 use weir_wire::pcp_protocol::PcpLayout;
 
 /// Where packages put the program whose answers differ most. Sources: Debian's `pgpool2`, and the RPM packages.
@@ -14,10 +14,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
 /// The warning about a program here that would misread a node.
-pub fn warning(config: &Config) -> Option<Problem> {
+pub fn warning(config: &Config) -> Option<ConfigProblem> {
     PLACES.into_iter().find_map(|place| {
         let text = misread(place, &version(Path::new(place))?, config.pcp.layout)?;
-        Some(Problem::of_parameter(config, Severity::Warning, "pcp_protocol_version", &text))
+        Some(ConfigProblem::of_parameter(config, ProblemSeverity::Warning, "pcp_protocol_version", &text))
     })
 }
 

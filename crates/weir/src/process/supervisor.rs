@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
-use weir_config::{self as config, Config, IoMethod, Problem, Severity, SigintStop};
+use weir_config::{self as config, Config, ConfigProblem, IoMethod, ProblemSeverity, SigintStop};
 use weir_io::buffers::BufferPool;
 use weir_io::reactor::Reactor;
 
@@ -198,15 +198,15 @@ fn tell_of_panics() {
 fn warnings_of(
     files: &OperatorFiles,
     (config, tls): (&Config, &TlsFiles),
-    problems: &[Problem],
+    problems: &[ConfigProblem],
     start: StartedBy,
     files_max: u64,
 ) -> Vec<String> {
-    let mut warnings: Vec<String> = problems.iter().map(Problem::place_and_message).collect();
-    warnings.extend(tls.warnings(config, SystemTime::now()).iter().map(Problem::place_and_message));
+    let mut warnings: Vec<String> = problems.iter().map(ConfigProblem::place_and_message).collect();
+    warnings.extend(tls.warnings(config, SystemTime::now()).iter().map(ConfigProblem::place_and_message));
     warnings.extend(warnings_of_system(config, start, files_max));
     // The errors among them show as the start goes on; systemd may have opened what this one could not.
-    let places = places::findings(files, config).into_iter().filter(|found| found.severity == Severity::Warning);
+    let places = places::findings(files, config).into_iter().filter(|found| found.severity == ProblemSeverity::Warning);
     warnings.extend(places.map(|found| found.problem(config).place_and_message()));
     warnings
 }
@@ -397,7 +397,7 @@ fn join(workers: Vec<Worker0>) -> anyhow::Result<()> {
 }
 
 /// Problems in one line.
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[ConfigProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -460,9 +460,9 @@ fn tell_first(shared: &SharedState, message: WorkerMessage) {
 
 /// Reads the configuration again. A wrong one changes nothing.
 fn reload(files: &OperatorFiles, shared: &SharedState) -> Result<Vec<String>, String> {
-    let say = |problems: &[Problem]| {
+    let say = |problems: &[ConfigProblem]| {
         for problem in problems {
-            let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
+            let level = if problem.severity == ProblemSeverity::Error { Level::Error } else { Level::Warning };
             shared.log.say(level, format_args!("{}", problem.place_and_message()));
         }
     };
@@ -507,8 +507,8 @@ fn reload(files: &OperatorFiles, shared: &SharedState) -> Result<Vec<String>, St
     Ok(unchanged)
 }
 
-fn first_error(text: &str, problems: &[Problem]) -> String {
-    let first = problems.iter().find(|problem| problem.severity == Severity::Error);
+fn first_error(text: &str, problems: &[ConfigProblem]) -> String {
+    let first = problems.iter().find(|problem| problem.severity == ProblemSeverity::Error);
     first.map_or_else(|| text.to_string(), |problem| format!("{text}: {}", problem.place_and_message()))
 }
 

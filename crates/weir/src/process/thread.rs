@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
-use weir_failover::Event;
+use weir_failover::FailoverEvent;
 use weir_session::catalogs::KnownDatabase;
 
 /// Name of the thread.
@@ -88,7 +88,7 @@ async fn attend(c: Rc<Control>, sockets: ControlSockets) {
         for order in c.shared.control.take() {
             match order {
                 Order::Look(why) => c.request_role_check(why),
-                Order::LinkDied(node, how) => c.tell(Event::ConnDied { node, how }),
+                Order::LinkDied(node, how) => c.tell(FailoverEvent::ConnDied { node, how }),
                 Order::Parted => c.ring(&Subject::Parted),
                 Order::Sample => c.ring(&Subject::Positions),
                 Order::Watch(database) => watch(&c, database),

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, oneshot};
-use weir_failover::{Request, ServerConnEnd};
+use weir_failover::{OperatorRequest, ServerConnEnd};
 use weir_session::catalogs::KnownDatabase;
 pub use weir_session::host::RoleCheckReason;
 
@@ -62,7 +62,7 @@ impl Order {
 
 /// A wish of an operator, and the way for its answer.
 pub struct Wish {
-    pub(crate) request: Request,
+    pub(crate) request: OperatorRequest,
     pub(crate) answer: oneshot::Sender<Result<(), String>>,
 }
 
@@ -90,7 +90,7 @@ impl ControlMail {
     }
 
     /// Asks for something on behalf of an operator. The answer comes when it is done, or refused; none comes if the proxy ends.
-    pub fn operate(&self, request: Request) -> oneshot::Receiver<Result<(), String>> {
+    pub fn operate(&self, request: OperatorRequest) -> oneshot::Receiver<Result<(), String>> {
         let (answer, receiver) = oneshot::channel();
         self.wishes.lock().push(Wish { request, answer });
         self.bell.notify_one();

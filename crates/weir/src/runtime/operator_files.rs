@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::hba::{FileLoader, HbaRuleSet, IpNetwork, LoadError};
-use weir_config::passwd::{PasswdKey, Passwords};
-use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, SettingSource, Severity, Stand};
+use weir_config::passwd::{PasswdKey, PoolPasswdFile};
+use weir_config::{
+    self as config, Config, ConfigProblem, ConfigReadResult, PcpUsers, ProblemSeverity, SettingSource, SubstituteDefault,
+};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
@@ -50,14 +52,18 @@ pub enum Called {
 
 impl OperatorFiles {
     /// Reads the configuration, or the defaults without a file.
-    pub fn read(&self) -> Outcome {
+    pub fn read(&self) -> ConfigReadResult {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
         let mut stands = of_debian(&path, Path::is_dir);
         // A unit's own folder goes before a package's.
         stands.extend(in_place_of_tmp(|name| std::env::var(name).ok()));
         if self.called == Called::Pgpool {
-            stands.push(Stand { name: "pool_passwd_proof", value: "as_servers".into(), source: SettingSource::CalledPgpool });
+            stands.push(SubstituteDefault {
+                name: "pool_passwd_proof",
+                value: "as_servers".into(),
+                source: SettingSource::CalledPgpool,
+            });
         }
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
@@ -70,12 +76,12 @@ impl OperatorFiles {
     ///
     /// At a reload, `before` are those in force. A file of them that is gone now, or cannot be read, is an error: taken for an empty one it would
     /// lock out all who are in it.
-    pub fn read_access(&self, config: &Config, before: Option<&AccessFiles>) -> (Option<AccessFiles>, Vec<Problem>) {
+    pub fn read_access(&self, config: &Config, before: Option<&AccessFiles>) -> (Option<AccessFiles>, Vec<ConfigProblem>) {
         let mut problems = Vec::new();
         let key = self.read_key(before.is_some_and(|before| before.key.is_some()), &mut problems);
         let had_passwords = before.is_some_and(|before| !before.passwords.is_empty());
         let passwords = self.read_passwords(config, key.as_ref(), had_passwords, &mut problems);
-        if problems.iter().any(|problem| problem.severity == Severity::Error) {
+        if problems.iter().any(|problem| problem.severity == ProblemSeverity::Error) {
             return (None, problems);
         }
         let mut hba = None;
@@ -100,7 +106,7 @@ impl OperatorFiles {
     }
 
     /// Reads the users of PCP. `None`: there is no such file; the problems say so, unless nobody named one. One that cannot be read has no users until it can.
-    pub fn read_pcp(&self) -> (Option<PcpUsers>, Vec<Problem>) {
+    pub fn read_pcp(&self) -> (Option<PcpUsers>, Vec<ConfigProblem>) {
         let path = match (&self.pcp, &self.config) {
             (Some(path), _) => path.clone(),
             (None, Some(_)) => self.beside(Path::new(PCP_FILE)),
@@ -115,7 +121,7 @@ impl OperatorFiles {
             }
         };
         let (users, bad) = PcpUsers::read(&bytes);
-        let mut problems: Vec<Problem> =
+        let mut problems: Vec<ConfigProblem> =
             bad.iter().map(|bad| warning(&path, Some(bad.line), format!("{}; the line is not used", bad.why))).collect();
         if !users.is_empty() {
             problems.extend(exposed(&path));
@@ -149,26 +155,26 @@ impl OperatorFiles {
         config: &Config,
         key: Option<&PasswdKey>,
         was_there: bool,
-        problems: &mut Vec<Problem>,
-    ) -> Passwords {
-        let Some(path) = self.passwd_path(config) else { return Passwords::default() };
+        problems: &mut Vec<ConfigProblem>,
+    ) -> PoolPasswdFile {
+        let Some(path) = self.passwd_path(config) else { return PoolPasswdFile::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
             Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => {
                 if !config.is_default("pool_passwd") {
                     let what = format!("{}: {cause}; no user has a password there", path.display());
-                    problems.push(Problem::of_parameter(config, Severity::Warning, "pool_passwd", &what));
+                    problems.push(ConfigProblem::of_parameter(config, ProblemSeverity::Warning, "pool_passwd", &what));
                 }
-                return Passwords::default();
+                return PoolPasswdFile::default();
             }
             Err(cause) => {
                 let what = format!("{} cannot be read: {cause}; a start with pool_passwd = '' goes without", path.display());
-                problems.push(Problem::of_parameter(config, Severity::Error, "pool_passwd", &what));
-                return Passwords::default();
+                problems.push(ConfigProblem::of_parameter(config, ProblemSeverity::Error, "pool_passwd", &what));
+                return PoolPasswdFile::default();
             }
         };
         problems.extend(exposed(&path));
-        let (passwords, bad) = Passwords::read(&text, key);
+        let (passwords, bad) = PoolPasswdFile::read(&text, key);
         for bad in bad {
             problems.push(warning(&path, u32::try_from(bad.line).ok(), bad.cause.to_string()));
         }
@@ -176,7 +182,7 @@ impl OperatorFiles {
     }
 
     /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
-    fn read_key(&self, was_there: bool, problems: &mut Vec<Problem>) -> Option<PasswdKey> {
+    fn read_key(&self, was_there: bool, problems: &mut Vec<ConfigProblem>) -> Option<PasswdKey> {
         let is_wanted = was_there || self.named_key().is_some();
         let path = self.key_path()?;
         let mut tell = |text: String| problems.push(if was_there { error(&path, text) } else { warning(&path, None, text) });
@@ -200,11 +206,11 @@ impl OperatorFiles {
         key
     }
 
-    fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<HbaRuleSet>, Vec<Problem>) {
+    fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<HbaRuleSet>, Vec<ConfigProblem>) {
         let path = self.hba.clone().unwrap_or_else(|| self.beside(Path::new(HBA_FILE)));
         if let Err(cause) = std::fs::File::open(&path) {
             let what = format!("the rules, {}, cannot be read: {cause}", path.display());
-            return (None, vec![Problem::of_parameter(config, Severity::Error, "enable_pool_hba", &what)]);
+            return (None, vec![ConfigProblem::of_parameter(config, ProblemSeverity::Error, "enable_pool_hba", &what)]);
         }
         // A file of maps that was never there is no file; rules that name a map of it are warned about.
         let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
@@ -237,37 +243,40 @@ const OF_DEBIAN: [(&str, &str, &str); 4] = [
 ];
 
 /// Values that stand for the defaults where the file is that of Debian's package: clients look for the sockets there, scripts for the pid.
-fn of_debian(file: &Path, is_folder: impl Fn(&Path) -> bool) -> Vec<Stand> {
+fn of_debian(file: &Path, is_folder: impl Fn(&Path) -> bool) -> Vec<SubstituteDefault> {
     if file.parent() != Some(Path::new(DEBIAN_FOLDER)) {
         return Vec::new();
     }
     let is_there = |folder: &str| is_folder(Path::new(folder));
     let there = OF_DEBIAN.iter().filter(|(_, _, folder)| is_there(folder));
-    there.map(|(name, value, _)| Stand { name, value: (*value).to_owned(), source: SettingSource::DebianPackage }).collect()
+    there
+        .map(|(name, value, _)| SubstituteDefault { name, value: (*value).to_owned(), source: SettingSource::DebianPackage })
+        .collect()
 }
 
 /// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
-fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<Stand> {
+fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<SubstituteDefault> {
     let mut values = Vec::new();
     for (name, parameters) in OF_UNIT {
         let folders = variable(name).unwrap_or_default();
         let folder = folders.split(':').next().filter(|folder| folder.starts_with('/') && !folder.contains(','));
-        let stand = |name: &&'static str, folder: &str| Stand { name, value: folder.to_owned(), source: SettingSource::Unit };
+        let stand =
+            |name: &&'static str, folder: &str| SubstituteDefault { name, value: folder.to_owned(), source: SettingSource::Unit };
         values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(move |name| stand(name, folder))));
     }
     values
 }
 
-fn warning(path: &Path, line: Option<u32>, message: String) -> Problem {
-    Problem { severity: Severity::Warning, path: Some(path.to_path_buf()), line, message }
+fn warning(path: &Path, line: Option<u32>, message: String) -> ConfigProblem {
+    ConfigProblem { severity: ProblemSeverity::Warning, path: Some(path.to_path_buf()), line, message }
 }
 
-fn error(path: &Path, message: String) -> Problem {
-    Problem { severity: Severity::Error, path: Some(path.to_path_buf()), line: None, message }
+fn error(path: &Path, message: String) -> ConfigProblem {
+    ConfigProblem { severity: ProblemSeverity::Error, path: Some(path.to_path_buf()), line: None, message }
 }
 
 /// The warning about a file of passwords that everybody can read or write.
-fn exposed(path: &Path) -> Option<Problem> {
+fn exposed(path: &Path) -> Option<ConfigProblem> {
     let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
     let verb = match mode & 0o006 {
         0 => return None,
@@ -331,8 +340,9 @@ mod tests {
 
     #[test]
     fn a_file_of_debians_package_is_read_with_the_defaults_of_its_program() {
-        let read = |path: &str, more: &[Stand], text: &str| {
-            let stands: Vec<Stand> = of_debian(Path::new(path), |_| true).into_iter().chain(more.iter().cloned()).collect();
+        let read = |path: &str, more: &[SubstituteDefault], text: &str| {
+            let stands: Vec<SubstituteDefault> =
+                of_debian(Path::new(path), |_| true).into_iter().chain(more.iter().cloned()).collect();
             let mut file = |_: &Path| Ok(text.as_bytes().to_vec());
             config::read_with_defaults(Path::new(path), &stands, &[], &mut file).draft
         };
@@ -359,7 +369,10 @@ mod tests {
         assert!(values("", "").is_empty() && in_place_of_tmp(|_| None).is_empty());
         let both = values("/var/lib/weir:/var/lib/other", "/run/weir");
         let expected = [("work_dir", "/var/lib/weir"), ("unix_socket_directories", "/run/weir"), ("pcp_socket_dir", "/run/weir")];
-        assert_eq!(both, expected.map(|(name, value)| Stand { name, value: value.to_owned(), source: SettingSource::Unit }));
+        assert_eq!(
+            both,
+            expected.map(|(name, value)| SubstituteDefault { name, value: value.to_owned(), source: SettingSource::Unit })
+        );
         let mut file = |_: &Path| Ok(b"backend_hostname0 = 'a'\nunix_socket_directories = '/srv'\n".to_vec());
         let config = config::read_with_defaults(Path::new("x"), &both, &[], &mut file).draft;
         assert_eq!(config.work_dir, Path::new("/var/lib/weir"));

@@ -9,12 +9,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use weir_config::failover_settings::FailoverMode;
-use weir_config::{Config, Problem, Severity};
+use weir_config::{Config, ConfigProblem, ProblemSeverity};
 
 /// A thing that is wrong with a place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlaceProblem {
-    pub severity: Severity,
+    pub severity: ProblemSeverity,
     /// The parameter that names the place.
     parameter: &'static str,
     text: String,
@@ -22,16 +22,16 @@ pub struct PlaceProblem {
 
 impl PlaceProblem {
     fn error(parameter: &'static str, text: String) -> PlaceProblem {
-        PlaceProblem { severity: Severity::Error, parameter, text }
+        PlaceProblem { severity: ProblemSeverity::Error, parameter, text }
     }
 
     fn warning(parameter: &'static str, text: String) -> PlaceProblem {
-        PlaceProblem { severity: Severity::Warning, parameter, text }
+        PlaceProblem { severity: ProblemSeverity::Warning, parameter, text }
     }
 
     /// A problem at its line of the configuration.
-    pub fn problem(&self, config: &Config) -> Problem {
-        Problem::of_parameter(config, self.severity, self.parameter, &self.text)
+    pub fn problem(&self, config: &Config) -> ConfigProblem {
+        ConfigProblem::of_parameter(config, self.severity, self.parameter, &self.text)
     }
 }
 
@@ -262,13 +262,13 @@ pub fn group_id(group: &str) -> anyhow::Result<u32> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// `Warning`: what is missing may be there at the start.
-    severity: Severity,
+    severity: ProblemSeverity,
     text: String,
 }
 
 impl Obstacle {
     fn error(place: &Path, what: &dyn std::fmt::Display) -> Obstacle {
-        Obstacle { severity: Severity::Error, text: format!("{}: {what}", place.display()) }
+        Obstacle { severity: ProblemSeverity::Error, text: format!("{}: {what}", place.display()) }
     }
 
     fn of(self, parameter: &'static str) -> PlaceProblem {
@@ -299,7 +299,7 @@ fn why_no_file(folder: &Path) -> Option<Obstacle> {
                 "{} is not there now; the unit makes it at its start (RuntimeDirectory, StateDirectory, LogsDirectory)",
                 folder.display()
             );
-            Some(Obstacle { severity: Severity::Warning, text })
+            Some(Obstacle { severity: ProblemSeverity::Warning, text })
         }
         Err(cause) => Some(Obstacle::error(folder, &cause)),
         Ok(about) if !about.is_dir() => Some(Obstacle::error(folder, &"is not a folder")),

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 use weir_config::{Config, SetError, names_files, shapes_rules};
 use weir_failover::cluster::ClusterView;
 use weir_failover::{FailoverView, ServerConnEnd};
@@ -131,7 +131,7 @@ pub struct FileReaders {
 /// Everything shared by the threads of one proxy.
 pub struct SharedState {
     pub config: ArcSwap<Config>,
-    pub(crate) files: OperatorFiles,
+    pub(crate) files: FileReadState,
     pub(crate) access: SharedAccess,
     pub(crate) cluster: ClusterKnowledge,
     /// Facts that sessions of all threads share.
@@ -153,7 +153,7 @@ pub struct SharedState {
 }
 
 /// The operator's files.
-pub struct OperatorFiles {
+pub struct FileReadState {
     pub(crate) config_path: Option<PathBuf>,
     /// Keys and certificates.
     pub(crate) tls: ArcSwap<TlsFiles>,
@@ -234,7 +234,7 @@ impl SharedState {
             common,
             store_common: config.cache.store().map(|_| StoreKnowledge::new()),
             config: ArcSwap::from_pointee(config),
-            files: OperatorFiles {
+            files: FileReadState {
                 config_path,
                 tls: ArcSwap::from_pointee(tls),
                 readers: OnceLock::new(),
@@ -400,7 +400,7 @@ impl SharedState {
     ///
     /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
     /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.
-    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
+    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<UserSecret> {
         // Not this worker's own configuration, which may be of before a reload that others know of.
         let config = self.config.load();
         let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_cache::{HashRing, LookupPolicy, SeenQueries, ShardMap, StoredResult};
 use weir_config::hosts::{StoreHost, hosts};
-use weir_config::{CacheConfig, Method, StoreConfig};
+use weir_config::{CacheConfig, MemqcacheMethod, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
 use weir_wire::store_protocol::{StoreDialect, StoreReply, StoreReplyKind, StoreRequest, is_moved, is_moving};
 
@@ -173,7 +173,7 @@ impl WorkerStores {
             common: common.clone(),
             timeout_ms: config.timeout_ms,
             config: store.clone(),
-            dialect: if config.method == Method::Redis { StoreDialect::Redis } else { StoreDialect::Memcached },
+            dialect: if config.method == MemqcacheMethod::Redis { StoreDialect::Redis } else { StoreDialect::Memcached },
             is_shared: config.follows_wal,
             prefix,
             ring: HashRing::new(&hosts),
@@ -327,7 +327,7 @@ mod tests {
         let store = StoreConfig { hosts: "127.0.0.1".into(), port: 11211, ..StoreConfig::default() };
         let config = CacheConfig {
             enabled: true,
-            method: Method::Memcached,
+            method: MemqcacheMethod::Memcached,
             memcached: store,
             namespace: "shop".into(),
             answer_bytes_max,

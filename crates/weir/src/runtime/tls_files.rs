@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
-use weir_config::{Config, PeerFiles, Problem, Severity, SslMode, TlsConfig, TlsVersion};
+use weir_config::{Config, ConfigProblem, PeerFiles, ProblemSeverity, SslMode, TlsConfig, TlsVersion};
 use weir_io::tls::{ALPN, TlsSession};
 use zeroize::Zeroizing;
 
@@ -59,10 +59,10 @@ pub struct TlsFiles {
 
 impl TlsFiles {
     /// Own certificates that others refuse because of their time, or will soon.
-    pub fn warnings(&self, config: &Config, now: SystemTime) -> Vec<Problem> {
+    pub fn warnings(&self, config: &Config, now: SystemTime) -> Vec<ConfigProblem> {
         let said = |own: &OwnCertificate| {
             let text = format!("{}: {}", own.path.display(), own.validity.warning(now)?);
-            Some(Problem::of_parameter(config, Severity::Warning, &own.parameter, &text))
+            Some(ConfigProblem::of_parameter(config, ProblemSeverity::Warning, &own.parameter, &text))
         };
         self.own.iter().filter_map(said).collect()
     }
@@ -147,8 +147,8 @@ pub struct TlsFileError {
 
 impl TlsFileError {
     /// An error at the line of the configuration.
-    pub fn problem(&self, config: &Config) -> Problem {
-        Problem::of_parameter(config, Severity::Error, &self.parameter, &self.what)
+    pub fn problem(&self, config: &Config) -> ConfigProblem {
+        ConfigProblem::of_parameter(config, ProblemSeverity::Error, &self.parameter, &self.what)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::runtime::worker::Worker;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 use weir_io::reactor::parked;
 use weir_wire::frame::{back, front};
 use weir_wire::{back as server, write};
@@ -182,9 +182,9 @@ fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(UserCredential, Opt
     let valid_for = text.map(|text| Duration::from_secs(text.parse().unwrap_or(0)));
     // Without a password there is nothing to prove.
     let Some(secret) = secret else { return Ok((UserCredential::NoPassword, valid_for)) };
-    match Secret::parse(secret, None) {
-        Ok(secret @ (Secret::Md5(_) | Secret::Scram(_))) => Ok((UserCredential::Secret(secret), valid_for)),
-        Ok(Secret::Plain(_) | Secret::Keys(..)) | Err(_) => {
+    match UserSecret::parse(secret, None) {
+        Ok(secret @ (UserSecret::Md5(_) | UserSecret::Scram(_))) => Ok((UserCredential::Secret(secret), valid_for)),
+        Ok(UserSecret::Plain(_) | UserSecret::Keys(..)) | Err(_) => {
             Err(InquiryError::Answer("a password that is neither md5 nor a SCRAM-SHA-256 verifier"))
         }
     }
@@ -314,7 +314,7 @@ async fn enter(w: &Worker, address: &ServerAddress, asker: &InquiryLogin, deadli
     let own = {
         let config = w.peek_config();
         let is_checker = *user == config.check.user && !config.check.password.is_empty();
-        is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
+        is_checker.then(|| UserSecret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
     };
     let secret = own.as_ref().or_else(|| files.passwords.get(user));
     let parameters: Vec<(&str, &str)> = own_login::in_packet(OwnUse::Questions).collect();

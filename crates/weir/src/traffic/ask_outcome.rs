@@ -9,7 +9,7 @@ use crate::runtime::worker::Worker;
 use crate::traffic::served::{ServedSession, SessionSockets};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_failover::commit_outcome::{LogLineage, Number, OutcomeAnswer, OutcomeVerdict, Status, judge};
+use weir_failover::commit_outcome::{CommitOutcome, LogLineage, TransactionNumber, XidStatus, XidStatusAnswer, judge};
 use weir_io::reactor::parked;
 use weir_session::doubt::settle;
 use weir_session::task::Us;
@@ -39,7 +39,7 @@ pub async fn find(served: &mut ServedSession) {
 }
 
 /// Not cancel safe.
-async fn ask(served: &ServedSession, number: &Number, asked_at: Us) -> OutcomeVerdict {
+async fn ask(served: &ServedSession, number: &TransactionNumber, asked_at: Us) -> CommitOutcome {
     let ServedSession { s, sockets: SessionSockets { client, host }, w } = served;
     let since = w.now();
     let limit_ms = s.account.limits.get().waits.primary_ms;
@@ -61,21 +61,21 @@ async fn ask(served: &ServedSession, number: &Number, asked_at: Us) -> OutcomeVe
             if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || ends() || moved()).await {
                 let verdict = ask_over(w, conn, number, (asked_at, lost_ms)).await;
                 match verdict {
-                    OutcomeVerdict::NotYet => {}
-                    OutcomeVerdict::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}
-                    OutcomeVerdict::Untold => return OutcomeVerdict::Unknown,
-                    OutcomeVerdict::Committed => {
+                    CommitOutcome::NotYet => {}
+                    CommitOutcome::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}
+                    CommitOutcome::Untold => return CommitOutcome::Unknown,
+                    CommitOutcome::Committed => {
                         // The commit came later than the loss of its connection. Its client hears of it now, and others read.
                         w.shared.changes.note_all_told(w.shared.positions.next_round());
                         return verdict;
                     }
-                    OutcomeVerdict::RolledBack | OutcomeVerdict::Unknown => return verdict,
+                    CommitOutcome::RolledBack | CommitOutcome::Unknown => return verdict,
                 }
             }
         }
         pause(w, generation, deadline).await;
     }
-    OutcomeVerdict::Unknown
+    CommitOutcome::Unknown
 }
 
 /// Waits for another view, or a little. Cancel safe.
@@ -103,7 +103,7 @@ fn status_of(xid: u64) -> String {
 }
 
 /// Asks over one connection, which goes back to its pool. Not cancel safe.
-async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, lost_ms): (Us, u64)) -> OutcomeVerdict {
+async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &TransactionNumber, (asked_at, lost_ms): (Us, u64)) -> CommitOutcome {
     let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
     let text = status_of(number.xid.get());
     let (mut conn, said) = conn_opening::ask(w, conn, &text, Instant::now() + ANSWER_LIMIT).await;
@@ -117,17 +117,17 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, 
     }
     let Ok(rows) = said else {
         w.close_conn(conn);
-        return OutcomeVerdict::NotYet;
+        return CommitOutcome::NotYet;
     };
     let Some((answer, is_synchronous)) = read(&rows, node, is_of_old, is_future) else {
         give_back(w, conn);
-        return OutcomeVerdict::NotYet;
+        return CommitOutcome::NotYet;
     };
     // Numbers up to the horizon are known only of the node that takes writes now.
     let view = w.view().clone();
     let verdict =
-        if view.is_primary(node) { judge(number, lost_ms, &answer, view.horizon.as_ref()) } else { OutcomeVerdict::NotYet };
-    if verdict == OutcomeVerdict::Unknown {
+        if view.is_primary(node) { judge(number, lost_ms, &answer, view.horizon.as_ref()) } else { CommitOutcome::NotYet };
+    if verdict == CommitOutcome::Unknown {
         let (xid, from, status) = (number.xid, number.node, answer.status);
         let last_ms = view.horizon.and_then(|horizon| horizon.numbers.last_ms).unwrap_or(0);
         let why = format_args!(
@@ -135,7 +135,7 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, 
         );
         w.shared.log.say(Level::Debug1, why);
     }
-    if verdict != OutcomeVerdict::Committed || !is_synchronous {
+    if verdict != CommitOutcome::Committed || !is_synchronous {
         give_back(w, conn);
         return verdict;
     }
@@ -143,11 +143,11 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, 
     match replicated {
         Ok(_) => {
             give_back(w, conn);
-            OutcomeVerdict::Committed
+            CommitOutcome::Committed
         }
         Err(_) => {
             w.close_conn(conn);
-            OutcomeVerdict::NotYet
+            CommitOutcome::NotYet
         }
     }
 }
@@ -158,21 +158,21 @@ fn give_back(w: &Rc<Worker>, conn: ServerConn) {
 }
 
 /// The answer, and true if commits wait for standbys.
-fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(OutcomeAnswer, bool)> {
+fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(XidStatusAnswer, bool)> {
     let [timeline, system, started, checkpoint, synchronous, status] = rows.first()?.as_slice() else { return None };
     let whole = |cell: &Option<String>| cell.as_deref()?.split('.').next()?.parse::<u64>().ok();
     let status = match status.as_deref() {
-        _ if is_future => Status::Future,
-        Some("committed") => Status::Committed,
-        Some("aborted") => Status::Aborted,
-        Some("in progress") => Status::InProgress,
-        Some(_) | None => Status::Forgotten,
+        _ if is_future => XidStatus::Future,
+        Some("committed") => XidStatus::Committed,
+        Some("aborted") => XidStatus::Aborted,
+        Some("in progress") => XidStatus::InProgress,
+        Some(_) | None => XidStatus::Forgotten,
     };
     let timeline_now = timeline.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok());
     let line = LogLineage { system: whole(system)?, timeline: timeline_now.unwrap_or(0) };
     let (started_s, checkpoint_s) = (whole(started)?, whole(checkpoint)?);
     let in_recovery = timeline.is_none();
-    let answer = OutcomeAnswer { node, line, in_recovery, status, started_s, checkpoint_s, is_of_old };
+    let answer = XidStatusAnswer { node, line, in_recovery, status, started_s, checkpoint_s, is_of_old };
     Some((answer, synchronous.as_deref() == Some("t")))
 }
 
@@ -190,11 +190,11 @@ mod tests {
         let cells = |cells: [Option<&str>; 6]| vec![cells.map(|cell| cell.map(str::to_owned)).to_vec()];
         let rows = cells([Some("0000000B"), Some("7"), Some("100"), Some("99"), Some("f"), Some("aborted")]);
         let line = LogLineage { system: 7, timeline: 11 };
-        let answer = OutcomeAnswer {
+        let answer = XidStatusAnswer {
             node: 1,
             line,
             in_recovery: false,
-            status: Status::Aborted,
+            status: XidStatus::Aborted,
             started_s: 100,
             checkpoint_s: 99,
             is_of_old: true,
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(read(&rows, 1, true, false), Some((answer, false)));
         let rows = cells([None, Some("7"), Some("100"), Some("99"), Some("t"), None]);
         let (answer, is_synchronous) = read(&rows, 1, false, true).unwrap();
-        assert!(answer.in_recovery && is_synchronous && answer.status == Status::Future);
+        assert!(answer.in_recovery && is_synchronous && answer.status == XidStatus::Future);
         assert_eq!(read(&cells([None, None, None, None, None, None]), 1, false, false), None);
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use tokio_postgres::SimpleQueryMessage;
 use weir_config::params::{self, ConfigParam, ParamIndexing};
-use weir_config::visibility::Visibility;
+use weir_config::visibility::ValueVisibility;
 use weir_demo::ReservedPort;
 
 /// The value of every secret.
@@ -75,8 +75,8 @@ impl Scene {
         );
         for param in params::all().filter(is_listed) {
             let value = match param.kind.visibility() {
-                Visibility::Nobody => SECRET,
-                Visibility::Operators if is_command(param) => COMMAND,
+                ValueVisibility::Nobody => SECRET,
+                ValueVisibility::Operators if is_command(param) => COMMAND,
                 _ => continue,
             };
             more += &format!("{} = '{value}'\n", param.name);
@@ -143,7 +143,7 @@ fn check_sql(client: &mut Raw, who: &str, is_extended: bool, sees: Sees) {
     for param in params::all().filter(is_listed) {
         let number = if param.indexed == ParamIndexing::Node { "0" } else { "" };
         let shown = answer(client, &format!("PGPOOL SHOW {}{number}", param.name), is_extended);
-        let is_refused = param.kind.visibility() == Visibility::Operators && !sees.settings;
+        let is_refused = param.kind.visibility() == ValueVisibility::Operators && !sees.settings;
         assert_eq!(shown.as_ref().err().map(String::as_str), is_refused.then_some("42501"), "{who}: {}", param.name);
         all += &shown.unwrap_or_default();
     }

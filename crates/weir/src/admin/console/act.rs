@@ -52,12 +52,14 @@ impl AdminConsole<'_> {
             ConsoleCommand::WaitClose(database) => self.wait_close(database.as_deref()).await,
             ConsoleCommand::Suspend => self.suspend().await,
             ConsoleCommand::Shutdown(how) => self.shutdown(*how),
-            ConsoleCommand::Attach(node) => self.operate(weir_failover::Request::Attach(*node), "ATTACH").await,
-            ConsoleCommand::Detach(node) => self.operate(weir_failover::Request::Detach(*node), "DETACH").await,
-            ConsoleCommand::SwitchOver(node) => self.operate(weir_failover::Request::SwitchOver(*node), "SWITCHOVER").await,
-            ConsoleCommand::Restart(node) => self.operate(weir_failover::Request::Restart(*node), "RESTART").await,
+            ConsoleCommand::Attach(node) => self.operate(weir_failover::OperatorRequest::Attach(*node), "ATTACH").await,
+            ConsoleCommand::Detach(node) => self.operate(weir_failover::OperatorRequest::Detach(*node), "DETACH").await,
+            ConsoleCommand::SwitchOver(node) => {
+                self.operate(weir_failover::OperatorRequest::SwitchOver(*node), "SWITCHOVER").await
+            }
+            ConsoleCommand::Restart(node) => self.operate(weir_failover::OperatorRequest::Restart(*node), "RESTART").await,
             ConsoleCommand::UpgradeWalk => self.upgrade_walk().await,
-            ConsoleCommand::Promote(node) => self.operate(weir_failover::Request::Promote(*node), "PROMOTE").await,
+            ConsoleCommand::Promote(node) => self.operate(weir_failover::OperatorRequest::Promote(*node), "PROMOTE").await,
         }
     }
 
@@ -259,7 +261,7 @@ impl AdminConsole<'_> {
     }
 
     /// Has the control thread do something with a node, and waits for its answer.
-    async fn operate(&mut self, request: weir_failover::Request, tag: &str) -> Result<ConsoleOutcome, ErrorReport> {
+    async fn operate(&mut self, request: weir_failover::OperatorRequest, tag: &str) -> Result<ConsoleOutcome, ErrorReport> {
         let answer = RefCell::new(self.w.shared.control.operate(request));
         let outcome = Cell::new(None);
         self.wait_until(|_| {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_config::params::ParamContext;
+use weir_config::visibility::ValueVisibility::{self, Everyone, Owner};
 use weir_config::visibility::Viewer;
-use weir_config::visibility::Visibility::{self, Everyone, Owner};
 use weir_config::{self as config, Config, PoolMode, limits};
 use weir_session::session::Session;
 use weir_session::stats::{StatCounter, StatTotals};
@@ -26,7 +26,7 @@ use weir_session::status::{SessionActivity, SessionStatus};
 /// One SHOW command. Whoever gets in sees the lists of statistics (`Owner`); what is for administrators only is a list, or rows, of theirs.
 struct ShowView {
     name: &'static str,
-    seen_by: Visibility,
+    seen_by: ValueVisibility,
     columns: &'static [ResultColumn],
     rows: fn(&Worker, &Viewer) -> Rows,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use weir_config::failover_settings::FailoverMode;
 use weir_failover::rolling_restart::RestartObstacle;
-use weir_failover::{self, Event};
+use weir_failover::{self, FailoverEvent};
 use weir_wire::pcp_protocol::{self, DrainMode, PcpReply, PcpReport, PcpRequest, PcpSeverity, PromotionKind};
 
 /// Longest time for a change of nodes. A change that was begun goes on.
@@ -43,11 +43,11 @@ pub async fn perform(c: &Rc<Control>, request: &PcpRequest) -> Result<ActionResu
         PcpRequest::Attach(node) => {
             let failed = "attaching a node failed";
             let node = id(c, failed, node).await?;
-            attach(c, failed, weir_failover::Request::Attach(node), ATTACH_LIMIT).await?;
+            attach(c, failed, weir_failover::OperatorRequest::Attach(node), ATTACH_LIMIT).await?;
         }
         PcpRequest::Detach(node, when) => {
             let failed = "detaching a node failed";
-            let wish = weir_failover::Request::Detach(id(c, failed, node).await?);
+            let wish = weir_failover::OperatorRequest::Detach(id(c, failed, node).await?);
             at(c, failed, when, operate(c, failed, wish)).await?;
         }
         PcpRequest::Promote(node, when, aim) => {
@@ -61,7 +61,7 @@ pub async fn perform(c: &Rc<Control>, request: &PcpRequest) -> Result<ActionResu
         }
         PcpRequest::Restart(node) => {
             let failed = "restarting a node failed";
-            let wish = weir_failover::Request::Restart(id(c, failed, node).await?);
+            let wish = weir_failover::OperatorRequest::Restart(id(c, failed, node).await?);
             operate_within(c, failed, RESTART_LIMIT, wish).await?;
         }
         PcpRequest::UpgradeWalk => return walk(c).await.map(ActionResult::Replies),
@@ -114,11 +114,16 @@ fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {
 }
 
 /// Has whoever decides about nodes do something.
-pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::Request) -> Result<(), PcpReport> {
+pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::OperatorRequest) -> Result<(), PcpReport> {
     operate_within(c, failed, OPERATION_LIMIT, request).await
 }
 
-async fn operate_within(c: &Control, failed: &str, limit: Duration, request: weir_failover::Request) -> Result<(), PcpReport> {
+async fn operate_within(
+    c: &Control,
+    failed: &str,
+    limit: Duration,
+    request: weir_failover::OperatorRequest,
+) -> Result<(), PcpReport> {
     match timeout(limit, c.shared.control.operate(request)).await {
         Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
         Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
@@ -142,7 +147,12 @@ async fn walk(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
 }
 
 /// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.
-pub(super) async fn attach(c: &Control, failed: &str, request: weir_failover::Request, limit: Duration) -> Result<(), PcpReport> {
+pub(super) async fn attach(
+    c: &Control,
+    failed: &str,
+    request: weir_failover::OperatorRequest,
+    limit: Duration,
+) -> Result<(), PcpReport> {
     let (limit, node) = (Instant::now() + limit, request.node());
     while let Err(refusal) = operate(c, failed, request).await {
         if Instant::now() >= limit {
@@ -175,24 +185,24 @@ pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> boo
 async fn promote(c: &Control, failed: &str, node: u16, aim: PromotionKind) -> Result<(), PcpReport> {
     let view = c.shared.cluster.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
-    let wish = weir_failover::Request::Promote(node);
+    let wish = weir_failover::OperatorRequest::Promote(node);
     let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
         (PromotionKind::Switchover, Some(primary)) if mode == FailoverMode::Command => {
             let paused = if primary == node { None } else { quieten(c, failed, primary, node).await? };
-            operate(c, failed, weir_failover::Request::SwitchOver(node)).await?;
+            operate(c, failed, weir_failover::OperatorRequest::SwitchOver(node)).await?;
             // From here on only writes wait.
             drop(paused);
             wait_primary(c, failed, primary, node).await
         }
         (PromotionKind::Switchover, Some(primary)) if mode == FailoverMode::Builtin && has_agent(c, primary) => {
-            operate(c, failed, weir_failover::Request::SwitchOver(node)).await
+            operate(c, failed, weir_failover::OperatorRequest::SwitchOver(node)).await
         }
         (PromotionKind::Switchover, Some(primary)) if primary != node => {
-            operate(c, failed, weir_failover::Request::Detach(primary)).await?;
+            operate(c, failed, weir_failover::OperatorRequest::Detach(primary)).await?;
             let outcome = operate(c, failed, wish).await;
             if outcome.is_err() {
-                operate(c, failed, weir_failover::Request::Attach(primary)).await?;
+                operate(c, failed, weir_failover::OperatorRequest::Attach(primary)).await?;
             }
             outcome
         }
@@ -232,7 +242,7 @@ async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<
             }
             Some(_) | None => {}
         }
-        c.tell(Event::Doubted);
+        c.tell(FailoverEvent::Doubted);
         tokio::time::sleep(ASK_PERIOD).await;
     }
 }

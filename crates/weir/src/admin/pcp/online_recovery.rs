@@ -15,10 +15,10 @@ use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::ServerStatus;
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 use weir_config::{Config, RecoveryConfig};
 use weir_failover::operations::RejoinWay;
-use weir_failover::{Recovering, Request};
+use weir_failover::{NodeCopyStage, OperatorRequest};
 use weir_wire::pcp_protocol::PcpReport;
 
 const FAILED: &str = "process recovery request failed";
@@ -98,14 +98,14 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
         Some(agent) => check_stopped(agent, node).await?,
         None => check_is_down(c, rules, &address).await?,
     }
-    operate(c, FAILED, Request::Recover(node, Recovering::Begins)).await?;
+    operate(c, FAILED, OperatorRequest::Recover(node, NodeCopyStage::Begins)).await?;
     let outcome = match agent {
         Some(_) => copy_by_agent(c, &config, node, primary.node).await,
         None => copy(c, rules, &primary, &address).await,
     };
     if outcome.is_err() {
         // It is no longer being recovered. The operator who mends it attaches it.
-        if let Err(cause) = operate(c, FAILED, Request::Detach(node)).await {
+        if let Err(cause) = operate(c, FAILED, OperatorRequest::Detach(node)).await {
             c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {}", cause.detail));
         }
     }
@@ -128,7 +128,7 @@ async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) ->
     let order = Return { node, primary, way: RejoinWay::Copy, ballot: None };
     let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
     brought.map_err(|error| fault(FAILED, error.to_string()))?;
-    attach(c, FAILED, Request::Recover(node, Recovering::Ends), ATTACH_LIMIT).await
+    attach(c, FAILED, OperatorRequest::Recover(node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
 /// A server that runs would lose its files.
@@ -167,7 +167,7 @@ async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node
     drop(functions);
     let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
     wait_accepting(c, rules, node, limit).await?;
-    attach(c, FAILED, Request::Recover(node.node, Recovering::Ends), ATTACH_LIMIT).await
+    attach(c, FAILED, OperatorRequest::Recover(node.node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
 fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, PcpReport> {
@@ -180,7 +180,7 @@ fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, PcpReport
 /// Logs in as the user of recoveries. Not cancel safe.
 async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, database: &str) -> Result<ControlConn, OpenError> {
     let files = c.shared.access.files();
-    let own = Secret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
+    let own = UserSecret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
     let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
     let parameters = &[("application_name", NAME)];
     let login = ServerLogin { user: &rules.user, database, secret, generation: 0, parameters };

@@ -4,7 +4,7 @@ use super::{Rows, ViewColumn, ViewContext, open};
 use crate::log::utc;
 use crate::runtime::shared::{SharedState, seconds};
 use std::time::Duration;
-use weir_failover::{FailoverCause, LookFailure, Ms, Record};
+use weir_failover::{FailoverCause, FailoverRecord, LookFailure, Ms};
 
 pub const POOL_FAILOVER: &[ViewColumn] = &[
     open("event"),
@@ -52,7 +52,7 @@ pub fn pool_agents(shared: &SharedState) -> Rows {
     config.nodes.iter().map(|node| shared.cluster.agents.row(node.id, node.agent())).collect()
 }
 
-fn row(shared: &SharedState, record: &Record) -> Vec<String> {
+fn row(shared: &SharedState, record: &FailoverRecord) -> Vec<String> {
     let parts = record.parts;
     let reason = match record.why {
         FailoverCause::Found => "found at the start".to_string(),

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_config::visibility::Viewer;
 use weir_failover::cluster::{ClusterView, NodeHealth, NodeIndex, NodeView, ReplicationRole};
-use weir_failover::{NodeFailover, Standing, Stats};
+use weir_failover::{HealthCheckStats, NodeFailover, NodeStanding};
 use weir_session::flow::HoldReason;
 use weir_session::metrics::WorkerCounters;
 use weir_session::status::{SessionActivity, SessionStatus};
@@ -60,12 +60,12 @@ fn standing(shared: &SharedState, node: &NodeView, is_silent: bool) -> (NodeStat
     let since_s = |at_ms: u64| at_s(shared, at_ms);
     match failover.node(node.id).map(|node| node.standing) {
         // It gets nothing, whatever is decided about it.
-        None | Some(Standing::Up | Standing::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
-        None | Some(Standing::Up) => (NodeStatus::Up, node.changed_at_s),
-        Some(Standing::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
-        Some(Standing::Down { since, .. }) => (NodeStatus::Down, since_s(since)),
-        Some(Standing::Quarantined { since }) => (NodeStatus::Quarantined, since_s(since)),
-        Some(Standing::Detached | Standing::Recovering) => (NodeStatus::Down, node.changed_at_s),
+        None | Some(NodeStanding::Up | NodeStanding::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
+        None | Some(NodeStanding::Up) => (NodeStatus::Up, node.changed_at_s),
+        Some(NodeStanding::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
+        Some(NodeStanding::Down { since, .. }) => (NodeStatus::Down, since_s(since)),
+        Some(NodeStanding::Quarantined { since }) => (NodeStatus::Quarantined, since_s(since)),
+        Some(NodeStanding::Detached | NodeStanding::Recovering) => (NodeStatus::Down, node.changed_at_s),
     }
 }
 
@@ -147,7 +147,7 @@ pub fn health_check_rows(shared: &SharedState) -> Rows {
 }
 
 /// Counts of looks, as the columns behind `last_status_change`. Durations in milliseconds.
-fn stats(shared: &SharedState, stats: &Stats) -> Vec<String> {
+fn stats(shared: &SharedState, stats: &HealthCheckStats) -> Vec<String> {
     let average = |sum: u64| format!("{:.6}", sum as f64 / stats.total.max(1) as f64);
     let time = |at: Option<u64>| at.map(|at| utc(at_s(shared, at))).unwrap_or_default();
     vec![

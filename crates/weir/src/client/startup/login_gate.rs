@@ -23,7 +23,7 @@ use weir_config::hba::{
     AdmittedUsers, ClientOrigin, ClientTlsFacts, HbaAuthMethod, HbaFact, HbaQuestion, HbaRule, HbaVerdict, LoginFacts,
     ReplicationRequest,
 };
-use weir_config::passwd::{Secret, Usual};
+use weir_config::passwd::{UserSecret, UsualSecretKind};
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::scram::{ScramChallenge, ScramVerifier, ServerSecret};
 use weir_wire::write;
@@ -204,12 +204,14 @@ impl ClientLogin<'_> {
             (ProofExchange::ClearText, None) if is_askable => Box::pin(self.ask_for_servers(caller)).await,
             (ProofExchange::ClearText, secret) => self.by_clear_text(caller, secret).await,
             // The method stands for SCRAM as well where the file has nothing else. Source: PostgreSQL manual, method md5.
-            (ProofExchange::Md5, Some(secret @ Secret::Scram(_))) => self.by_scram(caller, Some(secret)).await,
+            (ProofExchange::Md5, Some(secret @ UserSecret::Scram(_))) => self.by_scram(caller, Some(secret)).await,
             (ProofExchange::Md5, Some(secret)) => self.by_md5(caller, Some(secret)).await,
             (ProofExchange::Md5, None) => match (files.passwords.usual(), is_askable) {
                 // Nobody has anything here, and servers store SCRAM verifiers.
-                (Usual::Scram, _) | (Usual::Nothing, false) => self.by_scram(caller, None).await,
-                (Usual::Nothing, true) | (Usual::Plain | Usual::Md5, _) => self.by_md5(caller, None).await,
+                (UsualSecretKind::Scram, _) | (UsualSecretKind::Nothing, false) => self.by_scram(caller, None).await,
+                (UsualSecretKind::Nothing, true) | (UsualSecretKind::Plain | UsualSecretKind::Md5, _) => {
+                    self.by_md5(caller, None).await
+                }
             },
             (ProofExchange::Scram, secret) => self.by_scram(caller, secret).await,
         }
@@ -249,7 +251,7 @@ impl ClientLogin<'_> {
             return Ok(LoginAdmission { is_unproved: true, ..LoginAdmission::default() });
         }
         match self.secret(files, caller).await? {
-            Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(caller, Some(secret))).await,
+            Some(secret @ UserSecret::Md5(_)) => Box::pin(self.by_md5(caller, Some(secret))).await,
             Some(secret) => Box::pin(self.by_scram(caller, Some(secret))).await,
             None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, caller)).await,
             None if allows_clear_text => Box::pin(self.ask_for_servers(caller)).await,
@@ -324,13 +326,13 @@ impl ClientLogin<'_> {
         caller: LoginIdentity<'_>,
     ) -> Result<LoginAdmission, ErrorReport> {
         match files.passwords.usual() {
-            Usual::Md5 => self.by_md5(caller, None).await,
-            Usual::Nothing | Usual::Plain | Usual::Scram => self.by_scram(caller, None).await,
+            UsualSecretKind::Md5 => self.by_md5(caller, None).await,
+            UsualSecretKind::Nothing | UsualSecretKind::Plain | UsualSecretKind::Scram => self.by_scram(caller, None).await,
         }
     }
 
     /// The secret that the user must prove: from the password file, or else from `auth_query`.
-    async fn secret(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<Option<Secret>, ErrorReport> {
+    async fn secret(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<Option<UserSecret>, ErrorReport> {
         Ok(match self.credential(files, caller).await? {
             UserCredential::Secret(secret) => Some(secret),
             UserCredential::NoPassword | UserCredential::Nobody => None,
@@ -375,12 +377,12 @@ impl ClientLogin<'_> {
         })
     }
 
-    async fn by_md5(&mut self, caller: LoginIdentity<'_>, secret: Option<Secret>) -> Result<LoginAdmission, ErrorReport> {
+    async fn by_md5(&mut self, caller: LoginIdentity<'_>, secret: Option<UserSecret>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let md5 = match &secret {
-            Some(Secret::Md5(secret)) => Some(secret.clone()),
-            Some(Secret::Plain(password)) => Some(weir_wire::md5::Md5Secret::from_password(password, user.as_bytes())),
-            Some(Secret::Scram(_) | Secret::Keys(..)) | None => None,
+            Some(UserSecret::Md5(secret)) => Some(secret.clone()),
+            Some(UserSecret::Plain(password)) => Some(weir_wire::md5::Md5Secret::from_password(password, user.as_bytes())),
+            Some(UserSecret::Scram(_) | UserSecret::Keys(..)) | None => None,
         };
         match (self.ask_md5(md5.as_ref()).await?, secret) {
             (true, Some(secret)) => {
@@ -392,14 +394,14 @@ impl ClientLogin<'_> {
     }
 
     /// SCRAM against a verifier, one made of a password, or none at all.
-    async fn by_scram(&mut self, caller: LoginIdentity<'_>, secret: Option<Secret>) -> Result<LoginAdmission, ErrorReport> {
+    async fn by_scram(&mut self, caller: LoginIdentity<'_>, secret: Option<UserSecret>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         // Also where it is not needed: the time it takes must not tell.
         let challenge =
             key_derivation::steady_challenge(self.w, user, self.looks_up(caller), self.deadline).await.map_err(busy)?;
         let verifier = match secret {
-            Some(Secret::Scram(verifier)) => Some(verifier),
-            Some(Secret::Plain(password)) => {
+            Some(UserSecret::Scram(verifier)) => Some(verifier),
+            Some(UserSecret::Plain(password)) => {
                 let keys = key_derivation::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
                 Some(ScramVerifier {
                     iterations: challenge.iterations,
@@ -408,11 +410,11 @@ impl ClientLogin<'_> {
                     server_key: keys.server_key,
                 })
             }
-            Some(Secret::Md5(_)) => {
+            Some(UserSecret::Md5(_)) => {
                 self.say(user, "has an md5 password, which cannot be proved by scram-sha-256");
                 None
             }
-            Some(Secret::Keys(..)) | None => None,
+            Some(UserSecret::Keys(..)) | None => None,
         };
         let proof = match &verifier {
             Some(verifier) => ServerSecret::Known(verifier.clone()),
@@ -422,19 +424,23 @@ impl ClientLogin<'_> {
             return Err(self.wrong_password(caller));
         };
         let challenge = ScramChallenge { salt: verifier.salt, iterations: verifier.iterations };
-        self.remember(caller, Secret::Keys(challenge, accepted.keys));
+        self.remember(caller, UserSecret::Keys(challenge, accepted.keys));
         let mut message = Vec::with_capacity(512);
         write::authentication(&mut message, 12, &accepted.message);
         Ok(LoginAdmission { message, is_unproved: false })
     }
 
-    async fn by_clear_text(&mut self, caller: LoginIdentity<'_>, secret: Option<Secret>) -> Result<LoginAdmission, ErrorReport> {
+    async fn by_clear_text(
+        &mut self,
+        caller: LoginIdentity<'_>,
+        secret: Option<UserSecret>,
+    ) -> Result<LoginAdmission, ErrorReport> {
         let password = self.ask_clear_text().await?;
         let proved = match secret {
-            Some(Secret::Scram(verifier)) => {
+            Some(UserSecret::Scram(verifier)) => {
                 let challenge = ScramChallenge { salt: verifier.salt, iterations: verifier.iterations };
                 let keys = key_derivation::fits(self.w, &password, challenge.clone(), &verifier.stored_key, self.deadline).await;
-                keys.map_err(busy)?.map(|keys| Secret::Keys(challenge, keys))
+                keys.map_err(busy)?.map(|keys| UserSecret::Keys(challenge, keys))
             }
             Some(secret) => secret.matches(caller.user.as_bytes(), &password).then_some(secret),
             None => None,
@@ -458,7 +464,7 @@ impl ClientLogin<'_> {
         let outcome = key_derivation::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)?;
         self.obey(rule, user, "directory", outcome, failed)?;
         if directory.is_password_for_servers {
-            self.remember(caller, Secret::Plain(password));
+            self.remember(caller, UserSecret::Plain(password));
         }
         Ok(LoginAdmission::default())
     }
@@ -476,7 +482,7 @@ impl ClientLogin<'_> {
         let asked = key_derivation::ask_pam(self.w, service, (user, host), &password, self.deadline).await;
         self.obey(rule, user, "PAM service", asked.map_err(busy)?, failed)?;
         if service.is_password_for_servers {
-            self.remember(caller, Secret::Plain(password));
+            self.remember(caller, UserSecret::Plain(password));
         }
         Ok(LoginAdmission::default())
     }
@@ -513,12 +519,12 @@ impl ClientLogin<'_> {
         let realm = self.w.peek_config().realm(caller.database).to_owned();
         let is_known = self.w.shared.access.proven(caller.user, &realm).is_some_and(|proven| {
             proven.at.elapsed() < lifetime
-                && matches!(proven.secret, Secret::Plain(_))
+                && matches!(proven.secret, UserSecret::Plain(_))
                 && proven.secret.matches(caller.user.as_bytes(), &password)
         });
         if !is_known {
             self.let_judge(caller, &password).await?;
-            self.w.shared.access.prove(caller.user, &realm, Secret::Plain(password));
+            self.w.shared.access.prove(caller.user, &realm, UserSecret::Plain(password));
         }
         Ok(LoginAdmission::default())
     }
@@ -527,7 +533,7 @@ impl ClientLogin<'_> {
     /// nothing, so that any password would do there: the client is refused as with a wrong one.
     async fn let_judge(&self, caller: LoginIdentity<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), ErrorReport> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
-        let secret = Secret::Plain(password.clone());
+        let secret = UserSecret::Plain(password.clone());
         // No server has the console's database.
         let is_console = crate::admin::console::is_console(self.w, caller.database);
         let own = is_console.then(|| self.w.peek_config().look_up(None).database.to_owned());
@@ -563,9 +569,9 @@ impl ClientLogin<'_> {
     }
 
     /// Keeps the proof of a client, unless the password file has as much.
-    fn remember(&self, caller: LoginIdentity<'_>, secret: Secret) {
+    fn remember(&self, caller: LoginIdentity<'_>, secret: UserSecret) {
         let access: &SharedAccess = &self.w.shared.access;
-        let is_in_file = matches!(access.files().passwords.get(caller.user), Some(Secret::Plain(_) | Secret::Md5(_)));
+        let is_in_file = matches!(access.files().passwords.get(caller.user), Some(UserSecret::Plain(_) | UserSecret::Md5(_)));
         if !is_in_file {
             access.prove(caller.user, self.w.peek_config().realm(caller.database), secret);
         }

@@ -2,8 +2,8 @@
 
 use super::*;
 use weir_failover::{
-    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FalsePrimary, HealthRules, NodeLocation, NodeRules, OnLinkEnd,
-    OtherPromoters, RejoinInitiator, ServerRelation,
+    AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FalsePrimary, HealthRules, NodeLocation,
+    NodeRules, OtherPromoters, RejoinInitiator, ServerRelation,
 };
 
 /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
@@ -27,8 +27,8 @@ fn rules(nodes: NodeId) -> FailoverRules {
         lag_ms_max: None,
         role_period_ms: 1000,
         search_ms: Some(300_000),
-        on_error: OnLinkEnd::Counts,
-        on_shutdown: OnLinkEnd::Looks,
+        on_error: ConnEndPolicy::Counts,
+        on_shutdown: ConnEndPolicy::Looks,
         false_primary: FalsePrimary::Ignored,
         failback: FailbackMode::ByOperator,
         transaction_limit_ms: 1000,

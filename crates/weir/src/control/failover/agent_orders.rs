@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{ClusterState, OrderAction, OrderFailureKind, ServerStatus};
 use weir_failover::operations::RejoinWay;
-use weir_failover::{Ballot, End, LookFailure, Lsn, Mark, NodeId, StopMode};
+use weir_failover::{Ballot, LookFailure, Lsn, Mark, NodeId, PrimaryStopMode, ServerStopResult};
 
 /// A server notes the time of its start twice: for its file when it begins, and for its function when it takes connections. On a busy machine it
 /// takes its time between.
@@ -54,15 +54,15 @@ pub async fn stop(
     reach: &Reach,
     node: NodeId,
     started_at: Option<u64>,
-    mode: StopMode,
+    mode: PrimaryStopMode,
     deadline: Instant,
-) -> Result<End, OrderError> {
+) -> Result<ServerStopResult, OrderError> {
     let agent = agent(reach, node)?;
     let (own, end) = match (agent.status(deadline).await?.server, mode) {
-        (ServerStatus::Stopped, StopMode::Clean) => return Ok(End::Before),
+        (ServerStatus::Stopped, PrimaryStopMode::Clean) => return Ok(ServerStopResult::Before),
         // Processes of a server that was killed may still answer clients. One that somebody starts meanwhile is not meant.
-        (ServerStatus::Stopped, StopMode::Crash) => (None, End::Before),
-        (ServerStatus::Running(postmaster), _) => (Some(postmaster.started_at), End::Now),
+        (ServerStatus::Stopped, PrimaryStopMode::Crash) => (None, ServerStopResult::Before),
+        (ServerStatus::Running(postmaster), _) => (Some(postmaster.started_at), ServerStopResult::Now),
     };
     if let (Some(own), Some(started_at)) = (own, started_at)
         && !is_it(own, started_at)
@@ -70,9 +70,9 @@ pub async fn stop(
         return Err(OrderError::OtherServer);
     }
     let (mode, limit_ms) = match mode {
-        StopMode::Clean => (weir_agent::ServerStopMode::Fast, left_ms(deadline)),
+        PrimaryStopMode::Clean => (weir_agent::ServerStopMode::Fast, left_ms(deadline)),
         // One that does not end within it is killed, which takes a moment.
-        StopMode::Crash => (weir_agent::ServerStopMode::Immediate, left_ms(deadline) / 2),
+        PrimaryStopMode::Crash => (weir_agent::ServerStopMode::Immediate, left_ms(deadline) / 2),
     };
     agent.order(&OrderAction::Stop { mode, limit_ms, started_at: own.or(Some(NEVER_S)) }, deadline, &mut |_| {}).await?;
     Ok(end)

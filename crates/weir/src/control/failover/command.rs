@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 use tokio::net::unix::pipe;
-use weir_failover::{Command, Done};
+use weir_failover::{Done, FailoverCommandKind};
 
 /// Time in which the rest of a command's words must come once it has ended. A process it left running may keep its output open for ever.
 const WORDS_LIMIT: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ const WORDS_LIMIT: Duration = Duration::from_millis(200);
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// Runs it to its end, or kills it and the processes it began when the limit is over. Cancel safe: the command runs on.
-pub async fn run(c: &Control, kind: Command, line: &str, limit: Duration) -> Done {
+pub async fn run(c: &Control, kind: FailoverCommandKind, line: &str, limit: Duration) -> Done {
     // Pgpool's words, which scripts look for.
     c.shared.log.say(Level::Log, format_args!("execute command: {line}"));
     match tokio::time::timeout(limit, run_through(c, kind, line)).await {
@@ -39,11 +39,11 @@ pub async fn run(c: &Control, kind: Command, line: &str, limit: Duration) -> Don
     }
 }
 
-fn name(kind: Command) -> &'static str {
+fn name(kind: FailoverCommandKind) -> &'static str {
     match kind {
-        Command::Failover => "failover_command",
-        Command::Failback => "failback_command",
-        Command::FollowPrimary => "follow_primary_command",
+        FailoverCommandKind::Failover => "failover_command",
+        FailoverCommandKind::Failback => "failback_command",
+        FailoverCommandKind::FollowPrimary => "follow_primary_command",
     }
 }
 
@@ -60,7 +60,7 @@ impl Drop for Group {
     }
 }
 
-async fn run_through(c: &Control, kind: Command, line: &str) -> io::Result<ExitStatus> {
+async fn run_through(c: &Control, kind: FailoverCommandKind, line: &str) -> io::Result<ExitStatus> {
     let mut shell = Shell::new("/bin/sh");
     shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut group = Group(Some(shell.spawn()?));
@@ -92,7 +92,7 @@ async fn run_through(c: &Control, kind: Command, line: &str) -> io::Result<ExitS
     Ok(status)
 }
 
-async fn say_lines(c: &Control, kind: Command, output: Option<OwnedFd>) {
+async fn say_lines(c: &Control, kind: FailoverCommandKind, output: Option<OwnedFd>) {
     let Some(output) = output.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok()) else { return };
     let mut reader = BufReader::new(output);
     let mut line = Vec::new();

@@ -16,9 +16,11 @@ use crate::runtime::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::SlotName;
-use weir_failover::commit_outcome::Promoted;
+use weir_failover::commit_outcome::PromotedStandby;
 use weir_failover::conninfo::Conninfo;
-use weir_failover::{Ballot, Done, Facts, Grip, LookFailure, Mark, NodeId, Numbers, Pledge, Repointed, Vote};
+use weir_failover::{
+    Ballot, Done, LookFailure, Mark, MarkOwnership, NodeId, PledgeReply, PromotionNumbers, ServerFacts, Vote, VoteAnswer,
+};
 
 /// Between two looks at what a server has been told to do.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -124,7 +126,7 @@ async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, De
     let rows = conn.query(MEMORY).await?;
     let cell = |at: usize| rows.first().and_then(|row| row.get(at)?.as_deref()).unwrap_or_default();
     let conninfo = Conninfo::parse(cell(1)).ok_or(DeedError::Conninfo(node))?;
-    if grip == Grip::Weirs {
+    if grip == MarkOwnership::Weirs {
         return Ok(Lock::Others(conninfo.mark()));
     }
     let in_recovery = cell(0) == "t";
@@ -157,13 +159,19 @@ fn quoted(text: &str) -> String {
 }
 
 /// Has a server promise to refuse older attempts; `cuts`: a standby loses its primary with it. Not cancel safe.
-pub async fn pledge(reach: &Reach, node: NodeId, ballot: Ballot, cuts: Cuts, deadline: Instant) -> Result<Pledge, DeedError> {
+pub async fn pledge(
+    reach: &Reach,
+    node: NodeId,
+    ballot: Ballot,
+    cuts: Cuts,
+    deadline: Instant,
+) -> Result<PledgeReply, DeedError> {
     let mut locked = match lock(reach, node, deadline).await? {
         Lock::Held(locked) => locked,
-        Lock::Others(mark) => return Ok(Pledge::Refused { mark }),
+        Lock::Others(mark) => return Ok(PledgeReply::Refused { mark }),
     };
     let mark = locked.conninfo.mark();
-    let Some(promised) = mark.pledge(ballot) else { return Ok(Pledge::Refused { mark }) };
+    let Some(promised) = mark.pledge(ballot) else { return Ok(PledgeReply::Refused { mark }) };
     let is_cut = locked.in_recovery && cuts == Cuts::Yes;
     let before = locked.conninfo.clone();
     let next = if is_cut { before.cut_off() } else { before }.with_mark(promised);
@@ -174,7 +182,7 @@ pub async fn pledge(reach: &Reach, node: NodeId, ballot: Ballot, cuts: Cuts, dea
     }
     let mut facts = node_facts::over(reach, node, &mut locked.conn, deadline).await?;
     facts.mark = promised;
-    Ok(Pledge::Given { facts })
+    Ok(PledgeReply::Given { facts })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +229,7 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
     let promoted = before_promotion(node, &mut locked.conn).await;
     if !locked.in_recovery {
         // Another Weir had it promoted, and its attempt is outrun: it has left the numbers there.
-        let kept = locked.conninfo.numbers().filter(Numbers::is_ordered);
+        let kept = locked.conninfo.numbers().filter(PromotionNumbers::is_ordered);
         reach.c.promoted.set(promoted.zip(kept).map(|(promoted, kept)| promoted.after(kept)));
         return Ok(Done::Yes);
     }
@@ -234,11 +242,11 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
 }
 
 /// The numbers of transactions that have reached a standby, which it gives out no more when it is promoted. Not cancel safe.
-async fn before_promotion(node: NodeId, conn: &mut ControlConn) -> Option<Promoted> {
+async fn before_promotion(node: NodeId, conn: &mut ControlConn) -> Option<PromotedStandby> {
     // Only `commit_outcome` needs it: a promotion does not fail for that.
     let (reached, started_at) = numbers(conn).await.ok()??;
     let last_ms = one(conn, LAST_REPLAYED).await.ok()?.and_then(|text| text.parse().ok());
-    Some(Promoted::Ordered { node, started_at, reached, last_ms })
+    Some(PromotedStandby::Ordered { node, started_at, reached, last_ms })
 }
 
 /// The number above all transactions that have ended, and the server's start. Not cancel safe.
@@ -249,7 +257,7 @@ async fn numbers(conn: &mut ControlConn) -> Result<Option<(u64, u64)>, OpenError
 }
 
 /// Waits until a server is out of recovery. Not cancel safe.
-pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, DeedError> {
+pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Result<ServerFacts, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     while one(&mut conn, IN_RECOVERY).await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
@@ -276,17 +284,17 @@ async fn leave_files(conn: &mut ControlConn) -> Result<(), OpenError> {
 }
 
 /// Gives a server a vote; a standby follows the vote's node from now on, and a new primary keeps the numbers of its promotion for other Weirs. Not cancel safe.
-pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant) -> Result<Repointed, DeedError> {
+pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant) -> Result<VoteAnswer, DeedError> {
     let mut locked = match lock(reach, node, deadline).await? {
         Lock::Held(locked) => locked,
-        Lock::Others(mark) => return Ok(Repointed::Refused { mark }),
+        Lock::Others(mark) => return Ok(VoteAnswer::Refused { mark }),
     };
     let mark = locked.conninfo.mark();
-    let Some(cast) = mark.cast(vote) else { return Ok(Repointed::Refused { mark }) };
+    let Some(cast) = mark.cast(vote) else { return Ok(VoteAnswer::Refused { mark }) };
     let follows = locked.in_recovery && node != vote.epoch.node;
     let mut next = locked.conninfo.clone();
     if follows {
-        let Some((host, port)) = reach.place(vote.epoch.node) else { return Ok(Repointed::Failed(LookFailure::Refuses)) };
+        let Some((host, port)) = reach.place(vote.epoch.node) else { return Ok(VoteAnswer::Failed(LookFailure::Refuses)) };
         next = next.to(host, port);
         make_slot(reach, &mut locked.conn, vote.epoch.node, deadline).await?;
     }
@@ -296,7 +304,7 @@ pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant)
         next = next.with_numbers(numbers);
     }
     set(&mut locked.conn, "primary_conninfo", &next.show()).await?;
-    Ok(Repointed::Yes)
+    Ok(VoteAnswer::Yes)
 }
 
 /// Points a standby at the primary that is, if it has promised no newer attempt. Not cancel safe.

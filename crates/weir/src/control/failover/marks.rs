@@ -9,7 +9,7 @@ use crate::control::failover::node_logins::Reach;
 use crate::runtime::pool::server_conn::{OpenError, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_failover::{Grip, Holder, Holders, NodeId, Rank};
+use weir_failover::{HolderRank, MarkHolder, MarkHolders, MarkOwnership, NodeId};
 
 /// The class of the locks: "Weir" as letters.
 const CLASS: i32 = 1_466_263_922;
@@ -92,22 +92,22 @@ async fn version(conn: &mut ControlConn) -> Result<u32, OpenError> {
     Ok(rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok()).unwrap_or(0))
 }
 
-fn read(rows: &Rows) -> Holders {
+fn read(rows: &Rows) -> MarkHolders {
     let holder = |row: &Vec<Option<String>>| {
         let [pid, seen, user, address, is_weir] = row.as_slice() else { return None };
         let rank = match (seen.as_deref(), is_weir.as_deref()) {
-            (Some("t"), Some("t")) => Rank::Weir,
-            (Some("t"), _) => Rank::Stranger,
-            _ => Rank::Unseen,
+            (Some("t"), Some("t")) => HolderRank::Weir,
+            (Some("t"), _) => HolderRank::Stranger,
+            _ => HolderRank::Unseen,
         };
         let pid = pid.as_deref().and_then(|pid| pid.parse().ok());
-        Some(Holder { pid, user: user.clone(), address: address.clone(), rank })
+        Some(MarkHolder { pid, user: user.clone(), address: address.clone(), rank })
     };
-    Holders::of(rows.iter().filter_map(holder).collect())
+    MarkHolders::of(rows.iter().filter_map(holder).collect())
 }
 
 /// Takes the exclusion of this server, which goes with the connection, by this time. Free: it is this Weir's. Not cancel safe: the lock may be had.
-pub async fn take(reach: &Reach, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<Grip, OpenError> {
+pub async fn take(reach: &Reach, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<MarkOwnership, OpenError> {
     let text = lock_holders(version(conn).await?);
     loop {
         let number = i32::from_be_bytes(crate::random());
@@ -115,13 +115,13 @@ pub async fn take(reach: &Reach, node: NodeId, conn: &mut ControlConn, by: Insta
         if is_true(&got) {
             let holders = read(&conn.query(&text).await?);
             meet(reach, node, conn, (&text, &holders.strangers)).await?;
-            if holders.grip == Grip::Free {
-                return Ok(Grip::Free);
+            if holders.grip == MarkOwnership::Free {
+                return Ok(MarkOwnership::Free);
             }
             conn.query(&unlock(number)).await?;
         }
         if Instant::now() >= by {
-            return Ok(Grip::Weirs);
+            return Ok(MarkOwnership::Weirs);
         }
         let [chance] = crate::random::<1>();
         tokio::time::sleep(AGAIN + Duration::from_millis(u64::from(chance % CHANCE_MS_MAX))).await;
@@ -137,7 +137,7 @@ async fn meet(
     reach: &Reach,
     node: NodeId,
     conn: &mut ControlConn,
-    (holders, strangers): (&str, &[Holder]),
+    (holders, strangers): (&str, &[MarkHolder]),
 ) -> Result<(), OpenError> {
     if strangers.is_empty() {
         return Ok(());
@@ -159,8 +159,8 @@ async fn meet(
     Ok(())
 }
 
-fn say(reach: &Reach, node: NodeId, what: &str, strangers: &[Holder]) {
-    let mut names: Vec<String> = strangers.iter().take(NAMED_MAX).map(Holder::to_string).collect();
+fn say(reach: &Reach, node: NodeId, what: &str, strangers: &[MarkHolder]) {
+    let mut names: Vec<String> = strangers.iter().take(NAMED_MAX).map(MarkHolder::to_string).collect();
     if strangers.len() > NAMED_MAX {
         names.push(format!("and {} more", strangers.len() - NAMED_MAX));
     }
@@ -187,7 +187,7 @@ pub async fn wait_gone(
             );
             say(reach, node, &what, &holders.strangers);
         }
-        if holders.grip == Grip::Free {
+        if holders.grip == MarkOwnership::Free {
             return Ok(());
         }
         tokio::time::sleep(period).await;
@@ -207,10 +207,10 @@ mod tests {
             row([None, Some("f"), None, None, None]),
         ];
         let holders = read(&rows);
-        assert_eq!((holders.grip, holders.strangers.len()), (Grip::Free, 3));
+        assert_eq!((holders.grip, holders.strangers.len()), (MarkOwnership::Free, 3));
         assert_eq!(holders.strangers[0].to_string(), "user \"mallory\", pid 1, address 10.0.0.1");
         for cells in [[Some("3"), Some("t"), Some("weir"), None, Some("t")], [Some("4"), Some("f"), None, None, None]] {
-            assert_eq!(read(&vec![row(cells)]).grip, Grip::Weirs, "{cells:?}");
+            assert_eq!(read(&vec![row(cells)]).grip, MarkOwnership::Weirs, "{cells:?}");
         }
     }
 }

@@ -6,7 +6,9 @@ use crate::runtime::pool::server_conn::{OpenError, Rows};
 use crate::runtime::pool::server_login::protocol;
 use tokio::time::Instant;
 use weir_failover::conninfo::Conninfo;
-use weir_failover::{Facts, Lsn, NodeId, Received, ReceiverState, Recovery, StreamingFollower, TimelineHistory, parse_lsn};
+use weir_failover::{
+    Lsn, NodeId, ReceivedWal, RecoveryState, ServerFacts, StreamingFollower, TimelineHistory, WalReceiverState, parse_lsn,
+};
 
 /// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
 ///
@@ -46,20 +48,20 @@ fn timeline_history(timeline: u32) -> String {
 }
 
 /// Logs in and asks for everything. Cancel safe: the connection is closed.
-pub async fn look(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, OpenError> {
+pub async fn look(reach: &Reach, node: NodeId, deadline: Instant) -> Result<ServerFacts, OpenError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     over(reach, node, &mut conn, deadline).await
 }
 
 /// The same over a connection that is there. Not cancel safe.
-pub async fn over(reach: &Reach, node: NodeId, conn: &mut ControlConn, deadline: Instant) -> Result<Facts, OpenError> {
+pub async fn over(reach: &Reach, node: NodeId, conn: &mut ControlConn, deadline: Instant) -> Result<ServerFacts, OpenError> {
     let rows = conn.query(FACTS).await?;
     let Some(said) = NodeAnswer::read(&rows) else { return Err(protocol(&conn.address, "no facts in its answer")) };
     let mut facts = said.facts(reach, node);
     if !said.in_recovery {
         facts.followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(reach, row)).collect();
     }
-    if let (Received::Less { newest_file }, true) = (&mut facts.received, said.may_see_files) {
+    if let (ReceivedWal::Less { newest_file }, true) = (&mut facts.received, said.may_see_files) {
         let rows = conn.query(NEWEST_FILE).await?;
         *newest_file = rows.first().and_then(|row| timeline_of(row.first()?));
     }
@@ -76,7 +78,7 @@ struct NodeAnswer {
     /// Replayed on a standby, flushed on a primary.
     end: Option<Lsn>,
     timeline: Option<u32>,
-    stream: ReceiverState,
+    stream: WalReceiverState,
     system: Option<u64>,
     started_at: u64,
     conninfo: Option<Conninfo>,
@@ -105,10 +107,10 @@ impl NodeAnswer {
             end: lsn(end),
             timeline: timeline_of(timeline),
             stream: match silent.as_deref() {
-                None => ReceiverState::Off,
+                None => WalReceiverState::Off,
                 // A receiver that is hidden (`-`) counts as one that hears nothing.
                 Some(text) => {
-                    ReceiverState::On { silent_ms: text.parse::<i64>().map_or(u64::MAX, |ms| ms.max(0).unsigned_abs()) }
+                    WalReceiverState::On { silent_ms: text.parse::<i64>().map_or(u64::MAX, |ms| ms.max(0).unsigned_abs()) }
                 }
             },
             system: system.as_deref().and_then(|text| text.parse().ok()),
@@ -121,23 +123,27 @@ impl NodeAnswer {
     }
 
     /// All but history and followers.
-    fn facts(&self, reach: &Reach, node: NodeId) -> Facts {
+    fn facts(&self, reach: &Reach, node: NodeId) -> ServerFacts {
         let place = self.conninfo.as_ref().and_then(Conninfo::place);
         let upstream = place.filter(|_| self.in_recovery).and_then(|place| reach.upstream(node, place));
-        Facts {
-            recovery: if self.in_recovery { Recovery::Standby { upstream, stream: self.stream } } else { Recovery::Primary },
+        ServerFacts {
+            recovery: if self.in_recovery {
+                RecoveryState::Standby { upstream, stream: self.stream }
+            } else {
+                RecoveryState::Primary
+            },
             position: self.received.filter(|_| self.in_recovery).max(self.end).unwrap_or(0),
             replayed: self.end.filter(|_| self.in_recovery).unwrap_or(0),
             received: match (self.in_recovery, self.received < self.end) {
-                (true, true) if self.received.is_some() => Received::Less { newest_file: None },
-                _ => Received::All,
+                (true, true) if self.received.is_some() => ReceivedWal::Less { newest_file: None },
+                _ => ReceivedWal::All,
             },
             started_at: self.started_at,
             mark: self.conninfo.as_ref().map(Conninfo::mark).unwrap_or_default(),
             numbers: self.conninfo.as_ref().and_then(Conninfo::numbers),
             is_read_only: self.is_read_only,
             sync_names: (!self.in_recovery).then(|| self.sync_names.clone()),
-            ..Facts::default()
+            ..ServerFacts::default()
         }
     }
 }

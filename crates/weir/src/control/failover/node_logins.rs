@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_failover::{FailoverMode, FailoverRules, FailoverState, Found, LookFailure, Lsn, NodeId, SignOfLife, TimelineHistory};
+use weir_failover::{
+    FailoverMode, FailoverRules, FailoverState, LookFailure, Lsn, NodeId, ProbeResult, SignOfLife, TimelineHistory,
+};
 use weir_session::metrics::WorkerCounters;
 
 /// As servers show it.
@@ -162,12 +164,12 @@ impl Reach {
     }
 
     /// A look has ended, which found this.
-    pub fn heard(&self, listened: &Listened, found: &Found) -> SignOfLife {
+    pub fn heard(&self, listened: &Listened, found: &ProbeResult) -> SignOfLife {
         let answers = self.answers(listened.node);
         let mut heard = self.heard.borrow_mut();
         match found {
-            Found::Answered(_) => heard.remove(&listened.node),
-            Found::Failed(_) => heard.insert(listened.node, answers),
+            ProbeResult::Answered(_) => heard.remove(&listened.node),
+            ProbeResult::Failed(_) => heard.insert(listened.node, answers),
         };
         if answers == listened.answers { SignOfLife::Silence } else { SignOfLife::Answers }
     }

@@ -2,84 +2,87 @@
 
 use crate::control::control_context::Control;
 use crate::log::Level;
-use weir_failover::operations::Then;
+use weir_failover::operations::RejoinFallback;
 use weir_failover::{
-    AttemptRefusal, Command, End, Event, Facts, FailoverCause, FailoverMode, FailoverRules, FailoverState, Found, Lost, Ms,
-    NodeId, NodeState, Record, Report,
+    AttemptRefusal, FailoverCause, FailoverCommandKind, FailoverEvent, FailoverMode, FailoverRecord, FailoverReport,
+    FailoverRules, FailoverState, Ms, NodeDownReason, NodeId, NodeState, ProbeResult, ServerFacts, ServerStopResult,
 };
 
 /// Facts that an operator who looks for a fault wants to see.
-pub fn event(c: &Control, event: &Event) {
-    if !matches!(event, Event::Timer | Event::Doubted | Event::Probed { found: Found::Answered(_), .. }) {
+pub fn event(c: &Control, event: &FailoverEvent) {
+    if !matches!(
+        event,
+        FailoverEvent::Timer | FailoverEvent::Doubted | FailoverEvent::Probed { found: ProbeResult::Answered(_), .. }
+    ) {
         c.shared.log.say(Level::Debug2, format_args!("failover: {event:?}"));
     }
 }
 
-pub fn report(c: &Control, (rules, state): (&FailoverRules, &FailoverState), report: &Report, now: Ms) {
+pub fn report(c: &Control, (rules, state): (&FailoverRules, &FailoverState), report: &FailoverReport, now: Ms) {
     let place = |id: NodeId| {
         let address = rules.node(id).map(|node| &node.address);
         address.map_or_else(String::new, |address| format!("{}({})", address.hostname, address.port))
     };
     let log = &c.shared.log;
     match report {
-        Report::Degenerated { node, why } => {
+        FailoverReport::Degenerated { node, why } => {
             log.say(Level::Log, format_args!("=== Starting degeneration. shutdown host {} ===", place(*node)));
             log.say(Level::Warning, format_args!("node {node} is out of use: {}", lost(*why)));
         }
-        Report::Unused { node } => {
+        FailoverReport::Unused { node } => {
             let text = "it streams from the primary and is out of use: attach it with pcp_attach_node, or ATTACH in the console; with auto_failback = on that happens by itself";
             log.say(Level::Log, format_args!("node {node}: {text}"));
         }
-        Report::Attached { node } => {
+        FailoverReport::Attached { node } => {
             log.say(Level::Log, format_args!("=== Starting fail back. reconnect host {} ===", place(*node)));
             log.say(Level::Log, format_args!("node {node} is in use again"));
         }
-        Report::Foreign { node, system, known } => foreign(c, *node, *system, *known),
-        Report::Begun { node, system } => begun(c, *node, *system),
-        Report::Quarantined { node, heard_by } => {
+        FailoverReport::Foreign { node, system, known } => foreign(c, *node, *system, *known),
+        FailoverReport::Begun { node, system } => begun(c, *node, *system),
+        FailoverReport::Quarantined { node, heard_by } => {
             let heard_by: Vec<String> = heard_by.iter().map(ToString::to_string).collect();
             log.say(Level::Log, format_args!("=== Starting quarantine. shutdown host {} ===", place(*node)));
             let text = "this proxy does not reach the primary, and its standbys do: writes wait, and nothing is promoted";
             log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
         }
-        Report::FalsePrimary { node } => false_primary(c, rules, *node),
-        Report::Orphaned { node, upstream } => orphaned(c, *node, *upstream),
-        Report::DoesNotStream { node, then } => does_not_stream(c, *node, *then),
-        Report::Stuck { why: AttemptRefusal::NotByWeir } => {
+        FailoverReport::FalsePrimary { node } => false_primary(c, rules, *node),
+        FailoverReport::Orphaned { node, upstream } => orphaned(c, *node, *upstream),
+        FailoverReport::DoesNotStream { node, then } => does_not_stream(c, *node, *then),
+        FailoverReport::Stuck { why: AttemptRefusal::NotByWeir } => {
             log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
         }
-        Report::Stuck { why } => log.say(Level::Error, format_args!("there is no failover: {}", why.describe())),
-        Report::Searching => {
+        FailoverReport::Stuck { why } => log.say(Level::Error, format_args!("there is no failover: {}", why.describe())),
+        FailoverReport::Searching => {
             log.say(Level::Log, format_args!("find_primary_node_repeatedly: waiting for finding a primary node"));
         }
-        Report::NotFound { waited_ms } => {
+        FailoverReport::NotFound { waited_ms } => {
             let text = "no primary node was found (search_primary_node_timeout); writes wait, and one that appears is taken";
             log.say(Level::Error, format_args!("after {} s {text}", waited_ms / 1000));
         }
-        Report::TakingOver { ballot } => {
+        FailoverReport::TakingOver { ballot } => {
             let text = "another proxy began to replace the primary and did not end it; this one settles it";
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
         }
-        Report::Done(record) => {
+        FailoverReport::Done(record) => {
             let facts = state.nodes.get(&record.new).and_then(NodeState::facts);
-            let seen = if facts.is_some_and(Facts::is_primary) { SeenAsPrimary::AsPrimary } else { SeenAsPrimary::No };
+            let seen = if facts.is_some_and(ServerFacts::is_primary) { SeenAsPrimary::AsPrimary } else { SeenAsPrimary::No };
             accepted(c, record, seen, place, now);
         }
-        Report::Ended { node, end } => log.say(Level::Log, format_args!("node {node}: {}", ended(*end))),
-        Report::AwaitsRestart { node } => {
+        FailoverReport::Ended { node, end } => log.say(Level::Log, format_args!("node {node}: {}", ended(*end))),
+        FailoverReport::AwaitsRestart { node } => {
             log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
         }
-        Report::Mute { node, failure } => {
+        FailoverReport::Mute { node, failure } => {
             let text = "it counts as alive, and its role and its log are not known";
             log.say(Level::Warning, format_args!("node {node} {} when it is looked at: {text}", failure.describe()));
         }
-        Report::NoLogin { node, lasting_ms } => no_login(c, *node, *lasting_ms),
-        Report::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
-        Report::CommandLeftOut { node } => {
+        FailoverReport::NoLogin { node, lasting_ms } => no_login(c, *node, *lasting_ms),
+        FailoverReport::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
+        FailoverReport::CommandLeftOut { node } => {
             let text = format_args!("node {node} has not answered since the start, so that failover_command is not run for it");
             log.say(Level::Log, text);
         }
-        Report::CommandFailed { kind, node } => {
+        FailoverReport::CommandFailed { kind, node } => {
             log.say(Level::Error, format_args!("{} for node {node} failed", parameter(*kind)));
         }
     }
@@ -102,13 +105,13 @@ fn orphaned(c: &Control, node: NodeId, upstream: NodeId) {
     c.shared.log.say(Level::Warning, told);
 }
 
-fn does_not_stream(c: &Control, node: NodeId, then: Then) {
+fn does_not_stream(c: &Control, node: NodeId, then: RejoinFallback) {
     match then {
-        Then::Copy => {
+        RejoinFallback::Copy => {
             let text = format_args!("node {node} was brought back and does not stream after a minute: it is copied");
             c.shared.log.say(Level::Warning, text);
         }
-        Then::Nothing => {
+        RejoinFallback::Nothing => {
             let text = "does not stream after two copies in a row, and no more are made: the log of its server tells why; once it \
                  streams it is used, and pcp_recovery_node makes another copy";
             c.shared.log.say(Level::Error, format_args!("node {node} {text}"));
@@ -122,11 +125,11 @@ fn no_login(c: &Control, node: NodeId, lasting_ms: Ms) {
     c.shared.log.say(Level::Error, format_args!("node {node} has answered no login for {} s: {text}", lasting_ms / 1000));
 }
 
-fn parameter(kind: Command) -> &'static str {
+fn parameter(kind: FailoverCommandKind) -> &'static str {
     match kind {
-        Command::Failover => "failover_command",
-        Command::Failback => "failback_command",
-        Command::FollowPrimary => "follow_primary_command",
+        FailoverCommandKind::Failover => "failover_command",
+        FailoverCommandKind::Failback => "failback_command",
+        FailoverCommandKind::FollowPrimary => "follow_primary_command",
     }
 }
 
@@ -156,7 +159,7 @@ enum SeenAsPrimary {
 }
 
 /// A primary was accepted.
-fn accepted(c: &Control, record: &Record, seen: SeenAsPrimary, place: impl Fn(NodeId) -> String, now: Ms) {
+fn accepted(c: &Control, record: &FailoverRecord, seen: SeenAsPrimary, place: impl Fn(NodeId) -> String, now: Ms) {
     let (log, new) = (&c.shared.log, record.new);
     match (seen, record.why) {
         (SeenAsPrimary::AsPrimary, _) => log.say(Level::Log, format_args!("find_primary_node: primary node is {new}")),
@@ -185,21 +188,21 @@ fn accepted(c: &Control, record: &Record, seen: SeenAsPrimary, place: impl Fn(No
     log.say(Level::Log, format_args!("failover done. shutdown host {}", place(old)));
 }
 
-fn ended(end: End) -> &'static str {
+fn ended(end: ServerStopResult) -> &'static str {
     match end {
-        End::Before => "its server had ended, says its agent",
-        End::Now => "its server ran and did not answer: it hangs, or its port is cut; its agent has ended it",
-        End::Unknown => "its agent does not answer either, or could not end it",
+        ServerStopResult::Before => "its server had ended, says its agent",
+        ServerStopResult::Now => "its server ran and did not answer: it hangs, or its port is cut; its agent has ended it",
+        ServerStopResult::Unknown => "its agent does not answer either, or could not end it",
     }
 }
 
-fn lost(why: Lost) -> String {
+fn lost(why: NodeDownReason) -> String {
     match why {
-        Lost::Failed(failure) => format!("it {}", failure.describe()),
-        Lost::False => "it is a primary that nobody accepted".into(),
-        Lost::Following => "it is to follow the new primary".into(),
-        Lost::Foreign => "it is a server of another cluster".into(),
-        Lost::StatusFile => "pgpool_status says so".into(),
+        NodeDownReason::Failed(failure) => format!("it {}", failure.describe()),
+        NodeDownReason::False => "it is a primary that nobody accepted".into(),
+        NodeDownReason::Following => "it is to follow the new primary".into(),
+        NodeDownReason::Foreign => "it is a server of another cluster".into(),
+        NodeDownReason::StatusFile => "pgpool_status says so".into(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{fs, io};
 use tokio::task::{spawn_blocking, spawn_local};
 use weir_config::Config;
-use weir_failover::{Done, Durable, FailoverMode, FailoverRules, NodeId, status_file};
+use weir_failover::{Done, DurableState, FailoverMode, FailoverRules, NodeId, status_file};
 use weir_io::own_files;
 
 /// Pgpool's file.
@@ -85,7 +85,7 @@ impl FailoverFiles {
     }
 
     /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
-    pub fn read(&self, c: &Control, rules: &FailoverRules) -> (Option<Durable>, BTreeSet<NodeId>) {
+    pub fn read(&self, c: &Control, rules: &FailoverRules) -> (Option<DurableState>, BTreeSet<NodeId>) {
         self.bring_over(c);
         let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
         let path = self.folder.join(STATUS);
@@ -129,7 +129,7 @@ impl FailoverFiles {
         }
     }
 
-    fn read_state(&self, c: &Control) -> Option<Durable> {
+    fn read_state(&self, c: &Control) -> Option<DurableState> {
         let text = match own_files::read(&self.state) {
             Ok(text) => text,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
@@ -138,7 +138,7 @@ impl FailoverFiles {
                 return None;
             }
         };
-        let read = Durable::parse(&text);
+        let read = DurableState::parse(&text);
         if read.is_none() {
             let path = self.state.display();
             c.shared.log.say(Level::Error, format_args!("{path} is broken; what it held is found again from the servers"));

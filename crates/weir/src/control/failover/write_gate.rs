@@ -11,8 +11,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{ClusteringMode, Config};
 use weir_failover::cluster::WriteGate;
-use weir_failover::commit_outcome::Horizon;
-use weir_failover::{self, Decider, FailoverMode, FailoverRules, FailoverState, Held, NodeId, Transactions};
+use weir_failover::commit_outcome::PromotionHorizon;
+use weir_failover::{
+    self, FailoverMode, FailoverRules, FailoverState, NodeId, OpenTransactionFate, WriteDecider, WriteHoldReason,
+};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
@@ -70,10 +72,10 @@ impl WriteSwitch {
         }
         match state.decider(rules) {
             // As long as nothing was released, nobody sees the gate open and shut.
-            Decider::Gate if self.is_by_roles() => WriteGate::ByRoles,
-            Decider::Gate => self.gate,
-            Decider::Roles => WriteGate::ByRoles,
-            Decider::Nothing => WriteGate::Shut,
+            WriteDecider::Gate if self.is_by_roles() => WriteGate::ByRoles,
+            WriteDecider::Gate => self.gate,
+            WriteDecider::Roles => WriteGate::ByRoles,
+            WriteDecider::Nothing => WriteGate::Shut,
         }
     }
 
@@ -108,8 +110,8 @@ impl WriteSwitch {
         &mut self,
         c: &Control,
         (rules, state): (&FailoverRules, &FailoverState),
-        why: Held,
-        transactions: Transactions,
+        why: WriteHoldReason,
+        transactions: OpenTransactionFate,
     ) {
         self.gate = WriteGate::Shut;
         self.show(c, rules, state);
@@ -118,7 +120,7 @@ impl WriteSwitch {
         }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
         // Where others decide, a primary that says nothing for a moment keeps its transactions until there is another one.
-        if transactions == Transactions::End && self.promoter == Promoter::Weir {
+        if transactions == OpenTransactionFate::End && self.promoter == Promoter::Weir {
             self.end_served(c).await;
         }
     }
@@ -152,9 +154,9 @@ impl WriteSwitch {
 }
 
 /// The numbers of the promotion of the node that takes writes, as far as its last look told.
-fn horizon_of(c: &Control, state: &FailoverState, node: NodeId) -> Option<Horizon> {
+fn horizon_of(c: &Control, state: &FailoverState, node: NodeId) -> Option<PromotionHorizon> {
     let facts = state.nodes.get(&node)?.facts()?;
-    Horizon::of(c.promoted.get(), node, facts)
+    PromotionHorizon::of(c.promoted.get(), node, facts)
 }
 
 /// Waits until sessions have let go of these connections.

@@ -21,8 +21,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_failover::LookFailure::{Late, ShuttingDown};
 use weir_failover::cluster::ReplicationRole;
-use weir_failover::looks::{FailureKind, RoleAnswer, RoleLookFailure};
-use weir_failover::{Event, ServerConnEnd};
+use weir_failover::looks::{LookFailureKind, RoleAnswer, RoleLookFailure};
+use weir_failover::{FailoverEvent, ServerConnEnd};
 use weir_session::causal::asking::{PositionDemand, PositionQueryStep, PositionQueryTimes};
 use weir_session::metrics::WorkerCounter;
 
@@ -108,7 +108,7 @@ async fn pause(alarm: &io::Result<Alarm>, wait: Option<Duration>) {
 /// Has the node looked at if it takes its time: a server that hangs is found before the next check is due. Cancel safe.
 async fn doubt(desk: &MonitorBoard) -> Infallible {
     tokio::time::sleep(DOUBT).await;
-    desk.c.tell(Event::Doubted);
+    desk.c.tell(FailoverEvent::Doubted);
     std::future::pending().await
 }
 
@@ -379,7 +379,7 @@ impl NodeMonitor {
         };
         // By a limit on idle sessions a server that is well ends the connection.
         if code.is_none_or(|code| ServerConnEnd::of_sqlstate(Some(code)) == ServerConnEnd::Terminated) {
-            c.tell(Event::ConnDied { node, how: ServerConnEnd::of_sqlstate(code) });
+            c.tell(FailoverEvent::ConnDied { node, how: ServerConnEnd::of_sqlstate(code) });
             c.request_role_check(RoleCheckReason::ConnectionLost);
         }
     }
@@ -394,10 +394,10 @@ impl NodeMonitor {
 
 fn failure(error: &OpenError) -> RoleLookFailure {
     let kind = match error {
-        error if error.is_local() => FailureKind::Local,
-        error if error.is_silent() => FailureKind::Silent,
-        error if error.is_unreachable() => FailureKind::Unreachable,
-        _ => FailureKind::Refused,
+        error if error.is_local() => LookFailureKind::Local,
+        error if error.is_silent() => LookFailureKind::Silent,
+        error if error.is_unreachable() => LookFailureKind::Unreachable,
+        _ => LookFailureKind::Refused,
     };
     RoleLookFailure { kind, cause: error.without_address() }
 }

@@ -4,7 +4,7 @@ use crate::auth::challenges::ServerScramFacts;
 use crate::control::control_conn::ControlConn;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress};
 use crate::runtime::pool::server_login::{protocol, refused};
-use weir_failover::looks::{RoleAnswer, Streaming};
+use weir_failover::looks::{ReplicationStatRow, RoleAnswer};
 use weir_session::causal::standbys::{Life, end_of_record, read_position};
 use weir_wire::back::read_columns;
 use weir_wire::frame::back;
@@ -67,7 +67,7 @@ pub async fn role(conn: &mut ControlConn) -> Result<RoleAnswer, OpenError> {
         for row in conn.query(REPLICATION_QUERY).await? {
             if let [name, state, sync, lag] = row.as_slice() {
                 let text = |value: &Option<String>| value.clone().unwrap_or_default();
-                said.streaming.push(Streaming {
+                said.streaming.push(ReplicationStatRow {
                     application_name: text(name),
                     state: text(state),
                     sync_state: text(sync),

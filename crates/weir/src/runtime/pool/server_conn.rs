@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 use weir_config::TcpConfig;
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 use weir_io::socket::{Socket, StreamBreaker, TcpOptions};
 use weir_session::checkout::pool_grant::LoginRefusal;
 pub use weir_session::conn::{Conn, ConnStatus, ServerAddress};
@@ -281,7 +281,7 @@ pub struct MessageConn {
 pub struct ServerLogin<'a> {
     pub(crate) user: &'a str,
     pub(crate) database: &'a str,
-    pub(crate) secret: Option<&'a Secret>,
+    pub(crate) secret: Option<&'a UserSecret>,
     /// Number of the reading of the password file that has the secret.
     pub(crate) generation: u64,
     /// Parameters of the startup packet beside user and database.

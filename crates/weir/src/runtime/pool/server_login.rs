@@ -7,7 +7,7 @@ use crate::runtime::pool::server_conn::{Notices, OpenError, ServerAddress, Serve
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::worker::Worker;
 use weir_config::ChannelBinding;
-use weir_config::passwd::{PasswordDemand, Secret};
+use weir_config::passwd::{PasswordDemand, UserSecret};
 use weir_session::reports::ReportedParameters;
 use weir_wire::back::{self as server, AuthRequest};
 use weir_wire::frame::{back, front};
@@ -238,24 +238,24 @@ impl LoginProof<'_> {
             AuthRequest::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
             AuthRequest::Ok => return Ok(LoginStep::Wait),
             AuthRequest::Cleartext => {
-                if let Secret::Plain(password) = self.secret(PasswordDemand::Cleartext, "a password")? {
+                if let UserSecret::Plain(password) = self.secret(PasswordDemand::Cleartext, "a password")? {
                     write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
                 }
             }
             AuthRequest::Md5 { salt } => {
                 let secret = match self.secret(PasswordDemand::Md5, "md5")? {
-                    Secret::Plain(password) => Md5Secret::from_password(password, self.login.user.as_bytes()),
-                    Secret::Md5(secret) => secret.clone(),
-                    Secret::Scram(_) | Secret::Keys(..) => return Err(self.protocol("no md5 secret")),
+                    UserSecret::Plain(password) => Md5Secret::from_password(password, self.login.user.as_bytes()),
+                    UserSecret::Md5(secret) => secret.clone(),
+                    UserSecret::Scram(_) | UserSecret::Keys(..) => return Err(self.protocol("no md5 secret")),
                 };
                 write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
             }
             AuthRequest::Sasl(mechanisms) => {
                 let (mechanism, binding) = self.mechanism(&mechanisms)?;
                 let secret = match self.secret(PasswordDemand::Scram, "scram-sha-256")? {
-                    Secret::Plain(password) => ClientSecret::Password(password.clone()),
-                    Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
-                    Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
+                    UserSecret::Plain(password) => ClientSecret::Password(password.clone()),
+                    UserSecret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
+                    UserSecret::Md5(_) | UserSecret::Scram(_) => return Err(self.protocol("no password")),
                 };
                 let nonce = ScramNonce::from_random(&random());
                 let (client, first) = ScramClient::new(secret, &nonce, binding);
@@ -267,7 +267,7 @@ impl LoginProof<'_> {
                 });
             }
             AuthRequest::SaslContinue(message) => {
-                if let Secret::Plain(password) = self.secret(PasswordDemand::Scram, "scram-sha-256")? {
+                if let UserSecret::Plain(password) = self.secret(PasswordDemand::Scram, "scram-sha-256")? {
                     let client = self.scram.as_ref().ok_or_else(|| self.protocol("SASL out of order"))?;
                     let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
                     return Ok(LoginStep::Derive(password.clone(), challenge));
@@ -331,15 +331,15 @@ impl LoginProof<'_> {
         let mut client = self.scram.take().ok_or_else(|| self.protocol("SASL out of order"))?;
         let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
         match (self.secret(PasswordDemand::Scram, "scram-sha-256")?, derived) {
-            (Secret::Plain(_), Some(keys)) => client.use_keys(keys),
+            (UserSecret::Plain(_), Some(keys)) => client.use_keys(keys),
             // Keys are those of one salt. To prove anything with them under another one would only look like a wrong password.
-            (Secret::Keys(known, _), _) if *known != challenge => {
+            (UserSecret::Keys(known, _), _) if *known != challenge => {
                 let user = self.login.user;
                 let reason =
                     format!("the server has another scram verifier for user \"{user}\" than the one the client proved itself by");
                 return Err(self.cannot(reason));
             }
-            (Secret::Plain(_) | Secret::Keys(..) | Secret::Md5(_) | Secret::Scram(_), _) => {}
+            (UserSecret::Plain(_) | UserSecret::Keys(..) | UserSecret::Md5(_) | UserSecret::Scram(_), _) => {}
         }
         let last = client.on_server_first(message).map_err(|e| self.protocol(e.to_string()))?;
         self.scram = Some(client);
@@ -349,7 +349,7 @@ impl LoginProof<'_> {
     }
 
     /// The secret for this kind of question.
-    fn secret(&self, asked: PasswordDemand, method: &str) -> Result<&Secret, OpenError> {
+    fn secret(&self, asked: PasswordDemand, method: &str) -> Result<&UserSecret, OpenError> {
         let user = self.login.user;
         let reason = match self.login.secret {
             None => {

@@ -4,7 +4,7 @@ use super::Worker;
 use crate::runtime::pool::Pool;
 use std::sync::Arc;
 use weir_config::Config;
-use weir_config::passwd::Secret;
+use weir_config::passwd::UserSecret;
 
 impl Worker {
     /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between
@@ -42,7 +42,7 @@ impl Worker {
     }
 
     /// See `Shared::secret_for_server`.
-    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
+    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<UserSecret> {
         self.shared.secret_for_server(user, client_database)
     }
 }
