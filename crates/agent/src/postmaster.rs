@@ -12,7 +12,8 @@ pub fn read(text: &str) -> Option<Postmaster> {
     Some(Postmaster {
         pid: pid.unsigned_abs(),
         started_at: line(3).and_then(|text| text.parse().ok()).unwrap_or(0),
-        port: line(4).and_then(|text| text.parse().ok()).unwrap_or(0),
+        // A single-user server listens nowhere, and writes the configured port all the same.
+        port: line(4).filter(|_| pid > 0).and_then(|text| text.parse().ok()).unwrap_or(0),
         step: match line(8) {
             Some("starting") => PostmasterState::Starting,
             Some("stopping") => PostmasterState::Stopping,
@@ -34,7 +35,8 @@ mod tests {
         let expected = Postmaster { pid: 4711, started_at: 1_800_000_000, port: 5432, step: PostmasterState::Standby };
         assert_eq!(read(whole), Some(expected));
         assert_eq!(read("4711\n"), Some(Postmaster { pid: 4711, started_at: 0, port: 0, step: PostmasterState::Unknown }));
-        assert_eq!(read("-4711\n/data\n1\n").map(|file| file.pid), Some(4711));
+        let single_user = read("-4711\n/data\n1\n5432\n").map(|file| (file.pid, file.port));
+        assert_eq!(single_user, Some((4711, 0)), "nobody can reach it");
         for wrong in ["", "x", "0\n", "99999999999\n"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
