@@ -33,6 +33,45 @@ pub struct FailoverRules {
     pub without: Option<SafetyRule>,
 }
 
+impl FailoverRules {
+    /// Rules of a Weir alone, in builtin mode, with looks every second and without a limit of lag: the base of tests and simulations.
+    pub fn plain(nodes: Vec<NodeRules>) -> FailoverRules {
+        FailoverRules {
+            mode: FailoverMode::Builtin,
+            servers: ServerRelation::Copies,
+            nodes,
+            company: OtherPromoters::Alone,
+            lag_bytes_max: None,
+            lag_ms_max: None,
+            role_period_ms: 1000,
+            search_ms: Some(300_000),
+            on_error: ConnEndPolicy::Counts,
+            on_shutdown: ConnEndPolicy::Looks,
+            false_primary: FalsePrimary::Ignored,
+            failback: FailbackMode::ByOperator,
+            transaction_limit_ms: 1000,
+            commands: FailoverCommands::default(),
+            without: None,
+        }
+    }
+}
+
+impl NodeRules {
+    /// A node called by its number, with an agent, looked at every second: the base of tests and simulations.
+    pub fn plain(id: NodeId) -> NodeRules {
+        NodeRules {
+            id,
+            address: NodeLocation { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
+            application_name: format!("n{id}"),
+            flag: BackendFlag::None,
+            priority: 100,
+            agent: AgentPresence::There,
+            health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
+            returns: RejoinInitiator::ByOperator,
+        }
+    }
+}
+
 /// How the servers belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerRelation {
@@ -284,33 +323,7 @@ pub(crate) mod tests {
 
     /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
     pub(crate) fn rules(nodes: NodeId) -> FailoverRules {
-        let node = |id: NodeId| NodeRules {
-            id,
-            address: NodeLocation { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
-            application_name: format!("n{id}"),
-            flag: BackendFlag::None,
-            priority: 100,
-            agent: AgentPresence::There,
-            health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
-            returns: RejoinInitiator::ByOperator,
-        };
-        FailoverRules {
-            mode: FailoverMode::Builtin,
-            servers: ServerRelation::Copies,
-            nodes: (0..nodes).map(node).collect(),
-            company: OtherPromoters::Alone,
-            lag_bytes_max: None,
-            lag_ms_max: None,
-            role_period_ms: 1000,
-            search_ms: Some(300_000),
-            on_error: ConnEndPolicy::Counts,
-            on_shutdown: ConnEndPolicy::Looks,
-            false_primary: FalsePrimary::Ignored,
-            failback: FailbackMode::ByOperator,
-            transaction_limit_ms: 1000,
-            commands: FailoverCommands::default(),
-            without: None,
-        }
+        FailoverRules::plain((0..nodes).map(NodeRules::plain).collect())
     }
 
     #[test]

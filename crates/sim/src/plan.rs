@@ -2,8 +2,7 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_failover::{
-    AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary,
-    HealthRules, Ms, NodeId, NodeLocation, NodeRules, OtherPromoters, RejoinInitiator, SafetyRule, ServerRelation,
+    AgentPresence, FailbackMode, FailoverRules, Ms, NodeId, NodeLocation, NodeRules, OtherPromoters, RejoinInitiator, SafetyRule,
 };
 
 use crate::dice::Dice;
@@ -194,30 +193,17 @@ pub fn name(id: NodeId) -> String {
 
 fn rules(nodes: NodeId, company: OtherPromoters, barred: Option<NodeId>, without: Option<SafetyRule>) -> FailoverRules {
     let node = |id: NodeId| NodeRules {
-        id,
         address: NodeLocation { hostname: name(id), port: 5432, data_directory: "/data".into() },
         application_name: name(id),
-        flag: BackendFlag::None,
         agent: AgentPresence::None,
-        returns: RejoinInitiator::ByOperator,
         priority: if barred == Some(id) { 0 } else { 100 },
-        health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },
+        ..NodeRules::plain(id)
     };
     FailoverRules {
-        mode: FailoverMode::Builtin,
-        servers: ServerRelation::Copies,
-        nodes: (0..nodes).map(node).collect(),
         company,
-        lag_bytes_max: None,
-        lag_ms_max: None,
-        role_period_ms: 1_000,
         search_ms: None,
-        on_error: ConnEndPolicy::Counts,
-        on_shutdown: ConnEndPolicy::Looks,
-        false_primary: FalsePrimary::Ignored,
         failback: FailbackMode::Auto { interval_ms: 1_000 },
-        transaction_limit_ms: 1_000,
-        commands: FailoverCommands::default(),
         without,
+        ..FailoverRules::plain((0..nodes).map(node).collect())
     }
 }

@@ -1,40 +1,11 @@
 //! Findings as tables: a healthy cluster with one thing changed, and the words that follow.
 
 use super::*;
-use weir_failover::{
-    AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FalsePrimary, HealthRules, NodeLocation,
-    NodeRules, OtherPromoters, RejoinInitiator, ServerRelation,
-};
+use weir_failover::NodeRules;
 
-/// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
+/// Nodes called n0, n1 …, in builtin mode, with no other Weir.
 fn rules(nodes: NodeId) -> FailoverRules {
-    let node = |id: NodeId| NodeRules {
-        id,
-        address: NodeLocation { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
-        application_name: format!("n{id}"),
-        flag: BackendFlag::None,
-        priority: 100,
-        agent: AgentPresence::There,
-        health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
-        returns: RejoinInitiator::ByOperator,
-    };
-    FailoverRules {
-        mode: FailoverMode::Builtin,
-        servers: ServerRelation::Copies,
-        nodes: (0..nodes).map(node).collect(),
-        company: OtherPromoters::Alone,
-        lag_bytes_max: None,
-        lag_ms_max: None,
-        role_period_ms: 1000,
-        search_ms: Some(300_000),
-        on_error: ConnEndPolicy::Counts,
-        on_shutdown: ConnEndPolicy::Looks,
-        false_primary: FalsePrimary::Ignored,
-        failback: FailbackMode::ByOperator,
-        transaction_limit_ms: 1000,
-        commands: FailoverCommands::default(),
-        without: None,
-    }
+    FailoverRules::plain((0..nodes).map(NodeRules::plain).collect())
 }
 
 /// Three servers that are fit: node 0 is the primary, and both standbys acknowledge.
