@@ -1,14 +1,11 @@
-//! Histories of servers: the timelines that a server's log went through, and the place where one server's log left another's.
+//! Timeline histories of servers.
 //!
-//! A timeline's number is not enough: two standbys that are promoted apart both begin timeline 2. So the switch points count, too.
+//! Switch points count beside the timeline: two standbys promoted apart both begin timeline 2.
 
-/// A position in the log.
 pub type Lsn = u64;
 
-/// A server's log: its present timeline, and where each older one ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TimelineHistory {
-    /// `system_identifier` of the cluster.
     pub system: u64,
     pub timeline: u32,
     /// Older timelines and the position at which the log left them, oldest first.
@@ -16,33 +13,27 @@ pub struct TimelineHistory {
     pub source: HistorySource,
 }
 
-/// Where a history comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HistorySource {
-    /// The server's own file.
     #[default]
     Read,
-    /// Nobody may read it: numbers of timelines are all that is known, and where one was left is a guess.
+    /// A guess from timeline numbers: the file may not be read.
     Assumed,
 }
 
-/// How a server's log lies to the accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalRelation {
-    /// On the accepted timeline, or behind on an older one: it holds the accepted log up to here.
+    /// Holds the accepted log up to here.
     Holds(Lsn),
     /// On a timeline that left the accepted one here.
     Left(Lsn),
-    /// It has something that the accepted log has not, on a timeline the accepted log left before.
+    /// Has WAL that the accepted log lacks.
     Diverged,
-    /// Another cluster.
     Foreign,
 }
 
 impl TimelineHistory {
-    /// Reads a `.history` file: lines of timeline, position and a reason. `None`: it is none.
-    ///
-    /// Source: `readTimeLineHistory` in PostgreSQL's timeline.c.
+    /// Reads a `.history` file; `None` if malformed. Source: `readTimeLineHistory` in PostgreSQL's timeline.c.
     pub fn parse(system: u64, timeline: u32, text: &str) -> Option<TimelineHistory> {
         let mut switches = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -57,9 +48,7 @@ impl TimelineHistory {
         Some(TimelineHistory { system, timeline, switches, source: HistorySource::Read })
     }
 
-    /// A history of which only the timeline is known, or not even that: it is taken for one that left the accepted log at `end`.
-    ///
-    /// For those who decide nothing by it: where somebody else promotes, a higher timeline is the newer one.
+    /// Guesses a history from at most a timeline, as if it left the accepted log at `end`. For callers that decide nothing by it.
     pub fn assume(system: Option<u64>, timeline: Option<u32>, accepted: Option<&TimelineHistory>, end: Lsn) -> TimelineHistory {
         let timeline = timeline.or(accepted.map(|accepted| accepted.timeline)).unwrap_or(1);
         let system = system.or(accepted.map(|accepted| accepted.system)).unwrap_or(0);
@@ -73,12 +62,11 @@ impl TimelineHistory {
         TimelineHistory { system, timeline, switches, source: HistorySource::Assumed }
     }
 
-    /// How a server with this history, whose log ends at `position`, lies to `accepted`.
+    /// Relates a log with this history that ends at `position` to `accepted`.
     pub fn relation(&self, position: Lsn, accepted: &TimelineHistory) -> WalRelation {
         if self.system != accepted.system {
             return WalRelation::Foreign;
         }
-        // Where a guess is compared, numbers tell.
         let is_guess = self.source == HistorySource::Assumed || accepted.source == HistorySource::Assumed;
         let switch_of = |history: &TimelineHistory, timeline: u32| {
             let at = history.switches.iter().position(|(older, _)| *older == timeline)?;
@@ -106,20 +94,18 @@ impl TimelineHistory {
         }
     }
 
-    /// True if its log left that of `older` at some point, and had all of it before.
+    /// True if this log left that of `older` and holds all of it up to there.
     pub fn descends_from(&self, older: &TimelineHistory) -> bool {
         matches!(self.relation(0, older), WalRelation::Left(_))
     }
 }
 
-/// Reads `16/B374D848`.
 pub fn parse_lsn(text: &str) -> Option<Lsn> {
     let (high, low) = text.split_once('/')?;
     let part = |hex: &str| (!hex.is_empty() && hex.len() <= 8).then(|| u64::from_str_radix(hex, 16).ok()).flatten();
     Some(part(high)? << 32 | part(low)?)
 }
 
-/// A position as PostgreSQL writes it.
 pub fn show_lsn(lsn: Lsn) -> String {
     format!("{:X}/{:X}", lsn >> 32, lsn & 0xFFFF_FFFF)
 }

@@ -1,41 +1,34 @@
-//! Sessions of a server that hold a mark of Weir's there: which of them are Weirs.
+//! Sessions of a server that hold a mark of Weir's, and which of them are Weirs.
 //!
-//! In: the sessions, each with the role it logged in as. Out: whether a Weir is among them, and who is none. No IO: `weir::control::failover`
-//! asks the server. Everybody may take any advisory lock and any `application_name`; only the role that a session logged in as is proved.
+//! Any user may take an advisory lock or an `application_name`; only the session's login role is proof.
 
 use std::fmt;
 
-/// The right by which a session counts as a Weir's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderRank {
-    /// It logged in as this Weir's own role, or as one that may promote the server without any Weir.
+    /// Logged in as this Weir's role, or as one that may promote the server without any Weir.
     Weir,
-    /// It may promote nothing.
     Stranger,
-    /// The server does not show the session: it has just ended.
+    /// Just ended: the server does not show the session.
     Unseen,
 }
 
-/// One session that holds a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkHolder {
-    /// `None`: a prepared transaction holds it, which belongs to no session. Weirs prepare none.
+    /// `None`: held by a prepared transaction, which has no session. Weirs prepare none.
     pub pid: Option<i32>,
     pub user: Option<String>,
-    /// `None`: by a unix socket, or hidden from this Weir's role.
+    /// `None`: a unix socket, or hidden from this Weir's role.
     pub address: Option<String>,
     pub rank: HolderRank,
 }
 
-/// The meaning of all holders of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkHolders {
     pub grip: MarkOwnership,
-    /// Holders that are no Weirs.
     pub strangers: Vec<MarkHolder>,
 }
 
-/// The state of the mark: another Weir holds it, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkOwnership {
     Free,
@@ -46,7 +39,7 @@ impl MarkHolders {
     pub fn of(holders: Vec<MarkHolder>) -> MarkHolders {
         let is_weir = |holder: &MarkHolder| match holder.rank {
             HolderRank::Weir => true,
-            // Nobody knows whose session it was. It is gone at the next look.
+            // Unknown until the next look: counted as a Weir.
             HolderRank::Unseen => holder.pid.is_some(),
             HolderRank::Stranger => false,
         };

@@ -1,24 +1,21 @@
-//! Lag of a standby as time, and its comparison with the limit.
+//! Lag of a standby as time.
 //!
-//! In: positions in the WAL and the times of their questions. Out: a lag. No clock of a server is asked: if a standby has not
-//! replayed WAL that the primary had ten seconds ago, it lags by ten seconds.
+//! No server's clock is read: a standby that has not replayed WAL that the primary had ten seconds ago lags by ten seconds.
 
 use std::collections::VecDeque;
 use weir_config::CheckConfig;
 
-/// Positions remembered. When there are more, every second one of the older half is dropped: a lag is then known less exactly.
+/// Beyond it every second position of the older half is dropped: lags become less exact.
 const ENTRIES_MAX: usize = 256;
 
-/// Positions that the primary had written, each with the time of its report.
 #[derive(Clone, Debug, Default)]
 pub struct LagHistory(VecDeque<(u64, u64)>);
 
 impl LagHistory {
-    /// The primary has written up to `position`.
     pub fn written(&mut self, now_ms: u64, position: u64) {
         match self.0.back() {
             Some((_, last)) if *last == position => return,
-            // Another primary, or one that lost something.
+            // Another primary, or one that lost WAL.
             Some((_, last)) if *last > position => self.0.clear(),
             Some(_) | None => {}
         }
@@ -32,8 +29,7 @@ impl LagHistory {
         }
     }
 
-    /// Since when a standby lacks something that was written, in microseconds; as exact as the primary is asked often. `None`: no primary
-    /// was heard yet.
+    /// Returns how long a standby has lacked written WAL, as exact as the primary is asked often. `None`: no primary heard yet.
     pub fn lag_us(&self, now_ms: u64, replayed: u64) -> Option<u64> {
         self.0.back()?;
         let after = self.0.partition_point(|(_, position)| *position <= replayed);
@@ -41,7 +37,7 @@ impl LagHistory {
     }
 }
 
-/// True if a standby lags above the operator's threshold. That by time goes before that in bytes, which then means nothing.
+/// True above the operator's threshold. A limit in time overrides the limit in bytes.
 pub fn is_too_much(check: &CheckConfig, lag_bytes: Option<u64>, lag_us: Option<u64>) -> bool {
     if check.delay_ms_max > 0 {
         return lag_us.is_some_and(|us| us > check.delay_ms_max.saturating_mul(1000));

@@ -1,8 +1,8 @@
 //! Health, failover and failback of nodes, as one pure function.
 //!
-//! [`step`] takes the [`FailoverState`], one [`FailoverEvent`] (a fact, and nothing else) and the time, and gives [`FailoverAction`]s. A driver obeys them in their
-//! order. Data stands below (`ballot`, `event`, `action`, `operations`, `node_state`, `failover_state`), behaviour above it (`promises`, `eligible`, `agent_inquiry`, `rejoin`,
-//! `duty`, `accept`, `switchover`, `restart`, `attempt`), and `step` above all: no file uses one above it. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
+//! [`step`] takes the [`WriteTarget`], an [`LookFailure`] and the time, and returns [`FailoverAction`]s to obey in order. Data is below (`ballot`, `event`,
+//! `action`, `operations`, `node_state`, `failover_state`), behaviour above (`promises`, `eligible`, `agent_inquiry`, `rejoin`, `duty`,
+//! `accept`, `switchover`, `restart`, `attempt`), then `step`; no file uses a higher one. Protocol: `docs/design/failover.md`.
 
 mod accept;
 mod action;

@@ -1,6 +1,4 @@
-//! Looks at the nodes' roles: the time of the next one, and the view that the answers give.
-//!
-//! In: the view, nodes' answers, the time. Out: the next view, and news for the log. No IO: `weir::control::node_monitor` asks.
+//! Looks at the nodes' roles: times, and the view that the answers give.
 
 use crate::cluster::{ClusterView, NodeHealth, NodeIndex, NodeUsage, ReplicationRole, RoleProbeResult};
 use crate::lag::{self, LagHistory};
@@ -8,25 +6,20 @@ use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
 
 /// Longest time until a node that is down is asked again.
 const DOWN_PERIOD_MS: u64 = 10_000;
-/// Shortest time between two rounds, however many reasons there are.
 const ROUND_MIN_MS: u64 = 200;
-/// Time until the next round while no primary is known.
 const SEARCH_PERIOD_MS: u64 = 1_000;
-/// Answers of one round are taken in together for so long: lags are compared among them.
+/// Answers are gathered for so long, so that lags are compared within a round.
 const GATHER_MS: u64 = 50;
 
-/// A node's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleAnswer {
     pub in_recovery: bool,
-    /// WAL position, in bytes from the beginning.
     pub position: Option<u64>,
     pub timeline: Option<u32>,
-    /// Standbys that stream from there.
+    /// Standbys that stream from this node.
     pub streaming: Vec<ReplicationStatRow>,
 }
 
-/// A row of `pg_stat_replication`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationStatRow {
     pub application_name: String,
@@ -35,7 +28,6 @@ pub struct ReplicationStatRow {
     pub replay_lag_us: Option<u64>,
 }
 
-/// Why a node could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleLookFailure {
     pub kind: LookFailureKind,
@@ -44,45 +36,37 @@ pub struct RoleLookFailure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookFailureKind {
-    /// It said nothing, or there is no way to it.
+    /// No answer, or no route.
     Silent,
-    /// No server is there, or none that is ready.
+    /// No server, or none that is ready.
     Unreachable,
-    /// It is there, and will not be asked: it is full, or takes another password.
+    /// Login refused: the server is full, or has another password.
     Refused,
-    /// This proxy lacks descriptors, ports, memory, a right, or an address of the host's name: nobody was asked.
+    /// Failure of the proxy (descriptors, ports, memory, rights, address): no server was asked.
     Local,
 }
 
-/// An answer of a node in a round; none: it owes it.
+/// `None`: not asked, or still owed.
 pub type Answer = Option<Result<RoleAnswer, RoleLookFailure>>;
 
-/// The next thing to do in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundStep {
-    /// Take in the answers.
     TakeIn,
-    /// Begin the next round.
     Begin,
-    /// Look again after so many milliseconds since the round began, or when something happens; none: when something happens.
+    /// Milliseconds since the round began; `None`: until an event.
     Wait(Option<u64>),
 }
 
-/// How a round stands.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundProgress {
-    /// Time since it began.
     pub passed_ms: u64,
-    /// Something was said that is not taken in yet.
     pub has_news: bool,
-    /// All nodes that were asked have answered.
     pub is_whole: bool,
-    /// Somebody saw a reason for another one.
     pub is_nudged: bool,
 }
 
 impl RoundProgress {
-    /// `period_ms`: `sr_check_period`; 0: never without a reason.
+    /// `period_ms`: `sr_check_period`; 0: rounds only on request.
     pub fn next(self, view: &ClusterView, period_ms: u64) -> RoundStep {
         if self.has_news {
             let is_gathered = self.is_whole || self.passed_ms >= GATHER_MS;
@@ -104,7 +88,6 @@ impl RoundProgress {
     }
 }
 
-/// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorLogLine {
     pub weight: MonitorLogLevel,
@@ -118,7 +101,7 @@ pub enum MonitorLogLevel {
     Detail,
 }
 
-/// Takes the answers into the view. Returns true if a role or a health changed, and news for the log.
+/// Returns true if a role or a health changed, and news for the log.
 pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_s: u64) -> (bool, Vec<MonitorLogLine>) {
     let written = written(answers);
     let (mut changed, mut news) = (false, Vec::new());
@@ -134,7 +117,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
         }
         changed |= has_changed;
         if has_changed || is_news {
-            // Also of one that was never up, and of one that is down for another reason now.
+            // Also for a node that was never up, or has a new cause.
             report(config, view, at, before, failure, &mut news);
         } else if let (Some(failure), NodeHealth::Down) = (failure, before) {
             let text = format!("node {} is still down: {}", view.nodes[at].id, failure.cause);
@@ -144,7 +127,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
     (changed, news)
 }
 
-/// The probe's result by a node's answer. `None`: it tells nothing of a node that was in use, which stays what it was.
+/// `None`: the answer tells nothing of a node in use, which stays as it was.
 fn probe(
     config: &Config,
     at: NodeIndex,
@@ -158,7 +141,7 @@ fn probe(
             let in_recovery = said.in_recovery && !is_primary_by_configuration(config, config.nodes[at].id);
             RoleProbeResult::Answered { in_recovery, lag_bytes: lag_bytes.filter(|_| said.in_recovery) }
         }
-        // A single server that answers but will not let us ask is still the only one there is.
+        // A single server that refuses the login is still the only one.
         Err(failure) if is_primary_by_configuration(config, config.nodes[at].id) && failure.kind == LookFailureKind::Refused => {
             RoleProbeResult::Answered { in_recovery: false, lag_bytes: None }
         }
@@ -171,7 +154,7 @@ fn probe(
     })
 }
 
-/// True if the node with this number is the primary whatever it says of itself.
+/// True if the node with this number is the primary whatever it reports.
 pub fn is_primary_by_configuration(config: &Config, id: u16) -> bool {
     let place = config.nodes.iter().position(|node| node.id == id);
     place.is_some_and(|at| {
@@ -179,7 +162,6 @@ pub fn is_primary_by_configuration(config: &Config, id: u16) -> bool {
     })
 }
 
-/// The furthest a primary has written.
 fn written(answers: &[Answer]) -> Option<u64> {
     answers.iter().flatten().flatten().filter(|said| !said.in_recovery).filter_map(|said| said.position).max()
 }
@@ -223,10 +205,9 @@ fn report(
     }
 }
 
-/// Notes the lags of the standbys as time, and compares them with the limit. There are two measures. Weir knows since when a
-/// standby lacks WAL that the primary had. The primary knows how long the last record took that a standby has replayed. The
-/// worse counts: the former is as exact as `sr_check_period`, the latter stands still when replay does. Returns news for the
-/// log.
+/// Notes lags as time; returns news for the log.
+///
+/// The worse of two measures counts: Weir's is only as exact as `sr_check_period`, the primary's `replay_lag` stops when replay does.
 pub fn note_lags(
     config: &Config,
     view: &mut ClusterView,
@@ -254,10 +235,9 @@ pub fn note_lags(
     news
 }
 
-/// The primary's row about a node that streams from it under its name.
 fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a ReplicationStatRow> {
     let mut all = answers.iter().flatten().flatten().flat_map(|said| &said.streaming);
-    // PostgreSQL compares them so in `synchronous_standby_names`.
+    // PostgreSQL ignores case in `synchronous_standby_names`.
     all.find(|row| !node.application_name.is_empty() && row.application_name.eq_ignore_ascii_case(&node.application_name))
 }
 
@@ -280,8 +260,8 @@ fn lag_line(config: &Config, at: NodeIndex, view: &ClusterView) -> Option<Monito
     Some(MonitorLogLine { weight: MonitorLogLevel::Log, text })
 }
 
-/// Silent nodes whose connections are to be broken, so that their waiting statements run elsewhere or end. None while there is
-/// no other primary: statements that wait for the old one would gain nothing, and lose their transaction if the server goes on.
+/// Returns silent nodes whose connections are to be broken, so that waiting statements end or run elsewhere. Empty without another primary:
+/// breaking would lose transactions for nothing.
 pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
     if view.primary.is_none() {
         return Vec::new();

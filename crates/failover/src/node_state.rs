@@ -1,4 +1,4 @@
-//! One node as Weir knows it: if it is in use, and the findings of the last looks.
+//! One node as Weir knows it.
 
 use super::action::NodeDownReason;
 use super::ballot::NodeId;
@@ -6,7 +6,6 @@ use super::event::{LookFailure, Ms, ServerFacts};
 use super::health::LookHistory;
 use super::operations::RejoinProgress;
 
-/// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeStanding {
     /// In use; no client has come since it was attached.
@@ -16,13 +15,12 @@ pub enum NodeStanding {
         why: NodeDownReason,
         since: Ms,
     },
-    /// This Weir does not reach it, and its standbys do.
+    /// Heard by its standbys, but not by this Weir.
     Quarantined {
         since: Ms,
     },
-    /// By the operator.
     Detached,
-    /// A copy of the primary is being made on it.
+    /// Copied from the primary, or restarted.
     Recovering,
 }
 
@@ -30,47 +28,39 @@ pub enum NodeStanding {
 pub struct NodeState {
     pub standing: NodeStanding,
     pub health: LookHistory,
-    /// The last answer: when the look began, when it was answered, and the facts.
     pub seen: Option<TimedFacts>,
-    /// Why the last look failed; `None` if it did not.
     pub failure: Option<LookFailure>,
-    /// When the last look that was answered or failed began.
     pub looked_at: Option<Ms>,
     pub look: LookSchedule,
-    /// No fence, vote or the like is tried before this.
+    /// Earliest time of the next fence or vote.
     pub busy_until: Ms,
-    /// When `started_at` changed last.
+    /// Time of the last change of `started_at`.
     pub incarnation_at: Ms,
-    /// Since when its health says that it is dead, and why.
+    /// Begin and cause of a health verdict of "dead".
     pub dead: Option<(Ms, LookFailure)>,
-    /// Its last order to look for the primary.
     pub woken: Option<WakeOrder>,
-    /// A reload gave it another address, and no primary was accepted there since.
+    /// True from a new address by reload until a primary is accepted there.
     pub renamed: bool,
-    /// The cluster of its server, if that is another one and was told of.
+    /// `system_identifier` of a reported foreign cluster.
     pub told_foreign: Option<u64>,
-    /// The dead node that it follows, as last reported.
+    /// The dead node that this one follows, as reported.
     pub orphan_of: Option<NodeId>,
-    /// The start of its server of which was told that it streams and waits for an operator.
+    /// `started_at` of a server reported as streaming and waiting for an operator.
     pub told_unused: Option<u64>,
-    /// How far its agent has brought it back.
     pub rejoin: RejoinProgress,
 }
 
-/// An order to a standby to look for its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WakeOrder {
-    /// When the primary was back.
     pub over_at: Ms,
     pub again_at: Ms,
 }
 
-/// The server that a look found at a node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtAddress {
-    /// The server of before, as far as is known.
+    /// Same as far as facts tell.
     Same,
-    /// It was started anew, or the address leads to another one.
+    /// Restarted, or a different server behind the address.
     AnotherStart,
     AnotherCluster,
 }
@@ -82,13 +72,12 @@ pub struct TimedFacts {
     pub facts: ServerFacts,
 }
 
-/// The next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookSchedule {
     Due {
         at: Ms,
     },
-    /// `again`: another one is due when it is answered.
+    /// `again`: another look follows at once.
     UnderWay {
         begun_at: Ms,
         again: bool,
@@ -116,12 +105,10 @@ impl NodeState {
         }
     }
 
-    /// The facts of the last look, if it was answered.
     pub fn facts(&self) -> Option<&ServerFacts> {
         self.seen.as_ref().map(|seen| &seen.facts).filter(|_| self.failure.is_none())
     }
 
-    /// Compares facts of the server at the node's address with those of the last look.
     pub fn compare(&self, facts: &ServerFacts) -> AtAddress {
         match self.seen.as_ref().map(|seen| &seen.facts) {
             Some(before) if before.history.system != facts.history.system => AtAddress::AnotherCluster,
@@ -139,7 +126,7 @@ impl NodeState {
         }
     }
 
-    /// Has it looked at at this time.
+    /// Schedules a look, at the latest at `at`.
     pub fn look_by(&mut self, at: Ms) {
         match &mut self.look {
             LookSchedule::Due { at: due } => *due = at.min(*due),
@@ -147,12 +134,12 @@ impl NodeState {
         }
     }
 
-    /// Has it looked at now, but not sooner than so long after the last look.
+    /// Schedules a look, at least `apart_ms` after the last one.
     pub fn look_soon(&mut self, now: Ms, apart_ms: Ms) {
         self.look_by(self.looked_at.map_or(now, |last| now.max(last + apart_ms)));
     }
 
-    /// Has it looked at now; a look under way is not enough.
+    /// Schedules a look that begins now or later.
     pub fn look_anew(&mut self, now: Ms) {
         match &mut self.look {
             LookSchedule::Due { at } => *at = now.min(*at),
@@ -160,7 +147,6 @@ impl NodeState {
         }
     }
 
-    /// True if a look that began at `from` or later has ended.
     pub fn was_looked_at_since(&self, from: Ms) -> bool {
         self.looked_at.is_some_and(|at| at >= from)
     }

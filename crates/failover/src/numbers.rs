@@ -1,32 +1,29 @@
-//! The numbers of transactions that had reached a standby before a Weir promoted it. The new primary keeps them for all Weirs (`commit_outcome`).
+//! Xids that had reached a standby before its promotion; the new primary keeps them for all Weirs (`commit_outcome`).
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PromotionNumbers {
-    /// The timeline that began with the promotion: on another one they tell nothing. 0: the promotion is only ordered.
+    /// Timeline begun by the promotion, for which alone the numbers hold. 0: only ordered.
     pub timeline: u32,
-    /// Those below this one had reached it before: they are not given out again.
+    /// Xids below this had arrived before the promotion, and are not assigned again.
     pub reached: u64,
-    /// Of those from this one on nothing had ended when it was out of recovery: what ends later is another's.
+    /// No xid >= this had finished when the standby left recovery; a later commit of such an xid belongs to another transaction.
     pub fresh: u64,
-    /// When the last transaction ended of which it had heard, by the clock of the primary of then: milliseconds since 1970.
+    /// End of the last received transaction by the old primary's clock: milliseconds since 1970.
     pub last_ms: Option<u64>,
 }
 
 impl PromotionNumbers {
-    /// Left by the Weir that ordered a promotion, for one that goes on in its place. Older ones than the promotion prove less, and nothing wrong.
+    /// True if left by a Weir that only ordered the promotion. Earlier numbers prove less, and nothing wrong.
     pub fn is_ordered(&self) -> bool {
         self.timeline == 0
     }
 
-    /// As a word that can stand in a connection string without quotes.
     pub fn show(&self) -> String {
         let PromotionNumbers { timeline, reached, fresh, last_ms } = self;
         let last_ms = last_ms.map_or("-".to_string(), |ms| ms.to_string());
         format!("{timeline}.{reached}.{fresh}.{last_ms}")
     }
 
-    /// Reads what [`PromotionNumbers::show`] wrote.
     pub fn parse(text: &str) -> Option<PromotionNumbers> {
         let mut parts = text.split('.');
         let (timeline, reached, fresh, last) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

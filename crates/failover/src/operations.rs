@@ -1,5 +1,4 @@
-//! The data of all that goes on: attempts, switchovers, restarts, returns of servers and questions to agents. `attempt`, `switchover`, `restart`,
-//! `rejoin` and `inquiry` change them.
+//! The data of work under way. Behaviour: `attempt`, `switchover`, `restart`, `rejoin` and `agent_inquiry`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,6 @@ use super::history::Lsn;
 use super::record::{CommitLoss, FailoverCause, FailoverDurations};
 use super::rules::{FailoverRules, QuorumSize};
 
-/// An attempt: see `attempt`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FailoverAttempt {
     pub aim: AttemptAim,
@@ -27,17 +25,22 @@ pub struct FailoverAttempt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptAim {
-    /// The primary is gone.
     Replace,
-    /// The operator wants this node, whatever is lost and however few agree.
-    Force { node: NodeId, ticket: u64 },
-    /// The operator wants this node, which is to hold all that the primary has: that one is stopped. `started_at`: only this start of it.
-    Succeed { node: NodeId, started_at: Option<u64> },
-    /// An attempt was left undone while the primary lives.
+    /// By an operator, at any loss and without a majority.
+    Force {
+        node: NodeId,
+        ticket: u64,
+    },
+    /// By an operator, without loss: stops the primary if its start is still `started_at`.
+    Succeed {
+        node: NodeId,
+        started_at: Option<u64>,
+    },
+    /// An undone attempt while the primary lives.
     Settle,
-    /// Promises to an attempt of ours without an effect are left, while the primary lives.
+    /// Promises to an attempt without effect, while the primary lives.
     ClearPromises,
-    /// The node that was replaced follows and shall vote again.
+    /// The replaced node follows and shall vote again.
     RestoreVote,
 }
 
@@ -53,50 +56,45 @@ impl AttemptAim {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptPhase {
-    /// The term is not on disk yet.
     Storing,
     Pledging {
         until: Ms,
     },
-    /// The old primary is looked at once more.
     Proving {
         from: Ms,
         until: Ms,
     },
-    /// It does not answer, and its agent is to end it, which proves that it runs no more.
+    /// The silent old primary is ended by its agent, which proves its death.
     Ending {
-        /// Why the last look failed.
         failure: LookFailure,
         until: Ms,
     },
-    /// The chosen standby is to stream: its receiver starts anew when it pledges. Writes go on.
+    /// The chosen standby is to stream: its receiver restarts with the pledge. Writes go on.
     Streaming {
         from: Ms,
         until: Ms,
     },
-    /// Other Weirs see the promises, begin nothing more on the primary, and let what runs end. Writes go on here.
+    /// Other Weirs see the promises, and drain the primary. Writes go on here.
     Yielding {
         until: Ms,
-        /// When the transactions of all Weirs are to have ended.
         drained_by: Ms,
     },
-    /// Nothing begins on the primary; transactions that run end.
+    /// Running transactions end; none begins.
     Draining {
         until: Ms,
     },
-    /// The old primary is being stopped.
     Stopping {
         until: Ms,
     },
-    /// It is stopped; all pledge again, and standbys are cut off from it.
+    /// The primary is stopped; all pledge again, and standbys are cut off from it.
     Parting {
         until: Ms,
     },
-    /// Its files are looked at: where its log ends.
+    /// The stopped server's files tell the end of its log.
     Inspecting {
         until: Ms,
     },
-    /// The chosen standby holds all of the log, and is to replay it beyond this place.
+    /// The chosen standby has all of the log, and is to replay beyond this position.
     Replaying {
         last: Lsn,
         until: Ms,
@@ -118,15 +116,13 @@ pub enum AttemptPhase {
     },
 }
 
-/// The nodes that were asked for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AskedVoters {
-    /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.
+    /// The new primary. Until it has its own vote no standby follows it, so no write past Weir is acknowledged.
     Itself,
     All,
 }
 
-/// How a node answered the pledge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PledgeState {
     Open,
@@ -154,18 +150,16 @@ impl FailoverAttempt {
         }
     }
 
-    /// The old primary, as long as a look at it would only delay the one that counts, which begins after the pledges.
+    /// Returns the old primary while a look at it would only delay the one that counts, after the pledges.
     pub(super) fn node_left_alone(&self) -> Option<NodeId> {
         let is_asking = matches!(self.phase, AttemptPhase::Storing | AttemptPhase::Pledging { .. });
         (is_asking && !self.leaves_writes()).then_some(self.parent.node)
     }
 
-    /// The old primary, while the look at it decides if it stays.
     pub(super) fn proves(&self) -> Option<NodeId> {
         matches!(self.phase, AttemptPhase::Proving { .. }).then_some(self.parent.node)
     }
 
-    /// True if writes go on meanwhile.
     pub(super) fn leaves_writes(&self) -> bool {
         match self.aim {
             AttemptAim::RestoreVote | AttemptAim::ClearPromises => true,
@@ -182,14 +176,14 @@ impl FailoverAttempt {
         }
     }
 
-    /// True if this is a switchover whose primary was not told to stop yet.
+    /// True for a switchover whose primary was not told to stop yet.
     pub(super) fn is_before_stop(&self) -> bool {
         matches!(self.aim, AttemptAim::Succeed { .. })
             && (self.leaves_writes() || matches!(self.phase, AttemptPhase::Draining { .. }))
     }
 
-    /// True if nothing comes of it if it ends now for this reason, and writes may go on: nobody was told to promote himself or to vote. One that
-    /// another Weir's decision overtook replaces a primary that is none any more.
+    /// True if ending now has no effect and writes may go on: no order to promote or vote was given. `Outrun`: the replaced node is no
+    /// longer the primary.
     pub(super) fn is_void(&self, refusal: AttemptRefusal) -> bool {
         let is_effective =
             matches!(self.phase, AttemptPhase::Promoting { .. } | AttemptPhase::Waiting { .. } | AttemptPhase::Voting { .. });
@@ -197,7 +191,6 @@ impl FailoverAttempt {
         (leaves_primary || refusal == AttemptRefusal::Outrun) && !is_effective
     }
 
-    /// The nodes that pledged.
     pub(super) fn given(&self) -> BTreeSet<NodeId> {
         let is_given = |(_, answer): &(&NodeId, &PledgeState)| matches!(answer, PledgeState::Given(_));
         self.pledges.iter().filter(is_given).map(|(id, _)| *id).collect()
@@ -221,10 +214,9 @@ impl FailoverAttempt {
         }
     }
 
-    /// Those whose pledges and votes count.
     pub(super) fn electors(&self, rules: &FailoverRules) -> BTreeSet<NodeId> {
         match self.aim {
-            // One more than before: they overlap with every majority of before.
+            // One node more: majorities overlap with the former ones.
             AttemptAim::RestoreVote => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
             AttemptAim::Replace | AttemptAim::Settle | AttemptAim::ClearPromises | AttemptAim::Succeed { .. } => {
                 rules.electors(&self.parent, self.quorum)
@@ -234,18 +226,16 @@ impl FailoverAttempt {
     }
 }
 
-/// Wishes of operators that are not fulfilled yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OperatorPlans {
     /// Named by an operator, and not yet seen as a primary.
     pub named: Option<NodeId>,
-    /// When the command failed that was to promote it.
+    /// When the promotion command failed.
     pub failed_at: Option<Ms>,
     pub switchover: Option<Switchover>,
     pub restart: Option<StandbyRestart>,
 }
 
-/// A switchover: see `switchover`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Switchover {
     pub from: NodeId,
@@ -256,29 +246,26 @@ pub struct Switchover {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SwitchoverStage {
-    /// Another attempt is under way, or the standby does not stream yet.
     Waiting {
         until: Ms,
         since: Ms,
-        /// The log that the standby had at the first look since then: it must have replayed that.
+        /// The standby's log at the first look after `since`, which it must have replayed.
         had: Option<Lsn>,
     },
-    /// The primary writes out what its shutdown would have to.
+    /// The primary writes out what its shutdown would.
     Preparing {
         until: Ms,
     },
-    /// An attempt is under way.
     Taking,
-    /// The old primary takes writes again once it answers to a look of now or later.
+    /// The old primary takes writes again once it answers to a look after `since`.
     Undoing {
         why: String,
         since: Ms,
         start: OldPrimaryStart,
-        /// The order to stop it, if it was given and is not known to be obeyed.
+        /// The stop order, if given and not known to be obeyed.
         stop: Option<StopOrder>,
         until: Ms,
     },
-    /// The files of the old primary are made those of a standby.
     Following {
         until: Ms,
         retry_at: Ms,
@@ -292,17 +279,15 @@ pub enum SwitchoverStage {
     },
 }
 
-/// The order to start the old primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OldPrimaryStart {
     DueAt(Ms),
-    /// Its agent is to end it first.
     Ending(StopOrder),
     Ordered,
     Done,
 }
 
-/// The attempt that had a server stopped, and the start of the server that was meant.
+/// The attempt that stops a server, and the start that was meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StopOrder {
     pub ballot: Ballot,
@@ -310,7 +295,6 @@ pub struct StopOrder {
 }
 
 impl Switchover {
-    /// When something is due.
     pub(super) fn due(&self) -> Ms {
         match &self.stage {
             SwitchoverStage::Waiting { until, .. }
@@ -326,30 +310,33 @@ impl Switchover {
     }
 }
 
-/// A restart of a standby: see `restart`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StandbyRestart {
     pub node: NodeId,
     pub(super) ticket: u64,
-    /// The start of the server before, from `Draining` on.
     pub(super) started_at: u64,
     pub step: RestartStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RestartStep {
-    /// It is in use until it is seen streaming.
-    Awaiting { until: Ms },
-    /// Statements that run on it end.
-    Draining { until: Ms },
-    /// The agent is at work.
-    Restarting { until: Ms },
-    /// It runs again, or somebody is to start it anew.
-    Returning { until: Ms },
+    /// In use until seen streaming.
+    Awaiting {
+        until: Ms,
+    },
+    Draining {
+        until: Ms,
+    },
+    Restarting {
+        until: Ms,
+    },
+    /// Running again, or waiting for an operator's restart.
+    Returning {
+        until: Ms,
+    },
 }
 
 impl StandbyRestart {
-    /// When something is due.
     pub(super) fn due(&self) -> Ms {
         match self.step {
             RestartStep::Awaiting { until }
@@ -360,7 +347,6 @@ impl StandbyRestart {
     }
 }
 
-/// A question to the agent of a primary that is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AgentInquiry {
     #[default]
@@ -375,7 +361,6 @@ pub enum AgentInquiry {
     },
 }
 
-/// How far the return of a node has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RejoinProgress {
     #[default]
@@ -391,26 +376,24 @@ pub enum RejoinProgress {
         copies: u32,
         again_at: Ms,
     },
-    /// It was started as a standby. Once it streams it is attached.
+    /// Started as a standby; attached once it streams.
     Brought {
         at: Ms,
         copies: u32,
     },
-    /// It does not stream, however often it is copied: nothing more is done after this decision. It is attached all the same once it streams.
+    /// Copied too often without streaming: given up for this decision, but attached once it streams.
     Vain {
         ballot: Ballot,
     },
 }
 
-/// How a server gets the files of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejoinWay {
-    /// Its own are rewound; where that cannot be, a copy is made.
+    /// Falls back to a copy where a rewind is impossible.
     Rewind,
     Copy,
 }
 
-/// The next deed for a server that was brought back and does not stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejoinFallback {
     Copy,

@@ -1,40 +1,33 @@
-//! Pace of the steps: a step that is the cause of the next one would take a whole core, and have its thread do nothing else.
+//! Pace of the steps: a step that causes the next one would otherwise take a whole core.
 //!
-//! In: the cause of a step, and the time. Out: the pause before it, and whether that is named. No IO.
-//! A step is delayed and never left out: after a pause the state moves on as it would have without one.
+//! A step is delayed, never left out: the state moves on as without a pause.
 
 use super::event::Ms;
 
-/// The most steps in a second that are made at once: some looks a second at each of a hundred nodes take as many.
+/// Unpaused steps in a second: enough for some looks a second at each of a hundred nodes.
 const STEPS_MAX: u32 = 2_000;
-/// The most of them because something was due. The driver asks for what is due once in a millisecond, so that a circle of these takes 500 to 1,000
-/// in a second. All that is due at a time takes one step, and what is due most often is a look every 20 ms.
+/// Of these, due ones. The driver polls once in a millisecond, so a loop makes 500 to 1,000; all due work takes one step, and the most
+/// frequent is a look every 20 ms.
 const DUE_MAX: u32 = 300;
-/// Steps in a second that are made at once while steps are slowed.
+/// Unpaused steps in a second while slowed.
 const SLOWED_MAX: u32 = 100;
-/// The pause before each one beyond.
 pub const PAUSE_MS: Ms = 10;
 const SECOND_MS: Ms = 1_000;
 
-/// The cause of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepCause {
-    /// Something was to be done at a time.
     Due,
-    /// Something has happened.
     Event,
 }
 
-/// The decision about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepPause {
     None,
-    /// `PAUSE_MS` before the step. The log names it, since it is the first one of this process.
+    /// Named in the log: the first pause of this process.
     Named {
-        /// Steps of a second that are too many.
+        /// The exceeded limit, in steps a second.
         steps_max: u32,
     },
-    /// `PAUSE_MS` before the step.
     Unnamed,
 }
 
@@ -42,7 +35,7 @@ pub enum StepPause {
 enum StepSpeed {
     #[default]
     Full,
-    /// There were too many, and no second with few since.
+    /// A limit was exceeded, and no quiet second followed.
     Slowed,
 }
 
@@ -53,7 +46,6 @@ enum PauseNotice {
     Done,
 }
 
-/// The steps of the last second.
 #[derive(Debug, Default)]
 pub struct StepPace {
     since: Ms,
@@ -64,7 +56,7 @@ pub struct StepPace {
 }
 
 impl StepPace {
-    /// Takes in that a step is about to be made.
+    /// Counts a step, and returns the pause before it.
     pub fn step(&mut self, cause: StepCause, now: Ms) -> StepPause {
         if now.saturating_sub(self.since) >= SECOND_MS {
             let was_few = self.steps <= SLOWED_MAX;

@@ -1,25 +1,24 @@
-//! Promises of servers to attempts that are not decided.
+//! Promises of servers to undecided attempts.
 
 use super::ballot::{Ballot, BallotPurpose, Epoch, NodeId};
 use crate::failover_state::FailoverState;
 
-/// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
+/// Returns the newest promise of a voter; others decide nothing.
 pub(super) fn newer_promise(state: &FailoverState) -> Option<Ballot> {
     let epoch = state.epoch()?;
     unsettled(state, &epoch, |id| Some(id) != epoch.replaced, |_| false)
 }
 
-/// The newest promise of any other node: one that does not vote was left without its primary, perhaps.
+/// Returns the newest promise of any node but the primary: a node without a vote may lack its primary.
 pub(super) fn newer_promise_of_any(state: &FailoverState) -> Option<Ballot> {
     unsettled(state, &state.epoch()?, |_| true, |_| false)
 }
 
-/// True if the attempt of this number replaces no primary: it leaves the one that is, or is one of this Weir of which nothing can come.
+/// True if the attempt replaces no primary, or is an ineffective one of this Weir.
 pub(super) fn is_void(state: &FailoverState, ballot: Ballot) -> bool {
     ballot.purpose() == BallotPurpose::Tend || state.promises.void.contains(&ballot)
 }
 
-/// True if all such promises are to attempts like that.
 pub(super) fn are_void(state: &FailoverState) -> bool {
     let is_void = |ballot| is_void(state, ballot);
     state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())

@@ -1,12 +1,10 @@
-//! The history of failovers: time, reason, length of each part, and loss.
+//! The history of failovers.
 
 use super::ballot::{Ballot, NodeId};
 use super::event::{LookFailure, Ms};
 
-/// Records that are kept.
 pub const RECORDS_MAX: usize = 20;
 
-/// One change of the primary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FailoverRecord {
     pub at: Ms,
@@ -20,25 +18,22 @@ pub struct FailoverRecord {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailoverCause {
-    /// It was found at the start.
     Found,
     Died(LookFailure),
-    /// It answers, but as a standby.
+    /// Answered, but as a standby.
     Demoted,
-    /// An operator, or somebody who decides outside.
+    /// By an operator, or another promoter.
     Named,
-    /// An operator, while the old one worked.
+    /// By an operator, while the old primary worked.
     SwitchedOver,
-    /// Another Weir decided it.
+    /// By another Weir.
     Adopted,
 }
 
-/// How long the parts took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FailoverDurations {
     /// From the first failed look to the verdict.
     pub verdict_ms: Ms,
-    /// To the pledges of the standbys.
     pub pledge_ms: Ms,
     /// To the new primary's first sign of being one.
     pub promote_ms: Ms,
@@ -46,14 +41,13 @@ pub struct FailoverDurations {
     pub vote_ms: Ms,
 }
 
-/// Acknowledged commits that the new primary may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CommitLoss {
-    /// None. Commits for which a client waived the acknowledgement of standbys do not count.
+    /// Commits without a wait for standbys do not count.
     Nothing,
-    /// Those acknowledged after this time. `bytes`: its certain lack of the log as last seen.
+    /// Commits acknowledged after `at`. `bytes`: the least lack of log.
     After { at: Ms, bytes: u64 },
-    /// The old primary was not looked at in time, or the place where its log was left is not known.
+    /// The old primary was not looked at in time, or the end of its log is unknown.
     Unknown,
 }
 
@@ -64,7 +58,6 @@ impl FailoverDurations {
 }
 
 impl CommitLoss {
-    /// For SHOW and the log, read at `now`.
     pub fn describe(&self, now: Ms) -> String {
         match self {
             CommitLoss::Nothing => "nothing that was acknowledged".into(),

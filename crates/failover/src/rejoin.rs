@@ -1,7 +1,6 @@
-//! The return of a primary that was replaced: the agent beside it makes it a standby of the new one.
+//! The return of a replaced primary: its agent makes it a standby of the new one.
 //!
-//! [`work`] says when, [`deed`] what is next. Nothing is done to a server that has promised a newer attempt than the one that replaced it: it may be
-//! the primary of a decision that this Weir slept through.
+//! A server that has promised a newer attempt is left alone: it may be the primary of a decision that this Weir missed.
 
 use super::action::{FailoverAction, FailoverReport};
 use super::ballot::{Ballot, Mark, NodeId, Vote};
@@ -13,17 +12,15 @@ use super::rules::{FailoverMode, FailoverRules, RejoinInitiator, SafetyRule};
 use crate::failover_state::{FailoverState, WriteTarget};
 use crate::node_state::{NodeStanding, NodeState};
 
-/// Longest time of a return: a copy of a large server takes hours.
+/// A copy of a large server takes hours.
 const LIMIT_MS: Ms = 24 * 3_600_000;
-/// Time that a server has to stream after it was brought back.
 const STREAM_MS: Ms = 60_000;
-/// Copies in a row of a server that does not stream. Each one takes the new primary's disk and network.
+/// Each copy loads the new primary's disk and network.
 const COPIES_MAX: u32 = 2;
-/// Pauses between two tries: the first, and the longest.
 const PAUSE_MS: Ms = 5_000;
 const PAUSE_MS_MAX: Ms = 300_000;
 
-/// Orders the return that is due. One at a time.
+/// Orders one return at a time.
 pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
     settle(state);
@@ -53,7 +50,7 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     out.push(FailoverAction::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
 }
 
-/// A return that is due: the way, how often it failed before, and which copy in a row it is.
+/// `copies`: in a row.
 struct PendingRejoin {
     way: RejoinWay,
     failures: u32,
@@ -72,7 +69,7 @@ fn due(state: &FailoverState, rules: &FailoverRules, vote: &Vote, id: NodeId, no
     }
     let is_given_up = state.durable.given_up.contains(&id);
     let has_stalled = matches!(node.rejoin, RejoinProgress::Brought { at, .. } if now >= at + STREAM_MS);
-    // A copy was begun, for which the server may be stopped.
+    // A begun copy may have stopped the server.
     let is_half_done = matches!(node.rejoin, RejoinProgress::Failed { way: RejoinWay::Copy, .. }) && !streams(node);
     let (is_lost, first) = match (node.facts(), node.failure) {
         (Some(facts), _) if facts.mark.promised > vote.ballot => (false, RejoinWay::Rewind),
@@ -98,7 +95,7 @@ fn due(state: &FailoverState, rules: &FailoverRules, vote: &Vote, id: NodeId, no
     is_lost.then_some(due)
 }
 
-/// Forgets returns that are complete, and failures of nodes that came back by another hand.
+/// Forgets complete returns, and failures of nodes that came back by other means.
 fn settle(state: &mut FailoverState) {
     for node in state.nodes.values_mut() {
         let is_back = node.is_in_use() && node.facts().is_some_and(|facts| !facts.is_primary()) && streams(node);
@@ -114,7 +111,7 @@ fn streams(node: &NodeState) -> bool {
     node.facts().is_some_and(|facts| matches!(facts.recovery, RecoveryState::Standby { stream: WalReceiverState::On { .. }, .. }))
 }
 
-/// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
+/// True if the node streams and may be attached without an operator. After a restart of Weir the stored decision tells.
 pub(super) fn is_back(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
     let is_ours = rules.node(id).is_some_and(|node| node.returns == RejoinInitiator::ByAgent);
@@ -123,7 +120,6 @@ pub(super) fn is_back(state: &FailoverState, rules: &FailoverRules, id: NodeId) 
     is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
 }
 
-/// Takes the outcome in.
 pub(super) fn rejoined(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     let RejoinProgress::UnderWay { way, failures, copies } = node.rejoin else { return };
@@ -137,7 +133,6 @@ pub(super) fn rejoined(state: &mut FailoverState, id: NodeId, done: Done, now: M
     node.look_anew(now);
 }
 
-/// The facts that an agent tells of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejoinFacts {
     pub server: ServerRunState,
@@ -158,7 +153,6 @@ pub enum RewindFitness {
     MustBeCopied,
 }
 
-/// The last deed that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SoFar {
     Nothing,
@@ -167,7 +161,6 @@ pub enum SoFar {
     Started,
 }
 
-/// The next deed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejoinStep {
     Stop,
@@ -175,13 +168,12 @@ pub enum RejoinStep {
     Copy,
     Follow,
     Start,
-    /// All is done.
     Rest,
-    /// Somebody else is at work here.
+    /// Something else is at work here.
     Leave(&'static str),
 }
 
-/// Decides it. `ballot`: the attempt by which the server was replaced; none where no Weir decides.
+/// `ballot`: the attempt that replaced the server; `None` where no Weir decides.
 pub fn deed(seen: &RejoinFacts, so_far: SoFar, way: RejoinWay, ballot: Option<Ballot>) -> RejoinStep {
     if ballot.is_some_and(|ballot| seen.mark.promised > ballot) {
         return RejoinStep::Leave("it has promised a newer attempt");

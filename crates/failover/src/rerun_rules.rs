@@ -1,21 +1,17 @@
-//! Transactions that run again: their statements, by the word they begin with, how often, and if they came out the same. No IO: `session::rerun` runs
-//! them again.
+//! Limits and conditions of reruns of transactions.
 
-/// Times one transaction is begun again, whatever it was lost by.
 const AGAIN_MAX: u32 = 20;
 
-/// The losses of one transaction so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionLosses {
     count: u32,
-    /// The number of the message group that its server was at, if that had one.
+    /// The message group that its server was at, if known.
     at: Option<u32>,
 }
 
 impl TransactionLosses {
-    /// The same with one more; `None`: the transaction does not run again. A message group that two servers in a row did not survive is not sent to
-    /// a third. `at`: the number of the group that the server had before it and did not answer; `None`: it had none, or nothing shows that it
-    /// ever had it, as with a connection that was dead when it was taken.
+    /// Counts one more loss; `None`: no rerun. A message group that two servers in a row did not survive is not sent to a third. `at`: the
+    /// unanswered group; `None`: no sign that the server received any.
     #[must_use]
     pub fn with(self, at: Option<u32>) -> Option<TransactionLosses> {
         let is_same = at.is_some() && at == self.at;
@@ -24,17 +20,16 @@ impl TransactionLosses {
     }
 }
 
-/// The answers of a transaction that runs again, beside those that its client was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RerunMatch {
-    /// There are less of them, and more may come.
+    /// Fewer bytes, and more may come.
     Short,
     Same,
-    /// Its client was shown something else: the transaction has failed.
+    /// Different answers: the transaction has failed.
     Other,
 }
 
-/// Compares them. `answered` of the bytes of the answers, up to `shown`, are there, and `is_equal` looks at all of them. `has_ended`: no more will come.
+/// Compares `answered` bytes with `shown` ones. `has_ended`: no more will come.
 pub fn came_out(shown: u64, answered: u64, has_ended: bool, is_equal: impl FnOnce() -> bool) -> RerunMatch {
     match answered < shown {
         true if has_ended => RerunMatch::Other,
@@ -44,8 +39,8 @@ pub fn came_out(shown: u64, answered: u64, has_ended: bool, is_equal: impl FnOnc
     }
 }
 
-/// Statements without an effect outside of their transaction, beside reads and writes of rows. Not among them: `COPY`, which reads what the client
-/// sends or what others wrote, `CALL`, `DO` and `EXECUTE`, of which nothing is known, and all that defines something.
+/// Statements without an effect outside of their transaction, beside reads and writes of rows. Left out: `COPY` (outside data), `CALL`,
+/// `DO` and `EXECUTE` (unknown code), and all DDL.
 const HARMLESS: &[&str] = &[
     "abort",
     "begin",
@@ -69,10 +64,9 @@ const HARMLESS: &[&str] = &[
     "unlisten",
 ];
 
-/// Longest word of the list.
 const WORD_BYTES_MAX: usize = 9;
 
-/// True if a text begins with a word of those. A comment before it is none.
+/// True for a text that begins with a word of `HARMLESS`, without a comment before it.
 pub fn is_harmless(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let word = text.iter().position(|byte| !byte.is_ascii_alphabetic()).map_or(text, |end| &text[..end]);

@@ -1,7 +1,7 @@
-//! One standby is started anew, with a newer minor release of PostgreSQL for instance, without a failed statement: it is out of use meanwhile.
+//! Restart of one standby without a failed statement: the node is out of use meanwhile.
 //!
-//! Its agent stops and starts it, by one order: it goes on if this Weir dies. Without an agent somebody else does, and the time of its start tells.
-//! Nothing of this is on disk: a Weir that dies leaves no node out of use.
+//! Its agent needs one order, and goes on if this Weir dies. Without an agent `started_at` shows the operator's restart. Nothing is on
+//! disk: a Weir that dies leaves no node out of use.
 
 use super::action::{FailoverAction, FailoverReport};
 use super::ballot::NodeId;
@@ -14,17 +14,14 @@ use super::rules::{AgentPresence, FailoverRules};
 use crate::failover_state::FailoverState;
 use crate::node_state::{NodeStanding, NodeState};
 
-/// Time for a standby of which nothing was heard for a moment to be seen streaming.
 const AWAIT_MS: Ms = 30_000;
-/// More time for the driver to say that all statements have ended, or were ended.
 const SLACK_MS: Ms = 2_000;
-/// Time for the agent: half of it to stop the server in order.
+/// Half of it is for an orderly stop.
 const RESTART_MS: Ms = 120_000;
-/// Time for an operator to start a server anew, and for it to catch up.
 const OPERATOR_MS: Ms = 1_800_000;
 const RETURN_MS: Ms = 300_000;
 
-/// An operator asks for it. Error: nothing is begun.
+/// On error nothing is begun.
 pub(super) fn request(state: &mut FailoverState, node: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     if state.planned.restart.is_some() || state.planned.switchover.is_some() {
         return Err("a restart or a switchover is under way".into());
@@ -40,7 +37,7 @@ pub(super) fn request(state: &mut FailoverState, node: NodeId, ticket: u64, now:
     Ok(())
 }
 
-/// Takes the standby out of use once it is seen streaming. `Err`: it never was.
+/// Takes the standby out of use once it streams. `Err`: it never did.
 fn begin(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -65,7 +62,6 @@ fn begin(
     Ok(None)
 }
 
-/// Goes on as far as the facts allow.
 pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(mut of) = state.planned.restart.take() else { return };
     let id = of.node;
@@ -110,7 +106,7 @@ pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, o
     match answer {
         None => state.planned.restart = Some(of),
         Some(answer) => {
-            // Also one that failed is used again as far as it answers: its health tells.
+            // Even after a failure the node is used as far as its health allows.
             if state.nodes.get(&id).is_some_and(|node| node.standing == NodeStanding::Recovering) {
                 duty::attach(state, rules, id, out);
             }
@@ -119,7 +115,7 @@ pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, o
     }
 }
 
-/// Takes in that nothing runs on the node any more, or the limit is over.
+/// Statements have ended, or the limit is over.
 pub(super) fn drained(state: &mut FailoverState, id: NodeId, now: Ms) {
     if let Some(StandbyRestart { node, step: RestartStep::Draining { until }, .. }) = &mut state.planned.restart
         && *node == id
@@ -128,7 +124,7 @@ pub(super) fn drained(state: &mut FailoverState, id: NodeId, now: Ms) {
     }
 }
 
-/// Takes in that the agent started the server anew, or did not. A standby that has much to apply may still be starting.
+/// A standby with much WAL to apply may still be starting.
 pub(super) fn started(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.restart.as_mut().filter(|of| of.node == id) else { return };
     if let RestartStep::Restarting { until } = &mut of.step {

@@ -1,25 +1,21 @@
-//! The order in which all servers are started anew, the primary last: a standby takes over from it before.
+//! The order of a restart of all servers: standbys first, the primary last, by a switchover.
 
 use super::ballot::NodeId;
 use super::event::OperatorRequest;
 use crate::node_state::NodeStanding;
 
-/// A node, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartMember {
     pub id: NodeId,
     pub standing: NodeStanding,
-    /// Its `backend_promote_priority`.
     pub priority: u32,
     pub has_agent: bool,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollingRestart {
-    /// In this order. The first one that fails ends the walk.
+    /// The first failure ends the walk.
     pub steps: Vec<OperatorRequest>,
-    /// The nodes that the operator took out of use.
     left_out: Vec<NodeId>,
     obstacle: Option<RestartObstacle>,
 }
@@ -38,7 +34,7 @@ pub enum RestartObstacle {
 }
 
 impl RestartObstacle {
-    /// The operator's way on; empty: there is none.
+    /// Advice; may be empty.
     pub fn hint(self) -> &'static str {
         match self {
             RestartObstacle::NoPrimary => "",
@@ -49,7 +45,7 @@ impl RestartObstacle {
 }
 
 impl RollingRestart {
-    /// The answer when all steps are done: something to tell of a success, or why that is not all.
+    /// Returns a notice, or why the primary was not restarted.
     pub fn end(&self) -> Result<Option<String>, RestartObstacle> {
         if let Some(obstacle) = self.obstacle {
             return Err(obstacle);
@@ -59,8 +55,8 @@ impl RollingRestart {
     }
 }
 
-/// Decides it. A standby that has failed is one of those that are started anew: the walk ends there, and the operator hears of it. The restart of the
-/// primary's server is part of the switchover.
+/// A failed standby is included: the walk ends there, so that the operator learns of it. The switchover also restarts the old primary's
+/// server.
 pub fn plan(primary: Option<NodeId>, members: &[RestartMember]) -> RollingRestart {
     let Some(primary) = primary else {
         return RollingRestart { steps: Vec::new(), left_out: Vec::new(), obstacle: Some(RestartObstacle::NoPrimary) };

@@ -1,4 +1,4 @@
-//! The part of the configuration that decides about failover.
+//! The configuration of failover.
 
 use std::collections::BTreeSet;
 pub use weir_config::failover_settings::{ConnEndPolicy, FailoverMode, FalsePrimary, OtherPromoters};
@@ -6,30 +6,27 @@ pub use weir_config::failover_settings::{ConnEndPolicy, FailoverMode, FalsePrima
 use super::ballot::{self, Epoch, NodeId};
 use super::event::Ms;
 
-/// Settings of all nodes, and of each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailoverRules {
     pub mode: FailoverMode,
     pub servers: ServerRelation,
     pub nodes: Vec<NodeRules>,
-    /// The others that promote beside this Weir.
     pub company: OtherPromoters,
-    /// Largest known lack of an asynchronous standby that is promoted, in bytes; `None`: any.
+    /// Largest known lag of a promoted asynchronous standby; `None`: any.
     pub lag_bytes_max: Option<u64>,
-    /// Longest time since the primary was seen to have what such a standby lacks; `None`: any.
+    /// Longest such lag in time; `None`: any.
     pub lag_ms_max: Option<Ms>,
-    /// Time between two looks at a node's role.
     pub role_period_ms: Ms,
-    /// Time in which a primary must appear after one was lost, in other modes than builtin; `None`: no limit.
+    /// Limit for a primary to appear after a loss, in modes other than builtin; `None`: none.
     pub search_ms: Option<Ms>,
     pub on_error: ConnEndPolicy,
     pub on_shutdown: ConnEndPolicy,
     pub false_primary: FalsePrimary,
     pub failback: FailbackMode,
-    /// Time that transactions get to end before a switchover.
+    /// Time for transactions to end before a switchover.
     pub transaction_limit_ms: Ms,
     pub commands: FailoverCommands,
-    /// A safety rule left out, to see that tests would find it. Nothing else sets it.
+    /// A rule that a test leaves out.
     pub without: Option<SafetyRule>,
 }
 
@@ -72,21 +69,18 @@ impl NodeRules {
     }
 }
 
-/// How the servers belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerRelation {
-    /// Standbys copy the primary.
     Copies,
-    /// They know nothing of each other (`raw`): the first one in use has everything.
+    /// Servers without replication (`raw`): the first one in use has everything.
     Unrelated,
 }
 
-/// One node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeRules {
     pub id: NodeId,
     pub address: NodeLocation,
-    /// Its name in `synchronous_standby_names` and `pg_stat_replication`.
+    /// As in `synchronous_standby_names` and `pg_stat_replication`.
     pub application_name: String,
     pub flag: BackendFlag,
     /// Among equal standbys the highest is promoted; 0: never.
@@ -96,15 +90,12 @@ pub struct NodeRules {
     pub returns: RejoinInitiator,
 }
 
-/// The one that brings a node back that was replaced as the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejoinInitiator {
     ByOperator,
-    /// The agent beside it.
     ByAgent,
 }
 
-/// If a program beside the server can stop, start and change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AgentPresence {
     #[default]
@@ -112,7 +103,6 @@ pub enum AgentPresence {
     There,
 }
 
-/// Where a node is, for commands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeLocation {
     pub hostname: String,
@@ -120,7 +110,6 @@ pub struct NodeLocation {
     pub data_directory: String,
 }
 
-/// How a node is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HealthRules {
     /// 0: only live traffic and looks at roles.
@@ -130,34 +119,32 @@ pub struct HealthRules {
     pub retry_delay_ms: Ms,
 }
 
-/// How many of the other nodes must agree to a decision.
+/// Other nodes that must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuorumSize {
     Majority,
     One,
 }
 
-/// The value of `backend_flag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendFlag {
     None,
-    /// Is never taken out of use, not even by hand.
+    /// Never out of use, not even by hand.
     DisallowToFailover,
-    /// Is the primary, whatever it says.
+    /// The primary, whatever it reports.
     AlwaysPrimary,
 }
 
-/// How a standby that failed comes back into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailbackMode {
     ByOperator,
-    /// Once it streams; so long after the last time at the earliest.
+    /// Once it streams, `interval_ms` after the last return.
     Auto {
         interval_ms: Ms,
     },
 }
 
-/// The operator's commands, with their escapes; empty: none.
+/// With escapes; empty: none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FailoverCommands {
     pub failover: String,
@@ -165,48 +152,43 @@ pub struct FailoverCommands {
     pub follow_primary: String,
 }
 
-/// Safety rules, each of which is needed: see `docs/design/failover.md`.
+/// Safety rules, each of which is needed: `docs/design/failover.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SafetyRule {
-    /// The standby with most WAL is promoted, not the lowest number.
     MostWal,
-    /// Standbys are cut off before their positions count.
+    /// Before positions of standbys count.
     CutOff,
     /// R + W > N.
     ReadQuorum,
     /// A second primary is false, even on a higher timeline.
     OnePrimary,
-    /// A majority pledges.
     Majority,
     /// A vote found among the pledges is followed.
     Evidence,
-    /// A majority has the vote before writes go on.
+    /// A majority votes before writes go on.
     CarryFirst,
-    /// A decision is on disk before writes go on.
     StoreFirst,
-    /// Transactions on a primary that is given up end.
     EndTransactions,
-    /// With company and without synchronous standbys, a silent primary is not taken for dead.
+    /// With other promoters and no synchronous standbys, silence does not prove death.
     ProvenDead,
-    /// With company, a primary that was started anew is believed only after enough standbys were heard.
+    /// With other promoters, a restarted primary needs enough standbys to confirm.
     Confirm,
     /// A newer promise on any standby stops writes.
     SeenPromise,
-    /// A primary that its standbys hear is not replaced.
+    /// No replacement while standbys hear the primary.
     Quarantine,
     /// A fence goes when the server follows again.
     Unfence,
-    /// The old primary is looked at once more before the standby is promoted.
+    /// The old primary is looked at once more before a promotion.
     SecondLook,
-    /// Losses are told from what the new primary lacks.
+    /// Losses follow from what the new primary lacks.
     TellLoss,
-    /// A switchover waits for transactions to end.
     Drain,
-    /// The old primary of a switchover is stopped before another one is promoted.
+    /// A switchover stops the old primary before the promotion.
     StopFirst,
-    /// The new one holds the last record of the old one.
+    /// The new primary holds the old one's last record.
     WholeLog,
-    /// A replaced primary is brought back only by a decision that counts: writes go to the new one, and nobody is about to replace it.
+    /// A return needs a decision that counts: writes go to the new primary, and no attempt is about to replace it.
     DecidedReturn,
 }
 
@@ -236,7 +218,7 @@ impl SafetyRule {
 }
 
 impl FailoverRules {
-    /// Nodes that had another address before.
+    /// Returns nodes whose address changed.
     pub fn readdressed(&self, before: &FailoverRules) -> Vec<NodeId> {
         let is_elsewhere = |node: &&NodeRules| {
             let place = |of: &NodeLocation| (of.hostname.clone(), of.port);
@@ -245,7 +227,6 @@ impl FailoverRules {
         self.nodes.iter().filter(is_elsewhere).map(|node| node.id).collect()
     }
 
-    /// True if this safety rule counts.
     pub fn keeps(&self, rule: SafetyRule) -> bool {
         self.without != Some(rule)
     }
@@ -262,26 +243,23 @@ impl FailoverRules {
         self.company == OtherPromoters::Alone
     }
 
-    /// True if a program beside the server can stop and start it.
     pub fn has_agent(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.agent == AgentPresence::There)
     }
 
-    /// True if the node of this epoch is the primary without being asked.
+    /// Returns the node with `ALWAYS_PRIMARY`.
     pub fn always_primary(&self) -> Option<NodeId> {
         self.nodes.iter().find(|node| node.flag == BackendFlag::AlwaysPrimary).map(|node| node.id)
     }
 
-    /// Those who decide who comes after `epoch`.
     pub fn electors(&self, epoch: &Epoch, quorum: QuorumSize) -> BTreeSet<NodeId> {
         match quorum {
             QuorumSize::Majority => epoch.voters(self.ids()),
-            // The file of this Weir decides; one other node is enough, and it may be the one that was replaced.
+            // Weir's own file decides; any one node suffices, even the replaced one.
             QuorumSize::One => Epoch { replaced: None, ..*epoch }.voters(self.ids()),
         }
     }
 
-    /// How many of so many decide.
     pub fn needed(&self, electors: usize, quorum: QuorumSize) -> usize {
         match quorum {
             QuorumSize::Majority if self.keeps(SafetyRule::Majority) => ballot::majority(electors),
@@ -289,8 +267,7 @@ impl FailoverRules {
         }
     }
 
-    /// The node that servers reach by this host and port. Hosts of this machine go by several names, and where all nodes have ports of their
-    /// own the port tells.
+    /// Returns the node at this host and port. Local hosts have several names; if all ports differ, the port tells.
     pub fn node_at(&self, host: &str, port: u16) -> Option<NodeId> {
         let at_port = || self.nodes.iter().filter(|node| node.address.port == port);
         let is_alike = |node: &&NodeRules| {
@@ -302,13 +279,12 @@ impl FailoverRules {
         at_port().find(is_alike).or_else(by_port).map(|node| node.id)
     }
 
-    /// Names of nodes as PostgreSQL sees them.
     pub fn names(&self) -> Vec<(NodeId, &str)> {
         self.nodes.iter().map(|node| (node.id, node.application_name.as_str())).collect()
     }
 }
 
-/// True for names of this machine, and for folders of sockets.
+/// True for names of this machine, and for socket directories.
 fn is_local(host: &str) -> bool {
     host.is_empty()
         || host.starts_with('/')

@@ -1,13 +1,12 @@
-//! `pgpool_status`: a line a node, `up`, `down` or `unused`, and the file of `health_check_test`.
+//! `pgpool_status`, and the file of `health_check_test`.
 //!
-//! The file may keep a node out of use. It makes no node the primary.
+//! The file may keep a node out of use, never name the primary.
 
 use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
 
-/// The file's text; nodes in order of their numbers, gaps are unused. `None`: all are down, which Pgpool does not write either, since
-/// nothing could start from it.
+/// Gaps in the node numbers are `unused`. `None`: all are down, which Pgpool-II does not write either.
 pub fn show(nodes: impl Iterator<Item = (NodeId, bool)>) -> Option<String> {
     let mut lines: Vec<&str> = Vec::new();
     for (id, is_used) in nodes {
@@ -17,7 +16,7 @@ pub fn show(nodes: impl Iterator<Item = (NodeId, bool)>) -> Option<String> {
     lines.contains(&"up").then(|| lines.iter().map(|line| format!("{line}\n")).collect())
 }
 
-/// Nodes that the file keeps out of use. If none is up in it, it is not believed.
+/// Returns nodes kept out of use; none if no node is up in the file.
 pub fn parse(text: &str) -> BTreeSet<NodeId> {
     let is = |word: &'static str| move |line: &str| line.trim().eq_ignore_ascii_case(word);
     if !text.lines().any(is("up")) {
@@ -26,7 +25,7 @@ pub fn parse(text: &str) -> BTreeSet<NodeId> {
     text.lines().zip(0..).filter(|(line, _)| is("down")(line)).map(|(_, id)| id).collect()
 }
 
-/// Nodes that the file `backend_down_request` says are down: lines of a number, a tab and `down`.
+/// Reads `backend_down_request`: lines of a number, a tab and `down`.
 pub fn parse_test(text: &str) -> BTreeSet<NodeId> {
     let read = |line: &str| {
         let (id, word) = line.split_once('\t')?;

@@ -16,26 +16,25 @@ use crate::agent_inquiry::{self, AgentReachability};
 use crate::failover_state::{self, DiskState, FailoverState, PrimaryKnowledge, PrimarySearch, StreamInterruption, WriteTarget};
 use crate::node_state::{LookSchedule, NodeStanding, NodeState, TimedFacts};
 
-/// Longest time between two looks while something is not as it should be.
+/// Longest time between two looks in trouble.
 const UNQUIET_MS: Ms = 1_000;
-/// Time between two looks where no period is configured.
 const QUIET_MS: Ms = 10_000;
-/// Time that standbys have to say if they hear a primary that this Weir does not.
+/// Time for standbys to say if they hear a primary that this Weir does not.
 const HEARSAY_MS: Ms = 2_000;
-/// A sender speaks at least every half `wal_sender_timeout`, 30 s by default. One silent for longer is not heard.
+/// A sender speaks every half `wal_sender_timeout`, 30 s by default.
 const SILENCE_MS: Ms = 35_000;
-/// Time that another Weir has to end what it began.
+/// Time for another Weir to end what it began.
 const OTHERS_MS: Ms = 3_000;
-/// The same before the primary of a switchover is gone: its transactions end, by `switchover_transaction_limit` up to so long, and it stops.
+/// In a switchover, before the primary is gone: `switchover_transaction_limit`, at most so long, and then the stop.
 const OTHERS_DRAIN_MS: Ms = 60_000;
 const OTHERS_STOP_MS: Ms = 30_000;
 const STORE_RETRY_MS: Ms = 1_000;
-/// Time without a login after which a server that answers over open connections is told of: logins that are only slow get through in it.
+/// Time without a login after which a server that answers only on open connections is reported; slow logins get through.
 const LATE_MS: Ms = 60_000;
-/// Longest look at a primary that is dead by its looks already, to see that it still is.
+/// Longest look to confirm a primary's death.
 const PROOF_MS: Ms = 500;
 
-/// Takes in one event and says what is to be done. The same state, event and time give the same actions.
+/// Deterministic.
 pub fn step(state: &mut FailoverState, rules: &FailoverRules, event: &FailoverEvent, now: Ms) -> Vec<FailoverAction> {
     let mut out = Vec::new();
     take_in(state, rules, event, now, &mut out);
@@ -91,7 +90,6 @@ fn take_in(state: &mut FailoverState, rules: &FailoverRules, event: &FailoverEve
     }
 }
 
-/// All that follows from what is known now.
 fn conclude(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     match rules.servers {
         ServerRelation::Copies => conclude_copies(state, rules, now, out),
@@ -127,7 +125,7 @@ fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     store(state, now, out);
     attempt::drive(state, rules, now, out);
     let gate = accept::gate(state, rules);
-    // Holding comes before all that relies on it.
+    // Holding comes before all actions that rely on it.
     if let Some(told) = failover_state::tell(state.gate, gate) {
         let at = if matches!(gate, WriteTarget::Held(..)) { 0 } else { out.len() };
         out.insert(at, told);
@@ -151,7 +149,7 @@ fn probed(
     let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
     let found = if is_tested { &ProbeResult::Failed(LookFailure::Unreachable) } else { found };
     if node.seen.as_ref().is_some_and(|seen| seen.begun_at > begun_at) {
-        // Its promotion told more meanwhile than a look that began before it.
+        // The promotion told more than an earlier look.
         node.look = LookSchedule::Due { at: now };
         return;
     }
@@ -199,7 +197,7 @@ fn probed(
     };
     let next = match verdict {
         HealthVerdict::Doubtful { again_at } => again_at,
-        // The answers may have come at the begin of the look, and the server have died then.
+        // The answers may date from the begin of the look.
         HealthVerdict::Mute(LookFailure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
         HealthVerdict::Alive | HealthVerdict::Mute(_) | HealthVerdict::Dead(_) => now + period(state, rules, id),
     };
@@ -210,7 +208,7 @@ fn probed(
         note_return(state, id, begun_at, now);
         revive(state, rules, id, now, out);
     } else if state.primary() == Some(id) {
-        // Those who may hear it are asked in time.
+        // Ask standbys that may hear the primary in time.
         state.line.lost_at = state.line.lost_at.or(Some(begun_at));
         state.line.trouble = StreamInterruption::Since(begun_at);
         state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| {
@@ -220,7 +218,7 @@ fn probed(
     }
 }
 
-/// Notes that the primary answers again. Its standbys may have lost their streams meanwhile.
+/// The primary's standbys may have lost their streams meanwhile.
 fn note_return(state: &mut FailoverState, id: NodeId, begun_at: Ms, now: Ms) {
     let is_over = matches!(state.line.trouble, StreamInterruption::Since(since) if begun_at >= since);
     if is_over && state.primary() == Some(id) && state.facts(id).is_some_and(|facts| state.is_on_line(facts)) {
@@ -229,7 +227,6 @@ fn note_return(state: &mut FailoverState, id: NodeId, begun_at: Ms, now: Ms) {
     }
 }
 
-/// Time to the next look at a node that is as it should be.
 fn period(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> Ms {
     let health = rules.node(id).map_or(0, |node| node.health.period_ms);
     let period = [health, rules.role_period_ms].into_iter().filter(|period| *period > 0).min().unwrap_or(QUIET_MS);
@@ -238,7 +235,7 @@ fn period(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> Ms {
     if is_quiet { period } else { period.min(UNQUIET_MS) }
 }
 
-/// A node that answers leaves quarantine; a server of another cluster is put out of use.
+/// Ends a quarantine; takes a foreign server out of use.
 fn revive(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
@@ -261,7 +258,7 @@ fn conn_died(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, how: 
     if state.primary() == Some(id) {
         state.line.trouble = StreamInterruption::Since(now);
     }
-    // The server may have been started anew, and others may have replaced it meanwhile.
+    // The server may have been restarted, and replaced meanwhile.
     let has_company =
         rules.mode == FailoverMode::Builtin && state.quorum(rules) == QuorumSize::Majority && rules.keeps(SafetyRule::Confirm);
     if has_company && state.primary() == Some(id) {
@@ -289,7 +286,7 @@ fn stored(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut
     }
 }
 
-/// Has the newest version stored, one at a time.
+/// One version at a time.
 fn store(state: &mut FailoverState, now: Ms, out: &mut Vec<FailoverAction>) {
     let store = &mut state.store;
     if store.version > store.sent && store.sent == store.stored && now >= store.retry_at {
@@ -298,7 +295,6 @@ fn store(state: &mut FailoverState, now: Ms, out: &mut Vec<FailoverAction>) {
     }
 }
 
-/// Ends an attempt for an epoch that is over.
 fn abandon(state: &mut FailoverState, now: Ms, out: &mut Vec<FailoverAction>) {
     let is_over = state.attempt.as_ref().is_some_and(|attempt| Some(attempt.parent) != state.epoch());
     if is_over {
@@ -306,7 +302,7 @@ fn abandon(state: &mut FailoverState, now: Ms, out: &mut Vec<FailoverAction>) {
     }
 }
 
-/// Takes nodes out of use whose health says that they are dead. A primary that its standbys hear is quarantined.
+/// Takes dead nodes out of use. A primary that its standbys hear is quarantined.
 fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let dead: Vec<(NodeId, Ms, LookFailure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
@@ -315,7 +311,7 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
             continue;
         }
         if failover_state::is_kept(rules, id) {
-            // It stays in its place. `FailoverState::is_avoided` and the gate see to it that nobody uses it meanwhile.
+            // `State::is_avoided` and the gate keep sessions off the node.
             if state.primary() == Some(id) && matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) {
                 let is_always = rules.always_primary() == Some(id);
                 let why = if is_always { AttemptRefusal::AlwaysPrimary } else { AttemptRefusal::DisallowToFailover };
@@ -327,9 +323,8 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
         let Some(node) = state.nodes.get(&id) else { continue };
         let failing_since = node.health.failing_since.unwrap_or(since);
         let heard_by = match node.standing {
-            // Out of use for another reason, which stands.
             NodeStanding::Down { .. } | NodeStanding::Detached | NodeStanding::Recovering => continue,
-            // It says itself that it goes, or does not run.
+            // The server says itself that it goes, or does not run.
             _ if !is_primary
                 || matches!(failure, LookFailure::Refused | LookFailure::ShuttingDown)
                 || !rules.keeps(SafetyRule::Quarantine) =>
@@ -337,7 +332,7 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
                 BTreeSet::new()
             }
             NodeStanding::Waiting | NodeStanding::Up => {
-                // Weir asks after the verdict if standbys have heard the primary: before, a message may have been under way.
+                // Ask standbys after the verdict: an earlier message may have been under way.
                 let is_asked = |(other, node): (&NodeId, &NodeState)| *other == id || node.was_looked_at_since(since);
                 if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
                     let silent = state.nodes.iter_mut().filter(|(other, node)| **other != id && !node.was_looked_at_since(since));
@@ -359,7 +354,6 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
     }
 }
 
-/// Standbys that had a message from this node after `from`.
 fn hearers(state: &FailoverState, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
     let hears = |(_, node): &(&NodeId, &NodeState)| {
         let Some(seen) = node.seen.as_ref().filter(|_| node.failure.is_none()) else { return false };
@@ -369,7 +363,6 @@ fn hearers(state: &FailoverState, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
     state.nodes.iter().filter(hears).map(|(id, _)| *id).collect()
 }
 
-/// Notes since when a promise is seen, and since when the primary is gone meanwhile.
 fn note_promise(state: &mut FailoverState, promise: Option<Ballot>, now: Ms) {
     let primary = state.primary().and_then(|id| state.nodes.get(&id));
     let is_gone =
@@ -378,7 +371,7 @@ fn note_promise(state: &mut FailoverState, promise: Option<Ballot>, now: Ms) {
     state.promises.gone_since = promise.filter(|_| is_gone).and(state.promises.gone_since.or(Some(now)));
 }
 
-/// The time from which another Weir's attempt counts as left undone.
+/// When another Weir's attempt counts as left undone.
 fn undone_at(state: &FailoverState, rules: &FailoverRules, promise: Ballot) -> Ms {
     let since = state.promises.since.unwrap_or_default();
     match (promise.purpose(), state.promises.gone_since) {
@@ -388,7 +381,6 @@ fn undone_at(state: &FailoverState, rules: &FailoverRules, promise: Ballot) -> M
     }
 }
 
-/// Begins an attempt where one is due.
 fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let promise = promises::newer_promise_of_any(state);
     note_promise(state, promise, now);
@@ -428,8 +420,7 @@ fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, 
     }
 }
 
-/// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
-/// one has it accepted all the same.
+/// `search_primary_node_timeout`. A primary found after the limit is accepted all the same.
 fn search(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let is_lost = rules.mode != FailoverMode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
     let next = match (is_lost, state.line.search) {
@@ -472,7 +463,7 @@ fn operator(
         (true, OperatorRequest::Detach(_)) if failover_state::is_untouchable(rules, id) => {
             Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
         }
-        // Commands ran when it was lost. A primary that was lost is to be replaced.
+        // Commands ran at the loss. A lost primary is to be replaced, not put aside.
         (true, OperatorRequest::Detach(_)) if state.is_out(rules, id) => {
             if state.primary() != Some(id) {
                 put_aside(state, id);
@@ -490,7 +481,7 @@ fn operator(
         },
         (true, OperatorRequest::SwitchOver(_)) if rules.mode == FailoverMode::Builtin => {
             match switchover::request(state, rules, id, ticket, now) {
-                // It answers at its end.
+                // The switchover answers at its end.
                 Ok(()) => return,
                 Err(text) => Err(text),
             }
@@ -514,7 +505,7 @@ fn operator(
         }
     };
     if let (Err(_), OperatorRequest::Attach(_) | OperatorRequest::Recover(_, NodeCopyStage::Ends)) = (&answer, request) {
-        // Facts about the node may be old, and an operator who has just started its server asks again.
+        // Facts may be old, and an operator who has just started the server asks again.
         state.nodes.entry(id).and_modify(|node| node.look_anew(now));
     }
     match answer {
@@ -528,13 +519,12 @@ fn detach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Opt
     duty::lost(state, rules, id, new, out);
 }
 
-/// It stays out of use until the operator attaches it.
 fn put_aside(state: &mut FailoverState, id: NodeId) {
     state.nodes.entry(id).and_modify(|node| node.standing = NodeStanding::Detached);
     state.change(|durable| durable.detached.insert(id));
 }
 
-/// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
+/// Detaches the primary: the operator's command promotes the standby, which is accepted once it is a primary.
 fn switch_over(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -557,7 +547,7 @@ fn switch_over(
     Ok(())
 }
 
-/// A node is used only on the accepted timeline.
+/// Allows only nodes on the accepted timeline.
 fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
     if state.primary().is_none() {
         return Ok(());
@@ -571,7 +561,7 @@ fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
     if is_fit { Ok(()) } else { Err(format!("node {id} is not on the timeline of the primary")) }
 }
 
-/// The operator names a primary. `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
+/// `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
 fn promote(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -609,7 +599,6 @@ fn promote(
     Ok(false)
 }
 
-/// Begins the looks that are due.
 fn look(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let is_unquiet = state.attempt.is_some() || state.promises.since.is_some();
     let spared = state.attempt.as_ref().and_then(FailoverAttempt::node_left_alone);

@@ -1,44 +1,37 @@
-//! Standbys that do not stream, or stream under a name that the configuration does not know: said once, and again after it was well.
-//!
-//! In: the answers of a round, the time. Out: news for the log. No IO: `weir::control::node_monitor` asks.
+//! Standbys that do not stream, or stream under an unknown name: logged once, and again after a recovery.
 
 use crate::cluster::{ClusterView, NodeIndex};
 use crate::looks::{Answer, MonitorLogLevel, MonitorLogLine, ReplicationStatRow, is_primary_by_configuration};
 use std::collections::BTreeMap;
 use weir_config::{Config, NodeConfig};
 
-/// A standby that starts, and one whose primary has changed, stream a moment later.
+/// Starting standbys, and those with a new primary, stream a moment later.
 const GRACE_MS: u64 = 10_000;
-/// Names that a line tells at most.
 const NAMES_MAX: usize = 5;
 
-/// A fault of a standby's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StreamFault {
-    /// It receives from no server.
     None,
-    /// The primary has others in its list; it may be one of these.
+    /// Unknown names in the primary's list, one of which may be the standby's.
     OtherName(Vec<String>),
 }
 
-/// The time since when there is a fault, or that the log has said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultReportState {
     Seen { at_ms: u64 },
     Said,
 }
 
-/// Standbys that have such a fault, with the time since when.
 #[derive(Debug, Default)]
 pub struct FaultyStreams {
     faults: BTreeMap<u16, FaultReportState>,
 }
 
 impl FaultyStreams {
-    /// Takes in a round. A node that says nothing in it, or is no standby, is not judged.
+    /// Only standbys that answered are judged.
     pub fn take_in(&mut self, config: &Config, view: &ClusterView, answers: &[Answer], now_ms: u64) -> Vec<MonitorLogLine> {
         let mut news = Vec::new();
-        // Servers that are primaries by a rule (Aurora's) have other ways than streams.
+        // Servers that are primaries by a rule (Aurora's) replicate without streams.
         let is_other = config.nodes.iter().any(|node| is_primary_by_configuration(config, node.id));
         let listed = view.primary.filter(|_| !is_other).and_then(|at| listed(answers, at));
         let Some(listed) = listed else { return news };
@@ -68,14 +61,13 @@ impl FaultyStreams {
     }
 }
 
-/// The list of a primary that has answered.
 fn listed(answers: &[Answer], primary: NodeIndex) -> Option<&[ReplicationStatRow]> {
     let said = answers.get(primary)?.as_ref()?.as_ref().ok()?;
     (!said.in_recovery).then_some(said.streaming.as_slice())
 }
 
-/// `receives`: it has told the timeline that it receives. A user without rights is told neither that nor the states in the list, so that nothing is
-/// known then; but a list without a row says that nobody streams.
+/// `receives`: the standby reports a received timeline. A user without rights sees neither that nor states in the list: nothing is known
+/// then, except by an empty list.
 fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[ReplicationStatRow]) -> Option<StreamFault> {
     let is_known = |name: &str| config.nodes.iter().any(|node| node.application_name.eq_ignore_ascii_case(name));
     if listed
@@ -88,7 +80,7 @@ fn fault(config: &Config, node: &NodeConfig, receives: bool, listed: &[Replicati
         let is_told = listed.is_empty() || listed.iter().any(|row| !row.state.is_empty());
         return is_told.then_some(StreamFault::None);
     }
-    // Without a name in the configuration there is nothing to find. One that cascades stands in the list of another standby.
+    // Without a configured name nothing can be found. A cascading standby is in another standby's list.
     let strange = listed.iter().map(|row| &row.application_name).filter(|name| !name.is_empty() && !is_known(name));
     let strange: Vec<String> = strange.take(NAMES_MAX).cloned().collect();
     (!node.application_name.is_empty() && !strange.is_empty()).then_some(StreamFault::OtherName(strange))

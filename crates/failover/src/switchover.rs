@@ -1,14 +1,13 @@
-//! A planned move of the primary: the working primary is stopped cleanly, and a standby that holds all of its log takes over.
+//! A planned move of the primary: the working primary is stopped cleanly, and a standby with all of its log takes over.
 //!
 //! ```text
 //! Waiting -> Preparing -> Taking -> Following -> Starting -> Returning -> done
 //!                           |  ends after the stop and without a promotion: Undoing
 //! ```
 //!
-//! `Taking` is an attempt like any other (`attempt`, with [`AttemptAim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
-//! Weir that dies leaves a stopped primary and marks, which is a failover for the next one. The old primary is started again only while
-//! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides. One that was told to stop and does not come to
-//! an end with it is ended as by a crash first: it cannot be told to go on.
+//! `Taking` is an ordinary attempt with [`AttemptAim::Succeed`]: votes, epochs and other Weirs need no extra rules. A Weir that dies leaves a
+//! stopped primary and marks: a failover. The old primary is restarted only before any order to promote. A stop that does not complete
+//! cannot be revoked: the server is ended as by a crash first.
 
 use super::action::{FailoverAction, NodeDownReason, OpenTransactionFate, PrimaryStopMode, WriteHoldReason};
 use super::ballot::{Ballot, NodeId};
@@ -23,40 +22,33 @@ use super::{duty, eligible, promises};
 use crate::failover_state::{self, FailoverState, WriteTarget};
 use crate::node_state::NodeStanding;
 
-/// Time for earlier work on the cluster to end.
 const QUIET_MS: Ms = 5_000;
-/// A checkpoint before the stop may take so long. The stop writes what is left.
+/// A checkpoint; the stop writes the rest.
 const PREPARE_MS: Ms = 60_000;
-/// More time for the answer to an order.
 const SLACK_MS: Ms = 2_000;
-/// A primary that was stopped for nothing must answer again by then; else a standby is promoted.
+/// A primary stopped in vain must answer by then; else a standby is promoted.
 const UNDO_MS: Ms = 6_000;
-/// The same for one that must be ended first, and recovers from its log.
+/// `UNDO_MS` with crash recovery.
 const UNDO_CRASHED_MS: Ms = 20_000;
-/// Time for an agent to end it.
 const END_MS: Ms = 6_000;
 const START_MS: Ms = 5_000;
 const FOLLOW_MS: Ms = 10_000;
-/// Time for the old primary to stream from the new one.
 const RETURN_MS: Ms = 30_000;
-/// Time for an agent to say that a server is stopped that refuses connections.
+/// Time for an agent to confirm the stop of a server that refuses connections.
 const AGENT_MS: Ms = 3_000;
 /// A server that was told to stop has begun to by then.
 const DOUBT_MS: Ms = 1_000;
-/// Time between two orders of the same kind.
 const RETRY_MS: Ms = 500;
-/// A standby that lacks more would hold the stop up: a server that stops sends all log first.
+/// A stopping server sends all log first, so a larger lag would delay the stop.
 const LAG_BYTES_MAX: u64 = 128 << 20;
 
-/// How far a switchover goes with an event.
 enum SwitchoverTransition {
     Stay,
     Stage(SwitchoverStage),
-    /// It is over.
     End(Result<(), String>),
 }
 
-/// An operator asks for it. Error: nothing is begun.
+/// On error nothing is begun.
 pub(super) fn request(state: &mut FailoverState, rules: &FailoverRules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     let Some(from) = state.primary() else { return Err("there is no primary".into()) };
     if state.planned.switchover.is_some() || state.planned.restart.is_some() {
@@ -68,7 +60,7 @@ pub(super) fn request(state: &mut FailoverState, rules: &FailoverRules, to: Node
     Ok(())
 }
 
-/// The conditions that nothing but an operator changes.
+/// Conditions that only an operator changes.
 fn is_allowed(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
     if from == to {
         return Err(format!("node {to} is the primary already"));
@@ -91,7 +83,7 @@ fn is_allowed(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: No
     Ok(())
 }
 
-/// Those that time may bring: a standby that was pointed at the primary a moment ago does not stream yet.
+/// Conditions that time may bring.
 fn is_ready(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: NodeId) -> Result<(), String> {
     if state.attempt.is_some() || !matches!(state.gate, WriteTarget::Open { .. }) {
         return Err("writes wait already; SHOW pool_failover tells why".into());
@@ -120,7 +112,7 @@ fn is_ready(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: Node
     eligible::could_be_decided(state, rules).map_err(|refusal| refusal.describe())
 }
 
-/// A standby whose replay stands still, for a report or because somebody paused it, would not become a primary.
+/// A standby with paused or stuck replay would not become a primary.
 fn replays(state: &FailoverState, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> Result<(), String> {
     let is_new = state.nodes.get(&to).is_some_and(|node| node.was_looked_at_since(since));
     let Some(facts) = state.facts(to).filter(|_| is_new) else { return Err(format!("node {to} does not answer")) };
@@ -131,7 +123,6 @@ fn replays(state: &FailoverState, to: NodeId, (since, had): (Ms, &mut Option<Lsn
     Err(AttemptRefusal::NotReplayed { node: to, bytes: facts.unreplayed() }.describe())
 }
 
-/// Goes on as far as the facts allow.
 pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     // Each turn enters a later stage, of which there are seven.
     for _ in 0..7 {
@@ -182,7 +173,7 @@ fn advance(
         SwitchoverStage::Taking if primary != Some(from) => {
             SwitchoverTransition::End(Err(format!("node {} is the primary now", of_primary(primary))))
         }
-        // Votes that were found kept the old one, or `attempt_ended` has changed the stage.
+        // Votes kept the old primary, or `attempt_ended` has changed the stage.
         SwitchoverStage::Taking if state.attempt.is_none() => {
             let why = "an earlier attempt was to be ended first".to_string();
             SwitchoverTransition::Stage(undoing(why, None, now))
@@ -215,7 +206,6 @@ fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> SwitchoverStage {
     SwitchoverStage::Undoing { why, since: now, start: OldPrimaryStart::DueAt(now), stop, until: now + UNDO_MS }
 }
 
-/// The old primary is not needed for reads until it follows.
 fn put_aside(state: &mut FailoverState, from: NodeId, now: Ms) {
     if let Some(node) = state.nodes.get_mut(&from).filter(|node| node.is_in_use()) {
         node.standing = NodeStanding::Down { why: NodeDownReason::Following, since: now };
@@ -230,16 +220,16 @@ fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<F
     if primary != Some(from) {
         return SwitchoverTransition::End(Err(format!("{why}; node {} is the primary now", of_primary(primary))));
     }
-    // One that was told to stop, and not heard to be started, may still be about to stop.
+    // Until a confirmed start the server may still be about to stop.
     let since = match start {
         OldPrimaryStart::Done => since,
         OldPrimaryStart::DueAt(_) | OldPrimaryStart::Ending(_) | OldPrimaryStart::Ordered => since + DOUBT_MS,
     };
     let answers = state.nodes.get(&from).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at > since));
-    // An order to end it may still arrive.
+    // An order to end the server may still arrive.
     let is_ending = matches!(start, OldPrimaryStart::Ending(_));
     if answers && !is_ending && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
-        // Promises that the attempt left behind are settled at once.
+        // Settle promises that the attempt left behind.
         state.retry_at = now;
         return SwitchoverTransition::End(Err(format!("{why}; node {from} is the primary as before")));
     }
@@ -249,7 +239,7 @@ fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<F
     if let OldPrimaryStart::DueAt(at) = *start
         && now >= at
     {
-        // A port that refuses is that of a server that has ended. One that answers has not begun to stop.
+        // A server that refuses has ended; one that answers has not begun to stop.
         let failure = state.nodes.get(&from).and_then(|node| node.failure);
         let is_stopping = failure.is_some_and(|failure| failure == LookFailure::ShuttingDown || failure.is_silence());
         if let Some(order) = stop.filter(|_| is_stopping) {
@@ -273,7 +263,6 @@ fn undo(state: &mut FailoverState, of: &mut Switchover, now: Ms, out: &mut Vec<F
     SwitchoverTransition::Stay
 }
 
-/// Makes the old primary a standby of the new one.
 fn bring_back(
     state: &mut FailoverState,
     of: &mut Switchover,
@@ -286,7 +275,7 @@ fn bring_back(
     if state.primary() != Some(to) {
         return failed("was not brought back, since the primary changed again");
     }
-    // Its vote is its last change: it streams anew after that.
+    // The vote is its last change, after which it streams again.
     let is_back = state.facts(from).is_some_and(|facts| {
         let holds = matches!(state.relation(facts), Some(WalRelation::Holds(_)));
         let has_vote = facts.mark.vote.is_some_and(|vote| Some(vote.epoch) == state.epoch());
@@ -325,7 +314,7 @@ fn bring_back(
     }
 }
 
-/// The checkpoint before the stop was written, or not.
+/// Written or not.
 pub(super) fn prepared(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(Switchover { from, stage: SwitchoverStage::Preparing { until }, .. }) = &mut state.planned.switchover
         && *from == node
@@ -334,7 +323,7 @@ pub(super) fn prepared(state: &mut FailoverState, node: NodeId, now: Ms) {
     }
 }
 
-/// The agent ended a server that did not come to an end with its stop, or did not. A late answer to the order to stop it tells the same.
+/// Handles the agent's end of a server whose stop did not complete, or a late answer to the stop order.
 pub(super) fn ended(
     state: &mut FailoverState,
     (node, ballot): (NodeId, Ballot),
@@ -349,7 +338,7 @@ pub(super) fn ended(
     }
     match end {
         ServerStopResult::Before | ServerStopResult::Now => {
-            // One that recovers is not ended again.
+            // Do not end a recovering server again.
             (*start, *stop) = (OldPrimaryStart::Ordered, None);
             out.push(FailoverAction::StartServer { node, limit_ms: START_MS });
         }
@@ -357,7 +346,6 @@ pub(super) fn ended(
     }
 }
 
-/// The agent started the server, or did not.
 pub(super) fn started(state: &mut FailoverState, node: NodeId, done: Done, now: Ms) {
     if let Some(known) = state.nodes.get_mut(&node) {
         known.look_anew(now);
@@ -374,7 +362,6 @@ pub(super) fn started(state: &mut FailoverState, node: NodeId, done: Done, now: 
     }
 }
 
-/// The agent made the server a standby, or did not.
 pub(super) fn followed(state: &mut FailoverState, node: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
     if let SwitchoverStage::Following { retry_at, .. } = &mut of.stage {
@@ -385,7 +372,7 @@ pub(super) fn followed(state: &mut FailoverState, node: NodeId, done: Done, now:
     }
 }
 
-/// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
+/// Handles an attempt without a decision: before the order to promote, the old primary goes on.
 pub(super) fn attempt_ended(
     state: &mut FailoverState,
     attempt: &FailoverAttempt,
@@ -394,7 +381,7 @@ pub(super) fn attempt_ended(
     out: &mut Vec<FailoverAction>,
 ) {
     if state.primary() != Some(attempt.parent.node) {
-        // A decision was learned from votes, ours perhaps.
+        // A decision was learned from votes.
         return;
     }
     let Some(of) = state.planned.switchover.take_if(|of| of.stage == SwitchoverStage::Taking) else { return };
@@ -448,16 +435,15 @@ pub(super) fn node_stopped_on_purpose(state: &FailoverState) -> Option<NodeId> {
     is_stopped.then_some(of.from)
 }
 
-/// True while no attempt of another kind may begin here.
+/// True while no other attempt may begin here.
 pub(super) fn reserves(state: &FailoverState) -> bool {
     let is_reserved = |of: &Switchover| matches!(of.stage, SwitchoverStage::Taking | SwitchoverStage::Undoing { .. });
     state.planned.switchover.as_ref().is_some_and(is_reserved)
 }
 
-/// Why writes wait, if it is for this.
 pub(super) fn gate(state: &FailoverState) -> Option<WriteTarget> {
     match state.planned.switchover.as_ref()?.stage {
-        // Promises of others to this attempt do not hold writes up.
+        // Promises of others to this attempt hold no writes up.
         SwitchoverStage::Taking if state.attempt.as_ref().is_some_and(FailoverAttempt::leaves_writes) => None,
         SwitchoverStage::Taking if matches!(state.attempt.as_ref()?.phase, AttemptPhase::Draining { .. }) => {
             Some(WriteTarget::Held(WriteHoldReason::SwitchedOver, OpenTransactionFate::Go))
@@ -473,7 +459,7 @@ pub(super) fn gate(state: &FailoverState) -> Option<WriteTarget> {
     }
 }
 
-/// True if the primary says nothing while it is to stop: it hangs. Or it is stopped, and its agent does not say so.
+/// True if the primary hangs in its stop, or has stopped without its agent saying so.
 pub(super) fn hangs(state: &FailoverState, id: NodeId, now: Ms) -> bool {
     state.nodes.get(&id).is_some_and(|node| match node.dead {
         Some((_, LookFailure::TimedOut)) => true,

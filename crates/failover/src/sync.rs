@@ -1,27 +1,25 @@
-//! `synchronous_standby_names`, and the standbys that must be asked to know of every acknowledged commit.
+//! `synchronous_standby_names`, and the standbys to ask for every acknowledged commit.
 //!
-//! Grammar as in PostgreSQL's syncrep_gram.y and syncrep_scanner.l. `FIRST k` counts like `ANY k`, since nobody knows which standbys were the
-//! first k when a commit was acknowledged.
+//! Grammar: PostgreSQL's syncrep_gram.y and syncrep_scanner.l. `FIRST k` counts like `ANY k`: the first k standbys at the time of a commit
+//! are unknown.
 
 use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
 
-/// The setting, read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SyncRule {
-    /// Standbys that acknowledge a commit.
     pub acks: usize,
-    /// Their names; `*` is anybody's.
+    /// `*` matches any.
     pub names: Vec<String>,
 }
 
-/// Nodes that may have acknowledged a commit, and how many of them had to.
+/// Nodes that may have acknowledged a commit; `acks` of them had to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommitAcknowledgers {
     pub acks: usize,
     pub nodes: BTreeSet<NodeId>,
-    /// Names that no node of ours has. One of them may have acknowledged, and cannot be asked.
+    /// Names of no known node: such a standby may have acknowledged, and cannot be asked.
     pub strangers: usize,
 }
 
@@ -36,7 +34,7 @@ enum SyncrepToken {
     Close,
 }
 
-/// True if a client that streams under this name may be one of those that acknowledge commits. A setting that cannot be read may name anybody.
+/// True if a standby with this name may acknowledge commits; an unreadable setting may name any.
 pub fn may_acknowledge(text: &str, application_name: &str) -> bool {
     let is_named = |name: &String| name == "*" || name.eq_ignore_ascii_case(application_name);
     match parse(text) {
@@ -45,7 +43,7 @@ pub fn may_acknowledge(text: &str, application_name: &str) -> bool {
     }
 }
 
-/// Reads the setting. `Ok(None)`: nobody acknowledges. Error: PostgreSQL would not take it.
+/// `Ok(None)`: no standby acknowledges. Error: PostgreSQL refuses the setting.
 pub fn parse(text: &str) -> Result<Option<SyncRule>, &'static str> {
     if text.is_empty() {
         return Ok(None);
@@ -127,7 +125,6 @@ fn scan(text: &str) -> Result<Vec<SyncrepToken>, &'static str> {
     Ok(tokens)
 }
 
-/// A name in quotes at the begin of `text`, and how long it is there.
 fn quoted(text: &str) -> Result<(String, usize), &'static str> {
     let mut name = String::new();
     let mut at = 1;
@@ -144,7 +141,7 @@ fn quoted(text: &str) -> Result<(String, usize), &'static str> {
 }
 
 impl SyncRule {
-    /// The standbys that may have acknowledged, when nodes have these names. Names compare as in PostgreSQL, without regard to case.
+    /// Names compare without regard to case, as in PostgreSQL.
     pub fn acknowledgers(&self, nodes: &[(NodeId, &str)], primary: NodeId) -> CommitAcknowledgers {
         let mut found = CommitAcknowledgers { acks: self.acks, nodes: BTreeSet::new(), strangers: 0 };
         let mut seen: Vec<&str> = Vec::new();
@@ -166,7 +163,7 @@ impl SyncRule {
 }
 
 impl CommitAcknowledgers {
-    /// True if those cut off contain every acknowledged commit, and the others are too few to acknowledge one: R + W > N.
+    /// True if `cut_off` contains every acknowledged commit, and the rest is too small to acknowledge one: R + W > N.
     pub fn are_covered_by(&self, cut_off: &BTreeSet<NodeId>) -> bool {
         let asked = self.nodes.intersection(cut_off).count();
         asked > 0 && asked + self.acks > self.nodes.len() + self.strangers

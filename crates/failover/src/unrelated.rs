@@ -1,7 +1,7 @@
-//! Servers that are no copies of each other (`raw`): everything goes to the first one in use, and nothing is accepted, promoted or fenced.
+//! Servers that are no copies of each other (`raw`): the first one in use gets everything.
 //!
-//! As with Pgpool-II a server that the health check finds dead is out of use until an operator attaches it: rows would land here and there if
-//! the proxy went back by itself. Without a health check (`health_check_period = 0`) nobody asked for that, and the server is waited for.
+//! As with Pgpool-II a dead server is out of use until an operator attaches it: an automatic return would scatter rows. Without a health
+//! check (`health_check_period = 0`) the server is waited for.
 
 use super::action::{FailoverAction, NodeDownReason};
 use super::ballot::NodeId;
@@ -10,7 +10,7 @@ use super::event::Ms;
 use super::rules::FailoverRules;
 use crate::failover_state::{self, FailoverState};
 
-/// Takes the first node out of use if it is dead and another one is alive.
+/// Takes a dead first node out of use if another one is alive.
 pub(super) fn leave_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     while let Some(first) = state.first_in_use(rules) {
         let is_watched = rules.node(first).is_some_and(|node| node.health.period_ms > 0);
@@ -24,7 +24,6 @@ pub(super) fn leave_dead(state: &mut FailoverState, rules: &FailoverRules, now: 
     }
 }
 
-/// True if another node in use is there: with none the first one is waited for, and not lost beside the others.
 fn has_another(state: &FailoverState, rules: &FailoverRules, first: NodeId) -> bool {
     let lives = |(id, node): (&NodeId, &crate::node_state::NodeState)| {
         *id != first

@@ -1,9 +1,6 @@
-//! The administration console: a database that exists in Weir only. It speaks PgBouncer's language, so that programs for
-//! PgBouncer's console work here: `weir::admin::console::language` reads the commands, `console::show` makes the tables, `console::act` does
-//! the rest.
+//! The administration console: a database that exists in Weir only, with PgBouncer's language for PgBouncer's programs.
 //!
-//! One task serves one administrator, beside the hot path: whole messages, answered one after the other, in the simple protocol
-//! and the extended one.
+//! One task serves one administrator, beside the hot path, in the simple and the extended protocol.
 
 mod act;
 pub mod language;
@@ -25,16 +22,12 @@ use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
 use weir_wire::write::{self, OutgoingReport};
 
-/// Longest message of an administrator.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Prepared statements and portals of one administrator.
 const NAMES_MAX: usize = 256;
-/// Time an administrator gets to take an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// While the proxy stops: time between two looks for clients that are left.
 const STOP_PERIOD: Duration = Duration::from_millis(50);
 
-/// Parameters reported at login. PgBouncer's, since drivers look at some of them.
+/// Parameters reported at login; PgBouncer's, which some drivers read.
 const REPORTED: [(&str, &str); 7] = [
     ("server_version", concat!("1.25.0/weir-", env!("CARGO_PKG_VERSION"))),
     ("client_encoding", "UTF8"),
@@ -45,7 +38,6 @@ const REPORTED: [(&str, &str); 7] = [
     ("is_superuser", "on"),
 ];
 
-/// Rights of a user in the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleRight {
     Look,
@@ -53,7 +45,6 @@ pub enum ConsoleRight {
 }
 
 impl ConsoleRight {
-    /// What he may see.
     fn viewer(self) -> Viewer {
         match self {
             ConsoleRight::Look => Viewer::monitor(),
@@ -62,13 +53,12 @@ impl ConsoleRight {
     }
 }
 
-/// True if a database is the console.
 pub fn is_console(w: &Worker, database: &str) -> bool {
     let config = w.peek_config();
     !config.admin.database.is_empty() && config.admin.database == database
 }
 
-/// A user's rights here, if any. The user who runs the proxy on this machine may do all under the console's own name.
+/// The system user that runs the proxy may do all under the console's own name.
 fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<ConsoleRight> {
     let admin = &w.peek_config().admin;
     let is_in = |list: &[String]| list.iter().any(|name| name == user);
@@ -79,12 +69,11 @@ fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<ConsoleRight> {
     }
 }
 
-/// True if the connection itself proves the user: a unix socket, and a process of the user we run as.
 pub fn is_proven(socket: &Socket) -> bool {
     socket.peer_uid().is_some_and(|uid| uid == rustix::process::geteuid().as_raw())
 }
 
-/// Decides if a user may enter, before the password is asked. There is no server here that would refuse him.
+/// Decides before the password is asked; no server would refuse the user later.
 pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<ConsoleRight, ErrorReport> {
     let refused = || {
         let text = format!("user \"{user}\" may not use the administration console");
@@ -93,14 +82,13 @@ pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<ConsoleRight, Er
     right_of(w, socket, user).ok_or_else(refused)
 }
 
-/// Error for a user without a known secret.
 pub fn unproven(user: &str) -> ErrorReport {
     let text = format!("user \"{user}\" has no password in pool_passwd, which the administration console needs");
     ErrorReport::fatal(sqlstate::INVALID_PASSWORD, text)
         .hint("Or connect by the unix socket as the system user that runs the proxy.")
 }
 
-/// Serves an administrator who was let in, until he leaves. `before`: bytes that he has sent already.
+/// `before`: bytes that have already arrived.
 pub async fn serve(
     w: &Rc<Worker>,
     socket: &Socket,
@@ -125,7 +113,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// A console in the tables of clients; out of them however it ends.
+/// Keeps a console in the tables of clients until drop.
 struct ListedConsole<'a> {
     w: &'a Worker,
     entry: &'a SessionEntry,
@@ -154,7 +142,6 @@ enum ConsoleFlow {
     Left,
 }
 
-/// A bound statement: its answer, and the number of rows that were taken.
 struct ConsolePortal {
     command: Option<ConsoleCommand>,
     formats: Vec<u16>,
@@ -162,17 +149,15 @@ struct ConsolePortal {
     taken: usize,
 }
 
-/// Result of a command.
 enum ConsoleOutcome {
     Table(ResultTable),
-    /// Nothing but its tag, after notes for the administrator.
+    /// A tag only, after a notice.
     Done {
         tag: String,
         notice: Option<ErrorReport>,
     },
 }
 
-/// One administrator's session.
 struct AdminConsole<'a> {
     w: &'a Rc<Worker>,
     socket: &'a Socket,
@@ -182,7 +167,7 @@ struct AdminConsole<'a> {
     out: Vec<u8>,
     prepared: HashMap<Vec<u8>, Option<ConsoleCommand>>,
     portals: HashMap<Vec<u8>, ConsolePortal>,
-    /// An error in the extended protocol: all is dropped up to the next Sync.
+    /// True after an error in the extended protocol: all is dropped up to the next Sync.
     skipping: bool,
 }
 
@@ -196,7 +181,6 @@ impl AdminConsole<'_> {
         write::ready(&mut self.out, weir_session::session::IDLE);
     }
 
-    /// Answers all that is here, sends the answers, and waits for more.
     async fn turn(&mut self) -> Result<ConsoleFlow, ErrorReport> {
         let mut flow = ConsoleFlow::On;
         while flow == ConsoleFlow::On {
@@ -243,7 +227,7 @@ impl AdminConsole<'_> {
         }
     }
 
-    /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
+    /// Ends on demand, or if only consoles keep the proxy from stopping.
     fn check_end(&self) -> Result<(), ErrorReport> {
         if let Some(final_error) = self.entry.final_error.borrow_mut().take() {
             return Err(*final_error);
@@ -298,7 +282,7 @@ impl AdminConsole<'_> {
     async fn on_query(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let (text, _) = split_cstr(body).ok_or_else(|| violation("invalid string in message"))?;
         let text = String::from_utf8_lossy(text);
-        // PostgreSQL answers a text without a statement in this way; drivers send one to see if the connection lives.
+        // PostgreSQL's answer to an empty text, by which drivers test a connection.
         if text.trim().is_empty() {
             write::bare(&mut self.out, back::EMPTY_QUERY);
             return Ok(());

@@ -1,6 +1,6 @@
-//! The numbers of a proxy in Prometheus' text format, version 0.0.4.
+//! Metrics in Prometheus' text format, version 0.0.4.
 //!
-//! Made from `SharedState` alone, so that it can run on a thread of its own: with many pools it is long.
+//! Reads `SharedState` only, for a thread of its own: with many pools it takes long.
 
 use crate::log::Level;
 use crate::runtime::agents_seen::Contact;
@@ -15,17 +15,14 @@ use weir_session::histogram::{HistogramCounts, limit_us};
 use weir_session::metrics::{ERROR_CLASSES, METRICS, SEVERITIES, VERBS, WorkerCounters};
 use weir_session::stats::{StatCounter, StatTotals, Whose};
 
-/// Users and databases that get lines of their own, those with the most statements first. Each has about sixty lines, and a
-/// monitoring system keeps each as a series.
+/// Users and databases with lines of their own, by most statements. Each has about sixty lines, each a series in the monitoring.
 const POOLS_MAX: usize = 500;
 
-/// A page under construction.
 #[derive(Default)]
 struct MetricsPage {
     text: String,
 }
 
-/// Kind of a metric.
 #[derive(Clone, Copy)]
 enum MetricKind {
     Counter,
@@ -49,7 +46,6 @@ impl MetricsPage {
         let _ = writeln!(self.text, " {value}");
     }
 
-    /// One family with one sample.
     fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
         self.head(name, kind, help);
         self.sample(name, &[], value);
@@ -73,7 +69,7 @@ impl MetricsPage {
         }
     }
 
-    /// The lines of one histogram of times in seconds. `at_once`: things that took no time, counted elsewhere.
+    /// In seconds. `at_once`: events that took no time, counted elsewhere.
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], counted: &HistogramCounts, at_once: u64) {
         let mut sum = at_once;
         for (at, count) in counted.buckets.iter().enumerate() {
@@ -91,7 +87,6 @@ fn in_seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// The whole page.
 pub fn page(shared: &SharedState) -> String {
     let mut page = MetricsPage::default();
     process(&mut page, shared);
@@ -123,7 +118,7 @@ fn process(page: &mut MetricsPage, shared: &SharedState) {
     page.single("weir_databases_paused", MetricKind::Gauge, "Databases paused by themselves.", paused);
 }
 
-/// A file that serves two purposes is there once.
+/// One line per file, even if it serves two purposes.
 fn certificates(page: &mut MetricsPage, shared: &SharedState) {
     let files = shared.files.tls.load();
     let ends: BTreeMap<&Path, u64> = files.ends().collect();
@@ -208,7 +203,6 @@ fn nodes(page: &mut MetricsPage, shared: &SharedState) {
     }
 }
 
-/// Statements and errors of nodes, by kind.
 fn kinds(page: &mut MetricsPage, shared: &SharedState, nodes: &[(String, String)], view: &ClusterView) {
     type Count = fn(&WorkerCounters, u16, usize) -> u64;
     let families: [(&str, &str, &str, &[&str], Count); 2] = [
@@ -249,7 +243,6 @@ fn kept(page: &mut MetricsPage, shared: &SharedState) {
     }
 }
 
-/// A family with one value for each user and database.
 struct PoolRow {
     name: &'static str,
     kind: MetricKind,
@@ -376,10 +369,9 @@ fn pool_conns(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, Sta
     }
 }
 
-/// Time after which a thread that gave no sign of life counts as stuck.
+/// A thread without a sign of life for so long counts as stuck.
 const STUCK_MS: u64 = 10_000;
 
-/// Checks that every worker and the control thread do their work. Error: the one that does not.
 pub fn health(shared: &SharedState) -> Result<(), String> {
     let now_ms = shared.begun.elapsed().as_millis() as u64;
     for (id, mailbox) in shared.mailboxes.iter().enumerate() {
@@ -397,7 +389,6 @@ pub fn health(shared: &SharedState) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that clients can be served. Error: the reason why not.
 pub fn readiness(shared: &SharedState) -> Result<(), String> {
     health(shared)?;
     if shared.stop_mode() != crate::runtime::shared::ProxyShutdown::No {

@@ -1,5 +1,6 @@
-//! HTTP: metrics for Prometheus, and two questions an orchestrator asks. Connections are kept between requests; time, size and number of
-//! them are bounded, so that whoever dawdles holds nobody up.
+//! HTTP: metrics for Prometheus, and health and readiness for orchestrators.
+//!
+//! Time, size and number of connections are bounded against slow clients.
 
 mod paced;
 
@@ -31,24 +32,17 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use weir_config::Config;
 
-/// Connections at once; more are closed as they come.
 const CONNECTIONS_MAX: usize = 32;
-/// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Time for a request to arrive, the pause before it included.
+/// Time for a request, and the pause before it.
 const READ_LIMIT: Duration = Duration::from_secs(5);
-/// Time for an answer to be taken.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// Time until the next attempt to accept after one that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections the kernel keeps for us.
 const BACKLOG: i32 = 128;
 
-/// The answer to a client whose first request did not come in time.
 const TOO_LATE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\
     Connection: close\r\n\r\nno request came in time\n";
 
-/// Opens the listening sockets; none when `metrics_port` is 0.
 pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<TcpListener>> {
     if config.admin.metrics_port == 0 {
         return Ok(Vec::new());
@@ -56,18 +50,18 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Tc
     listeners::open_all(Port::of_metrics(config), BACKLOG, Share::Nobody, inherited)
 }
 
-/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
+/// Serves until the proxy has stopped or is handed over. Not cancel safe: a client being accepted is lost.
 pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
     let (bell, open, pages) = (c.bell(Subject::Doors), Rc::new(()), pages(c.shared.clone()));
     let mut shortage = Shortage::default();
-    // Also while the proxy stops: that is when somebody looks.
+    // Also while the proxy stops, when operators look.
     while c.shared.stop_mode() <= ProxyShutdown::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = bell.rung() => continue,
         };
         match accepted {
-            // One holder is here, the others are the connections.
+            // One reference is local, one for each connection.
             Ok((stream, _)) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
                 shortage.end(&c.shared, "readers of metrics");
                 let (own, counted, pages) = (c.clone(), open.clone(), pages.clone());
@@ -86,8 +80,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
     }
 }
 
-/// Answers the requests of one connection. Its reader may be gone at any time; there is nobody else to tell.
-/// Cancel safe: the connection is closed.
+/// Answers one connection. Errors have no receiver. Cancel safe: the connection is closed.
 async fn converse(c: &Control, stream: TcpStream, pages: Router) {
     let (bell, answered, pages) = (c.bell(Subject::Doors), Rc::new(Cell::new(0_u64)), TowerToHyperService::new(pages));
     let count = answered.clone();
@@ -104,7 +97,7 @@ async fn converse(c: &Control, stream: TcpStream, pages: Router) {
     let outcome = loop {
         tokio::select! {
             outcome = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break outcome,
-            // The reader is to ask the process that has taken over.
+            // The client is to ask the process that has taken over.
             () = bell.rung() => if c.shared.is_handed_over() {
                 Pin::new(&mut connection).graceful_shutdown();
             },
@@ -112,13 +105,11 @@ async fn converse(c: &Control, stream: TcpStream, pages: Router) {
     };
     let mut stream = connection.into_parts().io.into_inner().into_inner();
     if answered.get() == 0 && outcome.is_err_and(|error| error.is_timeout()) {
-        // A few bytes, for which the kernel has room.
         let _ = stream.try_write(TOO_LATE);
     }
     let _ = stream.shutdown().await;
 }
 
-/// The pages there are.
 fn pages(shared: Arc<SharedState>) -> Router {
     let nothing = || async { (StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz\n") };
     Router::new()
@@ -138,12 +129,11 @@ fn said(outcome: Result<(), String>) -> (StatusCode, String) {
     }
 }
 
-/// Makes the page on another thread: with many pools it takes longer than nodes should wait for their questions.
-/// Cancel safe.
+/// On another thread: with many pools it would delay the nodes' looks. Cancel safe.
 async fn metrics(State(shared): State<Arc<SharedState>>) -> Response {
     match tokio::task::spawn_blocking(move || exposition::page(&shared)).await {
         Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
-        // The panic hook has told the log.
+        // The panic hook has logged it.
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the page could not be made\n").into_response(),
     }
 }

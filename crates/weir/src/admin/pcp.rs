@@ -1,6 +1,6 @@
-//! PCP: Pgpool-II's administration, over TCP and unix sockets. It is served where there is a `pcp.conf`, which is read anew at each login.
+//! PCP: Pgpool-II's administration, over TCP and unix sockets, if there is a `pcp.conf`, which is read at each login.
 //!
-//! Time, size and number of connections are bounded, so that whoever dawdles holds nobody up. `answers` looks, `actions` changes something.
+//! Time, size and number of connections are bounded against slow clients. `answers` reads, `actions` changes.
 
 mod actions;
 mod answers;
@@ -30,27 +30,23 @@ use weir_config::{Config, ConfigProblem, PcpUsers};
 use weir_session::metrics::WorkerCounter;
 use weir_wire::pcp_protocol::{PcpReply, PcpReport, PcpRequest, PcpSeverity};
 
-/// Connections at once, for each listening socket. A client that fills those of a port does not shut out one that comes over the unix socket.
+/// For each listening socket: a full TCP port does not shut out the unix socket.
 const CONNECTIONS_MAX: usize = 32;
-/// Time from the connection to a login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
-/// Time for the next request to arrive, the pause before it included.
+/// Time for the next request, and the pause before it.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
-/// Time until the next attempt to accept after one that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections the kernel keeps for us.
 const BACKLOG: i32 = 128;
-/// Everybody may come to the unix sockets, as to Pgpool-II's: all must prove who they are.
+/// Open to all users, as with Pgpool-II: each must log in.
 const SOCKET_MODE: u32 = 0o777;
 
-/// The listening sockets, none without `pcp.conf`, and the means to serve them.
 #[derive(Default)]
 pub struct PcpService {
     pub(crate) doors: Vec<ListeningSocket>,
     book: Arc<PcpUserFile>,
 }
 
-/// The file of users, and the last words to the log about it.
+/// Users, and the file's problems as last logged.
 #[derive(Default)]
 pub struct PcpUserFile {
     files: OperatorFiles,
@@ -58,7 +54,7 @@ pub struct PcpUserFile {
 }
 
 impl PcpUserFile {
-    /// The users as the file has them now. Its problems are logged when they are others than before. Blocks.
+    /// Reads the users; logs problems that are new. Blocks.
     fn read(&self, log: &Log) -> PcpUsers {
         let (users, problems) = self.files.read_pcp();
         let mut told = self.told.lock();
@@ -70,7 +66,7 @@ impl PcpUserFile {
     }
 }
 
-/// Opens the listening sockets, if there is a `pcp.conf`. A problem of that file is a warning: it can be mended while we run.
+/// Problems of `pcp.conf` are warnings, since it can be repaired while Weir runs.
 pub fn open(
     files: &OperatorFiles,
     config: &Config,
@@ -96,20 +92,17 @@ pub fn open(
     Ok(PcpService { doors, book: Arc::new(PcpUserFile { files: files.clone(), told: Mutex::new(problems) }) })
 }
 
-/// A listening socket in the event loop.
 pub enum PcpListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// One who came.
 enum PcpPeer {
     Tcp(TcpStream, std::net::IpAddr),
     Unix(UnixStream),
 }
 
 impl PcpService {
-    /// The sockets in the event loop, each with what its task needs.
     pub fn listeners(self) -> (Vec<io::Result<Rc<PcpListener>>>, Arc<PcpUserFile>) {
         let listener = |door: ListeningSocket| {
             Ok(Rc::new(match door {
@@ -140,17 +133,17 @@ impl PcpListener {
     }
 }
 
-/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
+/// Serves until the proxy has stopped or is handed over. Not cancel safe: a client being accepted is lost.
 pub async fn serve(c: Rc<Control>, listener: Rc<PcpListener>, book: Arc<PcpUserFile>) {
     let (bell, open, mut shortage) = (c.bell(Subject::Doors), Rc::new(()), Shortage::default());
-    // Also while the proxy stops: a slow stop can be made a fast one.
+    // Also while the proxy stops: a slow stop can become a fast one.
     while c.shared.stop_mode() <= ProxyShutdown::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = bell.rung() => continue,
         };
         match accepted {
-            // One holder is here, the others are the connections.
+            // One reference is local, one for each connection.
             Ok(caller) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
                 shortage.end(&c.shared, "connections of PCP");
                 let (own, counted, book) = (c.clone(), open.clone(), book.clone());
@@ -183,7 +176,7 @@ async fn receive(c: &Rc<Control>, caller: PcpPeer, book: Arc<PcpUserFile>) {
     }
 }
 
-/// Answers the requests of one connection. Cancel safe: the connection is closed.
+/// Cancel safe: the connection is closed.
 async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line: PcpConnection<S>, mut visit: PcpLogin) {
     log(c, &visit, "connected");
     let mut limit = Instant::now() + LOGIN_LIMIT;
@@ -219,7 +212,6 @@ async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line:
             PcpAnswer::Replies(replies) if line.say(&replies).await.is_ok() => {}
             PcpAnswer::Replies(_) => break,
             PcpAnswer::Last(fault) => {
-                // It may have gone by now.
                 let _ = line.say(&[PcpReply::Error(fault)]).await;
                 break;
             }
@@ -234,7 +226,7 @@ async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line:
     log(c, &visit, "disconnected");
 }
 
-/// Tells one whom we cannot go on with why, if there is something to tell. Cancel safe.
+/// Cancel safe.
 async fn part<S: pcp_connection::AsyncByteStream>(line: &mut PcpConnection<S>, cause: PcpConnectionEnd) {
     let fault = match cause {
         PcpConnectionEnd::Malformed(error) => PcpReport::new(PcpSeverity::Fatal, "invalid PCP packet").detail(error.to_string()),
@@ -244,16 +236,15 @@ async fn part<S: pcp_connection::AsyncByteStream>(line: &mut PcpConnection<S>, c
     let _ = line.say(&[PcpReply::Error(fault)]).await;
 }
 
-/// The consequence of a request.
 enum PcpAnswer {
     Replies(Vec<PcpReply>),
-    /// Behind it the connection is closed.
+    /// The connection closes after it.
     Last(PcpReport),
-    /// The proxy stops behind it.
+    /// The proxy stops after it.
     Stop(Vec<PcpReply>, ProxyShutdown),
 }
 
-/// Carries out the request of a known user. Cancel safe, but a change that was begun goes on.
+/// Cancel safe, but a begun change goes on.
 async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &PcpRequest) -> PcpAnswer {
     c.count(WorkerCounter::PcpRequests);
     if let Some(looking) = answers::of(c, request).await {
@@ -276,7 +267,7 @@ async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &PcpRequest) -> Pcp
     }
 }
 
-/// Carries out a request for as long as the client is there; `None`: it went away. Cancel safe as `perform` is.
+/// Performs while the client is there; `None`: it went away. Cancel safe as `perform`.
 async fn perform_attended<S: pcp_connection::AsyncByteStream>(
     c: &Rc<Control>,
     line: &mut PcpConnection<S>,
@@ -293,7 +284,7 @@ async fn perform_attended<S: pcp_connection::AsyncByteStream>(
     }
 }
 
-/// A line for `log_pcp_processes`.
+/// For `log_pcp_processes`.
 fn log(c: &Control, visit: &PcpLogin, text: &str) {
     if c.shared.config.load().pcp.logs_connections {
         c.shared.log.say(Level::Log, format_args!("PCP: {}: {text}", visit.describe()));

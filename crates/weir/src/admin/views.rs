@@ -1,6 +1,6 @@
-//! Every list a human can ask for: one row of `VIEWS` is a SHOW command.
+//! The SHOW commands: one row of `VIEWS` each.
 //!
-//! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
+//! Columns of Pgpool-II's commands are those of 4.7. All values are text.
 
 mod cache_views;
 pub mod failover_views;
@@ -20,46 +20,40 @@ use weir_session::metrics::METRICS;
 
 use weir_session::shown::SETTING;
 
-/// Lines of text values.
 type Rows = Vec<Vec<String>>;
 
-/// A line about a role's session, connection or statement.
 pub struct RoleRow {
     /// The role at the servers.
     pub(crate) owner: Arc<str>,
     pub(crate) cells: Vec<String>,
 }
 
-/// A column, and who sees its values. `ValueVisibility::Owner` in a list that is not about roles: readers of all statistics.
+/// `Visibility::Owner` in a list without roles: readers of all statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewColumn {
     pub(crate) name: &'static str,
     pub(crate) seen_by: ValueVisibility,
 }
 
-/// A column for everyone.
 const fn open(name: &'static str) -> ViewColumn {
     ViewColumn { name, seen_by: ValueVisibility::Everyone }
 }
 
-/// A column for the role that the row is about, and for readers of all statistics.
+/// For the row's role, and readers of all statistics.
 const fn own(name: &'static str) -> ViewColumn {
     ViewColumn { name, seen_by: ValueVisibility::Owner }
 }
 
-/// PostgreSQL's words in place of what somebody else may not see (`pg_stat_activity`).
+/// PostgreSQL's words for hidden values (`pg_stat_activity`).
 const NOT_YOURS: &str = "<insufficient privilege>";
 
-/// The function that makes the rows of a list.
 enum RowSource {
-    /// Rows that are about no role.
     Plain(fn(&ViewContext<'_>) -> Rows),
-    /// Parameters, of which each says who sees it.
+    /// Parameters with a visibility of their own.
     Parameters(fn(&ViewContext<'_>) -> Rows),
     Roles(fn(&ViewContext<'_>) -> Vec<RoleRow>),
 }
 
-/// One list: its name after SHOW, its columns, and its rows.
 pub struct StatusView {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
@@ -68,27 +62,24 @@ pub struct StatusView {
 }
 
 impl StatusView {
-    /// The names of its columns.
     pub fn columns(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().map(|column| column.name)
     }
 
-    /// The names of the columns that not everyone sees.
     pub fn hidden_columns(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().filter(|column| column.seen_by != ValueVisibility::Everyone).map(|column| column.name)
     }
 
-    /// True if it shows the nodes: they are looked at before.
+    /// True for lists of the nodes, which are looked at before.
     pub fn is_of_nodes(&self) -> bool {
         self.columns == POOL_NODES
     }
 
-    /// True if users are shown different things.
+    /// True if users see different rows or values.
     pub fn depends_on_viewer(&self) -> bool {
         matches!(self.rows, RowSource::Parameters(_)) || self.hidden_columns().next().is_some()
     }
 
-    /// What a viewer sees of a row.
     fn masked(&self, viewer: &Viewer, owner: Option<&str>, cells: Vec<String>) -> Vec<String> {
         let cell = |(column, cell): (&ViewColumn, String)| {
             if viewer.sees(column.seen_by, owner) { cell } else { NOT_YOURS.to_owned() }
@@ -97,17 +88,15 @@ impl StatusView {
     }
 }
 
-/// The session that asks, and the data for its answers.
 pub struct ViewContext<'a> {
     pub(crate) viewer: &'a Viewer,
-    /// The node that reads of the session that asks go to, by its place.
+    /// Place of the node for this session's reads.
     pub(crate) favourite: Option<NodeIndex>,
-    /// Its user and database.
+    /// For the session's user and database.
     pub(crate) pools: &'a PoolSet,
     pub(crate) w: &'a Rc<Worker>,
 }
 
-/// The table of SHOW commands.
 pub const VIEWS: &[StatusView] = &[
     StatusView {
         name: "pool_nodes",
@@ -264,7 +253,7 @@ const POOL_HEALTH_CHECK_STATS: &[ViewColumn] = &{
     columns
 };
 
-/// Where an agent listens, and what it does, is nothing for users of the databases.
+/// Address and work of an agent are hidden from database users.
 const POOL_AGENTS: &[ViewColumn] = &{
     let mut columns = [own(""); agents_seen::COLUMNS.len()];
     let mut at = 0;
@@ -324,12 +313,10 @@ const POOL_PROCESSES: &[ViewColumn] = &[
     own("status"),
 ];
 
-/// The number of the view that a name after SHOW is of.
 pub fn view_of(name: &str) -> Option<usize> {
     VIEWS.iter().position(|view| view.name == name)
 }
 
-/// A list as it is now, as far as the asker may see it.
 pub fn table_of(view: &StatusView, ask: &ViewContext<'_>) -> AnswerTable {
     let rows = match view.rows {
         RowSource::Plain(rows) | RowSource::Parameters(rows) => {
@@ -340,11 +327,10 @@ pub fn table_of(view: &StatusView, ask: &ViewContext<'_>) -> AnswerTable {
     AnswerTable { columns: view.columns().map(Cow::Borrowed).collect(), rows }
 }
 
-/// Release of Pgpool-II whose tables and columns the SHOW commands have. It comes first in `SHOW pool_version`: pgpool2_exporter, pgwatch
-/// and pgmetrics read the number there, and leave out tables that an older release does not have.
+/// Pgpool-II's release whose tables and columns the SHOW commands have, first in `SHOW pool_version`: pgpool2_exporter, pgwatch and
+/// pgmetrics read it to leave out tables of newer releases.
 const PGPOOL_VERSION: &str = "4.7.0";
 
-/// The text of `SHOW pool_version`.
 pub fn version() -> String {
     format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
 }

@@ -1,7 +1,7 @@
-//! `weir agent`: does beside a PostgreSQL server what SQL cannot, when a Weir that knows the secret orders it.
+//! `weir agent`: does beside a PostgreSQL server what SQL cannot, on orders of a Weir that knows the secret.
 //!
-//! One data directory, a fixed list of deeds, no shell. Nothing from the network is on a command line or in a variable: it chooses among fixed words, or
-//! stands in a file.
+//! One data directory, a fixed list of deeds, no shell. Network input never reaches a command line or an environment variable: it selects
+//! fixed words, or is written to a file.
 
 mod deeds;
 mod look;
@@ -86,7 +86,7 @@ fn network(text: &str) -> Result<IpNetwork, String> {
     IpNetwork::with_prefix(address, bits?).ok_or_else(|| format!("an address has at most {width} bits"))
 }
 
-/// Runs until a signal ends it. Orders under way are cut short then; the next agent puts in order what they left.
+/// Runs until a signal, which interrupts orders; the next agent cleans up.
 pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     ensure!(!rustix::process::geteuid().is_root(), "the agent must not run as root: run it as the user of the server");
     let secret = read_secret(&options.secret_file, None)?;
@@ -106,7 +106,7 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     let _lock = lock(&site)?;
     hold(&site)?;
     deeds::clean_up(&site).with_context(|| format!("cannot put {} in order", site.work.display()))?;
-    // It may be there only now.
+    // Only now may the data directory be in place.
     hold(&site)?;
     let config = Config::default();
     let log = Arc::new(Log::new(&config.log).context("cannot open the log")?);
@@ -121,7 +121,7 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// PostgreSQL's programs run only as the owner of the data.
+/// PostgreSQL's programs demand the data's owner.
 fn check_owner(site: &ServerInstallation) -> anyhow::Result<()> {
     let Ok(found) = std::fs::metadata(&site.data) else { return Ok(()) };
     let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
@@ -129,7 +129,7 @@ fn check_owner(site: &ServerInstallation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One agent for a data directory, also if each has a folder of its own.
+/// One agent per data directory, whatever the work folders.
 fn hold(site: &ServerInstallation) -> anyhow::Result<()> {
     let shown = site.data.display();
     let is_ours = site.hold().with_context(|| format!("cannot lock {shown}"))?;
@@ -137,7 +137,6 @@ fn hold(site: &ServerInstallation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One agent for a folder of agents.
 fn lock(site: &ServerInstallation) -> anyhow::Result<File> {
     let path = site.work.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -148,7 +147,7 @@ fn lock(site: &ServerInstallation) -> anyhow::Result<File> {
     }
 }
 
-/// The secret in a file that nobody else reads, for the agent at a place or for all.
+/// Reads a file private to its owner. `place`: one agent; `None`: all.
 pub fn read_secret(path: &Path, place: Option<&str>) -> anyhow::Result<AgentSecret> {
     let shown = || format!("the file of the agent's secret, {}", path.display());
     let file = File::open(path).with_context(shown)?;

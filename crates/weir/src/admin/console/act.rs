@@ -19,11 +19,10 @@ use weir_io::reactor::parked;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::status::{SessionActivity, SessionStatus};
 
-/// Time between two looks for the end of a command's wait.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 impl AdminConsole<'_> {
-    /// Carries out a command. An error of severity FATAL ends the session.
+    /// An error of severity FATAL ends the session.
     pub(super) async fn perform(&mut self, command: &ConsoleCommand) -> Result<ConsoleOutcome, ErrorReport> {
         if let ConsoleCommand::Set { name, .. } = command
             && show_views::fake(name).is_some()
@@ -123,7 +122,7 @@ impl AdminConsole<'_> {
         outcome.map(|left| reloaded(&left)).map_err(|text| ErrorReport::error(sqlstate::CONFIGURATION_ERROR, text))
     }
 
-    /// Does something on a thread of its own, since files that are read may block.
+    /// Runs `job` on a thread of its own, since reading files may block.
     async fn on_thread<T: Send + 'static>(
         &mut self,
         name: &str,
@@ -160,7 +159,7 @@ impl AdminConsole<'_> {
         Ok(done("PAUSE"))
     }
 
-    /// Stops all sessions between two statements, also within transactions, and waits for those that run.
+    /// Stops all sessions between two statements, even within transactions, and waits for running ones.
     async fn suspend(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
         if self.w.shared.stop_mode() != ProxyShutdown::No {
             return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
@@ -211,14 +210,14 @@ impl AdminConsole<'_> {
     fn reconnect(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("reconnect", database)?;
         self.w.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self.w));
-        // The greetings of clients are asked of a server anew.
+        // Ask a server again for the greetings of clients.
         self.w.shared.tell_all(|| WorkerMessage::Refresh);
         Ok(done("RECONNECT"))
     }
 
     fn kill(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         self.check_database("kill", database)?;
-        // RESUME ends it, also that of all; clients that come meanwhile wait.
+        // Clients that come meanwhile wait for RESUME.
         self.w.pause(database);
         self.tell_all(&database.map_or(TerminationTarget::All, |name| TerminationTarget::Database(name.into())));
         Ok(done("KILL"))
@@ -260,7 +259,6 @@ impl AdminConsole<'_> {
         Ok(done("SHUTDOWN"))
     }
 
-    /// Has the control thread do something with a node, and waits for its answer.
     async fn operate(&mut self, request: weir_failover::OperatorRequest, tag: &str) -> Result<ConsoleOutcome, ErrorReport> {
         let answer = RefCell::new(self.w.shared.control.operate(request));
         let outcome = Cell::new(None);
@@ -279,7 +277,7 @@ impl AdminConsole<'_> {
         }
     }
 
-    /// Has all servers started anew. Whoever is interrupted leaves all nodes in use, and may begin again.
+    /// An interruption leaves all nodes in use; the walk may begin again.
     async fn upgrade_walk(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
         let walk = upgrade_walk::plan(&self.w.shared);
         for step in &walk.steps {
@@ -292,7 +290,7 @@ impl AdminConsole<'_> {
         Ok(ConsoleOutcome::Done { tag: "UPGRADE_WALK".into(), notice })
     }
 
-    /// The console is no database, and a name that nobody has used is one only if it is listed.
+    /// Refuses the console, and names that are neither used nor listed.
     fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), ErrorReport> {
         if let Some(name) = database
             && !show_views::is_known(self.w, name)
@@ -306,7 +304,7 @@ impl AdminConsole<'_> {
         Ok(())
     }
 
-    /// Waits for something that has no wake-up of its own. A cancel request ends the wait, and changes nothing else.
+    /// For conditions without a wake-up. A cancel request ends the wait only.
     async fn wait_until(&mut self, is_done: impl Fn(&Worker) -> bool) -> Result<(), ErrorReport> {
         self.entry.wait_cancelled.set(false);
         self.entry.status.set_doing(SessionActivity::WaitingForConnection);
@@ -331,7 +329,7 @@ impl AdminConsole<'_> {
     }
 }
 
-/// Parameters that a reload could not apply are a notice, and no error: all else counts.
+/// Parameters that need a restart are only a notice.
 fn reloaded(left: &[String]) -> ConsoleOutcome {
     let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
     let notice = (!left.is_empty()).then(|| ErrorReport::error("00000", text()));

@@ -1,23 +1,19 @@
 //! The language of the administration console, PgBouncer's: one command per message.
-//!
-//! In: a text. Out: a `ConsoleCommand`, or the fault in it. Commands are carried out elsewhere.
 
 use weir_config::Config;
 use weir_config::params::{ConfigParam, ParamKind};
 use weir_import::SettingMeaning;
 
-/// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsoleCommand {
-    /// `SHOW name`, in lower case.
+    /// In lower case.
     Show(String),
-    /// `SET name = value`.
     Set {
         name: String,
         value: String,
     },
     Reload,
-    /// One database, or all.
+    /// `None`: all databases.
     Pause(Option<String>),
     Resume(Option<String>),
     Disable(String),
@@ -29,28 +25,26 @@ pub enum ConsoleCommand {
     /// All sessions stop between two statements.
     Suspend,
     Shutdown(ShutdownMode),
-    /// Takes a node into use, or out of it.
     Attach(u16),
     Detach(u16),
     /// Names the primary.
     Promote(u16),
     SwitchOver(u16),
-    /// Starts a standby's server anew, or all servers one after the other.
+    /// Restarts a standby's server; `UpgradeWalk`: all, one by one.
     Restart(u16),
     UpgradeWalk,
 }
 
-/// How the proxy is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownMode {
     Now,
-    /// When every server connection has come back.
+    /// After all server connections have come back.
     WaitForServers,
-    /// When the last client has left.
+    /// After the last client has left.
     WaitForClients,
 }
 
-/// Why a text is no command; always the administrator's fault. 42601.
+/// An administrator's mistake (42601).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     #[error("invalid command \"{0}\", use SHOW HELP")]
@@ -63,11 +57,9 @@ pub enum CommandError {
     NoNode(&'static str),
 }
 
-/// Longest part of a text that is repeated in an error.
 const SHOWN_CHARS: usize = 80;
 
 impl ConsoleCommand {
-    /// Reads one command; a semicolon may follow it.
     pub fn parse(text: &str) -> Result<ConsoleCommand, CommandError> {
         let unknown = || CommandError::Unknown(text.trim().chars().take(SHOWN_CHARS).collect());
         let words = words(text).ok_or_else(unknown)?;
@@ -118,7 +110,7 @@ impl ConsoleCommand {
         }
     }
 
-    /// The command as it is typed, for the log. A value may be a password, so that it is left out.
+    /// Returns the command for the log, without values: one may be a password.
     pub fn without_values(&self) -> String {
         let of = |verb: &str, database: &Option<String>| match database {
             Some(name) => format!("{verb} {name}"),
@@ -149,14 +141,12 @@ impl ConsoleCommand {
         }
     }
 
-    /// True if it only looks.
     pub fn is_show(&self) -> bool {
         matches!(self, ConsoleCommand::Show(_))
     }
 }
 
-/// Splits a text at blanks and around `=`; quotes keep their contents together. `None`: a quote is not closed, or a semicolon
-/// is not the last.
+/// Splits at blanks and around `=`; quotes keep their contents together. `None`: an open quote, or text after a semicolon.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
@@ -189,7 +179,7 @@ fn words(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The text up to a closing quote; a doubled one stands for itself.
+/// Reads up to the closing quote; a doubled quote counts as one character.
 fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> Option<String> {
     let mut text = String::new();
     loop {
@@ -204,7 +194,7 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> 
     }
 }
 
-/// Settings of PgBouncer's beside those that `weir_import` brings over as they are: see [`weir_import::meaning_of`].
+/// Beside those of [`weir_import::meaning_of`].
 const MORE_SETTINGS: [(&str, &str); 5] = [
     ("client_tls_ecdhcurve", "ssl_ecdh_curve"),
     ("max_prepared_statements", "prepared_statements_max"),
@@ -213,23 +203,20 @@ const MORE_SETTINGS: [(&str, &str); 5] = [
     ("server_tls_sslmode", "backend_sslmode"),
 ];
 
-/// PgBouncer's name of each setting, and the parameter that means the same.
 pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
     weir_import::equals().chain(MORE_SETTINGS)
 }
 
-/// The request of `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetRequest {
-    /// Parameters, and their values in the form of `pgpool.conf`; and what of the setting has no equal.
+    /// With values as in `pgpool.conf`, and the part of the setting without an equivalent.
     Parameters(Vec<(&'static str, String)>, Option<String>),
-    /// A name that is none of PgBouncer's.
     Own,
-    /// A setting of PgBouncer's that changes nothing here, for this reason.
+    /// A setting without effect here, with the reason.
     Nothing(String),
 }
 
-/// Reads a setting in PgBouncer's names and units, where a plain number of a time counts seconds. A value with a unit is ours.
+/// Reads a setting in PgBouncer's units: a plain time is in seconds. A value with a unit is Weir's.
 pub fn set_request(name: &str, value: &str, config: &Config) -> SetRequest {
     if name == "pkt_buf" {
         return SetRequest::Parameters(vec![("memory_buffer_size", value.to_string())], None);
@@ -246,7 +233,6 @@ pub fn set_request(name: &str, value: &str, config: &Config) -> SetRequest {
     }
 }
 
-/// A value without the quotes that it has in a file.
 fn bare(text: &str) -> String {
     match text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
         Some(inner) => inner.replace("''", "'").replace("\\\\", "\\"),
@@ -254,7 +240,7 @@ fn bare(text: &str) -> String {
     }
 }
 
-/// A parameter's value as PgBouncer shows it: times in seconds.
+/// Formats a value as PgBouncer does: times in seconds.
 pub fn shown(param: &ConfigParam, raw: &str) -> String {
     let is_time = matches!(param.kind, ParamKind::Millis { .. } | ParamKind::Seconds { .. } | ParamKind::Minutes { .. });
     match param.kind.parse(param.name, raw) {

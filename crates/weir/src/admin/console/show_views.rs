@@ -1,5 +1,5 @@
-//! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order;
-//! `pool_nodes` and `pool_agents` are Weir's.
+//! The console's SHOW commands, one row of `VIEWS` each. Columns and types are those of PgBouncer 1.25; `pool_nodes` and `pool_agents` are
+//! Weir's.
 
 use super::table::{ResultColumn, ResultTable, ResultValue, Rows, int, long, numeric, text};
 use crate::admin::console::language::{ConsoleCommand, settings, shown};
@@ -23,7 +23,7 @@ use weir_session::session::Session;
 use weir_session::stats::{StatCounter, StatTotals};
 use weir_session::status::{SessionActivity, SessionStatus};
 
-/// One SHOW command. Whoever gets in sees the lists of statistics (`Owner`); what is for administrators only is a list, or rows, of theirs.
+/// `Owner` is any user of the console; lists, or rows, may be for administrators only.
 struct ShowView {
     name: &'static str,
     seen_by: ValueVisibility,
@@ -31,7 +31,6 @@ struct ShowView {
     rows: fn(&Worker, &Viewer) -> Rows,
 }
 
-/// The table of them.
 const VIEWS: &[ShowView] = &[
     ShowView { name: "active_sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, SocketFilter::AtWork) },
     ShowView { name: "clients", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| clients(w) },
@@ -82,7 +81,7 @@ const VIEWS: &[ShowView] = &[
     ShowView { name: "version", seen_by: Everyone, columns: &[text("version")], rows: |_, _| vec![vec![version().into()]] },
 ];
 
-/// Settings of a server that drivers ask for; there is no server here. Names in the form PgBouncer has them.
+/// Server settings that drivers ask for, spelled as in PgBouncer.
 const FAKES: [(&str, &str); 6] = [
     ("client_encoding", "UTF-8"),
     ("default_transaction_isolation", "read committed"),
@@ -100,7 +99,7 @@ const CONNECTIONS: &[ResultColumn] = &[
     int("prepared_statements"), int("id"),
 ];
 
-/// Positions in buffers of PgBouncer's. Weir has no such buffers: they are 0.
+/// PgBouncer's buffer positions, always 0 here.
 const POSITIONS: [&str; 7] = ["recv_pos", "pkt_pos", "pkt_remain", "send_pos", "send_remain", "pkt_avail", "send_avail"];
 
 const SOCKETS: &[ResultColumn] = &with_positions();
@@ -136,7 +135,7 @@ const POOLS: &[ResultColumn] = &[
     text("load_balance_hosts"),
 ];
 
-/// Weir's own: the list that is asked for when no server is up, and nobody else can log in. Beside Pgpool-II's columns, why a node is down.
+/// Weir's own list, for when no server is up and no other login works. Adds a cause to Pgpool-II's columns.
 #[rustfmt::skip]
 const POOL_NODES: &[ResultColumn] = &[
     text("node_id"), text("hostname"), text("port"), text("status"), text("pg_status"), text("lb_weight"), text("role"),
@@ -177,7 +176,7 @@ const USERS: &[ResultColumn] = &[
     int("current_connections"), int("max_user_client_connections"), int("current_client_connections"),
 ];
 
-/// The columns of a command's answer; `None`: it has none.
+/// `None`: no answer with columns.
 pub fn columns_of(command: &ConsoleCommand) -> Option<Vec<ResultColumn>> {
     let ConsoleCommand::Show(name) = command else { return None };
     match VIEWS.iter().find(|view| view.name == name) {
@@ -186,16 +185,14 @@ pub fn columns_of(command: &ConsoleCommand) -> Option<Vec<ResultColumn>> {
     }
 }
 
-/// Why SHOW has no answer; the administrator's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleShowError {
-    /// There is no such list. 42601.
+    /// 42601.
     Unknown,
-    /// He may not see it. 42501.
+    /// 42501.
     Hidden,
 }
 
-/// The answer to SHOW, as far as the viewer may see it.
 pub fn table_of(w: &Worker, name: &str, viewer: &Viewer) -> Result<ResultTable, ConsoleShowError> {
     if let Some(view) = VIEWS.iter().find(|view| view.name == name) {
         if !viewer.sees(view.seen_by, None) {
@@ -207,7 +204,6 @@ pub fn table_of(w: &Worker, name: &str, viewer: &Viewer) -> Result<ResultTable, 
     Ok(ResultTable { columns: vec![text(name)], rows: vec![vec![value.into()]] })
 }
 
-/// A setting of a server that is only there to please drivers.
 pub fn fake(name: &str) -> Option<(&'static str, &'static str)> {
     FAKES.iter().copied().find(|(known, _)| *known == name)
 }
@@ -225,19 +221,17 @@ fn pool_agents(w: &Worker) -> Rows {
         .collect()
 }
 
-/// The list of SHOW HELP.
 pub fn names() -> String {
     let mut names: Vec<String> = VIEWS.iter().map(|view| view.name.to_ascii_uppercase()).collect();
     names.push("HELP".into());
     names.join("|")
 }
 
-/// Begins with the name of the console whose language it speaks, since programs look for that. Then comes the program's own.
+/// Programs look for the name of PgBouncer's console at the begin.
 fn version() -> String {
     format!("PgBouncer 1.25.0 console of Weir {}", crate::VERSION)
 }
 
-/// A wait as columns: whole seconds, and the microseconds of the rest.
 fn wait(time: Duration) -> [ResultValue; 2] {
     [ResultValue::Number(time.as_secs()), ResultValue::from(time.subsec_micros())]
 }
@@ -250,7 +244,7 @@ fn stamp(seconds: u64) -> ResultValue {
     format!("{} UTC", utc(seconds)).into()
 }
 
-/// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
+/// `at_ms`: since the start of the proxy; 0: never, so `otherwise` in seconds since 1970.
 fn stamp_of(shared: &SharedState, at_ms: u64, otherwise: u64) -> ResultValue {
     stamp(if at_ms == 0 { otherwise } else { seconds(shared.life.started_at + Duration::from_millis(at_ms)) })
 }
@@ -331,26 +325,25 @@ fn servers(w: &Worker) -> Rows {
             "".into(),
             session.map(|session| session.application.to_string()).unwrap_or_default().into(),
             status.prepared.load(Ordering::Relaxed).into(),
-            // Worker and number in 31 bits: server connections are told apart for as long as a worker has opened fewer than 2^24.
+            // Worker and number in 31 bits: unique until a worker has opened 2^24 server connections.
             (((status.serial >> 48) << 24) | (status.serial & 0xff_ffff)).into(),
         ]
     };
     conns(&w.shared).into_iter().map(row).collect()
 }
 
-/// Sockets that a list shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SocketFilter {
     All,
     AtWork,
 }
 
-/// Clients and servers in one list, each state with the side it is of.
+/// Clients and servers in one list, with a prefix to each state.
 fn sockets(w: &Worker, which: SocketFilter) -> Rows {
     let place = CONNECTIONS.iter().position(|column| column.name == "state").unwrap_or_default();
     let row = |mut row: Vec<ResultValue>| {
         let (is_client, is_idle) = (row[0] == "C".into(), row[place] == "idle".into());
-        // A client that only lacks a server connection counts among the active ones there.
+        // A client that waits for no server connection counts as active there.
         row[place] = match (is_client, is_idle) {
             (true, _) if row[place] == "waiting".into() => "cl_waiting".into(),
             (true, _) => "cl_active".into(),
@@ -402,7 +395,6 @@ fn mode(mode: PoolMode) -> &'static str {
     }
 }
 
-/// Names of all databases that are used or closed, and the console's.
 fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
     let used = w.shared.pools.all().into_iter().map(|pool| pool.key.client_database.clone());
     let asked = w.shared.session_statuses.all().into_iter().map(|status| status.database.clone());
@@ -411,7 +403,6 @@ fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
     used.chain(asked).chain(named).chain(w.shared.pause_state.closed()).chain([console]).collect()
 }
 
-/// True if somebody uses a database, or a list names it.
 pub fn is_known(w: &Worker, name: &str) -> bool {
     database_names(w, &w.config()).contains(name)
 }
@@ -425,7 +416,6 @@ fn databases(w: &Worker) -> Rows {
         let is_console = *name == *config.admin.database;
         let gate = w.shared.pause_state.own(&name);
         let entry = config.databases.get(&name).filter(|_| !is_console);
-        // As for a user nobody has overridden anything for.
         let limits = limits::of(&config, "", &name);
         let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.counts().1).sum();
         let clients = statuses.iter().filter(|status| status.database == name).count();
@@ -460,7 +450,6 @@ fn databases(w: &Worker) -> Rows {
     database_names(w, &config).into_iter().map(row).collect()
 }
 
-/// Users who are there, and users with limits of their own, before they come.
 fn users(w: &Worker) -> Rows {
     let statuses = w.shared.session_statuses.all();
     let pools = w.shared.pools.all();
@@ -486,14 +475,12 @@ fn users(w: &Worker) -> Rows {
     names.into_iter().map(row).collect()
 }
 
-/// Kind of the numbers that a list shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StatAggregate {
     Totals,
     Averages,
 }
 
-/// The numbers in the order of the columns. For times, the number of the timed things too.
 const SHOWN: [(StatCounter, Option<StatCounter>); 11] = [
     (StatCounter::Assignments, None),
     (StatCounter::Transactions, None),
@@ -528,7 +515,7 @@ fn stats(w: &Worker, parts: &[StatAggregate]) -> Rows {
     totals.into_iter().map(row).collect()
 }
 
-/// A time on average of `count` things; of anything else, how much of it came in a second.
+/// Average time per `count`; without a count, growth per second.
 fn average(grown: u64, count: Option<u64>, period_us: u64) -> u64 {
     match count {
         Some(count) => grown.checked_div(count).unwrap_or(0),
@@ -573,7 +560,7 @@ fn lists(w: &Worker) -> Rows {
     rows.into_iter().map(|(name, count)| vec![name.into(), count.into()]).collect()
 }
 
-/// Memory that a client, a server connection and a pool take by themselves, and all of the process's.
+/// Of each client, server connection and pool, and of the process.
 fn memory(w: &Worker) -> Rows {
     let rows = [
         ("client_cache", size_of::<Session>() + size_of::<SessionStatus>(), w.shared.session_statuses.all().len()),
@@ -587,7 +574,7 @@ fn memory(w: &Worker) -> Rows {
     rows.into_iter().map(row).collect()
 }
 
-/// Memory of the process that is in RAM; 0 if the system does not say.
+/// 0 if unknown.
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -602,7 +589,7 @@ fn state(w: &Worker) -> Rows {
     states.into_iter().map(|(name, is_so)| vec![name.into(), yes(is_so)]).collect()
 }
 
-/// Parameters in our units, then in PgBouncer's those of its names that mean the same, for programs that look for them.
+/// Parameters in Weir's units, then PgBouncer's equivalent names in PgBouncer's units.
 fn configuration(w: &Worker, viewer: &Viewer) -> Rows {
     let config = w.config();
     let mut rows = Rows::new();

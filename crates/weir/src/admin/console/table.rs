@@ -1,8 +1,7 @@
-//! Tables with types: PgBouncer's columns are numbers, which drivers read as such.
+//! Tables with types: drivers read PgBouncer's columns as numbers.
 
 use weir_wire::write::{self, ColumnType, INT4, INT8, NUMERIC, TEXT};
 
-/// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultColumn {
     pub(super) name: &'static str,
@@ -25,7 +24,7 @@ pub const fn numeric(name: &'static str) -> ResultColumn {
     ResultColumn { name, kind: NUMERIC }
 }
 
-/// A value; numbers are never negative.
+/// Numbers are never negative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultValue {
     Text(String),
@@ -75,10 +74,8 @@ impl From<bool> for ResultValue {
     }
 }
 
-/// Lines of values.
 pub type Rows = Vec<Vec<ResultValue>>;
 
-/// An answer.
 pub struct ResultTable {
     pub columns: Vec<ResultColumn>,
     pub rows: Rows,
@@ -89,7 +86,6 @@ impl ResultTable {
         describe(out, &self.columns, formats);
     }
 
-    /// Writes `count` rows from the one at `from` on.
     pub fn write(&self, out: &mut Vec<u8>, formats: &[u16], from: usize, count: usize) {
         for row in self.rows.iter().skip(from).take(count) {
             let values: Vec<Option<Vec<u8>>> = row
@@ -107,13 +103,13 @@ pub fn describe(out: &mut Vec<u8>, columns: &[ResultColumn], formats: &[u16]) {
     write::typed_row_description(out, columns.iter().map(|column| (column.name, column.kind)), formats);
 }
 
-/// A value in the format asked for: 0 is text, 1 binary.
+/// `format`: 0 is text, 1 binary.
 fn encode(value: &ResultValue, kind: ColumnType, format: u16) -> Option<Vec<u8>> {
     match value {
         ResultValue::Null => None,
         ResultValue::Text(text) => Some(text.clone().into_bytes()),
         ResultValue::Number(number) if format == 0 || kind == TEXT => Some(number.to_string().into_bytes()),
-        // A number too large for the type becomes the type's largest: a counter at its end, not a wrong small number.
+        // Saturates, so that a large counter does not become a wrong small number.
         ResultValue::Number(number) if kind == INT4 => Some(i32::try_from(*number).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
         ResultValue::Number(number) if kind == INT8 => Some(i64::try_from(*number).unwrap_or(i64::MAX).to_be_bytes().to_vec()),
         ResultValue::Number(number) => {

@@ -1,4 +1,4 @@
-//! A connection whose reader must take what is written within a time.
+//! A connection whose client must take written bytes within a time.
 
 use std::io;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// See the module. Writing fails with `TimedOut` once nothing could be written for the limit.
+/// Writing fails with `TimedOut` after `limit` without progress.
 pub struct PacedStream {
     stream: TcpStream,
     limit: Duration,
-    /// Runs while the reader takes nothing.
+    /// Runs while the client takes nothing.
     patience: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests that change something. Success is said only of a success.
+//! Requests that change something. A reply of success means success.
 
 use crate::admin::pcp::online_recovery;
 use crate::control::control_context::Control;
@@ -12,31 +12,26 @@ use weir_failover::rolling_restart::RestartObstacle;
 use weir_failover::{self, FailoverEvent};
 use weir_wire::pcp_protocol::{self, DrainMode, PcpReply, PcpReport, PcpRequest, PcpSeverity, PromotionKind};
 
-/// Longest time for a change of nodes. A change that was begun goes on.
+/// Limit of a change of nodes. A begun change goes on.
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
-/// Longest time for a server to be started anew, or for a step of a walk. Each has limits of its own, the longest of half an hour, in which an operator
-/// starts a server that has no agent.
+/// Above the steps' own limits: an operator has half an hour for a server without an agent.
 const RESTART_LIMIT: Duration = Duration::from_secs(3600);
-/// Time that transactions get to end before a graceful change.
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
-/// Time for a node to answer that is to be attached.
+/// Time for a node to answer.
 const ATTACH_LIMIT: Duration = Duration::from_secs(5);
-/// Time for a standby to receive the log that it lacks before a switchover by the command.
+/// Time for a standby to receive missing log.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
-/// Time between two attempts to attach, and between two looks at positions.
 const ASK_PERIOD: Duration = Duration::from_millis(200);
-/// Time for an attached node to be asked for its role, and for nodes of a new configuration to be known. They are in use in any case.
+/// Wait for an attached node's role, or for nodes of a new configuration; both are in use in any case.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
-/// Time between two looks at what is waited for.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// The result of an action.
 pub enum ActionResult {
     Replies(Vec<PcpReply>),
     Stop(Vec<PcpReply>, shared::ProxyShutdown),
 }
 
-/// Carries out a request. Cancel safe, but a change that was begun goes on.
+/// Cancel safe, but a begun change goes on.
 pub async fn perform(c: &Rc<Control>, request: &PcpRequest) -> Result<ActionResult, PcpReport> {
     let done = vec![PcpReply::done(request.reply_tag())];
     match *request {
@@ -93,7 +88,7 @@ pub(super) fn fault(message: &str, detail: impl Into<String>) -> PcpReport {
     PcpReport::new(PcpSeverity::Error, message).detail(detail)
 }
 
-/// The number of a node that exists. A configuration that was read just now is taken in first.
+/// Waits until a new configuration is taken in.
 async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, PcpReport> {
     let knows_all = || {
         let (config, view) = (c.shared.config.load(), c.shared.cluster.view.load());
@@ -113,7 +108,6 @@ fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {
     }
 }
 
-/// Has whoever decides about nodes do something.
 pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::OperatorRequest) -> Result<(), PcpReport> {
     operate_within(c, failed, OPERATION_LIMIT, request).await
 }
@@ -134,7 +128,7 @@ async fn operate_within(
     }
 }
 
-/// Has all servers started anew. Dropped between two steps or within one, it orders no more of them, and the step under way comes to its end.
+/// A drop orders no further step; the current one goes on.
 async fn walk(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
     let (failed, walk) = ("upgrade walk failed", upgrade_walk::plan(&c.shared));
     for step in &walk.steps {
@@ -146,7 +140,7 @@ async fn walk(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
     Ok(notice.into_iter().chain([PcpReply::done(PcpRequest::UpgradeWalk.reply_tag())]).collect())
 }
 
-/// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.
+/// A script may have just started the server, so a refusal is retried until `limit`.
 pub(super) async fn attach(
     c: &Control,
     failed: &str,
@@ -160,7 +154,7 @@ pub(super) async fn attach(
         }
         tokio::time::sleep(ASK_PERIOD).await;
     }
-    // A client that hears of the success is to find the node in use, which needs one more question for its role.
+    // A client that hears of the success must find the node in use, after one more look at its role.
     let is_up = || {
         let view = c.shared.cluster.view.load();
         view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))
@@ -169,7 +163,6 @@ pub(super) async fn attach(
     Ok(())
 }
 
-/// Waits until something is so, for so long at most. Returns true if it is.
 pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
     let until = Instant::now() + limit;
     while !is_so() {
@@ -181,7 +174,7 @@ pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> boo
     true
 }
 
-/// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.
+/// Names a primary, or first takes the working one out of use, which gets the writes back if the promotion fails.
 async fn promote(c: &Control, failed: &str, node: u16, aim: PromotionKind) -> Result<(), PcpReport> {
     let view = c.shared.cluster.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
@@ -210,18 +203,18 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: PromotionKind) -> Re
     }
 }
 
-/// Lets what runs end before the command promotes a node, and the node get all of the log, so that the switch costs nobody anything. The pause lasts
-/// until what it gives is dropped.
+/// Pauses sessions until transactions have ended and the standby has all log, so that the switchover loses nothing. The guard ends the
+/// pause.
 async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<PauseGuard<'c>>, PcpReport> {
     let paused = (!c.shared.pause_state.is_all_paused()).then(|| PauseGuard::new(c));
     let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
-    // The rest ends with the primary. Reads on standbys go on all the while: nobody waits for their end.
+    // Remaining transactions end with the primary. Reads on standbys go on.
     wait_until(Duration::from_millis(limit_ms), || !is_busy(c, |of| of == primary)).await;
     catch_up(c, failed, primary, node).await?;
     Ok(paused)
 }
 
-/// Waits until a standby has all of the log that the primary has now. A primary that does not answer is not waited for.
+/// A primary that does not answer is not waited for.
 async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<(), PcpReport> {
     let asked_ms = c.millis(Instant::now());
     let position = |id: u16| {
@@ -247,12 +240,11 @@ async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<
     }
 }
 
-/// True if somebody can stop and start the server of a node.
 fn has_agent(c: &Control, node: u16) -> bool {
     c.shared.config.load().nodes.iter().any(|known| known.id == node && known.agent().is_some())
 }
 
-/// Waits until the operator's command has promoted a node, and it gets the writes. If the command fails the old one gets them back.
+/// If the operator's command fails, the old primary gets the writes back.
 async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<(), PcpReport> {
     let is_primary = || {
         let view = c.shared.cluster.view.load();
@@ -261,7 +253,6 @@ async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<
     let is_named = || c.shared.cluster.failover.load().named == Some(node);
     wait_until(SETTLE_LIMIT, || is_named() || is_primary()).await;
     wait_until(OPERATION_LIMIT, || is_primary() || !is_named()).await;
-    // What was accepted is seen here a moment later.
     let text = match (wait_until(SETTLE_LIMIT, is_primary).await, is_named()) {
         (true, _) => return Ok(()),
         (false, true) => format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs()),
@@ -270,9 +261,9 @@ async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<
     Err(fault(failed, text))
 }
 
-/// Does something now, or when all transactions have ended; those that begin meanwhile wait.
+/// Works now, or after all transactions have ended.
 ///
-/// Pgpool-II waits until all clients have left. A client here has no server connection between its transactions, so that it can stay.
+/// Pgpool-II waits for all clients to leave; here clients hold no server connection between transactions.
 async fn at(
     c: &Control,
     failed: &str,
@@ -294,12 +285,11 @@ async fn at(
     outcome
 }
 
-/// True while a session has a transaction or a statement open on such nodes. One that keeps its server connection between them need not leave.
 fn is_busy(c: &Control, is_meant: impl Fn(u16) -> bool) -> bool {
     !c.shared.pause_state.is_all_paused() || control::failover::open(c, is_meant) > 0
 }
 
-/// All databases are paused while it lives.
+/// All databases are paused until drop.
 struct PauseGuard<'a>(&'a Control);
 
 impl PauseGuard<'_> {
@@ -322,7 +312,7 @@ fn tell_first(c: &Control, message: WorkerMessage) {
     }
 }
 
-/// Reads the files again, on another thread. Parameters that need a restart are told in a notice.
+/// On another thread.
 async fn reload(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
     let shared = c.shared.clone();
     let reloaded = tokio::task::spawn_blocking(move || shared.reload()).await;

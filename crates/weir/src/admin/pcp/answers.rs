@@ -1,4 +1,4 @@
-//! Requests that only look.
+//! Requests that only read.
 
 use crate::admin::views::pgpool;
 use crate::control::control_context::Control;
@@ -9,8 +9,7 @@ use weir_wire::pcp_protocol::{PcpLayout, PcpReply, PcpReplyCode, PcpReport, PcpR
 
 type Outcome = Result<Vec<PcpReply>, PcpReport>;
 
-/// The answer to a request that only looks; `None`: it is another one. Lists are made on another thread: with many connections that takes
-/// longer than nodes should wait for their questions. Cancel safe.
+/// `None`: another kind of request. Lists are made on another thread: with many connections they would delay the nodes' looks. Cancel safe.
 pub async fn of(c: &Rc<Control>, request: &PcpRequest) -> Option<Outcome> {
     let look = match *request {
         PcpRequest::NodeCount => PcpQuery::NodeCount,
@@ -22,9 +21,9 @@ pub async fn of(c: &Rc<Control>, request: &PcpRequest) -> Option<Outcome> {
         PcpRequest::WatchdogInfo(_) => {
             return Some(Err(error("informing watchdog info failed").detail("watchdog is not enabled")));
         }
-        // Nothing of what we say is below any of its levels.
+        // Weir sends no message below any level.
         PcpRequest::Set { ref name, ref value } => return Some(set(name, value)),
-        // Pgpool-II says nothing to it.
+        // Pgpool-II sends no reply.
         PcpRequest::StopRecovery => return Some(Ok(Vec::new())),
         PcpRequest::Salt
         | PcpRequest::Login { .. }
@@ -42,11 +41,11 @@ pub async fn of(c: &Rc<Control>, request: &PcpRequest) -> Option<Outcome> {
     };
     let shared = c.shared.clone();
     let looked = tokio::task::spawn_blocking(move || look.at(&shared)).await;
-    // The panic hook has told the log.
+    // The panic hook has logged it.
     Some(looked.unwrap_or_else(|_| Err(error("the answer could not be made"))))
 }
 
-/// The levels of `client_min_messages`. Source: Pgpool-II, `process_set_configuration_parameter`.
+/// Levels of `client_min_messages`. Source: Pgpool-II, `process_set_configuration_parameter`.
 const LEVELS: [&str; 11] =
     ["debug5", "debug4", "debug3", "debug2", "debug1", "log", "commerror", "info", "notice", "warning", "error"];
 
@@ -66,7 +65,6 @@ fn error(text: &str) -> PcpReport {
     PcpReport::new(PcpSeverity::Error, text)
 }
 
-/// The thing to look at.
 #[derive(Clone, Copy)]
 enum PcpQuery {
     NodeCount,
@@ -92,7 +90,6 @@ impl PcpQuery {
     }
 }
 
-/// Rows between their number and the end.
 fn list(tag: u8, code: PcpReplyCode, rows: Vec<Vec<String>>) -> Vec<PcpReply> {
     let mut replies = vec![PcpReply::of(tag, PcpReplyCode::Count, [rows.len().to_string()])];
     replies.extend(rows.into_iter().map(|row| PcpReply::of(tag, code, row)));
@@ -136,18 +133,18 @@ fn process_info(shared: &SharedState, number: i32) -> Outcome {
         return Err(error("informing process info failed").detail(format!("invalid process ID : {number}")));
     }
     let layout = shared.config.load().pcp.layout;
-    // A user of PCP is an operator.
+    // PCP users are operators.
     let mut rows: Vec<Vec<String>> = pgpool::pool_rows(shared).into_iter().map(|row| row.cells).collect();
     rows.retain(|row| number == 0 || row.first() == Some(&pid.to_string()));
     if rows.is_empty() {
-        // Pgpool-II's clients take an answer without rows for one to a command that has none.
+        // Pgpool-II's clients misread an answer without rows.
         rows.push(pgpool::idle_row(shared, if number == 0 { std::process::id() } else { pid }));
     }
     rows.iter_mut().for_each(|row| cut(row, layout));
     Ok(list(b'p', PcpReplyCode::Process, rows))
 }
 
-/// Releases append columns to a row and change no others.
+/// Releases only append columns.
 fn cut(row: &mut Vec<String>, layout: PcpLayout) {
     row.truncate(layout.process_strings());
 }

@@ -1,7 +1,7 @@
-//! Online recovery: by the agent of the node, or in Pgpool-II's way: functions of its extension `pgpool_recovery` run the operator's scripts on the primary.
+//! Online recovery: by the node's agent, or as in Pgpool-II by its extension `pgpool_recovery`, which runs the operator's scripts on the
+//! primary.
 //!
-//! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
-//! the scripts: Pgpool-II's manual, "Online Recovery".
+//! The first script copies the primary to the node, the second one starts its server. Demands: Pgpool-II's manual, "Online Recovery".
 
 use super::actions::{attach, fault, operate, wait_until};
 use crate::auth::own_login::OwnUse;
@@ -22,23 +22,17 @@ use weir_failover::{NodeCopyStage, OperatorRequest};
 use weir_wire::pcp_protocol::PcpReport;
 
 const FAILED: &str = "process recovery request failed";
-/// As servers show it.
 const NAME: &str = "weir_recovery";
-/// Where Pgpool-II up to 4.6 has its functions.
+/// Database with the functions of Pgpool-II up to 4.6.
 const OLD_DATABASE: &str = "template1";
 /// Longest time of a script: a copy of a large server takes hours.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Time for a login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
-/// Time between two looks at whether the node can be attached.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
-/// Time for another primary to come, if one is about to.
 const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
-/// Time to attach a node that accepts connections: its role is asked for first.
 const ATTACH_LIMIT: Duration = Duration::from_secs(30);
-/// The functions of Pgpool-II's extension, by the types of their arguments: a schema, and the most arguments that a release knows. A function of
-/// that name by somebody else must not run with the rights of `recovery_user`, so that only a superuser's counts, and none of a session's own.
-/// A superuser's role cannot be given a function by others. Source: `pgpool_recovery--1.4.sql` of Pgpool-II.
+/// Finds the functions of Pgpool-II's extension by argument types, newest first. Only a superuser's count, and none of `pg_temp`: a foreign
+/// function of that name must not run with the rights of `recovery_user`. Source: `pgpool_recovery--1.4.sql` of Pgpool-II.
 const LOOK: &str = "SELECT n.nspname, p.pronargs FROM pg_catalog.pg_proc p \
      JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
      JOIN pg_catalog.pg_roles o ON o.oid OPERATOR(pg_catalog.=) p.proowner AND o.rolsuper \
@@ -50,18 +44,16 @@ const LOOK: &str = "SELECT n.nspname, p.pronargs FROM pg_catalog.pg_proc p \
      AND s.prokind OPERATOR(pg_catalog.=) 'f' AND s.proargtypes OPERATOR(pg_catalog.=) '25 25'::pg_catalog.oidvector) \
      ORDER BY p.pronargs DESC LIMIT 1";
 
-/// The casts of the arguments, so that no other function of the schema fits as well.
+/// Casts, so that no other overload fits.
 const TEXT: &str = "::pg_catalog.text";
 const INTEGER: &str = "::pg_catalog.int4";
 
-/// A database with the functions, and how they are called there.
 struct RecoveryFunctions {
     conn: ControlConn,
     schema: String,
     arguments: usize,
 }
 
-/// One recovery at a time.
 struct RecoveryLock<'a>(&'a Control);
 
 impl<'a> RecoveryLock<'a> {
@@ -76,9 +68,9 @@ impl Drop for RecoveryLock<'_> {
     }
 }
 
-/// Makes a node anew, and attaches it. Cancel safe, but scripts that were begun go on.
+/// Cancel safe, but begun scripts go on.
 pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
-    // A primary that was stopped just now is being replaced.
+    // A primary that was just stopped is being replaced.
     wait_until(PRIMARY_LIMIT, || !c.shared.cluster.failover.load().is_in_flux(c.millis(Instant::now().into()))).await;
     let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
     let rules = &config.recovery;
@@ -104,7 +96,7 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
         None => copy(c, rules, &primary, &address).await,
     };
     if outcome.is_err() {
-        // It is no longer being recovered. The operator who mends it attaches it.
+        // Ends the recovery; the operator attaches the node after a repair.
         if let Err(cause) = operate(c, FAILED, OperatorRequest::Detach(node)).await {
             c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {}", cause.detail));
         }
@@ -113,7 +105,6 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
     outcome
 }
 
-/// The same as its agent sees it.
 async fn check_stopped(agent: &Agent, node: u16) -> Result<(), PcpReport> {
     match agent.status(Instant::now() + LOGIN_LIMIT).await {
         Ok(status) if status.server == ServerStatus::Stopped => Ok(()),
@@ -122,7 +113,7 @@ async fn check_stopped(agent: &Agent, node: u16) -> Result<(), PcpReport> {
     }
 }
 
-/// Has the agent make the node anew, without scripts, and attaches it.
+/// Without scripts.
 async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), PcpReport> {
     c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
     let order = Return { node, primary, way: RejoinWay::Copy, ballot: None };
@@ -131,7 +122,7 @@ async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) ->
     attach(c, FAILED, OperatorRequest::Recover(node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
-/// A server that runs would lose its files.
+/// A running server would lose its files.
 async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), PcpReport> {
     match log_in(c, rules, address, OLD_DATABASE).await {
         Err(OpenError::Connect { cause, .. })
@@ -177,7 +168,6 @@ fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, PcpReport
     directory.ok_or_else(|| fault(FAILED, format!("backend_data_directory{} is not set", node.node)))
 }
 
-/// Logs in as the user of recoveries. Not cancel safe.
 async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, database: &str) -> Result<ControlConn, OpenError> {
     let files = c.shared.access.files();
     let own = UserSecret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
@@ -187,7 +177,6 @@ async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, da
     ControlConn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
 }
 
-/// The functions, in the database that is configured or where older releases have them.
 async fn find(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, PcpReport> {
     let mut last = None;
     for database in [rules.database.as_str(), OLD_DATABASE] {
@@ -249,7 +238,6 @@ fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Waits until a login succeeds.
 async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &ServerAddress, limit: Instant) -> Result<(), PcpReport> {
     loop {
         let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
@@ -261,7 +249,7 @@ async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &ServerAddres
     }
 }
 
-/// For the list of Weir's own texts. The calls of the functions that are found name their schema, which is the operator's.
+/// For the list of Weir's own texts. Calls of found functions name the operator's schema.
 pub fn own_texts() -> Vec<String> {
     vec![LOOK.to_owned()]
 }

@@ -1,26 +1,22 @@
-//! One connection of PCP: packets in and out, within limits of time and size.
+//! A PCP connection: packets in and out, within limits of time and size.
 
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 use weir_wire::pcp_protocol::{PcpError, PcpPacket, PcpReply, PcpRequest, REQUEST_LENGTH_MAX, read};
 
-/// Time for an answer to be taken.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
-/// A connection's bytes.
 pub trait AsyncByteStream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncByteStream for S {}
 
-/// See the module.
 pub struct PcpConnection<S> {
     stream: S,
-    /// Bytes that have come and were not read: less than a packet and a piece.
+    /// Received bytes not read yet: less than a packet and a piece.
     inbox: Vec<u8>,
 }
 
-/// The end of a connection, or of what can be understood of it.
 #[derive(Debug)]
 pub enum PcpConnectionEnd {
     Gone,
@@ -33,7 +29,7 @@ impl<S: AsyncByteStream> PcpConnection<S> {
         PcpConnection { stream, inbox: Vec::new() }
     }
 
-    /// The next request. Cancel safe: bytes that have come stay in the inbox.
+    /// Cancel safe: received bytes stay in the inbox.
     pub async fn next(&mut self, limit: Instant) -> Result<Result<PcpRequest, PcpError>, PcpConnectionEnd> {
         loop {
             match read(&self.inbox, REQUEST_LENGTH_MAX) {
@@ -53,8 +49,8 @@ impl<S: AsyncByteStream> PcpConnection<S> {
         }
     }
 
-    /// Waits until the other side is gone. One that sends its next requests early is heard until the inbox is full, and not watched any more then.
-    /// Cancel safe: bytes that have come stay in the inbox.
+    /// Waits until the client is gone. Early requests may fill the inbox, which ends the watch. Cancel safe: received bytes stay in the
+    /// inbox.
     pub async fn gone(&mut self) {
         while self.inbox.len() < REQUEST_LENGTH_MAX as usize {
             if self.more().await.is_none() {
@@ -64,7 +60,7 @@ impl<S: AsyncByteStream> PcpConnection<S> {
         std::future::pending().await
     }
 
-    /// Waits for bytes; `None`: the other side is gone. Cancel safe.
+    /// `None`: the client is gone. Cancel safe.
     async fn more(&mut self) -> Option<()> {
         let mut piece = [0; REQUEST_LENGTH_MAX as usize];
         let bytes = self.stream.read(&mut piece).await.ok().filter(|bytes| *bytes > 0)?;
@@ -72,7 +68,7 @@ impl<S: AsyncByteStream> PcpConnection<S> {
         Some(())
     }
 
-    /// Sends packets. Not cancel safe: a part may be on its way.
+    /// Not cancel safe: a part may be sent.
     pub async fn say(&mut self, replies: &[PcpReply]) -> Result<(), PcpConnectionEnd> {
         let mut out = Vec::new();
         replies.iter().for_each(|reply| reply.write(&mut out));
@@ -83,7 +79,7 @@ impl<S: AsyncByteStream> PcpConnection<S> {
         }
     }
 
-    /// Ends it so that what was said last arrives. Cancel safe.
+    /// Closes so that the last reply arrives. Cancel safe.
     pub async fn close(mut self) {
         let _ = self.stream.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! The user who speaks PCP on a connection, and the proof of that.
+//! The user of a PCP connection, and the proof.
 
 use super::PcpUserFile;
 use crate::auth::guesses::{CROWD_PERIOD, ProofOrigin, ProofPermit, ProofTurn};
@@ -10,10 +10,9 @@ use std::sync::Arc;
 use weir_session::metrics::WorkerCounter;
 use weir_wire::pcp_protocol::{PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity, SALT_BYTES};
 
-/// The prefix of the name under which a user's failed PCP logins are counted, apart from the database user of the same name.
+/// Prefix that counts failed PCP logins apart from the database user of the same name.
 const COUNTED_AS: &str = "pcp/";
 
-/// One connection's visitor.
 pub struct PcpLogin {
     book: Arc<PcpUserFile>,
     origin: ProofOrigin,
@@ -26,13 +25,10 @@ enum PcpLoginState {
     Known(String),
 }
 
-/// The consequence of a request, by the login of its sender.
 pub enum PcpAdmission {
-    /// It is to be done.
     Known,
-    /// It was about the login, and is answered.
+    /// Answered: part of the login.
     Said(PcpReply),
-    /// The connection ends.
     Refused(PcpReport),
 }
 
@@ -45,7 +41,6 @@ impl PcpLogin {
         matches!(self.standing, PcpLoginState::Known(_))
     }
 
-    /// For the log.
     pub fn describe(&self) -> String {
         let place = self.place();
         match &self.standing {
@@ -54,12 +49,12 @@ impl PcpLogin {
         }
     }
 
-    /// Lets a request pass, or answers it if it is about the login. Cancel safe.
+    /// Cancel safe.
     pub async fn admit(&mut self, c: &Rc<Control>, request: &PcpRequest) -> PcpAdmission {
         match (request, &self.standing) {
             (PcpRequest::Salt, _) => {
                 let salt = crate::random();
-                // A user who was known must prove it again.
+                // A known user must log in again.
                 self.standing = PcpLoginState::Salted(salt);
                 PcpAdmission::Said(PcpReply::Salt(salt))
             }
@@ -86,7 +81,7 @@ impl PcpLogin {
         }
     }
 
-    /// A user who does not exist and one who has another password are told the same. Cancel safe: a proof that has a place counts as wrong.
+    /// Gives the same error for an unknown user and a wrong password. Cancel safe: an interrupted proof counts as wrong.
     async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), PcpReport> {
         let name = String::from_utf8_lossy(user).into_owned();
         let guess = self.take_place(c, &name).await?;
@@ -104,7 +99,7 @@ impl PcpLogin {
         Err(PcpReport::new(PcpSeverity::Fatal, text).detail("username and/or password does not match"))
     }
 
-    /// Takes a place for a proof, after the wait that earlier wrong ones demand. Cancel safe, as `prove` is.
+    /// Waits as long as earlier wrong proofs demand. Cancel safe as `prove`.
     async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<ProofPermit, PcpReport> {
         let guesses = &c.shared.access.guesses;
         let burst = c.shared.config.load().auth.failures_max;
@@ -130,7 +125,7 @@ impl PcpLogin {
         }
     }
 
-    /// Reads the file on another thread, as it is now. Cancel safe.
+    /// Reads the current file on another thread. Cancel safe.
     async fn is_right(&self, c: &Control, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
         let (user, answer, shared, book) = (user.to_vec(), answer.to_vec(), c.shared.clone(), self.book.clone());
         let judge = move || book.read(&shared.log).verify(&user, salt, &answer);

@@ -52,10 +52,8 @@ pub(super) const POOL_CACHE_WAL: &[ViewColumn] = &[
     own("error"),
 ];
 
-/// Bytes of a text that are shown.
 const TEXT_BYTES_MAX: usize = 200;
 
-/// One row; none without a cache.
 pub(super) fn pool_cache(ask: &ViewContext<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let counters = &ask.w.shared.counters;
@@ -78,7 +76,7 @@ pub(super) fn pool_cache(ask: &ViewContext<'_>) -> Rows {
     ]]
 }
 
-/// The results of the session's database; other databases' texts may hold secrets.
+/// Only of the session's database: other databases' texts may hold secrets.
 pub(super) fn pool_cache_entries(ask: &ViewContext<'_>) -> Vec<RoleRow> {
     let Some(answers) = &ask.w.shared.cached_results else { return Vec::new() };
     let is_here = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
@@ -105,8 +103,7 @@ fn text_of(key: &Key) -> String {
     String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned()
 }
 
-/// Tables of the session's database that changed, the most changed first; then the database as a whole, and the objects of all
-/// databases.
+/// Most changed first; then the database, and shared objects.
 pub(super) fn pool_cache_tables(ask: &ViewContext<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let versions = &answers.versions;
@@ -130,7 +127,7 @@ pub(super) fn pool_cache_tables(ask: &ViewContext<'_>) -> Rows {
         .collect()
 }
 
-/// Relations of the session's database whose changes reads on standbys had to show, and did not find there at once.
+/// Relations whose changes a standby did not show at once.
 pub(super) fn pool_causal(ask: &ViewContext<'_>) -> Rows {
     let changes = &ask.w.shared.changes;
     let (versions, database) = (&changes.versions, &ask.pools.database);
@@ -156,7 +153,7 @@ pub(super) fn pool_causal(ask: &ViewContext<'_>) -> Rows {
     rows
 }
 
-/// Databases whose logs are followed, or should be.
+/// Includes databases whose log should be followed.
 pub(super) fn pool_cache_wal(ask: &ViewContext<'_>) -> Rows {
     let mut rows = Rows::new();
     for database in ask.w.shared.catalogs.all() {

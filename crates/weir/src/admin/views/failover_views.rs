@@ -20,7 +20,7 @@ pub const POOL_FAILOVER: &[ViewColumn] = &[
     open("lost"),
 ];
 
-/// The forecast first, the looks that failed, then the changes of the primary, the newest first.
+/// The forecast, failed looks, then changes of the primary, newest first.
 pub fn pool_failover(ask: &ViewContext<'_>) -> Rows {
     let shared = &ask.w.shared;
     let view = shared.cluster.failover.load();
@@ -28,7 +28,7 @@ pub fn pool_failover(ask: &ViewContext<'_>) -> Rows {
     forecast[0] = "forecast".into();
     forecast[1] = utc(seconds(std::time::SystemTime::now()));
     forecast[2] = view.primary.map(|id| id.to_string()).unwrap_or_default();
-    // In the modes in which others promote, roles tell where writes go until a primary is accepted.
+    // Where others promote, roles tell where writes go until a primary is accepted.
     forecast[4] = match view.held.filter(|_| shared.cluster.view.load().primary.is_none()) {
         Some(why) => format!("writes wait: {why}; {}", view.forecast),
         None => view.forecast.clone(),
@@ -37,7 +37,6 @@ pub fn pool_failover(ask: &ViewContext<'_>) -> Rows {
     std::iter::once(forecast).chain(looks).chain(view.records.iter().rev().map(|record| row(shared, record))).collect()
 }
 
-/// A node that did not answer its last look, and what it did instead.
 fn look(node: u16, failure: LookFailure) -> Vec<String> {
     let mut row = vec![String::new(); POOL_FAILOVER.len()];
     row[0] = "look".into();
@@ -46,7 +45,7 @@ fn look(node: u16, failure: LookFailure) -> Vec<String> {
     row
 }
 
-/// All nodes, with or without an agent. Nobody is asked: the control thread did.
+/// Nodes with or without an agent, as the control thread last saw them.
 pub fn pool_agents(shared: &SharedState) -> Rows {
     let config = shared.config.load();
     config.nodes.iter().map(|node| shared.cluster.agents.row(node.id, node.agent())).collect()
@@ -78,7 +77,6 @@ fn row(shared: &SharedState, record: &FailoverRecord) -> Vec<String> {
     ]
 }
 
-/// A time of the proxy's own clock as others read it.
 fn wall_clock(shared: &SharedState, at: Ms) -> std::time::SystemTime {
     shared.life.started_at + Duration::from_millis(at)
 }

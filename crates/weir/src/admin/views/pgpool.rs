@@ -1,4 +1,4 @@
-//! Pgpool-II's own lists, made of what all threads see: SHOW and PCP give the same.
+//! Pgpool-II's lists, the same for SHOW and PCP.
 
 use super::{RoleRow, Rows};
 use crate::log::utc;
@@ -17,15 +17,14 @@ use weir_session::metrics::WorkerCounters;
 use weir_session::status::{SessionActivity, SessionStatus};
 use weir_wire::pcp_protocol::{NodeInfo, NodeRole, NodeStatus, StandbyDelay};
 
-/// A node as SHOW and PCP tell of it.
 pub struct NodeSummary {
     pub(crate) id: u16,
     pub(crate) info: NodeInfo,
-    /// In any case in bytes.
+    /// Always in bytes.
     pub(crate) delay_bytes: StandbyDelay,
 }
 
-/// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.
+/// Delays are times if the operator's threshold is one, as in Pgpool-II.
 pub fn nodes(shared: &SharedState) -> Vec<NodeSummary> {
     let config = shared.config.load();
     let is_by_time = config.check.delay_ms_max > 0;
@@ -54,12 +53,12 @@ pub fn nodes(shared: &SharedState) -> Vec<NodeSummary> {
     view.nodes.iter().enumerate().map(node).collect()
 }
 
-/// If a node is in use, and since when. Where nobody decides about that, one that answers is.
+/// Returns the status and since when. A node that answers is in use where no failover mode decides.
 fn standing(shared: &SharedState, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
     let failover = shared.cluster.failover.load();
     let since_s = |at_ms: u64| at_s(shared, at_ms);
     match failover.node(node.id).map(|node| node.standing) {
-        // It gets nothing, whatever is decided about it.
+        // No statements go to a silent node.
         None | Some(NodeStanding::Up | NodeStanding::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
         None | Some(NodeStanding::Up) => (NodeStatus::Up, node.changed_at_s),
         Some(NodeStanding::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
@@ -69,12 +68,12 @@ fn standing(shared: &SharedState, node: &NodeView, is_silent: bool) -> (NodeStat
     }
 }
 
-/// The name of a status for a client: no node waits for the first one any more.
+/// Shows `Waiting` as up: this client has come.
 fn status_for_client(status: NodeStatus) -> String {
     if status == NodeStatus::Waiting { NodeStatus::Up } else { status }.name().to_string()
 }
 
-/// A time in milliseconds since the start of the proxy, in seconds since 1970.
+/// Converts milliseconds since the start of the proxy to seconds since 1970.
 fn at_s(shared: &SharedState, at_ms: u64) -> u64 {
     seconds(shared.life.started_at + Duration::from_millis(at_ms))
 }
@@ -91,7 +90,6 @@ fn pg_role(node: &NodeView) -> &'static str {
     }
 }
 
-/// `SHOW pool_nodes`, for a session whose reads go to one of them.
 pub fn node_rows(shared: &SharedState, favourite: Option<NodeIndex>) -> Rows {
     let row = |(at, NodeSummary { id, info, .. }): (usize, NodeSummary)| {
         vec![
@@ -114,13 +112,11 @@ pub fn node_rows(shared: &SharedState, favourite: Option<NodeIndex>) -> Rows {
     nodes(shared).into_iter().enumerate().map(row).collect()
 }
 
-/// Counters of all workers, added up.
 fn sums<const N: usize>(shared: &SharedState, of: impl Fn(&WorkerCounters) -> [u64; N]) -> [u64; N] {
     let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
     shared.counters.iter().map(of).fold([0; N], add)
 }
 
-/// The first columns of lists by node.
 fn place(NodeSummary { id, info, .. }: &NodeSummary) -> Vec<String> {
     vec![
         id.to_string(),
@@ -131,7 +127,6 @@ fn place(NodeSummary { id, info, .. }: &NodeSummary) -> Vec<String> {
     ]
 }
 
-/// `SHOW pool_health_check_stats`.
 pub fn health_check_rows(shared: &SharedState) -> Rows {
     let failover = shared.cluster.failover.load();
     let row = |node: NodeSummary| {
@@ -146,7 +141,7 @@ pub fn health_check_rows(shared: &SharedState) -> Rows {
     nodes(shared).into_iter().map(row).collect()
 }
 
-/// Counts of looks, as the columns behind `last_status_change`. Durations in milliseconds.
+/// Columns behind `last_status_change`; durations in milliseconds.
 fn stats(shared: &SharedState, stats: &HealthCheckStats) -> Vec<String> {
     let average = |sum: u64| format!("{:.6}", sum as f64 / stats.total.max(1) as f64);
     let time = |at: Option<u64>| at.map(|at| utc(at_s(shared, at))).unwrap_or_default();
@@ -168,7 +163,6 @@ fn stats(shared: &SharedState, stats: &HealthCheckStats) -> Vec<String> {
     ]
 }
 
-/// `SHOW pool_backend_stats`.
 pub fn backend_rows(shared: &SharedState) -> Rows {
     let row = |node: NodeSummary| {
         let statements = sums(shared, |counters| counters.statements(node.id)).map(|count| count.to_string());
@@ -178,7 +172,7 @@ pub fn backend_rows(shared: &SharedState) -> Rows {
     nodes(shared).into_iter().map(row).collect()
 }
 
-/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
+/// Server connections. Pgpool-II's process is the session that uses one, or the proxy itself.
 pub fn pool_rows(shared: &SharedState) -> Vec<RoleRow> {
     let are_last = shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
     let mut rows = Vec::new();
@@ -200,7 +194,7 @@ fn pool_row(shared: &SharedState, pool: &Pool, status: &ConnStatus, statement: S
     let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));
     let doing = session.as_ref().map_or(SessionActivity::Idle, |s| s.doing()).name();
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
-    // The client that was there last began its last statement then.
+    // Begin of the former client's last statement.
     let used_ms = status.last.began_ms.load(Ordering::Relaxed);
     let left = if session.is_none() && used_ms > 0 { utc(at_s(shared, used_ms)) } else { String::new() };
     let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
@@ -229,7 +223,7 @@ fn pool_row(shared: &SharedState, pool: &Pool, status: &ConnStatus, statement: S
     ]
 }
 
-/// A process without a server connection, in the columns of `SHOW pool_pools`.
+/// Columns of a process without a server connection.
 pub fn idle_row(shared: &SharedState, pid: u32) -> Vec<String> {
     let started = utc(seconds(shared.life.started_at));
     let waits = SessionActivity::WaitingForConnection.name();
@@ -238,7 +232,7 @@ pub fn idle_row(shared: &SharedState, pid: u32) -> Vec<String> {
     row.map(str::to_string).to_vec()
 }
 
-/// How long a session has done nothing, in seconds: since it began its last statement.
+/// Seconds since the begin of the last statement.
 fn idle_s(shared: &SharedState, session: &SessionStatus) -> u64 {
     match session.doing() {
         SessionActivity::Idle | SessionActivity::IdleInTransaction => {
@@ -249,7 +243,6 @@ fn idle_s(shared: &SharedState, session: &SessionStatus) -> u64 {
     }
 }
 
-/// `SHOW pool_processes`: sessions.
 pub fn process_rows(shared: &SharedState) -> Vec<RoleRow> {
     let row = |status: Arc<SessionStatus>| {
         let cells = vec![
@@ -267,7 +260,7 @@ pub fn process_rows(shared: &SharedState) -> Vec<RoleRow> {
     shared.session_statuses.all().into_iter().map(row).collect()
 }
 
-/// `SHOW pool_status`: parameters that the viewer may see, and like Pgpool-II's the status of each node behind its data directory.
+/// Parameters, with each node's status behind its data directory as in Pgpool-II.
 pub fn status_rows(shared: &SharedState, viewer: &Viewer) -> Rows {
     let nodes = nodes(shared);
     let mut rows = Rows::new();

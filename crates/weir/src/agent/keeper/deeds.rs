@@ -1,4 +1,4 @@
-//! The deeds, one after the other. Each first looks at what is there: what is done already is not done again.
+//! The deeds. Each looks first, and does not repeat what is done.
 
 mod copy;
 mod follow_primary;
@@ -16,15 +16,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use weir_agent::{DataDirectoryState, OrderAction, OrderFailure, OrderFailureKind, OrderProgress, Outcome};
 
-/// Time for programs of an agent before to end.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// Longest time of any order.
 const ORDER_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Hears of progress.
 pub type Tell<'a> = &'a dyn Fn(OrderProgress);
 
-/// Does it. Blocks. `is_outrun`: set once a stop in order is to make room for another one.
+/// Blocks. `is_outrun`: set once an orderly stop must make room for an immediate one.
 pub fn perform(site: &ServerInstallation, deed: &OrderAction, tell: Tell<'_>, is_outrun: &AtomicBool) -> Outcome {
     match deed {
         OrderAction::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, (until(*limit_ms), is_outrun)),
@@ -40,7 +37,7 @@ fn until(limit_ms: u32) -> Instant {
     Instant::now() + Duration::from_millis(limit_ms.into()).min(ORDER_LIMIT)
 }
 
-/// Puts in order what an agent before has left. Called at the start, by the only agent of this data.
+/// Cleans up after a former agent, at the start of the only one for this data.
 pub fn clean_up(site: &ServerInstallation) -> anyhow::Result<()> {
     let left = || processes::of_agent(&site.work);
     processes::signal(&left(), Signal::KILL);
@@ -60,14 +57,13 @@ pub fn clean_up(site: &ServerInstallation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A failure of the operating system at a file.
 fn broke(path: &Path) -> impl Fn(io::Error) -> OrderFailure {
     move |cause| OrderFailure::new(OrderFailureKind::Other, format!("{}: {cause}", path.display()))
 }
 
-/// The failure of an order that is only for a server at rest.
+/// Fails unless the server is stopped.
 fn check_rests(site: &ServerInstallation, until: Instant) -> Outcome {
-    // A single-user server is one of ours, and ends by itself. Orphans of a killed one do, too.
+    // Orphans of a killed server end by themselves. A single-user server writes a port too, and counts as running.
     let is_led = || super::look::leader(site, &processes::of_server(&site.data)).is_some_and(|server| server.port > 0);
     if is_led() {
         return Err(OrderFailure::new(OrderFailureKind::Running, "the server runs"));
@@ -91,7 +87,6 @@ fn check_whole(site: &ServerInstallation) -> Outcome {
     }
 }
 
-/// Bytes from a line such as `1234/5678 kB (21%)`.
 fn read_progress(line: &str) -> Option<OrderProgress> {
     let (before, after) = line.split_once('/')?;
     let done: u64 = before.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! The state of the server and of its data, as they are at one moment.
+//! The present state of the server and its data.
 
 use super::processes;
 use super::program::{self, ProgramEnd};
@@ -12,15 +12,14 @@ use weir_agent::{
 };
 use weir_failover::conninfo::Conninfo;
 
-/// Time for `pg_controldata` and for `postgres -C`, which read small files.
+/// Time for `pg_controldata` and `postgres -C`, which read small files.
 const CONTROL_LIMIT: Duration = Duration::from_secs(10);
-/// Longest `postmaster.pid`.
 const PID_FILE_BYTES_MAX: usize = 64 << 10;
 
-/// All but the jobs.
+/// All but the orders.
 pub fn look(site: &ServerInstallation) -> AgentStatus {
     let (server, data) = (server(site), data(site));
-    // A server that runs is not asked to be made a standby.
+    // Only a stopped server is made a standby.
     let slot = if (server, data) == (ServerStatus::Stopped, DataDirectoryState::Whole) { slot(site) } else { None };
     AgentStatus {
         server,
@@ -34,33 +33,30 @@ pub fn look(site: &ServerInstallation) -> AgentStatus {
     }
 }
 
-/// Weir's mark, as the file has it.
 fn mark(site: &ServerInstallation) -> Option<WordValue> {
     let text = fs::read_to_string(site.data.join("postgresql.auto.conf")).ok()?;
     let conninfo = Conninfo::parse(&settings::get(&text, "primary_conninfo")?)?;
     WordValue::new(conninfo.get(ConninfoKeyword::MARK.as_str())?).ok()
 }
 
-/// The slot that the server would use as a standby, by the program that reads its configuration.
+/// As `postgres -C` reads it.
 fn slot(site: &ServerInstallation) -> Option<SlotName> {
     let command = site.server_program(&["-C", "primary_slot_name"]);
     let ended = program::run(command, Instant::now() + CONTROL_LIMIT, &mut |_| {}).ok()?;
     SlotName::new(ended.out.back()?.trim()).ok()
 }
 
-/// The server that runs, if its postmaster does.
 pub fn server(site: &ServerInstallation) -> ServerStatus {
     leader(site, &processes::of_server(&site.data)).map_or(ServerStatus::Stopped, ServerStatus::Running)
 }
 
-/// The postmaster among processes of the server.
 pub fn leader(site: &ServerInstallation, there: &[Pid]) -> Option<Postmaster> {
     let text = fs::read_to_string(site.data.join("postmaster.pid")).ok().filter(|text| text.len() <= PID_FILE_BYTES_MAX)?;
     let known = postmaster::read(&text)?;
     there.iter().any(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(known.pid)).then_some(known)
 }
 
-/// If the files are all of one moment.
+/// `Whole`: all files are of one moment.
 pub fn data(site: &ServerInstallation) -> DataDirectoryState {
     if site.kept().exists() {
         DataDirectoryState::HalfRewound
@@ -71,7 +67,6 @@ pub fn data(site: &ServerInstallation) -> DataDirectoryState {
     }
 }
 
-/// The control file, by the program of its version.
 pub fn control(site: &ServerInstallation) -> Option<ControlFile> {
     let mut command = site.program("pg_controldata");
     command.arg("-D").arg(&site.data);

@@ -1,4 +1,4 @@
-//! Connections of those who give orders. Whoever dawdles, is silent or knows no secret holds nobody up, and gets one line in the log.
+//! Connections that bring orders. Slow, silent or unknown callers delay no other, and get one log line.
 
 mod complaints;
 
@@ -19,26 +19,22 @@ use tokio_rustls::TlsAcceptor;
 use weir_agent::{AgentAnswer, AgentOrder, AgentRequest, AgentSecret, read_request, write_answer};
 use weir_config::hba::IpNetwork;
 
-/// Connections of strangers at once. When one more comes, the oldest goes.
+/// Connections before the proof; a further one replaces the oldest.
 const STRANGERS_MAX: usize = 16;
-/// Connections of those who know the secret.
+/// Connections with the secret.
 const KNOWN_MAX: usize = 8;
-/// Time for encryption and the proof.
+/// Time for TLS and the proof.
 const LOGIN_LIMIT: Duration = Duration::from_secs(5);
-/// Time for the next request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
-/// Time for an answer to be taken.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
-/// Time between two words about the progress of an order. They show that the agent lives.
+/// Period of progress messages, which show that the agent lives.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
-/// Time until the next attempt to accept after one that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Encryption, if the operator wants it.
 #[derive(Clone)]
 pub struct AgentTls {
     pub acceptor: TlsAcceptor,
-    /// Those without a certificate of ours are sent away.
+    /// Callers without a certificate of these authorities are rejected.
     pub certificates: CertificateDemand,
 }
 
@@ -48,25 +44,22 @@ pub enum CertificateDemand {
     NotAsked,
 }
 
-/// See the module.
 pub struct OrderListener {
     pub desk: Arc<OrderExecutor>,
     pub secret: AgentSecret,
     pub tls: Option<AgentTls>,
-    /// Where callers may come from; empty: anywhere.
+    /// Empty: all.
     pub allowed: Vec<IpNetwork>,
     pub log: Arc<Log>,
 }
 
-/// The open door, for the tasks of connections.
 struct OrderListenerState {
     door: OrderListener,
     complaints: RejectionLog,
-    /// One holder is the listener, the others are the connections of those who are known.
+    /// One reference is the listener's, one for each known connection.
     known: Rc<()>,
 }
 
-/// Why a caller is sent away.
 enum OrderRejection {
     Line(SealedStreamError),
     Late,
@@ -81,7 +74,6 @@ impl From<SealedStreamError> for OrderRejection {
 }
 
 impl OrderListener {
-    /// Serves until the process ends.
     pub async fn serve(self, listener: TcpListener) {
         let house = Rc::new(OrderListenerState { door: self, complaints: RejectionLog::default(), known: Rc::new(()) });
         let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
@@ -120,7 +112,8 @@ impl OrderListenerState {
     }
 }
 
-/// Lets a caller prove himself. The conversation is a task of its own, which no stranger ends. Cancel safe: the connection is closed.
+/// Checks a caller's proof; the conversation is a separate task, which unknown callers cannot displace. Cancel safe: the connection is
+/// closed.
 async fn receive(house: Rc<OrderListenerState>, stream: TcpStream, peer: SocketAddr) {
     let limit = Instant::now() + LOGIN_LIMIT;
     let met = async {
@@ -173,7 +166,6 @@ impl OrderListenerState {
     }
 }
 
-/// Answers the requests of one who is known.
 async fn converse<S: ByteStream>(
     house: &OrderListenerState,
     mut line: SealedStream<S>,
@@ -184,7 +176,7 @@ async fn converse<S: ByteStream>(
         match read_request(&heard?).map_err(SealedStreamError::Malformed)? {
             AgentRequest::Status => {
                 let desk = house.door.desk.clone();
-                // Only a fault in it keeps it from answering.
+                // Only a panic prevents an answer.
                 let Ok(status) = spawn_blocking(move || desk.status()).await else { return Ok(()) };
                 say(&mut line, &AgentAnswer::Status(Box::new(status))).await?;
             }

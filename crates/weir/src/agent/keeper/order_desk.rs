@@ -1,4 +1,4 @@
-//! Orders, one at a time. An order goes on without the connection that brought it, and its outcome is kept for one who asks again.
+//! Orders, one at a time. An order outlives its connection, and its outcome is kept for a repeated question.
 
 use super::deeds;
 use super::look;
@@ -15,12 +15,11 @@ use weir_agent::{
     OrderProgress, Outcome, ServerStopMode,
 };
 
-/// See the module.
 pub struct OrderExecutor {
     site: ServerInstallation,
     log: Arc<Log>,
     board: Mutex<OrderSlots>,
-    /// Counts the orders that are over.
+    /// Changes with each finished order.
     over: watch::Sender<u64>,
 }
 
@@ -34,17 +33,15 @@ struct RunningOrder {
     order: AgentOrder,
     begun: Instant,
     progress: OrderProgress,
-    /// It is to end early: somebody wants the server to be ended who does not wait until it has stopped in order.
+    /// Set when an immediate stop is wanted during an orderly one.
     is_outrun: Arc<AtomicBool>,
 }
 
-/// The fate of an order that was brought.
 pub enum OrderReceipt {
-    /// It is under way, and was before perhaps: `OrderExecutor::outcome` tells its end.
+    /// Begun now or before; see `OrderExecutor::outcome`.
     UnderWay,
-    /// Another one is.
+    /// Another order is under way.
     Busy(JobView),
-    /// It is over already.
     Over(Outcome),
 }
 
@@ -60,7 +57,7 @@ impl RunningOrder {
 }
 
 impl OrderSlots {
-    /// Decides what becomes of an order.
+    /// `None`: the order begins.
     fn take(&mut self, order: &AgentOrder) -> Option<OrderReceipt> {
         match (&self.running, &self.last) {
             (Some(running), _) if running.order == *order => Some(OrderReceipt::UnderWay),
@@ -87,7 +84,7 @@ impl OrderSlots {
     }
 }
 
-/// True if one who brings this deed need not wait until that one is done.
+/// True if `deed` need not wait for the end of `running`.
 fn outruns(deed: &OrderAction, running: &OrderAction) -> bool {
     let (wanted, under_way) = (ServerStopMode::Immediate, ServerStopMode::Fast);
     matches!(deed, OrderAction::Stop { mode, .. } if *mode == wanted)
@@ -99,14 +96,14 @@ impl OrderExecutor {
         Arc::new(OrderExecutor { site, log, board: Mutex::default(), over: watch::Sender::new(0) })
     }
 
-    /// The server, its data, and the orders. Blocks.
+    /// Blocks.
     pub fn status(&self) -> AgentStatus {
         let seen = look::look(&self.site);
         let board = self.board.lock();
         AgentStatus { job: board.running.as_ref().map(RunningOrder::view), last: board.last.clone(), ..seen }
     }
 
-    /// Takes an order, and begins it if nothing is under way and it was not done before.
+    /// Begins an order that is new, if none is under way.
     pub fn take(self: &Arc<Self>, order: &AgentOrder, who: &str) -> OrderReceipt {
         let is_outrun = {
             let mut board = self.board.lock();
@@ -120,7 +117,7 @@ impl OrderExecutor {
         let (own, deed) = (self.clone(), order.deed.clone());
         let work = move || {
             let tell = |progress| own.tell(progress);
-            // A fault of ours must not leave the board with an order that never ends.
+            // A panic must not leave an order that never ends.
             let outcome = catch_unwind(AssertUnwindSafe(|| deeds::perform(&own.site, &deed, &tell, &is_outrun)));
             own.finish(outcome.unwrap_or_else(|_| Err(OrderFailure::new(OrderFailureKind::Other, "a fault in the agent"))));
         };
@@ -151,12 +148,11 @@ impl OrderExecutor {
         self.over.send_modify(|count| *count += 1);
     }
 
-    /// Counts the orders that are over: changes with each.
     pub fn over(&self) -> watch::Receiver<u64> {
         self.over.subscribe()
     }
 
-    /// The outcome of an order that was taken; `Err`: its progress so far.
+    /// `Err`: progress so far.
     pub fn outcome(&self, id: OrderId) -> Result<Outcome, OrderProgress> {
         let board = self.board.lock();
         match (&board.running, &board.last) {

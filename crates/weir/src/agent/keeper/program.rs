@@ -1,4 +1,4 @@
-//! Runs a program to its end, within a limit, and reads its words as they come.
+//! Runs a program within a limit, and reads its output as it comes.
 
 use super::processes::LOOK_PERIOD;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -9,23 +9,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Longest line that is kept; longer ones are cut into several.
+/// Longer lines are split.
 const LINE_BYTES_MAX: usize = 1000;
-/// Lines of each kind that are kept for the answer.
 const LINES_MAX: usize = 30;
-/// Time in which the rest of the words must come. A process that was left behind may keep the output open.
+/// Time for remaining output, which a leftover process may keep open.
 const WORDS_LIMIT: Duration = Duration::from_millis(300);
 
-/// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ProgramEnd {
     Success,
     Failure,
-    /// The limit was over, and it was killed.
+    /// Killed after the limit.
     Killed,
 }
 
-/// How a program ended, and its last lines.
 pub struct ProgramResult {
     pub end: ProgramEnd,
     pub out: VecDeque<String>,
@@ -33,7 +30,6 @@ pub struct ProgramResult {
 }
 
 impl ProgramResult {
-    /// The last of its words, for people.
     pub fn words(&self) -> String {
         let lines = if self.errors.is_empty() { &self.out } else { &self.errors };
         let last = lines.iter().skip(lines.len().saturating_sub(5));
@@ -47,7 +43,7 @@ enum OutputStream {
     Error,
 }
 
-/// Runs it. `heed` sees each line of either output. The program gets a group of its own, so that a signal for the agent is none for it.
+/// `heed` sees each line of both outputs. A process group of its own keeps the agent's signals away.
 pub fn run(mut command: Command, until: Instant, heed: &mut dyn FnMut(&str)) -> io::Result<ProgramResult> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
@@ -99,7 +95,7 @@ fn attend(
         }
         if Instant::now() >= until {
             let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-            // It is dead, so that this does not wait.
+            // Killed, so no wait.
             child.wait()?;
             return Ok(ProgramEnd::Killed);
         }
@@ -111,7 +107,7 @@ fn attend(
     Ok(if status.success() { ProgramEnd::Success } else { ProgramEnd::Failure })
 }
 
-/// Reads to the end. A carriage return ends a line, too: progress comes so.
+/// A carriage return ends a line too, as in progress output.
 fn read_lines(mut from: impl Read, kind: OutputStream, to: &SyncSender<(OutputStream, String)>) {
     let (mut piece, mut line) = ([0; 4096], Vec::new());
     let send = |line: &mut Vec<u8>| {

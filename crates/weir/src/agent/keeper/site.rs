@@ -1,4 +1,4 @@
-//! The fixed facts of an agent: its data directory, the programs it may run, and how its server is started. All of the operator's command line.
+//! The fixed facts of an agent, from its command line: data directory, programs, and how its server is started.
 
 use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
@@ -8,35 +8,32 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_demo::Programs;
 
-/// Folders and files of the agent beside the data directory; all are on its file system.
+/// Suffix of the agent's folder, on the data's file system.
 const WORK: &str = ".weir";
 
-/// See the module.
 pub struct ServerInstallation {
-    /// The data directory, without links in its path.
+    /// Without links.
     pub data: PathBuf,
-    /// The agent's own folder.
     pub work: PathBuf,
     pub bin: PathBuf,
     pub major: u16,
     pub starter: StartMethod,
-    /// The configuration file, if it does not lie in the data directory.
+    /// Set if outside of the data directory.
     pub config_file: Option<PathBuf>,
-    /// `PGPASSFILE` of the programs, if it is not the user's own.
+    /// `PGPASSFILE` of the programs; `None`: the user's own.
     pub passfile: Option<PathBuf>,
-    /// Keeps other agents off the data directory, whichever folder of their own they have.
+    /// Lock against other agents, whatever their folders.
     held: Mutex<Option<File>>,
 }
 
-/// How the server is started.
 pub enum StartMethod {
-    /// By `pg_ctl`. The server's words go to the log.
-    PgCtl { log: PathBuf },
-    /// By a program with arguments.
+    /// The server's first output goes to `log`.
+    PgCtl {
+        log: PathBuf,
+    },
     Command(Vec<String>),
 }
 
-/// The words of the command line that make a site.
 pub struct SiteOptions<'a> {
     pub data: &'a Path,
     pub work: Option<&'a Path>,
@@ -95,7 +92,7 @@ impl ServerInstallation {
             passfile,
             held: Mutex::default(),
         };
-        // A crash could not be recovered from without it, and a copy be made in vain.
+        // Without a configuration crash recovery fails, and a copy is made in vain.
         ensure!(
             of_data.is_none() || site.has_configuration(),
             "there is no postgresql.conf in {}: tell where it is by --config-file",
@@ -104,7 +101,7 @@ impl ServerInstallation {
         Ok(site)
     }
 
-    /// Holds the data directory until the agent ends. False: another agent does. One that is not there yet is held once a copy is in its place.
+    /// Locks the data directory for the agent's life. False: another agent has it. An absent directory is locked after its copy.
     pub fn hold(&self) -> io::Result<bool> {
         if self.held.lock().is_some() || !self.data.exists() {
             return Ok(true);
@@ -115,7 +112,7 @@ impl ServerInstallation {
         Ok(is_ours)
     }
 
-    /// A lock on a folder, which goes with it if it is renamed; `None`: another agent has it.
+    /// A lock stays with a renamed folder. `None`: another agent has it.
     pub fn lock(folder: &Path) -> io::Result<Option<File>> {
         let file = File::open(folder)?;
         match file.try_lock() {
@@ -125,18 +122,18 @@ impl ServerInstallation {
         }
     }
 
-    /// From now on this is the lock of the data directory.
+    /// Replaces the lock of the data directory.
     pub fn keep(&self, lock: Option<File>) {
         *self.held.lock() = lock;
     }
 
-    /// False if nobody knows where its configuration is. What a rewind has put aside is put back later.
+    /// True also for a configuration that a rewind has put aside.
     fn has_configuration(&self) -> bool {
         let is_aside = self.kept().exists() || self.put_back().exists();
         self.config_file.is_some() || is_aside || self.data.join("postgresql.conf").exists()
     }
 
-    /// Where the server's first words go, if the agent starts it itself.
+    /// `None` if another program starts the server.
     pub fn log(&self) -> Option<&Path> {
         match &self.starter {
             StartMethod::PgCtl { log } => Some(log),
@@ -144,14 +141,13 @@ impl ServerInstallation {
         }
     }
 
-    /// One of PostgreSQL's programs, working in the agent's folder, with words that can be read.
+    /// PostgreSQL's program in the agent's folder, with output in English.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.bin.join(name));
         self.prepare(&mut command);
         command
     }
 
-    /// `postgres` at this data directory, with its configuration wherever it lies.
     pub fn server_program(&self, arguments: &[&str]) -> Command {
         let mut command = self.program("postgres");
         command.args(arguments).arg("-D").arg(&self.data);
@@ -161,7 +157,7 @@ impl ServerInstallation {
         command
     }
 
-    /// The program that starts the server, which inherits what it is given: the operator's own environment, but for logins of the operator's.
+    /// A starter has the operator's environment without libpq's variables.
     pub fn starter_program(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         clear(&mut command);
@@ -172,7 +168,6 @@ impl ServerInstallation {
         command
     }
 
-    /// The environment and the folder of programs.
     pub fn prepare(&self, command: &mut Command) {
         clear(command);
         command.env("LC_ALL", "C").env("PGSERVICEFILE", self.service()).current_dir(&self.work);
@@ -181,39 +176,35 @@ impl ServerInstallation {
         }
     }
 
-    /// The service file of sources.
     pub fn service(&self) -> PathBuf {
         self.work.join("service")
     }
 
-    /// A copy in the making.
     pub fn new_data(&self) -> PathBuf {
         self.work.join("new")
     }
 
-    /// The files that a copy has replaced, until they are removed.
     pub fn old_data(&self) -> PathBuf {
         self.work.join("old")
     }
 
-    /// Files of this server, kept while a rewind brings those of its source. As long as it is there, the data is not whole.
+    /// The server's own files during a rewind; while present, the data is not whole.
     pub fn kept(&self) -> PathBuf {
         self.work.join("kept")
     }
 
-    /// The same, when the rewind has succeeded and they are being put back.
+    /// `kept` after a successful rewind, until put back.
     pub fn put_back(&self) -> PathBuf {
         self.work.join("put_back")
     }
 
-    /// The timeline of the source to which the data was rewound, until the server starts.
+    /// The source's timeline after a rewind, until the server starts.
     pub fn rewound(&self) -> PathBuf {
         self.work.join("rewound")
     }
 }
 
-/// Takes away what leads a program to another server, or has it log in as somebody else, than files say: all that libpq reads. Debian's own names begin
-/// with `PG_`, as does what the kernel's memory killer is told.
+/// Removes libpq's variables, which override server and login. Names with `PG_` are Debian's, and those for the kernel's OOM killer.
 fn clear(command: &mut Command) {
     let is_libpq = |name: &str| name == "PSQLRC" || (name.starts_with("PG") && !name.starts_with("PG_"));
     let names = std::env::vars_os().map(|(name, _)| name);
@@ -222,7 +213,7 @@ fn clear(command: &mut Command) {
     }
 }
 
-/// The path without links; only its last part may not be there.
+/// Resolves links; only the last part may be missing.
 fn resolve(data: &Path) -> anyhow::Result<PathBuf> {
     let shown = || format!("{} cannot be found", data.display());
     match data.canonicalize() {
@@ -235,14 +226,13 @@ fn resolve(data: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// A path whose last part is longer.
 fn beside(path: &Path, more: &str) -> Option<PathBuf> {
     let mut name = path.file_name()?.to_os_string();
     name.push(more);
     Some(path.with_file_name(name))
 }
 
-/// Debian's clusters: `/var/lib/postgresql/15/main` has its configuration in `/etc/postgresql/15/main`. A part of that path may be a link.
+/// Debian's `/var/lib/postgresql/15/main` has `/etc/postgresql/15/main`. Parts of the path may be links.
 fn debian_config(given: &Path, data: &Path) -> Option<PathBuf> {
     let cluster = [given, data].into_iter().find_map(|path| path.strip_prefix("/var/lib/postgresql").ok())?;
     let file = Path::new("/etc/postgresql").join(cluster).join("postgresql.conf");

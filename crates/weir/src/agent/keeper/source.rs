@@ -1,4 +1,4 @@
-//! The server that is read from, asked over SQL before anything of ours is changed.
+//! The source of a copy or rewind, asked over SQL before any change.
 
 use super::program::{self, ProgramEnd, ProgramResult};
 use super::site::ServerInstallation;
@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 use weir_agent::{OrderFailure, OrderFailureKind, SourceServer, service};
 use weir_failover::conninfo::Conninfo;
 
-/// Time for a question.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
-/// Time between two looks at whether the source has written a checkpoint.
 const CHECKPOINT_PERIOD: Duration = Duration::from_millis(500);
 
-/// All that must be known, as one row. The timeline of the control file is older than that of the log until the checkpoint after a promotion is done.
+/// One row. After a promotion the control file's timeline is older than the log's until a checkpoint.
 const QUESTION: &str = "select (select system_identifier from pg_catalog.pg_control_system()), \
      pg_catalog.current_setting('server_version_num')::pg_catalog.int4 operator(pg_catalog./) 10000, \
      (select pg_catalog.count(*) from pg_catalog.pg_tablespace where spcname operator(pg_catalog.<>) all ('{pg_default,pg_global}')), \
@@ -22,22 +20,19 @@ const QUESTION: &str = "select (select system_identifier from pg_catalog.pg_cont
        else pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) end";
 
 const CHECKPOINT: &str = "CHECKPOINT";
-/// Asks nothing that matters: it needs a login for replication, as a standby makes it.
+/// Needs a login for replication, as a standby does.
 const IDENTIFY: &str = "IDENTIFY_SYSTEM";
 
-/// Facts about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceFacts {
     pub system_identifier: u64,
     pub major: u16,
     pub tablespaces: u32,
-    /// Of its last checkpoint.
+    /// Of the last checkpoint; `timeline` is that of the log, `None` on a standby.
     pub checkpoint_timeline: u32,
-    /// Of its log; none on a standby.
     pub timeline: Option<u32>,
 }
 
-/// How programs are told of the source.
 pub fn conninfo() -> String {
     format!("service={}", service::SERVICE)
 }
@@ -82,7 +77,7 @@ fn ask(site: &ServerInstallation, text: &str, until: Instant) -> Result<ProgramR
         .map_err(|cause| OrderFailure::new(OrderFailureKind::Other, format!("psql: {cause}")))
 }
 
-/// Logs in as a standby with this `primary_conninfo` will. Words that no file of services can hold are not tried.
+/// Logs in with a standby's `primary_conninfo`. Words that a service file cannot hold are not tried.
 pub fn log_in(site: &ServerInstallation, conninfo: &Conninfo, until: Instant) -> Result<(), OrderFailure> {
     let fixed = [("replication", "true"), ("dbname", "replication")];
     let own = conninfo.words().filter(|(name, _)| !["dbname", "replication", "connect_timeout"].contains(name));
@@ -94,7 +89,7 @@ pub fn log_in(site: &ServerInstallation, conninfo: &Conninfo, until: Instant) ->
     command.args(["-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1", "-d", &self::conninfo(), "-c", IDENTIFY]);
     let until = until.min(Instant::now() + QUESTION_LIMIT);
     let ended = program::run(command, until, &mut |_| {});
-    // It may hold a password. The next question writes its own.
+    // The file may hold a password. The next question writes its own.
     synced_files::remove(&file).map_err(broke)?;
     let ended = ended.map_err(|cause| OrderFailure::new(OrderFailureKind::Other, format!("psql: {cause}")))?;
     if ended.end == ProgramEnd::Success {
@@ -105,8 +100,8 @@ pub fn log_in(site: &ServerInstallation, conninfo: &Conninfo, until: Instant) ->
     Err(OrderFailure::new(OrderFailureKind::Source, text))
 }
 
-/// Waits until the control file of the source has its timeline: `pg_rewind` reads it there, and would find nothing to do before. A checkpoint is
-/// asked for; a user who may not ask waits for the one that each promotion brings.
+/// Waits until the source's control file has its timeline, without which `pg_rewind` finds nothing to do. Asks for a checkpoint; without
+/// the right, waits for that of the promotion.
 pub fn wait_checkpoint(
     site: &ServerInstallation,
     source: &SourceServer,
@@ -117,7 +112,6 @@ pub fn wait_checkpoint(
     if is_there(&first) {
         return Ok(());
     }
-    // Its outcome is seen below.
     let _ = ask(site, CHECKPOINT, until);
     loop {
         if is_there(&look(site, source, until)?) {

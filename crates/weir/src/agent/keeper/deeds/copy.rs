@@ -1,4 +1,4 @@
-//! A server at rest gets a copy of its source's files in the place of its own. Its own stay until the copy is whole and in its place.
+//! Replaces a stopped server's files by a copy of its source's. The old ones stay until the copy is complete and in place.
 
 use super::{Tell, broke, read_progress};
 use crate::agent::keeper::deeds::follow_primary::{check_login, mark_standby};
@@ -20,7 +20,6 @@ fn layout(text: impl AsRef<str>) -> OrderFailure {
     OrderFailure::new(OrderFailureKind::Layout, text)
 }
 
-/// See the module.
 pub fn copy(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
     super::check_rests(site, until)?;
     check_layout(site)?;
@@ -28,13 +27,13 @@ pub fn copy(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell:
     check_source(site, &found)?;
     let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
     check_login(site, &own, &order.source)?;
-    // The login wrote another file in its place.
+    // The login wrote another service file.
     source::look(site, &order.source, until)?;
     let new = site.new_data();
     synced_files::remove(&new).map_err(broke(&new))?;
     let copied = fetch(site, order, until, tell).and_then(|()| dress(site));
     if let Err(failure) = copied {
-        // The failure is what counts; the next copy removes it, too.
+        // The first failure counts; the next copy removes the rest.
         let _ = synced_files::remove(&new);
         return Err(failure);
     }
@@ -42,12 +41,11 @@ pub fn copy(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell:
     let lock = ServerInstallation::lock(&new).map_err(broke(&new))?;
     swap(site)?;
     site.keep(lock);
-    // The rest of it goes when an agent starts.
     let _ = synced_files::remove(&site.old_data());
     Ok(())
 }
 
-/// Refuses layouts in which a copy would lie elsewhere than the files it replaces.
+/// Refuses layouts whose copy would lie elsewhere.
 fn check_layout(site: &ServerInstallation) -> Outcome {
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
     let parent = site.data.parent().unwrap_or(Path::new("/"));
@@ -100,7 +98,7 @@ fn fetch(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell: Te
     command.arg("-D").arg(site.new_data());
     command.args(["-d", &source::conninfo(), "-X", "stream", "-w", "-P", "--no-manifest", "-c", checkpoint]);
     if order.log_keeper == LogKeeper::Standby {
-        // Without the word it makes a slot of its own, for which there may be no room on the source.
+        // By default it makes a slot, for which the source may have no room.
         command.arg("--no-slot");
     }
     let mut heed = |line: &str| {
@@ -116,7 +114,7 @@ fn fetch(site: &ServerInstallation, order: &BaseBackup, until: Instant, tell: Te
     }
 }
 
-/// Gives the copy this server's own files, and makes it one of a standby.
+/// Adds this server's own files, and marks a standby.
 fn dress(site: &ServerInstallation) -> Outcome {
     let new = site.new_data();
     let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
@@ -127,8 +125,7 @@ fn dress(site: &ServerInstallation) -> Outcome {
     synced_files::sync_folder(&new).map_err(broke(&new))
 }
 
-/// Puts the copy in its place. At no moment are there no files, but on file systems that cannot swap; there an agent that comes later puts the old
-/// ones back.
+/// Swaps atomically, where the file system can; elsewhere a later agent puts the old files back.
 fn swap(site: &ServerInstallation) -> Outcome {
     let (new, old) = (site.new_data(), site.old_data());
     synced_files::remove(&old).map_err(broke(&old))?;
@@ -146,7 +143,6 @@ fn swap(site: &ServerInstallation) -> Outcome {
     }
     synced_files::sync_parent(&site.data).and_then(|()| synced_files::sync_folder(&site.work)).map_err(broke(&site.data))?;
     synced_files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
-    // The copy has them.
     let kept = site.kept();
     synced_files::remove(&kept).map_err(broke(&kept))
 }

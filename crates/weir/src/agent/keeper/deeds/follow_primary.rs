@@ -1,4 +1,4 @@
-//! A server at rest becomes a standby.
+//! Makes a stopped server a standby.
 
 use super::broke;
 use crate::agent::keeper::look::server;
@@ -13,19 +13,17 @@ use weir_agent::{
 };
 use weir_failover::conninfo::Conninfo;
 
-/// Time for a server that was killed to vanish.
+/// Time for a killed server to vanish.
 const REST_LIMIT: Duration = Duration::from_secs(10);
-/// Time for a login at the primary.
 const LOGIN_LIMIT: Duration = Duration::from_secs(15);
-/// Words by which a user proves who he is.
+/// Words that authenticate a user.
 const PROOFS: [&str; 6] = ["password", "passfile", "sslcert", "sslkey", "sslpassword", "sslcertmode"];
-/// Longest `postgresql.auto.conf`.
 const AUTO_CONF_BYTES_MAX: usize = 1 << 20;
 
-/// Host, port and user.
 type Place<'a> = (&'a Host, u16, &'a UserName);
 
-/// Writes what makes it one, with a login that the primary accepts. The signal comes first: between the two the server would start as a standby that receives nothing, never as a primary.
+/// Writes the settings, with a login that the primary accepts. The signal comes first: a start in between gives an idle standby, never a
+/// primary.
 pub fn follow(site: &ServerInstallation, order: &StandbyUpstream) -> Outcome {
     super::check_whole(site)?;
     let (auto_conf, signal) = (site.data.join("postgresql.auto.conf"), site.data.join("standby.signal"));
@@ -41,14 +39,14 @@ pub fn follow(site: &ServerInstallation, order: &StandbyUpstream) -> Outcome {
     synced_files::write(&auto_conf, changed.as_bytes()).map_err(broke(&auto_conf))
 }
 
-/// Looks if this server could log in to that one as a standby: a copy is of no use to one that cannot.
+/// Checks the login as a standby, without which a copy is useless.
 pub fn check_login(site: &ServerInstallation, data: &Path, source: &SourceServer) -> Outcome {
     let text = read(&data.join("postgresql.auto.conf"))?;
     let place = (&source.host, source.port, &source.user);
     working(site, logins(&known(&text), place, site.passfile.as_deref())).map(|_| ())
 }
 
-/// The first of these logins that the primary accepts. The failure is that of the last one, which is the agent's own.
+/// Returns the first accepted login, or the last failure, that of the agent's own.
 fn working(site: &ServerInstallation, logins: Vec<Conninfo>) -> Result<Conninfo, OrderFailure> {
     let mut outcome = Err(OrderFailure::new(OrderFailureKind::Other, "there is no login to try"));
     for login in logins {
@@ -71,7 +69,6 @@ fn read(auto_conf: &Path) -> Result<String, OrderFailure> {
     Ok(text)
 }
 
-/// Makes a data directory one of a standby.
 pub fn mark_standby(data: &Path) -> std::io::Result<()> {
     if !data.join("standby.signal").exists() {
         synced_files::write(&data.join("standby.signal"), b"")?;
@@ -87,7 +84,7 @@ fn place(order: &StandbyUpstream) -> Place<'_> {
     (&order.host, order.port, &order.user)
 }
 
-/// The settings after the change. Weir's fence is taken away: a standby takes no writes anyway.
+/// Removes Weir's fence, which a standby does not need.
 fn change(text: &str, order: &StandbyUpstream, login: &Conninfo) -> String {
     let conninfo = named(login, order).show();
     settings::change(
@@ -100,8 +97,8 @@ fn change(text: &str, order: &StandbyUpstream, login: &Conninfo) -> String {
     )
 }
 
-/// The logins to try, in order. A user's password, file of passwords and certificate belong together, and those of another user are of no use: libpq would
-/// take the password before the file. Words for encryption stay, and Weir's mark.
+/// Logins to try, in order. Password, passfile and certificate of another user are dropped: libpq prefers the password to the file.
+/// Encryption words and Weir's mark stay.
 fn logins(known: &Conninfo, (host, port, user): Place<'_>, passfile: Option<&Path>) -> Vec<Conninfo> {
     let there = known.clone().to(host.as_str(), port).with("user", user.as_str());
     let own = there.clone().without(&PROOFS);
@@ -113,7 +110,7 @@ fn logins(known: &Conninfo, (host, port, user): Place<'_>, passfile: Option<&Pat
     }
 }
 
-/// Weir's mark stays if no other is sent.
+/// Weir's mark stays unless a new one is sent.
 fn named(login: &Conninfo, order: &StandbyUpstream) -> Conninfo {
     let is_sent = order.words.iter().any(|(word, _)| *word == ConninfoKeyword::MARK);
     let mark = login.get(ConninfoKeyword::MARK.as_str()).map(str::to_string).filter(|_| !is_sent);

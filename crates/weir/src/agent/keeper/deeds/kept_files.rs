@@ -1,6 +1,6 @@
-//! Files in the data directory that are this server's own and none of PostgreSQL's data: configuration, certificates, whatever operators put there.
+//! Files in the data directory that are not PostgreSQL's data: configuration, certificates, files of operators.
 //!
-//! A rewind and a copy bring those of their source. Both put these back.
+//! A rewind and a copy bring the source's; both put these back.
 
 use super::broke;
 use crate::agent::keeper::deeds::follow_primary::mark_standby;
@@ -15,7 +15,6 @@ use weir_agent::{OrderFailure, OrderFailureKind, Outcome};
 const FILES_MAX: u32 = 1000;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// True for files that are the server's own.
 fn is_own(name: &OsStr) -> bool {
     const OF_POSTGRESQL: [&str; 11] = [
         "base",
@@ -43,7 +42,6 @@ pub fn in_the_making(site: &ServerInstallation) -> PathBuf {
     site.work.join("kept.new")
 }
 
-/// Copies the server's own files from one folder into another, over those that are there.
 pub fn copy(from: &Path, to: &Path) -> Outcome {
     let mut budget = CopyLimits { files: FILES_MAX, bytes: BYTES_MAX };
     synced_files::copy_into(from, to, &mut budget, &is_own).map_err(|cause| match cause.kind() {
@@ -59,7 +57,7 @@ pub fn copy(from: &Path, to: &Path) -> Outcome {
     })
 }
 
-/// Puts the server's own files aside. From here on its data does not count as whole.
+/// Until these files are back the data does not count as whole.
 pub fn put_aside(site: &ServerInstallation) -> Outcome {
     let making = in_the_making(site);
     synced_files::remove(&making).map_err(broke(&making))?;
@@ -68,7 +66,7 @@ pub fn put_aside(site: &ServerInstallation) -> Outcome {
     synced_files::sync_folder(&site.work).map_err(broke(&site.work))
 }
 
-/// The rewind changed nothing: the data is whole again.
+/// Nothing was changed: the data is whole again.
 pub fn forget(site: &ServerInstallation) -> Outcome {
     let kept = site.kept();
     std::fs::rename(&kept, in_the_making(site)).map_err(broke(&kept))?;
@@ -76,9 +74,9 @@ pub fn forget(site: &ServerInstallation) -> Outcome {
     synced_files::remove(&in_the_making(site)).map_err(broke(&kept))
 }
 
-/// The rewind is done: the files are put back. From here on this is finished also by an agent that comes later.
+/// Puts the files back after a rewind. From here on a later agent can finish.
 pub fn rewound(site: &ServerInstallation) -> Outcome {
-    // A server that was rewound never starts as a primary.
+    // A rewound server never starts as a primary.
     mark_standby(&site.data).map_err(broke(&site.data))?;
     std::fs::rename(site.kept(), site.put_back()).map_err(broke(&site.kept()))?;
     synced_files::sync_folder(&site.work).map_err(broke(&site.work))?;

@@ -1,4 +1,4 @@
-//! A server at rest goes back to where its history left that of the source, and has what the source has written since.
+//! Rewinds a stopped server to where its history left the source's, and fetches what the source has written since.
 
 use super::run::forget_uncollected;
 use super::{Tell, broke, read_progress};
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::time::Instant;
 use weir_agent::{ClusterState, ControlFile, OrderFailure, OrderFailureKind, Outcome, RewindAction};
 
-/// With these words `pg_rewind` begins to change files.
+/// `pg_rewind` says so before it changes files.
 const CHANGES: &str = "need to copy";
 
 fn cannot(text: impl AsRef<str>) -> OrderFailure {
     OrderFailure::new(OrderFailureKind::CannotRewind, text)
 }
 
-/// See the module. Until `pg_rewind` has begun to change files, a failure leaves the server as it was.
+/// A failure before `pg_rewind` changes files leaves the server as it was.
 pub fn rewind(site: &ServerInstallation, order: &RewindAction, until: Instant, tell: Tell<'_>) -> Outcome {
     super::check_rests(site, until)?;
     super::check_whole(site)?;
@@ -70,7 +70,7 @@ fn check_pair(own: &ControlFile, system_identifier: u64, major: u16) -> Outcome 
     Err(OrderFailure::new(OrderFailureKind::OtherCluster, text))
 }
 
-/// True for a primary that was not stopped in order.
+/// True for a primary without an orderly stop.
 fn needs_recovery(own: &ControlFile) -> Result<bool, OrderFailure> {
     match own.state {
         ClusterState::ShutDown | ClusterState::ShutDownInRecovery => Ok(false),
@@ -83,8 +83,8 @@ fn needs_recovery(own: &ControlFile) -> Result<bool, OrderFailure> {
     }
 }
 
-/// Recovers as after a crash, without taking connections. `pg_rewind` would do so itself, but does not find a configuration elsewhere before
-/// version 15.
+/// Recovers from a crash without taking connections. `pg_rewind` before version 15 does so only with the configuration in the data
+/// directory.
 fn recover(site: &ServerInstallation, until: Instant) -> Outcome {
     forget_uncollected(site)?;
     let mut command = site.server_program(&["--single"]);
@@ -97,7 +97,6 @@ fn recover(site: &ServerInstallation, until: Instant) -> Outcome {
     }
 }
 
-/// Runs `pg_rewind`; the second value is true once it has begun to change files.
 fn run(site: &ServerInstallation, until: Instant, tell: Tell<'_>) -> Result<(ProgramResult, bool), OrderFailure> {
     let mut command = site.program("pg_rewind");
     command.arg("-D").arg(&site.data).args(["--source-server", &source::conninfo(), "--progress", "--no-ensure-shutdown"]);

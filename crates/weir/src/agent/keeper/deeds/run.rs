@@ -14,14 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_agent::{OrderFailure, OrderFailureKind, Outcome, PostmasterState, ServerStatus, ServerStopMode, postmaster};
 
-/// Time for processes to vanish that were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
-/// Time that `pg_ctl` waits for a server to start. The order's own limit is kept beside it: nothing of an order is on a command line.
+/// `pg_ctl`'s wait; the order's limit applies beside it, and is never on a command line.
 const PG_CTL_LIMIT_S: &str = "60";
-/// Bytes of the log that are looked at when a server does not start.
 const LOG_BYTES: u64 = 2000;
 
-/// Ends the server. An immediate stop that takes too long kills it. A stop in order ends early once it is outrun.
+/// An immediate stop kills the server after the limit. An orderly stop ends early once outrun.
 pub fn stop(
     site: &ServerInstallation,
     mode: ServerStopMode,
@@ -47,11 +45,11 @@ pub fn stop(
     if postmaster.is_some() {
         processes::signal(&led, signal);
     } else {
-        // Nobody leads them any more, and none can write a checkpoint.
+        // Without a postmaster no process can write a checkpoint.
         processes::signal(&orphans, Signal::QUIT);
     }
     if mode == ServerStopMode::Immediate {
-        // One that was halted does not even hear.
+        // Halted processes hear no signal.
         processes::signal(&processes::of_server(&site.data), Signal::CONT);
     }
     let left = || processes::of_server(&site.data);
@@ -68,7 +66,7 @@ pub fn stop(
     Err(OrderFailure::new(OrderFailureKind::Late, "the server was told to stop, and still runs"))
 }
 
-/// Stops the server that was started then, and starts it. Half of the time is for a stop in order: a standby recovers from any other, too.
+/// Only if the server's start is `started_at`. Half of the time is for an orderly stop; a standby recovers from any other too.
 pub fn restart(site: &ServerInstallation, started_at: u64, until: Instant) -> Outcome {
     let never = AtomicBool::new(false);
     let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
@@ -83,7 +81,6 @@ pub fn restart(site: &ServerInstallation, started_at: u64, until: Instant) -> Ou
     start(site, until)
 }
 
-/// Starts the server, or waits for one that is starting.
 pub fn start(site: &ServerInstallation, until: Instant) -> Outcome {
     super::check_whole(site)?;
     let mut ended_text = "the server ended as it was started".to_string();
@@ -111,8 +108,8 @@ pub fn start(site: &ServerInstallation, until: Instant) -> Outcome {
     }
 }
 
-/// Removes the pid file and the lock of the socket of a server that has ended and was not collected by its parent, as in a container without an init
-/// process. PostgreSQL would take it for one that runs.
+/// Removes pid file and socket lock of an ended server that its parent has not collected (a container without init): PostgreSQL would take
+/// it for running.
 pub fn forget_uncollected(site: &ServerInstallation) -> Outcome {
     let path = site.data.join("postmaster.pid");
     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -127,15 +124,15 @@ pub fn forget_uncollected(site: &ServerInstallation) -> Outcome {
     synced_files::remove(&path).map_err(broke(&path))
 }
 
-/// Has the server started. Gives the program's end, and the bytes that the server's log had before. The server may still be starting, or be gone:
-/// `pg_ctl` of version 18 succeeds if a standby that was stopped in order does not start, since that may be by its recovery target.
+/// Returns the program's end, and the log's length before. The server may still be starting, or gone: `pg_ctl` 18 succeeds if a standby
+/// with an orderly stop does not start, as that may be its recovery target.
 fn launch(site: &ServerInstallation, until: Instant) -> Result<(ProgramResult, u64), OrderFailure> {
     let command = match &site.starter {
         StartMethod::PgCtl { log } => {
             let mut command = site.starter_program(&site.bin.join("pg_ctl"));
             command.args(["start", "-w", "-s", "-t", PG_CTL_LIMIT_S, "-D"]).arg(&site.data).arg("-l").arg(log);
             if let Some(file) = &site.config_file {
-                // Through a shell of pg_ctl's: `ServerInstallation::new` has looked at the path.
+                // Goes through a shell of pg_ctl's; `ServerInstallation::new` has checked the path.
                 command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
             }
             command
@@ -151,21 +148,18 @@ fn launch(site: &ServerInstallation, until: Instant) -> Result<(ProgramResult, u
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
     match ended.end {
         ProgramEnd::Success => Ok((ended, had)),
-        // The caller looks.
         ProgramEnd::Failure | ProgramEnd::Killed if server(site) != ServerStatus::Stopped => Ok((ended, had)),
         ProgramEnd::Killed => Err(OrderFailure::new(OrderFailureKind::Late, "the server was not started in time")),
         ProgramEnd::Failure => Err(OrderFailure::new(OrderFailureKind::Other, not_started(&ended, log.map(|log| (log, had))))),
     }
 }
 
-/// The words of the program, and what the server said to its log since.
 fn not_started(ended: &ProgramResult, log: Option<(&Path, u64)>) -> String {
     let mut said = String::new();
     if let Some((log, had)) = log
         && let Ok(mut file) = File::open(log)
     {
         let end = file.metadata().map_or(had, |found| found.len());
-        // Facts that cannot be read are not told.
         let _ = file.seek(SeekFrom::Start(had.max(end.saturating_sub(LOG_BYTES))));
         let mut bytes = Vec::new();
         let _ = file.take(LOG_BYTES).read_to_end(&mut bytes);

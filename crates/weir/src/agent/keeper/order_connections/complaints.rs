@@ -1,13 +1,11 @@
-//! Words about callers who are sent away: the same about the same address once in a while, so that nobody fills the log.
+//! Log lines about rejected callers, once in a while for the same address and reason, to limit the log.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Time until the same is said again.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Things that are remembered.
 const KEPT_MAX: usize = 64;
 
 #[derive(Default)]
@@ -15,12 +13,11 @@ pub struct RejectionLog(RefCell<HashMap<(IpAddr, String), RejectionRecord>>);
 
 struct RejectionRecord {
     at: Instant,
-    /// How often it was not said since.
+    /// Repetitions since.
     withheld: u64,
 }
 
 impl RejectionLog {
-    /// The words for the log, if they are due.
     pub fn tell(&self, peer: IpAddr, why: &str, now: Instant) -> Option<String> {
         let mut all = self.0.borrow_mut();
         let key = (peer, why.to_string());
@@ -31,7 +28,7 @@ impl RejectionLog {
         let before = all.remove(&key).map_or(0, |told| told.withheld);
         all.retain(|_, told| now < told.at + PERIOD);
         if all.len() >= KEPT_MAX {
-            // There are too many to tell them apart.
+            // Too many to tell apart.
             return None;
         }
         all.insert(key, RejectionRecord { at: now, withheld: 0 });
