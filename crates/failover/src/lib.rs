@@ -1,6 +1,6 @@
 //! Health, failover and failback of nodes, as one pure function.
 //!
-//! [`step`] takes the [`WriteTarget`], an [`LookFailure`] and the time, and returns [`FailoverAction`]s to obey in order. Data is below (`ballot`, `event`,
+//! [`step`] takes the [`FailoverState`], a [`FailoverEvent`] and the time, and returns [`FailoverAction`]s to obey in order. Data is below (`ballot`, `event`,
 //! `action`, `operations`, `node_state`, `failover_state`), behaviour above (`promises`, `eligible`, `agent_inquiry`, `rejoin`, `duty`,
 //! `accept`, `switchover`, `restart`, `attempt`), then `step`; no file uses a higher one. Protocol: `docs/design/failover.md`.
 

@@ -95,23 +95,9 @@ fn push_json(
     line.push('}');
 }
 
-/// A JSON string. Source: RFC 8259, section 7.
+/// Puts a JSON string at the end of the line.
 fn push_quoted(line: &mut String, text: &str) {
-    line.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => line.push_str("\\\""),
-            '\\' => line.push_str("\\\\"),
-            '\n' => line.push_str("\\n"),
-            '\r' => line.push_str("\\r"),
-            '\t' => line.push_str("\\t"),
-            c if (c as u32) < 0x20 => {
-                let _ = write!(line, "\\u{:04x}", c as u32);
-            }
-            c => line.push(c),
-        }
-    }
-    line.push('"');
+    line.push_str(&serde_json::Value::from(text).to_string());
 }
 
 /// Writes control characters as escapes. Names and statements are a client's. A line break in one must not look like a line of
