@@ -32,53 +32,68 @@ use weir_sql::facts::TransactionVerb;
 use weir_wire::frame::front;
 use weir_wire::write;
 
-/// Sees that the session holds a server connection where this statement may run. `None`: it does. Else what to do first.
+/// Sees that the session holds a server connection where this statement may run: the stages 1 to 4 of `plan`. `None`: it does. Else what to do first.
 #[inline]
-pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Option<MessageFlow>, ErrorReport> {
-    let way = lazy_begin::way_of(s, w, statement);
-    let begins = matches!(way, Some(TransactionPlacement::Begins(_)));
-    if let Some(conn) = s.conn() {
-        let stays = s.transaction() != IDLE || s.pin().is_some();
-        let is_primary = is_primary(w, conn);
-        let is_free = is_free(s, begins || is_primary);
-        let fits = stays || is_primary || {
-            let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(MessageFlow::More)) };
-            class.side == RouteSide::Reader && causal::may_follow(s, w, statement)
-        };
-        if is_free && fits {
-            if is_primary && s.only_reads() {
-                note_use(s, w, statement, way);
-            }
-            let must_settle = sequences::must_settle(s, w, statement);
-            let flow = if must_settle { Some(MessageFlow::Hold) } else { bring_again(s, w, statement) };
-            if flow.is_none() {
-                sequences::prepare(s, w, statement);
-                begin_here(s, w, statement, begins);
-                transaction_number::ask_ahead(s, w, statement);
-            }
-            return Ok(flow);
-        }
-        leave_reader(s, w);
-        if s.has_server() {
-            return Ok(Some(MessageFlow::Hold));
-        }
+pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Option<MessageFlow> {
+    let placement = lazy_begin::way_of(s, w, statement);
+    if s.has_server()
+        && let ConnKeeping::Decided(flow) = keep(s, w, statement, placement)
+    {
+        return flow;
     }
-    let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(MessageFlow::More)) };
+    let Some(class) = class_in_pipeline(s, w, statement, placement) else { return Some(MessageFlow::More) };
     let was_otherwise = s.reads_otherwise();
-    let class = class_in_session(s, class);
-    let mut need = need_of(s, w, statement, class);
-    let is_failed = matches!(s.lazy_begin, LazyBegin::Failed(_));
-    if class.side == RouteSide::Reader && (is_failed || needs_nobody(s, w, statement)) {
-        // It shows nothing of the database.
-        causal::begin_blind(s);
-    } else if class.side == RouteSide::Reader {
-        causal::begin_read(s, w, statement, begins);
-        let hinted = statement.read_target.or_else(|| lazy_begin::read_target(s));
-        need.wish = read_preference::of(s, w, hinted);
+    let begins = matches!(placement, Some(TransactionPlacement::Begins(_)));
+    let need = need_of(s, w, statement, class_in_session(s, class), begins);
+    let NodeChoice::Node(at, node) = choose(s, w, need, true) else { return Some(MessageFlow::Need(need)) };
+    let Some(conn) = take_idle(s, w, need, at, node) else { return Some(MessageFlow::Need(need)) };
+    count(s, w, need, node);
+    let is_met = settle_in(s, w, conn, role_for(s, w, need, begins)) != DefaultsEffect::Others;
+    if is_met && is_read_as_chosen(s, statement, was_otherwise) { begin_on(s, w, statement, begins) } else { Some(again(s)) }
+}
+
+/// The use of the server connection that a session has.
+enum ConnKeeping {
+    /// The statement runs there once this flow, if any, is over.
+    Decided(Option<MessageFlow>),
+    /// The session has none any more.
+    GivenBack,
+}
+
+/// Keeps the session's server connection if the statement may run there, else lets it go as soon as it may.
+#[inline]
+fn keep(s: &mut Session, w: &Context, statement: &Statement, placement: Option<TransactionPlacement>) -> ConnKeeping {
+    let begins = matches!(placement, Some(TransactionPlacement::Begins(_)));
+    let is_primary = s.conn().is_some_and(|conn| is_primary(w, conn));
+    let is_free = is_free(s, begins || is_primary);
+    let fits = s.transaction() != IDLE || s.pin().is_some() || is_primary || {
+        let Some(class) = class_in_pipeline(s, w, statement, placement) else {
+            return ConnKeeping::Decided(Some(MessageFlow::More));
+        };
+        class.side == RouteSide::Reader && causal::may_follow(s, w, statement)
+    };
+    if !is_free || !fits {
+        leave_reader(s, w);
+        return if s.has_server() { ConnKeeping::Decided(Some(MessageFlow::Hold)) } else { ConnKeeping::GivenBack };
     }
-    let NodeChoice::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(MessageFlow::Need(need))) };
+    if is_primary && s.only_reads() {
+        note_use(s, w, statement, placement);
+    }
+    let must_settle = sequences::must_settle(s, w, statement);
+    let flow = if must_settle { Some(MessageFlow::Hold) } else { bring_again(s, w, statement) };
+    if flow.is_none() {
+        sequences::prepare(s, w, statement);
+        begin_here(s, w, statement, begins);
+        transaction_number::ask_ahead(s, w, statement);
+    }
+    ConnKeeping::Decided(flow)
+}
+
+/// Takes a server connection at rest that shows what the session must see.
+#[inline]
+fn take_idle(s: &mut Session, w: &Context, need: ConnRequirement, at: NodeIndex, node: u16) -> Option<Box<Conn>> {
     if need.conn.is_some() {
-        return Ok(Some(MessageFlow::Need(need)));
+        return None;
     }
     let check_after_ms = check_after_ms(w);
     let fit_now = |conn: &Conn| match check_after_ms {
@@ -86,20 +101,12 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         Some(_) | None if connection_defaults::are_stale(conn, w) || w.shared.stale.moves.is_doubted(conn) => ConnFit::Unasked,
         Some(_) | None => fit_of(s, w, conn),
     };
-    match s.host.take_idle(node, sequences::best_fit(s), &fit_now) {
-        Some(conn) if shown_by(s, w, class, at, &conn) != StandbyCoverage::All => {
-            s.host.give_back(conn);
-            Ok(Some(MessageFlow::Need(need)))
-        }
-        Some(conn) => {
-            count(s, w, need, node);
-            if settle_in(s, w, conn, role_for(s, w, need, begins)) == DefaultsEffect::Others {
-                return Ok(Some(again(s)));
-            }
-            Ok(if is_read_as_chosen(s, statement, was_otherwise) { begin_on(s, w, statement, begins) } else { Some(again(s)) })
-        }
-        None => Ok(Some(MessageFlow::Need(need))),
+    let conn = s.host.take_idle(node, sequences::best_fit(s), &fit_now)?;
+    if shown_by(s, w, need.class, at, &conn) != StandbyCoverage::All {
+        s.host.give_back(conn);
+        return None;
     }
+    Some(conn)
 }
 
 /// False if the server connection reads the statement otherwise than it was chosen for: the settings that sessions begin with have changed, and only
@@ -236,12 +243,25 @@ pub fn class_now(s: &Session, w: &Context, statement: &Statement) -> RouteClass 
     class_in_session(s, class_outside(s, w, statement, classify::class_for(s, w, statement)))
 }
 
-/// The server connection that a statement of this class needs.
+/// The server connection that a statement of this class needs. Begins a read of the session's for one that only reads.
 #[inline]
-fn need_of(s: &Session, w: &Context, statement: &Statement, class: RouteClass) -> ConnRequirement {
+fn need_of(s: &mut Session, w: &Context, statement: &Statement, class: RouteClass, begins: bool) -> ConnRequirement {
     let conn = sequences::wanted(s, statement);
     let ends_with_primary = w.view().primary.is_some() && concerns_session(s, statement);
-    ConnRequirement { class, is_read: statement.has(StatementTrait::Read), wish: None, conn, ends_with_primary }
+    let is_read = statement.has(StatementTrait::Read);
+    let mut need = ConnRequirement { class, is_read, wish: None, conn, ends_with_primary };
+    if class.side != RouteSide::Reader {
+        return need;
+    }
+    if matches!(s.lazy_begin, LazyBegin::Failed(_)) || needs_nobody(s, w, statement) {
+        // It shows nothing of the database.
+        causal::begin_blind(s);
+        return need;
+    }
+    causal::begin_read(s, w, statement, begins);
+    let hinted = statement.read_target.or_else(|| lazy_begin::read_target(s));
+    need.wish = read_preference::of(s, w, hinted);
+    need
 }
 
 /// True if there is no primary, and a statement needs none.

@@ -84,7 +84,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     if ours(s, &prepared).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
-    if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
+    if let Some(flow) = checkout::try_now(s, w, &prepared.statement) {
         return Ok(flow);
     }
     match name {
@@ -109,7 +109,7 @@ fn parse_taken(
     let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
     let fault = already_exists(name);
     if ours(s, prepared).is_none() {
-        if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
+        if let Some(flow) = checkout::try_now(s, w, &prepared.statement) {
             return Ok(flow);
         }
         prepare_on_server(s, w, prepared);
@@ -237,7 +237,7 @@ fn on_long_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<
         return refuse(s, w, header, fault);
     }
     let is_unnamed = name.is_empty();
-    if let Some(flow) = checkout::try_now(s, w, &statements::unknown())? {
+    if let Some(flow) = checkout::try_now(s, w, &statements::unknown()) {
         return Ok(flow);
     }
     session_state::note_long_parse(s, header);
@@ -607,7 +607,7 @@ fn pass_unknown(s: &mut Session, w: &Context, header: MessageHeader, expect: Exp
 fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: bool) -> Result<Option<MessageFlow>, ErrorReport> {
     let statement = statements::unknown();
     if !is_bind {
-        return checkout::try_now(s, w, &statement);
+        return Ok(checkout::try_now(s, w, &statement));
     }
     let unit = StatementMessage::BindUnknown(&statement);
     match plan::plan(s, w, unit)? {
@@ -719,7 +719,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: MessageHeader) -> Resul
         s.up.eat(header);
         return Ok(MessageFlow::Next);
     }
-    if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
+    if let Some(flow) = checkout::try_now(s, w, &prepared.statement) {
         return Ok(flow);
     }
     let prepared = match bring(s, w, prepared, told, server_name, parameters.clone()) {
@@ -831,7 +831,7 @@ pub fn on_close(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     }
     if is_by_sql
         && !s.has_server()
-        && let Some(flow) = checkout::try_now(s, w, &statements::unknown())?
+        && let Some(flow) = checkout::try_now(s, w, &statements::unknown())
     {
         return Ok(flow);
     }

@@ -50,7 +50,7 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
         HeldReadOutcome::Waits => return Ok(MessagePlan::Later(MessageFlow::Hold)),
         HeldReadOutcome::Late => return Ok(MessagePlan::Refused(held_read::cannot_stay(s))),
     }
-    if let Some(flow) = checkout::try_now(s, w, statement)? {
+    if let Some(flow) = checkout::try_now(s, w, statement) {
         return Ok(MessagePlan::Later(flow));
     }
     Ok(refusal(s, w, statement).map_or(MessagePlan::Ready, MessagePlan::Refused))
