@@ -25,9 +25,9 @@ pub fn counted(count: usize, noun: &str) -> String {
 
 /// Random bytes from the system, taken many at a time: a login needs few, and each asking is a system call.
 #[derive(Default)]
-pub struct Randomness(zeroize::Zeroizing<Vec<u8>>);
+pub struct RandomBytes(zeroize::Zeroizing<Vec<u8>>);
 
-impl Randomness {
+impl RandomBytes {
     /// Bytes nobody else gets.
     pub fn take<const N: usize>(&mut self) -> [u8; N] {
         const STOCK: usize = 512;
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn random_bytes_are_given_out_once() {
-        let mut randomness = Randomness::default();
+        let mut randomness = RandomBytes::default();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
             assert!(seen.insert(randomness.take::<18>()));

@@ -8,13 +8,13 @@ mod outlet;
 mod repeats;
 mod writer;
 
-use crate::log::log_line::Form;
-use outlet::Outlet;
-use repeats::{Omission, Repeat, Repeats};
+use crate::log::log_line::LogLineFormat;
+use outlet::LogOutlet;
+use repeats::{OmittedRepeats, RepeatFilter, RepeatVerdict};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_config::LogConfig;
-use writer::Writer;
+use writer::LogWriter;
 
 pub use crate::log::log_line::utc;
 pub use outlet::last_words;
@@ -26,20 +26,20 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The log of one proxy.
 #[derive(Debug)]
-pub struct Log {
+pub struct ProxyLog {
     least: AtomicU8,
-    shape: parking_lot::RwLock<Shape>,
+    shape: parking_lot::RwLock<LogOutputs>,
     /// Of lines about the proxy itself.
-    repeats: parking_lot::Mutex<Repeats>,
+    repeats: parking_lot::Mutex<RepeatFilter>,
 }
 
 /// How lines look and where they go.
 #[derive(Debug)]
-struct Shape {
-    form: Form,
+struct LogOutputs {
+    form: LogLineFormat,
     /// To stderr, or to files in its place.
-    stream: Option<Writer>,
-    syslog: Option<Writer>,
+    stream: Option<LogWriter>,
+    syslog: Option<LogWriter>,
 }
 
 /// The destinations that a configuration names. stderr if none: nobody could read about that mistake.
@@ -48,15 +48,15 @@ fn destinations(config: &LogConfig) -> (bool, bool) {
     (goes("stderr") || config.destinations.is_empty(), goes("syslog"))
 }
 
-impl Log {
+impl ProxyLog {
     /// Error: the first file cannot be opened, or a thread cannot be had.
-    pub fn new(config: &LogConfig) -> std::io::Result<Log> {
+    pub fn new(config: &LogConfig) -> std::io::Result<ProxyLog> {
         let (to_stream, to_syslog) = destinations(config);
-        let stream = to_stream.then(|| Writer::start(Outlet::stream(config)?)).transpose()?;
-        let syslog = to_syslog.then(|| Writer::start(Outlet::syslog(config))).transpose()?;
-        Ok(Log {
+        let stream = to_stream.then(|| LogWriter::start(LogOutlet::stream(config)?)).transpose()?;
+        let syslog = to_syslog.then(|| LogWriter::start(LogOutlet::syslog(config))).transpose()?;
+        Ok(ProxyLog {
             least: AtomicU8::new(config.min_messages as u8),
-            shape: parking_lot::RwLock::new(Shape { form: Form::of(config), stream, syslog }),
+            shape: parking_lot::RwLock::new(LogOutputs { form: LogLineFormat::of(config), stream, syslog }),
             repeats: parking_lot::Mutex::default(),
         })
     }
@@ -70,11 +70,11 @@ impl Log {
             (shape.stream.is_some(), shape.syslog.is_some())
         };
         // Opened before others are locked out: a disk may hang.
-        let stream = begin(to_stream && !had.0, || Outlet::stream(config));
-        let syslog = begin(to_syslog && !had.1, || Ok(Outlet::syslog(config)));
+        let stream = begin(to_stream && !had.0, || LogOutlet::stream(config));
+        let syslog = begin(to_syslog && !had.1, || Ok(LogOutlet::syslog(config)));
         let outcomes = {
             let mut shape = self.shape.write();
-            shape.form = Form::of(config);
+            shape.form = LogLineFormat::of(config);
             [redirect(&mut shape.stream, config, to_stream, stream), redirect(&mut shape.syslog, config, to_syslog, syslog)]
         };
         for cause in outcomes.into_iter().filter_map(Result::err) {
@@ -86,7 +86,7 @@ impl Log {
     pub fn rotate(&self) -> Result<(), String> {
         let shape = self.shape.read();
         let files = shape.stream.as_ref().filter(|stream| stream.has_files());
-        files.map(Writer::rotate).ok_or_else(|| "logging_collector is off, or log_destination has no files".into())
+        files.map(LogWriter::rotate).ok_or_else(|| "logging_collector is off, or log_destination has no files".into())
     }
 
     /// Waits until the lines said so far are written, for a while at most.
@@ -142,33 +142,33 @@ impl Log {
         }
         let text = text.to_string();
         let (repeat, omissions) = self.repeats.lock().note(level, &text, now().as_millis() as u64);
-        for Omission { level, text, times } in omissions {
+        for OmittedRepeats { level, text, times } in omissions {
             self.write(level, &LogOrigin::default(), format_args!("left out {times} times within a second: {text}"));
         }
         match repeat {
-            Repeat::Written => self.write(level, &LogOrigin::default(), format_args!("{text}")),
-            Repeat::LeftOut => {}
+            RepeatVerdict::Written => self.write(level, &LogOrigin::default(), format_args!("{text}")),
+            RepeatVerdict::LeftOut => {}
         }
     }
 }
 
-impl Drop for Log {
+impl Drop for ProxyLog {
     /// The last words of a start that fails are told before its error.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-fn begin(is_new: bool, open: impl FnOnce() -> std::io::Result<Outlet>) -> std::io::Result<Option<Writer>> {
-    is_new.then(|| Writer::start(open()?)).transpose()
+fn begin(is_new: bool, open: impl FnOnce() -> std::io::Result<LogOutlet>) -> std::io::Result<Option<LogWriter>> {
+    is_new.then(|| LogWriter::start(open()?)).transpose()
 }
 
 /// Has a destination begin, go on, or end. The lines that it has taken are written, at its own pace.
 fn redirect(
-    writer: &mut Option<Writer>,
+    writer: &mut Option<LogWriter>,
     config: &LogConfig,
     is_wanted: bool,
-    begun: std::io::Result<Option<Writer>>,
+    begun: std::io::Result<Option<LogWriter>>,
 ) -> std::io::Result<()> {
     match (&*writer, is_wanted) {
         (Some(writer), true) => writer.set(config),

@@ -3,7 +3,7 @@
 //! Reads `SharedState` only, for a thread of its own: with many pools it takes long.
 
 use crate::log::Level;
-use crate::runtime::agents_seen::Contact;
+use crate::runtime::agents_seen::AgentContact;
 use crate::runtime::shared::{SharedState, seconds};
 use crate::server::connection_list;
 use std::collections::BTreeMap;
@@ -177,7 +177,7 @@ fn nodes(page: &mut MetricsPage, shared: &SharedState) {
     let help = "1 if sessions may use the node: it neither failed, nor is it quarantined, detached or being recovered.";
     family("weir_node_in_use", MetricKind::Gauge, help, &|at| truth(view.nodes[at].usage == NodeUsage::In));
     let answers =
-        |at: usize| shared.cluster.agents.contact(id(at)).map(|contact| f64::from(u8::from(contact == Contact::Connected)));
+        |at: usize| shared.cluster.agents.contact(id(at)).map(|contact| f64::from(u8::from(contact == AgentContact::Connected)));
     family("weir_node_agent_up", MetricKind::Gauge, "1 if the agent beside the node answers; nothing if it has none.", &answers);
     family("weir_node_primary", MetricKind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
     family("weir_node_weight", MetricKind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));

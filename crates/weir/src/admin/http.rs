@@ -5,11 +5,11 @@
 mod paced;
 
 use crate::admin::exposition;
-use crate::control::control_context::{Control, Subject};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
-use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{self, Share, Shortage};
-use crate::runtime::places::Port;
+use crate::runtime::inherit::InheritedSockets;
+use crate::runtime::listeners::{self, AcceptFailure, PortSharing};
+use crate::runtime::places::ListenPort;
 use crate::runtime::shared::{ProxyShutdown, SharedState};
 use axum::Router;
 use axum::extract::State;
@@ -43,17 +43,17 @@ const BACKLOG: i32 = 128;
 const TOO_LATE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\
     Connection: close\r\n\r\nno request came in time\n";
 
-pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<TcpListener>> {
+pub fn open(config: &Config, inherited: &mut InheritedSockets) -> anyhow::Result<Vec<TcpListener>> {
     if config.admin.metrics_port == 0 {
         return Ok(Vec::new());
     }
-    listeners::open_all(Port::of_metrics(config), BACKLOG, Share::Nobody, inherited)
+    listeners::open_all(ListenPort::of_metrics(config), BACKLOG, PortSharing::Nobody, inherited)
 }
 
 /// Serves until the proxy has stopped or is handed over. Not cancel safe: a client being accepted is lost.
-pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
-    let (bell, open, pages) = (c.bell(Subject::Doors), Rc::new(()), pages(c.shared.clone()));
-    let mut shortage = Shortage::default();
+pub async fn serve(c: Rc<ControlContext>, listener: Rc<tokio::net::TcpListener>) {
+    let (bell, open, pages) = (c.bell(WakeSubject::Doors), Rc::new(()), pages(c.shared.clone()));
+    let mut shortage = AcceptFailure::default();
     // Also while the proxy stops, when operators look.
     while c.shared.stop_mode() <= ProxyShutdown::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
@@ -81,8 +81,8 @@ pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
 }
 
 /// Answers one connection. Errors have no receiver. Cancel safe: the connection is closed.
-async fn converse(c: &Control, stream: TcpStream, pages: Router) {
-    let (bell, answered, pages) = (c.bell(Subject::Doors), Rc::new(Cell::new(0_u64)), TowerToHyperService::new(pages));
+async fn converse(c: &ControlContext, stream: TcpStream, pages: Router) {
+    let (bell, answered, pages) = (c.bell(WakeSubject::Doors), Rc::new(Cell::new(0_u64)), TowerToHyperService::new(pages));
     let count = answered.clone();
     let service = service_fn(move |request| {
         count.set(count.get() + 1);

@@ -11,12 +11,12 @@ mod pcp_login;
 use crate::admin::pcp::pcp_connection::{PcpConnection, PcpConnectionEnd};
 use crate::admin::pcp::pcp_login::PcpLogin;
 use crate::auth::guesses::ProofOrigin;
-use crate::control::control_context::{Control, Subject};
-use crate::log::{Level, Log};
-use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{self, ListeningSocket, Made, Share, Shortage, SocketRights};
+use crate::control::control_context::{ControlContext, WakeSubject};
+use crate::log::{Level, ProxyLog};
+use crate::runtime::inherit::InheritedSockets;
+use crate::runtime::listeners::{self, AcceptFailure, CreatedUnixSockets, ListeningSocket, PortSharing, SocketRights};
 use crate::runtime::operator_files::OperatorFiles;
-use crate::runtime::places::Port;
+use crate::runtime::places::ListenPort;
 use crate::runtime::shared::ProxyShutdown;
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ pub struct PcpUserFile {
 
 impl PcpUserFile {
     /// Reads the users; logs problems that are new. Blocks.
-    fn read(&self, log: &Log) -> PcpUsers {
+    fn read(&self, log: &ProxyLog) -> PcpUsers {
         let (users, problems) = self.files.read_pcp();
         let mut told = self.told.lock();
         if *told != problems {
@@ -70,8 +70,8 @@ impl PcpUserFile {
 pub fn open(
     files: &OperatorFiles,
     config: &Config,
-    inherited: &mut Inherited,
-    made: &mut Made,
+    inherited: &mut InheritedSockets,
+    made: &mut CreatedUnixSockets,
     warnings: &mut Vec<String>,
 ) -> anyhow::Result<PcpService> {
     let (users, problems) = files.read_pcp();
@@ -80,7 +80,7 @@ pub fn open(
         return Ok(PcpService::default());
     }
     let pcp = &config.pcp;
-    let tcp = listeners::open_all(Port::of_pcp(config), BACKLOG, Share::Nobody, inherited)?;
+    let tcp = listeners::open_all(ListenPort::of_pcp(config), BACKLOG, PortSharing::Nobody, inherited)?;
     let mut doors: Vec<ListeningSocket> = tcp.into_iter().map(ListeningSocket::Tcp).collect();
     let rights = SocketRights { mode: SOCKET_MODE, group: "" };
     let directories = &pcp.socket_directories;
@@ -134,8 +134,8 @@ impl PcpListener {
 }
 
 /// Serves until the proxy has stopped or is handed over. Not cancel safe: a client being accepted is lost.
-pub async fn serve(c: Rc<Control>, listener: Rc<PcpListener>, book: Arc<PcpUserFile>) {
-    let (bell, open, mut shortage) = (c.bell(Subject::Doors), Rc::new(()), Shortage::default());
+pub async fn serve(c: Rc<ControlContext>, listener: Rc<PcpListener>, book: Arc<PcpUserFile>) {
+    let (bell, open, mut shortage) = (c.bell(WakeSubject::Doors), Rc::new(()), AcceptFailure::default());
     // Also while the proxy stops: a slow stop can become a fast one.
     while c.shared.stop_mode() <= ProxyShutdown::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
@@ -163,7 +163,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<PcpListener>, book: Arc<PcpUserF
 }
 
 /// Cancel safe: the connection is closed.
-async fn receive(c: &Rc<Control>, caller: PcpPeer, book: Arc<PcpUserFile>) {
+async fn receive(c: &Rc<ControlContext>, caller: PcpPeer, book: Arc<PcpUserFile>) {
     match caller {
         PcpPeer::Tcp(stream, peer) => {
             let visit = PcpLogin::new(book, ProofOrigin::Address(peer));
@@ -177,7 +177,7 @@ async fn receive(c: &Rc<Control>, caller: PcpPeer, book: Arc<PcpUserFile>) {
 }
 
 /// Cancel safe: the connection is closed.
-async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<Control>, mut line: PcpConnection<S>, mut visit: PcpLogin) {
+async fn converse<S: pcp_connection::AsyncByteStream>(c: &Rc<ControlContext>, mut line: PcpConnection<S>, mut visit: PcpLogin) {
     log(c, &visit, "connected");
     let mut limit = Instant::now() + LOGIN_LIMIT;
     loop {
@@ -245,7 +245,7 @@ enum PcpAnswer {
 }
 
 /// Cancel safe, but a begun change goes on.
-async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &PcpRequest) -> PcpAnswer {
+async fn perform(c: &Rc<ControlContext>, visit: &PcpLogin, request: &PcpRequest) -> PcpAnswer {
     c.count(WorkerCounter::PcpRequests);
     if let Some(looking) = answers::of(c, request).await {
         log(c, visit, &request.to_string());
@@ -269,7 +269,7 @@ async fn perform(c: &Rc<Control>, visit: &PcpLogin, request: &PcpRequest) -> Pcp
 
 /// Performs while the client is there; `None`: it went away. Cancel safe as `perform`.
 async fn perform_attended<S: pcp_connection::AsyncByteStream>(
-    c: &Rc<Control>,
+    c: &Rc<ControlContext>,
     line: &mut PcpConnection<S>,
     visit: &PcpLogin,
     request: &PcpRequest,
@@ -285,7 +285,7 @@ async fn perform_attended<S: pcp_connection::AsyncByteStream>(
 }
 
 /// For `log_pcp_processes`.
-fn log(c: &Control, visit: &PcpLogin, text: &str) {
+fn log(c: &ControlContext, visit: &PcpLogin, text: &str) {
     if c.shared.config.load().pcp.logs_connections {
         c.shared.log.say(Level::Log, format_args!("PCP: {}: {text}", visit.describe()));
     }

@@ -15,7 +15,7 @@ mod synced_files;
 
 use crate::agent::keeper::order_connections::{AgentTls, CertificateDemand, OrderListener};
 use crate::agent::keeper::order_desk::OrderExecutor;
-use crate::log::{Level, Log};
+use crate::log::{Level, ProxyLog};
 use crate::runtime::tls_files;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -109,7 +109,7 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     // Only now may the data directory be in place.
     hold(&site)?;
     let config = Config::default();
-    let log = Arc::new(Log::new(&config.log).context("cannot open the log")?);
+    let log = Arc::new(ProxyLog::new(&config.log).context("cannot open the log")?);
     log.say(Level::Log, format_args!("agent of {} listens on {}", site.data.display(), options.listen));
     let door = OrderListener { desk: OrderExecutor::new(site, log.clone()), secret, tls, allowed: options.allow.clone(), log };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot create the event loop")?;

@@ -22,7 +22,7 @@ use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{Patience, PoolPurpose, Wait};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait, PoolPurpose};
 use crate::runtime::shared::{ProxyShutdown, SharedState, seconds};
 use crate::runtime::tls_files::certificate::CertificateSubject;
 use crate::runtime::user_roles::{self, RoleCertainty};
@@ -820,11 +820,12 @@ async fn first_conn(
     let gives_up = || client.is_closed() || w.shared.stop_mode() >= ProxyShutdown::Fast;
     for &node in nodes {
         let pool = pools.of_node(w, node);
-        let wait = Wait { since, patience: Patience::NeverQueues };
+        let wait = CheckoutWait { since, patience: CheckoutPatience::NeverQueues };
         let mut leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(ErrorReport::as_fatal)?;
         if matches!(leased, Err(OpenError::Held { .. })) && pool.is_in_use() {
             // Clients may keep the connections for as long as they want: one login after the other has one beside them.
-            let (beside, wait) = (pools.apart(w, node, PoolPurpose::Greeting), Wait { since, patience: Patience::ToldAtOnce });
+            let (beside, wait) =
+                (pools.apart(w, node, PoolPurpose::Greeting), CheckoutWait { since, patience: CheckoutPatience::ToldAtOnce });
             leased = lease::lease_conn(w, &beside, node, &[], wait, gives_up).await.map_err(ErrorReport::as_fatal)?;
         }
         match leased {

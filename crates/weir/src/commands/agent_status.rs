@@ -1,6 +1,6 @@
 //! `weir agent-status`: asks the agents of all nodes what they see.
 
-use crate::control::agent_client::Agent;
+use crate::control::agent_client::AgentEndpoint;
 use crate::runtime::operator_files::OperatorFiles;
 use anyhow::Context;
 use std::io::Write;
@@ -23,7 +23,7 @@ pub fn run(files: &OperatorFiles, config: &Config) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     let mut stdout = std::io::stdout().lock();
     for node in &config.nodes {
-        let line = match Agent::of(config, tls.as_ref(), folder, node.id) {
+        let line = match AgentEndpoint::of(config, tls.as_ref(), folder, node.id) {
             None => "no agent".to_string(),
             Some(agent) => match runtime.block_on(agent.status(Instant::now() + LIMIT)) {
                 Ok(status) => describe(&status),

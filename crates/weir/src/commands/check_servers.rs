@@ -2,15 +2,15 @@
 
 use crate::auth::access::AccessFiles;
 use crate::auth::own_login::OwnUse;
-use crate::commands::readiness::surplus::{self, Errand, OwnUser};
+use crate::commands::readiness::surplus::{self, OwnUser, WeirUserPurpose};
 use crate::commands::readiness::{
-    Clock, Cluster, ConnsMax, FailedLogin, FindingLevel, Needed, NodeAnswers, ReadinessFinding, Receiver, Refused,
-    ReplicationRow, Right, Server, ServerRole, Settings, Switch, findings,
+    ClientLoginUse, ClockOffset, ClusterAnswers, ConnsMax, FailedLogin, FindingLevel, LoginFailure, NodeAnswers, OnOffSetting,
+    ReadinessFinding, ReplicationRow, RequiredPrivilege, ServerAnswers, ServerRole, ServerSettings, StreamingStatus, findings,
 };
 use crate::control::control_conn::ControlConn;
 use crate::control::failover;
 use crate::counted;
-use crate::log::Log;
+use crate::log::ProxyLog;
 use crate::runtime::pool::server_conn::{OpenError, Rows, ServerAddress, ServerLogin};
 use crate::runtime::pool::server_login::protocol;
 use crate::runtime::shared::SharedState;
@@ -67,7 +67,7 @@ const FOLLOWERS: &str = "SELECT application_name, state FROM pg_catalog.pg_stat_
 const FIXED: &str = "SELECT name FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) \
     ANY ('{primary_conninfo,default_transaction_read_only}') AND source OPERATOR(pg_catalog.=) 'command line'";
 
-/// The rights in the order of `Right::ALL`; the places of those that hang on the version are filled in.
+/// The rights in the order of `RequiredPrivilege::ALL`; the places of those that hang on the version are filled in.
 fn rights_query(version: u32) -> String {
     const SUPERUSER: &str = "(SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user)";
     let alter = |name: &str| match version {
@@ -101,7 +101,7 @@ fn surplus_query() -> String {
 /// Asks all servers. Gives the lines to print, and the number of errors among them.
 pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Result<(String, usize)> {
     // Words of the log are a running proxy's.
-    let log = Log::new(&Config::default().log).context("cannot make a log")?;
+    let log = ProxyLog::new(&Config::default().log).context("cannot make a log")?;
     let shared = Arc::new(SharedState::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
     let nodes = runtime.block_on(async {
@@ -116,7 +116,7 @@ pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Resul
         0 => "num_init_children * max_pool",
         _ => "max_server_connections_per_node",
     };
-    let cluster = Cluster {
+    let cluster = ClusterAnswers {
         nodes,
         conns: ConnsMax { number, parameters },
         folder: try_folder(&config.work_dir).err().map(|cause| cause.to_string()).or_else(|| failover::obstacle(config)),
@@ -195,11 +195,11 @@ async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> N
 
 /// Tries logins that clients need: those of `auth_query`, and of users that `database_file` names. Cancel safe: connections are closed.
 async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> Vec<FailedLogin> {
-    let own = asking_users(config).into_iter().map(|look_up| (Needed::LookUp, None, look_up.user, look_up.database));
+    let own = asking_users(config).into_iter().map(|look_up| (ClientLoginUse::LookUp, None, look_up.user, look_up.database));
     let forced = config
         .databases
         .iter()
-        .filter_map(|(name, entry)| Some((Needed::Forced, Some(&**name), entry.user.as_deref()?, entry.database(name))));
+        .filter_map(|(name, entry)| Some((ClientLoginUse::Forced, Some(&**name), entry.user.as_deref()?, entry.database(name))));
     let mut failed = Vec::new();
     for (needed, name, user, database) in own.chain(forced.take(FORCED_USERS_MAX)) {
         let secret = match name {
@@ -228,13 +228,13 @@ const ASKING_USERS_MAX: usize = 20;
 const FORCED_USERS_MAX: usize = 20;
 
 /// The logins of Weir's own that are configured, each in its database.
-fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(Errand, CheckConfig)> {
-    let mut all = vec![(Errand::Failover, health), (Errand::Looks, config.check.clone())];
+fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(WeirUserPurpose, CheckConfig)> {
+    let mut all = vec![(WeirUserPurpose::Failover, health), (WeirUserPurpose::Looks, config.check.clone())];
     for LookUp { user, database, .. } in asking_users(config) {
         // The password belongs to another user, unless it is the same one.
         let password = if user == config.check.user { config.check.password.clone() } else { String::new() };
         let own = CheckConfig { user: user.to_owned(), database: database.to_owned(), password, ..config.check.clone() };
-        all.push((Errand::Logins, own));
+        all.push((WeirUserPurpose::Logins, own));
     }
     all
 }
@@ -302,23 +302,23 @@ fn address_of(node: &NodeConfig) -> ServerAddress {
     }
 }
 
-fn refused(error: OpenError) -> Refused {
+fn refused(error: OpenError) -> LoginFailure {
     let text = error.to_string();
     match &error {
-        OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") => Refused::Identity(text),
-        OpenError::Secret { .. } => Refused::Identity(text),
-        OpenError::Tls { .. } => Refused::Encryption(text),
-        error if error.is_unreachable() || error.is_silent() => Refused::Unreachable(text),
-        _ => Refused::Other(text),
+        OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") => LoginFailure::Identity(text),
+        OpenError::Secret { .. } => LoginFailure::Identity(text),
+        OpenError::Tls { .. } => LoginFailure::Encryption(text),
+        error if error.is_unreachable() || error.is_silent() => LoginFailure::Unreachable(text),
+        _ => LoginFailure::Other(text),
     }
 }
 
 /// Not cancel safe: the connection is of no use afterwards.
-async fn facts(conn: &mut ControlConn) -> Result<Server, OpenError> {
+async fn facts(conn: &mut ControlConn) -> Result<ServerAnswers, OpenError> {
     let rows = conn.query(VERSION).await?;
     let version = rows.iter().flatten().flatten().next().and_then(|text| text.parse().ok()).unwrap_or(0);
     if version < SETTINGS_VERSION {
-        return Ok(Server { version, ..Server::default() });
+        return Ok(ServerAnswers { version, ..ServerAnswers::default() });
     }
     let rows = conn.query(FACTS).await?;
     let mut server = read(&rows).ok_or_else(|| protocol(&conn.address, "no facts in its answer"))?;
@@ -326,7 +326,7 @@ async fn facts(conn: &mut ControlConn) -> Result<Server, OpenError> {
     server.clock = clock(conn).await?;
     let rights = conn.query(&rights_query(version)).await?;
     let has = rights.iter().flatten().map(|cell| cell.as_deref() == Some("t"));
-    server.missing = Right::ALL.into_iter().zip(has).filter(|(_, has)| !has).map(|(right, _)| right).collect();
+    server.missing = RequiredPrivilege::ALL.into_iter().zip(has).filter(|(_, has)| !has).map(|(right, _)| right).collect();
     server.fixed = conn.query(FIXED).await?.into_iter().flatten().flatten().collect();
     if let ServerRole::Primary { followers } = &mut server.role {
         *followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(row)).collect();
@@ -335,7 +335,7 @@ async fn facts(conn: &mut ControlConn) -> Result<Server, OpenError> {
 }
 
 /// Compares the clocks. Not cancel safe: the connection is of no use afterwards.
-async fn clock(conn: &mut ControlConn) -> Result<Clock, OpenError> {
+async fn clock(conn: &mut ControlConn) -> Result<ClockOffset, OpenError> {
     let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (before, asked) = (since_1970(), Instant::now());
     let rows = conn.query(CLOCK).await?;
@@ -344,38 +344,38 @@ async fn clock(conn: &mut ControlConn) -> Result<Clock, OpenError> {
     let theirs = Duration::from_micros(theirs.ok_or_else(|| protocol(&conn.address, "no time in its answer"))?);
     let ours = before + took / 2;
     let ahead_ms = if theirs >= ours { whole_ms(theirs - ours) } else { -whole_ms(ours - theirs) };
-    Ok(Clock { ahead_ms, within_ms: took.as_millis() as u64 })
+    Ok(ClockOffset { ahead_ms, within_ms: took.as_millis() as u64 })
 }
 
 fn whole_ms(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn read(rows: &Rows) -> Option<Server> {
+fn read(rows: &Rows) -> Option<ServerAnswers> {
     let row = rows.first()?;
     let text = |at: usize| row.get(at).and_then(|cell| cell.as_deref());
     let number = |at: usize| text(at).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    let is_on = |at: usize| if text(at) == Some("on") { Switch::On } else { Switch::Off };
+    let is_on = |at: usize| if text(at) == Some("on") { OnOffSetting::On } else { OnOffSetting::Off };
     let own = |at: usize| text(at).unwrap_or_default().to_owned();
     let role = match text(0)? {
         "t" => ServerRole::Standby {
             conninfo: text(4).map(str::to_owned),
             receiver: match text(3) {
-                None => Receiver::None,
-                Some("-") => Receiver::Hidden,
-                Some("streaming") => Receiver::Streams,
-                Some(_) => Receiver::None,
+                None => StreamingStatus::None,
+                Some("-") => StreamingStatus::Hidden,
+                Some("streaming") => StreamingStatus::Streams,
+                Some(_) => StreamingStatus::None,
             },
         },
         _ => ServerRole::Primary { followers: Vec::new() },
     };
-    Some(Server {
+    Some(ServerAnswers {
         system: text(1).and_then(|text| text.parse().ok()),
         timeline: text(2).and_then(|text| u32::from_str_radix(text, 16).ok()),
         role,
-        settings: Settings {
+        settings: ServerSettings {
             hot_standby: is_on(5),
-            rewinds: if text(6) == Some("on") { Switch::On } else { is_on(7) },
+            rewinds: if text(6) == Some("on") { OnOffSetting::On } else { is_on(7) },
             alters: is_on(8),
             senders_max: number(9),
             slots_max: number(10),
@@ -387,7 +387,7 @@ fn read(rows: &Rows) -> Option<Server> {
             conns_max: number(16),
             conns_reserved: number(17).saturating_add(number(18)),
         },
-        ..Server::default()
+        ..ServerAnswers::default()
     })
 }
 

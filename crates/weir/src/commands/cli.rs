@@ -8,7 +8,7 @@ use crate::commands::pcp_client::{self, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, StartedBy};
 use crate::process::{pcp_programs, pid_file};
-use crate::runtime::operator_files::{Called, OperatorFiles};
+use crate::runtime::operator_files::{OperatorFiles, ProgramName};
 use crate::runtime::places;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -307,7 +307,7 @@ impl ConfigFileArgs {
             pcp: self.pcp_file.clone(),
             key: self.key_file.clone(),
             takes_over: false,
-            called: Called::Weir,
+            called: ProgramName::Weir,
         }
     }
 }
@@ -500,7 +500,7 @@ fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCod
         pcp: options.pcp_file.clone(),
         key: options.key_file.clone(),
         takes_over: false,
-        called: Called::Pgpool,
+        called: ProgramName::Pgpool,
     };
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;

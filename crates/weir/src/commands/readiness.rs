@@ -34,7 +34,7 @@ pub struct ReadinessFinding {
 
 /// All that was asked.
 #[derive(Clone, Debug, Default)]
-pub struct Cluster {
+pub struct ClusterAnswers {
     pub nodes: Vec<NodeAnswers>,
     /// Server connections that Weir may open to one node for clients, and the parameters that say so.
     pub conns: ConnsMax,
@@ -56,11 +56,11 @@ pub struct NodeAnswers {
     /// The parameter that names the user of the health check: `sr_check_user` where it has none of its own.
     pub user_parameter: &'static str,
     /// As the user of the health check.
-    pub server: Result<Server, Refused>,
+    pub server: Result<ServerAnswers, LoginFailure>,
     /// As `sr_check_user`, which finds the roles.
-    pub checker: Result<(), Refused>,
+    pub checker: Result<(), LoginFailure>,
     /// The same as the user of the health check, over a connection for replication.
-    pub replication: Result<(), Refused>,
+    pub replication: Result<(), LoginFailure>,
     /// The users as whom Weir asks there, with what they may do beyond that.
     pub own_users: Vec<OwnUser>,
     /// Logins without which clients are refused that failed.
@@ -70,16 +70,16 @@ pub struct NodeAnswers {
 /// A login for clients that failed.
 #[derive(Clone, Debug)]
 pub struct FailedLogin {
-    pub needed: Needed,
+    pub needed: ClientLoginUse,
     pub user: String,
     /// The servers' name.
     pub database: String,
-    pub why: Refused,
+    pub why: LoginFailure,
 }
 
 /// The use of a login for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needed {
+pub enum ClientLoginUse {
     /// It runs `auth_query`.
     LookUp,
     /// Clients of a database use this user's server connections.
@@ -88,27 +88,27 @@ pub enum Needed {
 
 /// The tasks of a configuration's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TopologyKind {
     /// One stands in for the other.
     Cluster,
     /// A server alone, or servers that know nothing of each other: nothing is ever promoted.
     Plain,
 }
 
-impl Kind {
-    fn of(rules: &FailoverRules) -> Kind {
+impl TopologyKind {
+    fn of(rules: &FailoverRules) -> TopologyKind {
         let promotes = matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command);
         if rules.servers == ServerRelation::Unrelated || (rules.nodes.len() < 2 && !promotes) {
-            Kind::Plain
+            TopologyKind::Plain
         } else {
-            Kind::Cluster
+            TopologyKind::Cluster
         }
     }
 }
 
 /// Why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum LoginFailure {
     /// No server was reached.
     Unreachable(String),
     /// It was reached, and TLS with it could not be begun.
@@ -121,15 +121,15 @@ pub enum Refused {
 
 /// A server's answers.
 #[derive(Clone, Debug, Default)]
-pub struct Server {
+pub struct ServerAnswers {
     /// As in `server_version_num`.
     pub version: u32,
     pub system: Option<u64>,
     pub timeline: Option<u32>,
     pub role: ServerRole,
-    pub settings: Settings,
-    pub clock: Clock,
-    pub missing: Vec<Right>,
+    pub settings: ServerSettings,
+    pub clock: ClockOffset,
+    pub missing: Vec<RequiredPrivilege>,
     /// Settings that Weir changes and the server's start has fixed.
     pub fixed: Vec<String>,
     /// The settings that a session begins with there.
@@ -138,7 +138,7 @@ pub struct Server {
 
 /// A server's clock beside this machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
+pub struct ClockOffset {
     /// By how much it is before this machine's, in milliseconds; below 0: behind.
     pub ahead_ms: i64,
     /// How long the question took: so far off the comparison may be.
@@ -153,7 +153,7 @@ pub enum ServerRole {
     Standby {
         /// `primary_conninfo`; none: the user may not see it.
         conninfo: Option<String>,
-        receiver: Receiver,
+        receiver: StreamingStatus,
     },
 }
 
@@ -172,7 +172,7 @@ pub struct ReplicationRow {
 
 /// A standby's connection to its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receiver {
+pub enum StreamingStatus {
     None,
     /// The user may not see it.
     Hidden,
@@ -181,19 +181,19 @@ pub enum Receiver {
 
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Switch {
+pub enum OnOffSetting {
     On,
     #[default]
     Off,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
-    pub hot_standby: Switch,
+pub struct ServerSettings {
+    pub hot_standby: OnOffSetting,
     /// `wal_log_hints` or checksums: `pg_rewind` needs one of them.
-    pub rewinds: Switch,
+    pub rewinds: OnOffSetting,
     /// `allow_alter_system`, from version 17.
-    pub alters: Switch,
+    pub alters: OnOffSetting,
     pub senders_max: u32,
     pub slots_max: u32,
     /// Slots that are there.
@@ -209,7 +209,7 @@ pub struct Settings {
 
 /// A right that Weir's user needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Right {
+pub enum RequiredPrivilege {
     Monitor,
     SignalBackend,
     Promote,
@@ -221,30 +221,30 @@ pub enum Right {
     Replication,
 }
 
-impl Right {
-    pub const ALL: [Right; 9] = [
-        Right::Monitor,
-        Right::SignalBackend,
-        Right::Promote,
-        Right::SwitchWal,
-        Right::Reload,
-        Right::FileSettings,
-        Right::AlterConninfo,
-        Right::AlterReadOnly,
-        Right::Replication,
+impl RequiredPrivilege {
+    pub const ALL: [RequiredPrivilege; 9] = [
+        RequiredPrivilege::Monitor,
+        RequiredPrivilege::SignalBackend,
+        RequiredPrivilege::Promote,
+        RequiredPrivilege::SwitchWal,
+        RequiredPrivilege::Reload,
+        RequiredPrivilege::FileSettings,
+        RequiredPrivilege::AlterConninfo,
+        RequiredPrivilege::AlterReadOnly,
+        RequiredPrivilege::Replication,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Right::Monitor => "pg_monitor",
-            Right::SignalBackend => "pg_signal_backend",
-            Right::Promote => "pg_promote",
-            Right::SwitchWal => "pg_switch_wal",
-            Right::Reload => "pg_reload_conf",
-            Right::FileSettings => "pg_file_settings",
-            Right::AlterConninfo => "ALTER SYSTEM on primary_conninfo",
-            Right::AlterReadOnly => "ALTER SYSTEM on default_transaction_read_only",
-            Right::Replication => "the attribute REPLICATION",
+            RequiredPrivilege::Monitor => "pg_monitor",
+            RequiredPrivilege::SignalBackend => "pg_signal_backend",
+            RequiredPrivilege::Promote => "pg_promote",
+            RequiredPrivilege::SwitchWal => "pg_switch_wal",
+            RequiredPrivilege::Reload => "pg_reload_conf",
+            RequiredPrivilege::FileSettings => "pg_file_settings",
+            RequiredPrivilege::AlterConninfo => "ALTER SYSTEM on primary_conninfo",
+            RequiredPrivilege::AlterReadOnly => "ALTER SYSTEM on default_transaction_read_only",
+            RequiredPrivilege::Replication => "the attribute REPLICATION",
         }
     }
 
@@ -252,22 +252,24 @@ impl Right {
     fn grant(self, version: u32, user: &str) -> String {
         let is_early = version < ALTER_VERSION;
         match self {
-            Right::AlterConninfo | Right::AlterReadOnly if is_early => {
+            RequiredPrivilege::AlterConninfo | RequiredPrivilege::AlterReadOnly if is_early => {
                 format!("before PostgreSQL 15: ALTER ROLE {user} SUPERUSER")
             }
-            Right::Monitor => format!("GRANT pg_monitor TO {user}"),
-            Right::SignalBackend => format!("GRANT pg_signal_backend TO {user}"),
-            Right::Promote => format!("GRANT EXECUTE ON FUNCTION pg_promote(boolean, integer) TO {user}"),
-            Right::SwitchWal => format!("GRANT EXECUTE ON FUNCTION pg_switch_wal() TO {user}"),
-            Right::Reload => format!("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {user}"),
-            Right::FileSettings => {
+            RequiredPrivilege::Monitor => format!("GRANT pg_monitor TO {user}"),
+            RequiredPrivilege::SignalBackend => format!("GRANT pg_signal_backend TO {user}"),
+            RequiredPrivilege::Promote => format!("GRANT EXECUTE ON FUNCTION pg_promote(boolean, integer) TO {user}"),
+            RequiredPrivilege::SwitchWal => format!("GRANT EXECUTE ON FUNCTION pg_switch_wal() TO {user}"),
+            RequiredPrivilege::Reload => format!("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {user}"),
+            RequiredPrivilege::FileSettings => {
                 format!(
                     "GRANT SELECT ON pg_file_settings TO {user}; GRANT EXECUTE ON FUNCTION pg_show_all_file_settings() TO {user}"
                 )
             }
-            Right::AlterConninfo => format!("GRANT ALTER SYSTEM ON PARAMETER primary_conninfo TO {user}"),
-            Right::AlterReadOnly => format!("GRANT ALTER SYSTEM ON PARAMETER default_transaction_read_only TO {user}"),
-            Right::Replication => format!("ALTER ROLE {user} REPLICATION"),
+            RequiredPrivilege::AlterConninfo => format!("GRANT ALTER SYSTEM ON PARAMETER primary_conninfo TO {user}"),
+            RequiredPrivilege::AlterReadOnly => {
+                format!("GRANT ALTER SYSTEM ON PARAMETER default_transaction_read_only TO {user}")
+            }
+            RequiredPrivilege::Replication => format!("ALTER ROLE {user} REPLICATION"),
         }
     }
 }
@@ -278,17 +280,17 @@ const BUILTIN_VERSION: u32 = 130_000;
 const ALTER_VERSION: u32 = 150_000;
 
 /// All that is wrong, errors first for each node. `user`: the user of the health check.
-pub fn findings(rules: &FailoverRules, cluster: &Cluster, user: &str) -> Vec<ReadinessFinding> {
+pub fn findings(rules: &FailoverRules, cluster: &ClusterAnswers, user: &str) -> Vec<ReadinessFinding> {
     let mut found = Vec::new();
-    let kind = Kind::of(rules);
+    let kind = TopologyKind::of(rules);
     match kind {
-        Kind::Cluster => cluster_checks::look(rules, cluster, &mut found),
-        Kind::Plain => cluster_checks::look_plain(rules, cluster, &mut found),
+        TopologyKind::Cluster => cluster_checks::look(rules, cluster, &mut found),
+        TopologyKind::Plain => cluster_checks::look_plain(rules, cluster, &mut found),
     }
     for asked in &cluster.nodes {
         match kind {
-            Kind::Cluster => server_checks::look(rules, cluster, asked, user, &mut found),
-            Kind::Plain => server_checks::look_plain(rules, asked, &mut found),
+            TopologyKind::Cluster => server_checks::look(rules, cluster, asked, user, &mut found),
+            TopologyKind::Plain => server_checks::look_plain(rules, asked, &mut found),
         }
         server_checks::logins(asked, &mut found);
     }
@@ -302,24 +304,24 @@ fn by_builtin(rules: &FailoverRules) -> FindingLevel {
 }
 
 /// The list of findings, and the node that they are about.
-struct Notes<'f> {
+struct FindingList<'f> {
     node: Option<NodeId>,
     found: &'f mut Vec<ReadinessFinding>,
 }
 
-impl Notes<'_> {
+impl FindingList<'_> {
     fn add(&mut self, level: FindingLevel, text: impl Into<String>, advice: impl Into<String>) {
         self.found.push(ReadinessFinding { node: self.node, level, text: text.into(), advice: advice.into() });
     }
 }
 
-impl Cluster {
-    fn servers(&self) -> impl Iterator<Item = (NodeId, &Server)> {
+impl ClusterAnswers {
+    fn servers(&self) -> impl Iterator<Item = (NodeId, &ServerAnswers)> {
         self.nodes.iter().filter_map(|asked| Some((asked.id, asked.server.as_ref().ok()?)))
     }
 
     /// The only primary, if there is one.
-    fn primary(&self) -> Option<(NodeId, &Server, &[ReplicationRow])> {
+    fn primary(&self) -> Option<(NodeId, &ServerAnswers, &[ReplicationRow])> {
         let mut primaries = self.servers().filter_map(|(id, server)| match &server.role {
             ServerRole::Primary { followers } => Some((id, server, followers.as_slice())),
             ServerRole::Standby { .. } => None,

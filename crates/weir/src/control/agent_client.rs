@@ -42,7 +42,7 @@ pub enum AgentError {
 
 /// One agent, as the configuration names it.
 #[derive(Clone)]
-pub struct Agent {
+pub struct AgentEndpoint {
     host: String,
     port: u16,
     /// As in the file of secrets, and in words.
@@ -73,9 +73,9 @@ impl AgentStream {
     }
 }
 
-impl Agent {
+impl AgentEndpoint {
     /// The agent of a node, if it has one. `folder`: where the configuration lies.
-    pub fn of(config: &Config, tls: Option<&ClientSide>, folder: &Path, node: u16) -> Option<Agent> {
+    pub fn of(config: &Config, tls: Option<&ClientSide>, folder: &Path, node: u16) -> Option<AgentEndpoint> {
         let known = config.nodes.iter().find(|known| known.id == node)?;
         let (host, port) = known.agent()?;
         let file = config.recovery.agents.secret_file.as_ref()?;
@@ -86,7 +86,7 @@ impl Agent {
             _ => CertificateCheck::Nothing,
         };
         let encryption = tls.map(|side| (side.clone(), check));
-        Some(Agent { place: known.agent.clone(), host, port, secret_file: folder.join(file), encryption })
+        Some(AgentEndpoint { place: known.agent.clone(), host, port, secret_file: folder.join(file), encryption })
     }
 
     /// The state of its server. Cancel safe.

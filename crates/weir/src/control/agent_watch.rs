@@ -2,12 +2,12 @@
 //!
 //! Nothing is decided by it: who gives an order asks anew.
 
-use crate::control::agent_client::{Agent, AgentError};
-use crate::control::control_context::{Control, Subject};
+use crate::control::agent_client::{AgentEndpoint, AgentError};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::control::return_node::agent_of;
 use crate::log::Level;
 use crate::runtime::agent_line::SealedStreamError;
-use crate::runtime::agents_seen::{AgentSighting, Contact};
+use crate::runtime::agents_seen::{AgentContact, AgentSighting};
 use crate::runtime::shared::{ProxyShutdown, seconds};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -24,8 +24,8 @@ const PERIOD_AT_WORK: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs until the proxy stops. Cancel safe.
-pub async fn watch(c: Rc<Control>) {
-    let bell = c.bell(Subject::Agents);
+pub async fn watch(c: Rc<ControlContext>) {
+    let bell = c.bell(WakeSubject::Agents);
     while c.shared.stop_mode() < ProxyShutdown::Fast {
         let config = c.shared.config.load_full();
         let is_one_at_work = ask_all(&c, &config).await;
@@ -36,8 +36,8 @@ pub async fn watch(c: Rc<Control>) {
 }
 
 /// Asks all at once. True if one of them has an order under way.
-async fn ask_all(c: &Rc<Control>, config: &Config) -> bool {
-    let agents: Vec<(u16, Agent)> =
+async fn ask_all(c: &Rc<ControlContext>, config: &Config) -> bool {
+    let agents: Vec<(u16, AgentEndpoint)> =
         config.nodes.iter().filter_map(|node| Some((node.id, agent_of(c, config, node.id)?))).collect();
     c.shared.cluster.agents.keep(&agents.iter().map(|(node, _)| *node).collect::<Vec<_>>());
     let mut questions = JoinSet::new();
@@ -53,10 +53,10 @@ async fn ask_all(c: &Rc<Control>, config: &Config) -> bool {
 }
 
 /// Asks one. True if it has an order under way.
-async fn note(c: &Control, node: u16, agent: &Agent) -> bool {
+async fn note(c: &ControlContext, node: u16, agent: &AgentEndpoint) -> bool {
     let answer = agent.status(Instant::now() + LIMIT).await;
     let is_at_work = answer.as_ref().is_ok_and(|status| status.job.is_some());
-    let contact = answer.as_ref().map_or_else(contact, |_| Contact::Connected);
+    let contact = answer.as_ref().map_or_else(contact, |_| AgentContact::Connected);
     let outcome = answer.map(Box::new).map_err(|error| error.to_string());
     let error = outcome.as_ref().err().cloned();
     let before = c.shared.cluster.agents.note(node, AgentSighting { contact, outcome, asked_at_s: seconds(SystemTime::now()) });
@@ -69,12 +69,12 @@ async fn note(c: &Control, node: u16, agent: &Agent) -> bool {
     is_at_work
 }
 
-fn contact(error: &AgentError) -> Contact {
+fn contact(error: &AgentError) -> AgentContact {
     match error {
-        AgentError::Line { cause: SealedStreamError::Seal(SealError::Secret), .. } => Contact::WrongSecret,
-        AgentError::Line { cause: SealedStreamError::Io(_), .. } | AgentError::Late { .. } => Contact::Unreachable,
+        AgentError::Line { cause: SealedStreamError::Seal(SealError::Secret), .. } => AgentContact::WrongSecret,
+        AgentError::Line { cause: SealedStreamError::Io(_), .. } | AgentError::Late { .. } => AgentContact::Unreachable,
         AgentError::Line { cause: SealedStreamError::Seal(_) | SealedStreamError::Malformed(_), .. }
         | AgentError::Setup { .. }
-        | AgentError::Failed { .. } => Contact::Failed,
+        | AgentError::Failed { .. } => AgentContact::Failed,
     }
 }

@@ -14,9 +14,9 @@
 
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::ControlConn;
-use crate::control::control_context::{Bell, Control, Subject};
+use crate::control::control_context::{ControlContext, TaskBell, WakeSubject};
 use crate::log::{Level, LogOrigin};
-use crate::runtime::pool::look_places::{Urgency, hold, looks_max};
+use crate::runtime::pool::look_places::{LookUrgency, hold, looks_max};
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use crate::runtime::shared::{ProxyShutdown, SharedState, TerminationTarget, WorkerMessage};
 use crate::runtime::user_roles;
@@ -102,23 +102,23 @@ struct OuterFacts {
 /// A connection for looks, which counts among those of clients.
 struct CountedConn {
     conn: ControlConn,
-    _counted: Counted,
+    _counted: LookCountGuard,
 }
 
 /// A connection to a node that counts among those of clients.
-struct Counted {
+struct LookCountGuard {
     shared: Arc<SharedState>,
     node: u16,
 }
 
-impl Counted {
-    fn new(shared: &Arc<SharedState>, node: u16) -> Counted {
+impl LookCountGuard {
+    fn new(shared: &Arc<SharedState>, node: u16) -> LookCountGuard {
         shared.pools.look_began(node);
-        Counted { shared: shared.clone(), node }
+        LookCountGuard { shared: shared.clone(), node }
     }
 }
 
-impl Drop for Counted {
+impl Drop for LookCountGuard {
     fn drop(&mut self) {
         self.shared.pools.look_ended(self.node);
     }
@@ -126,14 +126,14 @@ impl Drop for Counted {
 
 /// Closes the books when the task ends, however it ends.
 struct CatalogWatchGuard {
-    c: Rc<Control>,
+    c: Rc<ControlContext>,
     database: Arc<KnownDatabase>,
     /// The last reading.
     known: Option<CatalogReading>,
 }
 
 impl CatalogWatchGuard {
-    fn begin(c: &Rc<Control>, database: &Arc<KnownDatabase>) -> CatalogWatchGuard {
+    fn begin(c: &Rc<ControlContext>, database: &Arc<KnownDatabase>) -> CatalogWatchGuard {
         let known = database.take_kept(primary(c));
         CatalogWatchGuard { c: c.clone(), database: database.clone(), known }
     }
@@ -148,14 +148,14 @@ impl Drop for CatalogWatchGuard {
 }
 
 /// The number of the node that is the primary now.
-fn primary(c: &Control) -> Option<u16> {
+fn primary(c: &ControlContext) -> Option<u16> {
     c.shared.cluster.view.load().primary_id()
 }
 
 /// Looks after one database until it has had no sessions for a while. Not cancel safe: a look that is under way is lost.
-pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
+pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let mut duty = CatalogWatchGuard::begin(&c, &database);
-    let bell = c.bell(Subject::Database(database.name.clone()));
+    let bell = c.bell(WakeSubject::Database(database.name.clone()));
     let (mut line, mut beside) = (None, None);
     let (mut place, mut looked) = (None, None);
     let mut used_at = Instant::now();
@@ -169,7 +169,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
         }
         let changes = database.changes();
         if place.is_none() {
-            let urgency = if looked == Some(changes) { Urgency::Routine } else { Urgency::Unknown };
+            let urgency = if looked == Some(changes) { LookUrgency::Routine } else { LookUrgency::Unknown };
             // As long as the task goes on.
             let is_used = || database.has_sessions() || has_doubts() || used_at.elapsed() < LINGER;
             let is_wanted = || c.shared.stop_mode() < ProxyShutdown::Fast && !database.is_wanted_empty() && is_used();
@@ -205,7 +205,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
         if line.is_none() {
             place = None;
         }
-        if rest(&c, &database, &bell, (started + pause, yields_at), changes).await == Rested::Yields {
+        if rest(&c, &database, &bell, (started + pause, yields_at), changes).await == RestEndReason::Yields {
             (line, place) = (None, None);
             rest(&c, &database, &bell, (started + pause, None), changes).await;
         }
@@ -218,13 +218,13 @@ pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
 }
 
 /// Connections that may look at catalogs.
-fn places_max(c: &Control) -> u32 {
+fn places_max(c: &ControlContext) -> u32 {
     looks_max(c.shared.config.load().conns_per_node_max())
 }
 
 /// Why a database rests no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rested {
+enum RestEndReason {
     /// It is to be looked at, or to be left alone.
     Due,
     /// Another one waits for its place.
@@ -233,22 +233,22 @@ enum Rested {
 
 /// Until the time has come, or something has changed, or from `yields_at` on another database waits for the place of this one. Cancel safe.
 async fn rest(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
-    bell: &Bell,
+    bell: &TaskBell,
     (until, yields_at): (Instant, Option<Instant>),
     changes: u64,
-) -> Rested {
+) -> RestEndReason {
     let soonest = Instant::now() + LOOK_MIN;
     loop {
         let now = Instant::now();
         let is_due = now >= until || (database.changes() != changes && now >= soonest);
         if is_due || c.shared.stop_mode() >= ProxyShutdown::Fast {
-            return Rested::Due;
+            return RestEndReason::Due;
         }
         let is_wanted = yields_at.is_some() && c.look_places.is_wanted(places_max(c));
         if is_wanted && yields_at.is_some_and(|at| now >= at) {
-            return Rested::Yields;
+            return RestEndReason::Yields;
         }
         let linger = if database.has_sessions() { until } else { until.min(now + LINGER) };
         let wake_at = if database.changes() != changes { soonest } else { linger };
@@ -263,7 +263,7 @@ async fn rest(
 }
 
 /// Notes the outcome where operators look; an error is logged when it is a new one.
-fn tell(c: &Control, database: &KnownDatabase, error: Option<SurveyError>) {
+fn tell(c: &ControlContext, database: &KnownDatabase, error: Option<SurveyError>) {
     let error = error.map(|error| error.to_string());
     let mut report = database.report.lock();
     if report.error == error {
@@ -283,7 +283,7 @@ fn tell(c: &Control, database: &KnownDatabase, error: Option<SurveyError>) {
 }
 
 /// The primary; while there is none, nothing is defined either, and a standby will do.
-fn server(c: &Control) -> Option<ServerAddress> {
+fn server(c: &ControlContext) -> Option<ServerAddress> {
     let view = c.shared.cluster.view.load();
     let at = view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)));
     at.and_then(|at| ServerAddress::of(&view, &c.shared.config.load(), at))
@@ -291,7 +291,7 @@ fn server(c: &Control) -> Option<ServerAddress> {
 
 /// One look, and a reading if something has changed. Gives the time the look took. Not cancel safe.
 async fn look(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
     line: &mut Option<CountedConn>,
     (known, beside): (&mut Option<CatalogReading>, &mut Option<OuterFacts>),
@@ -355,7 +355,7 @@ async fn look(
 }
 
 /// Looks whether the users' names stand for the same roles as before. Not cancel safe.
-async fn look_at_roles(c: &Control, line: &mut ControlConn) -> Result<(), SurveyError> {
+async fn look_at_roles(c: &ControlContext, line: &mut ControlConn) -> Result<(), SurveyError> {
     // A standby may not know yet what we know already.
     if !c.shared.cluster.view.load().is_primary(line.address.node)
         || !c.shared.clients.roles.lock().begin_look(c.millis(Instant::now()))
@@ -377,7 +377,7 @@ async fn look_at_roles(c: &Control, line: &mut ControlConn) -> Result<(), Survey
 
 /// Takes in the role that a user's name stands for. If it is another one than before, all logins under the old one end. These are connections, and
 /// sessions, whose next statement would run with the rights of somebody else.
-fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
+fn note_role(c: &ControlContext, user: &Arc<str>, oid: &str) {
     let noted = c.shared.clients.roles.lock().note(user, oid, c.millis(Instant::now()));
     let Some(until_ms) = noted else { return };
     c.renew(&c.shared.pools.of_user(user));
@@ -389,7 +389,7 @@ fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
 
 /// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
 /// Not cancel safe.
-async fn renew(c: &Control, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
+async fn renew(c: &ControlContext, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
     let rows = line.query_catalog(CatalogQuery::Defaults).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(ChangeMark::Defaults, &mark) {
@@ -402,7 +402,7 @@ async fn renew(c: &Control, database: &KnownDatabase, line: &mut ControlConn) ->
 
 /// The connection to the server to be asked, a new one if need be. Cancel safe.
 async fn line_to_server<'l>(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
     line: &'l mut Option<CountedConn>,
 ) -> Result<&'l mut ControlConn, SurveyError> {
@@ -413,7 +413,7 @@ async fn line_to_server<'l>(
     Ok(match line {
         Some(line) => &mut line.conn,
         None => {
-            let counted = Counted::new(&c.shared, address.node);
+            let counted = LookCountGuard::new(&c.shared, address.node);
             let conn = open(c, database, address).await?;
             &mut line.insert(CountedConn { conn, _counted: counted }).conn
         }
@@ -423,7 +423,7 @@ async fn line_to_server<'l>(
 /// Without a connection to it a database may be dropped, and another one have its name: nothing that is known is true of that one.
 /// Not cancel safe.
 async fn identify(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
     line: &mut ControlConn,
     known: &mut Option<CatalogReading>,
@@ -444,7 +444,7 @@ const IDENTITY: &str =
 /// Looks at what answers hang on beside the catalog, if it is time to. If that is another than before, they are not true any more.
 /// Not cancel safe.
 async fn look_beside(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
     line: &mut ControlConn,
     beside: &mut Option<OuterFacts>,
@@ -467,12 +467,12 @@ async fn look_beside(
 
 /// Something was defined or granted, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before a
 /// new catalog is published, and after it.
-fn doubt(c: &Control, database: &KnownDatabase) {
+fn doubt(c: &ControlContext, database: &KnownDatabase) {
     c.shared.changes.doubt_database(&database.name, c.shared.positions.next_round());
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
-async fn dispel(c: &Control, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
+async fn dispel(c: &ControlContext, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
     let changes = &c.shared.changes;
     let doubts = changes.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
@@ -488,7 +488,7 @@ async fn dispel(c: &Control, database: &KnownDatabase, line: &mut ControlConn) -
     Ok(())
 }
 
-fn report(c: &Control, database: &KnownDatabase, catalog: &Catalog, took: Duration) {
+fn report(c: &ControlContext, database: &KnownDatabase, catalog: &Catalog, took: Duration) {
     c.count(WorkerCounter::CatalogsRead);
     let counts = catalog.counts();
     let text = format_args!(
@@ -514,7 +514,7 @@ fn running(pids: impl Iterator<Item = u32>) -> String {
 }
 
 /// Logs in to read the catalog: as the user of Weir's own looks, or where he may not log in as the user who came last. Cancel safe.
-async fn open(c: &Control, database: &KnownDatabase, address: ServerAddress) -> Result<ControlConn, SurveyError> {
+async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddress) -> Result<ControlConn, SurveyError> {
     let generation = c.shared.access.generation();
     let (files, config) = (c.shared.access.files(), c.shared.config.load_full());
     let (own, secret) = files.checker(&config.check);
@@ -529,7 +529,7 @@ async fn open(c: &Control, database: &KnownDatabase, address: ServerAddress) -> 
             },
             Err(error) => {
                 let Some(lasting) = refuses_user(&error) else { return Err(error.into()) };
-                if lasting == Lasting::Yes {
+                if lasting == RefusalPermanence::Yes {
                     database.report.lock().refused = Some((own.to_owned(), generation));
                 }
             }
@@ -562,28 +562,28 @@ fn is_refused_still(refused: Option<&(String, u64)>, user: &str, generation: u64
 
 /// A refusal of one user that another one may not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lasting {
+enum RefusalPermanence {
     /// Until somebody changes rights or passwords.
     Yes,
     No,
 }
 
 /// `None`: the error is about the server, or the connection to it.
-fn refuses_user(error: &OpenError) -> Option<Lasting> {
+fn refuses_user(error: &OpenError) -> Option<RefusalPermanence> {
     match error {
-        OpenError::Secret { .. } => Some(Lasting::Yes),
+        OpenError::Secret { .. } => Some(RefusalPermanence::Yes),
         OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") || sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE => {
-            Some(Lasting::Yes)
+            Some(RefusalPermanence::Yes)
         }
         // The server may be full for all, or the role or the database may have a limit.
-        OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Lasting::No),
+        OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(RefusalPermanence::No),
         _ => None,
     }
 }
 
 /// Cancel safe: the connection is closed.
 async fn log_in(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
     address: &ServerAddress,
     (user, secret, generation): (&str, Option<&UserSecret>, u64),

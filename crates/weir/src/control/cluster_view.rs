@@ -1,11 +1,11 @@
 //! The view of the cluster as workers see it. The only writer of `Shared::view`.
 //!
 //! Two have a hand in it: `node_monitor` notes roles and lags, `failover` says which node takes writes and which are out of use. Both change
-//! `Control::view` and publish it.
+//! `ControlContext::view` and publish it.
 
-use crate::control::control_context::{Control, Subject};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::pool::server_conn::ConnStatus;
 use crate::runtime::shared::{WorkerMessage, seconds};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use weir_failover::cluster::{ClusterView, NodeHealth, NodeView, ReplicationRole, WriteGate};
 
-/// Publishes `Control::view`. `changed`: another generation.
-pub fn publish(c: &Control, changed: bool) {
-    c.ring(&Subject::Positions);
+/// Publishes `ControlContext::view`. `changed`: another generation.
+pub fn publish(c: &ControlContext, changed: bool) {
+    c.ring(&WakeSubject::Positions);
     let (known, view) = (c.shared.cluster.view.load_full(), c.view.borrow().clone());
     if !changed && *known == view {
         return;
@@ -37,14 +37,14 @@ pub fn publish(c: &Control, changed: bool) {
     }
     c.shared.tell_all(|| WorkerMessage::Refresh);
     if !moved.is_empty() {
-        let pools: Vec<Arc<Pool>> = c.shared.pools.all();
-        let theirs: Vec<Arc<Pool>> = pools.into_iter().filter(|pool| moved.contains(&pool.key.node)).collect();
+        let pools: Vec<Arc<ConnPool>> = c.shared.pools.all();
+        let theirs: Vec<Arc<ConnPool>> = pools.into_iter().filter(|pool| moved.contains(&pool.key.node)).collect();
         c.renew(&theirs);
     }
 }
 
 /// Takes in which node takes writes, or why none does, and which are out of use.
-pub fn govern(c: &Control, gate: WriteGate, held: Option<&'static str>, is_out: impl Fn(u16) -> bool) {
+pub fn govern(c: &ControlContext, gate: WriteGate, held: Option<&'static str>, is_out: impl Fn(u16) -> bool) {
     c.view.borrow_mut().held = held;
     let changed = c.view.borrow_mut().govern(gate, is_out, seconds(SystemTime::now()));
     publish(c, changed);
@@ -62,7 +62,7 @@ fn moved(before: &ClusterView, now: &ClusterView) -> Vec<u16> {
 }
 
 /// Makes the connections to a node void, also those that are being opened, and breaks them. Gives those that sessions use.
-pub fn end(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
+pub fn end(c: &ControlContext, node: u16) -> Vec<Arc<ConnStatus>> {
     // First the view: a connection that is opened meanwhile is in the list below, or its opener sees that it is void.
     c.view.borrow_mut().void(node);
     publish(c, true);
@@ -70,7 +70,7 @@ pub fn end(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
 }
 
 /// Breaks the connections to a node that says nothing. Gives those that sessions use.
-pub fn give_up(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
+pub fn give_up(c: &ControlContext, node: u16) -> Vec<Arc<ConnStatus>> {
     let pools = c.shared.pools.all();
     let statuses: Vec<Arc<ConnStatus>> =
         pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses()).collect();

@@ -7,7 +7,7 @@ use crate::auth::access::SaltedPassword;
 use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
 use crate::runtime::pool::conn_opening::is_worth_another;
-use crate::runtime::pool::server_conn::Unanswered;
+use crate::runtime::pool::server_conn::SlowAnswerError;
 use crate::runtime::pool::server_conn::{MESSAGE_BYTES_MAX, OpenError, Rows, ServerAddress, ServerLogin, flooded, tcp_options};
 use crate::runtime::pool::server_login::{LoginChannel, LoginHandshake, LoginStep, ServerGreeting, protocol, refused};
 use crate::runtime::shared::SharedState;
@@ -135,7 +135,7 @@ impl Write for AtOnce<'_> {
 
 /// The farewell that a server understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Farewell {
+enum ServerFarewell {
     /// Within a login it takes proofs only, and a connection that just ends is no news to it.
     None,
     Terminate,
@@ -144,7 +144,7 @@ enum Farewell {
 /// See the module.
 pub struct ControlConn {
     stream: ControlStream,
-    farewell: Farewell,
+    farewell: ServerFarewell,
     pub(crate) address: ServerAddress,
     /// When it was begun, in microseconds since the start of the proxy.
     begun_us: u64,
@@ -160,8 +160,8 @@ impl Drop for ControlConn {
     fn drop(&mut self) {
         let mut words = Vec::new();
         match self.farewell {
-            Farewell::None => {}
-            Farewell::Terminate => write::bare(&mut words, front::TERMINATE),
+            ServerFarewell::None => {}
+            ServerFarewell::Terminate => write::bare(&mut words, front::TERMINATE),
         }
         self.stream.part(&words);
     }
@@ -254,7 +254,7 @@ impl ControlConn {
         let begun_us = shared.begun.elapsed().as_micros() as u64;
         let over = |stream| ControlConn {
             stream,
-            farewell: Farewell::None,
+            farewell: ServerFarewell::None,
             address: address.clone(),
             begun_us,
             inbox: Vec::new(),
@@ -290,7 +290,7 @@ impl ControlConn {
                     self.send(&handshake.derived(keys)?).await?;
                 }
                 LoginStep::Done => {
-                    self.farewell = Farewell::Terminate;
+                    self.farewell = ServerFarewell::Terminate;
                     return Ok(handshake.finish());
                 }
             }
@@ -548,7 +548,7 @@ async fn derive(
     password: Zeroizing<Vec<u8>>,
     challenge: ScramChallenge,
     deadline: Instant,
-) -> Result<SaltedKeys, Unanswered> {
+) -> Result<SaltedKeys, SlowAnswerError> {
     let key = SaltedPassword { password: fingerprint(&shared.access.salt_secret, &password), challenge };
     if let Some(keys) = shared.access.keys.known(&key) {
         return Ok(keys);
@@ -561,6 +561,6 @@ async fn derive(
             Ok(keys)
         }
         // Its thread has ended by a fault, and nobody will answer.
-        Ok(Err(_)) | Err(_) => Err(Unanswered::TimedOut),
+        Ok(Err(_)) | Err(_) => Err(SlowAnswerError::TimedOut),
     }
 }

@@ -1,8 +1,8 @@
 //! The context of the control thread: the state that all threads share, and the bells by which its tasks wake each other.
 
-use crate::control::look_waits::Places;
+use crate::control::look_waits::LookPlaceQueue;
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::shared::{SharedState, WorkerId, WorkerMessage};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use weir_session::metrics::{WorkerCounter, WorkerCounters};
 
 /// A thing about which tasks are woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum WakeSubject {
     /// Roles of nodes are to be asked.
     Roles,
     /// Something happened that decides about failover.
@@ -34,29 +34,29 @@ pub enum Subject {
     Doors,
 }
 
-type Bells = Rc<RefCell<Vec<(Subject, Rc<Notify>)>>>;
+type Bells = Rc<RefCell<Vec<(WakeSubject, Rc<Notify>)>>>;
 
 /// Wakes one task. A ring while nobody listens is kept, once.
-pub struct Bell {
+pub struct TaskBell {
     notify: Rc<Notify>,
     all: Bells,
 }
 
-impl Bell {
+impl TaskBell {
     /// Waits for the next ring. Cancel safe.
     pub async fn rung(&self) {
         self.notify.notified().await;
     }
 }
 
-impl Drop for Bell {
+impl Drop for TaskBell {
     fn drop(&mut self) {
         self.all.borrow_mut().retain(|(_, notify)| !Rc::ptr_eq(notify, &self.notify));
     }
 }
 
 /// See the module.
-pub struct Control {
+pub struct ControlContext {
     pub(crate) shared: Arc<SharedState>,
     bells: Bells,
     /// The view as it will be published next; see `cluster_view`.
@@ -70,13 +70,13 @@ pub struct Control {
     /// The standby that Weir has promoted last, before it takes writes.
     pub promoted: Cell<Option<PromotedStandby>>,
     /// Places for looks at catalogs.
-    pub(crate) look_places: Rc<Places>,
+    pub(crate) look_places: Rc<LookPlaceQueue>,
 }
 
-impl Control {
-    pub fn new(shared: Arc<SharedState>) -> Rc<Control> {
+impl ControlContext {
+    pub fn new(shared: Arc<SharedState>) -> Rc<ControlContext> {
         let view = RefCell::new(ClusterView::clone(&shared.cluster.view.load()));
-        Rc::new(Control {
+        Rc::new(ControlContext {
             shared,
             bells: Bells::default(),
             view,
@@ -89,14 +89,14 @@ impl Control {
     }
 
     /// A bell that rings about this subject as long as it is held.
-    pub fn bell(&self, subject: Subject) -> Bell {
+    pub fn bell(&self, subject: WakeSubject) -> TaskBell {
         let notify = Rc::new(Notify::new());
         self.bells.borrow_mut().push((subject, notify.clone()));
-        Bell { notify, all: self.bells.clone() }
+        TaskBell { notify, all: self.bells.clone() }
     }
 
     /// Wakes those whom the subject concerns.
-    pub fn ring(&self, subject: &Subject) {
+    pub fn ring(&self, subject: &WakeSubject) {
         self.bells.borrow().iter().filter(|(of, _)| of == subject).for_each(|(_, notify)| notify.notify_one());
     }
 
@@ -108,7 +108,7 @@ impl Control {
     /// Has the roles of all nodes asked now.
     pub fn request_role_check(&self, why: RoleCheckReason) {
         self.nudged.set(self.nudged.get().or(Some(why)));
-        self.ring(&Subject::Roles);
+        self.ring(&WakeSubject::Roles);
         // Neither tells `failover` something that it did not know.
         if !matches!(why, RoleCheckReason::Governed | RoleCheckReason::LoginLate) {
             self.tell(FailoverEvent::Doubted);
@@ -123,7 +123,7 @@ impl Control {
             facts.push_back(event);
         }
         drop(facts);
-        self.ring(&Subject::Failover);
+        self.ring(&WakeSubject::Failover);
     }
 
     /// Wakes a task of a worker.
@@ -141,12 +141,12 @@ impl Control {
     /// Somebody needs to know who covers this round.
     pub fn want(&self, round: u64) {
         if self.shared.positions.want(round) {
-            self.ring(&Subject::Positions);
+            self.ring(&WakeSubject::Positions);
         }
     }
 
     /// Has the connections of these pools closed, each after its use.
-    pub fn renew(&self, pools: &[Arc<Pool>]) {
+    pub fn renew(&self, pools: &[Arc<ConnPool>]) {
         for conn in pools.iter().flat_map(|pool| pool.doom()) {
             // Only the event loop it is in can let go of it.
             self.shared.mailboxes[usize::from(conn.transport.home)].send(WorkerMessage::Close(conn));

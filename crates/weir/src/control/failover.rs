@@ -16,10 +16,10 @@ mod say;
 mod state_files;
 mod write_gate;
 
-use crate::control::control_context::{Control, Subject};
+use crate::control::control_context::{ControlContext, WakeSubject};
 pub use crate::control::failover::drain::open;
-use crate::control::failover::node_logins::Reach;
-use crate::control::failover::presence::Presence;
+use crate::control::failover::node_logins::NodeAccess;
+use crate::control::failover::presence::WriterPresence;
 use crate::control::failover::state_files::FailoverFiles;
 pub use crate::control::failover::state_files::{discard_status, obstacle};
 use crate::control::failover::write_gate::WriteSwitch;
@@ -44,14 +44,14 @@ use weir_session::reports::ReportedRole;
 const TICK_MS: Ms = 1_000;
 
 /// See the module.
-struct Driver {
-    c: Rc<Control>,
+struct FailoverDriver {
+    c: Rc<ControlContext>,
     config: Arc<Config>,
     rules: Rc<FailoverRules>,
     state: FailoverState,
-    reach: Rc<Reach>,
+    reach: Rc<NodeAccess>,
     write_switch: WriteSwitch,
-    presence: Presence,
+    presence: WriterPresence,
     files: Rc<FailoverFiles>,
     /// The deeds that were ordered and are not done.
     orders: JoinSet<()>,
@@ -65,9 +65,9 @@ struct Driver {
 }
 
 /// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
-pub async fn watch(c: Rc<Control>) {
-    let bell = c.bell(Subject::Failover);
-    let mut driver = Driver::new(c.clone());
+pub async fn watch(c: Rc<ControlContext>) {
+    let bell = c.bell(WakeSubject::Failover);
+    let mut driver = FailoverDriver::new(c.clone());
     driver.step(&FailoverEvent::Timer).await;
     while c.shared.stop_mode() < ProxyShutdown::Fast {
         driver.reconfigure();
@@ -86,8 +86,8 @@ pub async fn watch(c: Rc<Control>) {
     }
 }
 
-impl Driver {
-    fn new(c: Rc<Control>) -> Driver {
+impl FailoverDriver {
+    fn new(c: Rc<ControlContext>) -> FailoverDriver {
         let config = c.shared.config.load_full();
         let rules = Rc::new(rules_of(&c, &config));
         let files = Rc::new(FailoverFiles::new(&config));
@@ -95,10 +95,10 @@ impl Driver {
         let (stored, down) = files.read(&c, &rules);
         let stored = stored.map(|stored| DurableState { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
         let state = FailoverState::new(&rules, stored, number, &down);
-        let reach = Rc::new(Reach::new(c.clone(), config.clone(), rules.clone()));
-        let driver = Driver {
+        let reach = Rc::new(NodeAccess::new(c.clone(), config.clone(), rules.clone()));
+        let driver = FailoverDriver {
             write_switch: WriteSwitch::new(&config, rules.mode),
-            presence: Presence::default(),
+            presence: WriterPresence::default(),
             c,
             config,
             rules,
@@ -134,7 +134,7 @@ impl Driver {
         for id in self.rules.readdressed(&before) {
             self.state.readdress(id);
         }
-        self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
+        self.reach = Rc::new(NodeAccess::new(self.c.clone(), newest, self.rules.clone()));
         self.write_switch.obey(&self.config, self.rules.mode);
         if self.rules.mode != FailoverMode::Builtin {
             self.presence.end();
@@ -231,7 +231,7 @@ impl Driver {
 }
 
 /// The rules of a configuration. A process that has handed its clients over promotes nothing any more: the one that took over does.
-fn rules_of(c: &Control, config: &Config) -> FailoverRules {
+fn rules_of(c: &ControlContext, config: &Config) -> FailoverRules {
     let mut rules = FailoverRules::of(config);
     if c.shared.is_handed_over() && rules.mode != FailoverMode::Off {
         rules.mode = FailoverMode::Follow;

@@ -8,13 +8,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// See the module.
-pub struct Alarm(AsyncFd<OwnedFd>);
+pub struct FineTimer(AsyncFd<OwnedFd>);
 
-impl Alarm {
+impl FineTimer {
     #[expect(deprecated, reason = "its successor is unsafe, for descriptors that somebody else may close; this one owns its own")]
-    pub fn new() -> io::Result<Alarm> {
+    pub fn new() -> io::Result<FineTimer> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Alarm(AsyncFd::with_interest(timer, Interest::READABLE)?))
+        Ok(FineTimer(AsyncFd::with_interest(timer, Interest::READABLE)?))
     }
 
     /// Waits for so long. Cancel safe: the next wait sets the timer anew.
@@ -44,7 +44,7 @@ mod tests {
     fn it_rings_after_its_time_and_not_after_that_of_a_wait_that_was_dropped() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let alarm = Alarm::new().unwrap();
+            let alarm = FineTimer::new().unwrap();
             let begun = Instant::now();
             for _ in 0..20 {
                 alarm.after(Duration::from_micros(100)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Waits for a place to look at a catalog. `weir::runtime::pool::look_places` decides.
 
-use crate::runtime::pool::look_places::{LookPlaces, Ticket, Urgency};
+use crate::runtime::pool::look_places::{LookPlaces, LookTicket, LookUrgency};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// The places of the control thread. `max`: how many there are now.
 #[derive(Default)]
-pub struct Places {
+pub struct LookPlaceQueue {
     state: RefCell<LookPlaces>,
     /// Rings when somebody comes or leaves.
     changed: Notify,
 }
 
 /// A place in use.
-pub struct LookPlace(Rc<Places>);
+pub struct LookPlace(Rc<LookPlaceQueue>);
 
 impl Drop for LookPlace {
     fn drop(&mut self) {
@@ -28,16 +28,16 @@ impl Drop for LookPlace {
 }
 
 /// A place in the queue, left however the wait ends.
-struct Queued<'p>(&'p Places, Ticket);
+struct QueuedLook<'p>(&'p LookPlaceQueue, LookTicket);
 
-impl Drop for Queued<'_> {
+impl Drop for QueuedLook<'_> {
     fn drop(&mut self) {
         self.0.state.borrow_mut().leave(self.1);
         self.0.changed.notify_waiters();
     }
 }
 
-impl Places {
+impl LookPlaceQueue {
     /// True if a database waits for which no place is free.
     pub fn is_wanted(&self, max: u32) -> bool {
         self.state.borrow().is_wanted(max)
@@ -50,13 +50,13 @@ impl Places {
 
     /// Waits for a place. `None`: nobody wants it any more. Cancel safe.
     pub async fn take(
-        self: &Rc<Places>,
-        urgency: Urgency,
+        self: &Rc<LookPlaceQueue>,
+        urgency: LookUrgency,
         max: impl Fn() -> u32,
         is_wanted: impl Fn() -> bool,
     ) -> Option<LookPlace> {
         let ticket = self.state.borrow_mut().queue(urgency);
-        let _queued = Queued(self, ticket);
+        let _queued = QueuedLook(self, ticket);
         self.changed.notify_waiters();
         loop {
             if self.state.borrow_mut().take(ticket, max()) {

@@ -9,9 +9,9 @@ mod node_task;
 pub mod question;
 
 use crate::control::cluster_view;
-use crate::control::control_context::{Control, Subject};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::control::node_monitor::monitor_desk::MonitorBoard;
-use crate::control::supervised::{Kept, keep};
+use crate::control::supervised::{TaskGuard, keep};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::shared::{ProxyShutdown, seconds};
@@ -27,11 +27,11 @@ use weir_failover::looks::{self, Answer, MonitorLogLevel, MonitorLogLine, RoundS
 use weir_failover::streams::FaultyStreams;
 
 /// The nodes of one configuration, and the tasks that ask them.
-struct Nodes {
+struct MonitoredNodes {
     config: Arc<Config>,
     desk: Rc<MonitorBoard>,
     /// They end with it.
-    _tasks: Vec<Kept>,
+    _tasks: Vec<TaskGuard>,
 }
 
 /// A time at which all nodes are asked but those that still owe the answer to an earlier question.
@@ -44,17 +44,17 @@ struct RoleRound {
 }
 
 /// Runs until the proxy stops. Cancel safe: nodes are asked anew.
-pub async fn watch(c: Rc<Control>) {
-    let bell = c.bell(Subject::Roles);
+pub async fn watch(c: Rc<ControlContext>) {
+    let bell = c.bell(WakeSubject::Roles);
     let (mut history, mut streams) = (LagHistory::default(), FaultyStreams::default());
-    let mut nodes = Nodes::begin(&c, c.shared.config.load_full());
+    let mut nodes = MonitoredNodes::begin(&c, c.shared.config.load_full());
     while c.shared.stop_mode() < ProxyShutdown::Fast {
         if let Some(why) = c.nudged.take() {
             c.shared.log.say(Level::Debug1, format_args!("nodes are asked for their roles: {}", reason(why)));
         }
         let newest = c.shared.config.load_full();
         if !Arc::ptr_eq(&newest, &nodes.config) {
-            nodes = Nodes::begin(&c, newest);
+            nodes = MonitoredNodes::begin(&c, newest);
         }
         let mut round = nodes.begin_round();
         while c.shared.stop_mode() < ProxyShutdown::Fast {
@@ -97,9 +97,9 @@ fn reason(why: RoleCheckReason) -> &'static str {
     }
 }
 
-impl Nodes {
+impl MonitoredNodes {
     /// Begins a task for each node. The view takes other nodes and addresses in with the first answers.
-    fn begin(c: &Rc<Control>, config: Arc<Config>) -> Nodes {
+    fn begin(c: &Rc<ControlContext>, config: Arc<Config>) -> MonitoredNodes {
         let known = c.shared.cluster.view.load_full();
         let view = ClusterView::new(&config, Some(&known), seconds(SystemTime::now()));
         let desk = Rc::new(MonitorBoard::new(c.clone(), config.clone(), view));
@@ -110,7 +110,7 @@ impl Nodes {
             keep(c, name, move || node_task::attend(own.clone(), at), move || theirs.mend(at))
         });
         let tasks = tasks.collect();
-        Nodes { config, desk, _tasks: tasks }
+        MonitoredNodes { config, desk, _tasks: tasks }
     }
 
     /// Has all nodes asked that owe nothing.
@@ -122,7 +122,7 @@ impl Nodes {
     }
 
     /// Publishes the view with what was said in a round so far.
-    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut LagHistory, streams: &mut FaultyStreams) {
+    fn take_in(&self, c: &ControlContext, answers: &[Answer], history: &mut LagHistory, streams: &mut FaultyStreams) {
         let mut view = c.view.borrow().clone();
         let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));
         let now_ms = c.millis(Instant::now());
@@ -141,7 +141,7 @@ impl Nodes {
     }
 }
 
-fn say(c: &Control, news: &MonitorLogLine) {
+fn say(c: &ControlContext, news: &MonitorLogLine) {
     let level = match news.weight {
         MonitorLogLevel::Warning => Level::Warning,
         MonitorLogLevel::Log => Level::Log,

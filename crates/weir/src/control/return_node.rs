@@ -1,8 +1,8 @@
 //! Brings a server back as a standby by its agent, deed by deed as `failover::rejoin` decides.
 
-use crate::control::agent_client::{Agent, AgentError};
+use crate::control::agent_client::{AgentEndpoint, AgentError};
 use crate::control::control_conn::ControlConn;
-use crate::control::control_context::{Control, Subject};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
 use std::path::Path;
@@ -33,7 +33,7 @@ const STEPS_MAX: usize = 16;
 
 /// Which node is to follow which.
 #[derive(Clone, Copy, Debug)]
-pub struct Return {
+pub struct NodeReturn {
     pub node: NodeId,
     pub primary: NodeId,
     pub way: RejoinWay,
@@ -59,16 +59,16 @@ pub enum ReturnError {
 }
 
 /// The agent of a node.
-pub fn agent_of(c: &Control, config: &Config, node: NodeId) -> Option<Agent> {
+pub fn agent_of(c: &ControlContext, config: &Config, node: NodeId) -> Option<AgentEndpoint> {
     let folder = c.shared.files.config_path.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    Agent::of(config, c.shared.files.tls.load().agent.as_ref(), folder, node)
+    AgentEndpoint::of(config, c.shared.files.tls.load().agent.as_ref(), folder, node)
 }
 
 /// See the module. Cancel safe: a deed that was begun goes on.
-pub async fn bring_back(c: &Control, config: &Config, order: Return, deadline: Instant) -> Result<(), ReturnError> {
-    let Return { node, mut way, ballot, .. } = order;
+pub async fn bring_back(c: &ControlContext, config: &Config, order: NodeReturn, deadline: Instant) -> Result<(), ReturnError> {
+    let NodeReturn { node, mut way, ballot, .. } = order;
     let agent = agent_of(c, config, node).ok_or(ReturnError::NoAgent(node))?;
-    let mut deeds = Deeds::new(config, order)?;
+    let mut deeds = RejoinParameters::new(config, order)?;
     let mut so_far = SoFar::Nothing;
     for _ in 0..STEPS_MAX {
         let status = agent.status(deadline.min(Instant::now() + STATUS_LIMIT)).await?;
@@ -113,13 +113,19 @@ pub async fn bring_back(c: &Control, config: &Config, order: Return, deadline: I
     Err(ReturnError::Left("it does not come to an end"))
 }
 
-fn is_primary(c: &Control, node: NodeId) -> bool {
+fn is_primary(c: &ControlContext, node: NodeId) -> bool {
     let view = c.view.borrow();
     view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|known| known.id == node)
 }
 
 /// Stops the server that was seen, in order if it does so in time.
-async fn stop(c: &Control, agent: &Agent, status: &AgentStatus, node: NodeId, deadline: Instant) -> Result<(), AgentError> {
+async fn stop(
+    c: &ControlContext,
+    agent: &AgentEndpoint,
+    status: &AgentStatus,
+    node: NodeId,
+    deadline: Instant,
+) -> Result<(), AgentError> {
     let started_at = match status.server {
         ServerStatus::Running(postmaster) => Some(postmaster.started_at),
         ServerStatus::Stopped => None,
@@ -133,7 +139,13 @@ async fn stop(c: &Control, agent: &Agent, status: &AgentStatus, node: NodeId, de
     }
 }
 
-async fn do_it(c: &Control, agent: &Agent, node: NodeId, deed: &OrderAction, deadline: Instant) -> Result<(), AgentError> {
+async fn do_it(
+    c: &ControlContext,
+    agent: &AgentEndpoint,
+    node: NodeId,
+    deed: &OrderAction,
+    deadline: Instant,
+) -> Result<(), AgentError> {
     let begun = Instant::now();
     let (name, mut told) = (weir_agent::OrderKind::of(deed).name(), 0);
     let mut heed = |OrderProgress { done_bytes, total_bytes }: OrderProgress| {
@@ -143,15 +155,15 @@ async fn do_it(c: &Control, agent: &Agent, node: NodeId, deed: &OrderAction, dea
             say(c, Level::Log, node, &format!("{name}: {} of {} MB", done_bytes >> 20, total_bytes >> 20));
         }
     };
-    c.ring(&Subject::Agents);
+    c.ring(&WakeSubject::Agents);
     let outcome = agent.order(deed, deadline, &mut heed).await;
-    c.ring(&Subject::Agents);
+    c.ring(&WakeSubject::Agents);
     outcome?;
     say(c, Level::Log, node, &format!("{name} by its agent: done after {} ms", begun.elapsed().as_millis()));
     Ok(())
 }
 
-fn say(c: &Control, level: Level, node: NodeId, text: &str) {
+fn say(c: &ControlContext, level: Level, node: NodeId, text: &str) {
     c.shared.log.say(level, format_args!("node {node}: {text}"));
 }
 
@@ -171,14 +183,14 @@ fn seen(status: &AgentStatus) -> RejoinFacts {
 }
 
 /// The deeds that name the primary.
-struct Deeds {
+struct RejoinParameters {
     source: SourceServer,
     follow: StandbyUpstream,
     log_keeper: LogKeeper,
 }
 
-impl Deeds {
-    fn new(config: &Config, Return { node, primary, .. }: Return) -> Result<Deeds, ReturnError> {
+impl RejoinParameters {
+    fn new(config: &Config, NodeReturn { node, primary, .. }: NodeReturn) -> Result<RejoinParameters, ReturnError> {
         let of = |id: NodeId| config.nodes.iter().find(|known| known.id == id).ok_or(ReturnError::NoAgent(id));
         let (own, primary): (&NodeConfig, &NodeConfig) = (of(node)?, of(primary)?);
         let (user, database) = config.agent_user(primary);
@@ -188,7 +200,11 @@ impl Deeds {
         let name = name.map(|name| WordValue::new(name)).transpose()?;
         let words = name.into_iter().map(|name| (ConninfoKeyword::APPLICATION_NAME, name)).collect();
         let source = SourceServer { host: host.clone(), port, user: user.clone(), dbname: DatabaseName::new(&database)? };
-        Ok(Deeds { source, follow: StandbyUpstream { host, port, user, slot: None, words }, log_keeper: LogKeeper::Copy })
+        Ok(RejoinParameters {
+            source,
+            follow: StandbyUpstream { host, port, user, slot: None, words },
+            log_keeper: LogKeeper::Copy,
+        })
     }
 
     fn rewind(&self, deadline: Instant) -> OrderAction {
@@ -207,19 +223,19 @@ impl Deeds {
 
 /// How a node is to follow its primary. The slot for it is made there. Cancel safe: a slot may be left.
 pub async fn follow(
-    c: &Control,
+    c: &ControlContext,
     config: &Config,
-    order: Return,
+    order: NodeReturn,
     status: &AgentStatus,
     deadline: Instant,
 ) -> Result<StandbyUpstream, ReturnError> {
     let slot = slot(c, config, status, order.primary, deadline).await?;
-    Ok(StandbyUpstream { slot: slot.map(|(slot, _)| slot), ..Deeds::new(config, order)?.follow })
+    Ok(StandbyUpstream { slot: slot.map(|(slot, _)| slot), ..RejoinParameters::new(config, order)?.follow })
 }
 
 /// The slot that the server is set to use, made on its primary. Cancel safe: it may be left there.
 async fn slot(
-    c: &Control,
+    c: &ControlContext,
     config: &Config,
     status: &AgentStatus,
     primary: NodeId,
@@ -253,7 +269,7 @@ pub fn own_texts() -> Vec<String> {
 /// Makes a slot for a standby that keeps log from now on, if there is none. One that is there and has no position yet, or has lost log, is of no use to
 /// anybody, and is made anew. Gives the keeper of the log that is written during a copy. Cancel safe: it may be made, or be gone.
 pub async fn make_slot(
-    c: &Control,
+    c: &ControlContext,
     config: &Config,
     primary: NodeId,
     slot: &SlotName,

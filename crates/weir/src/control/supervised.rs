@@ -1,6 +1,6 @@
 //! Tasks of the control thread. One that panics ends alone, and is begun again.
 
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,9 +11,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A task that ends when this is dropped.
 #[must_use = "the task ends at once"]
-pub struct Kept(JoinHandle<()>);
+pub struct TaskGuard(JoinHandle<()>);
 
-impl Drop for Kept {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -21,24 +21,24 @@ impl Drop for Kept {
 
 /// Begins a task, and begins it again after a fault. `mend` puts in order what the fault left, before anything else of it runs.
 pub fn keep<F: Future<Output = ()> + 'static>(
-    c: &Rc<Control>,
+    c: &Rc<ControlContext>,
     name: String,
     begin: impl Fn() -> F + 'static,
     mend: impl Fn() + 'static,
-) -> Kept {
+) -> TaskGuard {
     let own = c.clone();
     let fault = move || {
         tell(&own, &name);
         mend();
     };
-    Kept(spawn_local(survive(begin, fault)))
+    TaskGuard(spawn_local(survive(begin, fault)))
 }
 
 /// Begins a task that ends by itself. After a fault, and a pause, `order` has another one begun if one is still wanted.
-pub fn run<F: Future<Output = ()> + 'static>(c: &Rc<Control>, name: String, task: F, order: impl FnOnce() + 'static) {
+pub fn run<F: Future<Output = ()> + 'static>(c: &Rc<ControlContext>, name: String, task: F, order: impl FnOnce() + 'static) {
     let own = c.clone();
     spawn_local(async move {
-        let mut task = Kept(spawn_local(task));
+        let mut task = TaskGuard(spawn_local(task));
         if (&mut task.0).await.is_err_and(|error| error.is_panic()) {
             tell(&own, &name);
             tokio::time::sleep(PAUSE).await;
@@ -47,7 +47,7 @@ pub fn run<F: Future<Output = ()> + 'static>(c: &Rc<Control>, name: String, task
     });
 }
 
-fn tell(c: &Control, name: &str) {
+fn tell(c: &ControlContext, name: &str) {
     c.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
 }
 
@@ -55,7 +55,7 @@ fn tell(c: &Control, name: &str) {
 async fn survive<F: Future<Output = ()> + 'static>(begin: impl Fn() -> F, fault: impl Fn()) {
     loop {
         // A task of its own, since a panic ends the one it happens in.
-        let mut task = Kept(spawn_local(begin()));
+        let mut task = TaskGuard(spawn_local(begin()));
         match (&mut task.0).await {
             Err(error) if error.is_panic() => fault(),
             // It is over, or the thread ends.
@@ -115,7 +115,7 @@ mod tests {
                     std::future::pending::<()>().await;
                 }
             };
-            let kept = Kept(spawn_local(survive(begin, || {})));
+            let kept = TaskGuard(spawn_local(survive(begin, || {})));
             let running = Rc::strong_count(&held);
             while Rc::strong_count(&held) == running {
                 tokio::task::yield_now().await;

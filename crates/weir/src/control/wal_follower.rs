@@ -6,7 +6,7 @@
 
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::{ControlConn, read_row};
-use crate::control::control_context::{Bell, Control, Subject};
+use crate::control::control_context::{ControlContext, TaskBell, WakeSubject};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use crate::runtime::pool::server_login::{ServerGreeting, protocol, refused};
@@ -92,7 +92,7 @@ enum FollowerError {
 
 /// Closes the books when the task ends, however it ends.
 struct FollowGuard {
-    c: Rc<Control>,
+    c: Rc<ControlContext>,
     database: Arc<KnownDatabase>,
 }
 
@@ -103,9 +103,9 @@ impl Drop for FollowGuard {
 }
 
 /// Follows one database until it has had no sessions for a while. Cancel safe: the stream ends, and with it the slot.
-pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
+pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let _duty = FollowGuard { c: c.clone(), database: database.clone() };
-    let bell = c.bell(Subject::Database(database.name.clone()));
+    let bell = c.bell(WakeSubject::Database(database.name.clone()));
     let mut used_at = Instant::now();
     while is_wanted(&c, &database, &mut used_at) {
         let Err(error) = follow(&c, &database, &bell, &mut used_at).await;
@@ -122,7 +122,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<KnownDatabase>) {
     }
 }
 
-fn is_wanted(c: &Control, database: &KnownDatabase, used_at: &mut Instant) -> bool {
+fn is_wanted(c: &ControlContext, database: &KnownDatabase, used_at: &mut Instant) -> bool {
     if database.has_sessions() {
         *used_at = Instant::now();
     }
@@ -131,7 +131,7 @@ fn is_wanted(c: &Control, database: &KnownDatabase, used_at: &mut Instant) -> bo
 }
 
 /// Notes why it is not followed; a new reason is logged.
-fn tell(c: &Control, database: &KnownDatabase, error: &FollowerError) {
+fn tell(c: &ControlContext, database: &KnownDatabase, error: &FollowerError) {
     let text = error.to_string();
     let mut report = database.follow.report.lock();
     report.breaks += 1;
@@ -150,10 +150,10 @@ fn tell(c: &Control, database: &KnownDatabase, error: &FollowerError) {
 
 /// A stream that is being taken in.
 struct FollowedStream<'a> {
-    c: Rc<Control>,
+    c: Rc<ControlContext>,
     database: Arc<KnownDatabase>,
     /// Rings when the database may be wanted no more.
-    bell: &'a Bell,
+    bell: &'a TaskBell,
     address: ServerAddress,
     conn: ControlConn,
     /// The server process, and the key to cancel what it does.
@@ -164,9 +164,9 @@ struct FollowedStream<'a> {
 
 /// Follows as long as it goes well. Not cancel safe.
 async fn follow(
-    c: &Rc<Control>,
+    c: &Rc<ControlContext>,
     database: &Arc<KnownDatabase>,
-    bell: &Bell,
+    bell: &TaskBell,
     used_at: &mut Instant,
 ) -> Result<std::convert::Infallible, FollowerError> {
     let address = primary(c).ok_or(FollowerError::NoPrimary)?;
@@ -187,14 +187,14 @@ async fn follow(
     outcome
 }
 
-fn primary(c: &Control) -> Option<ServerAddress> {
+fn primary(c: &ControlContext) -> Option<ServerAddress> {
     let view = c.shared.cluster.view.load();
     view.primary.and_then(|at| ServerAddress::of(&view, &c.shared.config.load(), at))
 }
 
 /// Opens a connection for a stream. Cancel safe.
 async fn log_in(
-    c: &Control,
+    c: &ControlContext,
     database: &KnownDatabase,
     address: &ServerAddress,
 ) -> Result<(ControlConn, ServerGreeting), FollowerError> {
@@ -512,6 +512,6 @@ impl FollowedStream<'_> {
 }
 
 /// Somebody needs the primary's position.
-fn want_round(c: &Control) {
+fn want_round(c: &ControlContext) {
     c.want(c.shared.positions.next_round());
 }

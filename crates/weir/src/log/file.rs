@@ -1,6 +1,6 @@
 //! Files of the log: their names, and when the next one begins.
 
-use super::outlet::Unwritten;
+use super::outlet::LineWriteError;
 use crate::log::log_line::civil;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ impl LogFile {
     }
 
     /// Writes a line, to the next file if this one is too old or too large.
-    pub fn write(&mut self, line: &[u8], now_s: u64) -> Result<(), Unwritten> {
+    pub fn write(&mut self, line: &[u8], now_s: u64) -> Result<(), LineWriteError> {
         let why = if self.ends_at_s.is_some_and(|end| now_s >= end) {
             Some(RotationCause::Age)
         } else {
@@ -84,7 +84,7 @@ impl LogFile {
                 ended => {
                     let cause = ended.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
                     let is_torn = rest.len() < line.len();
-                    return Err(Unwritten { cause: failed("write the log file", &self.path, cause), is_torn });
+                    return Err(LineWriteError { cause: failed("write the log file", &self.path, cause), is_torn });
                 }
             }
         }

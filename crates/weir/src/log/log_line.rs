@@ -7,7 +7,7 @@ use weir_config::LogConfig;
 
 /// How lines look.
 #[derive(Debug)]
-pub enum Form {
+pub enum LogLineFormat {
     /// With the words of `log_line_prefix`.
     Text {
         prefix: String,
@@ -15,9 +15,9 @@ pub enum Form {
     Json,
 }
 
-impl Form {
-    pub fn of(config: &LogConfig) -> Form {
-        if config.is_json { Form::Json } else { Form::Text { prefix: config.line_prefix.clone() } }
+impl LogLineFormat {
+    pub fn of(config: &LogConfig) -> LogLineFormat {
+        if config.is_json { LogLineFormat::Json } else { LogLineFormat::Text { prefix: config.line_prefix.clone() } }
     }
 
     /// The line with its end. `now` counts from 1970.
@@ -31,8 +31,8 @@ impl Form {
     ) -> String {
         let mut line = String::with_capacity(160);
         match self {
-            Form::Json => push_json(&mut line, level, who, text, fields, now),
-            Form::Text { prefix } => {
+            LogLineFormat::Json => push_json(&mut line, level, who, text, fields, now),
+            LogLineFormat::Text { prefix } => {
                 push_prefix(&mut line, prefix, who, now.as_secs(), now.subsec_millis());
                 line.push_str(name(level));
                 line.push_str(":  ");

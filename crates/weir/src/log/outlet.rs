@@ -4,7 +4,7 @@
 
 use super::file::LogFile;
 use super::{Level, LogOrigin, now};
-use crate::log::log_line::Form;
+use crate::log::log_line::LogLineFormat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -27,7 +27,7 @@ enum LogDestination {
 
 /// The state of the destination.
 #[derive(Debug, PartialEq, Eq)]
-enum Gap {
+enum LogGap {
     Closed,
     /// These lines are missing since the last one that was written.
     Open {
@@ -38,62 +38,62 @@ enum Gap {
     },
 }
 
-impl Gap {
+impl LogGap {
     fn add(&mut self, more: u64, cause: &str, tore: bool) {
         match self {
-            Gap::Open { lines, is_torn, .. } => {
+            LogGap::Open { lines, is_torn, .. } => {
                 *lines += more;
                 *is_torn |= tore;
             }
-            Gap::Closed => *self = Gap::Open { lines: more, why: cause.to_owned(), is_torn: tore },
+            LogGap::Closed => *self = LogGap::Open { lines: more, why: cause.to_owned(), is_torn: tore },
         }
     }
 }
 
 /// A line that was not written whole.
 #[derive(Debug)]
-pub struct Unwritten {
+pub struct LineWriteError {
     pub cause: io::Error,
     /// A part of it was.
     pub is_torn: bool,
 }
 
-impl From<io::Error> for Unwritten {
-    fn from(cause: io::Error) -> Unwritten {
-        Unwritten { cause, is_torn: false }
+impl From<io::Error> for LineWriteError {
+    fn from(cause: io::Error) -> LineWriteError {
+        LineWriteError { cause, is_torn: false }
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct LogOutlet {
     place: LogDestination,
     settings: LogConfig,
-    form: Form,
-    gap: Gap,
+    form: LogLineFormat,
+    gap: LogGap,
 }
 
-impl Outlet {
+impl LogOutlet {
     /// stderr, or files in its place. Error: the first file cannot be opened.
-    pub fn stream(config: &LogConfig) -> io::Result<Outlet> {
+    pub fn stream(config: &LogConfig) -> io::Result<LogOutlet> {
         let place = match config.file.is_used {
             true => LogDestination::File(Box::new(LogFile::open(&config.file, now().as_secs())?)),
             false => LogDestination::Stderr,
         };
-        Ok(Outlet::of(place, config))
+        Ok(LogOutlet::of(place, config))
     }
 
-    pub fn syslog(config: &LogConfig) -> Outlet {
-        Outlet::of(LogDestination::Syslog(UnixDatagram::unbound().ok()), config)
+    pub fn syslog(config: &LogConfig) -> LogOutlet {
+        LogOutlet::of(LogDestination::Syslog(UnixDatagram::unbound().ok()), config)
     }
 
     #[cfg(test)]
-    pub fn of_file(file: LogFile, config: &LogConfig) -> Outlet {
-        Outlet::of(LogDestination::File(Box::new(file)), config)
+    pub fn of_file(file: LogFile, config: &LogConfig) -> LogOutlet {
+        LogOutlet::of(LogDestination::File(Box::new(file)), config)
     }
 
-    fn of(place: LogDestination, config: &LogConfig) -> Outlet {
-        Outlet { place, settings: config.clone(), form: Form::of(config), gap: Gap::Closed }
+    fn of(place: LogDestination, config: &LogConfig) -> LogOutlet {
+        LogOutlet { place, settings: config.clone(), form: LogLineFormat::of(config), gap: LogGap::Closed }
     }
 
     pub fn has_files(&self) -> bool {
@@ -102,7 +102,7 @@ impl Outlet {
 
     /// The configuration was read again: files may have been moved away.
     pub fn set(&mut self, config: LogConfig) {
-        self.form = Form::of(&config);
+        self.form = LogLineFormat::of(&config);
         self.settings = config;
         self.reopen();
     }
@@ -127,8 +127,8 @@ impl Outlet {
 
     /// Writes a line, after the count of those that are missing before it.
     pub fn write(&mut self, level: Level, line: &str) {
-        if let Err(Unwritten { cause, is_torn }) = self.fill_gap().and_then(|()| self.put(level, line)) {
-            if self.gap == Gap::Closed && !matches!(self.place, LogDestination::Stderr) {
+        if let Err(LineWriteError { cause, is_torn }) = self.fill_gap().and_then(|()| self.put(level, line)) {
+            if self.gap == LogGap::Closed && !matches!(self.place, LogDestination::Stderr) {
                 last_words(&self.own_line(Level::Error, &format!("{cause}; lines are counted until it can be written")));
             }
             self.gap.add(1, &cause.to_string(), is_torn);
@@ -137,22 +137,22 @@ impl Outlet {
 
     /// The end: a count that could not be told goes to stderr.
     pub fn finish(&mut self) {
-        if let Err(Unwritten { cause, .. }) = self.fill_gap()
-            && let Gap::Open { lines, .. } = &self.gap
+        if let Err(LineWriteError { cause, .. }) = self.fill_gap()
+            && let LogGap::Open { lines, .. } = &self.gap
         {
             last_words(&self.own_line(Level::Error, &format!("{lines} lines of the log are missing: {cause}")));
         }
     }
 
-    fn fill_gap(&mut self) -> Result<(), Unwritten> {
-        let Gap::Open { lines, why, is_torn } = &self.gap else { return Ok(()) };
+    fn fill_gap(&mut self) -> Result<(), LineWriteError> {
+        let LogGap::Open { lines, why, is_torn } = &self.gap else { return Ok(()) };
         let line = self.own_line(Level::Warning, &format!("{lines} lines of the log are missing: {why}"));
         let line = if *is_torn { format!("\n{line}") } else { line };
-        self.put(Level::Warning, &line).map_err(|Unwritten { cause, is_torn }| {
+        self.put(Level::Warning, &line).map_err(|LineWriteError { cause, is_torn }| {
             self.gap.add(0, "", is_torn);
-            Unwritten { cause, is_torn: false }
+            LineWriteError { cause, is_torn: false }
         })?;
-        self.gap = Gap::Closed;
+        self.gap = LogGap::Closed;
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Outlet {
         self.form.line(level, &LogOrigin::default(), format_args!("{text}"), &[], now())
     }
 
-    fn put(&mut self, level: Level, line: &str) -> Result<(), Unwritten> {
+    fn put(&mut self, level: Level, line: &str) -> Result<(), LineWriteError> {
         match &mut self.place {
             LogDestination::Stderr => write_stderr(line.as_bytes()),
             LogDestination::File(file) => file.write(line.as_bytes(), now().as_secs()),
@@ -175,7 +175,7 @@ impl Outlet {
 }
 
 /// Writes to stderr, and waits where it takes nothing now. Not by the standard library's handle, whose lock others would wait for.
-fn write_stderr(mut bytes: &[u8]) -> Result<(), Unwritten> {
+fn write_stderr(mut bytes: &[u8]) -> Result<(), LineWriteError> {
     let whole = bytes.len();
     let stderr = rustix::stdio::stderr();
     while !bytes.is_empty() {
@@ -193,7 +193,7 @@ fn write_stderr(mut bytes: &[u8]) -> Result<(), Unwritten> {
             },
             Err(cause) => cause.into(),
         };
-        return Err(Unwritten { cause, is_torn: bytes.len() < whole });
+        return Err(LineWriteError { cause, is_torn: bytes.len() < whole });
     }
     Ok(())
 }
@@ -264,7 +264,7 @@ mod tests {
         rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).unwrap();
         let mut settings = Config::default().log;
         settings.line_prefix = String::new();
-        let mut outlet = Outlet::of_file(LogFile::of_pipe(write), &settings);
+        let mut outlet = LogOutlet::of_file(LogFile::of_pipe(write), &settings);
         outlet.write(Level::Log, "first\n");
         let long = format!("{}\n", "x".repeat(1 << 20));
         (0..5).for_each(|_| outlet.write(Level::Log, &long));

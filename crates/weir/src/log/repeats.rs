@@ -22,48 +22,49 @@ struct RepeatedText {
 }
 
 impl RepeatedText {
-    fn omission(self) -> Option<Omission> {
+    fn omission(self) -> Option<OmittedRepeats> {
         let times = self.times.checked_sub(LINES_MAX).filter(|times| *times > 0)?;
-        Some(Omission { level: self.level, text: self.text, times })
+        Some(OmittedRepeats { level: self.level, text: self.text, times })
     }
 }
 
 /// The texts of the last second.
 #[derive(Debug, Default)]
-pub struct Repeats {
+pub struct RepeatFilter {
     seen: Vec<RepeatedText>,
 }
 
 /// The decision about a line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Repeat {
+pub enum RepeatVerdict {
     Written,
     LeftOut,
 }
 
 /// A text of a second that is over, and how often it was left out.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Omission {
+pub struct OmittedRepeats {
     pub level: Level,
     pub text: Box<str>,
     pub times: u32,
 }
 
-impl Repeats {
+impl RepeatFilter {
     /// Takes in a line. The omissions are to be told before it.
-    pub fn note(&mut self, level: Level, text: &str, now_ms: u64) -> (Repeat, Vec<Omission>) {
+    pub fn note(&mut self, level: Level, text: &str, now_ms: u64) -> (RepeatVerdict, Vec<OmittedRepeats>) {
         let is_over = |seen: &RepeatedText| now_ms.saturating_sub(seen.since_ms) >= SECOND_MS;
-        let mut told: Vec<Omission> = self.seen.extract_if(.., |seen| is_over(seen)).filter_map(RepeatedText::omission).collect();
+        let mut told: Vec<OmittedRepeats> =
+            self.seen.extract_if(.., |seen| is_over(seen)).filter_map(RepeatedText::omission).collect();
         let hash = foldhash::fast::FixedState::default().hash_one(text);
         let Some(seen) = self.seen.iter_mut().find(|seen| seen.hash == hash) else {
             if self.seen.len() == TEXTS_MAX {
                 told.extend(self.seen.remove(0).omission());
             }
             self.seen.push(RepeatedText { hash, since_ms: now_ms, times: 1, level, text: text.into() });
-            return (Repeat::Written, told);
+            return (RepeatVerdict::Written, told);
         };
         seen.times = seen.times.saturating_add(1);
-        (if seen.times <= LINES_MAX { Repeat::Written } else { Repeat::LeftOut }, told)
+        (if seen.times <= LINES_MAX { RepeatVerdict::Written } else { RepeatVerdict::LeftOut }, told)
     }
 }
 
@@ -73,27 +74,28 @@ mod tests {
 
     #[test]
     fn a_text_is_written_ten_times_a_second_and_the_rest_is_counted() {
-        let mut repeats = Repeats::default();
-        let written = (0..1_000).filter(|at| repeats.note(Level::Warning, "again", at / 10).0 == Repeat::Written).count();
+        let mut repeats = RepeatFilter::default();
+        let written = (0..1_000).filter(|at| repeats.note(Level::Warning, "again", at / 10).0 == RepeatVerdict::Written).count();
         assert_eq!(written, 10);
-        assert_eq!(repeats.note(Level::Log, "another", 500), (Repeat::Written, Vec::new()));
-        let omission = Omission { level: Level::Warning, text: "again".into(), times: 990 };
-        assert_eq!(repeats.note(Level::Warning, "again", 1_000), (Repeat::Written, vec![omission]));
-        assert_eq!(repeats.note(Level::Warning, "again", 5_000), (Repeat::Written, Vec::new()));
+        assert_eq!(repeats.note(Level::Log, "another", 500), (RepeatVerdict::Written, Vec::new()));
+        let omission = OmittedRepeats { level: Level::Warning, text: "again".into(), times: 990 };
+        assert_eq!(repeats.note(Level::Warning, "again", 1_000), (RepeatVerdict::Written, vec![omission]));
+        assert_eq!(repeats.note(Level::Warning, "again", 5_000), (RepeatVerdict::Written, Vec::new()));
     }
 
     #[test]
     fn texts_that_differ_are_all_written() {
-        let mut repeats = Repeats::default();
-        assert!((0..10_000).all(|at| repeats.note(Level::Log, &format!("text {at}"), 0).0 == Repeat::Written));
+        let mut repeats = RepeatFilter::default();
+        assert!((0..10_000).all(|at| repeats.note(Level::Log, &format!("text {at}"), 0).0 == RepeatVerdict::Written));
         assert!(repeats.seen.len() <= TEXTS_MAX);
     }
 
     #[test]
     fn a_text_that_is_forgotten_has_its_omissions_told() {
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatFilter::default();
         (0..15).for_each(|_| drop(repeats.note(Level::Error, "again", 0)));
-        let told: Vec<Omission> = (0..TEXTS_MAX).flat_map(|at| repeats.note(Level::Log, &format!("text {at}"), 0).1).collect();
-        assert_eq!(told, [Omission { level: Level::Error, text: "again".into(), times: 5 }]);
+        let told: Vec<OmittedRepeats> =
+            (0..TEXTS_MAX).flat_map(|at| repeats.note(Level::Log, &format!("text {at}"), 0).1).collect();
+        assert_eq!(told, [OmittedRepeats { level: Level::Error, text: "again".into(), times: 5 }]);
     }
 }

@@ -1,7 +1,7 @@
 //! The thread of one destination of the log: one that hangs must hold up neither clients nor signals nor the other destination.
 
 use super::Level;
-use super::outlet::Outlet;
+use super::outlet::LogOutlet;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct LineQueue {
     /// Lines that found no room since the last one that did.
     lost: u64,
     settings: Option<Box<LogConfig>>,
-    rotation: Rotation,
+    rotation: RotationRequest,
     /// Lines that were ever taken in, and those done with.
     taken: u64,
     done: u64,
@@ -37,7 +37,7 @@ struct LineQueue {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Rotation {
+enum RotationRequest {
     #[default]
     No,
     Wanted,
@@ -54,7 +54,7 @@ enum WriterState {
 }
 
 /// One thing for the thread to do.
-enum Task {
+enum WriterTask {
     Line(QueuedLine),
     Settings(Box<LogConfig>),
     Rotate,
@@ -72,7 +72,7 @@ struct WriterChannel {
 
 /// The way to the thread. Dropped, it lets the thread write what it has, and end.
 #[derive(Debug)]
-pub struct Writer {
+pub struct LogWriter {
     desk: Arc<WriterChannel>,
     files: OpenFiles,
 }
@@ -83,14 +83,14 @@ enum OpenFiles {
     None,
 }
 
-impl Writer {
+impl LogWriter {
     /// Error: no thread can be had.
-    pub fn start(outlet: Outlet) -> std::io::Result<Writer> {
+    pub fn start(outlet: LogOutlet) -> std::io::Result<LogWriter> {
         let files = if outlet.has_files() { OpenFiles::Some } else { OpenFiles::None };
         let desk = Arc::new(WriterChannel::default());
         let theirs = desk.clone();
         std::thread::Builder::new().name("log".into()).spawn(move || work(&theirs, outlet))?;
-        Ok(Writer { desk, files })
+        Ok(LogWriter { desk, files })
     }
 
     pub fn has_files(&self) -> bool {
@@ -118,7 +118,7 @@ impl Writer {
     }
 
     pub fn rotate(&self) {
-        self.change(|queue| queue.rotation = Rotation::Wanted);
+        self.change(|queue| queue.rotation = RotationRequest::Wanted);
     }
 
     /// Waits until all lines of before are done with.
@@ -156,7 +156,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         self.close();
     }
@@ -164,21 +164,21 @@ impl Drop for Writer {
 
 impl WriterChannel {
     /// Waits for something to do.
-    fn next(&self) -> Task {
+    fn next(&self) -> WriterTask {
         let mut queue = self.queue.lock();
         loop {
             if let Some(settings) = queue.settings.take() {
-                return Task::Settings(settings);
+                return WriterTask::Settings(settings);
             }
-            if std::mem::take(&mut queue.rotation) == Rotation::Wanted {
-                return Task::Rotate;
+            if std::mem::take(&mut queue.rotation) == RotationRequest::Wanted {
+                return WriterTask::Rotate;
             }
             if let Some(line) = queue.lines.pop_front() {
                 queue.bytes -= line.text.len();
-                return Task::Line(line);
+                return WriterTask::Line(line);
             }
             if queue.life != WriterState::Open {
-                return Task::End { lost: std::mem::take(&mut queue.lost) };
+                return WriterTask::End { lost: std::mem::take(&mut queue.lost) };
             }
             self.work.wait(&mut queue);
         }
@@ -190,17 +190,17 @@ impl WriterChannel {
     }
 }
 
-fn work(desk: &WriterChannel, mut outlet: Outlet) {
+fn work(desk: &WriterChannel, mut outlet: LogOutlet) {
     loop {
         match desk.next() {
-            Task::Line(line) => {
+            WriterTask::Line(line) => {
                 outlet.note_lost(line.lost);
                 outlet.write(line.level, &line.text);
                 desk.tell(|queue| queue.done += 1);
             }
-            Task::Settings(settings) => outlet.set(*settings),
-            Task::Rotate => outlet.reopen(),
-            Task::End { lost } => {
+            WriterTask::Settings(settings) => outlet.set(*settings),
+            WriterTask::Rotate => outlet.reopen(),
+            WriterTask::End { lost } => {
                 outlet.note_lost(lost);
                 outlet.finish();
                 return desk.tell(|queue| queue.life = WriterState::Over);
@@ -227,7 +227,7 @@ mod tests {
         let (mut read, write) = std::io::pipe().unwrap();
         let mut settings = Config::default().log;
         settings.line_prefix = String::new();
-        let writer = Writer::start(Outlet::of_file(LogFile::of_pipe(write), &settings)).unwrap();
+        let writer = LogWriter::start(LogOutlet::of_file(LogFile::of_pipe(write), &settings)).unwrap();
         let text = |number: usize| format!("{number} {}\n", "x".repeat(5_000));
         let sent = 3 * BYTES_MAX / 5_000;
         (0..sent).for_each(|number| writer.line(Level::Log, text(number)));
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn an_end_does_not_wait_for_ever_and_takes_the_last_lines_where_it_can() {
         let (read, write) = std::io::pipe().unwrap();
-        let writer = Writer::start(Outlet::of_file(LogFile::of_pipe(write), &Config::default().log)).unwrap();
+        let writer = LogWriter::start(LogOutlet::of_file(LogFile::of_pipe(write), &Config::default().log)).unwrap();
         writer.line(Level::Log, "x".repeat(1 << 20));
         writer.end(Instant::now());
         drop(read);

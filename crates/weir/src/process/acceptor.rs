@@ -2,9 +2,12 @@
 
 use crate::client::startup;
 use crate::log::Level;
-use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{Caller, ListeningSocket, Made, Share, Shortage, SocketRights, Watched, open_all, open_socket};
-use crate::runtime::places::Port;
+use crate::runtime::inherit::InheritedSockets;
+use crate::runtime::listeners::{
+    AcceptFailure, AcceptedClient, CreatedUnixSockets, ListeningSocket, PortSharing, SocketRights, WatchedListener, open_all,
+    open_socket,
+};
+use crate::runtime::places::ListenPort;
 use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
 use crate::runtime::worker::Worker;
 use anyhow::{Context, bail};
@@ -27,11 +30,15 @@ fn backlog(config: &Config) -> u32 {
 }
 
 /// Opens all sockets the configuration names. Error: any of them cannot be opened, with address and cause.
-pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyhow::Result<Vec<ListeningSocket>> {
+pub fn open(
+    config: &Config,
+    inherited: &mut InheritedSockets,
+    made: &mut CreatedUnixSockets,
+) -> anyhow::Result<Vec<ListeningSocket>> {
     let backlog = backlog(config) as i32;
     let mut doors = Vec::new();
-    let share = if config.reuse_port { Share::WithOthers } else { Share::Nobody };
-    for listener in open_all(Port::of_clients(config), backlog, share, inherited)? {
+    let share = if config.reuse_port { PortSharing::WithOthers } else { PortSharing::Nobody };
+    for listener in open_all(ListenPort::of_clients(config), backlog, share, inherited)? {
         doors.push(ListeningSocket::Tcp(listener));
     }
     let rights = SocketRights { mode: config.unix_socket_permissions, group: &config.unix_socket_group };
@@ -49,7 +56,7 @@ pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyh
 
 /// Behaviour of unix sockets while a smart stop waits for clients to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drain {
+pub enum SmartStopAdmission {
     /// They let in clients of the console; others are told that the proxy stops.
     Console,
     /// They let in nobody: systemd keeps them, and new clients wait for the next process.
@@ -57,17 +64,17 @@ pub enum Drain {
 }
 
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
-pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: Drain) {
+pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: SmartStopAdmission) {
     let last_mode = match (&door, drain) {
-        (ListeningSocket::Unix(..), Drain::Console) => ProxyShutdown::Smart,
-        (ListeningSocket::Unix(..), Drain::Nobody) | (ListeningSocket::Tcp(_), _) => ProxyShutdown::No,
+        (ListeningSocket::Unix(..), SmartStopAdmission::Console) => ProxyShutdown::Smart,
+        (ListeningSocket::Unix(..), SmartStopAdmission::Nobody) | (ListeningSocket::Tcp(_), _) => ProxyShutdown::No,
     };
-    let watched = match Watched::new(&w.reactor, door) {
+    let watched = match WatchedListener::new(&w.reactor, door) {
         Ok(watched) => watched,
         Err(cause) => return w.shared.log.say(Level::Error, format_args!("cannot watch a listening socket: {cause}")),
     };
     let mut accepted = 0;
-    let mut shortage = Shortage::default();
+    let mut shortage = AcceptFailure::default();
     w.acceptors.borrow_mut().push(w.reactor.current_task());
     while w.shared.stop_mode() <= last_mode && !w.shared.is_handed_over() {
         match watched.accept(&w.reactor) {
@@ -108,7 +115,7 @@ pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: Drain) {
 }
 
 /// Gives a client to the worker with the fewest.
-fn hand_over(w: &Rc<Worker>, caller: Caller) {
+fn hand_over(w: &Rc<Worker>, caller: AcceptedClient) {
     let mut target = least_loaded(&w.shared);
     let counted = |at: usize| &w.shared.mailboxes[at].sessions;
     w.shared.clients.connected.fetch_add(1, Ordering::Relaxed);
@@ -122,8 +129,8 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
     }
     if target != usize::from(w.id) {
         let message = match caller {
-            Caller::Tcp(stream, peer) => WorkerMessage::Tcp(stream, peer),
-            Caller::Unix(stream) => WorkerMessage::Unix(stream),
+            AcceptedClient::Tcp(stream, peer) => WorkerMessage::Tcp(stream, peer),
+            AcceptedClient::Unix(stream) => WorkerMessage::Unix(stream),
         };
         return w.shared.mailboxes[target].send(message);
     }
@@ -131,10 +138,10 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
 }
 
 /// Begins the login of a client. Not a part of its task: that would have the socket twice.
-fn receive(w: &Rc<Worker>, caller: Caller) {
+fn receive(w: &Rc<Worker>, caller: AcceptedClient) {
     let (socket, peer) = match caller {
-        Caller::Tcp(stream, peer) => (Socket::accepted_tcp(&w.reactor, stream), Some(peer)),
-        Caller::Unix(stream) => (Socket::accepted_unix(&w.reactor, stream), None),
+        AcceptedClient::Tcp(stream, peer) => (Socket::accepted_tcp(&w.reactor, stream), Some(peer)),
+        AcceptedClient::Unix(stream) => (Socket::accepted_unix(&w.reactor, stream), None),
     };
     match socket {
         Ok(socket) => {
@@ -150,8 +157,8 @@ fn receive(w: &Rc<Worker>, caller: Caller) {
 /// Serves a client that the first worker accepted.
 pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
     let caller = match message {
-        WorkerMessage::Tcp(stream, peer) => Caller::Tcp(stream, peer),
-        WorkerMessage::Unix(stream) => Caller::Unix(stream),
+        WorkerMessage::Tcp(stream, peer) => AcceptedClient::Tcp(stream, peer),
+        WorkerMessage::Unix(stream) => AcceptedClient::Unix(stream),
         WorkerMessage::Wake(_)
         | WorkerMessage::Release { .. }
         | WorkerMessage::Cancel { .. }

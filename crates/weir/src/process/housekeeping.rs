@@ -2,7 +2,7 @@
 //! gives a sign of life.
 
 use crate::log::Level;
-use crate::process::turns::{Ran, Turns};
+use crate::process::turns::{ThreadSchedStats, YieldPolicy};
 use crate::runtime::pool::server_conn::ServerAddress;
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const OWN_SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
 /// Never ends. Cancel safe.
 pub async fn housekeep(w: Rc<Worker>) {
-    let mut turns = Turns::default();
+    let mut turns = YieldPolicy::default();
     loop {
         take_turns(&w, &mut turns);
         w.reactor.sleep(HOUSEKEEPING).await;
@@ -31,10 +31,10 @@ pub async fn housekeep(w: Rc<Worker>) {
 }
 
 /// Sees to how this thread gets a busy processor. Where the system forbids to change it, it stays as it is.
-fn take_turns(w: &Worker, turns: &mut Turns) {
+fn take_turns(w: &Worker, turns: &mut YieldPolicy) {
     let wished = w.peek_config().worker_yields;
     let counted = if wished { std::fs::read_to_string(OWN_SCHEDSTAT).ok() } else { None };
-    let yields = turns.yields(wished, counted.as_deref().and_then(Ran::parse));
+    let yields = turns.yields(wished, counted.as_deref().and_then(ThreadSchedStats::parse));
     if let Err(cause) = weir_ring::yield_when_woken(yields) {
         w.shared.log.say(Level::Debug1, format_args!("worker_scheduling has no effect: {cause}"));
     }

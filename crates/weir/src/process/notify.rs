@@ -12,18 +12,18 @@ use std::time::Duration;
 
 /// The way to the service manager. Source: sd_notify(3).
 #[derive(Clone, Debug, Default)]
-pub struct Notify {
+pub struct SystemdNotifier {
     socket: Option<PathBuf>,
     watchdog: Option<Duration>,
 }
 
-impl Notify {
+impl SystemdNotifier {
     /// As the environment says. A watchdog that is meant for another process is not ours.
-    pub fn from_env() -> Notify {
+    pub fn from_env() -> SystemdNotifier {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros);
-        Notify { socket: std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from), watchdog }
+        SystemdNotifier { socket: std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from), watchdog }
     }
 
     pub fn ready(&self) {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn check_sent(path: PathBuf, listener: &UnixDatagram) {
-        let notify = Notify { socket: Some(path), watchdog: None };
+        let notify = SystemdNotifier { socket: Some(path), watchdog: None };
         notify.stopping();
         let mut buffer = [0; 200];
         let bytes = listener.recv(&mut buffer).unwrap();
@@ -113,6 +113,6 @@ mod tests {
         let name = format!("weir-notify-{}", std::process::id());
         let listener = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         check_sent(PathBuf::from(format!("@{name}")), &listener);
-        Notify::default().ready();
+        SystemdNotifier::default().ready();
     }
 }

@@ -21,7 +21,7 @@ const TRIES_MAX: u32 = 100;
 
 /// Treatment of another process that has the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum PidFileClaim {
     /// That process stays: this one does not start.
     Alone,
     /// This process relieves that one, which ends later.
@@ -37,13 +37,13 @@ pub struct PidFile {
 
 impl PidFile {
     /// Makes the file ours. Error: it cannot be written, or another process has it.
-    pub fn take(path: &Path, claim: Claim) -> anyhow::Result<PidFile> {
+    pub fn take(path: &Path, claim: PidFileClaim) -> anyhow::Result<PidFile> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).with_context(|| format!("pid_file_name: cannot create {}", folder.display()))?;
         }
         let mut file = match claim {
-            Claim::Alone => lock_at(path)?,
-            Claim::Relief => {
+            PidFileClaim::Alone => lock_at(path)?,
+            PidFileClaim::Relief => {
                 // The old one keeps its lock, on a file that has no name any more.
                 let beside = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
                 let file = lock_at(&beside)?;
@@ -177,7 +177,7 @@ mod tests {
     fn a_file_left_behind_is_taken_and_removed() {
         let path = scratch("left");
         std::fs::write(&path, "-1 and much more text than a number has\n").unwrap();
-        let taken = PidFile::take(&path, Claim::Alone).unwrap();
+        let taken = PidFile::take(&path, PidFileClaim::Alone).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), format!("{}\n", std::process::id()).into_bytes());
         drop(taken);
         assert!(!path.exists());
@@ -186,8 +186,8 @@ mod tests {
     #[test]
     fn after_a_takeover_the_file_is_the_new_ones() {
         let path = scratch("relief");
-        let old = PidFile::take(&path, Claim::Alone).unwrap();
-        let new = PidFile::take(&path, Claim::Relief).unwrap();
+        let old = PidFile::take(&path, PidFileClaim::Alone).unwrap();
+        let new = PidFile::take(&path, PidFileClaim::Relief).unwrap();
         drop(old);
         assert!(path.exists(), "the old one leaves it alone");
         drop(new);

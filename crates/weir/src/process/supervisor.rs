@@ -3,15 +3,15 @@
 use crate::admin::{http, pcp, views};
 use crate::auth::trust;
 use crate::counted;
-use crate::log::{Level, Log, last_words};
-use crate::process::acceptor::{self, Drain};
-use crate::process::notify::Notify;
-use crate::process::pid_file::{Claim, PidFile};
-use crate::process::takeover::{self, Old};
+use crate::log::{Level, ProxyLog, last_words};
+use crate::process::acceptor::{self, SmartStopAdmission};
+use crate::process::notify::SystemdNotifier;
+use crate::process::pid_file::{PidFile, PidFileClaim};
+use crate::process::takeover::{self, OldProxy};
 use crate::process::{tasks, thread};
-use crate::runtime::inherit::Inherited;
-use crate::runtime::listeners::{ListeningSocket, Made};
-use crate::runtime::mail::Order;
+use crate::runtime::inherit::InheritedSockets;
+use crate::runtime::listeners::{CreatedUnixSockets, ListeningSocket};
+use crate::runtime::mail::ControlOrder;
 use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::places;
 use crate::runtime::shared::{FileReaders, ProxyShutdown, SharedState, WorkerMailbox, WorkerMessage};
@@ -48,7 +48,7 @@ struct ClientSockets {
     control: thread::ControlSockets,
     /// Copies of all, for whoever takes over from us.
     copies: Vec<OwnedFd>,
-    drain: Drain,
+    drain: SmartStopAdmission,
 }
 
 impl ClientSockets {
@@ -57,18 +57,18 @@ impl ClientSockets {
     fn open(
         files: &OperatorFiles,
         config: &Config,
-        made: &mut Made,
+        made: &mut CreatedUnixSockets,
         warnings: &mut Vec<String>,
-    ) -> anyhow::Result<(ClientSockets, Option<Old>)> {
+    ) -> anyhow::Result<(ClientSockets, Option<OldProxy>)> {
         let way = &config.admin.takeover_socket;
         if files.takes_over && way.as_os_str().is_empty() {
             bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
         }
         let (mut inherited, old) = match files.takes_over.then(|| takeover::ask(way)).transpose().context("cannot take over")? {
             Some(Some((inherited, old))) => (inherited, Some(old)),
-            Some(None) | None => (Inherited::from_systemd()?, None),
+            Some(None) | None => (InheritedSockets::from_systemd()?, None),
         };
-        let drain = if old.is_none() && inherited.left() > 0 { Drain::Nobody } else { Drain::Console };
+        let drain = if old.is_none() && inherited.left() > 0 { SmartStopAdmission::Nobody } else { SmartStopAdmission::Console };
         let doors = acceptor::open(config, &mut inherited, made)?;
         let readers = http::open(config, &mut inherited)?;
         let pcp = pcp::open(files, config, &mut inherited, made, warnings)?;
@@ -100,13 +100,13 @@ pub enum StartedBy {
 pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl FnOnce(&Arc<SharedState>)) -> anyhow::Result<()> {
     tell_of_panics();
     let files_max = raise_file_limit();
-    let notify = Notify::from_env();
+    let notify = SystemdNotifier::from_env();
     let (access, problems) = files.read_access(&config, None);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {}", cause.problem(&config)))?;
     let mut warnings = warnings_of(files, (&config, &tls), &problems, start, files_max);
     // Gone again if the start fails.
-    let mut made = Made::default();
+    let mut made = CreatedUnixSockets::default();
     let (sockets, old) = ClientSockets::open(files, &config, &mut made, &mut warnings)?;
     let mut paths: Vec<PathBuf> =
         sockets.listeners.iter().chain(&sockets.control.pcp.doors).filter_map(ListeningSocket::path).collect();
@@ -118,7 +118,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
         mailboxes.push(WorkerMailbox::new(waker));
         polls.push(poll);
     }
-    let log = Log::new(&config.log)
+    let log = ProxyLog::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
     let shared = Arc::new(SharedState::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     let _last = LastLines(shared.clone());
@@ -126,7 +126,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
     let wished = first_way(&shared)?;
-    let claim = if old.is_some() { Claim::Relief } else { Claim::Alone };
+    let claim = if old.is_some() { PidFileClaim::Relief } else { PidFileClaim::Alone };
     let pid_file = take_pid_file(&shared.config.load(), claim, start, &mut warnings)?;
     announce(&shared, &warnings);
     // From here on nothing can fail any more that would leave the clients without a proxy.
@@ -212,7 +212,7 @@ fn warnings_of(
 }
 
 /// Obeys signals until all is over.
-fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &Notify, start: StartedBy) {
+fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &SystemdNotifier, start: StartedBy) {
     let mut asked = ProxyShutdown::No;
     for signal in signals.forever() {
         let signal = if signal == SIGHUP && start == StartedBy::Demo { SIGINT } else { signal };
@@ -249,7 +249,12 @@ fn warn_of_trust(shared: &Arc<SharedState>) {
 }
 
 /// Takes the pid file. Where nobody has chosen one, and nobody needs it, the proxy runs without.
-fn take_pid_file(config: &Config, claim: Claim, start: StartedBy, warnings: &mut Vec<String>) -> anyhow::Result<Option<PidFile>> {
+fn take_pid_file(
+    config: &Config,
+    claim: PidFileClaim,
+    start: StartedBy,
+    warnings: &mut Vec<String>,
+) -> anyhow::Result<Option<PidFile>> {
     if config.pid_file.as_os_str().is_empty() {
         return Ok(None);
     }
@@ -264,7 +269,7 @@ fn take_pid_file(config: &Config, claim: Claim, start: StartedBy, warnings: &mut
 }
 
 /// Has the old proxy accept no more clients. One that does not answer may still accept some; it has them, then.
-fn relieve(old: Old, shared: &SharedState) {
+fn relieve(old: OldProxy, shared: &SharedState) {
     match old.relieve() {
         Ok(()) => shared.log.say(Level::Log, format_args!("taken over from the running proxy")),
         Err(cause) => shared.log.say(Level::Warning, format_args!("taken over, but: {cause:#}")),
@@ -323,7 +328,7 @@ fn first_way(shared: &SharedState) -> anyhow::Result<EventLoopKind> {
 fn start_workers(
     shared: &Arc<SharedState>,
     polls: Vec<mio::Poll>,
-    (doors, drain): (Vec<ListeningSocket>, Drain),
+    (doors, drain): (Vec<ListeningSocket>, SmartStopAdmission),
     wished: EventLoopKind,
 ) -> anyhow::Result<Vec<Worker0>> {
     let mut doors = Some(doors);
@@ -377,7 +382,7 @@ fn start_joiner(
     let shared = shared.clone();
     std::thread::Builder::new().name("joiner".into()).spawn(move || {
         let outcome = join(workers);
-        shared.control.send(Order::End);
+        shared.control.send(ControlOrder::End);
         let ended = control.join();
         signals.close();
         if ended.is_err() { Err(anyhow::anyhow!("the control thread panicked")) } else { outcome }
@@ -421,7 +426,7 @@ fn announce(shared: &SharedState, warnings: &[String]) {
     );
 }
 
-fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &Notify) {
+fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &SystemdNotifier) {
     match signal {
         SIGHUP => {
             notify.reloading();

@@ -17,8 +17,8 @@
 //! If anything goes wrong before "ready" the old one goes on as if nothing had been.
 
 use crate::log::Level;
-use crate::runtime::inherit::Inherited;
-use crate::runtime::mail::Order;
+use crate::runtime::inherit::InheritedSockets;
+use crate::runtime::mail::ControlOrder;
 use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::io::Errno;
@@ -49,12 +49,12 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 const SOCKETS_MAX: usize = 64;
 
 /// The proxy that runs, while we take over from it.
-pub struct Old {
+pub struct OldProxy {
     line: BufReader<UnixStream>,
 }
 
 /// Asks the running proxy for its sockets. `None`: none runs.
-pub fn ask(path: &Path) -> anyhow::Result<Option<(Inherited, Old)>> {
+pub fn ask(path: &Path) -> anyhow::Result<Option<(InheritedSockets, OldProxy)>> {
     let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => return Ok(None),
@@ -62,16 +62,16 @@ pub fn ask(path: &Path) -> anyhow::Result<Option<(Inherited, Old)>> {
     };
     check_peer(&stream)?;
     stream.set_read_timeout(Some(WORD_LIMIT))?;
-    let mut old = Old { line: BufReader::new(stream) };
+    let mut old = OldProxy { line: BufReader::new(stream) };
     old.say(HELLO)?;
     let descriptors = receive(old.line.get_ref()).map_err(|cause| match cause.downcast_ref::<Errno>() {
         Some(&Errno::AGAIN) => anyhow!("the running proxy did not answer in {} s: is it stopped?", WORD_LIMIT.as_secs()),
         Some(_) | None => cause.context("the running proxy gave no sockets"),
     })?;
-    Ok(Some((Inherited::of(descriptors), old)))
+    Ok(Some((InheritedSockets::of(descriptors), old)))
 }
 
-impl Old {
+impl OldProxy {
     fn say(&mut self, word: &str) -> std::io::Result<()> {
         self.line.get_mut().write_all(format!("{word}\n").as_bytes())
     }
@@ -162,7 +162,7 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
 fn close_listeners(shared: &SharedState) -> anyhow::Result<()> {
     shared.listeners.handed_over.store(true, Ordering::Release);
     shared.tell_all(|| WorkerMessage::CloseListeners);
-    shared.control.send(Order::CloseListeners);
+    shared.control.send(ControlOrder::CloseListeners);
     let began = Instant::now();
     while shared.listeners.open.load(Ordering::Acquire) > 0 {
         ensure!(began.elapsed() < CLOSE_LIMIT, "the doors were not closed in {} s", CLOSE_LIMIT.as_secs());

@@ -4,7 +4,7 @@ use crate::client::peer_cancels;
 use crate::log::Level;
 use crate::process::{acceptor, housekeeping};
 use crate::runtime::lease;
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::shared::{ProxyShutdown, TerminationTarget, WorkerMessage};
 use crate::runtime::stores::WorkerStores;
@@ -112,7 +112,7 @@ fn after_panic(w: &Worker, task: TaskId) {
     let Some(entry) = entry else { return };
     w.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.status.pid));
     if let Some(conn) = entry.conn.take() {
-        let has_it = |pool: &Arc<Pool>| pool.statuses().iter().any(|status| status.serial == conn.serial);
+        let has_it = |pool: &Arc<ConnPool>| pool.statuses().iter().any(|status| status.serial == conn.serial);
         if let Some(pool) = w.shared.pools.all().into_iter().find(has_it) {
             pool.forget(w, conn.serial);
         }
@@ -201,7 +201,7 @@ fn dismiss_waiting(w: &Worker) {
 fn stop_when_paused(w: &Rc<Worker>) {
     let own = w.clone();
     w.reactor.spawn(async move {
-        let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.counts().1 > 0;
+        let is_used = |pool: &Arc<ConnPool>| pool.is_shared() && pool.counts().1 > 0;
         while !own.shared.pause_state.is_all_paused() || own.shared.pools.all().iter().any(is_used) {
             own.reactor.sleep(PAUSED_PERIOD).await;
         }

@@ -2,11 +2,11 @@
 
 use crate::admin::http;
 use crate::admin::pcp::{self, PcpService};
-use crate::control::control_context::{Control, Subject};
-use crate::control::supervised::{Kept, keep, run};
+use crate::control::control_context::{ControlContext, WakeSubject};
+use crate::control::supervised::{TaskGuard, keep, run};
 use crate::control::{agent_watch, catalog_watch, failover, node_monitor, wal_follower};
 use crate::log::Level;
-use crate::runtime::mail::Order;
+use crate::runtime::mail::ControlOrder;
 use crate::runtime::shared::{ProxyShutdown, SharedState};
 use anyhow::Context as _;
 use std::io;
@@ -56,7 +56,7 @@ fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: ControlSockets) {
         shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
     }
     let tasks = LocalSet::new();
-    tasks.block_on(&runtime, attend(Control::new(shared), sockets));
+    tasks.block_on(&runtime, attend(ControlContext::new(shared), sockets));
     // Connections close with their tasks.
     drop(tasks);
     // Somebody may still wait for a name server.
@@ -64,7 +64,7 @@ fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: ControlSockets) {
 }
 
 /// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
-async fn attend(c: Rc<Control>, sockets: ControlSockets) {
+async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
     // The first, so that nobody gets writes before it says so.
     let own = c.clone();
     let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
@@ -83,19 +83,19 @@ async fn attend(c: Rc<Control>, sockets: ControlSockets) {
             beat(&c, beat_at);
         }
         if c.shared.control.has_wishes() {
-            c.ring(&Subject::Failover);
+            c.ring(&WakeSubject::Failover);
         }
         for order in c.shared.control.take() {
             match order {
-                Order::Look(why) => c.request_role_check(why),
-                Order::LinkDied(node, how) => c.tell(FailoverEvent::ConnDied { node, how }),
-                Order::Parted => c.ring(&Subject::Parted),
-                Order::Sample => c.ring(&Subject::Positions),
-                Order::Watch(database) => watch(&c, database),
-                Order::Follow(database) => follow(&c, database),
-                Order::Changed(database) => c.ring(&Subject::Database(database.name.clone())),
-                Order::CloseListeners => c.ring(&Subject::Doors),
-                Order::End => return,
+                ControlOrder::Look(why) => c.request_role_check(why),
+                ControlOrder::LinkDied(node, how) => c.tell(FailoverEvent::ConnDied { node, how }),
+                ControlOrder::Parted => c.ring(&WakeSubject::Parted),
+                ControlOrder::Sample => c.ring(&WakeSubject::Positions),
+                ControlOrder::Watch(database) => watch(&c, database),
+                ControlOrder::Follow(database) => follow(&c, database),
+                ControlOrder::Changed(database) => c.ring(&WakeSubject::Database(database.name.clone())),
+                ControlOrder::CloseListeners => c.ring(&WakeSubject::Doors),
+                ControlOrder::End => return,
             }
         }
         if c.shared.stop_mode() != ProxyShutdown::No {
@@ -104,13 +104,13 @@ async fn attend(c: Rc<Control>, sockets: ControlSockets) {
     }
 }
 
-fn beat(c: &Control, now: Instant) {
+fn beat(c: &ControlContext, now: Instant) {
     c.shared.control.beat_ms.store(c.millis(now), Ordering::Relaxed);
     c.shared.catalogs.shed(now);
     c.shared.stats.roll(now, c.shared.config.load().admin.stats_period_ms);
 }
 
-fn watch(c: &Rc<Control>, database: Arc<KnownDatabase>) {
+fn watch(c: &Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let (name, own, again) = (format!("the catalog of \"{}\"", database.name), c.clone(), database.clone());
     let order = move || {
         if again.has_sessions() {
@@ -121,12 +121,12 @@ fn watch(c: &Rc<Control>, database: Arc<KnownDatabase>) {
 }
 
 /// The next session whose answer would be kept has the log followed again after a fault.
-fn follow(c: &Rc<Control>, database: Arc<KnownDatabase>) {
+fn follow(c: &Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let name = format!("the log of \"{}\"", database.name);
     run(c, name, wal_follower::watch(c.clone(), database), || {});
 }
 
-fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
+fn begin_http(c: &Rc<ControlContext>, reader: TcpListener) -> Option<TaskGuard> {
     let watched = reader.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(reader));
     match watched {
         Ok(listener) => {
@@ -140,7 +140,7 @@ fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
     }
 }
 
-fn begin_pcp(c: &Rc<Control>, entrance: PcpService) -> Vec<Kept> {
+fn begin_pcp(c: &Rc<ControlContext>, entrance: PcpService) -> Vec<TaskGuard> {
     let (listeners, files) = entrance.listeners();
     let begin = |listener: io::Result<Rc<pcp::PcpListener>>| match listener {
         Ok(listener) => {
@@ -159,7 +159,7 @@ fn begin_pcp(c: &Rc<Control>, entrance: PcpService) -> Vec<Kept> {
 mod tests {
     use super::*;
     use crate::auth::access::AccessFiles;
-    use crate::log::Log;
+    use crate::log::ProxyLog;
     use crate::runtime::tls_files::TlsFiles;
     use std::cell::Cell;
     use std::net::SocketAddr;
@@ -171,7 +171,7 @@ mod tests {
     fn shared() -> Arc<SharedState> {
         let mut config = Config::default();
         config.nodes.clear();
-        let log = Log::new(&config.log).unwrap();
+        let log = ProxyLog::new(&config.log).unwrap();
         Arc::new(SharedState::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
     }
 
@@ -187,7 +187,7 @@ mod tests {
     fn a_fault_in_one_task_leaves_all_others_alive_and_it_is_begun_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
-            let (c, reader) = (Control::new(shared()), TcpListener::bind("127.0.0.1:0").unwrap());
+            let (c, reader) = (ControlContext::new(shared()), TcpListener::bind("127.0.0.1:0").unwrap());
             let place = reader.local_addr().unwrap();
             let attends = spawn_local(attend(c.clone(), ControlSockets { readers: vec![reader], ..ControlSockets::default() }));
             let (times, again) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
@@ -211,7 +211,7 @@ mod tests {
             again.notified().await;
             ordered.notified().await;
             assert_eq!(status(place).await, "HTTP/1.1 200 OK");
-            c.shared.control.send(Order::End);
+            c.shared.control.send(ControlOrder::End);
             attends.await.unwrap();
         });
     }
@@ -220,8 +220,8 @@ mod tests {
     fn the_thread_ends_with_the_last_order() {
         let shared = shared();
         let thread = start(&shared, ControlSockets::default()).unwrap();
-        shared.control.send(Order::Sample);
-        shared.control.send(Order::End);
+        shared.control.send(ControlOrder::Sample);
+        shared.control.send(ControlOrder::End);
         thread.join().unwrap();
     }
 }

@@ -19,32 +19,32 @@ const REST_LOOKS: u32 = 60;
 
 /// The kernel's counts of a thread, since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ran {
+pub struct ThreadSchedStats {
     /// Time on a processor.
     pub ran: Duration,
     /// Time it was ready and waited for one.
     pub waited: Duration,
 }
 
-impl Ran {
+impl ThreadSchedStats {
     /// Reads the kernel's text: nanoseconds, nanoseconds, a count. `None` if it is something else.
-    pub fn parse(text: &str) -> Option<Ran> {
+    pub fn parse(text: &str) -> Option<ThreadSchedStats> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok().map(Duration::from_nanos));
-        Some(Ran { ran: fields.next()??, waited: fields.next()?? })
+        Some(ThreadSchedStats { ran: fields.next()??, waited: fields.next()?? })
     }
 }
 
 /// Decides if a worker yields, about once a second.
 #[derive(Debug, Default)]
-pub struct Turns {
-    last: Option<Ran>,
+pub struct YieldPolicy {
+    last: Option<ThreadSchedStats>,
     /// Looks for which it does not.
     resting: u32,
 }
 
-impl Turns {
+impl YieldPolicy {
     /// True to yield until the next look, if the operator wishes it at all. `now`: the kernel's counts, if it counts.
-    pub fn yields(&mut self, wished: bool, now: Option<Ran>) -> bool {
+    pub fn yields(&mut self, wished: bool, now: Option<ThreadSchedStats>) -> bool {
         let before = std::mem::replace(&mut self.last, now);
         if !wished {
             return false;
@@ -70,15 +70,15 @@ fn is_starved(ran: Duration, waited: Duration) -> bool {
 mod tests {
     use super::*;
 
-    fn after(ran_ms: u64, waited_ms: u64) -> Option<Ran> {
-        Some(Ran { ran: Duration::from_millis(ran_ms), waited: Duration::from_millis(waited_ms) })
+    fn after(ran_ms: u64, waited_ms: u64) -> Option<ThreadSchedStats> {
+        Some(ThreadSchedStats { ran: Duration::from_millis(ran_ms), waited: Duration::from_millis(waited_ms) })
     }
 
     #[test]
     fn the_kernels_words_are_read() {
-        assert_eq!(Ran::parse("2000000 3000000 8\n"), after(2, 3));
+        assert_eq!(ThreadSchedStats::parse("2000000 3000000 8\n"), after(2, 3));
         for wrong in ["", "5", "a b c", "5 -1 2"] {
-            assert_eq!(Ran::parse(wrong), None, "{wrong}");
+            assert_eq!(ThreadSchedStats::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
             ((1, 200), true),   // nothing to do
             ((90, 820), false), // among programs that compute
         ];
-        let (mut turns, mut ran, mut waited) = (Turns::default(), 0, 0);
+        let (mut turns, mut ran, mut waited) = (YieldPolicy::default(), 0, 0);
         assert!(turns.yields(true, after(ran, waited)));
         for (look, expected) in cases {
             (ran, waited) = (ran + look.0, waited + look.1);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_operator_decides_and_a_kernel_that_does_not_count_is_no_reason_not_to() {
-        let mut turns = Turns::default();
+        let mut turns = YieldPolicy::default();
         assert!(!turns.yields(false, after(0, 0)));
         assert!(turns.yields(true, None));
         assert!(turns.yields(true, after(10, 9000)), "what was before is not known");

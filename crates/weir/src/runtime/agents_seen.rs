@@ -24,7 +24,7 @@ pub const COLUMNS: [&str; 13] = [
 
 /// If an agent answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contact {
+pub enum AgentContact {
     Connected,
     Unreachable,
     WrongSecret,
@@ -32,13 +32,13 @@ pub enum Contact {
     Failed,
 }
 
-impl Contact {
+impl AgentContact {
     pub fn name(self) -> &'static str {
         match self {
-            Contact::Connected => "connected",
-            Contact::Unreachable => "unreachable",
-            Contact::WrongSecret => "wrong secret",
-            Contact::Failed => "failed",
+            AgentContact::Connected => "connected",
+            AgentContact::Unreachable => "unreachable",
+            AgentContact::WrongSecret => "wrong secret",
+            AgentContact::Failed => "failed",
         }
     }
 }
@@ -46,7 +46,7 @@ impl Contact {
 /// One answer, or the lack of it.
 #[derive(Clone, Debug)]
 pub struct AgentSighting {
-    pub contact: Contact,
+    pub contact: AgentContact,
     /// `Err`: why there is no status.
     pub outcome: Result<Box<AgentStatus>, String>,
     /// In seconds since 1970.
@@ -59,12 +59,12 @@ pub struct AgentsSeen(Mutex<BTreeMap<u16, AgentSighting>>);
 
 impl AgentsSeen {
     /// Notes an answer. Gives the contact before.
-    pub fn note(&self, node: u16, answer: AgentSighting) -> Option<Contact> {
+    pub fn note(&self, node: u16, answer: AgentSighting) -> Option<AgentContact> {
         self.0.lock().insert(node, answer).map(|before| before.contact)
     }
 
     /// If the agent of a node answers; `None`: it has none, or was not asked yet.
-    pub fn contact(&self, node: u16) -> Option<Contact> {
+    pub fn contact(&self, node: u16) -> Option<AgentContact> {
         self.0.lock().get(&node).map(|answer| answer.contact)
     }
 
@@ -154,7 +154,7 @@ mod tests {
             last: Some(FinishedOrder { id: OrderId(0), kind: OrderKind::Rewind, outcome: Err(failure) }),
         };
         let answer = |contact, outcome| AgentSighting { contact, outcome, asked_at_s: 60 };
-        assert_eq!(seen.note(1, answer(Contact::Connected, Ok(Box::new(status)))), None);
+        assert_eq!(seen.note(1, answer(AgentContact::Connected, Ok(Box::new(status)))), None);
         let expected = [
             "1",
             "db1",
@@ -171,7 +171,7 @@ mod tests {
             "1970-01-01 00:01:00",
         ];
         assert_eq!(seen.row(1, place()), expected);
-        assert_eq!(seen.note(1, answer(Contact::WrongSecret, Err("why".into()))), Some(Contact::Connected));
+        assert_eq!(seen.note(1, answer(AgentContact::WrongSecret, Err("why".into()))), Some(AgentContact::Connected));
         let row = seen.row(1, place());
         assert_eq!((row.len(), row[3].as_str(), row[4].as_str(), row[11].as_str()), (COLUMNS.len(), "wrong secret", "", "why"));
         seen.keep(&[0]);

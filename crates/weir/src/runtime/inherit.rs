@@ -15,24 +15,24 @@ const SOCKETS_MAX: i32 = 64;
 
 /// Sockets nobody has asked for yet.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
     /// From systemd: a TCP socket counts by its port, with any address.
     by_port: bool,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Sockets that systemd's socket units opened for this process.
     ///
     /// The descriptors are duplicated, since safe code cannot own a number that came from outside; the originals stay open
     /// until the process ends. Programs that this process starts get neither: a module of PAM must not hold the port open, or
     /// take clients from it.
-    pub fn from_systemd() -> anyhow::Result<Inherited> {
+    pub fn from_systemd() -> anyhow::Result<InheritedSockets> {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
         let is_ours = number("LISTEN_PID") == i32::try_from(std::process::id()).ok();
         let count = number("LISTEN_FDS").filter(|_| is_ours).unwrap_or(0).clamp(0, SOCKETS_MAX);
-        let mut inherited = Inherited { by_port: true, ..Inherited::default() };
+        let mut inherited = InheritedSockets { by_port: true, ..InheritedSockets::default() };
         if count == 0 {
             return Ok(inherited);
         }
@@ -48,8 +48,8 @@ impl Inherited {
     }
 
     /// Sockets by their descriptors. Those that are no listening sockets are closed.
-    pub fn of(descriptors: Vec<OwnedFd>) -> Inherited {
-        let mut inherited = Inherited::default();
+    pub fn of(descriptors: Vec<OwnedFd>) -> InheritedSockets {
+        let mut inherited = InheritedSockets::default();
         for descriptor in descriptors {
             // Error: not ours to use.
             let _ = inherited.add(descriptor);
@@ -111,14 +111,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("weir-inherit-{}", std::process::id()));
         let unix = UnixListener::bind(&path).unwrap();
         let plain = std::fs::File::open("/dev/null").unwrap();
-        let mut inherited = Inherited::of(vec![tcp.try_clone().unwrap().into(), unix.into(), plain.into()]);
+        let mut inherited = InheritedSockets::of(vec![tcp.try_clone().unwrap().into(), unix.into(), plain.into()]);
         assert_eq!(inherited.left(), 2, "a file is no socket");
         assert!(inherited.take_port(address.port()).is_empty(), "from another proxy only the very address counts");
         assert!(inherited.take_unix(Path::new("/nowhere")).is_none());
         assert!(inherited.take_unix(&path).is_some());
         assert!(inherited.take_tcp(SocketAddr::from(([127, 0, 0, 1], 1))).is_none());
         assert_eq!(inherited.take_tcp(address).unwrap().local_addr().unwrap(), address);
-        let mut systemd = Inherited { by_port: true, ..Inherited::of(vec![tcp.into()]) };
+        let mut systemd = InheritedSockets { by_port: true, ..InheritedSockets::of(vec![tcp.into()]) };
         assert_eq!((systemd.take_port(address.port()).len(), systemd.left()), (1, 0));
         std::fs::remove_file(&path).unwrap();
     }

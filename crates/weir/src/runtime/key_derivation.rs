@@ -6,7 +6,7 @@ use crate::auth::blocking_jobs::{BlockingJobs, JobState, Promise, Waiter};
 use crate::auth::challenges::{ChallengeBasis, STRETCH, STRETCH_SALT};
 use crate::auth::directory::{self, LdapQuestion, PasswordVerdict};
 use crate::auth::pam;
-use crate::runtime::pool::server_conn::Unanswered;
+use crate::runtime::pool::server_conn::SlowAnswerError;
 use crate::runtime::shared::{ProxyShutdown, WorkerMessage};
 use crate::runtime::worker::Worker;
 use std::hash::Hash;
@@ -27,7 +27,7 @@ pub async fn keys(
     password: &Zeroizing<Vec<u8>>,
     challenge: ScramChallenge,
     deadline: Option<Instant>,
-) -> Result<SaltedKeys, Unanswered> {
+) -> Result<SaltedKeys, SlowAnswerError> {
     let key = SaltedPassword { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
     if let Some(keys) = w.shared.access.keys.known(&key) {
         return Ok(keys);
@@ -43,14 +43,14 @@ pub async fn steady_challenge(
     user: &str,
     looks_up: LooksUp,
     deadline: Option<Instant>,
-) -> Result<ScramChallenge, Unanswered> {
+) -> Result<ScramChallenge, SlowAnswerError> {
     let challenges = &w.shared.access.challenges;
     let identifier = loop {
         match challenges.basis(w.now()) {
             ChallengeBasis::Cluster(identifier) => break Some(identifier),
             ChallengeBasis::Process => break None,
             ChallengeBasis::Awaited(_) if deadline.is_some_and(|deadline| w.now() >= deadline) => {
-                return Err(Unanswered::TimedOut);
+                return Err(SlowAnswerError::TimedOut);
             }
             // Nobody is left who could tell soon, and an administrator may wait at the console.
             ChallengeBasis::Awaited(_) if w.view().nodes.iter().all(|node| node.cause.is_some()) => break None,
@@ -88,7 +88,7 @@ pub async fn fits(
     challenge: ScramChallenge,
     stored_key: &weir_wire::scram::ScramKey,
     deadline: Option<Instant>,
-) -> Result<Option<SaltedKeys>, Unanswered> {
+) -> Result<Option<SaltedKeys>, SlowAnswerError> {
     let keys = keys(w, password, challenge.clone(), deadline).await?;
     if keys.stored_key == *stored_key {
         return Ok(Some(keys));
@@ -101,7 +101,7 @@ pub async fn fits(
 /// The name of a host, if the name's own addresses include the one we see. Cancel safe.
 ///
 /// Source: `check_hostname` in PostgreSQL's hba.c: the owner of an address may give it any name, so the name must know it, too.
-pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, Unanswered> {
+pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, SlowAnswerError> {
     let work = move || {
         let name = dns_lookup::lookup_addr(&address).ok()?;
         // Without a name the system gives the number.
@@ -121,7 +121,7 @@ pub async fn ask_directory(
     user: &str,
     password: &Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
-) -> Result<PasswordVerdict, Unanswered> {
+) -> Result<PasswordVerdict, SlowAnswerError> {
     let (lifetime, limit) = {
         let auth = &w.peek_config().auth;
         (Duration::from_millis(auth.cache_ms), Duration::from_millis(auth.ask_timeout_ms))
@@ -152,7 +152,7 @@ pub async fn ask_pam(
     (user, host): (&str, Option<Box<str>>),
     password: &Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
-) -> Result<PasswordVerdict, Unanswered> {
+) -> Result<PasswordVerdict, SlowAnswerError> {
     let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
     let services = &w.shared.access.services;
     let digest = fingerprint(&w.shared.access.salt_secret, password);
@@ -174,7 +174,7 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
     key: &K,
     work: impl FnOnce() -> V + Clone + Send + 'static,
     deadline: Option<Instant>,
-) -> Result<V, Unanswered> {
+) -> Result<V, SlowAnswerError> {
     let mut promise: Option<Promise<V>> = None;
     loop {
         // An answer that deserves no place is forgotten by the first reader. All who waited with him have it through their
@@ -189,12 +189,12 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
         };
         match errands.ask(key, waiter, wake, work.clone()) {
             JobState::Known(answer) => return Ok(answer),
-            JobState::Full => return Err(Unanswered::Full),
+            JobState::Full => return Err(SlowAnswerError::Full),
             JobState::Underway => promise = errands.promise(key),
         }
         if let Some(at) = deadline {
             if w.now() >= at {
-                return Err(Unanswered::TimedOut);
+                return Err(SlowAnswerError::TimedOut);
             }
             w.reactor.wake_at(at);
         }

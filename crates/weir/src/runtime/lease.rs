@@ -3,7 +3,7 @@
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening::{self, ask_defaults};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn, ServerLogin, ServerTransport, TERMINATE};
-use crate::runtime::pool::{CheckoutRefusal, Lease, Limit, Pool, PoolPurpose, Wait};
+use crate::runtime::pool::{CheckoutRefusal, CheckoutWait, ConnPool, PoolLease, PoolPurpose, ReachedLimit};
 use crate::runtime::shared::WorkerMessage;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// of one that is opened; only for pools whose server connections nobody shares.
 pub async fn lease_conn(
     w: &Rc<Worker>,
-    pool: &Arc<Pool>,
+    pool: &Arc<ConnPool>,
     node: u16,
     parameters: &[(&str, &str)],
-    wait: Wait,
+    wait: CheckoutWait,
     give_up: impl Fn() -> bool,
 ) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     loop {
@@ -42,12 +42,12 @@ pub async fn lease_conn(
             leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
         };
         match leased {
-            Lease::ServerConn(conn) if w.shared.stale.moves.claim(&conn) => {
+            PoolLease::ServerConn(conn) if w.shared.stale.moves.claim(&conn) => {
                 // One whose server refused a write: another one tells if the node's address leads elsewhere now.
                 let Some(conn) = bring_home(w, conn).await else { continue };
                 part(w, conn).await;
             }
-            Lease::ServerConn(conn) => {
+            PoolLease::ServerConn(conn) => {
                 if let Some(conn) = fit(w, conn).await {
                     return Ok(Ok(conn));
                 }
@@ -56,7 +56,7 @@ pub async fn lease_conn(
                 }
                 continue;
             }
-            Lease::Permit => {}
+            PoolLease::Permit => {}
         }
         // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
         let mut opening = Box::pin(open(w, pool, node, parameters));
@@ -84,7 +84,7 @@ pub async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>
 }
 
 /// A server connection of a pool that is at rest, if there is one that can be used. Not cancel safe.
-pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<ServerConn> {
+pub async fn at_rest(w: &Worker, pool: &ConnPool) -> Option<ServerConn> {
     while let Some(conn) = pool.take_any(w) {
         if let Some(conn) = fit(w, conn).await {
             return Some(conn);
@@ -215,7 +215,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
 }
 
 /// Opens a server connection under a permit of its pool.
-pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
+pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let (begun_ms, begun_us) = (w.now_ms(), w.micros(Instant::now()));
     let opened = match address {
@@ -290,21 +290,21 @@ fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<S
     Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
 }
 
-fn wait_fault(w: &Worker, pool: &Pool, refusal: CheckoutRefusal) -> ErrorReport {
+fn wait_fault(w: &Worker, pool: &ConnPool, refusal: CheckoutRefusal) -> ErrorReport {
     match refusal {
         CheckoutRefusal::TimedOut { waited_ms, limit } => {
             let which = match limit {
-                Limit::PoolSize(size) => {
+                ReachedLimit::PoolSize(size) => {
                     format!(
                         "pool_size = {size} connections of user \"{}\" to database \"{}\"",
                         pool.key.user, pool.key.client_database
                     )
                 }
-                Limit::Database(max) => {
+                ReachedLimit::Database(max) => {
                     format!("max_db_connections = {max} connections to database \"{}\"", pool.key.client_database)
                 }
-                Limit::User(max) => format!("max_user_connections = {max} connections of user \"{}\"", pool.key.user),
-                Limit::Paused => {
+                ReachedLimit::User(max) => format!("max_user_connections = {max} connections of user \"{}\"", pool.key.user),
+                ReachedLimit::Paused => {
                     let message = format!(
                         "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
                         pool.key.client_database
@@ -312,7 +312,7 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: CheckoutRefusal) -> ErrorReport 
                     return ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, message)
                         .hint("RESUME in the administration console ends the pause.");
                 }
-                Limit::Refused(why, words) => {
+                ReachedLimit::Refused(why, words) => {
                     let text = |limit| {
                         format!("no server connection could be opened or became free in {waited_ms} ms ({limit}): {words}")
                     };
@@ -322,17 +322,17 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: CheckoutRefusal) -> ErrorReport 
                         LoginRefusal::Down => ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text("failover_wait")),
                     };
                 }
-                Limit::Node(max) => match w.peek_config().limits.conns_per_node {
+                ReachedLimit::Node(max) => match w.peek_config().limits.conns_per_node {
                     0 => format!("num_init_children * max_pool = {max} connections"),
                     _ => format!("max_server_connections_per_node = {max} connections"),
                 },
-                Limit::All(max) => format!("max_server_connections = {max} connections over all nodes"),
+                ReachedLimit::All(max) => format!("max_server_connections = {max} connections over all nodes"),
             };
             let message = format!(
                 "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",
                 pool.key.node
             );
-            let is_own = matches!(limit, Limit::PoolSize(_));
+            let is_own = matches!(limit, ReachedLimit::PoolSize(_));
             let kept = w.shared.pools.kept(|other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
             with_reasons(ErrorReport::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }

@@ -1,8 +1,8 @@
 //! Listening sockets: opened, taken over from another process, watched by an event loop.
 
 use crate::log::Level;
-use crate::runtime::inherit::Inherited;
-use crate::runtime::places::{self, Port, group_id, socket_path};
+use crate::runtime::inherit::InheritedSockets;
+use crate::runtime::places::{self, ListenPort, group_id, socket_path};
 use crate::runtime::shared::SharedState;
 use anyhow::{Context, anyhow};
 use rustix::io::Errno;
@@ -35,16 +35,16 @@ pub enum ListeningSocket {
 
 /// The unix sockets made by us, while the start may still fail: dropped, it removes them.
 #[derive(Debug, Default)]
-pub struct Made(Vec<PathBuf>);
+pub struct CreatedUnixSockets(Vec<PathBuf>);
 
-impl Made {
+impl CreatedUnixSockets {
     /// The start has not failed.
     pub fn keep(mut self) {
         self.0.clear();
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedUnixSockets {
     fn drop(&mut self) {
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
@@ -52,10 +52,10 @@ impl Drop for Made {
 
 /// Opens a port on all of its addresses, or takes sockets that are open already. Errors name the parameter to change.
 pub fn open_all(
-    port: Port<'_>,
+    port: ListenPort<'_>,
     backlog: i32,
-    share: Share,
-    inherited: &mut Inherited,
+    share: PortSharing,
+    inherited: &mut InheritedSockets,
 ) -> anyhow::Result<Vec<std::net::TcpListener>> {
     let mut listeners = inherited.take_port(port.number);
     if !listeners.is_empty() {
@@ -95,15 +95,15 @@ fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 
 /// Other processes on the same port (`reuse_port`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum PortSharing {
     Nobody,
     WithOthers,
 }
 
-fn open_tcp(address: SocketAddr, backlog: i32, share: Share) -> io::Result<std::net::TcpListener> {
+fn open_tcp(address: SocketAddr, backlog: i32, share: PortSharing) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    if share == Share::WithOthers {
+    if share == PortSharing::WithOthers {
         rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
     }
     if address.is_ipv6() {
@@ -133,8 +133,8 @@ pub fn open_socket(
     port: u16,
     backlog: i32,
     rights: SocketRights<'_>,
-    inherited: &mut Inherited,
-    made: &mut Made,
+    inherited: &mut InheritedSockets,
+    made: &mut CreatedUnixSockets,
 ) -> anyhow::Result<ListeningSocket> {
     let path = socket_path(folder, port);
     let door = match inherited.take_unix(&path) {
@@ -144,7 +144,12 @@ pub fn open_socket(
     door.with_context(|| format!("cannot listen on {}", path.display()))
 }
 
-fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Made) -> anyhow::Result<ListeningSocket> {
+fn open_unix(
+    path: &Path,
+    backlog: i32,
+    rights: SocketRights<'_>,
+    made: &mut CreatedUnixSockets,
+) -> anyhow::Result<ListeningSocket> {
     if path.exists() {
         let answers = || match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there already")),
@@ -186,44 +191,44 @@ impl ListeningSocket {
 }
 
 /// A client that came in.
-pub enum Caller {
+pub enum AcceptedClient {
     Tcp(std::net::TcpStream, SocketAddr),
     Unix(std::os::unix::net::UnixStream),
 }
 
 /// An open door in the event loop of the first worker.
-pub struct Watched {
-    door: Arc<Listener>,
+pub struct WatchedListener {
+    door: Arc<RawListener>,
     slot: Arc<SocketSlot>,
     token: Option<SocketToken>,
 }
 
-enum Listener {
+enum RawListener {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener),
 }
 
-impl AsFd for Listener {
+impl AsFd for RawListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener) => listener.as_fd(),
+            RawListener::Tcp(listener) => listener.as_fd(),
+            RawListener::Unix(listener) => listener.as_fd(),
         }
     }
 }
 
-impl Watched {
-    pub fn new(reactor: &Reactor, door: ListeningSocket) -> io::Result<Watched> {
+impl WatchedListener {
+    pub fn new(reactor: &Reactor, door: ListeningSocket) -> io::Result<WatchedListener> {
         let door = Arc::new(match door {
-            ListeningSocket::Tcp(listener) => Listener::Tcp(listener),
-            ListeningSocket::Unix(listener, _) => Listener::Unix(listener),
+            ListeningSocket::Tcp(listener) => RawListener::Tcp(listener),
+            ListeningSocket::Unix(listener, _) => RawListener::Unix(listener),
         });
         let (slot, token) = reactor.listen(door.clone())?;
-        Ok(Watched { door, slot, token })
+        Ok(WatchedListener { door, slot, token })
     }
 
     /// The next client, if one is there.
-    pub fn accept(&self, reactor: &Reactor) -> io::Result<Option<Caller>> {
+    pub fn accept(&self, reactor: &Reactor) -> io::Result<Option<AcceptedClient>> {
         if self.slot.ready() & READ == 0 {
             return Ok(None);
         }
@@ -240,25 +245,25 @@ impl Watched {
         };
         let Some(came) = came else { return Ok(None) };
         Ok(Some(match &*self.door {
-            Listener::Tcp(_) => {
+            RawListener::Tcp(_) => {
                 let stream = std::net::TcpStream::from(came);
                 // Error: gone before we came to the door.
                 let peer = stream.peer_addr().map_err(|_| io::ErrorKind::ConnectionAborted)?;
-                Caller::Tcp(stream, peer)
+                AcceptedClient::Tcp(stream, peer)
             }
-            Listener::Unix(_) => Caller::Unix(came.into()),
+            RawListener::Unix(_) => AcceptedClient::Unix(came.into()),
         }))
     }
 }
 
-impl Watched {
+impl WatchedListener {
     /// After a failure: looks again though nothing new was told.
     pub fn retry(&self, reactor: &Reactor) {
         reactor.retry(&self.slot);
     }
 }
 
-impl Watched {
+impl WatchedListener {
     /// Accepts nobody any more. `accept` still gives the clients that came in before.
     pub fn shut(&self, reactor: &Reactor) {
         if let Some(token) = self.token {
@@ -274,9 +279,9 @@ impl Watched {
 
 /// The cause why nobody can be accepted at a door, told when it begins and when it ends.
 #[derive(Debug, Default)]
-pub struct Shortage(Option<io::ErrorKind>);
+pub struct AcceptFailure(Option<io::ErrorKind>);
 
-impl Shortage {
+impl AcceptFailure {
     /// An attempt failed; the next one is made a moment later.
     pub fn note(&mut self, shared: &SharedState, whom: &str, cause: &io::Error) {
         if self.0.replace(cause.kind()) != Some(cause.kind()) {

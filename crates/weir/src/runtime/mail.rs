@@ -10,7 +10,7 @@ pub use weir_session::host::RoleCheckReason;
 
 /// An order to the control thread.
 #[derive(Clone)]
-pub enum Order {
+pub enum ControlOrder {
     /// Ask the nodes for their roles now.
     Look(RoleCheckReason),
     /// A connection of a client's session to this node ended without being asked to.
@@ -31,29 +31,29 @@ pub enum Order {
     End,
 }
 
-impl Order {
+impl ControlOrder {
     /// True if an order that waits already brings about what this one asks for.
-    fn is_met_by(&self, waiting: &Order) -> bool {
+    fn is_met_by(&self, waiting: &ControlOrder) -> bool {
         match (self, waiting) {
-            (Order::Look(_), Order::Look(_))
-            | (Order::Parted, Order::Parted)
-            | (Order::Sample, Order::Sample)
-            | (Order::CloseListeners, Order::CloseListeners)
-            | (Order::End, Order::End) => true,
-            (Order::LinkDied(own, how), Order::LinkDied(other, as_well)) => own == other && how == as_well,
-            (Order::Watch(own), Order::Watch(other))
-            | (Order::Follow(own), Order::Follow(other))
-            | (Order::Changed(own), Order::Changed(other)) => Arc::ptr_eq(own, other),
+            (ControlOrder::Look(_), ControlOrder::Look(_))
+            | (ControlOrder::Parted, ControlOrder::Parted)
+            | (ControlOrder::Sample, ControlOrder::Sample)
+            | (ControlOrder::CloseListeners, ControlOrder::CloseListeners)
+            | (ControlOrder::End, ControlOrder::End) => true,
+            (ControlOrder::LinkDied(own, how), ControlOrder::LinkDied(other, as_well)) => own == other && how == as_well,
+            (ControlOrder::Watch(own), ControlOrder::Watch(other))
+            | (ControlOrder::Follow(own), ControlOrder::Follow(other))
+            | (ControlOrder::Changed(own), ControlOrder::Changed(other)) => Arc::ptr_eq(own, other),
             (
-                Order::Look(_)
-                | Order::LinkDied(..)
-                | Order::Parted
-                | Order::Sample
-                | Order::Watch(_)
-                | Order::Follow(_)
-                | Order::Changed(_)
-                | Order::CloseListeners
-                | Order::End,
+                ControlOrder::Look(_)
+                | ControlOrder::LinkDied(..)
+                | ControlOrder::Parted
+                | ControlOrder::Sample
+                | ControlOrder::Watch(_)
+                | ControlOrder::Follow(_)
+                | ControlOrder::Changed(_)
+                | ControlOrder::CloseListeners
+                | ControlOrder::End,
                 _,
             ) => false,
         }
@@ -61,7 +61,7 @@ impl Order {
 }
 
 /// A wish of an operator, and the way for its answer.
-pub struct Wish {
+pub struct PendingOperatorRequest {
     pub(crate) request: OperatorRequest,
     pub(crate) answer: oneshot::Sender<Result<(), String>>,
 }
@@ -70,9 +70,9 @@ pub struct Wish {
 #[derive(Default)]
 pub struct ControlMail {
     /// The operators' wishes for the nodes. Each is answered, so none is merged with another.
-    wishes: Mutex<Vec<Wish>>,
+    wishes: Mutex<Vec<PendingOperatorRequest>>,
     /// An order that one of these meets is not added, so that there are at most a few for each database.
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<ControlOrder>>,
     bell: Notify,
     /// When the thread last gave a sign of life, in milliseconds since the start of the proxy: one that is stuck does not.
     pub(crate) beat_ms: AtomicU64,
@@ -80,7 +80,7 @@ pub struct ControlMail {
 
 impl ControlMail {
     /// Never waits.
-    pub fn send(&self, order: Order) {
+    pub fn send(&self, order: ControlOrder) {
         let mut orders = self.orders.lock();
         if !orders.iter().any(|waiting| order.is_met_by(waiting)) {
             orders.push(order);
@@ -92,7 +92,7 @@ impl ControlMail {
     /// Asks for something on behalf of an operator. The answer comes when it is done, or refused; none comes if the proxy ends.
     pub fn operate(&self, request: OperatorRequest) -> oneshot::Receiver<Result<(), String>> {
         let (answer, receiver) = oneshot::channel();
-        self.wishes.lock().push(Wish { request, answer });
+        self.wishes.lock().push(PendingOperatorRequest { request, answer });
         self.bell.notify_one();
         receiver
     }
@@ -102,12 +102,12 @@ impl ControlMail {
     }
 
     /// Takes the wishes of operators, the oldest first.
-    pub fn take_wishes(&self) -> Vec<Wish> {
+    pub fn take_wishes(&self) -> Vec<PendingOperatorRequest> {
         std::mem::take(&mut *self.wishes.lock())
     }
 
     /// All orders, the oldest first.
-    pub fn take(&self) -> Vec<Order> {
+    pub fn take(&self) -> Vec<ControlOrder> {
         std::mem::take(&mut *self.orders.lock())
     }
 
@@ -130,16 +130,16 @@ mod tests {
             catalogs.database(&"other".into(), std::time::Instant::now()),
         );
         for _ in 0..3 {
-            mail.send(Order::Look(RoleCheckReason::LoginFailed));
-            mail.send(Order::Look(RoleCheckReason::ConnectionLost));
-            mail.send(Order::Sample);
-            mail.send(Order::Changed(one.clone()));
-            mail.send(Order::Changed(other.clone()));
-            mail.send(Order::Watch(one.clone()));
+            mail.send(ControlOrder::Look(RoleCheckReason::LoginFailed));
+            mail.send(ControlOrder::Look(RoleCheckReason::ConnectionLost));
+            mail.send(ControlOrder::Sample);
+            mail.send(ControlOrder::Changed(one.clone()));
+            mail.send(ControlOrder::Changed(other.clone()));
+            mail.send(ControlOrder::Watch(one.clone()));
         }
         let orders = mail.take();
         assert_eq!(orders.len(), 5);
-        assert!(matches!(orders[0], Order::Look(RoleCheckReason::LoginFailed)), "the first reason is kept");
+        assert!(matches!(orders[0], ControlOrder::Look(RoleCheckReason::LoginFailed)), "the first reason is kept");
         assert!(mail.take().is_empty());
     }
 }

@@ -38,12 +38,12 @@ pub struct OperatorFiles {
     pub key: Option<PathBuf>,
     /// The running proxy is to be relieved of its listening sockets.
     pub takes_over: bool,
-    pub called: Called,
+    pub called: ProgramName,
 }
 
 /// The name by which the program was called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Called {
+pub enum ProgramName {
     #[default]
     Weir,
     /// Where both differ, a default is Pgpool-II's.
@@ -58,7 +58,7 @@ impl OperatorFiles {
         let mut stands = of_debian(&path, Path::is_dir);
         // A unit's own folder goes before a package's.
         stands.extend(in_place_of_tmp(|name| std::env::var(name).ok()));
-        if self.called == Called::Pgpool {
+        if self.called == ProgramName::Pgpool {
             stands.push(SubstituteDefault {
                 name: "pool_passwd_proof",
                 value: "as_servers".into(),

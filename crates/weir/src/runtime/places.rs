@@ -37,7 +37,7 @@ impl PlaceProblem {
 
 /// A port that is listened on, and the parameters that say so.
 #[derive(Clone, Copy)]
-pub struct Port<'a> {
+pub struct ListenPort<'a> {
     pub names: &'a [String],
     pub parameter: &'static str,
     pub number: u16,
@@ -45,20 +45,20 @@ pub struct Port<'a> {
     pub of_number: &'static str,
 }
 
-impl<'a> Port<'a> {
-    pub fn of_clients(config: &'a Config) -> Port<'a> {
-        Port { names: &config.listen_addresses, parameter: "listen_addresses", number: config.port, of_number: "port" }
+impl<'a> ListenPort<'a> {
+    pub fn of_clients(config: &'a Config) -> ListenPort<'a> {
+        ListenPort { names: &config.listen_addresses, parameter: "listen_addresses", number: config.port, of_number: "port" }
     }
 
-    pub fn of_metrics(config: &'a Config) -> Port<'a> {
+    pub fn of_metrics(config: &'a Config) -> ListenPort<'a> {
         let admin = &config.admin;
         let (parameter, of_number) = ("metrics_listen_addresses", "metrics_port");
-        Port { names: &admin.metrics_addresses, parameter, number: admin.metrics_port, of_number }
+        ListenPort { names: &admin.metrics_addresses, parameter, number: admin.metrics_port, of_number }
     }
 
-    pub fn of_pcp(config: &'a Config) -> Port<'a> {
+    pub fn of_pcp(config: &'a Config) -> ListenPort<'a> {
         let pcp = &config.pcp;
-        Port { names: &pcp.addresses, parameter: "pcp_listen_addresses", number: pcp.port, of_number: "pcp_port" }
+        ListenPort { names: &pcp.addresses, parameter: "pcp_listen_addresses", number: pcp.port, of_number: "pcp_port" }
     }
 
     /// The parameter to change when an address cannot be listened on.
@@ -75,15 +75,15 @@ pub fn findings(files: &OperatorFiles, config: &Config) -> Vec<PlaceProblem> {
     let mut found = Vec::new();
     let admin = &config.admin;
     let has_pcp = files.read_pcp().0.is_some();
-    let mut ports = vec![Port::of_clients(config)];
+    let mut ports = vec![ListenPort::of_clients(config)];
     if admin.metrics_port != 0 {
-        ports.push(Port::of_metrics(config));
+        ports.push(ListenPort::of_metrics(config));
     }
     let mut folders: Vec<(&Path, &'static str, u16)> = Vec::new();
     folders.extend(config.unix_socket_directories.iter().map(|folder| (&**folder, "unix_socket_directories", config.port)));
     if has_pcp {
         let pcp = &config.pcp;
-        ports.push(Port::of_pcp(config));
+        ports.push(ListenPort::of_pcp(config));
         folders.extend(pcp.socket_directories.iter().map(|folder| (&**folder, "pcp_socket_dir", pcp.port)));
     }
     look_at_ports(&ports, &mut found);
@@ -103,7 +103,7 @@ pub fn findings(files: &OperatorFiles, config: &Config) -> Vec<PlaceProblem> {
         found.extend(why_no_file_in(&log.directory).map(|why| why.of("log_directory")));
     }
     if let Some(why) = why_no_file(&config.work_dir) {
-        let (Obstacle { severity, text }, parameter) = (why, "work_dir");
+        let (FileObstacle { severity, text }, parameter) = (why, "work_dir");
         found.push(match config.failover.mode() {
             FailoverMode::Builtin | FailoverMode::Command => {
                 PlaceProblem { severity, parameter, text: format!("{text}; a failover must find its state there again") }
@@ -132,8 +132,8 @@ pub fn findings(files: &OperatorFiles, config: &Config) -> Vec<PlaceProblem> {
     found
 }
 
-fn look_at_ports(ports: &[Port<'_>], found: &mut Vec<PlaceProblem>) {
-    let mut taken: Vec<(SocketAddr, &Port<'_>)> = Vec::new();
+fn look_at_ports(ports: &[ListenPort<'_>], found: &mut Vec<PlaceProblem>) {
+    let mut taken: Vec<(SocketAddr, &ListenPort<'_>)> = Vec::new();
     for port in ports {
         let resolved = match resolve(port.names, port.number) {
             Ok(resolved) => resolved,
@@ -142,7 +142,7 @@ fn look_at_ports(ports: &[Port<'_>], found: &mut Vec<PlaceProblem>) {
                 continue;
             }
         };
-        let Distinct { kept, needless } = resolved;
+        let ListenAddresses { kept, needless } = resolved;
         for name in needless {
             let text = format!("\"{name}\" is listened on already by another of these addresses");
             found.push(PlaceProblem::warning(port.parameter, text));
@@ -176,14 +176,14 @@ fn look_at_sockets(folders: &[(&Path, &'static str, u16)], found: &mut Vec<Place
 
 /// Addresses to listen on.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Distinct {
+pub struct ListenAddresses {
     pub kept: Vec<SocketAddr>,
     /// Names of which every address is listened on by another one.
     pub needless: Vec<String>,
 }
 
 /// The addresses that names stand for, each once. Error: the name that stands for none.
-pub fn resolve(names: &[String], port: u16) -> Result<Distinct, (String, io::Error)> {
+pub fn resolve(names: &[String], port: u16) -> Result<ListenAddresses, (String, io::Error)> {
     let mut all = Vec::new();
     for name in names {
         all.push((name.as_str(), addresses(name, port).map_err(|cause| (name.clone(), cause))?));
@@ -192,8 +192,8 @@ pub fn resolve(names: &[String], port: u16) -> Result<Distinct, (String, io::Err
 }
 
 /// Leaves out addresses that another one has with it: a port can be had once.
-fn distinct(all: &[(&str, Vec<SocketAddr>)]) -> Distinct {
-    let mut found = Distinct::default();
+fn distinct(all: &[(&str, Vec<SocketAddr>)]) -> ListenAddresses {
+    let mut found = ListenAddresses::default();
     let is_wild = |address: &SocketAddr| address.ip().is_unspecified();
     let wild: Vec<SocketAddr> = all.iter().flat_map(|(_, addresses)| addresses).copied().filter(is_wild).collect();
     for (name, addresses) in all {
@@ -260,15 +260,15 @@ pub fn group_id(group: &str) -> anyhow::Result<u32> {
 
 /// Why a file cannot be made somewhere.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Obstacle {
+pub struct FileObstacle {
     /// `Warning`: what is missing may be there at the start.
     severity: ProblemSeverity,
     text: String,
 }
 
-impl Obstacle {
-    fn error(place: &Path, what: &dyn std::fmt::Display) -> Obstacle {
-        Obstacle { severity: ProblemSeverity::Error, text: format!("{}: {what}", place.display()) }
+impl FileObstacle {
+    fn error(place: &Path, what: &dyn std::fmt::Display) -> FileObstacle {
+        FileObstacle { severity: ProblemSeverity::Error, text: format!("{}: {what}", place.display()) }
     }
 
     fn of(self, parameter: &'static str) -> PlaceProblem {
@@ -277,35 +277,35 @@ impl Obstacle {
 }
 
 /// Why no socket can be made at a path.
-fn why_no_socket(path: &Path) -> Option<Obstacle> {
+fn why_no_socket(path: &Path) -> Option<FileObstacle> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() {
-        return Some(Obstacle::error(path, &"is a folder, and the socket is to be a file"));
+        return Some(FileObstacle::error(path, &"is a folder, and the socket is to be a file"));
     }
     why_no_file(folder)
 }
 
 /// Why no file can be made in a folder, which is made itself if it is not there.
-fn why_no_file_in(folder: &Path) -> Option<Obstacle> {
+fn why_no_file_in(folder: &Path) -> Option<FileObstacle> {
     let nearest = folder.ancestors().find(|place| place.exists() || place.as_os_str().is_empty()).unwrap_or(folder);
     why_no_file(if nearest.as_os_str().is_empty() { Path::new(".") } else { nearest })
 }
 
 /// Why no file can be made in a folder, which is not made.
-fn why_no_file(folder: &Path) -> Option<Obstacle> {
+fn why_no_file(folder: &Path) -> Option<FileObstacle> {
     match std::fs::metadata(folder) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound && of_system(folder) => {
             let text = format!(
                 "{} is not there now; the unit makes it at its start (RuntimeDirectory, StateDirectory, LogsDirectory)",
                 folder.display()
             );
-            Some(Obstacle { severity: ProblemSeverity::Warning, text })
+            Some(FileObstacle { severity: ProblemSeverity::Warning, text })
         }
-        Err(cause) => Some(Obstacle::error(folder, &cause)),
-        Ok(about) if !about.is_dir() => Some(Obstacle::error(folder, &"is not a folder")),
+        Err(cause) => Some(FileObstacle::error(folder, &cause)),
+        Ok(about) if !about.is_dir() => Some(FileObstacle::error(folder, &"is not a folder")),
         Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK).err().map(|cause| {
             let user = rustix::process::geteuid().as_raw();
-            Obstacle::error(folder, &format_args!("user {user}, who runs this, cannot write there: {cause}"))
+            FileObstacle::error(folder, &format_args!("user {user}, who runs this, cannot write there: {cause}"))
         }),
     }
 }
@@ -351,8 +351,9 @@ mod tests {
     fn a_port_is_for_one_purpose() {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (clients, metrics) = (names(&["127.0.0.1"]), names(&["*"]));
-        let port = |number| Port { names: &metrics, parameter: "metrics_listen_addresses", number, of_number: "metrics_port" };
-        let listen = || Port { names: &clients, parameter: "listen_addresses", number: 9999, of_number: "port" };
+        let port =
+            |number| ListenPort { names: &metrics, parameter: "metrics_listen_addresses", number, of_number: "metrics_port" };
+        let listen = || ListenPort { names: &clients, parameter: "listen_addresses", number: 9999, of_number: "port" };
         let mut found = Vec::new();
         look_at_ports(&[listen(), port(9998)], &mut found);
         assert_eq!(found, []);
@@ -360,11 +361,11 @@ mod tests {
         assert_eq!(found, [PlaceProblem::error("metrics_port", "9999 is that of port, too, at address 0.0.0.0".into())]);
         let mut found = Vec::new();
         let bracketed = names(&["[::1]"]);
-        look_at_ports(&[Port { names: &bracketed, ..listen() }], &mut found);
+        look_at_ports(&[ListenPort { names: &bracketed, ..listen() }], &mut found);
         let said = "cannot resolve \"[::1]\": an address stands here without brackets";
         assert_eq!(found, [PlaceProblem::error("listen_addresses", said.into())]);
         let (mut found, elsewhere) = (Vec::new(), names(&["127.0.0.1", "192.0.2.1"]));
-        look_at_ports(&[Port { names: &elsewhere, ..listen() }], &mut found);
+        look_at_ports(&[ListenPort { names: &elsewhere, ..listen() }], &mut found);
         assert!(found.len() == 1 && found[0].text.starts_with("192.0.2.1 is no address of this machine: "), "{found:?}");
     }
 

@@ -19,9 +19,9 @@ pub mod server_login;
 
 use room::SharedPoolLimit;
 
-use crate::runtime::mail::Order;
+use crate::runtime::mail::ControlOrder;
 use crate::runtime::pause_state::PauseState;
-use crate::runtime::pool::recent_logins::Vouching;
+use crate::runtime::pool::recent_logins::RecentLogins;
 use crate::runtime::pool::server_conn::{ConnStatus, OpenError, ServerConn};
 use crate::runtime::shared::{WorkerId, WorkerMessage};
 use crate::runtime::worker::Worker;
@@ -86,7 +86,7 @@ impl PoolKey {
 }
 
 /// The server connections of one user and database on one node.
-pub struct Pool {
+pub struct ConnPool {
     pub(crate) key: PoolKey,
     /// Limits that it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<SharedPoolLimit>,
@@ -94,22 +94,22 @@ pub struct Pool {
     /// Its number in the queues of starved pools, and in how many of them it stands.
     number: u64,
     starving: AtomicU32,
-    inner: Mutex<Inner>,
+    inner: Mutex<PoolState>,
 }
 
 /// Boxed, since a server connection moves between sessions, waiters and rest as one pointer.
 type Idle = Vec<ServerConn>;
 
-struct Inner {
+struct PoolState {
     idle: Idle,
     open: u32,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<PoolWaiter>,
     /// When it was given a place under a limit of many pools last.
     given_room_at: Option<Instant>,
     /// When one of its waiters looked last whether other pools can make room.
     looked_for_room_at: Option<Instant>,
     /// Waiters for one certain server connection, by its number.
-    wanted: Vec<(u64, Waiter)>,
+    wanted: Vec<(u64, PoolWaiter)>,
     /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
     paused: bool,
     /// Times that all server connections were to be closed.
@@ -118,27 +118,27 @@ struct Inner {
     /// The server refuses logins, for this reason in its words.
     backoff: Option<(LoginBackoff, Arc<str>)>,
     /// The outcomes of logins, as far as they tell of the user's right to be there.
-    vouching: Vouching,
+    vouching: RecentLogins,
     /// Tasks that wait for such a login of another one.
     askers: Vec<(WorkerId, TaskId)>,
     statuses: HashMap<u64, Arc<ConnStatus>>,
 }
 
-struct Waiter {
+struct PoolWaiter {
     worker: WorkerId,
     task: TaskId,
     since: Instant,
-    cell: Arc<Cell>,
+    cell: Arc<WaiterSlot>,
 }
 
 /// Place where a waiter finds its server connection or permit.
 #[derive(Default)]
-struct Cell {
-    given: Mutex<Given>,
+struct WaiterSlot {
+    given: Mutex<WaiterGrant>,
 }
 
 #[derive(Default)]
-enum Given {
+enum WaiterGrant {
     #[default]
     Nothing,
     ServerConn(ServerConn),
@@ -151,7 +151,7 @@ enum Given {
 }
 
 /// The pool's answer to a session.
-pub enum Lease {
+pub enum PoolLease {
     ServerConn(ServerConn),
     /// Open one; on failure call `release_permit`.
     Permit,
@@ -162,7 +162,7 @@ pub enum Lease {
 pub enum CheckoutRefusal {
     TimedOut {
         waited_ms: u64,
-        limit: Limit,
+        limit: ReachedLimit,
     },
     /// The server lets nobody in now, and the caller does not wait for that.
     Refused(LoginRefusal, Arc<str>),
@@ -174,7 +174,7 @@ pub enum CheckoutRefusal {
 
 /// Behaviour of a session where a server refuses logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum CheckoutPatience {
     /// Waits until one gets in, or a server connection comes free.
     Waits,
     /// Is told: it has another node to go to, or a client of its own to tell.
@@ -185,15 +185,15 @@ pub enum Patience {
 
 /// A wait for a server connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub struct CheckoutWait {
     /// Since when: `pool_wait_timeout` counts from here.
     pub(crate) since: Instant,
-    pub(crate) patience: Patience,
+    pub(crate) patience: CheckoutPatience,
 }
 
 /// The limit that was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum ReachedLimit {
     /// The server's own room, or it was down; in its words.
     Refused(LoginRefusal, Arc<str>),
     PoolSize(u32),
@@ -206,8 +206,8 @@ pub enum Limit {
 }
 
 /// All pools, and how many server connections each node has.
-pub struct Pools {
-    pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
+pub struct PoolRegistry {
+    pools: Mutex<HashMap<PoolKey, Arc<ConnPool>>>,
     nodes: Vec<Arc<SharedPoolLimit>>,
     /// Conns of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
@@ -221,15 +221,15 @@ pub struct Pools {
 
 /// Limits of server connections over all pools.
 #[derive(Clone, Copy)]
-struct Ceilings {
+struct ConnLimits {
     node: u32,
     all: u32,
 }
 
-impl Ceilings {
-    fn of(config: &Config) -> Ceilings {
+impl ConnLimits {
+    fn of(config: &Config) -> ConnLimits {
         let all = if config.limits.conns == 0 { u32::MAX } else { config.limits.conns };
-        Ceilings { node: config.conns_per_node_max(), all }
+        ConnLimits { node: config.conns_per_node_max(), all }
     }
 
     /// True if server connections of one node can stand in the way of another's.
@@ -238,10 +238,10 @@ impl Ceilings {
     }
 }
 
-impl Default for Pools {
-    fn default() -> Pools {
+impl Default for PoolRegistry {
+    fn default() -> PoolRegistry {
         let nodes = (0..NODES_MAX).map(|_| Arc::default()).collect();
-        Pools {
+        PoolRegistry {
             pools: Mutex::default(),
             nodes,
             open: AtomicU32::new(0),
@@ -252,15 +252,15 @@ impl Default for Pools {
     }
 }
 
-impl Pools {
+impl PoolRegistry {
     /// The pool of a key, made if there is none. The gates are looked at under the lock, so that a pool made while its database is
     /// being paused is paused too.
-    pub fn get(&self, key: PoolKey, gates: &PauseState, config: &Config) -> Arc<Pool> {
+    pub fn get(&self, key: PoolKey, gates: &PauseState, config: &Config) -> Arc<ConnPool> {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.get(&key) {
             return pool.clone();
         }
-        let inner = Inner {
+        let inner = PoolState {
             idle: Vec::new(),
             open: 0,
             waiters: VecDeque::new(),
@@ -271,12 +271,12 @@ impl Pools {
             renewals: 0,
             limits: key.limits(config),
             backoff: None,
-            vouching: Vouching::default(),
+            vouching: RecentLogins::default(),
             askers: Vec::new(),
             statuses: HashMap::default(),
         };
         let [of_database, of_user] = room::budgets_of(&key, &pools);
-        let pool = Arc::new(Pool {
+        let pool = Arc::new(ConnPool {
             key: key.clone(),
             of_database,
             of_user,
@@ -306,21 +306,21 @@ impl Pools {
     }
 
     /// The pools of one database as clients call it, or all.
-    pub fn of_client_database(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
+    pub fn of_client_database(&self, database: Option<&str>) -> Vec<Arc<ConnPool>> {
         let mut pools = self.all();
         pools.retain(|pool| database.is_none_or(|database| *pool.key.client_database == *database));
         pools
     }
 
     /// The pools of one database of the servers, or all.
-    pub fn of_database(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
+    pub fn of_database(&self, database: Option<&str>) -> Vec<Arc<ConnPool>> {
         let mut pools = self.all();
         pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
         pools
     }
 
     /// The pools of one user.
-    pub fn of_user(&self, user: &str) -> Vec<Arc<Pool>> {
+    pub fn of_user(&self, user: &str) -> Vec<Arc<ConnPool>> {
         self.pools.lock().values().filter(|pool| *pool.key.user == *user).cloned().collect()
     }
 
@@ -330,9 +330,9 @@ impl Pools {
     }
 
     /// All pools, by node, database and user.
-    pub fn all(&self) -> Vec<Arc<Pool>> {
+    pub fn all(&self) -> Vec<Arc<ConnPool>> {
         let mut all: Vec<_> = self.pools.lock().values().cloned().collect();
-        let place = |pool: &Arc<Pool>| {
+        let place = |pool: &Arc<ConnPool>| {
             let key = &pool.key;
             (key.node, key.client_database.clone(), key.user.clone(), key.purpose)
         };
@@ -346,7 +346,7 @@ impl Pools {
     }
 }
 
-impl Pool {
+impl ConnPool {
     /// Status of each of its server connections, oldest first.
     pub fn statuses(&self) -> Vec<Arc<ConnStatus>> {
         let mut statuses: Vec<_> = self.inner.lock().statuses.values().cloned().collect();
@@ -394,14 +394,19 @@ impl Pool {
     /// A server connection or a permit at once, or a place in the queue.
     ///
     /// Not cancel safe: a dropped wait may hold a server connection. `give_up` is looked at whenever the task is woken.
-    pub async fn lease(self: &Arc<Pool>, w: &Worker, wait: Wait, give_up: impl Fn() -> bool) -> Result<Lease, CheckoutRefusal> {
-        let ceilings = Ceilings::of(&w.peek_config());
+    pub async fn lease(
+        self: &Arc<ConnPool>,
+        w: &Worker,
+        wait: CheckoutWait,
+        give_up: impl Fn() -> bool,
+    ) -> Result<PoolLease, CheckoutRefusal> {
+        let ceilings = ConnLimits::of(&w.peek_config());
         let first = self.try_lease(w, ceilings);
         let (cell, limit) = match first {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
-        let is_in_vain = || wait.patience == Patience::NeverQueues && self.is_in_use() && !self.logs_in_first();
+        let is_in_vain = || wait.patience == CheckoutPatience::NeverQueues && self.is_in_use() && !self.logs_in_first();
         if !is_in_vain() {
             w.count(WorkerCounter::Waits);
         }
@@ -413,10 +418,10 @@ impl Pool {
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
-                Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
-                Given::Permit => return Ok(Lease::Permit),
-                Given::Told(error) => return Err(CheckoutRefusal::Told(error)),
-                Given::Nothing | Given::Left => {}
+                WaiterGrant::ServerConn(conn) => return Ok(PoolLease::ServerConn(conn)),
+                WaiterGrant::Permit => return Ok(PoolLease::Permit),
+                WaiterGrant::Told(error) => return Err(CheckoutRefusal::Told(error)),
+                WaiterGrant::Nothing | WaiterGrant::Left => {}
             }
             if is_in_vain() {
                 self.leave(w, &cell);
@@ -434,24 +439,24 @@ impl Pool {
                 let limit = self.limit_now(limit);
                 return Err(CheckoutRefusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
-            if wait.patience != Patience::Waits
+            if wait.patience != CheckoutPatience::Waits
                 && let Some((why, words)) = self.turns_away(w)
             {
                 self.leave(w, &cell);
                 return Err(CheckoutRefusal::Refused(why, words));
             }
             if self.ask_again(w, &cell) {
-                return Ok(Lease::Permit);
+                return Ok(PoolLease::Permit);
             }
             let now = w.now();
             if let Some(ms) = self.looks_again_in_ms(w) {
                 w.reactor.wake_at(now + Duration::from_millis(ms));
             }
             if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
-                return Ok(Lease::Permit);
+                return Ok(PoolLease::Permit);
             }
             if self.looks_for_room_at(w, &cell).is_some_and(|at| now >= at) {
-                self.make_room(w, Ceilings::of(&w.peek_config()));
+                self.make_room(w, ConnLimits::of(&w.peek_config()));
             }
             let room_at = self.looks_for_room_at(w, &cell);
             for at in [deadline, reserve_at.filter(|at| *at > now), room_at].into_iter().flatten() {
@@ -476,11 +481,11 @@ impl Pool {
     }
 
     /// The limit that stands in a waiter's way now; `limit` did when the wait began.
-    fn limit_now(&self, limit: Limit) -> Limit {
+    fn limit_now(&self, limit: ReachedLimit) -> ReachedLimit {
         let inner = self.inner.lock();
         match &inner.backoff {
-            _ if inner.paused => Limit::Paused,
-            Some((backoff, words)) => Limit::Refused(backoff.why, words.clone()),
+            _ if inner.paused => ReachedLimit::Paused,
+            Some((backoff, words)) => ReachedLimit::Refused(backoff.why, words.clone()),
             None => limit,
         }
     }
@@ -490,8 +495,8 @@ impl Pool {
     }
 
     /// Keeps the queue with a permission out of the reserve, if there is one left.
-    fn use_reserve(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
-        let ceilings = Ceilings::of(&w.peek_config());
+    fn use_reserve(self: &Arc<ConnPool>, w: &Worker, cell: &Arc<WaiterSlot>) -> bool {
+        let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let place = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell));
         // Without a place something was given in this moment.
@@ -509,7 +514,7 @@ impl Pool {
 
     /// The permission to open a server connection that nobody asked for, so that there are as many as are to be kept.
     pub fn permit_warm(&self, w: &Worker) -> bool {
-        let ceilings = Ceilings::of(&w.peek_config());
+        let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let limits = inner.limits;
         if inner.paused
@@ -551,13 +556,13 @@ impl Pool {
     ///
     /// Not cancel safe: a dropped wait may hold the server connection. `give_up` is looked at whenever the task is woken.
     pub async fn lease_certain(
-        self: &Arc<Pool>,
+        self: &Arc<ConnPool>,
         w: &Worker,
         serial: u64,
         deadline: Instant,
         give_up: impl Fn() -> bool,
     ) -> Option<ServerConn> {
-        let cell = Arc::new(Cell::default());
+        let cell = Arc::new(WaiterSlot::default());
         {
             let mut inner = self.inner.lock();
             match inner.idle.iter().position(|conn| conn.status.serial == serial) {
@@ -565,14 +570,14 @@ impl Pool {
                 None if inner.statuses.contains_key(&serial) => {}
                 Some(_) | None => return None,
             }
-            let waiter = Waiter { worker: w.id, task: w.reactor.current_task(), since: w.now(), cell: cell.clone() };
+            let waiter = PoolWaiter { worker: w.id, task: w.reactor.current_task(), since: w.now(), cell: cell.clone() };
             inner.wanted.push((serial, waiter));
         }
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
-                Given::ServerConn(conn) => return Some(conn),
-                Given::Left => return None,
-                Given::Nothing | Given::Permit | Given::Told(_) => {}
+                WaiterGrant::ServerConn(conn) => return Some(conn),
+                WaiterGrant::Left => return None,
+                WaiterGrant::Nothing | WaiterGrant::Permit | WaiterGrant::Told(_) => {}
             }
             if w.now() >= deadline || give_up() {
                 self.leave(w, &cell);
@@ -583,29 +588,29 @@ impl Pool {
         }
     }
 
-    fn try_lease(self: &Arc<Pool>, w: &Worker, ceilings: Ceilings) -> Result<Lease, (Arc<Cell>, Limit)> {
+    fn try_lease(self: &Arc<ConnPool>, w: &Worker, ceilings: ConnLimits) -> Result<PoolLease, (Arc<WaiterSlot>, ReachedLimit)> {
         let pools = &w.shared.pools;
         let mut inner = self.inner.lock();
         match grant(inner.counts(w)) {
             PoolGrant::Take => {
                 if let Some(conn) = take_near(&mut inner.idle, w) {
-                    return Ok(Lease::ServerConn(conn));
+                    return Ok(PoolLease::ServerConn(conn));
                 }
             }
             PoolGrant::Open if pools.permit(self, &inner.limits, ceilings).is_ok() => {
                 inner.grant_permit(w.now_ms());
-                return Ok(Lease::Permit);
+                return Ok(PoolLease::Permit);
             }
             PoolGrant::Open | PoolGrant::Wait => {}
         }
-        let cell = Arc::new(Cell::default());
+        let cell = Arc::new(WaiterSlot::default());
         let task = w.reactor.current_task();
-        inner.waiters.push_back(Waiter { worker: w.id, task, since: w.now(), cell: cell.clone() });
+        inner.waiters.push_back(PoolWaiter { worker: w.id, task, since: w.now(), cell: cell.clone() });
         if inner.paused {
-            return Err((cell, Limit::Paused));
+            return Err((cell, ReachedLimit::Paused));
         }
         if inner.open >= inner.limits.pool_size || inner.is_held(w) {
-            return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
+            return Err((cell, ReachedLimit::PoolSize(inner.limits.pool_size)));
         }
         // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. Connections that
         // were freed between the look at the counts and this place in the queue are found here too.
@@ -614,26 +619,26 @@ impl Pool {
         drop(inner);
         pools.starve(w, self, ceilings);
         let lacking = if is_first { self.make_room(w, ceilings) } else { pools.lacking(self, &limits, ceilings) };
-        Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
+        Err((cell, lacking.unwrap_or(ReachedLimit::Node(ceilings.node))))
     }
 
     /// Leaves the queue; a grant of the same moment goes to the next waiter.
-    fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
+    fn leave(self: &Arc<ConnPool>, w: &Worker, cell: &Arc<WaiterSlot>) {
         {
             let mut inner = self.inner.lock();
             inner.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.cell, cell));
             inner.wanted.retain(|(_, waiter)| !Arc::ptr_eq(&waiter.cell, cell));
         }
-        match std::mem::replace(&mut *cell.given.lock(), Given::Left) {
-            Given::ServerConn(conn) => self.give_back(w, conn),
-            Given::Permit => self.release_permit(w),
-            Given::Nothing | Given::Told(_) | Given::Left => {}
+        match std::mem::replace(&mut *cell.given.lock(), WaiterGrant::Left) {
+            WaiterGrant::ServerConn(conn) => self.give_back(w, conn),
+            WaiterGrant::Permit => self.release_permit(w),
+            WaiterGrant::Nothing | WaiterGrant::Told(_) | WaiterGrant::Left => {}
         }
         self.wake_starved(w);
     }
 
     /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
-    pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: ServerConn) {
+    pub fn give_back(self: &Arc<ConnPool>, w: &Worker, conn: ServerConn) {
         if self.key.purpose == PoolPurpose::Greeting || self.yields_to_starved(w) {
             return w.close_conn(conn);
         }
@@ -655,18 +660,18 @@ impl Pool {
                 }
             }
         };
-        self.hand(w, waiter, Given::ServerConn(conn));
+        self.hand(w, waiter, WaiterGrant::ServerConn(conn));
     }
 
-    fn hand(self: &Arc<Pool>, w: &Worker, waiter: Waiter, given: Given) {
+    fn hand(self: &Arc<ConnPool>, w: &Worker, waiter: PoolWaiter, given: WaiterGrant) {
         {
             let mut cell = waiter.cell.given.lock();
-            if matches!(*cell, Given::Left) {
+            if matches!(*cell, WaiterGrant::Left) {
                 drop(cell);
                 return match given {
-                    Given::ServerConn(conn) => self.give_back(w, conn),
-                    Given::Permit => self.release_permit(w),
-                    Given::Nothing | Given::Told(_) | Given::Left => {}
+                    WaiterGrant::ServerConn(conn) => self.give_back(w, conn),
+                    WaiterGrant::Permit => self.release_permit(w),
+                    WaiterGrant::Nothing | WaiterGrant::Told(_) | WaiterGrant::Left => {}
                 };
             }
             *cell = given;
@@ -676,7 +681,7 @@ impl Pool {
     }
 
     /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
-    pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
+    pub fn release_permit(self: &Arc<ConnPool>, w: &Worker) {
         let pools = &w.shared.pools;
         // A place beyond the limits is nobody else's.
         let leaves_place = self.key.purpose != PoolPurpose::Greeting && self.leaves_place_to_starved(w);
@@ -703,33 +708,33 @@ impl Pool {
             waiter
         };
         match waiter {
-            Some(waiter) => self.hand(w, waiter, Given::Permit),
+            Some(waiter) => self.hand(w, waiter, WaiterGrant::Permit),
             None => {
                 // Its waiters lack a permission now, too.
-                pools.starve(w, self, Ceilings::of(&w.peek_config()));
+                pools.starve(w, self, ConnLimits::of(&w.peek_config()));
                 pools.feed_starved(w, self);
             }
         }
     }
 
     /// A server connection of this pool was closed.
-    pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
+    pub fn forget(self: &Arc<ConnPool>, w: &Worker, serial: u64) {
         self.lose(w, serial);
         self.release_permit(w);
     }
 
     /// A server connection of this pool was closed, and its permit is the caller's.
-    pub fn lose(self: &Arc<Pool>, w: &Worker, serial: u64) {
+    pub fn lose(self: &Arc<ConnPool>, w: &Worker, serial: u64) {
         let in_vain: Vec<_> = {
             let mut inner = self.inner.lock();
             let gone = inner.statuses.remove(&serial);
             if gone.is_some_and(|status| status.given_up.load(Ordering::Relaxed)) {
-                w.shared.control.send(Order::Parted);
+                w.shared.control.send(ControlOrder::Parted);
             }
             inner.wanted.extract_if(.., |(wanted, _)| *wanted == serial).collect()
         };
         // It will not come back.
-        in_vain.into_iter().for_each(|(_, waiter)| self.hand(w, waiter, Given::Left));
+        in_vain.into_iter().for_each(|(_, waiter)| self.hand(w, waiter, WaiterGrant::Left));
     }
 
     /// A server connection of this pool that nobody gets, and whose permit is given back as that of a login that failed.
@@ -738,25 +743,25 @@ impl Pool {
     }
 
     /// Closes the pool: server connections at rest go now, the others when they come back. Sessions that ask for one wait.
-    pub fn pause(self: &Arc<Pool>, w: &Worker) {
+    pub fn pause(self: &Arc<ConnPool>, w: &Worker) {
         self.inner.lock().paused = true;
         self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));
     }
 
     /// Opens the pool again, also for its waiters.
-    pub fn resume(self: &Arc<Pool>, w: &Worker) {
+    pub fn resume(self: &Arc<ConnPool>, w: &Worker) {
         self.inner.lock().paused = false;
         self.feed(w);
     }
 
     /// Opens as many server connections for the waiters as the limits allow.
-    fn feed(self: &Arc<Pool>, w: &Worker) {
-        w.shared.pools.starve(w, self, Ceilings::of(&w.peek_config()));
+    fn feed(self: &Arc<ConnPool>, w: &Worker) {
+        w.shared.pools.starve(w, self, ConnLimits::of(&w.peek_config()));
         w.shared.pools.feed_starved(w, self);
     }
 
     /// Has every server connection closed: those at rest now, the others when they come back. Those that never do stay.
-    pub fn renew(self: &Arc<Pool>, w: &Worker) {
+    pub fn renew(self: &Arc<ConnPool>, w: &Worker) {
         self.doom().into_iter().for_each(|conn| w.close_conn(conn));
     }
 
@@ -795,16 +800,17 @@ impl Pool {
     }
 }
 
-impl Inner {
+impl PoolState {
     fn is_empty(&self) -> bool {
         self.open == 0 && self.waiters.is_empty() && self.wanted.is_empty()
     }
 
     /// The waiter that gets a server connection: one that waits for this very connection, unless others have waited longer for
     /// any.
-    fn next_for(&mut self, serial: u64) -> Option<Waiter> {
+    fn next_for(&mut self, serial: u64) -> Option<PoolWaiter> {
         let any_since = self.waiters.front().map(|waiter| waiter.since);
-        let is_next = |(wanted, waiter): &(u64, Waiter)| *wanted == serial && any_since.is_none_or(|since| waiter.since <= since);
+        let is_next =
+            |(wanted, waiter): &(u64, PoolWaiter)| *wanted == serial && any_since.is_none_or(|since| waiter.since <= since);
         match self.wanted.iter().position(is_next) {
             Some(at) => Some(self.wanted.remove(at).1),
             None => self.waiters.pop_front(),
@@ -840,7 +846,7 @@ impl Inner {
     }
 }
 
-impl Waiter {
+impl PoolWaiter {
     fn wake(&self, w: &Worker) {
         if self.worker == w.id {
             w.reactor.wake(self.task);
@@ -850,9 +856,9 @@ impl Waiter {
     }
 }
 
-impl Pools {
+impl PoolRegistry {
     /// Server connections that stay with their sessions, by the reason in words. `counts` says which pools are looked at.
-    pub fn kept(&self, counts: impl Fn(&Pool) -> bool) -> BTreeMap<&'static str, usize> {
+    pub fn kept(&self, counts: impl Fn(&ConnPool) -> bool) -> BTreeMap<&'static str, usize> {
         let mut reasons = BTreeMap::new();
         for status in self.all().iter().filter(|pool| counts(pool)).flat_map(|pool| pool.statuses()) {
             let code = status.keeping.code.load(Ordering::Relaxed);

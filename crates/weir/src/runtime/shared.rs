@@ -2,12 +2,12 @@
 
 use crate::auth::access::{AccessFiles, LooksUp, ProofFilter, SharedAccess};
 use crate::auth::client_limits::ClientCounts;
-use crate::log::Log;
+use crate::log::ProxyLog;
 use crate::runtime::agents_seen::AgentsSeen;
-use crate::runtime::mail::{ControlMail, Order};
+use crate::runtime::mail::{ControlMail, ControlOrder};
 use crate::runtime::node_defaults::OfNodes;
 use crate::runtime::pause_state::PauseState;
-use crate::runtime::pool::Pools;
+use crate::runtime::pool::PoolRegistry;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::probes::ProbeStats;
 use crate::runtime::server_names::{NameResolver, PendingLookup, ResolverEvent, Wake};
@@ -139,13 +139,13 @@ pub struct SharedState {
     /// All that workers share of the stores of the network in which results are kept.
     pub(crate) store_common: Option<Arc<StoreKnowledge>>,
     pub(crate) mailboxes: Vec<WorkerMailbox>,
-    pub(crate) pools: Pools,
+    pub(crate) pools: PoolRegistry,
     pub(crate) clients: ConnectedClients,
     /// Databases an administrator closed.
     pub(crate) pause_state: PauseState,
     /// Numbers by user and database.
     pub(crate) stats: StatTable,
-    pub(crate) log: Log,
+    pub(crate) log: ProxyLog,
     pub(crate) listeners: ListeningSockets,
     pub(crate) life: ProcessLifetime,
     /// The way to the control thread.
@@ -216,7 +216,7 @@ impl SharedState {
         tls: TlsFiles,
         mailboxes: Vec<WorkerMailbox>,
         salt_secret: [u8; 32],
-        log: Log,
+        log: ProxyLog,
     ) -> SharedState {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
@@ -242,7 +242,7 @@ impl SharedState {
             },
             access: SharedAccess::new(access, salt_secret),
             mailboxes,
-            pools: Pools::default(),
+            pools: PoolRegistry::default(),
             clients: ConnectedClients::default(),
             pause_state: PauseState::default(),
             stats: StatTable::default(),
@@ -273,24 +273,24 @@ impl SharedState {
 
     /// Asks for the roles of all servers to be looked at now.
     pub fn request_role_check(&self, why: RoleCheckReason) {
-        self.control.send(Order::Look(why));
+        self.control.send(ControlOrder::Look(why));
     }
 
     /// A connection of a session to a server ended without being asked to.
     pub fn note_conn_died(&self, node: u16, how: ServerConnEnd) {
-        self.control.send(Order::LinkDied(node, how));
+        self.control.send(ControlOrder::LinkDied(node, how));
     }
 
     /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
     pub fn note_change(&self, database: &Arc<KnownDatabase>) {
         database.note_change();
-        self.control.send(Order::Changed(database.clone()));
+        self.control.send(ControlOrder::Changed(database.clone()));
     }
 
     /// Has a database looked after while it has sessions.
     pub fn watch_catalog(&self, database: &Arc<KnownDatabase>) {
         if database.open(Instant::now()) {
-            self.control.send(Order::Watch(database.clone()));
+            self.control.send(ControlOrder::Watch(database.clone()));
         }
     }
 
@@ -443,15 +443,15 @@ impl ProgramServices for SharedState {
     }
 
     fn sample(&self) {
-        self.control.send(Order::Sample);
+        self.control.send(ControlOrder::Sample);
     }
 
     fn look_at(&self, database: &Arc<KnownDatabase>) {
-        self.control.send(Order::Changed(database.clone()));
+        self.control.send(ControlOrder::Changed(database.clone()));
     }
 
     fn follow(&self, database: &Arc<KnownDatabase>) {
-        self.control.send(Order::Follow(database.clone()));
+        self.control.send(ControlOrder::Follow(database.clone()));
     }
 
     fn stop_mode(&self) -> ProxyShutdown {

@@ -5,7 +5,7 @@ use crate::auth::greetings::GreetingCache;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::kept_inquiries::WorkerInquiries;
 use crate::runtime::pool::server_conn::{ServerConn, TERMINATE};
-use crate::runtime::pool::{Pool, PoolKey, PoolPurpose};
+use crate::runtime::pool::{ConnPool, PoolKey, PoolPurpose};
 use crate::runtime::shared::{SharedState, TerminationTarget, WorkerId, WorkerMailbox, WorkerMessage};
 use crate::runtime::stores::WorkerStores;
 use crate::runtime::supervised_tasks::TaskSupervisor;
@@ -81,7 +81,7 @@ pub struct PoolSet {
     pub(crate) places: Arc<LoginCounts>,
     /// The application of the last client; the next one mostly has the same.
     application: RefCell<Arc<str>>,
-    pools: RefCell<Vec<Option<Arc<Pool>>>>,
+    pools: RefCell<Vec<Option<Arc<ConnPool>>>>,
     /// Since when nobody uses it, as far as was seen.
     unused_since: Cell<Option<Us>>,
 }
@@ -104,7 +104,7 @@ impl PoolSet {
         last.clone()
     }
 
-    pub fn of_node(&self, w: &Worker, node: u16) -> Arc<Pool> {
+    pub fn of_node(&self, w: &Worker, node: u16) -> Arc<ConnPool> {
         let mut pools = self.pools.borrow_mut();
         let at = usize::from(node);
         if pools.len() <= at {
@@ -118,7 +118,7 @@ impl PoolSet {
     }
 
     /// The pool of server connections that clients do not share.
-    pub fn apart(&self, w: &Worker, node: u16, purpose: PoolPurpose) -> Arc<Pool> {
+    pub fn apart(&self, w: &Worker, node: u16, purpose: PoolPurpose) -> Arc<ConnPool> {
         w.shared.pools.get(self.key(node, purpose), &w.shared.pause_state, &w.peek_config())
     }
 
@@ -198,7 +198,7 @@ pub struct Worker {
     pub(crate) view_waiters: RefCell<HashSet<TaskId>>,
     /// The stores of the network in which results are kept, if they are.
     pub(crate) stores: Option<Rc<WorkerStores>>,
-    randomness: RefCell<crate::Randomness>,
+    randomness: RefCell<crate::RandomBytes>,
     /// TLS handshakes begun in the round of that time.
     handshakes: Cell<(Instant, u32)>,
     serials: AtomicU64,

@@ -1,6 +1,6 @@
 //! Connections that are there now: clients and server connections of each user and database, for SHOW and for metrics.
 
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::shared::SharedState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl ConnCounts {
 }
 
 /// Conns of a pool.
-pub fn conns_of(pool: &Pool) -> ConnCounts {
+pub fn conns_of(pool: &ConnPool) -> ConnCounts {
     let statuses = pool.statuses();
     let (idle, open, _) = pool.counts();
     let mut conns = ConnCounts { idle, opening: (open as usize).saturating_sub(statuses.len()), ..ConnCounts::default() };
@@ -84,7 +84,7 @@ pub fn groups(shared: &SharedState) -> BTreeMap<(Arc<str>, Arc<str>), Connection
 }
 
 /// Every server connection: its pool and its status.
-pub fn conns(shared: &SharedState) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
-    let of_pool = |pool: Arc<Pool>| pool.statuses().into_iter().map(move |status| (pool.clone(), status));
+pub fn conns(shared: &SharedState) -> Vec<(Arc<ConnPool>, Arc<ConnStatus>)> {
+    let of_pool = |pool: Arc<ConnPool>| pool.statuses().into_iter().map(move |status| (pool.clone(), status));
     shared.pools.all().into_iter().flat_map(of_pool).collect()
 }

@@ -4,7 +4,7 @@ use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::ServerConn;
-use crate::runtime::pool::{Patience, PoolPurpose, Wait};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait, PoolPurpose};
 use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::{PoolSet, Worker};
 use std::collections::HashSet;
@@ -92,7 +92,7 @@ async fn open(w: &Rc<Worker>, hub: &NotificationHub, pools: &PoolSet) -> Option<
     };
     let pool = pools.apart(w, node, PoolPurpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > ProxyShutdown::Smart;
-    let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
+    let wait = CheckoutWait { since: w.now(), patience: CheckoutPatience::ToldAtOnce };
     match lease::lease_conn(w, &pool, node, &[], wait, gives_up).await {
         Ok(Ok(conn)) => {
             conn.status.set_pin(Some(HoldReason::Listener), w.now_ms());

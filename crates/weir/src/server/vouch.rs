@@ -3,9 +3,9 @@
 //! A real login replaces a connection of the pool, so that it needs no room beyond the limits. `weir::runtime::pool::recent_logins` decides when it is wanted.
 
 use crate::runtime::lease;
-use crate::runtime::pool::recent_logins::{LoginDenial, Voucher};
+use crate::runtime::pool::recent_logins::{ClientLoginDecision, LoginDenial};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{Pool, Wait};
+use crate::runtime::pool::{CheckoutWait, ConnPool};
 use crate::runtime::worker::Worker;
 use crate::server::inquiry;
 use std::rc::Rc;
@@ -32,9 +32,9 @@ enum LoginCheckOutcome {
 /// As `lease::lease_conn`, for a client that came then. Not cancel safe: a server connection may be on its way.
 pub async fn lease_conn(
     w: &Rc<Worker>,
-    pool: &Arc<Pool>,
+    pool: &Arc<ConnPool>,
     node: u16,
-    (wait, came_ms): (Wait, u64),
+    (wait, came_ms): (CheckoutWait, u64),
     give_up: impl Fn() -> bool,
 ) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     loop {
@@ -53,7 +53,7 @@ pub async fn lease_conn(
 
 /// Has the server asked for a client that logs in now, if it is time to. Error: it does not let the user in any more. A server that cannot be asked keeps
 /// nobody out whom it let in last, nor does a pool of which all connections are in use: there the first statement asks. Not cancel safe.
-pub async fn at_login(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, gives_up: impl Fn() -> bool) -> Result<(), OpenError> {
+pub async fn at_login(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up: impl Fn() -> bool) -> Result<(), OpenError> {
     let until = Instant::now() + LOGIN_LIMIT;
     let gives_up = || {
         w.reactor.wake_at(until);
@@ -72,7 +72,7 @@ pub async fn at_login(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, gives_up: imp
 /// The login that is asked for on behalf of all who wait; its end is told however it ends.
 struct LoginCheckGuard<'a> {
     w: &'a Worker,
-    pool: &'a Pool,
+    pool: &'a ConnPool,
 }
 
 impl Drop for LoginCheckGuard<'_> {
@@ -84,15 +84,15 @@ impl Drop for LoginCheckGuard<'_> {
 /// Not cancel safe: the connection in hand would be lost.
 async fn vouch(
     w: &Rc<Worker>,
-    pool: &Arc<Pool>,
+    pool: &Arc<ConnPool>,
     node: u16,
     (came_ms, in_hand): (u64, Option<ServerConn>),
     gives_up: impl Fn() -> bool,
 ) -> LoginCheckOutcome {
     loop {
         match pool.voucher(w, came_ms) {
-            Voucher::Given | Voucher::Unsure => return LoginCheckOutcome::Yes(in_hand),
-            Voucher::Awaited { until_ms } => {
+            ClientLoginDecision::Given | ClientLoginDecision::Unsure => return LoginCheckOutcome::Yes(in_hand),
+            ClientLoginDecision::Awaited { until_ms } => {
                 if gives_up() {
                     in_hand.into_iter().for_each(|conn| pool.give_back(w, conn));
                     return LoginCheckOutcome::GaveUp;
@@ -101,7 +101,7 @@ async fn vouch(
                 w.wake_at_new_view();
                 parked().await;
             }
-            Voucher::Wanted => {
+            ClientLoginDecision::Wanted => {
                 let _asking = LoginCheckGuard { w, pool };
                 // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
                 return Box::pin(ask(w, pool, node, in_hand, gives_up)).await;
@@ -113,7 +113,7 @@ async fn vouch(
 /// Makes the login, beside the connections that are there or, where no room is left, in the place of one that nobody uses. Not cancel safe.
 async fn ask(
     w: &Rc<Worker>,
-    pool: &Arc<Pool>,
+    pool: &Arc<ConnPool>,
     node: u16,
     in_hand: Option<ServerConn>,
     gives_up: impl Fn() -> bool,
@@ -165,7 +165,7 @@ enum LoggedIn {
 }
 
 /// Logs in under a permit that the caller has. Not cancel safe.
-async fn log_in(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, gives_up: impl Fn() -> bool) -> LoggedIn {
+async fn log_in(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up: impl Fn() -> bool) -> LoggedIn {
     let begun_ms = w.now_ms();
     let mut opening = Box::pin(lease::open(w, pool, node, &[]));
     let Some(opened) = lease::unless(w, opening.as_mut(), gives_up).await else {
@@ -182,7 +182,7 @@ async fn log_in(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, gives_up: impl Fn()
 }
 
 /// True if a login that failed shuts the client out. Not cancel safe.
-async fn is_final(w: &Worker, pool: &Arc<Pool>, error: &OpenError, begun_ms: u64) -> bool {
+async fn is_final(w: &Worker, pool: &Arc<ConnPool>, error: &OpenError, begun_ms: u64) -> bool {
     let has_secret = || w.secret_for_server(&pool.key.user, Some(&pool.key.client_database)).is_some();
     let why = match error {
         // It let the user in unasked before.

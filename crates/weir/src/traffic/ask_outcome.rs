@@ -4,7 +4,7 @@ use crate::log::Level;
 use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{OpenError, Rows, ServerConn};
-use crate::runtime::pool::{Patience, Wait};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait};
 use crate::runtime::worker::Worker;
 use crate::traffic::served::{ServedSession, SessionSockets};
 use std::rc::Rc;
@@ -57,7 +57,7 @@ async fn ask(served: &ServedSession, number: &TransactionNumber, asked_at: Us) -
         if let Some(node) = primary {
             let pool = host.pools.of_node(w, node);
             let moved = || w.view().primary_id() != Some(node);
-            let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
+            let wait = CheckoutWait { since: w.now(), patience: CheckoutPatience::ToldAtOnce };
             if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || ends() || moved()).await {
                 let verdict = ask_over(w, conn, number, (asked_at, lost_ms)).await;
                 match verdict {

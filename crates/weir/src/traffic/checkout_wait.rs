@@ -3,7 +3,7 @@
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{Patience, Wait};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait};
 use crate::runtime::worker::Worker;
 use crate::server::vouch;
 use crate::traffic::served::{ServedSession, SessionSockets};
@@ -213,8 +213,9 @@ async fn lease(
     let has_moved = || !may_serve(w, class, node);
     let is_primary = is_primary_node(w, node);
     // A read that a standby does not take goes to the primary.
-    let patience = if class.side == RouteSide::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };
-    let wait = (Wait { since, patience }, host.came_ms);
+    let patience =
+        if class.side == RouteSide::Reader && !is_primary { CheckoutPatience::ToldAtOnce } else { CheckoutPatience::Waits };
+    let wait = (CheckoutWait { since, patience }, host.came_ms);
     let leased = vouch::lease_conn(w, &pool, node, wait, || ends() || has_moved()).await;
     if leased.is_err() && !ends() && has_moved() {
         return Ok(CheckoutResult::Moved);

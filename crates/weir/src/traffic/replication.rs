@@ -8,7 +8,7 @@ use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{Patience, PoolPurpose, Wait};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait, PoolPurpose};
 use crate::runtime::worker::{PoolSet, SessionEntry, Worker};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ pub async fn open(
 ) -> Result<Result<ServerConn, OpenError>, ErrorReport> {
     let node = primary(w, client, pools.limits.get().waits.conn_ms).await?;
     let pool = pools.apart(w, node, purpose);
-    let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
+    let wait = CheckoutWait { since: w.now(), patience: CheckoutPatience::ToldAtOnce };
     let opened =
         lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(ErrorReport::as_fatal)?;
     if opened.is_err() {

@@ -6,7 +6,7 @@ use crate::admin::console::language::{ConsoleCommand, settings, shown};
 use crate::admin::views;
 use crate::log::utc;
 use crate::runtime::agents_seen;
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::pool::server_conn::{ConnStatus, ServerConn};
 use crate::runtime::shared::{SharedState, seconds};
 use crate::runtime::worker::Worker;
@@ -300,7 +300,7 @@ fn clients(w: &Worker) -> Rows {
 }
 
 fn servers(w: &Worker) -> Rows {
-    let row = |(pool, status): (Arc<Pool>, Arc<ConnStatus>)| {
+    let row = |(pool, status): (Arc<ConnPool>, Arc<ConnStatus>)| {
         let pid = status.session.load(Ordering::Relaxed);
         let session = w.shared.session_statuses.get(pid);
         let opened_s = seconds(status.opened_at);
@@ -565,7 +565,7 @@ fn memory(w: &Worker) -> Rows {
     let rows = [
         ("client_cache", size_of::<Session>() + size_of::<SessionStatus>(), w.shared.session_statuses.all().len()),
         ("server_cache", size_of::<ServerConn>() + size_of::<ConnStatus>(), conns(&w.shared).len()),
-        ("pool_cache", size_of::<Pool>(), w.shared.pools.all().len()),
+        ("pool_cache", size_of::<ConnPool>(), w.shared.pools.all().len()),
         ("iobuf_cache", w.peek_config().memory_buffer_bytes, w.reactor.buffers.kept()),
         ("process", resident_bytes(), 1),
     ];

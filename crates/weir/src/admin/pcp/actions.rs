@@ -1,7 +1,7 @@
 //! Requests that change something. A reply of success means success.
 
 use crate::admin::pcp::online_recovery;
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::control::{self, upgrade_walk};
 use crate::runtime::shared::{self, WorkerMessage};
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub enum ActionResult {
 }
 
 /// Cancel safe, but a begun change goes on.
-pub async fn perform(c: &Rc<Control>, request: &PcpRequest) -> Result<ActionResult, PcpReport> {
+pub async fn perform(c: &Rc<ControlContext>, request: &PcpRequest) -> Result<ActionResult, PcpReport> {
     let done = vec![PcpReply::done(request.reply_tag())];
     match *request {
         PcpRequest::Attach(node) => {
@@ -89,7 +89,7 @@ pub(super) fn fault(message: &str, detail: impl Into<String>) -> PcpReport {
 }
 
 /// Waits until a new configuration is taken in.
-async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, PcpReport> {
+async fn id(c: &ControlContext, failed: &str, number: i32) -> Result<u16, PcpReport> {
     let knows_all = || {
         let (config, view) = (c.shared.config.load(), c.shared.cluster.view.load());
         config.nodes.iter().map(|node| node.id).eq(view.nodes.iter().map(|node| node.id))
@@ -108,12 +108,12 @@ fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {
     }
 }
 
-pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::OperatorRequest) -> Result<(), PcpReport> {
+pub(super) async fn operate(c: &ControlContext, failed: &str, request: weir_failover::OperatorRequest) -> Result<(), PcpReport> {
     operate_within(c, failed, OPERATION_LIMIT, request).await
 }
 
 async fn operate_within(
-    c: &Control,
+    c: &ControlContext,
     failed: &str,
     limit: Duration,
     request: weir_failover::OperatorRequest,
@@ -129,7 +129,7 @@ async fn operate_within(
 }
 
 /// A drop orders no further step; the current one goes on.
-async fn walk(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
+async fn walk(c: &ControlContext) -> Result<Vec<PcpReply>, PcpReport> {
     let (failed, walk) = ("upgrade walk failed", upgrade_walk::plan(&c.shared));
     for step in &walk.steps {
         operate_within(c, failed, RESTART_LIMIT, *step).await?;
@@ -142,7 +142,7 @@ async fn walk(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
 
 /// A script may have just started the server, so a refusal is retried until `limit`.
 pub(super) async fn attach(
-    c: &Control,
+    c: &ControlContext,
     failed: &str,
     request: weir_failover::OperatorRequest,
     limit: Duration,
@@ -175,7 +175,7 @@ pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> boo
 }
 
 /// Names a primary, or first takes the working one out of use, which gets the writes back if the promotion fails.
-async fn promote(c: &Control, failed: &str, node: u16, aim: PromotionKind) -> Result<(), PcpReport> {
+async fn promote(c: &ControlContext, failed: &str, node: u16, aim: PromotionKind) -> Result<(), PcpReport> {
     let view = c.shared.cluster.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
     let wish = weir_failover::OperatorRequest::Promote(node);
@@ -205,7 +205,7 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: PromotionKind) -> Re
 
 /// Pauses sessions until transactions have ended and the standby has all log, so that the switchover loses nothing. The guard ends the
 /// pause.
-async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<PauseGuard<'c>>, PcpReport> {
+async fn quieten<'c>(c: &'c ControlContext, failed: &str, primary: u16, node: u16) -> Result<Option<PauseGuard<'c>>, PcpReport> {
     let paused = (!c.shared.pause_state.is_all_paused()).then(|| PauseGuard::new(c));
     let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
     // Remaining transactions end with the primary. Reads on standbys go on.
@@ -215,7 +215,7 @@ async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> R
 }
 
 /// A primary that does not answer is not waited for.
-async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<(), PcpReport> {
+async fn catch_up(c: &ControlContext, failed: &str, primary: u16, node: u16) -> Result<(), PcpReport> {
     let asked_ms = c.millis(Instant::now());
     let position = |id: u16| {
         let view = c.shared.cluster.failover.load();
@@ -240,12 +240,12 @@ async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<
     }
 }
 
-fn has_agent(c: &Control, node: u16) -> bool {
+fn has_agent(c: &ControlContext, node: u16) -> bool {
     c.shared.config.load().nodes.iter().any(|known| known.id == node && known.agent().is_some())
 }
 
 /// If the operator's command fails, the old primary gets the writes back.
-async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<(), PcpReport> {
+async fn wait_primary(c: &ControlContext, failed: &str, old: u16, node: u16) -> Result<(), PcpReport> {
     let is_primary = || {
         let view = c.shared.cluster.view.load();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
@@ -265,7 +265,7 @@ async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<
 ///
 /// Pgpool-II waits for all clients to leave; here clients hold no server connection between transactions.
 async fn at(
-    c: &Control,
+    c: &ControlContext,
     failed: &str,
     when: DrainMode,
     work: impl Future<Output = Result<(), PcpReport>>,
@@ -285,15 +285,15 @@ async fn at(
     outcome
 }
 
-fn is_busy(c: &Control, is_meant: impl Fn(u16) -> bool) -> bool {
+fn is_busy(c: &ControlContext, is_meant: impl Fn(u16) -> bool) -> bool {
     !c.shared.pause_state.is_all_paused() || control::failover::open(c, is_meant) > 0
 }
 
 /// All databases are paused until drop.
-struct PauseGuard<'a>(&'a Control);
+struct PauseGuard<'a>(&'a ControlContext);
 
 impl PauseGuard<'_> {
-    fn new(c: &Control) -> PauseGuard<'_> {
+    fn new(c: &ControlContext) -> PauseGuard<'_> {
         tell_first(c, WorkerMessage::Pause);
         PauseGuard(c)
     }
@@ -306,14 +306,14 @@ impl Drop for PauseGuard<'_> {
 }
 
 /// The first worker has an event loop, which pools need to close connections.
-fn tell_first(c: &Control, message: WorkerMessage) {
+fn tell_first(c: &ControlContext, message: WorkerMessage) {
     if let Some(mailbox) = c.shared.mailboxes.first() {
         mailbox.send(message);
     }
 }
 
 /// On another thread.
-async fn reload(c: &Control) -> Result<Vec<PcpReply>, PcpReport> {
+async fn reload(c: &ControlContext) -> Result<Vec<PcpReply>, PcpReport> {
     let shared = c.shared.clone();
     let reloaded = tokio::task::spawn_blocking(move || shared.reload()).await;
     let outcome = reloaded.unwrap_or_else(|_| Err("a fault in the proxy".into()));

@@ -1,7 +1,7 @@
 //! Requests that only read.
 
 use crate::admin::views::pgpool;
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::runtime::shared::SharedState;
 use std::rc::Rc;
 use weir_config::visibility::Viewer;
@@ -10,7 +10,7 @@ use weir_wire::pcp_protocol::{PcpLayout, PcpReply, PcpReplyCode, PcpReport, PcpR
 type Outcome = Result<Vec<PcpReply>, PcpReport>;
 
 /// `None`: another kind of request. Lists are made on another thread: with many connections they would delay the nodes' looks. Cancel safe.
-pub async fn of(c: &Rc<Control>, request: &PcpRequest) -> Option<Outcome> {
+pub async fn of(c: &Rc<ControlContext>, request: &PcpRequest) -> Option<Outcome> {
     let look = match *request {
         PcpRequest::NodeCount => PcpQuery::NodeCount,
         PcpRequest::NodeInfo(number) => PcpQuery::NodeInfo(number),

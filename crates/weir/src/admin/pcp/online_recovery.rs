@@ -5,10 +5,10 @@
 
 use super::actions::{attach, fault, operate, wait_until};
 use crate::auth::own_login::OwnUse;
-use crate::control::agent_client::Agent;
+use crate::control::agent_client::AgentEndpoint;
 use crate::control::control_conn::ControlConn;
-use crate::control::control_context::Control;
-use crate::control::return_node::{self, Return};
+use crate::control::control_context::ControlContext;
+use crate::control::return_node::{self, NodeReturn};
 use crate::log::Level;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use std::io::ErrorKind;
@@ -54,10 +54,10 @@ struct RecoveryFunctions {
     arguments: usize,
 }
 
-struct RecoveryLock<'a>(&'a Control);
+struct RecoveryLock<'a>(&'a ControlContext);
 
 impl<'a> RecoveryLock<'a> {
-    fn take(c: &'a Control) -> Option<RecoveryLock<'a>> {
+    fn take(c: &'a ControlContext) -> Option<RecoveryLock<'a>> {
         (!c.recovers.replace(true)).then_some(RecoveryLock(c))
     }
 }
@@ -69,7 +69,7 @@ impl Drop for RecoveryLock<'_> {
 }
 
 /// Cancel safe, but begun scripts go on.
-pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
+pub async fn recover(c: &ControlContext, node: u16) -> Result<(), PcpReport> {
     // A primary that was just stopped is being replaced.
     wait_until(PRIMARY_LIMIT, || !c.shared.cluster.failover.load().is_in_flux(c.millis(Instant::now().into()))).await;
     let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
@@ -105,7 +105,7 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), PcpReport> {
     outcome
 }
 
-async fn check_stopped(agent: &Agent, node: u16) -> Result<(), PcpReport> {
+async fn check_stopped(agent: &AgentEndpoint, node: u16) -> Result<(), PcpReport> {
     match agent.status(Instant::now() + LOGIN_LIMIT).await {
         Ok(status) if status.server == ServerStatus::Stopped => Ok(()),
         Ok(_) => Err(fault(&format!("node recovery failed, node id: {node} is alive"), "its server must be stopped first")),
@@ -114,16 +114,16 @@ async fn check_stopped(agent: &Agent, node: u16) -> Result<(), PcpReport> {
 }
 
 /// Without scripts.
-async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), PcpReport> {
+async fn copy_by_agent(c: &ControlContext, config: &Config, node: u16, primary: u16) -> Result<(), PcpReport> {
     c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
-    let order = Return { node, primary, way: RejoinWay::Copy, ballot: None };
+    let order = NodeReturn { node, primary, way: RejoinWay::Copy, ballot: None };
     let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
     brought.map_err(|error| fault(FAILED, error.to_string()))?;
     attach(c, FAILED, OperatorRequest::Recover(node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
 /// A running server would lose its files.
-async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), PcpReport> {
+async fn check_is_down(c: &ControlContext, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), PcpReport> {
     match log_in(c, rules, address, OLD_DATABASE).await {
         Err(OpenError::Connect { cause, .. })
             if cause.kind() == ErrorKind::ConnectionRefused
@@ -141,7 +141,12 @@ async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &ServerAddr
     }
 }
 
-async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node: &ServerAddress) -> Result<(), PcpReport> {
+async fn copy(
+    c: &ControlContext,
+    rules: &RecoveryConfig,
+    primary: &ServerAddress,
+    node: &ServerAddress,
+) -> Result<(), PcpReport> {
     let shown = |error| match error {
         OpenError::Refused { message, .. } => fault(FAILED, message),
         other => fault(FAILED, other.to_string()),
@@ -161,14 +166,19 @@ async fn copy(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress, node
     attach(c, FAILED, OperatorRequest::Recover(node.node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
-fn data_directory(c: &Control, node: &ServerAddress) -> Result<String, PcpReport> {
+fn data_directory(c: &ControlContext, node: &ServerAddress) -> Result<String, PcpReport> {
     let config = c.shared.config.load();
     let known = config.nodes.iter().find(|known| known.id == node.node);
     let directory = known.map(|known| known.data_directory.clone()).filter(|directory| !directory.is_empty());
     directory.ok_or_else(|| fault(FAILED, format!("backend_data_directory{} is not set", node.node)))
 }
 
-async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, database: &str) -> Result<ControlConn, OpenError> {
+async fn log_in(
+    c: &ControlContext,
+    rules: &RecoveryConfig,
+    address: &ServerAddress,
+    database: &str,
+) -> Result<ControlConn, OpenError> {
     let files = c.shared.access.files();
     let own = UserSecret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
     let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
@@ -177,7 +187,7 @@ async fn log_in(c: &Control, rules: &RecoveryConfig, address: &ServerAddress, da
     ControlConn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
 }
 
-async fn find(c: &Control, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, PcpReport> {
+async fn find(c: &ControlContext, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, PcpReport> {
     let mut last = None;
     for database in [rules.database.as_str(), OLD_DATABASE] {
         let looked = async {
@@ -238,7 +248,12 @@ fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &ServerAddress, limit: Instant) -> Result<(), PcpReport> {
+async fn wait_accepting(
+    c: &ControlContext,
+    rules: &RecoveryConfig,
+    node: &ServerAddress,
+    limit: Instant,
+) -> Result<(), PcpReport> {
     loop {
         let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
         if Instant::now() >= limit {

@@ -3,7 +3,7 @@
 use super::PcpUserFile;
 use crate::auth::guesses::{CROWD_PERIOD, ProofOrigin, ProofPermit, ProofTurn};
 use crate::auth::throttle::ProofVerdict;
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl PcpLogin {
     }
 
     /// Cancel safe.
-    pub async fn admit(&mut self, c: &Rc<Control>, request: &PcpRequest) -> PcpAdmission {
+    pub async fn admit(&mut self, c: &Rc<ControlContext>, request: &PcpRequest) -> PcpAdmission {
         match (request, &self.standing) {
             (PcpRequest::Salt, _) => {
                 let salt = crate::random();
@@ -82,7 +82,7 @@ impl PcpLogin {
     }
 
     /// Gives the same error for an unknown user and a wrong password. Cancel safe: an interrupted proof counts as wrong.
-    async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), PcpReport> {
+    async fn prove(&self, c: &Rc<ControlContext>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), PcpReport> {
         let name = String::from_utf8_lossy(user).into_owned();
         let guess = self.take_place(c, &name).await?;
         if self.is_right(c, user, salt, answer).await {
@@ -100,7 +100,7 @@ impl PcpLogin {
     }
 
     /// Waits as long as earlier wrong proofs demand. Cancel safe as `prove`.
-    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<ProofPermit, PcpReport> {
+    async fn take_place(&self, c: &Rc<ControlContext>, name: &str) -> Result<ProofPermit, PcpReport> {
         let guesses = &c.shared.access.guesses;
         let burst = c.shared.config.load().auth.failures_max;
         let visitor = guesses.visitor(self.origin, &format!("{COUNTED_AS}{name}"));
@@ -126,7 +126,7 @@ impl PcpLogin {
     }
 
     /// Reads the current file on another thread. Cancel safe.
-    async fn is_right(&self, c: &Control, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
+    async fn is_right(&self, c: &ControlContext, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
         let (user, answer, shared, book) = (user.to_vec(), answer.to_vec(), c.shared.clone(), self.book.clone());
         let judge = move || book.read(&shared.log).verify(&user, salt, &answer);
         tokio::task::spawn_blocking(judge).await.unwrap_or(false)

@@ -2,7 +2,7 @@
 
 use super::{RoleRow, Rows};
 use crate::log::utc;
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::pool::server_conn::ConnStatus;
 use crate::runtime::shared::{SharedState, seconds};
 use std::sync::Arc;
@@ -188,7 +188,7 @@ pub fn pool_rows(shared: &SharedState) -> Vec<RoleRow> {
     rows
 }
 
-fn pool_row(shared: &SharedState, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
+fn pool_row(shared: &SharedState, pool: &ConnPool, status: &ConnStatus, statement: String) -> Vec<String> {
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
     let kept = status.keeping.code.load(Ordering::Relaxed);
     let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));

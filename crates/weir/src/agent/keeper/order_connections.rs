@@ -3,7 +3,7 @@
 mod complaints;
 
 use crate::agent::keeper::order_desk::{OrderExecutor, OrderReceipt};
-use crate::log::{Level, Log};
+use crate::log::{Level, ProxyLog};
 use crate::runtime::agent_line::{ByteStream, SealedStream, SealedStreamError};
 use complaints::RejectionLog;
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ pub struct OrderListener {
     pub tls: Option<AgentTls>,
     /// Empty: all.
     pub allowed: Vec<IpNetwork>,
-    pub log: Arc<Log>,
+    pub log: Arc<ProxyLog>,
 }
 
 struct OrderListenerState {

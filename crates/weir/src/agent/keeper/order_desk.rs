@@ -3,7 +3,7 @@
 use super::deeds;
 use super::look;
 use super::site::ServerInstallation;
-use crate::log::{Level, Log};
+use crate::log::{Level, ProxyLog};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use weir_agent::{
 
 pub struct OrderExecutor {
     site: ServerInstallation,
-    log: Arc<Log>,
+    log: Arc<ProxyLog>,
     board: Mutex<OrderSlots>,
     /// Changes with each finished order.
     over: watch::Sender<u64>,
@@ -92,7 +92,7 @@ fn outruns(deed: &OrderAction, running: &OrderAction) -> bool {
 }
 
 impl OrderExecutor {
-    pub fn new(site: ServerInstallation, log: Arc<Log>) -> Arc<OrderExecutor> {
+    pub fn new(site: ServerInstallation, log: Arc<ProxyLog>) -> Arc<OrderExecutor> {
         Arc::new(OrderExecutor { site, log, board: Mutex::default(), over: watch::Sender::new(0) })
     }
 

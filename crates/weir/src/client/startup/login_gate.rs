@@ -10,7 +10,7 @@ use crate::auth::directory::PasswordVerdict;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::key_derivation;
 use crate::runtime::mail::RoleCheckReason;
-use crate::runtime::pool::server_conn::{MessageConn, Unanswered};
+use crate::runtime::pool::server_conn::{MessageConn, SlowAnswerError};
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
 use crate::runtime::pool::server_login::ServerAsked;
 use crate::server::inquiry::{self, InquiryError};
@@ -657,10 +657,10 @@ pub(super) fn wrong_password(user: &str) -> ErrorReport {
     ErrorReport::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
-fn busy(error: Unanswered) -> ErrorReport {
+fn busy(error: SlowAnswerError) -> ErrorReport {
     let sqlstate = match error {
-        Unanswered::Full => sqlstate::TOO_MANY_CONNECTIONS,
-        Unanswered::TimedOut => sqlstate::QUERY_CANCELED,
+        SlowAnswerError::Full => sqlstate::TOO_MANY_CONNECTIONS,
+        SlowAnswerError::TimedOut => sqlstate::QUERY_CANCELED,
     };
     ErrorReport::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
 }

@@ -1,12 +1,12 @@
 //! Findings about all nodes together.
 
-use super::{Cluster, FindingLevel, Notes, ReadinessFinding, ServerRole, by_builtin};
+use super::{ClusterAnswers, FindingLevel, FindingList, ReadinessFinding, ServerRole, by_builtin};
 use std::collections::BTreeSet;
 use weir_failover::{FailoverMode, FailoverRules, NodeId, OtherPromoters, parse_sync_names};
 use weir_session::session_state::server_defaults::DefaultDifference;
 
-pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
-    let mut notes = Notes { node: None, found };
+pub(super) fn look(rules: &FailoverRules, cluster: &ClusterAnswers, found: &mut Vec<ReadinessFinding>) {
+    let mut notes = FindingList { node: None, found };
     mode(rules, &mut notes);
     folder(rules, cluster, &mut notes);
     primaries(cluster, &mut notes);
@@ -17,11 +17,11 @@ pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<Rea
 }
 
 /// Without a failover.
-pub(super) fn look_plain(rules: &FailoverRules, cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
-    folder(rules, cluster, &mut Notes { node: None, found });
+pub(super) fn look_plain(rules: &FailoverRules, cluster: &ClusterAnswers, found: &mut Vec<ReadinessFinding>) {
+    folder(rules, cluster, &mut FindingList { node: None, found });
 }
 
-fn mode(rules: &FailoverRules, notes: &mut Notes<'_>) {
+fn mode(rules: &FailoverRules, notes: &mut FindingList<'_>) {
     match rules.mode {
         FailoverMode::Builtin => {}
         FailoverMode::Command if rules.commands.failover.is_empty() => {
@@ -51,7 +51,7 @@ fn mode(rules: &FailoverRules, notes: &mut Notes<'_>) {
     }
 }
 
-fn folder(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
+fn folder(rules: &FailoverRules, cluster: &ClusterAnswers, notes: &mut FindingList<'_>) {
     let Some(why) = &cluster.folder else { return };
     let level = if matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) {
         FindingLevel::Error
@@ -61,8 +61,8 @@ fn folder(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
     notes.add(level, format!("work_dir cannot be written: {why}"), "make the folder, and give it to the user that Weir runs as");
 }
 
-fn primaries(cluster: &Cluster, notes: &mut Notes<'_>) {
-    let is_primary = |server: &super::Server| matches!(server.role, ServerRole::Primary { .. });
+fn primaries(cluster: &ClusterAnswers, notes: &mut FindingList<'_>) {
+    let is_primary = |server: &super::ServerAnswers| matches!(server.role, ServerRole::Primary { .. });
     let primaries: Vec<String> =
         cluster.servers().filter(|(_, server)| is_primary(server)).map(|(id, _)| id.to_string()).collect();
     match primaries.as_slice() {
@@ -75,17 +75,17 @@ fn primaries(cluster: &Cluster, notes: &mut Notes<'_>) {
     }
 }
 
-fn identity(cluster: &Cluster, notes: &mut Notes<'_>) {
+fn identity(cluster: &ClusterAnswers, notes: &mut FindingList<'_>) {
     let systems: BTreeSet<u64> = cluster.servers().filter_map(|(_, server)| server.system).collect();
     if systems.len() > 1 {
-        let of = |(id, server): (NodeId, &super::Server)| Some(format!("node {id}: {}", server.system?));
+        let of = |(id, server): (NodeId, &super::ServerAnswers)| Some(format!("node {id}: {}", server.system?));
         let all: Vec<String> = cluster.servers().filter_map(of).collect();
         let text = format!("the nodes are servers of different clusters (system identifier {})", all.join(", "));
         notes.add(FindingLevel::Error, text, "look at backend_hostname and backend_port, or make the copies anew");
     }
 }
 
-fn candidates(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
+fn candidates(rules: &FailoverRules, cluster: &ClusterAnswers, notes: &mut FindingList<'_>) {
     let Some((primary, _, _)) = cluster.primary() else { return };
     let mut standbys = rules.nodes.iter().filter(|node| node.id != primary).peekable();
     if standbys.peek().is_some() && standbys.all(|node| node.priority == 0) && rules.mode != FailoverMode::Follow {
@@ -95,7 +95,7 @@ fn candidates(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
 }
 
 /// Sessions bring their own values to such a server, and what is not listed in `defaults` they cannot.
-fn defaults(cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
+fn defaults(cluster: &ClusterAnswers, found: &mut Vec<ReadinessFinding>) {
     let Some((primary, of_primary, _)) = cluster.primary() else { return };
     for (id, server) in cluster.servers().filter(|(id, _)| *id != primary) {
         let one = |difference: &DefaultDifference| {
@@ -105,12 +105,16 @@ fn defaults(cluster: &Cluster, found: &mut Vec<ReadinessFinding>) {
         let all: Vec<String> = server.defaults.differences(&of_primary.defaults).iter().map(one).collect();
         if !all.is_empty() {
             let text = format!("sessions begin with other settings than on node {primary}, the primary: {}", all.join(", "));
-            Notes { node: Some(id), found }.add(FindingLevel::Warning, text, "make the configurations of the servers alike");
+            FindingList { node: Some(id), found }.add(
+                FindingLevel::Warning,
+                text,
+                "make the configurations of the servers alike",
+            );
         }
     }
 }
 
-fn synchronous(rules: &FailoverRules, cluster: &Cluster, notes: &mut Notes<'_>) {
+fn synchronous(rules: &FailoverRules, cluster: &ClusterAnswers, notes: &mut FindingList<'_>) {
     let Some((primary, server, _)) = cluster.primary() else { return };
     let names = &server.settings.sync_names;
     let rule = match parse_sync_names(names) {

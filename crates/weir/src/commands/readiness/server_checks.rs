@@ -1,8 +1,9 @@
 //! Findings about one node.
 
 use super::{
-    BUILTIN_VERSION, Clock, Cluster, FailedLogin, FindingLevel, Needed, NodeAnswers, Notes, ReadinessFinding, Receiver, Refused,
-    Right, Server, ServerRole, Settings, Switch, by_builtin, surplus,
+    BUILTIN_VERSION, ClientLoginUse, ClockOffset, ClusterAnswers, FailedLogin, FindingLevel, FindingList, LoginFailure,
+    NodeAnswers, OnOffSetting, ReadinessFinding, RequiredPrivilege, ServerAnswers, ServerRole, ServerSettings, StreamingStatus,
+    by_builtin, surplus,
 };
 use weir_failover::conninfo::Conninfo;
 use weir_failover::{FailoverMode, FailoverRules, NodeId, parse_sync_names};
@@ -13,8 +14,14 @@ const OWN_CONNS: u32 = 9;
 /// Clocks that differ by less do no harm.
 const CLOCK_MS_MAX: u64 = 2_000;
 
-pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &NodeAnswers, user: &str, found: &mut Vec<ReadinessFinding>) {
-    let mut notes = Notes { node: Some(asked.id), found };
+pub(super) fn look(
+    rules: &FailoverRules,
+    cluster: &ClusterAnswers,
+    asked: &NodeAnswers,
+    user: &str,
+    found: &mut Vec<ReadinessFinding>,
+) {
+    let mut notes = FindingList { node: Some(asked.id), found };
     let server = match &asked.server {
         Ok(server) => server,
         Err(why) => return refused(why, asked.user_parameter, &mut notes),
@@ -25,7 +32,7 @@ pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &NodeAnswers
     version(rules, server, &mut notes);
     rights(rules, server, (asked.user_parameter, user), &mut notes);
     surplus::look(rules, server.version, asked, &mut notes);
-    if let (Err(why), false) = (&asked.replication, server.missing.contains(&Right::Replication)) {
+    if let (Err(why), false) = (&asked.replication, server.missing.contains(&RequiredPrivilege::Replication)) {
         let text = format!("a connection for replication is refused: {}", why.text());
         notes.add(by_builtin(rules), text, format!("let {} in by pg_hba.conf, from this machine too", asked.user_parameter));
     }
@@ -43,9 +50,9 @@ pub(super) fn look(rules: &FailoverRules, cluster: &Cluster, asked: &NodeAnswers
 
 /// Without a failover, Weir needs nothing of the server but that clients reach it.
 pub(super) fn look_plain(rules: &FailoverRules, asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
-    let mut notes = Notes { node: Some(asked.id), found };
+    let mut notes = FindingList { node: Some(asked.id), found };
     match (&asked.checker, &asked.server) {
-        (Err(why @ (Refused::Unreachable(_) | Refused::Encryption(_))), _) => refused(why, "sr_check_user", &mut notes),
+        (Err(why @ (LoginFailure::Unreachable(_) | LoginFailure::Encryption(_))), _) => refused(why, "sr_check_user", &mut notes),
         (Err(why), _) => {
             let text = format!("no login as sr_check_user, so that catalogs are read as clients' users: {}", why.text());
             notes.add(
@@ -61,20 +68,20 @@ pub(super) fn look_plain(rules: &FailoverRules, asked: &NodeAnswers, found: &mut
 
 /// Logins for clients.
 pub(super) fn logins(asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
-    let mut notes = Notes { node: Some(asked.id), found };
+    let mut notes = FindingList { node: Some(asked.id), found };
     for FailedLogin { needed, user, database, why } in &asked.failed_logins {
         // That is told once, and not for each of them.
-        if matches!(why, Refused::Unreachable(_) | Refused::Encryption(_)) {
+        if matches!(why, LoginFailure::Unreachable(_) | LoginFailure::Encryption(_)) {
             continue;
         }
         let (who, consequence) = match needed {
-            Needed::LookUp => ("auth_user", "users that have no line in pool_passwd are refused"),
-            Needed::Forced => ("the user of an entry of database_file,", "its clients are refused"),
+            ClientLoginUse::LookUp => ("auth_user", "users that have no line in pool_passwd are refused"),
+            ClientLoginUse::Forced => ("the user of an entry of database_file,", "its clients are refused"),
         };
         let text = format!("no login as {who} \"{user}\" to database \"{database}\", and {consequence}: {}", why.text());
         let advice = match why {
-            Refused::Identity(_) => "look at its password (pool_passwd, database_file) and the server's pg_hba.conf",
-            Refused::Unreachable(_) | Refused::Encryption(_) | Refused::Other(_) => {
+            LoginFailure::Identity(_) => "look at its password (pool_passwd, database_file) and the server's pg_hba.conf",
+            LoginFailure::Unreachable(_) | LoginFailure::Encryption(_) | LoginFailure::Other(_) => {
                 "look at the name of the database, and the server's log"
             }
         };
@@ -82,29 +89,32 @@ pub(super) fn logins(asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
     }
 }
 
-impl Refused {
+impl LoginFailure {
     fn text(&self) -> &str {
         match self {
-            Refused::Unreachable(text) | Refused::Encryption(text) | Refused::Identity(text) | Refused::Other(text) => text,
+            LoginFailure::Unreachable(text)
+            | LoginFailure::Encryption(text)
+            | LoginFailure::Identity(text)
+            | LoginFailure::Other(text) => text,
         }
     }
 }
 
-fn refused(why: &Refused, parameter: &str, notes: &mut Notes<'_>) {
+fn refused(why: &LoginFailure, parameter: &str, notes: &mut FindingList<'_>) {
     let advice = match why {
-        Refused::Unreachable(_) => {
+        LoginFailure::Unreachable(_) => {
             "start the server, or look at backend_hostname, backend_port, listen_addresses, hot_standby and firewalls".to_owned()
         }
-        Refused::Encryption(_) => {
+        LoginFailure::Encryption(_) => {
             "look at backend_sslmode, and compare the server's certificate (ssl_cert_file) with the authorities in backend_sslrootcert or ssl_ca_cert".to_owned()
         }
-        Refused::Identity(_) => format!("look at {parameter}, its password and the server's pg_hba.conf"),
-        Refused::Other(_) => "look at the server's log".to_owned(),
+        LoginFailure::Identity(_) => format!("look at {parameter}, its password and the server's pg_hba.conf"),
+        LoginFailure::Other(_) => "look at the server's log".to_owned(),
     };
     notes.add(FindingLevel::Error, format!("no login as {parameter}: {}", why.text()), advice);
 }
 
-fn version(rules: &FailoverRules, server: &Server, notes: &mut Notes<'_>) {
+fn version(rules: &FailoverRules, server: &ServerAnswers, notes: &mut FindingList<'_>) {
     if server.version < BUILTIN_VERSION && rules.mode == FailoverMode::Builtin {
         let text = format!("its version is {}: failover_mode = builtin needs 13", server.version / 10_000);
         notes.add(FindingLevel::Error, text, "upgrade it, or use failover_mode = command");
@@ -112,11 +122,11 @@ fn version(rules: &FailoverRules, server: &Server, notes: &mut Notes<'_>) {
 }
 
 /// `whose`: the user's parameter and name.
-fn rights(rules: &FailoverRules, server: &Server, whose: (&str, &str), notes: &mut Notes<'_>) {
+fn rights(rules: &FailoverRules, server: &ServerAnswers, whose: (&str, &str), notes: &mut FindingList<'_>) {
     let (parameter, user) = whose;
     for right in &server.missing {
         // To see the others' state is of use in any mode.
-        let is_needed = rules.mode == FailoverMode::Builtin || *right == Right::Monitor;
+        let is_needed = rules.mode == FailoverMode::Builtin || *right == RequiredPrivilege::Monitor;
         if is_needed {
             let text = format!("{parameter} lacks {}", right.name());
             notes.add(by_builtin(rules), text, right.grant(server.version, user));
@@ -124,10 +134,10 @@ fn rights(rules: &FailoverRules, server: &Server, whose: (&str, &str), notes: &m
     }
 }
 
-fn settings(rules: &FailoverRules, cluster: &Cluster, id: NodeId, server: &Server, notes: &mut Notes<'_>) {
-    let Settings { hot_standby, rewinds, alters, senders_max, slots_max, slots, slot_name: _, apply_delay_ms, .. } =
+fn settings(rules: &FailoverRules, cluster: &ClusterAnswers, id: NodeId, server: &ServerAnswers, notes: &mut FindingList<'_>) {
+    let ServerSettings { hot_standby, rewinds, alters, senders_max, slots_max, slots, slot_name: _, apply_delay_ms, .. } =
         &server.settings;
-    if *alters == Switch::Off && rules.mode == FailoverMode::Builtin {
+    if *alters == OnOffSetting::Off && rules.mode == FailoverMode::Builtin {
         notes.add(
             FindingLevel::Error,
             "allow_alter_system is off: standbys cannot be pointed at a new primary",
@@ -138,11 +148,11 @@ fn settings(rules: &FailoverRules, cluster: &Cluster, id: NodeId, server: &Serve
         let text = format!("{name} is set by the server's command line: ALTER SYSTEM has no effect on it");
         notes.add(by_builtin(rules), text, format!("start the server without it, and set {name} in postgresql.conf"));
     }
-    if *hot_standby == Switch::Off {
+    if *hot_standby == OnOffSetting::Off {
         let text = "hot_standby is off: as a standby it could not be asked";
         notes.add(FindingLevel::Warning, text, "set hot_standby = on");
     }
-    if *rewinds == Switch::Off {
+    if *rewinds == OnOffSetting::Off {
         let text = "wal_log_hints and data checksums are off: pg_rewind cannot make an old primary a standby";
         notes.add(FindingLevel::Warning, text, "set wal_log_hints = on, or use pg_basebackup");
     }
@@ -169,8 +179,8 @@ fn settings(rules: &FailoverRules, cluster: &Cluster, id: NodeId, server: &Serve
 }
 
 /// Connections kept for superusers are not for clients, and Weir's own questions want a few.
-fn connections(cluster: &Cluster, settings: &Settings, notes: &mut Notes<'_>) {
-    let (Settings { conns_max, conns_reserved, .. }, wanted) = (settings, &cluster.conns);
+fn connections(cluster: &ClusterAnswers, settings: &ServerSettings, notes: &mut FindingList<'_>) {
+    let (ServerSettings { conns_max, conns_reserved, .. }, wanted) = (settings, &cluster.conns);
     let usable = conns_max.saturating_sub(*conns_reserved);
     let needed = wanted.number.saturating_add(OWN_CONNS);
     if *conns_max > 0 && needed > usable {
@@ -183,8 +193,8 @@ fn connections(cluster: &Cluster, settings: &Settings, notes: &mut Notes<'_>) {
     }
 }
 
-fn clock(clock: Clock, notes: &mut Notes<'_>) {
-    let Clock { ahead_ms, within_ms } = clock;
+fn clock(clock: ClockOffset, notes: &mut FindingList<'_>) {
+    let ClockOffset { ahead_ms, within_ms } = clock;
     let apart_ms = ahead_ms.unsigned_abs();
     if apart_ms.saturating_sub(within_ms) > CLOCK_MS_MAX {
         let whither = if ahead_ms > 0 { "ahead of" } else { "behind" };
@@ -194,7 +204,7 @@ fn clock(clock: Clock, notes: &mut Notes<'_>) {
     }
 }
 
-fn timeline(cluster: &Cluster, server: &Server, notes: &mut Notes<'_>) {
+fn timeline(cluster: &ClusterAnswers, server: &ServerAnswers, notes: &mut FindingList<'_>) {
     let primary = cluster.primary().and_then(|(_, primary, _)| primary.timeline);
     if let (Some(own), Some(primary)) = (server.timeline, primary)
         && own != primary
@@ -204,20 +214,27 @@ fn timeline(cluster: &Cluster, server: &Server, notes: &mut Notes<'_>) {
     }
 }
 
-fn streaming(receiver: Receiver, notes: &mut Notes<'_>) {
+fn streaming(receiver: StreamingStatus, notes: &mut FindingList<'_>) {
     match receiver {
-        Receiver::Streams => {}
-        Receiver::Hidden => {
+        StreamingStatus::Streams => {}
+        StreamingStatus::Hidden => {
             // That the right is missing is said elsewhere.
         }
-        Receiver::None => {
+        StreamingStatus::None => {
             let advice = "look at its log: primary_conninfo, the password, and the primary's pg_hba.conf for replication";
             notes.add(FindingLevel::Error, "the standby does not stream from any server", advice);
         }
     }
 }
 
-fn upstream(rules: &FailoverRules, cluster: &Cluster, id: NodeId, text: &str, cluster_name: &str, notes: &mut Notes<'_>) {
+fn upstream(
+    rules: &FailoverRules,
+    cluster: &ClusterAnswers,
+    id: NodeId,
+    text: &str,
+    cluster_name: &str,
+    notes: &mut FindingList<'_>,
+) {
     let Some(conninfo) = Conninfo::parse(text) else {
         let what = "primary_conninfo is a URI, or cannot be read: Weir cannot change it, so that the node takes no part";
         return notes.add(by_builtin(rules), what, "write it as words and values: host=... port=... user=...");
@@ -240,7 +257,7 @@ fn upstream(rules: &FailoverRules, cluster: &Cluster, id: NodeId, text: &str, cl
 }
 
 /// The name of a standby, in three places.
-fn name(rules: &FailoverRules, id: NodeId, own: &str, sync: &str, notes: &mut Notes<'_>) {
+fn name(rules: &FailoverRules, id: NodeId, own: &str, sync: &str, notes: &mut FindingList<'_>) {
     let known = rules.node(id).map(|node| node.application_name.as_str()).unwrap_or_default();
     let rule = parse_sync_names(sync).ok().flatten();
     let level = if rule.is_some() { by_builtin(rules) } else { FindingLevel::Warning };

@@ -1,11 +1,11 @@
 //! Rights that users of Weir's own have and Weir does not need: what somebody gets who steals their password, or finds a way to speak for them.
 
-use super::{ALTER_VERSION, FindingLevel, NodeAnswers, Notes};
+use super::{ALTER_VERSION, FindingLevel, FindingList, NodeAnswers};
 use weir_failover::{FailoverMode, FailoverRules};
 
 /// A user as whom Weir asks servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum WeirUserPurpose {
     /// `health_check_user`, who also carries out failovers.
     Failover,
     /// `sr_check_user`.
@@ -14,12 +14,12 @@ pub enum Errand {
     Logins,
 }
 
-impl Errand {
+impl WeirUserPurpose {
     fn parameter(self, of_health: &'static str) -> &'static str {
         match self {
-            Errand::Failover => of_health,
-            Errand::Looks => "sr_check_user",
-            Errand::Logins => "auth_user",
+            WeirUserPurpose::Failover => of_health,
+            WeirUserPurpose::Looks => "sr_check_user",
+            WeirUserPurpose::Logins => "auth_user",
         }
     }
 }
@@ -27,7 +27,7 @@ impl Errand {
 /// One user of Weir's at a server, with all that he may do beyond what Weir needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnUser {
-    pub errand: Errand,
+    pub errand: WeirUserPurpose,
     pub name: String,
     /// `SUPERUSER` alone, or other attributes and predefined roles.
     pub surplus: Vec<String>,
@@ -50,11 +50,12 @@ pub fn of_answer(attributes: [bool; 4], roles: &str) -> Vec<String> {
 }
 
 /// One warning for each user of a node, however many parameters name him.
-pub(super) fn look(rules: &FailoverRules, version: u32, asked: &NodeAnswers, notes: &mut Notes<'_>) {
+pub(super) fn look(rules: &FailoverRules, version: u32, asked: &NodeAnswers, notes: &mut FindingList<'_>) {
     let mut named: Vec<&str> = Vec::new();
     for user in asked.own_users.iter().filter(|user| !user.surplus.is_empty()) {
         // Before version 15 nobody else may change the settings that a failover changes.
-        let needs_superuser = rules.mode == FailoverMode::Builtin && version < ALTER_VERSION && user.errand == Errand::Failover;
+        let needs_superuser =
+            rules.mode == FailoverMode::Builtin && version < ALTER_VERSION && user.errand == WeirUserPurpose::Failover;
         if needs_superuser {
             named.push(&user.name);
         }
@@ -69,8 +70,10 @@ pub(super) fn look(rules: &FailoverRules, version: u32, asked: &NodeAnswers, not
             user.surplus.join(", ")
         );
         let advice = match user.errand {
-            Errand::Failover | Errand::Looks => "give Weir a role of its own with the rights that docs/security.md lists",
-            Errand::Logins => {
+            WeirUserPurpose::Failover | WeirUserPurpose::Looks => {
+                "give Weir a role of its own with the rights that docs/security.md lists"
+            }
+            WeirUserPurpose::Logins => {
                 "have auth_query call a SECURITY DEFINER function, as docs/authentication.md shows, and take the rights away"
             }
         };

@@ -9,25 +9,31 @@ fn rules(nodes: NodeId) -> FailoverRules {
 }
 
 /// Three servers that are fit: node 0 is the primary, and both standbys acknowledge.
-fn healthy() -> Cluster {
-    let settings = || Settings {
-        hot_standby: Switch::On,
-        rewinds: Switch::On,
-        alters: Switch::On,
+fn healthy() -> ClusterAnswers {
+    let settings = || ServerSettings {
+        hot_standby: OnOffSetting::On,
+        rewinds: OnOffSetting::On,
+        alters: OnOffSetting::On,
         senders_max: 10,
         slots_max: 10,
         conns_max: 100,
         conns_reserved: 3,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
-    let server =
-        |role| Server { version: 150_004, system: Some(7), timeline: Some(1), role, settings: settings(), ..Server::default() };
+    let server = |role| ServerAnswers {
+        version: 150_004,
+        system: Some(7),
+        timeline: Some(1),
+        role,
+        settings: settings(),
+        ..ServerAnswers::default()
+    };
     let follower = |name: &str| ReplicationRow { application_name: name.into(), is_streaming: true };
     let mut primary = server(ServerRole::Primary { followers: vec![follower("n1"), follower("n2")] });
     primary.settings.sync_names = "ANY 1 (n1, n2)".into();
     let standby = |id: NodeId| {
         let conninfo = Some(format!("host=host0 port=5432 application_name=n{id}"));
-        server(ServerRole::Standby { conninfo, receiver: Receiver::Streams })
+        server(ServerRole::Standby { conninfo, receiver: StreamingStatus::Streams })
     };
     let asked = |(id, server)| NodeAnswers {
         id,
@@ -39,10 +45,10 @@ fn healthy() -> Cluster {
         failed_logins: Vec::new(),
     };
     let nodes = [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into();
-    Cluster { nodes, conns: ConnsMax { number: 64, parameters: "num_init_children * max_pool" }, folder: None }
+    ClusterAnswers { nodes, conns: ConnsMax { number: 64, parameters: "num_init_children * max_pool" }, folder: None }
 }
 
-fn found(rules: &FailoverRules, cluster: &Cluster) -> Vec<String> {
+fn found(rules: &FailoverRules, cluster: &ClusterAnswers) -> Vec<String> {
     let line = |finding: &ReadinessFinding| {
         let node = finding.node.map_or_else(|| "all".to_owned(), |id| id.to_string());
         format!("{node} {:?}: {}", finding.level, finding.text)
@@ -50,16 +56,16 @@ fn found(rules: &FailoverRules, cluster: &Cluster) -> Vec<String> {
     findings(rules, cluster, "weir").iter().map(line).collect()
 }
 
-fn server(cluster: &mut Cluster, id: usize) -> &mut Server {
+fn server(cluster: &mut ClusterAnswers, id: usize) -> &mut ServerAnswers {
     cluster.nodes[id].server.as_mut().expect("it answers")
 }
 
-fn conninfo(cluster: &mut Cluster, id: usize, text: &str) {
-    server(cluster, id).role = ServerRole::Standby { conninfo: Some(text.into()), receiver: Receiver::Streams };
+fn conninfo(cluster: &mut ClusterAnswers, id: usize, text: &str) {
+    server(cluster, id).role = ServerRole::Standby { conninfo: Some(text.into()), receiver: StreamingStatus::Streams };
 }
 
 /// Changes one thing, and compares the findings by their beginnings.
-fn check(name: &str, change: impl FnOnce(&mut FailoverRules, &mut Cluster), expected: &[&str]) {
+fn check(name: &str, change: impl FnOnce(&mut FailoverRules, &mut ClusterAnswers), expected: &[&str]) {
     let (mut rules, mut cluster) = (rules(3), healthy());
     change(&mut rules, &mut cluster);
     let found = found(&rules, &cluster);
@@ -79,7 +85,7 @@ fn a_server_whose_sessions_begin_otherwise_is_named() {
         let rows = [row(["c", "", "5", "", ""]), row(["d", "timezone", zone, "GMT", "configuration file"])];
         ServerDefaults::of(node, &rows, std::iter::empty()).unwrap()
     };
-    let set = |cluster: &mut Cluster, zones: [&str; 3]| {
+    let set = |cluster: &mut ClusterAnswers, zones: [&str; 3]| {
         zones.iter().enumerate().for_each(|(id, zone)| server(cluster, id).defaults = defaults(id as u16, zone));
     };
     let text = "1 Warning: sessions begin with other settings than on node 0, the primary: timezone = 'Asia/Tokyo' and not 'UTC'";
@@ -89,13 +95,19 @@ fn a_server_whose_sessions_begin_otherwise_is_named() {
 
 #[test]
 fn a_user_with_more_rights_than_weir_needs_is_named_once() {
-    use surplus::Errand;
+    use surplus::WeirUserPurpose;
     let user = |errand, name: &str| OwnUser { errand, name: name.into(), surplus: vec!["SUPERUSER".into()] };
-    let all = || vec![user(Errand::Failover, "root"), user(Errand::Looks, "root"), user(Errand::Logins, "asker")];
+    let all = || {
+        vec![
+            user(WeirUserPurpose::Failover, "root"),
+            user(WeirUserPurpose::Looks, "root"),
+            user(WeirUserPurpose::Logins, "asker"),
+        ]
+    };
     let text = "has more rights than Weir needs: SUPERUSER";
     let named = [format!("1 Warning: health_check_user \"root\" {text}"), format!("1 Warning: auth_user \"asker\" {text}")];
     check("15", |_, cluster| cluster.nodes[1].own_users = all(), &[&named[0], &named[1]]);
-    let old = |_: &mut FailoverRules, cluster: &mut Cluster| {
+    let old = |_: &mut FailoverRules, cluster: &mut ClusterAnswers| {
         server(cluster, 1).version = 140_000;
         cluster.nodes[1].own_users = all();
     };
@@ -104,44 +116,44 @@ fn a_user_with_more_rights_than_weir_needs_is_named_once() {
 
 #[test]
 fn servers_that_cannot_be_asked_are_named() {
-    let identity = || Err(Refused::Identity("password authentication failed".into()));
+    let identity = || Err(LoginFailure::Identity("password authentication failed".into()));
     check(
         "no server",
-        |_, c| c.nodes[2].server = Err(Refused::Unreachable("refused".into())),
+        |_, c| c.nodes[2].server = Err(LoginFailure::Unreachable("refused".into())),
         &["2 Error: no login as health_check_user: refused"],
     );
     check("a wrong password", |_, c| c.nodes[1].server = identity(), &["1 Error: no login as health_check_user: password"]);
     check(
         "the other user's",
-        |_, c| c.nodes[1].checker = identity().map(|_: Server| ()),
+        |_, c| c.nodes[1].checker = identity().map(|_: ServerAnswers| ()),
         &["1 Error: no login as sr_check_user"],
     );
     check(
         "replication",
-        |_, c| c.nodes[1].replication = Err(Refused::Identity("no pg_hba.conf entry".into())),
+        |_, c| c.nodes[1].replication = Err(LoginFailure::Identity("no pg_hba.conf entry".into())),
         &["1 Error: a connection for replication is refused: no pg_hba.conf entry"],
     );
     check(
         "no primary",
-        |_, c| c.nodes[0].server = Err(Refused::Unreachable("refused".into())),
+        |_, c| c.nodes[0].server = Err(LoginFailure::Unreachable("refused".into())),
         &["all Error: no node is a primary", "0 Error: no login as health_check_user"],
     );
 }
 
 #[test]
 fn missing_rights_are_named_with_the_command_that_gives_them() {
-    for right in Right::ALL {
+    for right in RequiredPrivilege::ALL {
         check(
             right.name(),
             |_, c| server(c, 1).missing = vec![right],
             &[&format!("1 Error: health_check_user lacks {}", right.name())],
         );
     }
-    assert_eq!(Right::Monitor.grant(160_000, "weir"), "GRANT pg_monitor TO weir");
-    assert_eq!(Right::AlterConninfo.grant(140_000, "weir"), "before PostgreSQL 15: ALTER ROLE weir SUPERUSER");
+    assert_eq!(RequiredPrivilege::Monitor.grant(160_000, "weir"), "GRANT pg_monitor TO weir");
+    assert_eq!(RequiredPrivilege::AlterConninfo.grant(140_000, "weir"), "before PostgreSQL 15: ALTER ROLE weir SUPERUSER");
     check(
         "where others promote",
-        |r, c| (r.mode, server(c, 1).missing) = (FailoverMode::Follow, vec![Right::Promote]),
+        |r, c| (r.mode, server(c, 1).missing) = (FailoverMode::Follow, vec![RequiredPrivilege::Promote]),
         &["all Warning: failover_mode leaves it to others"],
     );
 }
@@ -155,7 +167,7 @@ fn servers_that_are_no_copies_of_the_primary_are_named() {
         "no stream",
         |_, c| {
             let conninfo = Some("host=host0 application_name=n2".into());
-            server(c, 2).role = ServerRole::Standby { conninfo, receiver: Receiver::None };
+            server(c, 2).role = ServerRole::Standby { conninfo, receiver: StreamingStatus::None };
         },
         &["2 Error: the standby does not stream"],
     );
@@ -218,16 +230,17 @@ fn settings_that_a_new_primary_needs_are_named() {
     check("as many senders as it needs", |_, c| server(c, 1).settings.senders_max = 2, &[]);
     check("senders", |_, c| server(c, 1).settings.senders_max = 1, &["1 Error: max_wal_senders is 1"]);
     check("senders of one that is never promoted", |r, c| (r.nodes[1].priority, server(c, 1).settings.senders_max) = (0, 1), &[]);
-    check("pg_rewind", |_, c| server(c, 0).settings.rewinds = Switch::Off, &["0 Warning: wal_log_hints"]);
-    check("hot_standby", |_, c| server(c, 0).settings.hot_standby = Switch::Off, &["0 Warning: hot_standby is off"]);
+    check("pg_rewind", |_, c| server(c, 0).settings.rewinds = OnOffSetting::Off, &["0 Warning: wal_log_hints"]);
+    check("hot_standby", |_, c| server(c, 0).settings.hot_standby = OnOffSetting::Off, &["0 Warning: hot_standby is off"]);
     check("delay", |_, c| server(c, 2).settings.apply_delay_ms = 5, &["2 Warning: recovery_min_apply_delay is 5 ms"]);
-    check("ALTER SYSTEM", |_, c| server(c, 2).settings.alters = Switch::Off, &["2 Error: allow_alter_system is off"]);
+    check("ALTER SYSTEM", |_, c| server(c, 2).settings.alters = OnOffSetting::Off, &["2 Error: allow_alter_system is off"]);
 }
 
 #[test]
 fn rules_that_nobody_can_meet_are_named() {
-    let sync =
-        |names: &'static str| move |_: &mut FailoverRules, c: &mut Cluster| server(c, 0).settings.sync_names = names.into();
+    let sync = |names: &'static str| {
+        move |_: &mut FailoverRules, c: &mut ClusterAnswers| server(c, 0).settings.sync_names = names.into()
+    };
     check("too many", sync("ANY 3 (n1, n2)"), &["all Error: synchronous_standby_names = ANY 3 (n1, n2) wants 3"]);
     check("all", sync("ANY 2 (n1, n2)"), &["all Warning: synchronous_standby_names = ANY 2 (n1, n2) wants all"]);
     check(
@@ -251,7 +264,7 @@ fn rules_that_nobody_can_meet_are_named() {
 
 #[test]
 fn connections_that_a_server_has_not_are_named_with_both_parameters() {
-    let of = |number, parameters| move |_: &mut FailoverRules, c: &mut Cluster| c.conns = ConnsMax { number, parameters };
+    let of = |number, parameters| move |_: &mut FailoverRules, c: &mut ClusterAnswers| c.conns = ConnsMax { number, parameters };
     check("enough", of(88, "num_init_children * max_pool"), &[]);
     let named = |id: u8| {
         format!(
@@ -265,8 +278,9 @@ fn connections_that_a_server_has_not_are_named_with_both_parameters() {
 
 #[test]
 fn a_clock_that_differs_by_more_than_the_question_took_is_named() {
-    let set =
-        |ahead_ms, within_ms| move |_: &mut FailoverRules, c: &mut Cluster| server(c, 1).clock = Clock { ahead_ms, within_ms };
+    let set = |ahead_ms, within_ms| {
+        move |_: &mut FailoverRules, c: &mut ClusterAnswers| server(c, 1).clock = ClockOffset { ahead_ms, within_ms }
+    };
     check("a slow answer", set(2_500, 1_000), &[]);
     check("ahead", set(2_500, 100), &["1 Warning: its clock is 2500 ms ahead of this machine's"]);
     check("behind", set(-90_000, 100), &["1 Warning: its clock is 90000 ms behind this machine's"]);
@@ -275,7 +289,7 @@ fn a_clock_that_differs_by_more_than_the_question_took_is_named() {
 #[test]
 fn a_failed_handshake_is_no_matter_of_firewalls_and_the_user_is_named_by_the_parameter_that_is_set() {
     let mut cluster = healthy();
-    cluster.nodes[2].server = Err(Refused::Encryption("the certificate is signed by none of the authorities".into()));
+    cluster.nodes[2].server = Err(LoginFailure::Encryption("the certificate is signed by none of the authorities".into()));
     cluster.nodes[2].user_parameter = "sr_check_user";
     let found = findings(&rules(3), &cluster, "weir");
     assert_eq!(found[0].text, "no login as sr_check_user: the certificate is signed by none of the authorities");
@@ -284,25 +298,25 @@ fn a_failed_handshake_is_no_matter_of_firewalls_and_the_user_is_named_by_the_par
 
 #[test]
 fn servers_that_nobody_promotes_are_asked_for_logins_only() {
-    let plain = |rules: &mut FailoverRules, cluster: &mut Cluster| {
+    let plain = |rules: &mut FailoverRules, cluster: &mut ClusterAnswers| {
         (rules.servers, rules.mode) = (ServerRelation::Unrelated, FailoverMode::Off);
         rules.nodes.truncate(1);
         cluster.nodes.truncate(1);
-        server(cluster, 0).missing = Right::ALL.to_vec();
-        server(cluster, 0).settings.hot_standby = Switch::Off;
-        cluster.nodes[0].replication = Err(Refused::Identity("no".into()));
+        server(cluster, 0).missing = RequiredPrivilege::ALL.to_vec();
+        server(cluster, 0).settings.hot_standby = OnOffSetting::Off;
+        cluster.nodes[0].replication = Err(LoginFailure::Identity("no".into()));
     };
     check("raw", plain, &[]);
-    let refused = |cluster: &mut Cluster, why: fn(String) -> Refused| {
+    let refused = |cluster: &mut ClusterAnswers, why: fn(String) -> LoginFailure| {
         cluster.nodes[0].server = Err(why("no".into()));
         cluster.nodes[0].checker = Err(why("no".into()));
     };
     let text = "0 Warning: no login as sr_check_user, so that catalogs are read as clients' users: no";
-    check("no login", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Identity)).1, &[text]);
+    check("no login", |rules, cluster| (plain(rules, cluster), refused(cluster, LoginFailure::Identity)).1, &[text]);
     let text = "0 Error: no login as sr_check_user: no";
-    check("nobody there", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Unreachable)).1, &[text]);
+    check("nobody there", |rules, cluster| (plain(rules, cluster), refused(cluster, LoginFailure::Unreachable)).1, &[text]);
     let one = |mode| {
-        move |rules: &mut FailoverRules, cluster: &mut Cluster| {
+        move |rules: &mut FailoverRules, cluster: &mut ClusterAnswers| {
             rules.mode = mode;
             rules.nodes.truncate(1);
             cluster.nodes.truncate(1);
@@ -320,14 +334,14 @@ fn servers_that_nobody_promotes_are_asked_for_logins_only() {
 #[test]
 fn logins_that_clients_need_are_errors_wherever_they_fail() {
     let failed = |needed, user: &str, why| FailedLogin { needed, user: user.into(), database: "shop".into(), why };
-    let no = || Refused::Identity("no".into());
+    let no = || LoginFailure::Identity("no".into());
     check(
         "two",
         |_, cluster| {
             cluster.nodes[0].failed_logins = vec![
-                failed(Needed::LookUp, "asker", no()),
-                failed(Needed::Forced, "app", Refused::Other("no".into())),
-                failed(Needed::Forced, "other", Refused::Unreachable("no".into())),
+                failed(ClientLoginUse::LookUp, "asker", no()),
+                failed(ClientLoginUse::Forced, "app", LoginFailure::Other("no".into())),
+                failed(ClientLoginUse::Forced, "other", LoginFailure::Unreachable("no".into())),
             ];
         },
         &[

@@ -1,8 +1,8 @@
 //! Orders of a switchover to the agents beside servers. An order that is cut short may be done: the next look tells.
 
-use crate::control::agent_client::{Agent, AgentError};
-use crate::control::failover::node_logins::Reach;
-use crate::control::return_node::{self, Return, ReturnError};
+use crate::control::agent_client::{AgentEndpoint, AgentError};
+use crate::control::failover::node_logins::NodeAccess;
+use crate::control::return_node::{self, NodeReturn, ReturnError};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{ClusterState, OrderAction, OrderFailureKind, ServerStatus};
@@ -40,7 +40,7 @@ impl OrderError {
     }
 }
 
-fn agent(reach: &Reach, node: NodeId) -> Result<Agent, OrderError> {
+fn agent(reach: &NodeAccess, node: NodeId) -> Result<AgentEndpoint, OrderError> {
     return_node::agent_of(&reach.c, &reach.config, node).ok_or(OrderError::None(node))
 }
 
@@ -51,7 +51,7 @@ fn left_ms(deadline: Instant) -> u32 {
 
 /// Stops a server, if it is the one that was started then (microseconds since 1970). Not cancel safe: it may be stopped.
 pub async fn stop(
-    reach: &Reach,
+    reach: &NodeAccess,
     node: NodeId,
     started_at: Option<u64>,
     mode: PrimaryStopMode,
@@ -79,13 +79,13 @@ pub async fn stop(
 }
 
 /// Sees if an agent answers. Cancel safe.
-pub async fn ask(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
+pub async fn ask(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
     agent(reach, node)?.status(deadline).await?;
     Ok(())
 }
 
 /// Starts a standby anew, if it is the one that was started then (microseconds since 1970). The agent goes on alone. Not cancel safe: it may be done.
-pub async fn restart(reach: &Reach, node: NodeId, started_at: u64, deadline: Instant) -> Result<(), OrderError> {
+pub async fn restart(reach: &NodeAccess, node: NodeId, started_at: u64, deadline: Instant) -> Result<(), OrderError> {
     let agent = agent(reach, node)?;
     let limit_ms = left_ms(deadline);
     let deed = match agent.status(deadline).await?.server {
@@ -108,7 +108,7 @@ fn is_it(own_s: u64, started_at: u64) -> bool {
 }
 
 /// Where the last record of a server begins that was stopped cleanly. Cancel safe.
-pub async fn inspect(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lsn, OrderError> {
+pub async fn inspect(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Lsn, OrderError> {
     let status = agent(reach, node)?.status(deadline).await?;
     match (status.server, status.control) {
         (ServerStatus::Stopped, Some(control)) if control.state == ClusterState::ShutDown => Ok(control.checkpoint),
@@ -117,13 +117,13 @@ pub async fn inspect(reach: &Reach, node: NodeId, deadline: Instant) -> Result<L
 }
 
 /// Starts a server. Not cancel safe: it may be started.
-pub async fn start(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
+pub async fn start(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
     Ok(agent(reach, node)?.order(&OrderAction::Start { limit_ms: left_ms(deadline) }, deadline, &mut |_| {}).await?)
 }
 
 /// Makes a stopped server a standby of another one, unless it has promised more than this ballot. Not cancel safe: it may be one.
 pub async fn follow(
-    reach: &Reach,
+    reach: &NodeAccess,
     node: NodeId,
     (primary, ballot): (NodeId, Ballot),
     deadline: Instant,
@@ -134,7 +134,7 @@ pub async fn follow(
     if mark.promised > ballot {
         return Err(OrderError::Promised);
     }
-    let order = Return { node, primary, way: RejoinWay::Rewind, ballot: Some(ballot) };
+    let order = NodeReturn { node, primary, way: RejoinWay::Rewind, ballot: Some(ballot) };
     let deed = OrderAction::Follow(return_node::follow(&reach.c, &reach.config, order, &status, deadline).await?);
     Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
 }

@@ -1,6 +1,6 @@
 //! Runs an operator's command in a shell. Its words go to the log, line by line.
 
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::io;
@@ -19,7 +19,7 @@ const WORDS_LIMIT: Duration = Duration::from_millis(200);
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// Runs it to its end, or kills it and the processes it began when the limit is over. Cancel safe: the command runs on.
-pub async fn run(c: &Control, kind: FailoverCommandKind, line: &str, limit: Duration) -> Done {
+pub async fn run(c: &ControlContext, kind: FailoverCommandKind, line: &str, limit: Duration) -> Done {
     // Pgpool's words, which scripts look for.
     c.shared.log.say(Level::Log, format_args!("execute command: {line}"));
     match tokio::time::timeout(limit, run_through(c, kind, line)).await {
@@ -48,9 +48,9 @@ fn name(kind: FailoverCommandKind) -> &'static str {
 }
 
 /// Kills a command and the processes it began, if it was not waited for.
-struct Group(Option<Child>);
+struct ProcessGroupGuard(Option<Child>);
 
-impl Drop for Group {
+impl Drop for ProcessGroupGuard {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
@@ -60,10 +60,10 @@ impl Drop for Group {
     }
 }
 
-async fn run_through(c: &Control, kind: FailoverCommandKind, line: &str) -> io::Result<ExitStatus> {
+async fn run_through(c: &ControlContext, kind: FailoverCommandKind, line: &str) -> io::Result<ExitStatus> {
     let mut shell = Shell::new("/bin/sh");
     shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut group = Group(Some(shell.spawn()?));
+    let mut group = ProcessGroupGuard(Some(shell.spawn()?));
     let child = group.0.as_mut().ok_or(io::ErrorKind::NotFound)?;
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     #[expect(
@@ -92,7 +92,7 @@ async fn run_through(c: &Control, kind: FailoverCommandKind, line: &str) -> io::
     Ok(status)
 }
 
-async fn say_lines(c: &Control, kind: FailoverCommandKind, output: Option<OwnedFd>) {
+async fn say_lines(c: &ControlContext, kind: FailoverCommandKind, output: Option<OwnedFd>) {
     let Some(output) = output.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok()) else { return };
     let mut reader = BufReader::new(output);
     let mut line = Vec::new();

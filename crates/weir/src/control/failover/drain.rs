@@ -1,6 +1,6 @@
 //! Waits until sessions have nothing open on a node: new work does not begin there, and that which runs ends by itself.
 
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use weir_session::status::SessionActivity;
 const PERIOD: Duration = Duration::from_millis(1);
 
 /// Done when all workers know that writes wait and nothing is open, or the limit is over. Cancel safe.
-pub async fn drain(c: &Control, node: NodeId, limit: Duration) {
+pub async fn drain(c: &ControlContext, node: NodeId, limit: Duration) {
     if tokio::time::timeout(limit, drained(c, node)).await.is_err() {
         let open = open(c, |of| of == node);
         let text = format_args!("node {node}: {open} transactions did not end in {} ms, and are ended", limit.as_millis());
@@ -19,7 +19,7 @@ pub async fn drain(c: &Control, node: NodeId, limit: Duration) {
 }
 
 /// The same without a limit. Cancel safe.
-pub async fn drained(c: &Control, node: NodeId) {
+pub async fn drained(c: &ControlContext, node: NodeId) {
     let generation = c.view.borrow().generation;
     // First the workers: one that goes by an older view may still begin something.
     let all_know = || c.shared.mailboxes.iter().all(|mailbox| mailbox.view_known.load(Ordering::Acquire) >= generation);
@@ -29,7 +29,7 @@ pub async fn drained(c: &Control, node: NodeId) {
 }
 
 /// Sessions with a transaction or a statement on such nodes. One that keeps its connection and does nothing has nothing to end.
-pub fn open(c: &Control, is_meant: impl Fn(NodeId) -> bool) -> usize {
+pub fn open(c: &ControlContext, is_meant: impl Fn(NodeId) -> bool) -> usize {
     let pools = c.shared.pools.all();
     let statuses = pools.iter().filter(|pool| is_meant(pool.key.node) && pool.is_shared()).flat_map(|pool| pool.statuses());
     let is_open = |pid: u32, is_kept: bool| {

@@ -9,7 +9,7 @@ use super::{marks, presence};
 use crate::control::control_conn::ControlConn;
 use crate::control::failover::agent_orders::OrderError;
 use crate::control::failover::node_facts;
-use crate::control::failover::node_logins::{LoginKind, Reach, failure};
+use crate::control::failover::node_logins::{LoginKind, NodeAccess, failure};
 use crate::control::return_node;
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
@@ -104,21 +104,21 @@ impl DeedError {
 }
 
 /// A connection that has the lock, and the node's memory.
-struct Locked {
+struct LockedConn {
     conn: ControlConn,
     conninfo: Conninfo,
     in_recovery: bool,
 }
 
 /// The result of asking for the lock.
-enum Lock {
-    Held(Locked),
+enum MarkLockResult {
+    Held(LockedConn),
     /// Another Weir has it.
     Others(Mark),
 }
 
 /// Cancel safe: the connection is closed, and with it the lock.
-async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, DeedError> {
+async fn lock(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<MarkLockResult, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     let now = Instant::now();
     // The rest of the time is for the deed.
@@ -127,10 +127,10 @@ async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, De
     let cell = |at: usize| rows.first().and_then(|row| row.get(at)?.as_deref()).unwrap_or_default();
     let conninfo = Conninfo::parse(cell(1)).ok_or(DeedError::Conninfo(node))?;
     if grip == MarkOwnership::Weirs {
-        return Ok(Lock::Others(conninfo.mark()));
+        return Ok(MarkLockResult::Others(conninfo.mark()));
     }
     let in_recovery = cell(0) == "t";
-    Ok(Lock::Held(Locked { conn, conninfo, in_recovery }))
+    Ok(MarkLockResult::Held(LockedConn { conn, conninfo, in_recovery }))
 }
 
 /// Changes a setting of the server for good, and waits until it is in force. Not cancel safe: the server may be left with it.
@@ -160,19 +160,19 @@ fn quoted(text: &str) -> String {
 
 /// Has a server promise to refuse older attempts; `cuts`: a standby loses its primary with it. Not cancel safe.
 pub async fn pledge(
-    reach: &Reach,
+    reach: &NodeAccess,
     node: NodeId,
     ballot: Ballot,
-    cuts: Cuts,
+    cuts: StreamCutPolicy,
     deadline: Instant,
 ) -> Result<PledgeReply, DeedError> {
     let mut locked = match lock(reach, node, deadline).await? {
-        Lock::Held(locked) => locked,
-        Lock::Others(mark) => return Ok(PledgeReply::Refused { mark }),
+        MarkLockResult::Held(locked) => locked,
+        MarkLockResult::Others(mark) => return Ok(PledgeReply::Refused { mark }),
     };
     let mark = locked.conninfo.mark();
     let Some(promised) = mark.pledge(ballot) else { return Ok(PledgeReply::Refused { mark }) };
-    let is_cut = locked.in_recovery && cuts == Cuts::Yes;
+    let is_cut = locked.in_recovery && cuts == StreamCutPolicy::Yes;
     let before = locked.conninfo.clone();
     let next = if is_cut { before.cut_off() } else { before }.with_mark(promised);
     set(&mut locked.conn, "primary_conninfo", &next.show()).await?;
@@ -186,7 +186,7 @@ pub async fn pledge(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cuts {
+pub enum StreamCutPolicy {
     Yes,
     No,
 }
@@ -221,8 +221,8 @@ async fn wait_replayed(conn: &mut ControlConn) -> Result<(), OpenError> {
 }
 
 /// Promotes a standby that has promised this attempt and no newer one. Not cancel safe.
-pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
-    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+pub async fn promote(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
+    let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     if locked.conninfo.mark().promised != ballot {
         return Ok(Done::No);
     }
@@ -257,7 +257,7 @@ async fn numbers(conn: &mut ControlConn) -> Result<Option<(u64, u64)>, OpenError
 }
 
 /// Waits until a server is out of recovery. Not cancel safe.
-pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Result<ServerFacts, DeedError> {
+pub async fn wait_writable(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<ServerFacts, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     while one(&mut conn, IN_RECOVERY).await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
@@ -284,10 +284,10 @@ async fn leave_files(conn: &mut ControlConn) -> Result<(), OpenError> {
 }
 
 /// Gives a server a vote; a standby follows the vote's node from now on, and a new primary keeps the numbers of its promotion for other Weirs. Not cancel safe.
-pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant) -> Result<VoteAnswer, DeedError> {
+pub async fn repoint(reach: &NodeAccess, node: NodeId, vote: Vote, deadline: Instant) -> Result<VoteAnswer, DeedError> {
     let mut locked = match lock(reach, node, deadline).await? {
-        Lock::Held(locked) => locked,
-        Lock::Others(mark) => return Ok(VoteAnswer::Refused { mark }),
+        MarkLockResult::Held(locked) => locked,
+        MarkLockResult::Others(mark) => return Ok(VoteAnswer::Refused { mark }),
     };
     let mark = locked.conninfo.mark();
     let Some(cast) = mark.cast(vote) else { return Ok(VoteAnswer::Refused { mark }) };
@@ -308,9 +308,9 @@ pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant)
 }
 
 /// Points a standby at the primary that is, if it has promised no newer attempt. Not cancel safe.
-pub async fn point(reach: &Reach, node: NodeId, to: (NodeId, Ballot), deadline: Instant) -> Result<Done, DeedError> {
+pub async fn point(reach: &NodeAccess, node: NodeId, to: (NodeId, Ballot), deadline: Instant) -> Result<Done, DeedError> {
     let (primary, ballot) = to;
-    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+    let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     let Some((host, port)) = reach.place(primary) else { return Ok(Done::No) };
     if locked.conninfo.mark().promised > ballot || !locked.in_recovery {
         return Ok(Done::No);
@@ -323,14 +323,14 @@ pub async fn point(reach: &Reach, node: NodeId, to: (NodeId, Ballot), deadline: 
 }
 
 /// Has a standby look for its primary now. Not cancel safe.
-pub async fn wake(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
+pub async fn wake(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     reload(&mut conn).await?;
     Ok(Done::Yes)
 }
 
 /// Makes the slot that a standby uses on its new primary. Without it the standby would not stream; the next look finds that.
-async fn make_slot(reach: &Reach, standby: &mut ControlConn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
+async fn make_slot(reach: &NodeAccess, standby: &mut ControlConn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
     let name = one(standby, &setting("primary_slot_name")).await?.unwrap_or_default();
     if name.is_empty() {
         return Ok(());
@@ -348,8 +348,8 @@ async fn make_slot(reach: &Reach, standby: &mut ControlConn, primary: NodeId, de
 }
 
 /// Makes a server read only for all who do not insist, and ends its sessions. Not cancel safe.
-pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
-    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+pub async fn fence(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
+    let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     if locked.conninfo.mark().promised > ballot || locked.in_recovery {
         return Ok(Done::No);
     }
@@ -359,22 +359,22 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
 }
 
 /// Waits until no other Weir shows that it writes to a server. Cancel safe: the connection is closed.
-pub async fn wait_yielded(reach: &Reach, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
+pub async fn wait_yielded(reach: &NodeAccess, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     marks::wait_gone(reach, node, &mut conn, (presence::PREFIX, &presence::name(weir)), PERIOD).await?;
     Ok(())
 }
 
 /// Has a server write a checkpoint, so that its stop has little to write. Not cancel safe: it may go on.
-pub async fn checkpoint(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), DeedError> {
+pub async fn checkpoint(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     conn.query(CHECKPOINT).await?;
     Ok(())
 }
 
 /// Undoes that. Not cancel safe.
-pub async fn unfence(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
-    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+pub async fn unfence(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
+    let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     locked.conn.query(UNFENCE).await?;
     reload(&mut locked.conn).await?;
     Ok(Done::Yes)

@@ -5,7 +5,7 @@
 //! look at the same time see each other, since both have their locks before they look. `failover::Holders` says who is a Weir.
 
 use crate::control::control_conn::ControlConn;
-use crate::control::failover::node_logins::Reach;
+use crate::control::failover::node_logins::NodeAccess;
 use crate::runtime::pool::server_conn::{OpenError, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -107,7 +107,7 @@ fn read(rows: &Rows) -> MarkHolders {
 }
 
 /// Takes the exclusion of this server, which goes with the connection, by this time. Free: it is this Weir's. Not cancel safe: the lock may be had.
-pub async fn take(reach: &Reach, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<MarkOwnership, OpenError> {
+pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<MarkOwnership, OpenError> {
     let text = lock_holders(version(conn).await?);
     loop {
         let number = i32::from_be_bytes(crate::random());
@@ -134,7 +134,7 @@ fn is_true(rows: &Rows) -> bool {
 
 /// Names strangers that hold locks of Weir's class, and ends them where the rights allow it. They stand in nobody's way. Not cancel safe.
 async fn meet(
-    reach: &Reach,
+    reach: &NodeAccess,
     node: NodeId,
     conn: &mut ControlConn,
     (holders, strangers): (&str, &[MarkHolder]),
@@ -159,7 +159,7 @@ async fn meet(
     Ok(())
 }
 
-fn say(reach: &Reach, node: NodeId, what: &str, strangers: &[MarkHolder]) {
+fn say(reach: &NodeAccess, node: NodeId, what: &str, strangers: &[MarkHolder]) {
     let mut names: Vec<String> = strangers.iter().take(NAMED_MAX).map(MarkHolder::to_string).collect();
     if strangers.len() > NAMED_MAX {
         names.push(format!("and {} more", strangers.len() - NAMED_MAX));
@@ -170,7 +170,7 @@ fn say(reach: &Reach, node: NodeId, what: &str, strangers: &[MarkHolder]) {
 /// Waits until no Weir shows a name with this beginning at a server, other than the own one. Others who show one are named in the log once. Not cancel
 /// safe: an answer may be on its way.
 pub async fn wait_gone(
-    reach: &Reach,
+    reach: &NodeAccess,
     node: NodeId,
     conn: &mut ControlConn,
     names: (&str, &str),

@@ -1,7 +1,7 @@
 //! Asks a node for all that decides about failover.
 
 use crate::control::control_conn::ControlConn;
-use crate::control::failover::node_logins::{Key, LoginKind, Reach};
+use crate::control::failover::node_logins::{HistoryKey, LoginKind, NodeAccess};
 use crate::runtime::pool::server_conn::{OpenError, Rows};
 use crate::runtime::pool::server_login::protocol;
 use tokio::time::Instant;
@@ -48,13 +48,13 @@ fn timeline_history(timeline: u32) -> String {
 }
 
 /// Logs in and asks for everything. Cancel safe: the connection is closed.
-pub async fn look(reach: &Reach, node: NodeId, deadline: Instant) -> Result<ServerFacts, OpenError> {
+pub async fn look(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<ServerFacts, OpenError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     over(reach, node, &mut conn, deadline).await
 }
 
 /// The same over a connection that is there. Not cancel safe.
-pub async fn over(reach: &Reach, node: NodeId, conn: &mut ControlConn, deadline: Instant) -> Result<ServerFacts, OpenError> {
+pub async fn over(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, deadline: Instant) -> Result<ServerFacts, OpenError> {
     let rows = conn.query(FACTS).await?;
     let Some(said) = NodeAnswer::read(&rows) else { return Err(protocol(&conn.address, "no facts in its answer")) };
     let mut facts = said.facts(reach, node);
@@ -123,7 +123,7 @@ impl NodeAnswer {
     }
 
     /// All but history and followers.
-    fn facts(&self, reach: &Reach, node: NodeId) -> ServerFacts {
+    fn facts(&self, reach: &NodeAccess, node: NodeId) -> ServerFacts {
         let place = self.conninfo.as_ref().and_then(Conninfo::place);
         let upstream = place.filter(|_| self.in_recovery).and_then(|place| reach.upstream(node, place));
         ServerFacts {
@@ -148,7 +148,7 @@ impl NodeAnswer {
     }
 }
 
-fn follower(reach: &Reach, row: &[Option<String>]) -> Option<StreamingFollower> {
+fn follower(reach: &NodeAccess, row: &[Option<String>]) -> Option<StreamingFollower> {
     let [name, state, flushed] = row else { return None };
     let name = name.as_deref().unwrap_or_default();
     let known = reach.rules.nodes.iter().find(|node| !name.is_empty() && node.application_name.eq_ignore_ascii_case(name));
@@ -159,9 +159,15 @@ fn follower(reach: &Reach, row: &[Option<String>]) -> Option<StreamingFollower> 
     })
 }
 
-/// The node's history, and the end of its log if that was asked for. A user without REPLICATION sees none: see `Reach::assume`.
-async fn history(reach: &Reach, node: NodeId, said: &NodeAnswer, deadline: Instant) -> Result<(TimelineHistory, Lsn), OpenError> {
-    let key = said.system.zip(said.timeline).map(|(system, timeline)| Key { system, timeline, started_at: said.started_at });
+/// The node's history, and the end of its log if that was asked for. A user without REPLICATION sees none: see `NodeAccess::assume`.
+async fn history(
+    reach: &NodeAccess,
+    node: NodeId,
+    said: &NodeAnswer,
+    deadline: Instant,
+) -> Result<(TimelineHistory, Lsn), OpenError> {
+    let key =
+        said.system.zip(said.timeline).map(|(system, timeline)| HistoryKey { system, timeline, started_at: said.started_at });
     if let Some(key) = key {
         if key.timeline == 1 {
             return Ok((TimelineHistory { system: key.system, timeline: 1, ..TimelineHistory::default() }, 0));
@@ -185,7 +191,7 @@ async fn history(reach: &Reach, node: NodeId, said: &NodeAnswer, deadline: Insta
 
 /// Cancel safe: the connection is closed.
 async fn ask_history(
-    reach: &Reach,
+    reach: &NodeAccess,
     node: NodeId,
     said: &NodeAnswer,
     deadline: Instant,
@@ -198,7 +204,7 @@ async fn ask_history(
     let (Some(system), Some(timeline)) = (system, timeline) else {
         return Err(protocol(&conn.address, "no answer to IDENTIFY_SYSTEM"));
     };
-    let key = Key { system, timeline, started_at: said.started_at };
+    let key = HistoryKey { system, timeline, started_at: said.started_at };
     let history = match reach.known_history(node, key) {
         Some(known) => known,
         None if timeline == 1 => TimelineHistory { system, timeline, ..TimelineHistory::default() },

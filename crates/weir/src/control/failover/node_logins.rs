@@ -1,7 +1,7 @@
 //! The way to nodes: the logins, and the memory of a node between two looks.
 
 use crate::control::control_conn::ControlConn;
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ pub enum LoginKind {
 
 /// The facts that identify a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct HistoryKey {
     pub(super) system: u64,
     pub(super) timeline: u32,
     pub(super) started_at: u64,
@@ -39,17 +39,17 @@ pub struct Key {
 type Place = (String, u16);
 
 /// Answers of a node before a look at it.
-pub struct Listened {
+pub struct AnswerBaseline {
     node: NodeId,
     answers: u64,
 }
 
 /// See the module. Of one configuration.
-pub struct Reach {
-    pub(super) c: Rc<Control>,
+pub struct NodeAccess {
+    pub(super) c: Rc<ControlContext>,
     pub(super) config: Arc<Config>,
     pub(super) rules: Rc<FailoverRules>,
-    histories: RefCell<BTreeMap<NodeId, (Key, TimelineHistory)>>,
+    histories: RefCell<BTreeMap<NodeId, (HistoryKey, TimelineHistory)>>,
     /// The accepted log, and where nodes' own logs ended when last seen.
     accepted: RefCell<(Option<TimelineHistory>, BTreeMap<NodeId, Lsn>)>,
     /// Where standbys said that they receive from, and which node that is, as the primary's list of followers shows: servers may know each
@@ -62,9 +62,9 @@ pub struct Reach {
     complained: RefCell<BTreeSet<NodeId>>,
 }
 
-impl Reach {
-    pub fn new(c: Rc<Control>, config: Arc<Config>, rules: Rc<FailoverRules>) -> Reach {
-        Reach {
+impl NodeAccess {
+    pub fn new(c: Rc<ControlContext>, config: Arc<Config>, rules: Rc<FailoverRules>) -> NodeAccess {
+        NodeAccess {
             c,
             config,
             rules,
@@ -109,11 +109,11 @@ impl Reach {
         known
     }
 
-    pub fn known_history(&self, node: NodeId, key: Key) -> Option<TimelineHistory> {
+    pub fn known_history(&self, node: NodeId, key: HistoryKey) -> Option<TimelineHistory> {
         self.histories.borrow().get(&node).filter(|(known, _)| *known == key).map(|(_, history)| history.clone())
     }
 
-    pub fn keep_history(&self, node: NodeId, key: Key, history: &TimelineHistory) {
+    pub fn keep_history(&self, node: NodeId, key: HistoryKey, history: &TimelineHistory) {
         self.histories.borrow_mut().insert(node, (key, history.clone()));
     }
 
@@ -158,13 +158,13 @@ impl Reach {
     }
 
     /// Begins to note what a node answers beside a look. If the look before was in vain, the time since then counts, too.
-    pub fn listen(&self, node: NodeId) -> Listened {
+    pub fn listen(&self, node: NodeId) -> AnswerBaseline {
         let heard = self.heard.borrow().get(&node).copied();
-        Listened { node, answers: heard.unwrap_or_else(|| self.answers(node)) }
+        AnswerBaseline { node, answers: heard.unwrap_or_else(|| self.answers(node)) }
     }
 
     /// A look has ended, which found this.
-    pub fn heard(&self, listened: &Listened, found: &ProbeResult) -> SignOfLife {
+    pub fn heard(&self, listened: &AnswerBaseline, found: &ProbeResult) -> SignOfLife {
         let answers = self.answers(listened.node);
         let mut heard = self.heard.borrow_mut();
         match found {
@@ -216,14 +216,14 @@ pub fn failure(error: &OpenError) -> LookFailure {
 mod tests {
     use super::*;
     use crate::runtime::pool::server_conn::ServerAddress;
-    use crate::runtime::pool::server_conn::Unanswered;
+    use crate::runtime::pool::server_conn::SlowAnswerError;
     use weir_config::SslMode;
     use weir_session::fault::sqlstate;
 
     #[test]
     fn keys_that_come_too_late_say_nothing_of_the_server_nor_of_the_password() {
         let address = ServerAddress { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
-        for cause in [Unanswered::Full, Unanswered::TimedOut] {
+        for cause in [SlowAnswerError::Full, SlowAnswerError::TimedOut] {
             let error = OpenError::Keys { address: address.clone(), user: "monitor".into(), cause };
             assert_eq!(failure(&error), LookFailure::Local);
             assert_eq!(error.fault().sqlstate, sqlstate::CANNOT_CONNECT, "{error}");

@@ -1,12 +1,12 @@
 //! Obeys one action. A question to a server is a task of its own, whose outcome is the next fact.
 
-use super::hands::{self, Cuts, DeedError};
-use super::{Driver, command, drain, say};
+use super::hands::{self, DeedError, StreamCutPolicy};
+use super::{FailoverDriver, command, drain, say};
 use crate::control::cluster_view;
-use crate::control::control_context::Control;
-use crate::control::failover::node_logins::{Reach, failure};
+use crate::control::control_context::ControlContext;
+use crate::control::failover::node_logins::{NodeAccess, failure};
 use crate::control::failover::{agent_orders, node_facts};
-use crate::control::return_node::{self, Return};
+use crate::control::return_node::{self, NodeReturn};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
 use std::rc::Rc;
@@ -22,19 +22,19 @@ use weir_failover::{
 const LATE_PART: u32 = 4;
 
 /// Tells what became of an order, also if its task ends by a fault.
-struct Promise {
-    c: Rc<Control>,
+struct OrderResultGuard {
+    c: Rc<ControlContext>,
     otherwise: Option<FailoverEvent>,
 }
 
-impl Promise {
+impl OrderResultGuard {
     fn keep(mut self, event: FailoverEvent) {
         self.otherwise = None;
         self.c.tell(event);
     }
 }
 
-impl Drop for Promise {
+impl Drop for OrderResultGuard {
     fn drop(&mut self) {
         if let Some(event) = self.otherwise.take() {
             self.c.tell(event);
@@ -42,7 +42,7 @@ impl Drop for Promise {
     }
 }
 
-impl Driver {
+impl FailoverDriver {
     /// Not cancel safe.
     pub(super) async fn obey(&mut self, action: FailoverAction) {
         match action {
@@ -68,7 +68,7 @@ impl Driver {
             FailoverAction::WriteStatus { text } => self.files.write_status(&self.c, text),
             FailoverAction::Store { number, text } => {
                 let (c, files) = (self.c.clone(), self.files.clone());
-                let promise = Promise { c, otherwise: Some(FailoverEvent::Stored { number, done: Done::No }) };
+                let promise = OrderResultGuard { c, otherwise: Some(FailoverEvent::Stored { number, done: Done::No }) };
                 let is_kept = files.keeps_state(&self.rules);
                 self.orders.spawn_local(async move {
                     let done = if is_kept { files.store(&promise.c, text).await } else { Done::Yes };
@@ -77,18 +77,21 @@ impl Driver {
             }
             FailoverAction::Drain { node, limit_ms } => self.drain(node, Duration::from_millis(limit_ms)),
             FailoverAction::RunCommand { number, kind, line, limit_ms } => {
-                let promise =
-                    Promise { c: self.c.clone(), otherwise: Some(FailoverEvent::CommandEnded { number, done: Done::No }) };
+                let promise = OrderResultGuard {
+                    c: self.c.clone(),
+                    otherwise: Some(FailoverEvent::CommandEnded { number, done: Done::No }),
+                };
                 self.orders.spawn_local(async move {
                     let done = command::run(&promise.c, kind, &line, Duration::from_millis(limit_ms)).await;
                     promise.keep(FailoverEvent::CommandEnded { number, done });
                 });
             }
             FailoverAction::Rejoin { node, primary, ballot, way, limit_ms } => {
-                let promise = Promise { c: self.c.clone(), otherwise: Some(FailoverEvent::Rejoined { node, done: Done::No }) };
+                let promise =
+                    OrderResultGuard { c: self.c.clone(), otherwise: Some(FailoverEvent::Rejoined { node, done: Done::No }) };
                 let config = self.config.clone();
                 self.orders.spawn_local(async move {
-                    let order = Return { node, primary, way, ballot: Some(ballot) };
+                    let order = NodeReturn { node, primary, way, ballot: Some(ballot) };
                     let done = rejoin(&promise.c, &config, order, Duration::from_millis(limit_ms)).await;
                     promise.keep(FailoverEvent::Rejoined { node, done });
                 });
@@ -147,7 +150,7 @@ impl Driver {
 
     /// Begins to wait for what sessions have open on a node.
     fn drain(&mut self, node: NodeId, limit: Duration) {
-        let promise = Promise { c: self.c.clone(), otherwise: Some(FailoverEvent::Drained { node }) };
+        let promise = OrderResultGuard { c: self.c.clone(), otherwise: Some(FailoverEvent::Drained { node }) };
         self.orders.spawn_local(async move {
             drain::drain(&promise.c, node, limit).await;
             promise.keep(FailoverEvent::Drained { node });
@@ -158,7 +161,7 @@ impl Driver {
     fn send(&mut self, order: FailoverAction) {
         let begun_at = self.now();
         let Some((node, limit_ms)) = order.target() else { return };
-        let promise = Promise { c: self.c.clone(), otherwise: order.failed(begun_at, LookFailure::Refuses) };
+        let promise = OrderResultGuard { c: self.c.clone(), otherwise: order.failed(begun_at, LookFailure::Refuses) };
         let reach = self.reach.clone();
         self.orders.spawn_local(async move {
             let limit = Duration::from_millis(limit_ms);
@@ -184,7 +187,7 @@ impl Driver {
 
 /// Looks at a node. A look whose login takes long has the node asked over the connection that is open, since an answer there tells that it lives.
 /// Cancel safe: the connection is closed.
-async fn probe(reach: &Reach, (order, node): (&FailoverAction, NodeId), begun_at: Ms, limit: Duration) -> FailoverEvent {
+async fn probe(reach: &NodeAccess, (order, node): (&FailoverAction, NodeId), begun_at: Ms, limit: Duration) -> FailoverEvent {
     let listened = reach.listen(node);
     let look = tokio::time::timeout(limit, node_facts::look(reach, node, Instant::now() + limit));
     tokio::pin!(look);
@@ -209,7 +212,7 @@ async fn probe(reach: &Reach, (order, node): (&FailoverAction, NodeId), begun_at
 }
 
 /// Brings a replaced primary back by its agent.
-async fn rejoin(c: &Control, config: &Config, order: Return, limit: Duration) -> Done {
+async fn rejoin(c: &ControlContext, config: &Config, order: NodeReturn, limit: Duration) -> Done {
     let node = order.node;
     match return_node::bring_back(c, config, order, Instant::now() + limit).await {
         Ok(()) => {
@@ -226,7 +229,7 @@ async fn rejoin(c: &Control, config: &Config, order: Return, limit: Duration) ->
 }
 
 /// Looks that fail are the business of who judges them; all else is worth a line.
-fn complain(reach: &Reach, node: NodeId, order: &FailoverAction, error: &DeedError) {
+fn complain(reach: &NodeAccess, node: NodeId, order: &FailoverAction, error: &DeedError) {
     let (level, what) = match order {
         FailoverAction::Probe { .. } => (Level::Debug2, "look"),
         FailoverAction::CutOff { .. } => (Level::Warning, "cut-off from the old primary"),
@@ -259,14 +262,18 @@ fn complain(reach: &Reach, node: NodeId, order: &FailoverAction, error: &DeedErr
 }
 
 /// Does it. A look is `probe`'s. Not cancel safe.
-async fn execute(reach: &Reach, order: &FailoverAction, deadline: Instant) -> Result<FailoverEvent, DeedError> {
+async fn execute(reach: &NodeAccess, order: &FailoverAction, deadline: Instant) -> Result<FailoverEvent, DeedError> {
     Ok(match *order {
-        FailoverAction::CutOff { node, ballot, .. } => {
-            FailoverEvent::Pledged { node, ballot, outcome: hands::pledge(reach, node, ballot, Cuts::Yes, deadline).await? }
-        }
-        FailoverAction::Pledge { node, ballot, .. } => {
-            FailoverEvent::Pledged { node, ballot, outcome: hands::pledge(reach, node, ballot, Cuts::No, deadline).await? }
-        }
+        FailoverAction::CutOff { node, ballot, .. } => FailoverEvent::Pledged {
+            node,
+            ballot,
+            outcome: hands::pledge(reach, node, ballot, StreamCutPolicy::Yes, deadline).await?,
+        },
+        FailoverAction::Pledge { node, ballot, .. } => FailoverEvent::Pledged {
+            node,
+            ballot,
+            outcome: hands::pledge(reach, node, ballot, StreamCutPolicy::No, deadline).await?,
+        },
         FailoverAction::Promote { node, ballot, .. } => {
             FailoverEvent::Promoted { node, ballot, done: hands::promote(reach, node, ballot, deadline).await? }
         }

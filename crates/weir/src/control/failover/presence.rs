@@ -2,8 +2,8 @@
 //! switchover of another one waits until there is none (`hands::wait_yielded`). Its end with the process, or the network, says the same.
 
 use super::drain;
-use crate::control::control_context::Control;
-use crate::control::failover::node_logins::Reach;
+use crate::control::control_context::ControlContext;
+use crate::control::failover::node_logins::NodeAccess;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -25,16 +25,16 @@ pub const PREFIX: &str = "weir_writes_";
 
 /// See the module. Its tasks end with it.
 #[derive(Default)]
-pub struct Presence {
+pub struct WriterPresence {
     /// The node, and the task that keeps the connection there.
     shown: Option<(NodeId, JoinSet<()>)>,
     /// Ends the connection once nothing is open any more.
     leaver: JoinSet<()>,
 }
 
-impl Presence {
+impl WriterPresence {
     /// Sessions of this Weir write to a node from now on.
-    pub fn begin(&mut self, reach: &Rc<Reach>, node: NodeId, weir: u32) {
+    pub fn begin(&mut self, reach: &Rc<NodeAccess>, node: NodeId, weir: u32) {
         self.leaver = JoinSet::new();
         if self.shown.as_ref().is_some_and(|(shown, _)| *shown == node) {
             return;
@@ -45,7 +45,7 @@ impl Presence {
     }
 
     /// They begin nothing there any more. The connection stays until what they have open has ended.
-    pub fn leave(&mut self, c: &Rc<Control>) {
+    pub fn leave(&mut self, c: &Rc<ControlContext>) {
         let Some((node, keeper)) = self.shown.take() else { return };
         let c = c.clone();
         self.leaver.spawn_local(async move {
@@ -56,12 +56,12 @@ impl Presence {
 
     /// They have nothing open there any more.
     pub fn end(&mut self) {
-        *self = Presence::default();
+        *self = WriterPresence::default();
     }
 }
 
 /// Cancel safe: the connection is closed.
-async fn keep(reach: Rc<Reach>, node: NodeId, name: String) {
+async fn keep(reach: Rc<NodeAccess>, node: NodeId, name: String) {
     loop {
         // Without it a switchover waits for nobody here: statements under way may be lost then, as in a failover.
         if let Ok(mut conn) = reach.show_presence(node, &name, Instant::now() + OPEN_LIMIT).await {

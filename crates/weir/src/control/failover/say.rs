@@ -1,6 +1,6 @@
 //! Lines of the log. Words of Pgpool's that scripts look for stand there only when they are true.
 
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use weir_failover::operations::RejoinFallback;
 use weir_failover::{
@@ -9,7 +9,7 @@ use weir_failover::{
 };
 
 /// Facts that an operator who looks for a fault wants to see.
-pub fn event(c: &Control, event: &FailoverEvent) {
+pub fn event(c: &ControlContext, event: &FailoverEvent) {
     if !matches!(
         event,
         FailoverEvent::Timer | FailoverEvent::Doubted | FailoverEvent::Probed { found: ProbeResult::Answered(_), .. }
@@ -18,7 +18,7 @@ pub fn event(c: &Control, event: &FailoverEvent) {
     }
 }
 
-pub fn report(c: &Control, (rules, state): (&FailoverRules, &FailoverState), report: &FailoverReport, now: Ms) {
+pub fn report(c: &ControlContext, (rules, state): (&FailoverRules, &FailoverState), report: &FailoverReport, now: Ms) {
     let place = |id: NodeId| {
         let address = rules.node(id).map(|node| &node.address);
         address.map_or_else(String::new, |address| format!("{}({})", address.hostname, address.port))
@@ -88,7 +88,7 @@ pub fn report(c: &Control, (rules, state): (&FailoverRules, &FailoverState), rep
     }
 }
 
-fn false_primary(c: &Control, rules: &FailoverRules, node: NodeId) {
+fn false_primary(c: &ControlContext, rules: &FailoverRules, node: NodeId) {
     let what = match rules.mode {
         FailoverMode::Builtin => "it gets no writes; a copy of the primary must be made there",
         // Others may have promoted it, and be about to stop the one before: a copy would lose what is new.
@@ -99,13 +99,13 @@ fn false_primary(c: &Control, rules: &FailoverRules, node: NodeId) {
     c.shared.log.say(Level::Error, format_args!("node {node} calls itself primary, too: {what}"));
 }
 
-fn orphaned(c: &Control, node: NodeId, upstream: NodeId) {
+fn orphaned(c: &ControlContext, node: NodeId, upstream: NodeId) {
     let text = "a promotion of it would lose what the primary has written since";
     let told = format_args!("node {node} receives nothing, since node {upstream}, which it follows, is dead: {text}");
     c.shared.log.say(Level::Warning, told);
 }
 
-fn does_not_stream(c: &Control, node: NodeId, then: RejoinFallback) {
+fn does_not_stream(c: &ControlContext, node: NodeId, then: RejoinFallback) {
     match then {
         RejoinFallback::Copy => {
             let text = format_args!("node {node} was brought back and does not stream after a minute: it is copied");
@@ -119,7 +119,7 @@ fn does_not_stream(c: &Control, node: NodeId, then: RejoinFallback) {
     }
 }
 
-fn no_login(c: &Control, node: NodeId, lasting_ms: Ms) {
+fn no_login(c: &ControlContext, node: NodeId, lasting_ms: Ms) {
     let text =
         "connections that are open are used, and no new one can be opened; if its postmaster is stuck, start the server anew";
     c.shared.log.say(Level::Error, format_args!("node {node} has answered no login for {} s: {text}", lasting_ms / 1000));
@@ -133,19 +133,19 @@ fn parameter(kind: FailoverCommandKind) -> &'static str {
     }
 }
 
-fn slow(c: &Control, node: NodeId, took_ms: Ms, limit_ms: Ms) {
+fn slow(c: &ControlContext, node: NodeId, took_ms: Ms, limit_ms: Ms) {
     let text = "raise health_check_timeout, or a server that lives may be given up";
     let took = format_args!("node {node}: a look took {took_ms} ms, and {limit_ms} ms count as no answer: {text}");
     c.shared.log.say(Level::Warning, took);
 }
 
-fn foreign(c: &Control, node: NodeId, system: u64, known: u64) {
+fn foreign(c: &ControlContext, node: NodeId, system: u64, known: u64) {
     let text = "nothing is sent to it; if it is the right one, name the primary of its cluster with pcp_promote_node, or PROMOTE in the console";
     let what = format_args!("node {node} is a server of another cluster (system identifier {system}, not {known}): {text}");
     c.shared.log.say(Level::Error, what);
 }
 
-fn begun(c: &Control, node: NodeId, system: u64) {
+fn begun(c: &ControlContext, node: NodeId, system: u64) {
     let text = "what was known of the cluster before is forgotten, and connections to it are closed";
     let what = format_args!("node {node} is the primary of the cluster with system identifier {system}: {text}");
     c.shared.log.say(Level::Warning, what);
@@ -159,7 +159,7 @@ enum SeenAsPrimary {
 }
 
 /// A primary was accepted.
-fn accepted(c: &Control, record: &FailoverRecord, seen: SeenAsPrimary, place: impl Fn(NodeId) -> String, now: Ms) {
+fn accepted(c: &ControlContext, record: &FailoverRecord, seen: SeenAsPrimary, place: impl Fn(NodeId) -> String, now: Ms) {
     let (log, new) = (&c.shared.log, record.new);
     match (seen, record.why) {
         (SeenAsPrimary::AsPrimary, _) => log.say(Level::Log, format_args!("find_primary_node: primary node is {new}")),

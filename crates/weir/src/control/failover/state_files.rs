@@ -1,6 +1,6 @@
 //! The files of failover in `work_dir`: the state that must survive this process, and Pgpool's `pgpool_status`.
 
-use crate::control::control_context::Control;
+use crate::control::control_context::ControlContext;
 use crate::log::Level;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ impl FailoverFiles {
     }
 
     /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
-    pub fn read(&self, c: &Control, rules: &FailoverRules) -> (Option<DurableState>, BTreeSet<NodeId>) {
+    pub fn read(&self, c: &ControlContext, rules: &FailoverRules) -> (Option<DurableState>, BTreeSet<NodeId>) {
         self.bring_over(c);
         let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
         let path = self.folder.join(STATUS);
@@ -116,7 +116,7 @@ impl FailoverFiles {
     }
 
     /// Moves files of our own from the old folder to one that has none yet.
-    fn bring_over(&self, c: &Control) {
+    fn bring_over(&self, c: &ControlContext) {
         let Some(old) = &self.old else { return };
         for path in [self.state.clone(), self.folder.join(STATUS)] {
             let Some(before) = path.file_name().map(|name| old.join(name)) else { continue };
@@ -129,7 +129,7 @@ impl FailoverFiles {
         }
     }
 
-    fn read_state(&self, c: &Control) -> Option<DurableState> {
+    fn read_state(&self, c: &ControlContext) -> Option<DurableState> {
         let text = match own_files::read(&self.state) {
             Ok(text) => text,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
@@ -147,7 +147,7 @@ impl FailoverFiles {
     }
 
     /// Puts the state on disk. Cancel safe: it may be there.
-    pub async fn store(&self, c: &Control, text: String) -> Done {
+    pub async fn store(&self, c: &ControlContext, text: String) -> Done {
         let path = self.state.clone();
         let written =
             spawn_blocking(move || own_files::replace(&path, &text)).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
@@ -173,7 +173,7 @@ impl FailoverFiles {
     }
 
     /// Has `pgpool_status` written. Texts that come while it is written are written after, the newest only.
-    pub fn write_status(self: &Rc<FailoverFiles>, c: &Rc<Control>, text: String) {
+    pub fn write_status(self: &Rc<FailoverFiles>, c: &Rc<ControlContext>, text: String) {
         self.status.replace(Some(text));
         if self.is_writing.replace(true) {
             return;

@@ -1,7 +1,7 @@
 //! The node that workers send writes to, and the end of connections to one that was given up.
 
 use crate::control::cluster_view;
-use crate::control::control_context::{Control, Subject};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::ConnStatus;
@@ -22,14 +22,14 @@ const PART_LIMIT: Duration = Duration::from_secs(1);
 /// See the module.
 pub struct WriteSwitch {
     gate: WriteGate,
-    promoter: Promoter,
+    promoter: PromoterKind,
     /// The node that took writes last, and may still have transactions.
     served: Option<NodeId>,
 }
 
 /// The one that makes a standby the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Promoter {
+enum PromoterKind {
     /// Weir, or its command.
     Weir,
     Others,
@@ -37,37 +37,37 @@ enum Promoter {
     Nobody,
 }
 
-impl Promoter {
-    fn of(config: &Config, mode: FailoverMode) -> Promoter {
+impl PromoterKind {
+    fn of(config: &Config, mode: FailoverMode) -> PromoterKind {
         match mode {
-            _ if config.clustering_mode != ClusteringMode::StreamingReplication => Promoter::Nobody,
-            FailoverMode::Builtin | FailoverMode::Command => Promoter::Weir,
-            FailoverMode::Follow | FailoverMode::Off => Promoter::Others,
+            _ if config.clustering_mode != ClusteringMode::StreamingReplication => PromoterKind::Nobody,
+            FailoverMode::Builtin | FailoverMode::Command => PromoterKind::Weir,
+            FailoverMode::Follow | FailoverMode::Off => PromoterKind::Others,
         }
     }
 }
 
 impl WriteSwitch {
     pub fn new(config: &Config, mode: FailoverMode) -> WriteSwitch {
-        WriteSwitch { gate: WriteGate::Shut, promoter: Promoter::of(config, mode), served: None }
+        WriteSwitch { gate: WriteGate::Shut, promoter: PromoterKind::of(config, mode), served: None }
     }
 
     pub fn obey(&mut self, config: &Config, mode: FailoverMode) {
-        self.promoter = Promoter::of(config, mode);
+        self.promoter = PromoterKind::of(config, mode);
     }
 
     /// Roles decide, at least until others have made a primary known.
     fn is_by_roles(&self) -> bool {
         match self.promoter {
-            Promoter::Weir => false,
-            Promoter::Others => self.served.is_none(),
-            Promoter::Nobody => true,
+            PromoterKind::Weir => false,
+            PromoterKind::Others => self.served.is_none(),
+            PromoterKind::Nobody => true,
         }
     }
 
     /// The gate that workers see.
     fn shown(&self, rules: &FailoverRules, state: &FailoverState) -> WriteGate {
-        if self.promoter == Promoter::Nobody {
+        if self.promoter == PromoterKind::Nobody {
             return state.first_in_use(rules).map_or(WriteGate::Shut, WriteGate::First);
         }
         match state.decider(rules) {
@@ -80,7 +80,7 @@ impl WriteSwitch {
     }
 
     /// Shows workers the gate, and the nodes that are in use.
-    pub fn show(&self, c: &Control, rules: &FailoverRules, state: &FailoverState) {
+    pub fn show(&self, c: &ControlContext, rules: &FailoverRules, state: &FailoverState) {
         let is_out = |id| state.is_avoided(rules, id);
         if let WriteGate::Open { node, .. } = self.gate
             && c.view.borrow().horizon.is_none()
@@ -108,7 +108,7 @@ impl WriteSwitch {
     /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
     pub async fn hold(
         &mut self,
-        c: &Control,
+        c: &ControlContext,
         (rules, state): (&FailoverRules, &FailoverState),
         why: WriteHoldReason,
         transactions: OpenTransactionFate,
@@ -120,7 +120,7 @@ impl WriteSwitch {
         }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
         // Where others decide, a primary that says nothing for a moment keeps its transactions until there is another one.
-        if transactions == OpenTransactionFate::End && self.promoter == Promoter::Weir {
+        if transactions == OpenTransactionFate::End && self.promoter == PromoterKind::Weir {
             self.end_served(c).await;
         }
     }
@@ -128,25 +128,25 @@ impl WriteSwitch {
     /// This node gets writes from now on. Cancel safe.
     pub async fn release(
         &mut self,
-        c: &Control,
+        c: &ControlContext,
         (rules, state): (&FailoverRules, &FailoverState),
         node: NodeId,
         started_at: Option<u64>,
     ) {
-        if self.served.is_some_and(|served| served != node) && self.promoter != Promoter::Nobody {
+        if self.served.is_some_and(|served| served != node) && self.promoter != PromoterKind::Nobody {
             self.end_served(c).await;
         }
         c.view.borrow_mut().horizon = horizon_of(c, state, node);
         self.served = Some(node);
         self.gate = WriteGate::Open { node, started_at };
-        if self.promoter != Promoter::Nobody {
+        if self.promoter != PromoterKind::Nobody {
             c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
         }
         self.show(c, rules, state);
     }
 
     /// Ends the transactions on the node that took writes.
-    async fn end_served(&mut self, c: &Control) {
+    async fn end_served(&mut self, c: &ControlContext) {
         let Some(node) = self.served.take() else { return };
         let used = cluster_view::end(c, node);
         wait_parted(c, node, &used).await;
@@ -154,17 +154,17 @@ impl WriteSwitch {
 }
 
 /// The numbers of the promotion of the node that takes writes, as far as its last look told.
-fn horizon_of(c: &Control, state: &FailoverState, node: NodeId) -> Option<PromotionHorizon> {
+fn horizon_of(c: &ControlContext, state: &FailoverState, node: NodeId) -> Option<PromotionHorizon> {
     let facts = state.nodes.get(&node)?.facts()?;
     PromotionHorizon::of(c.promoted.get(), node, facts)
 }
 
 /// Waits until sessions have let go of these connections.
-async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
+async fn wait_parted(c: &ControlContext, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
     let until = Instant::now() + PART_LIMIT;
     // First the bell: one that is closed between the look and the wait rings it.
-    let bell = c.bell(Subject::Parted);
+    let bell = c.bell(WakeSubject::Parted);
     loop {
         let pools = c.shared.pools.all();
         let mut statuses = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses());

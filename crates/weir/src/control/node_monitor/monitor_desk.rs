@@ -1,7 +1,7 @@
 //! The common knowledge of the tasks of all nodes: the view, the nodes to ask, and WAL positions by round.
 
-use super::question::{Position, Timeline};
-use crate::control::control_context::{Control, Subject};
+use super::question::{PositionAnswer, ReportedTimeline};
+use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::runtime::mail::RoleCheckReason;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub enum RoleLook {
 
 /// See the module. Of one configuration.
 pub struct MonitorBoard {
-    pub(super) c: Rc<Control>,
+    pub(super) c: Rc<ControlContext>,
     pub(super) config: Arc<Config>,
     /// By place in the view.
     looks: Vec<RefCell<RoleLook>>,
@@ -40,7 +40,7 @@ pub struct MonitorBoard {
 
 /// The effect of an answer on the node's next question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum PositionAnswerEffect {
     Nothing,
     Primary,
     Standby {
@@ -52,7 +52,7 @@ pub enum Taken {
 }
 
 impl MonitorBoard {
-    pub fn new(c: Rc<Control>, config: Arc<Config>, view: ClusterView) -> MonitorBoard {
+    pub fn new(c: Rc<ControlContext>, config: Arc<Config>, view: ClusterView) -> MonitorBoard {
         let looks = config.nodes.iter().map(|_| RefCell::default()).collect();
         let (board, doubts, waiting) = Default::default();
         c.view.replace(view);
@@ -76,7 +76,7 @@ impl MonitorBoard {
             is_free
         };
         let asked = self.looks.iter().map(ask).collect();
-        self.c.ring(&Subject::Positions);
+        self.c.ring(&WakeSubject::Positions);
         asked
     }
 
@@ -91,7 +91,7 @@ impl MonitorBoard {
     /// A node was asked for its role, and this came of it.
     pub fn said(&self, at: usize, outcome: Result<RoleAnswer, RoleLookFailure>) {
         self.looks[at].replace(RoleLook::Said(outcome));
-        self.c.ring(&Subject::Roles);
+        self.c.ring(&WakeSubject::Roles);
     }
 
     /// Moves what nodes have said since the last call. True: something was.
@@ -174,27 +174,35 @@ impl MonitorBoard {
     }
 
     /// Takes in what a node said that was asked in a role.
-    pub fn take(&self, at: usize, asked: ReplicationRole, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Taken {
+    pub fn take(
+        &self,
+        at: usize,
+        asked: ReplicationRole,
+        (round, asked_ms): (u64, u64),
+        said: &PositionAnswer<'_>,
+    ) -> PositionAnswerEffect {
         let node = self.config.nodes[at].id;
-        let Some(position) = said.position else { return Taken::Nothing };
+        let Some(position) = said.position else { return PositionAnswerEffect::Nothing };
         let word = self.doubted().1.said(node, asked, self.role(at), said.in_recovery);
         match (word, asked, said.timeline) {
-            (RoleAgreement::Stale, ..) => Taken::Nothing,
+            (RoleAgreement::Stale, ..) => PositionAnswerEffect::Nothing,
             (RoleAgreement::Contradicts, ..) => {
                 self.board.borrow_mut().lost(node);
                 self.publish();
                 self.c.wake_waiters();
                 self.c.request_role_check(RoleCheckReason::RoleContradicted);
-                Taken::Contradicts
+                PositionAnswerEffect::Contradicts
             }
-            (RoleAgreement::Agrees, ReplicationRole::Primary, Timeline::Of(timeline)) => {
+            (RoleAgreement::Agrees, ReplicationRole::Primary, ReportedTimeline::Of(timeline)) => {
                 if self.doubted().1.is_empty() {
                     let era = PositionEra { primary: (node, said.life), system: said.system, timeline };
                     self.primary_said(era, (round, asked_ms), position, said);
                 }
-                Taken::Primary
+                PositionAnswerEffect::Primary
             }
-            (RoleAgreement::Agrees, ReplicationRole::Primary, Timeline::None | Timeline::Hidden) => Taken::Nothing,
+            (RoleAgreement::Agrees, ReplicationRole::Primary, ReportedTimeline::None | ReportedTimeline::Hidden) => {
+                PositionAnswerEffect::Nothing
+            }
             (RoleAgreement::Agrees, ReplicationRole::Standby, timeline) => {
                 let replayed = ReplayReport { system: said.system, timeline: timeline.known(), position };
                 let mut board = self.board.borrow_mut();
@@ -206,12 +214,12 @@ impl MonitorBoard {
                 // Also if it has replayed no more: that it was asked may be all that somebody waits for.
                 self.c.wake_waiters();
                 let is_done = after.covers.reach(RoundCoverage { primary: round, standbys: round });
-                Taken::Standby { is_done, advances: after.covers != before.covers }
+                PositionAnswerEffect::Standby { is_done, advances: after.covers != before.covers }
             }
         }
     }
 
-    fn primary_said(&self, era: PositionEra, (round, asked_ms): (u64, u64), position: u64, said: &Position<'_>) {
+    fn primary_said(&self, era: PositionEra, (round, asked_ms): (u64, u64), position: u64, said: &PositionAnswer<'_>) {
         let flushed = said.flushed.unwrap_or(position);
         self.board.borrow_mut().primary_said(era, round, position, flushed, asked_ms);
         // Standbys may show a commit that waits, which the snapshot does not: the log must have been taken in up to there.
@@ -227,11 +235,11 @@ impl MonitorBoard {
         if covers_other || shows_other || self.c.shared.positions.is_followed() {
             self.c.wake_waiters();
         }
-        self.c.ring(&Subject::Positions);
+        self.c.ring(&WakeSubject::Positions);
     }
 
     /// Takes in which commits wait for standbys.
-    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &Position<'_>) -> PrimaryVisibility {
+    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &PositionAnswer<'_>) -> PrimaryVisibility {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.0 != node {
             *waiting = (node, WaitingCommits::default());

@@ -4,13 +4,13 @@
 //! Positions: the primary is asked in rounds, as long as statements run, and a standby until it has replayed what the primary had. Decisions are
 //! `session::causal::asking`'s.
 
-use super::question::{self, Followed, Ready, Timeline};
+use super::question::{self, ReportedPositions, ReportedTimeline, ServerWalFacts};
 use crate::auth::challenges::ServerScramFacts;
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::ControlConn;
-use crate::control::control_context::{Bell, Control, Subject};
-use crate::control::fine_timer::Alarm;
-use crate::control::node_monitor::monitor_desk::{MonitorBoard, Taken};
+use crate::control::control_context::{ControlContext, TaskBell, WakeSubject};
+use crate::control::fine_timer::FineTimer;
+use crate::control::node_monitor::monitor_desk::{MonitorBoard, PositionAnswerEffect};
 use crate::log::Level;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
@@ -38,7 +38,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 struct MonitorConn {
     conn: ControlConn,
     /// Positions can be asked over it.
-    ready: Option<Ready>,
+    ready: Option<ServerWalFacts>,
 }
 
 /// See the module.
@@ -50,7 +50,7 @@ struct NodeMonitor {
     born: Instant,
     line: Option<MonitorConn>,
     /// Since its connection was opened, or the node counts as something.
-    followed: Option<Followed>,
+    followed: Option<ReportedPositions>,
     asking: PositionQueryTimes,
     /// It was up when last looked at.
     was_up: bool,
@@ -69,7 +69,7 @@ enum MonitorStep {
 
 /// Runs until the proxy stops. Cancel safe: its connection is closed, and the next one knows nothing.
 pub async fn attend(desk: Rc<MonitorBoard>, at: usize) {
-    let (bell, alarm) = (desk.c.bell(Subject::Positions), Alarm::new());
+    let (bell, alarm) = (desk.c.bell(WakeSubject::Positions), FineTimer::new());
     let mut node = NodeMonitor::new(desk.clone(), at);
     while desk.c.shared.stop_mode() < ProxyShutdown::Fast {
         match node.next() {
@@ -94,7 +94,7 @@ async fn ended(line: &mut Option<MonitorConn>) -> Option<OpenError> {
 }
 
 /// Waits for so long, and no less where the system has no timers to give; none: for ever. Cancel safe.
-async fn pause(alarm: &io::Result<Alarm>, wait: Option<Duration>) {
+async fn pause(alarm: &io::Result<FineTimer>, wait: Option<Duration>) {
     let Some(wait) = wait else { return std::future::pending().await };
     let is_over = match alarm {
         Ok(alarm) => alarm.after(wait).await.is_ok(),
@@ -113,7 +113,7 @@ async fn doubt(desk: &MonitorBoard) -> Infallible {
 }
 
 /// Waits until somebody has waited for the node's role for so long. Cancel safe.
-async fn until_look_is_late(desk: &MonitorBoard, at: usize, bell: &Bell, limit: Duration) {
+async fn until_look_is_late(desk: &MonitorBoard, at: usize, bell: &TaskBell, limit: Duration) {
     loop {
         match desk.asked_at(at) {
             Some(since) => return tokio::time::sleep_until((since + limit).into()).await,
@@ -283,7 +283,7 @@ impl NodeMonitor {
 
     /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.
     /// Not cancel safe.
-    async fn ask(&mut self, role: ReplicationRole, bell: &Bell) {
+    async fn ask(&mut self, role: ReplicationRole, bell: &TaskBell) {
         let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
         let outcome = tokio::select! {
             outcome = self.find_position(role) => outcome,
@@ -293,10 +293,10 @@ impl NodeMonitor {
             }
         };
         match outcome {
-            Ok(Timeline::Hidden) => {
+            Ok(ReportedTimeline::Hidden) => {
                 self.complain("sr_check_user may not see pg_stat_wal_receiver: it needs the rights of pg_monitor");
             }
-            Ok(Timeline::Of(_) | Timeline::None) => self.has_complained = false,
+            Ok(ReportedTimeline::Of(_) | ReportedTimeline::None) => self.has_complained = false,
             Err(error) => {
                 self.unfollow();
                 self.asking.failed(self.desk.c.micros(Instant::now()));
@@ -306,7 +306,7 @@ impl NodeMonitor {
     }
 
     /// Cancel safe: the connection is closed.
-    async fn find_position(&mut self, role: ReplicationRole) -> Result<Timeline, OpenError> {
+    async fn find_position(&mut self, role: ReplicationRole) -> Result<ReportedTimeline, OpenError> {
         let c = self.desk.c.clone();
         let deadline = Instant::now() + ASK_TIMEOUT;
         let mut line = match self.take_line() {
@@ -327,8 +327,8 @@ impl NodeMonitor {
         &mut self,
         role: ReplicationRole,
         line: &mut MonitorConn,
-        c: &Control,
-    ) -> Result<Timeline, OpenError> {
+        c: &ControlContext,
+    ) -> Result<ReportedTimeline, OpenError> {
         let period_us = self.period_us();
         let ready = match line.ready {
             Some(ready) => ready,
@@ -337,7 +337,7 @@ impl NodeMonitor {
         let positions = &c.shared.positions;
         let followed = match &mut self.followed {
             Some(followed) => followed,
-            None => self.followed.insert(Followed::new(positions.begin_life(self.address.node), ready)),
+            None => self.followed.insert(ReportedPositions::new(positions.begin_life(self.address.node), ready)),
         };
         let now = Instant::now();
         self.asking.asked(c.micros(now));
@@ -352,10 +352,10 @@ impl NodeMonitor {
         positions.answered(self.address.node, c.micros(now));
         let timeline = said.timeline;
         match self.desk.take(self.at, role, (round, c.millis(now)), &said) {
-            Taken::Nothing => {}
-            Taken::Primary => self.asking.primary_said(period_us),
-            Taken::Standby { is_done, advances } => self.asking.standby_said(is_done, advances, period_us),
-            Taken::Contradicts => self.asking.failed(c.micros(Instant::now())),
+            PositionAnswerEffect::Nothing => {}
+            PositionAnswerEffect::Primary => self.asking.primary_said(period_us),
+            PositionAnswerEffect::Standby { is_done, advances } => self.asking.standby_said(is_done, advances, period_us),
+            PositionAnswerEffect::Contradicts => self.asking.failed(c.micros(Instant::now())),
         }
         Ok(timeline)
     }

@@ -102,26 +102,26 @@ pub async fn configured_at(conn: &mut ControlConn) -> Result<Option<u64>, OpenEr
 
 /// A connection over which positions can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct ServerWalFacts {
     system: u64,
     segment_bytes: u64,
 }
 
 /// Asks who the node is, and prepares the question for its position. Not cancel safe.
-pub async fn prepare(conn: &mut ControlConn) -> Result<Ready, OpenError> {
+pub async fn prepare(conn: &mut ControlConn) -> Result<ServerWalFacts, OpenError> {
     let rows = conn.query(WHO_QUERY).await?;
     let number = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<u64>().ok();
     let (Some(system), Some(segment_bytes)) = (number(0), number(1)) else {
         return Err(protocol(&conn.address, "no answer to who it is"));
     };
     conn.query(PREPARE).await?;
-    Ok(Ready { system, segment_bytes })
+    Ok(ServerWalFacts { system, segment_bytes })
 }
 
 /// The positions that a node has said in one life.
-pub struct Followed {
+pub struct ReportedPositions {
     life: Life,
-    ready: Ready,
+    ready: ServerWalFacts,
     /// Of a primary: the transactions that have ended, as it said last, and a position that covers them.
     snapshot: Vec<u8>,
     covering: u64,
@@ -131,20 +131,20 @@ pub struct Followed {
 
 /// The answer of a node.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Position<'a> {
+pub struct PositionAnswer<'a> {
     pub(super) life: Life,
     pub(super) system: u64,
     pub(super) in_recovery: bool,
     pub(super) position: Option<u64>,
     /// Of a primary.
     pub(super) flushed: Option<u64>,
-    pub(super) timeline: Timeline,
+    pub(super) timeline: ReportedTimeline,
     pub(super) snapshot: &'a [u8],
     pub(super) waiting: Option<&'a [Option<u32>]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timeline {
+pub enum ReportedTimeline {
     Of(u32),
     /// A standby that does not stream.
     None,
@@ -152,22 +152,22 @@ pub enum Timeline {
     Hidden,
 }
 
-impl Timeline {
+impl ReportedTimeline {
     pub fn known(self) -> Option<u32> {
         match self {
-            Timeline::Of(timeline) => Some(timeline),
-            Timeline::None | Timeline::Hidden => None,
+            ReportedTimeline::Of(timeline) => Some(timeline),
+            ReportedTimeline::None | ReportedTimeline::Hidden => None,
         }
     }
 }
 
-impl Followed {
-    pub fn new(life: Life, ready: Ready) -> Followed {
-        Followed { life, ready, snapshot: Vec::new(), covering: 0, waiting: None }
+impl ReportedPositions {
+    pub fn new(life: Life, ready: ServerWalFacts) -> ReportedPositions {
+        ReportedPositions { life, ready, snapshot: Vec::new(), covering: 0, waiting: None }
     }
 
     /// Asks for the position. Not cancel safe.
-    pub async fn ask(&mut self, conn: &mut ControlConn) -> Result<Position<'_>, OpenError> {
+    pub async fn ask(&mut self, conn: &mut ControlConn) -> Result<PositionAnswer<'_>, OpenError> {
         conn.ask(ASK).await?;
         let (mut row, mut error) = (None, None);
         loop {
@@ -185,8 +185,8 @@ impl Followed {
         }
     }
 
-    fn take(&mut self, row: &[u8], address: &ServerAddress) -> Result<Position<'_>, OpenError> {
-        let Row { in_recovery, mut position, flushed, timeline, snapshot, waiting } =
+    fn take(&mut self, row: &[u8], address: &ServerAddress) -> Result<PositionAnswer<'_>, OpenError> {
+        let PositionRow { in_recovery, mut position, flushed, timeline, snapshot, waiting } =
             read_said(row).ok_or_else(|| protocol(address, "no position in its answer"))?;
         self.waiting = waiting.map(|list| read_waiting(list, self.waiting.take()));
         if !in_recovery && let Some(position) = &mut position {
@@ -199,7 +199,7 @@ impl Followed {
         }
         let (life, system) = (self.life, self.ready.system);
         let (snapshot, waiting) = (self.snapshot.as_slice(), self.waiting.as_deref());
-        Ok(Position { life, system, in_recovery, position, flushed, timeline, snapshot, waiting })
+        Ok(PositionAnswer { life, system, in_recovery, position, flushed, timeline, snapshot, waiting })
     }
 }
 
@@ -213,29 +213,29 @@ fn read_waiting(list: &[u8], before: Option<Vec<Option<u32>>>) -> Vec<Option<u32
 }
 
 /// A row as the server sends it.
-struct Row<'a> {
+struct PositionRow<'a> {
     in_recovery: bool,
     position: Option<u64>,
     flushed: Option<u64>,
-    timeline: Timeline,
+    timeline: ReportedTimeline,
     snapshot: &'a [u8],
     waiting: Option<&'a [u8]>,
 }
 
-fn read_said(row: &[u8]) -> Option<Row<'_>> {
+fn read_said(row: &[u8]) -> Option<PositionRow<'_>> {
     let [in_recovery, position, timeline, snapshot, flushed, waiting] = read_columns(row)?;
     let in_recovery = in_recovery? == b"t";
     let timeline = match timeline {
-        None => Timeline::None,
-        Some(b"-") => Timeline::Hidden,
+        None => ReportedTimeline::None,
+        Some(b"-") => ReportedTimeline::Hidden,
         Some(text) => {
             // Names of files have it in hexadecimal.
             let radix = if in_recovery { 10 } else { 16 };
-            Timeline::Of(u32::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok()?)
+            ReportedTimeline::Of(u32::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok()?)
         }
     };
     let (position, flushed) = (position.and_then(read_position), flushed.and_then(read_position));
-    Some(Row { in_recovery, position, flushed, timeline, snapshot: snapshot.unwrap_or_default(), waiting })
+    Some(PositionRow { in_recovery, position, flushed, timeline, snapshot: snapshot.unwrap_or_default(), waiting })
 }
 
 /// For the list of Weir's own texts.
@@ -257,8 +257,8 @@ mod tests {
         bytes.split_off(HEADER_BYTES)
     }
 
-    fn followed() -> Followed {
-        Followed::new(5, Ready { system: 7, segment_bytes: 16 << 20 })
+    fn followed() -> ReportedPositions {
+        ReportedPositions::new(5, ServerWalFacts { system: 7, segment_bytes: 16 << 20 })
     }
 
     fn address() -> ServerAddress {
@@ -269,13 +269,13 @@ mod tests {
     fn answers_of_a_primary_and_of_a_standby_are_read() {
         let (address, mut primary, mut standby) = (address(), followed(), followed());
         let said = primary.take(&row(&["f", "0/3000030", "0000001A", "7:9:8", "0/3000020", "8,?"]), &address).unwrap();
-        let expected = Position {
+        let expected = PositionAnswer {
             life: 5,
             system: 7,
             in_recovery: false,
             position: Some(0x300_0030),
             flushed: Some(0x300_0020),
-            timeline: Timeline::Of(26),
+            timeline: ReportedTimeline::Of(26),
             snapshot: b"7:9:8",
             waiting: Some(&[Some(8), None]),
         };
@@ -283,9 +283,9 @@ mod tests {
         let said = primary.take(&row(&["f", "0/4000030", "0000001A", "7:9:8", "0/3000020", ""]), &address).unwrap();
         assert_eq!(said.position, Some(0x300_0030), "no transaction has ended since");
         let said = standby.take(&row(&["t", "1/0", "12", "", "", ""]), &address).unwrap();
-        assert_eq!((said.in_recovery, said.position, said.timeline), (true, Some(1 << 32), Timeline::Of(12)));
+        assert_eq!((said.in_recovery, said.position, said.timeline), (true, Some(1 << 32), ReportedTimeline::Of(12)));
         let said = standby.take(&row(&["t", "1/0", "-", "", "", ""]), &address).unwrap();
-        assert_eq!(said.timeline, Timeline::Hidden);
+        assert_eq!(said.timeline, ReportedTimeline::Hidden);
     }
 
     #[test]

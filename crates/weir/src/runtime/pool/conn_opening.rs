@@ -10,7 +10,7 @@ use crate::runtime::pool::server_conn::{
     ServerTransport, SocketBreaker, TERMINATE, flooded, note, tcp_options,
 };
 use crate::runtime::pool::server_login::{self, ServerGreeting, keep_notice, protocol, refused};
-use crate::runtime::pool::{Pool, PoolPurpose};
+use crate::runtime::pool::{ConnPool, PoolPurpose};
 use crate::runtime::shared::{ProxyShutdown, WorkerMessage};
 use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan};
 use crate::runtime::worker::Worker;
@@ -50,7 +50,7 @@ const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 /// `first`: a query of the operator's that the server answers before anybody has the server connection; empty for none.
 pub async fn open(
     w: &Worker,
-    pool: Arc<Pool>,
+    pool: Arc<ConnPool>,
     address: &ServerAddress,
     login: &ServerLogin<'_>,
     first: &str,

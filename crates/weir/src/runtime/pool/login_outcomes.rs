@@ -1,7 +1,7 @@
 //! The outcomes of a pool's logins, as far as they tell of its user, and the tasks that wait for one. `weir::runtime::pool::recent_logins` decides.
 
-use super::{Ceilings, Pool, take_near};
-use crate::runtime::pool::recent_logins::{LoginDenial, Room, Voucher, withdrawal};
+use super::{ConnLimits, ConnPool, take_near};
+use crate::runtime::pool::recent_logins::{ClientLoginDecision, LoginAvailability, LoginDenial, withdrawal};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::worker::Worker;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ pub(super) fn lifetime_ms(w: &Worker) -> u64 {
     w.peek_config().auth.cache_ms
 }
 
-impl Pool {
+impl ConnPool {
     /// Decides about a client that came then. `Wanted`: the caller asks, and all others wait until `asked`; `Awaited`: the current task is
     /// woken then.
-    pub fn voucher(&self, w: &Worker, came_ms: u64) -> Voucher {
+    pub fn voucher(&self, w: &Worker, came_ms: u64) -> ClientLoginDecision {
         if !self.is_shared() {
-            return Voucher::Given;
+            return ClientLoginDecision::Given;
         }
         let mut inner = self.inner.lock();
         let room = match inner.paused {
-            true => Room::Paused,
-            false if inner.is_held(w) => Room::Held,
-            false => Room::Open,
+            true => LoginAvailability::Paused,
+            false if inner.is_held(w) => LoginAvailability::Held,
+            false => LoginAvailability::Open,
         };
         let voucher = inner.vouching.voucher(came_ms, lifetime_ms(w), room, w.now_ms());
         match voucher {
-            Voucher::Wanted => inner.vouching.ask(w.now_ms()),
-            Voucher::Awaited { .. } => inner.askers.push((w.id, w.reactor.current_task())),
-            Voucher::Given | Voucher::Unsure => {}
+            ClientLoginDecision::Wanted => inner.vouching.ask(w.now_ms()),
+            ClientLoginDecision::Awaited { .. } => inner.askers.push((w.id, w.reactor.current_task())),
+            ClientLoginDecision::Given | ClientLoginDecision::Unsure => {}
         }
         voucher
     }
@@ -50,7 +50,7 @@ impl Pool {
 
     /// The permission for one more server connection, if nobody waits for that. After a refusal it does not matter that the server was full.
     pub fn permit_more(&self, w: &Worker) -> bool {
-        let ceilings = Ceilings::of(&w.peek_config());
+        let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let is_held = inner.is_held(w) && !inner.vouching.is_refused();
         if inner.paused
@@ -89,7 +89,7 @@ impl Pool {
 
     /// A login that began then failed. If its user has no right to be there any more, the connections of the pool are lent to nobody: those at rest are
     /// closed, the others when they come back.
-    pub fn note_kept_out(self: &Arc<Pool>, w: &Worker, error: &OpenError, begun_ms: u64) {
+    pub fn note_kept_out(self: &Arc<ConnPool>, w: &Worker, error: &OpenError, begun_ms: u64) {
         if !self.is_shared() {
             return;
         }
@@ -104,7 +104,7 @@ impl Pool {
     }
 
     /// New clients get no connection of this pool until a login gets in again.
-    pub fn withdraw(self: &Arc<Pool>, w: &Worker, why: LoginDenial, begun_ms: u64) {
+    pub fn withdraw(self: &Arc<ConnPool>, w: &Worker, why: LoginDenial, begun_ms: u64) {
         let is_news = self.inner.lock().vouching.refused(begun_ms);
         if is_news && why == LoginDenial::Right {
             self.renew(w);

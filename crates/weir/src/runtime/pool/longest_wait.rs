@@ -90,7 +90,7 @@ pub const SHARE_PERIOD_MS: u64 = 100;
 
 /// A pool beside another that competes for the same places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct CompetingPool {
     /// Its server connections.
     pub open: u32,
     /// Wait of its first session. `None`: nobody waits.
@@ -104,7 +104,7 @@ pub struct Need {
 /// A closed server connection costs another login. So where the sessions of two pools wait about alike, both keep what they
 /// have, and limits that many pools share do not turn every statement into a login: only a pool that waits clearly longer, or
 /// has nothing that could come back, gets one of the other.
-pub fn makes_room(lacks: Need, gives: Need) -> bool {
+pub fn makes_room(lacks: CompetingPool, gives: CompetingPool) -> bool {
     let Some(waited_ms) = lacks.waited_ms else { return false };
     let has_none = lacks.open == 0;
     match gives.waited_ms {
@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_pool_with_connections_waits_for_them_before_others_are_closed_for_it() {
-        let need = |open, waited_ms: i64| Need { open, waited_ms: u64::try_from(waited_ms).ok(), given_ms: SHARE_PERIOD_MS };
+        let need =
+            |open, waited_ms: i64| CompetingPool { open, waited_ms: u64::try_from(waited_ms).ok(), given_ms: SHARE_PERIOD_MS };
         for (lacks, gives, expected, why) in [
             (need(0, 0), need(1, -1), true, "nobody needs it now"),
             (need(1, 49), need(3, -1), false, "its own may come back"),
@@ -134,8 +135,8 @@ mod tests {
             (need(0, 57), need(1, 7), true, "nobody waits for ever"),
             (need(4, 900), need(4, 851), false, "both wait about as long"),
             (need(4, 901), need(4, 851), true, "it waits clearly longer"),
-            (Need { given_ms: 99, ..need(4, 901) }, need(4, 851), false, "it got a place a moment ago"),
-            (Need { given_ms: 0, ..need(0, 901) }, need(4, 851), true, "what it got is gone"),
+            (CompetingPool { given_ms: 99, ..need(4, 901) }, need(4, 851), false, "it got a place a moment ago"),
+            (CompetingPool { given_ms: 0, ..need(0, 901) }, need(4, 851), true, "what it got is gone"),
             (need(0, -1), need(4, -1), false, "nobody waits"),
         ] {
             assert_eq!(makes_room(lacks, gives), expected, "{why}");
@@ -219,10 +220,10 @@ mod tests {
             self.pools.iter().map(|pool| pool.open).sum()
         }
 
-        fn need(&self, at: usize) -> Need {
+        fn need(&self, at: usize) -> CompetingPool {
             let pool = &self.pools[at];
             let given_ms = pool.given_ms.map_or(u64::MAX, |at| self.now_ms - at);
-            Need { open: pool.open, waited_ms: pool.waiters.front().map(|since| self.now_ms - since), given_ms }
+            CompetingPool { open: pool.open, waited_ms: pool.waiters.front().map(|since| self.now_ms - since), given_ms }
         }
 
         fn longest(&mut self) -> Option<(u64, usize)> {
@@ -303,7 +304,7 @@ mod tests {
                 // The wait for others' server connections at rest, as `make_room` looks at them.
                 if let Some((_, at)) = self.longest()
                     && let Some(idle) = (0..self.pools.len()).find(|other| *other != at && self.pools[*other].idle > 0)
-                    && makes_room(self.need(at), Need { waited_ms: None, ..self.need(idle) })
+                    && makes_room(self.need(at), CompetingPool { waited_ms: None, ..self.need(idle) })
                 {
                     (self.pools[idle].idle, self.pools[idle].open) = (self.pools[idle].idle - 1, self.pools[idle].open - 1);
                     self.feed();

@@ -34,7 +34,7 @@ pub fn hold(took: Duration) -> Duration {
 
 /// How much a look matters, most first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub enum LookUrgency {
     /// Nothing is known of the database, or something was defined: its statements go to the primary until then.
     Unknown,
     /// It is time for another look.
@@ -43,27 +43,27 @@ pub enum Urgency {
 
 /// Place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(Urgency, u64);
+pub struct LookTicket(LookUrgency, u64);
 
 /// Holders of places, and waiters.
 #[derive(Debug, Default)]
 pub struct LookPlaces {
     taken: u32,
-    waiting: BTreeSet<Ticket>,
+    waiting: BTreeSet<LookTicket>,
     next: u64,
 }
 
 impl LookPlaces {
     /// Queues behind those whose look matters as much.
-    pub fn queue(&mut self, urgency: Urgency) -> Ticket {
-        let ticket = Ticket(urgency, self.next);
+    pub fn queue(&mut self, urgency: LookUrgency) -> LookTicket {
+        let ticket = LookTicket(urgency, self.next);
         self.next += 1;
         self.waiting.insert(ticket);
         ticket
     }
 
     /// Takes a place, if one is free and nobody else comes first. It leaves the queue then.
-    pub fn take(&mut self, ticket: Ticket, max: u32) -> bool {
+    pub fn take(&mut self, ticket: LookTicket, max: u32) -> bool {
         let takes = self.taken < max && self.waiting.first() == Some(&ticket);
         if takes {
             self.waiting.remove(&ticket);
@@ -73,7 +73,7 @@ impl LookPlaces {
     }
 
     /// Waits no more.
-    pub fn leave(&mut self, ticket: Ticket) {
+    pub fn leave(&mut self, ticket: LookTicket) {
         self.waiting.remove(&ticket);
     }
 
@@ -104,13 +104,14 @@ mod tests {
     #[test]
     fn those_of_whom_nothing_is_known_come_first_and_nobody_is_passed_by_his_like() {
         let mut places = LookPlaces::default();
-        let [first, second, urgent] = [Urgency::Routine, Urgency::Routine, Urgency::Unknown].map(|urgency| places.queue(urgency));
+        let [first, second, urgent] =
+            [LookUrgency::Routine, LookUrgency::Routine, LookUrgency::Unknown].map(|urgency| places.queue(urgency));
         assert!(!places.take(first, 2) && !places.take(second, 2) && places.take(urgent, 2));
         assert!(!places.take(second, 2) && places.take(first, 2));
         assert!(!places.take(second, 2) && places.is_wanted(2), "no place is free");
         places.free();
         assert!(!places.is_wanted(2) && places.take(second, 2));
-        let gone = places.queue(Urgency::Unknown);
+        let gone = places.queue(LookUrgency::Unknown);
         assert!(places.is_wanted(2));
         places.leave(gone);
         assert!(!places.is_wanted(2));

@@ -11,7 +11,7 @@ const ASK_MAX_MS: u64 = 5_000;
 
 /// The outcomes of the logins of one user, database and node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Vouching {
+pub struct RecentLogins {
     /// Begin of the last login that got in.
     accepted_ms: Option<u64>,
     /// Begin of a later one that was refused.
@@ -24,7 +24,7 @@ pub struct Vouching {
 
 /// The decision about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voucher {
+pub enum ClientLoginDecision {
     /// It may have connections that are open.
     Given,
     /// It may have them, since the server cannot be asked.
@@ -37,7 +37,7 @@ pub enum Voucher {
 
 /// The room for a login now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum LoginAvailability {
     Open,
     /// The server was full or away a moment ago, and it is not yet time to try again.
     Held,
@@ -69,7 +69,7 @@ pub fn withdrawal(sqlstate: &str) -> Option<LoginDenial> {
     }
 }
 
-impl Vouching {
+impl RecentLogins {
     /// True if a client that came then may have connections that are open.
     pub fn covers(&self, came_ms: u64, cache_ms: u64) -> bool {
         let lifetime_ms = cache_ms.max(LEAST_MS);
@@ -77,25 +77,25 @@ impl Vouching {
             && self.refused_ms.is_none_or(|refused_ms| came_ms < refused_ms)
     }
 
-    pub fn voucher(&self, came_ms: u64, cache_ms: u64, room: Room, now_ms: u64) -> Voucher {
+    pub fn voucher(&self, came_ms: u64, cache_ms: u64, room: LoginAvailability, now_ms: u64) -> ClientLoginDecision {
         if self.covers(came_ms, cache_ms) {
-            return Voucher::Given;
+            return ClientLoginDecision::Given;
         }
         if let Some(asked_ms) = self.asked_ms
             && now_ms < asked_ms + ASK_MAX_MS
         {
-            return Voucher::Awaited { until_ms: asked_ms + ASK_MAX_MS };
+            return ClientLoginDecision::Awaited { until_ms: asked_ms + ASK_MAX_MS };
         }
         // Sessions that nobody vouches for go on asking. Each time it takes twice as long, but no longer than a word counts.
         let pause_ms = |times: u32| cache_ms.max(LEAST_MS).min(LEAST_MS << times.min(16));
         let was_unsure = self.unsure.is_some_and(|(unsure_ms, times)| now_ms < unsure_ms + pause_ms(times));
         match room {
-            Room::Paused => Voucher::Unsure,
+            LoginAvailability::Paused => ClientLoginDecision::Unsure,
             // After a refusal silence opens no door.
-            Room::Open | Room::Held if self.is_refused() => Voucher::Wanted,
-            Room::Held => Voucher::Unsure,
-            Room::Open if was_unsure => Voucher::Unsure,
-            Room::Open => Voucher::Wanted,
+            LoginAvailability::Open | LoginAvailability::Held if self.is_refused() => ClientLoginDecision::Wanted,
+            LoginAvailability::Held => ClientLoginDecision::Unsure,
+            LoginAvailability::Open if was_unsure => ClientLoginDecision::Unsure,
+            LoginAvailability::Open => ClientLoginDecision::Wanted,
         }
     }
 
@@ -147,17 +147,17 @@ mod tests {
 
     const CACHE_MS: u64 = 10_000;
 
-    fn voucher(vouching: &Vouching, came_ms: u64) -> Voucher {
-        vouching.voucher(came_ms, CACHE_MS, Room::Open, came_ms)
+    fn voucher(vouching: &RecentLogins, came_ms: u64) -> ClientLoginDecision {
+        vouching.voucher(came_ms, CACHE_MS, LoginAvailability::Open, came_ms)
     }
 
     #[test]
     fn a_login_vouches_for_clients_that_come_within_the_time() {
-        let mut vouching = Vouching::default();
-        assert_eq!(voucher(&vouching, 5), Voucher::Wanted, "nobody has logged in");
+        let mut vouching = RecentLogins::default();
+        assert_eq!(voucher(&vouching, 5), ClientLoginDecision::Wanted, "nobody has logged in");
         vouching.accepted(1000);
-        assert_eq!(voucher(&vouching, 11_000), Voucher::Given);
-        assert_eq!(voucher(&vouching, 11_001), Voucher::Wanted);
+        assert_eq!(voucher(&vouching, 11_000), ClientLoginDecision::Given);
+        assert_eq!(voucher(&vouching, 11_001), ClientLoginDecision::Wanted);
         assert!(vouching.covers(11_000, CACHE_MS), "who came in time stays, however long");
         assert!(vouching.covers(2000, 0) && !vouching.covers(2001, 0), "not more than one a second");
         vouching.accepted(500);
@@ -166,17 +166,17 @@ mod tests {
 
     #[test]
     fn one_login_at_a_time_is_made_and_others_wait_for_it_but_not_for_ever() {
-        let mut vouching = Vouching::default();
+        let mut vouching = RecentLogins::default();
         vouching.ask(1000);
-        assert_eq!(voucher(&vouching, 1001), Voucher::Awaited { until_ms: 1000 + ASK_MAX_MS });
-        assert_eq!(voucher(&vouching, 1000 + ASK_MAX_MS), Voucher::Wanted);
+        assert_eq!(voucher(&vouching, 1001), ClientLoginDecision::Awaited { until_ms: 1000 + ASK_MAX_MS });
+        assert_eq!(voucher(&vouching, 1000 + ASK_MAX_MS), ClientLoginDecision::Wanted);
         vouching.asked();
-        assert_eq!(voucher(&vouching, 1001), Voucher::Wanted);
+        assert_eq!(voucher(&vouching, 1001), ClientLoginDecision::Wanted);
     }
 
     #[test]
     fn a_refusal_shuts_out_who_comes_after_it_until_a_login_gets_in() {
-        let mut vouching = Vouching::default();
+        let mut vouching = RecentLogins::default();
         vouching.accepted(1000);
         assert!(vouching.refused(3000));
         assert!(vouching.covers(2999, CACHE_MS) && !vouching.covers(3000, CACHE_MS));
@@ -184,8 +184,12 @@ mod tests {
         vouching.accepted(2900);
         assert!(vouching.is_refused(), "it began before the refused one, and came late");
         vouching.unsure(5000);
-        for room in [Room::Open, Room::Held] {
-            assert_eq!(vouching.voucher(5001, CACHE_MS, room, 5001), Voucher::Wanted, "silence says nothing: {room:?}");
+        for room in [LoginAvailability::Open, LoginAvailability::Held] {
+            assert_eq!(
+                vouching.voucher(5001, CACHE_MS, room, 5001),
+                ClientLoginDecision::Wanted,
+                "silence says nothing: {room:?}"
+            );
         }
         vouching.accepted(6000);
         assert!(vouching.covers(5500, CACHE_MS) && !vouching.is_refused());
@@ -195,20 +199,29 @@ mod tests {
 
     #[test]
     fn a_server_that_cannot_be_asked_keeps_nobody_out() {
-        let mut vouching = Vouching::default();
+        let mut vouching = RecentLogins::default();
         vouching.accepted(0);
-        for room in [Room::Held, Room::Paused] {
-            assert_eq!(vouching.voucher(20_000, CACHE_MS, room, 20_000), Voucher::Unsure, "{room:?}");
+        for room in [LoginAvailability::Held, LoginAvailability::Paused] {
+            assert_eq!(vouching.voucher(20_000, CACHE_MS, room, 20_000), ClientLoginDecision::Unsure, "{room:?}");
         }
         vouching.unsure(20_000);
-        assert_eq!(voucher(&vouching, 20_999), Voucher::Unsure);
-        assert_eq!(voucher(&vouching, 21_000), Voucher::Wanted, "it is asked again");
+        assert_eq!(voucher(&vouching, 20_999), ClientLoginDecision::Unsure);
+        assert_eq!(voucher(&vouching, 21_000), ClientLoginDecision::Wanted, "it is asked again");
         vouching.unsure(21_000);
-        assert_eq!((voucher(&vouching, 22_999), voucher(&vouching, 23_000)), (Voucher::Unsure, Voucher::Wanted));
+        assert_eq!(
+            (voucher(&vouching, 22_999), voucher(&vouching, 23_000)),
+            (ClientLoginDecision::Unsure, ClientLoginDecision::Wanted)
+        );
         (23_000..23_100).for_each(|now_ms| vouching.unsure(now_ms));
-        assert_eq!((voucher(&vouching, 27_098), voucher(&vouching, 27_099)), (Voucher::Unsure, Voucher::Wanted));
+        assert_eq!(
+            (voucher(&vouching, 27_098), voucher(&vouching, 27_099)),
+            (ClientLoginDecision::Unsure, ClientLoginDecision::Wanted)
+        );
         (3..20).for_each(|at| vouching.unsure(at * 10_000));
-        assert_eq!((voucher(&vouching, 199_999), voucher(&vouching, 200_000)), (Voucher::Unsure, Voucher::Wanted));
+        assert_eq!(
+            (voucher(&vouching, 199_999), voucher(&vouching, 200_000)),
+            (ClientLoginDecision::Unsure, ClientLoginDecision::Wanted)
+        );
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! A pool whose server lets nobody in for now: its waiters, and the one that asks again. `session::checkout::pool_grant::Backoff` decides when.
 
-use super::{Ceilings, Cell, Given, Pool, PoolPurpose};
+use super::{ConnLimits, ConnPool, PoolPurpose, WaiterGrant, WaiterSlot};
 use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::worker::Worker;
 use std::sync::Arc;
 use weir_session::checkout::pool_grant::{LoginBackoff, LoginRefusal};
 
-impl Pool {
+impl ConnPool {
     /// Why the server lets nobody in and its words, if no server connection can come free.
     pub(super) fn turns_away(&self, w: &Worker) -> Option<(LoginRefusal, Arc<str>)> {
         let inner = self.inner.lock();
@@ -21,7 +21,7 @@ impl Pool {
     }
 
     /// When who waits for the server looks again. None: it lets everybody in.
-    pub(super) fn looks_again_in_ms(self: &Arc<Pool>, w: &Worker) -> Option<u64> {
+    pub(super) fn looks_again_in_ms(self: &Arc<ConnPool>, w: &Worker) -> Option<u64> {
         let now_ms = w.now_ms();
         {
             let mut inner = self.inner.lock();
@@ -36,8 +36,8 @@ impl Pool {
     }
 
     /// Keeps the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
-    pub(super) fn ask_again(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
-        let ceilings = Ceilings::of(&w.peek_config());
+    pub(super) fn ask_again(self: &Arc<ConnPool>, w: &Worker, cell: &Arc<WaiterSlot>) -> bool {
+        let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let has_room = !inner.paused && inner.open < inner.limits.pool_size;
         // In this order: where all connections are in use, as is common, nobody looks through the queue.
@@ -69,19 +69,19 @@ impl Pool {
 
     /// Tells all who wait for a server connection that the server refused a login under a permit of this pool, if that holds for all its users: each
     /// would only ask for the same user and database, with the same password. Call before the permit is given back.
-    pub fn tell_refused(self: &Arc<Pool>, w: &Worker, error: &OpenError) {
+    pub fn tell_refused(self: &Arc<ConnPool>, w: &Worker, error: &OpenError) {
         let is_of_many = matches!(self.key.purpose, PoolPurpose::Statements | PoolPurpose::Greeting);
         if !is_of_many || error.for_others().is_none() {
             return;
         }
         let waiters = std::mem::take(&mut self.inner.lock().waiters);
         for (waiter, told) in waiters.into_iter().zip(std::iter::repeat_with(|| error.for_others()).flatten()) {
-            self.hand(w, waiter, Given::Told(Box::new(told)));
+            self.hand(w, waiter, WaiterGrant::Told(Box::new(told)));
         }
     }
 
     /// A login got in.
-    pub fn note_accepted(self: &Arc<Pool>, w: &Worker) {
+    pub fn note_accepted(self: &Arc<ConnPool>, w: &Worker) {
         let is_over = {
             let mut inner = self.inner.lock();
             let Some((backoff, words)) = inner.backoff.take() else { return };

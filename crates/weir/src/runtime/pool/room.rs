@@ -6,8 +6,8 @@
 //!
 //! A look at a queue locks the pools in it one by one. So nobody who holds the lock of a pool takes the one of a queue.
 
-use super::{Ceilings, Cell, Given, Limit, Pool, PoolKey, PoolPurpose, Pools};
-use crate::runtime::pool::longest_wait::{LongestWaitQueue, Need, QueueLook, ROOM_PATIENCE_MS, makes_room};
+use super::{ConnLimits, ConnPool, PoolKey, PoolPurpose, PoolRegistry, ReachedLimit, WaiterGrant, WaiterSlot};
+use crate::runtime::pool::longest_wait::{CompetingPool, LongestWaitQueue, QueueLook, ROOM_PATIENCE_MS, makes_room};
 use crate::runtime::pool::look_places::left_by_looks;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::worker::Worker;
@@ -28,7 +28,7 @@ pub(super) struct SharedPoolLimit {
     /// Connections over which Weir looks at catalogs, of a node. They take the places of as many for clients.
     looks: AtomicU32,
     /// Pools with waiters that only lack a permission, this one's first of all.
-    starved: Mutex<LongestWaitQueue<Instant, Arc<Pool>>>,
+    starved: Mutex<LongestWaitQueue<Instant, Arc<ConnPool>>>,
     /// Pools in it.
     starved_count: AtomicU32,
 }
@@ -40,22 +40,22 @@ impl SharedPoolLimit {
 }
 
 /// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
-pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<SharedPoolLimit>; 2] {
+pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<ConnPool>>) -> [Arc<SharedPoolLimit>; 2] {
     let is_apart = |purpose| matches!(purpose, PoolPurpose::Listening | PoolPurpose::Greeting);
     if is_apart(key.purpose) {
         return Default::default();
     }
-    let counts = |pool: &&Arc<Pool>| pool.key.node == key.node && !is_apart(pool.key.purpose);
+    let counts = |pool: &&Arc<ConnPool>| pool.key.node == key.node && !is_apart(pool.key.purpose);
     let others = || pools.values().filter(counts);
     let of_database = others().find(|pool| pool.key.client_database == key.client_database).map(|pool| pool.of_database.clone());
     let of_user = others().find(|pool| pool.key.user == key.user).map(|pool| pool.of_user.clone());
     [of_database.unwrap_or_default(), of_user.unwrap_or_default()]
 }
 
-impl Pool {
+impl ConnPool {
     /// Lets waiters here have a permission, if there is one or another pool's server connection at rest may be closed. Returns
     /// the limit that stood in the way.
-    pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
+    pub(super) fn make_room(&self, w: &Worker, ceilings: ConnLimits) -> Option<ReachedLimit> {
         let pools = &w.shared.pools;
         let (limits, is_of_use) = {
             let mut inner = self.inner.lock();
@@ -73,21 +73,21 @@ impl Pool {
     }
 
     /// True if a server connection of the other one that is closed can make room under this limit of ours.
-    fn shares(&self, limit: &Limit, other: &Pool) -> bool {
+    fn shares(&self, limit: &ReachedLimit, other: &ConnPool) -> bool {
         match limit {
-            Limit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
-            Limit::User(_) => Arc::ptr_eq(&self.of_user, &other.of_user),
-            Limit::Node(_) => self.key.node == other.key.node,
-            Limit::All(_) => true,
-            Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => false,
+            ReachedLimit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
+            ReachedLimit::User(_) => Arc::ptr_eq(&self.of_user, &other.of_user),
+            ReachedLimit::Node(_) => self.key.node == other.key.node,
+            ReachedLimit::All(_) => true,
+            ReachedLimit::Refused(..) | ReachedLimit::PoolSize(_) | ReachedLimit::Paused => false,
         }
     }
 
-    fn need(&self, now: Instant) -> Need {
+    fn need(&self, now: Instant) -> CompetingPool {
         let inner = self.inner.lock();
         let ms_since = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
         let waited_ms = inner.waiters.front().map(|waiter| ms_since(waiter.since));
-        Need { open: inner.open, waited_ms, given_ms: inner.given_room_at.map_or(u64::MAX, ms_since) }
+        CompetingPool { open: inner.open, waited_ms, given_ms: inner.given_room_at.map_or(u64::MAX, ms_since) }
     }
 
     /// True if a server connection that comes back here is to be closed for a pool that lacks only a permission.
@@ -105,7 +105,7 @@ impl Pool {
 
     /// When a waiter is to look for room: the first one of a pool that may lack only a permission looks for all, whatever stood in
     /// its way when it came.
-    pub(super) fn looks_for_room_at(&self, w: &Worker, cell: &Arc<Cell>) -> Option<Instant> {
+    pub(super) fn looks_for_room_at(&self, w: &Worker, cell: &Arc<WaiterSlot>) -> Option<Instant> {
         if self.starving.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -124,13 +124,13 @@ impl Pool {
     }
 }
 
-impl Pools {
+impl PoolRegistry {
     pub(super) fn budget(&self, node: u16) -> &Arc<SharedPoolLimit> {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
     /// Server connections that clients may have to a node now.
-    fn node_max(&self, node: u16, ceilings: Ceilings) -> u32 {
+    fn node_max(&self, node: u16, ceilings: ConnLimits) -> u32 {
         left_by_looks(ceilings.node, self.budget(node).looks.load(Ordering::Relaxed))
     }
 
@@ -147,22 +147,31 @@ impl Pools {
     }
 
     /// The counts and limits for a server connection of a pool: the narrowest first.
-    fn bounds<'a>(&'a self, pool: &'a Pool, limits: &UserLimits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
+    fn bounds<'a>(
+        &'a self,
+        pool: &'a ConnPool,
+        limits: &UserLimits,
+        ceilings: ConnLimits,
+    ) -> [(&'a AtomicU32, ReachedLimit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
         // A login waits for no place that clients hold. Its connection counts, and clients get the next one later.
         let is_free = pool.key.purpose == PoolPurpose::Greeting;
         let shared = |max: u32| if is_free { u32::MAX } else { max };
         let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
         [
-            (&pool.of_database.open, Limit::Database(per_database), bound(per_database)),
-            (&pool.of_user.open, Limit::User(per_user), bound(per_user)),
-            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), shared(self.node_max(pool.key.node, ceilings))),
-            (&self.open, Limit::All(ceilings.all), shared(left_by_looks(ceilings.all, self.looks.load(Ordering::Relaxed)))),
+            (&pool.of_database.open, ReachedLimit::Database(per_database), bound(per_database)),
+            (&pool.of_user.open, ReachedLimit::User(per_user), bound(per_user)),
+            (&self.budget(pool.key.node).open, ReachedLimit::Node(ceilings.node), shared(self.node_max(pool.key.node, ceilings))),
+            (
+                &self.open,
+                ReachedLimit::All(ceilings.all),
+                shared(left_by_looks(ceilings.all, self.looks.load(Ordering::Relaxed))),
+            ),
         ]
     }
 
     /// Takes the permission to open one more server connection. Error: the limit that is reached.
-    pub(super) fn permit(&self, pool: &Pool, limits: &UserLimits, ceilings: Ceilings) -> Result<(), Limit> {
+    pub(super) fn permit(&self, pool: &ConnPool, limits: &UserLimits, ceilings: ConnLimits) -> Result<(), ReachedLimit> {
         let bounds = self.bounds(pool, limits, ceilings);
         for (at, (open, limit, max)) in bounds.iter().enumerate() {
             let more = |open: u32| (open < *max).then_some(open + 1);
@@ -177,31 +186,33 @@ impl Pools {
     }
 
     /// Gives a permission back.
-    pub(super) fn unpermit(&self, pool: &Pool) {
+    pub(super) fn unpermit(&self, pool: &ConnPool) {
         for open in [&pool.of_database.open, &pool.of_user.open, &self.budget(pool.key.node).open, &self.open] {
             open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// The limit that stands in the way of another server connection, if any does.
-    pub(super) fn lacking(&self, pool: &Pool, limits: &UserLimits, ceilings: Ceilings) -> Option<Limit> {
+    pub(super) fn lacking(&self, pool: &ConnPool, limits: &UserLimits, ceilings: ConnLimits) -> Option<ReachedLimit> {
         let bounds = self.bounds(pool, limits, ceilings);
         bounds.into_iter().find(|(open, _, max)| open.load(Ordering::Relaxed) >= *max).map(|(_, limit, _)| limit)
     }
 
     /// Where a pool waits that lacks a permission under a limit.
-    fn queue_of<'a>(&'a self, pool: &'a Pool, limit: &Limit) -> &'a Arc<SharedPoolLimit> {
+    fn queue_of<'a>(&'a self, pool: &'a ConnPool, limit: &ReachedLimit) -> &'a Arc<SharedPoolLimit> {
         match limit {
-            Limit::Database(_) => &pool.of_database,
-            Limit::User(_) => &pool.of_user,
-            Limit::Node(_) | Limit::All(_) | Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => {
-                self.budget(pool.key.node)
-            }
+            ReachedLimit::Database(_) => &pool.of_database,
+            ReachedLimit::User(_) => &pool.of_user,
+            ReachedLimit::Node(_)
+            | ReachedLimit::All(_)
+            | ReachedLimit::Refused(..)
+            | ReachedLimit::PoolSize(_)
+            | ReachedLimit::Paused => self.budget(pool.key.node),
         }
     }
 
     /// Notes that sessions of a pool may wait only for a permission.
-    pub(super) fn starve(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) {
+    pub(super) fn starve(&self, w: &Worker, pool: &Arc<ConnPool>, ceilings: ConnLimits) {
         let limits = pool.limits();
         let lacking = self.lacking(pool, &limits, ceilings);
         let queue = lacking.map_or(self.budget(pool.key.node), |limit| self.queue_of(pool, &limit));
@@ -211,7 +222,7 @@ impl Pools {
     }
 
     /// False: nobody waits there, or it stands in the queue already.
-    fn enqueue(&self, queue: &SharedPoolLimit, pool: &Arc<Pool>) -> bool {
+    fn enqueue(&self, queue: &SharedPoolLimit, pool: &Arc<ConnPool>) -> bool {
         let Some(since) = pool.waits_since() else { return false };
         let mut starved = queue.starved.lock();
         let is_new = starved.enter(pool.number, since, pool);
@@ -224,15 +235,15 @@ impl Pools {
     }
 
     /// Takes a server connection at rest out of another pool under the same limit, to make room: out of the one that has most.
-    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<ServerConn> {
+    fn take_idle_elsewhere(&self, pool: &ConnPool, lacking: &ReachedLimit, now: Instant) -> Option<ServerConn> {
         let need = pool.need(now);
         let others: Vec<_> = {
             let pools = self.pools.lock();
             pools.values().filter(|p| pool.shares(lacking, p) && p.key != pool.key).cloned().collect()
         };
-        let has_idle = |other: &Arc<Pool>| {
+        let has_idle = |other: &Arc<ConnPool>| {
             let inner = other.inner.lock();
-            let gives = Need { open: inner.open, waited_ms: None, given_ms: u64::MAX };
+            let gives = CompetingPool { open: inner.open, waited_ms: None, given_ms: u64::MAX };
             (!inner.idle.is_empty() && makes_room(need, gives)).then_some(inner.open)
         };
         let (_, other) = others.iter().filter_map(|other| Some((has_idle(other)?, other))).max_by_key(|(open, _)| *open)?;
@@ -246,8 +257,8 @@ impl Pools {
         &self,
         w: &Worker,
         queue: &Arc<SharedPoolLimit>,
-        lacks: impl Fn(&Pool, &UserLimits) -> Option<Limit>,
-    ) -> Option<(Arc<Pool>, Instant)> {
+        lacks: impl Fn(&ConnPool, &UserLimits) -> Option<ReachedLimit>,
+    ) -> Option<(Arc<ConnPool>, Instant)> {
         let mut moved = Vec::new();
         let found = {
             let mut starved = queue.starved.lock();
@@ -271,7 +282,7 @@ impl Pools {
                         leaves()
                     }
                     // Their maximum is the same for all.
-                    Some(Limit::Node(_) | Limit::All(_)) => QueueLook::Closed,
+                    Some(ReachedLimit::Node(_) | ReachedLimit::All(_)) => QueueLook::Closed,
                     Some(_) => QueueLook::Barred,
                 }
             });
@@ -286,9 +297,9 @@ impl Pools {
 
     /// The limit of its database or user that a starved pool would still reach if a server connection of another pool were
     /// closed for it.
-    fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &UserLimits, ceilings: Ceilings) -> Option<Limit> {
+    fn lacks_beyond(&self, giver: &ConnPool, pool: &ConnPool, limits: &UserLimits, ceilings: ConnLimits) -> Option<ReachedLimit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
-        let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
+        let is_lacking = |(open, limit, max): &(&AtomicU32, ReachedLimit, u32)| {
             // A server connection of one that shares the limit is one less; the maximum of the other may be higher.
             let after = open.load(Ordering::Relaxed).saturating_sub(u32::from(pool.shares(limit, giver)));
             after >= *max
@@ -297,7 +308,7 @@ impl Pools {
     }
 
     /// Queues with starved pools that a server connection of this pool could help.
-    fn queues_near<'a>(&'a self, pool: &'a Pool, ceilings: Ceilings) -> Vec<&'a Arc<SharedPoolLimit>> {
+    fn queues_near<'a>(&'a self, pool: &'a ConnPool, ceilings: ConnLimits) -> Vec<&'a Arc<SharedPoolLimit>> {
         let node = pool.key.node;
         let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
         // A server connection of another node that is closed gives no permission for a node that has all of its own.
@@ -309,24 +320,24 @@ impl Pools {
 
     /// The pool that has lacked a permission for longest of those that a server connection of `giver`, if it is closed, would
     /// serve, and since when.
-    fn longest_near(&self, w: &Worker, giver: &Pool) -> Option<(Arc<Pool>, Instant)> {
+    fn longest_near(&self, w: &Worker, giver: &ConnPool) -> Option<(Arc<ConnPool>, Instant)> {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let ceilings = Ceilings::of(&w.peek_config());
-        let lacks = |pool: &Pool, limits: &UserLimits| self.lacks_beyond(giver, pool, limits, ceilings);
+        let ceilings = ConnLimits::of(&w.peek_config());
+        let lacks = |pool: &ConnPool, limits: &UserLimits| self.lacks_beyond(giver, pool, limits, ceilings);
         let queues = self.queues_near(giver, ceilings);
         queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since)
     }
 
     /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those near `near`,
     /// which gave something back.
-    pub(super) fn feed_starved(&self, w: &Worker, near: &Pool) {
+    pub(super) fn feed_starved(&self, w: &Worker, near: &ConnPool) {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let ceilings = Ceilings::of(&w.peek_config());
-        let lacks = |pool: &Pool, limits: &UserLimits| self.lacking(pool, limits, ceilings);
+        let ceilings = ConnLimits::of(&w.peek_config());
+        let lacks = |pool: &ConnPool, limits: &UserLimits| self.lacking(pool, limits, ceilings);
         loop {
             let queues = self.queues_near(near, ceilings);
             let longest = queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since);
@@ -336,7 +347,7 @@ impl Pools {
     }
 
     /// Lets the first session of a starved pool open a server connection, if it still can.
-    fn feed_one(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) {
+    fn feed_one(&self, w: &Worker, pool: &Arc<ConnPool>, ceilings: ConnLimits) {
         let waiter = {
             let mut inner = pool.inner.lock();
             let is_served = inner.paused || inner.open >= inner.limits.pool_size || inner.is_held(w);
@@ -348,7 +359,7 @@ impl Pools {
             inner.waiters.pop_front()
         };
         if let Some(waiter) = waiter {
-            pool.hand(w, waiter, Given::Permit);
+            pool.hand(w, waiter, WaiterGrant::Permit);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 pub mod kept_inquiries;
 
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use crate::runtime::server_names::ResolveError;
 use crate::runtime::shared::WorkerId;
 use crate::runtime::worker::Worker;
@@ -39,7 +39,7 @@ pub struct ServerTransport {
     pub(crate) socket: Socket,
     /// The worker whose event loop has it.
     pub(crate) home: WorkerId,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Arc<ConnPool>,
     /// What it said when it was opened, and behind the last query of ours.
     pub(crate) notices: Notices,
     pub(super) jitter: u8,
@@ -83,7 +83,7 @@ pub enum OpenError {
     #[error("cannot log in to {address}: {reason}")]
     Secret { address: ServerAddress, reason: String },
     #[error("cannot log in to {address} now: no keys of the password of \"{user}\": {cause}")]
-    Keys { address: ServerAddress, user: String, cause: Unanswered },
+    Keys { address: ServerAddress, user: String, cause: SlowAnswerError },
     #[error("node {node} lets nobody in now: {words}")]
     Held { node: u16, why: LoginRefusal, words: Arc<str> },
     #[error("node {node} is no longer configured")]
@@ -255,7 +255,7 @@ pub struct Notices {
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered {
+pub enum SlowAnswerError {
     /// As many as the limit allows wait already.
     #[error("too many logins at once")]
     Full,

@@ -2,7 +2,7 @@
 
 use crate::runtime::bounds;
 use crate::runtime::key_derivation;
-use crate::runtime::pool::server_conn::{MessageConn, Unanswered};
+use crate::runtime::pool::server_conn::{MessageConn, SlowAnswerError};
 use crate::runtime::pool::server_conn::{Notices, OpenError, ServerAddress, ServerLogin, flooded, note};
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::worker::Worker;
@@ -150,7 +150,7 @@ impl<'a> LoginHandshake<'a> {
     }
 
     /// Takes in the keys that `LoginStep::Derive` asked for, and gives the bytes to be sent.
-    pub fn derived(&mut self, keys: Result<SaltedKeys, Unanswered>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    pub fn derived(&mut self, keys: Result<SaltedKeys, SlowAnswerError>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let user = self.proof.login.user;
         // It says nothing of the password.
         let keys = keys.map_err(|cause| OpenError::Keys { address: self.proof.address.clone(), user: user.into(), cause })?;

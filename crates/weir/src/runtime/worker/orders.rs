@@ -1,7 +1,7 @@
 //! Orders of an operator to a worker: databases that are paused, and databases by another name.
 
 use super::Worker;
-use crate::runtime::pool::Pool;
+use crate::runtime::pool::ConnPool;
 use std::sync::Arc;
 use weir_config::Config;
 use weir_config::passwd::UserSecret;
@@ -36,7 +36,7 @@ impl Worker {
         }
         self.pool_sets.borrow_mut().retain(|(_, database), _| !config.databases.is_changed(before, database));
         if self.id == 0 {
-            let is_meant = |pool: &&Arc<Pool>| config.databases.is_changed(before, &pool.key.client_database);
+            let is_meant = |pool: &&Arc<ConnPool>| config.databases.is_changed(before, &pool.key.client_database);
             self.shared.pools.all().iter().filter(is_meant).for_each(|pool| pool.renew(self));
         }
     }
