@@ -6,18 +6,16 @@ use std::cell::Cell;
 use std::sync::Arc;
 use weir_config::limits::UserLimits;
 
-/// See the module.
 pub struct Account {
-    /// The clients' names for user and database.
+    /// Clients' names.
     pub client_user: Arc<str>,
     pub client_database: Arc<str>,
-    /// The servers' names; they differ only by `database_file`.
+    /// Servers' names, different only by `database_file`.
     pub user: Arc<str>,
     pub database: Arc<str>,
-    /// New server connections run this first; empty: nothing. Answers may show it.
+    /// First query of each new server connection; empty for none.
     pub connect_query: Arc<str>,
     pub stats: Arc<TrafficStats>,
     pub limits: Cell<UserLimits>,
-    /// The catalog of the database, as far as it is known.
     pub known: Arc<KnownDatabase>,
 }

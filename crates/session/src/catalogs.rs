@@ -1,8 +1,7 @@
-//! The catalogs of the databases in use, shared by all threads. A session that changes a database says so here, and
-//! `catalog_watch` reads it anew.
+//! The catalogs of the databases in use, shared by all threads. Sessions note changes here, `catalog_watch` reads catalogs again.
 //!
-//! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has
-//! changed since: statements with names go to the primary then. So a statement pays one look at a number, and never waits.
+//! An edition is a number never given twice. Edition 0 means unknown or changed since: statements with names go to the primary. A
+//! statement pays one atomic load and never waits.
 
 use crate::query_cache::log_progress::WalProgress;
 use arc_swap::ArcSwapOption;
@@ -16,140 +15,113 @@ use weir_cache::{Slot, TableVersions};
 use weir_catalog::{Catalog, HiddenUses};
 use weir_config::Config;
 
-/// Number of a database's catalog.
 pub type Edition = u64;
 
-/// Nothing is known.
 pub const UNKNOWN: Edition = 0;
 
-/// After so many times that a connection had to forget the draws of others, Weir assumes that nobody asks for draws.
+/// Times connections forget other sessions' sequence draws before Weir assumes that no session asks for draws.
 const LESSONS: u32 = 1000;
 
-/// Time for which a catalog is kept without a watch: jobs come every five minutes, and a catalog takes megabytes.
+/// Retention without a watch: cron jobs come every five minutes, and a catalog takes megabytes.
 pub const KEPT_FOR: Duration = Duration::from_secs(360);
 
-/// Catalogs kept without a watch.
 pub const KEPT_MAX: usize = 100;
 
-/// Bytes of catalogs kept without a watch, all of them together.
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// The first sessions of a watch wait for its first look if the look before took no longer: it is likely to be over before they give up.
+/// The first sessions of a watch wait for its first look if the look before took no longer.
 const QUICK_MS: u64 = 500;
 
-/// A task that waits: its worker and its number there.
+/// Worker, and its waiting task.
 pub type Waiter = (u8, u32);
 
-/// One database, and Weir's knowledge of it.
 pub struct KnownDatabase {
     pub name: Arc<str>,
     first_try: FirstTry,
-    /// Of its changes.
     slot: OnceLock<Slot>,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
-    /// Ways that may leave something which no text shows: by the catalog, and more while it is not known or out of date.
+    /// `HiddenUses` of the catalog; more while it is unknown or out of date.
     hidden: AtomicU8,
     recalls: DrawQuestions,
-    /// Moves whenever something may have changed.
     changes: AtomicU64,
     usage: DatabaseUsage,
     pub report: Mutex<CatalogReport>,
-    /// How far its log was taken in.
     pub follow: WalProgress,
     marks: ChangeMarks,
     kept: Mutex<Option<RetainedReading>>,
 }
 
-/// A catalog as it was read, with the facts by which a look tells whether it is still true.
 #[derive(Clone, Debug)]
 pub struct CatalogReading {
     pub edition: Edition,
     pub catalog: Arc<Catalog>,
-    /// Memory that the catalog takes, about.
+    /// Approximate.
     pub bytes: usize,
     pub fingerprint: String,
     pub config: Arc<Config>,
     pub read_at: Instant,
 }
 
-/// The reading of a watch that has ended, for the next one.
+/// The reading of an ended watch, for the next one.
 struct RetainedReading {
     reading: CatalogReading,
-    /// The primary at that time: another one may have definitions of its own under the numbers of those that it lacks.
+    /// Another primary may have other definitions under the same numbers.
     primary: Option<u16>,
     since: Instant,
 }
 
-/// The first look of a watch.
 struct FirstTry {
-    /// It is not over yet, and worth a wait.
+    /// True if not over and worth a wait.
     is_due: AtomicBool,
     waiting: Mutex<CatalogWaiters>,
 }
 
 struct CatalogWaiters {
-    /// When the watch began.
     since: Instant,
-    /// Sessions that wait for the first look.
     waiters: Vec<Waiter>,
 }
 
-/// Questions for draws from sequences in a database.
+/// Questions for sequence draws (`currval`, `lastval`).
 struct DrawQuestions {
-    /// Some session has asked for its draws, or prepared a text that does.
     were_seen: AtomicBool,
-    /// How often connections are still to forget until one such session has come.
     lessons: AtomicU32,
 }
 
-/// Users of a database.
 #[derive(Default)]
 struct DatabaseUsage {
-    /// Sessions that use it.
     sessions: AtomicU32,
-    /// A task looks after it.
     is_watched: AtomicBool,
-    /// Somebody wants the database without connections.
     is_wanted_empty: AtomicBool,
-    /// User of the last login: the server is asked as him.
+    /// The server is queried as this user.
     last_user: Mutex<Option<Arc<str>>>,
 }
 
-/// A database's marks, as they were last seen.
 #[derive(Default)]
 struct ChangeMarks {
     values: [Mutex<String>; 4],
-    /// One number of all of them; 0: none was seen.
+    /// 0 if no mark was seen.
     print: AtomicU64,
 }
 
-/// A value that is another one when something has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeMark {
-    /// Definitions, as far as the catalog has them.
     Definitions,
-    /// Other things that results hang on: columns, rights, roles.
+    /// Other things that results depend on: columns, rights, roles.
     Rights,
-    /// Defaults of sessions.
     Defaults,
-    /// The database itself: another one may have its name.
+    /// Another database may have taken the name.
     Identity,
 }
 
-/// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogReport {
-    /// Times it was read as a whole, and for how long the last time.
     pub reads: u64,
     pub read_ms: u64,
-    /// Time that the last look for changes took.
     pub look_ms: u64,
-    /// The user who reads it.
     pub read_as: String,
-    /// The user of Weir's own looks who may not, and the number of the reading of passwords at that time.
+    /// User refused for Weir's looks, with the number of the password reading then.
     pub refused: Option<(String, u64)>,
-    /// Why it could not be read the last time.
     pub error: Option<String>,
 }
 
@@ -179,40 +151,36 @@ impl KnownDatabase {
         }
     }
 
-    /// The slot of all that it holds.
     #[inline]
     pub fn slot(&self, versions: &TableVersions) -> Slot {
         *self.slot.get_or_init(|| versions.of_database(&self.name))
     }
 
-    /// The edition that is known now; `UNKNOWN` if nothing may be relied upon.
+    /// Returns the edition; `UNKNOWN` if nothing may be relied upon.
     #[inline]
     pub fn edition(&self) -> Edition {
         self.edition.load(Ordering::Acquire)
     }
 
-    /// The catalog last read, current or not.
+    /// Returns the catalog last read, current or not.
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
         self.current.load_full()
     }
 
-    /// Ways that may leave something which no text shows, as far as is known.
     #[inline]
     pub fn hidden(&self) -> HiddenUses {
         HiddenUses::of_bits(self.hidden.load(Ordering::Acquire))
     }
 
-    /// True if something may ask for draws from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
+    /// True if sequence draws may be asked for, or if that is not known yet.
     #[inline]
     pub fn recalls(&self) -> bool {
         let has_asked = self.recalls.were_seen.load(Ordering::Relaxed) || self.hidden().meets(HiddenUses::RECALLS);
         has_asked || self.recalls.lessons.load(Ordering::Relaxed) > 0
     }
 
-    /// A connection has forgotten the draws of others.
     pub fn note_forgotten(&self) {
         let less = |lessons: u32| lessons.checked_sub(1);
-        // There may be none left.
         let _ = self.recalls.lessons.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
@@ -224,25 +192,23 @@ impl KnownDatabase {
         self.hidden.fetch_or(more.bits(), Ordering::SeqCst);
     }
 
-    /// It could not be read.
     pub fn note_unreadable(&self) {
         if self.current.load().is_none() {
             self.hidden.store(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES).bits(), Ordering::SeqCst);
         }
     }
 
-    /// When its watch began, or the database was first named.
     pub fn watched_since(&self) -> Instant {
         self.first_try.waiting.lock().since
     }
 
-    /// True if the first look of its watch is not over; if so, `waiter` is woken when it is (see `tried`).
+    /// True if the first look is not over; `tried` then wakes `waiter`.
     pub fn is_untried(&self, waiter: Waiter) -> bool {
         if !self.first_try.is_due.load(Ordering::Acquire) {
             return false;
         }
         let mut waiting = self.first_try.waiting.lock();
-        // The task that looks asks for waiters after it has noted that it has looked.
+        // The watch takes the waiters after it has cleared `is_due`.
         let is_untried = self.first_try.is_due.load(Ordering::Acquire);
         if is_untried && !waiting.waiters.contains(&waiter) {
             waiting.waiters.push(waiter);
@@ -250,13 +216,13 @@ impl KnownDatabase {
         is_untried
     }
 
-    /// A look is over. Returns the waiters for that.
+    /// Ends a look. Returns the waiters.
     pub fn tried(&self) -> Vec<Waiter> {
         self.first_try.is_due.store(false, Ordering::Release);
         std::mem::take(&mut self.first_try.waiting.lock().waiters)
     }
 
-    /// The next watch has its first sessions wait for its first look, unless that is likely to take long or to fail.
+    /// Lets the next watch's first sessions wait for its first look, unless that is likely to be slow or to fail.
     fn arm(&self, has_kept: bool) {
         let is_worth_it = {
             let report = self.report.lock();
@@ -265,23 +231,22 @@ impl KnownDatabase {
         self.first_try.is_due.store(is_worth_it, Ordering::Release);
     }
 
-    /// How often something may have changed, as far as was seen here.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Something may have changed: until it has been read anew nothing is relied upon.
+    /// Stops reliance on the catalog until it is read again.
     pub fn note_change(&self) {
-        // In this order: `publish` looks at the changes after it has stored its edition.
+        // Order matters: `publish` checks `changes` after it has stored its edition.
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES));
     }
 
-    /// Brings the catalog into force that was read after `changes` changes, unless there were more since. True: it is in force.
+    /// Publishes the catalog read after `changes` changes. True if no change came since.
     pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
         if let Some(catalog) = catalog {
-            // First of all: a reader of the edition must find its catalog.
+            // Catalog first: a reader of the edition must find its catalog.
             self.current.store(Some(catalog));
         }
         let hidden =
@@ -296,12 +261,12 @@ impl KnownDatabase {
         is_current
     }
 
-    /// Notes a mark. True: it is another one than when it was seen last.
+    /// Stores a mark. True if it differs from the last one.
     pub fn is_another(&self, mark: ChangeMark, value: &str) -> bool {
         let mut known = self.marks.values[mark as usize].lock();
         let is_other = !known.is_empty() && *known != value;
         if *known != value {
-            // Weirs before the same servers must find the same.
+            // XOR is independent of the order: Weirs that saw the same marks agree.
             let before = if known.is_empty() { 0 } else { print_of(mark, &known) };
             self.marks.print.fetch_xor(before ^ print_of(mark, value), Ordering::SeqCst);
         }
@@ -309,12 +274,12 @@ impl KnownDatabase {
         is_other
     }
 
-    /// A number for all marks as they were seen last: the same in each Weir that has seen the same.
+    /// Returns the hash of all marks.
     pub fn print(&self) -> u64 {
         self.marks.print.load(Ordering::SeqCst)
     }
 
-    /// Nothing shall be connected to it that serves no session.
+    /// Has connections closed that serve no session.
     pub fn want_empty(&self) {
         self.usage.is_wanted_empty.store(true, Ordering::SeqCst);
         self.follow.leave();
@@ -324,7 +289,7 @@ impl KnownDatabase {
         self.usage.is_wanted_empty.load(Ordering::SeqCst)
     }
 
-    /// Nobody looks after it any more. Nothing of the catalog is of use until the next watch, which looks whether `reading` is still true.
+    /// Ends the watch. The next one must check `reading` before use.
     pub fn close(&self, reading: Option<CatalogReading>, primary: Option<u16>, now: Instant) {
         let is_emptied = self.usage.is_wanted_empty.swap(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
@@ -332,19 +297,18 @@ impl KnownDatabase {
         if !self.has_sessions() {
             self.current.store(None);
         }
-        // One that somebody wanted empty is dropped.
         let kept = reading.filter(|_| !is_emptied).map(|reading| RetainedReading { reading, primary, since: now });
         self.arm(kept.is_some());
         *self.kept.lock() = kept;
         self.usage.is_watched.store(false, Ordering::SeqCst);
     }
 
-    /// True if this call began the watch of it.
+    /// True if this call began the watch.
     pub fn open(&self, now: Instant) -> bool {
         if self.is_watched() {
             return false;
         }
-        // A session that sees it watched reads the time behind this lock.
+        // A session that sees `is_watched` reads `since` behind this lock.
         let mut waiting = self.first_try.waiting.lock();
         let begins = !self.usage.is_watched.swap(true, Ordering::SeqCst);
         if begins {
@@ -353,25 +317,22 @@ impl KnownDatabase {
         begins
     }
 
-    /// The reading of the watch before. It is to be looked at before it is published.
+    /// Takes the reading of the watch before, if of this primary. Check it before publishing.
     pub fn take_kept(&self, primary: Option<u16>) -> Option<CatalogReading> {
         let kept = self.kept.lock().take()?;
         (primary.is_some() && kept.primary == primary).then_some(kept.reading)
     }
 
-    /// Bytes of the catalog that is kept for the next watch.
     pub fn kept_bytes(&self) -> Option<usize> {
         self.kept.lock().as_ref().map(|kept| kept.reading.bytes)
     }
 
-    /// Forgets what was kept at that time.
     fn drop_kept(&self, since: Instant) {
         if self.kept.lock().take_if(|kept| kept.since == since).is_some() {
             self.arm(false);
         }
     }
 
-    /// True if somebody looks after it.
     pub fn is_watched(&self) -> bool {
         self.usage.is_watched.load(Ordering::SeqCst)
     }
@@ -380,13 +341,11 @@ impl KnownDatabase {
         self.usage.sessions.load(Ordering::SeqCst) > 0
     }
 
-    /// Whom the server is asked as.
     pub fn user(&self) -> Option<Arc<str>> {
         self.usage.last_user.lock().clone()
     }
 }
 
-/// Counts a session among those of its database while it lives.
 pub struct DatabaseSessionGuard(Arc<KnownDatabase>);
 
 impl DatabaseSessionGuard {
@@ -403,12 +362,11 @@ impl Drop for DatabaseSessionGuard {
     }
 }
 
-/// All databases that clients have named.
 #[derive(Default)]
 pub struct DatabaseCatalogs {
     databases: Mutex<BTreeMap<Arc<str>, Arc<KnownDatabase>>>,
     editions: AtomicU64,
-    /// Moves when a statement passed that may define functions.
+    /// Grows with each statement that may define functions.
     pub definitions: AtomicU64,
 }
 
@@ -417,7 +375,7 @@ impl DatabaseCatalogs {
         self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(KnownDatabase::new(name, now))).clone()
     }
 
-    /// Forgets a database that only the caller holds: a client made it up.
+    /// Forgets a database that only the caller holds: a client invented the name.
     pub fn forget(&self, database: &Arc<KnownDatabase>) {
         const OWN: usize = 2;
         let mut databases = self.databases.lock();
@@ -426,7 +384,7 @@ impl DatabaseCatalogs {
         }
     }
 
-    /// Forgets the databases that nothing else holds, and returns them.
+    /// Forgets and returns the databases held by nothing else.
     pub fn forget_unheld(&self) -> Vec<Arc<KnownDatabase>> {
         let is_unheld = |database: &Arc<KnownDatabase>| Arc::strong_count(database) == 1 && !database.is_watched();
         let mut databases = self.databases.lock();
@@ -435,7 +393,7 @@ impl DatabaseCatalogs {
         gone
     }
 
-    /// Forgets catalogs without a watch that were kept long enough, and of the others the oldest beyond what is kept.
+    /// Drops kept readings that are too old or, from the oldest on, beyond the limits.
     pub fn shed(&self, now: Instant) {
         let of = |database: Arc<KnownDatabase>| {
             let found = database.kept.lock().as_ref().map(|kept| (kept.since, kept.reading.bytes));

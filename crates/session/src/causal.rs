@@ -1,5 +1,6 @@
-//! The state that a session has seen, and the servers that may therefore answer it. Decisions are `session::causal::standbys`'s, facts about the servers
-//! are in `positions`. On the hot path: a few atomic loads, no lock, no allocation.
+//! The state that a session has seen, and the servers that may therefore answer it. `causal::standbys` decides, `positions` holds
+//! the facts.
+//! Hot path: a few atomic loads, no lock, no allocation.
 
 pub mod by_table;
 
@@ -22,7 +23,7 @@ use weir_config::{CausalReads, OnLost};
 use weir_failover::cluster::ClusterView;
 use weir_wire::write::{self, OutgoingReport};
 
-/// The server of the session's server connection has said something, which is about to reach the client.
+/// Notes an answer that is about to reach the client.
 #[inline]
 pub fn heard(s: &mut Session, w: &Context) {
     let positions = &w.shared.positions;
@@ -44,21 +45,21 @@ pub fn heard(s: &mut Session, w: &Context) {
     } else {
         let standby = (node, conn.life.get());
         let (life, covers) = positions.standing(node);
-        // Another life's word is nobody's, and neither is that of a server connection whose life is not known.
+        // Coverage of another or unknown life does not count.
         let covers = if life == standby.1 { covers.standbys } else { 0 };
         s.reads.causal.seen.heard_standby(standby, covers, next);
         if positions.is_global() {
             positions.tell_standby(standby, covers, next);
         }
     }
-    // All reads go to this standby for a time, which shows what it has shown. A read elsewhere afterwards asks for the round.
+    // All reads stay on this standby for a time, which shows what it has shown; the first read elsewhere asks for the round.
     let is_asked_later = mode == CausalReads::Global && !is_primary;
     if !is_asked_later && positions.want(next) {
         wake_sampler(w);
     }
 }
 
-/// An answer from memory is about to reach the client; its rows were visible before this round began.
+/// Notes an answer from the cache, visible before this round began.
 #[inline]
 pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     let positions = &w.shared.positions;
@@ -76,18 +77,17 @@ pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     }
 }
 
-/// The session's next statement is the first under another primary. Error: the rows shown to the session may be lost, and its operator wants the
-/// statement to fail then. Nothing is owed to the client but the answer to that.
+/// Checks the first statement under another primary. Error: rows shown to the session may be lost, and the configuration wants the
+/// statement to fail unsent.
 #[cold]
 pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
     let now = w.view().primary_since;
     let before = std::mem::replace(&mut s.reads.causal.primary_since, now);
-    // From now on it follows the reloads of this one.
+    // The session follows the configuration reloads of the new primary.
     s.state.defaults.met.clear();
     if w.shared.positions.keep(&s.reads.causal.seen, before) == PrimaryContinuity::All {
         return Ok(());
     }
-    // It is told once.
     s.reads.causal.seen = SeenRounds::default();
     s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
     w.count(WorkerCounter::SessionsToldOfLoss);
@@ -100,7 +100,7 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
         OnLost::Warning => {
             let report = OutgoingReport { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
             match s.intake.replay.as_mut().filter(|record| record.is_under_way()) {
-                // It would be in the midst of answers that must be the same as before.
+                // A notice amid a rerun's answers would make them differ from the first run's.
                 Some(record) => write::notice(record.warning.get_or_insert_default(), &report),
                 None => write::notice(s.down.extra(&w.buffers), &report),
             }
@@ -109,14 +109,14 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
     }
 }
 
-/// A statement that a standby may answer is about to be routed: notes what its answer must show.
+/// Notes what the answer of a read must show.
 #[inline]
 pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     let mode = s.reads.causal.mode(w);
     let extent = if begins || !s.reads.is_alone { SnapshotExtent::Open } else { SnapshotExtent::One };
     let change = match mode {
         CausalReads::Tables if w.has_readers() => by_table::to_show(s, w, statement, extent),
-        // The primary answers. A standby that comes while the read waits must show all.
+        // Only the primary answers now; a standby that comes during the wait must show all.
         CausalReads::Tables => ChangeToShow { round: w.shared.positions.next_round(), slot: None },
         CausalReads::Off | CausalReads::Session | CausalReads::Global => ChangeToShow::default(),
     };
@@ -146,13 +146,13 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
     }
 }
 
-/// A statement is about to be routed that shows nothing of the database: any server may answer it.
+/// Prepares a statement that any server may answer.
 pub fn begin_blind(s: &mut Session) {
     (s.reads.causal.must_show, s.reads.causal.is_careful) = (SeenRounds::default(), false);
     s.reads.causal.change = ChangeToShow::default();
 }
 
-/// The round that an answer from memory must show all of that was visible then.
+/// Returns the round that an answer from the cache must cover.
 #[inline]
 pub fn round_to_show(s: &Session, w: &Context) -> u64 {
     match s.reads.causal.mode(w) {
@@ -163,7 +163,6 @@ pub fn round_to_show(s: &Session, w: &Context) -> u64 {
     }
 }
 
-/// The nodes that show what the statement must show.
 #[inline]
 pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> NodeSet {
     if s.reads.causal.is_free() {
@@ -173,7 +172,7 @@ pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> NodeSet {
     for (at, node) in view.nodes.iter().enumerate() {
         let (life, covers) = w.shared.positions.standing(node.id);
         let need = s.reads.causal.must_show.need((node.id, life));
-        // The primary shows all that it said, but a commit that waits for a standby others show first.
+        // Standbys show a commit that waits for a synchronous standby before the primary does.
         let is_fit = if view.primary == Some(at) { w.shared.positions.primary_shows(need.standbys) } else { covers.reach(need) };
         if is_fit {
             fit.add(at);
@@ -182,9 +181,9 @@ pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> NodeSet {
     fit
 }
 
-/// True if a standby that answers the session's last read may answer this one behind it, which its client may have sent later.
+/// True if the standby that answers the last read may answer this pipelined one, which the client may have sent later.
 pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
-    // The messages up to a Sync are one request.
+    // Messages up to a Sync are one request.
     if s.reads.causal.mode(w) != CausalReads::Tables || s.replies().is_unsynced() {
         return true;
     }
@@ -192,7 +191,7 @@ pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
 }
 
-/// A read goes to a standby. `since`: when it began to wait for one to replay what it must show, if it did.
+/// Counts a read on a standby. `since`: start of its wait for replay.
 pub fn note_wait(s: &Session, w: &Context, since: Option<Instant>) {
     let Some(since) = since else { return };
     let waited_us = w.now().saturating_duration_since(since).as_micros() as u64;
@@ -202,13 +201,13 @@ pub fn note_wait(s: &Session, w: &Context, since: Option<Instant>) {
     });
 }
 
-/// A read goes to the primary, since no standby shows what it must show.
+/// Counts a read on the primary for want of a standby that shows enough.
 #[cold]
 pub fn note_not_replayed(s: &Session, w: &Context) {
     note_late(s, w, |reads| reads.to_primary += 1);
 }
 
-/// Counts a read at the relation whose change it waited for, if it is not one that its own session knows of.
+/// Counts a read at the relation whose change it waited for, unless its own session made the change.
 fn note_late(s: &Session, w: &Context, add: impl Fn(&mut LateReads)) {
     let change = s.reads.causal.change;
     if change.round > 0 {
@@ -216,7 +215,7 @@ fn note_late(s: &Session, w: &Context, add: impl Fn(&mut LateReads)) {
     }
 }
 
-/// The others that soon will.
+/// Returns the nodes outside `fit` that will soon fit.
 pub fn hopeful(s: &Session, w: &Context, view: &ClusterView, fit: NodeSet) -> NodeSet {
     let wait_ms = w.peek_config().routing.causal_wait_ms;
     let mut hopeful = NodeSet::NONE;
@@ -237,17 +236,14 @@ pub fn hopeful(s: &Session, w: &Context, view: &ClusterView, fit: NodeSet) -> No
     hopeful
 }
 
-/// The coverage of a server connection to a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandbyCoverage {
     All,
-    /// All that this statement must show. No server connection is known to show the rest again. This one may not be to the server that was asked,
-    /// which may have started anew since.
+    /// The standby shows enough, but may have restarted between its last query and the opening of this connection.
     Unproven,
     Less,
 }
 
-/// Judges if this server connection to a standby shows all that the statement must show.
 #[inline]
 pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> StandbyCoverage {
     if !s.reads.causal.is_careful {
@@ -256,22 +252,21 @@ pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> StandbyCoverage {
     standing(w, conn).shown(&s.reads.causal.must_show)
 }
 
-/// True if what comes over this server connection to a standby covers a round for certain.
+/// True if this server connection to a standby is proven to cover a round.
 pub fn covers(w: &Context, conn: &Conn, round: u64) -> bool {
     standing(w, conn).reaches(round)
 }
 
-/// Facts about the standby at the other end of a server connection.
 struct StandbyFacts {
-    /// By number and life.
+    /// Node number and life.
     standby: (u16, Life),
     covers: RoundCoverage,
-    /// The server connection is known to be one to this life of it.
+    /// True if the connection is proven to lead to this life.
     is_proven: bool,
 }
 
 impl StandbyFacts {
-    /// `opened_us`: when the server connection to this node was opened; `of_conn`: the life that it is known to be one to.
+    /// `of_conn` caches the proven life of the connection opened at `opened_us`.
     #[inline]
     fn of(positions: &ClusterPositions, node: u16, opened_us: Us, of_conn: &Cell<Life>) -> StandbyFacts {
         let (life, _) = positions.standing(node);
@@ -288,7 +283,6 @@ impl StandbyFacts {
         match self.is_proven {
             true if self.covers.reach(need) => StandbyCoverage::All,
             false if need == RoundCoverage::default() && self.standby.1 != 0 => StandbyCoverage::Unproven,
-            // Nobody could prove anything now.
             false if need == RoundCoverage::default() => StandbyCoverage::All,
             true | false => StandbyCoverage::Less,
         }
@@ -300,7 +294,7 @@ impl StandbyFacts {
     }
 }
 
-/// True if what comes over this server connection to a standby is not known to show less than this.
+/// True unless this server connection may show less than `must_show`.
 pub fn may_show(w: &Context, conn: &Conn, must_show: &SeenRounds) -> bool {
     standing(w, conn).shown(must_show) != StandbyCoverage::Less
 }
@@ -310,19 +304,18 @@ fn standing(w: &Context, conn: &Conn) -> StandbyFacts {
     StandbyFacts::of(&w.shared.positions, conn.status.address.node, conn.opened_us, &conn.life)
 }
 
-/// True if a server connection is known to be one to this life of its server. 0 is none.
+/// Life 0 means unknown.
 fn is_of_life(of_conn: Life, life: Life) -> bool {
     life != 0 && of_conn == life
 }
 
-/// A standby is to be asked again, so that it can vouch for a server connection: its position alone would give no reason to.
+/// Has the standby queried again to prove a connection's life; its position alone would give no reason to.
 pub fn verify(w: &Context, conn: &Conn) {
     if !standing(w, conn).is_proven {
         w.shared.positions.verify(conn.opened_us);
     }
 }
 
-/// Somebody needs to know who covers this round.
 pub fn want(w: &Context, round: u64) {
     if w.shared.positions.want(round) {
         wake_sampler(w);

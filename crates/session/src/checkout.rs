@@ -1,4 +1,4 @@
-//! Gives a session the server connection its next statement needs.
+//! Gives a session the server connection of its next statement.
 
 pub mod pool_grant;
 
@@ -32,7 +32,7 @@ use weir_sql::facts::TransactionVerb;
 use weir_wire::frame::front;
 use weir_wire::write;
 
-/// Sees that the session holds a server connection where this statement may run: the stages 1 to 4 of `plan`. `None`: it does. Else what to do first.
+/// Returns the step that must come first; `None` if the session holds a server connection where the statement may run.
 #[inline]
 pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Option<MessageFlow> {
     let placement = lazy_begin::way_of(s, w, statement);
@@ -109,8 +109,8 @@ fn take_idle(s: &mut Session, w: &Context, need: ConnRequirement, at: NodeIndex,
     Some(conn)
 }
 
-/// False if the server connection reads the statement otherwise than it was chosen for: the settings that sessions begin with have changed, and only
-/// the connection tells. `was_otherwise`: the session's texts were read otherwise before, too.
+/// False if the connection reads the statement differently than its routing assumed, as session defaults have changed.
+/// `was_otherwise`: texts were read differently before, too.
 fn is_read_as_chosen(s: &mut Session, statement: &Statement, was_otherwise: bool) -> bool {
     match s.misread(statement) {
         MisreadExtent::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
@@ -124,15 +124,14 @@ fn is_read_as_chosen(s: &mut Session, statement: &Statement, was_otherwise: bool
     false
 }
 
-/// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads. That holds for a read that no
-/// standby could be had for as well: its class is the one that it came with.
+/// Returns the role in which the primary is taken: a read proven by a catalog may be retried, even if no standby was available.
 #[inline]
 pub fn role_for(s: &Session, w: &Context, need: ConnRequirement, begins: bool) -> TakenFor {
     let is_read = need.class.side == RouteSide::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
     if is_read && s.reads.place.is_known() { TakenFor::PrimaryToRead } else { TakenFor::Primary }
 }
 
-/// A statement follows reads on the primary: if it is none, nothing of what is under way runs again.
+/// Ends retries on the primary if the next statement is no read.
 #[cold]
 fn note_use(s: &mut Session, w: &Context, statement: &Statement, way: Option<TransactionPlacement>) {
     let stays = s.transaction() != IDLE || s.pin().is_some();
@@ -141,7 +140,7 @@ fn note_use(s: &mut Session, w: &Context, statement: &Statement, way: Option<Tra
     }
 }
 
-/// Makes a server connection that was taken at rest ready for a statement. Returns the step that must come first, if there is one.
+/// Prepares a server connection taken at rest. Returns the step that must come first, if any.
 #[inline]
 fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -> Option<MessageFlow> {
     if s.state.listening.is_some() {
@@ -156,7 +155,6 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
     None
 }
 
-/// How well a server connection at rest fits the session.
 #[inline]
 fn fit_of(s: &Session, w: &Context, conn: &Conn) -> ConnFit {
     let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings)
@@ -170,19 +168,18 @@ fn fit_of(s: &Session, w: &Context, conn: &Conn) -> ConnFit {
     }
 }
 
-/// True if a statement may follow what is under way on the session's server connection; `begins`: with the transaction that waits for it, if one does.
+/// True if a statement may follow what is under way. `begins`: a deferred BEGIN goes first.
 #[inline]
 fn is_free(s: &Session, begins: bool) -> bool {
     match (s.lazy_begin.is_open(), begins) {
         (false, _) => true,
-        // A BEGIN waits until nothing is under way.
         (true, true) => s.replies().is_only_ours(),
-        // So does a read of a transaction: an error of what is under way is one of the transaction.
+        // A read of the transaction waits too: an error of what is under way would count as the transaction's.
         (true, false) => s.replies().is_only_ours() || s.replies().is_unsynced(),
     }
 }
 
-/// The class of a statement (`class_at`) that may have others of its pipeline behind it. `None`: more of them must arrive first.
+/// Returns `None` if more messages of the pipeline must arrive first.
 #[inline]
 fn class_in_pipeline(
     s: &mut Session,
@@ -202,7 +199,6 @@ fn class_in_pipeline(
     }
 }
 
-/// The class of the transaction that begins with a statement, or that of the statement.
 #[inline]
 fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<TransactionPlacement>) -> RouteClass {
     match way {
@@ -216,16 +212,15 @@ fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Tra
     }
 }
 
-/// The class of a statement outside of transactions; `judged`: its class by text and catalog.
+/// `judged`: the class by text and catalog.
 #[inline]
 fn class_outside(s: &Session, w: &Context, statement: &Statement, judged: RouteClass) -> RouteClass {
     let class = read_preference::class_of(s, w, statement, judged);
     lazy_begin::class_after_writes(s, w, class)
 }
 
-/// The class of a statement in a session whose statements may all run on the primary only.
-///
-/// With `pool_mode = session`, or texts read otherwise, all of the session's state lies on one server connection, which must be able to run any statement.
+/// Keeps a session on the primary if its state lies on one server connection (`pool_mode = session`, or texts read differently),
+/// which must run any statement.
 #[inline]
 fn class_in_session(s: &Session, class: RouteClass) -> RouteClass {
     let rule = match class.side {
@@ -238,7 +233,7 @@ fn class_in_session(s: &Session, class: RouteClass) -> RouteClass {
     RouteClass::primary(rule)
 }
 
-/// The class that a statement would have if it came now, alone and outside of a transaction; nothing is noted of it.
+/// Returns the class of a statement alone, outside of a transaction. Notes nothing.
 pub fn class_now(s: &Session, w: &Context, statement: &Statement) -> RouteClass {
     class_in_session(s, class_outside(s, w, statement, classify::class_for(s, w, statement)))
 }
@@ -264,20 +259,20 @@ fn need_of(s: &mut Session, w: &Context, statement: &Statement, class: RouteClas
     need
 }
 
-/// True if there is no primary, and a statement needs none.
+/// True if no primary is known and none is needed.
 #[inline]
 fn needs_nobody(s: &Session, w: &Context, statement: &Statement) -> bool {
     w.view().primary.is_none() && concerns_session(s, statement)
 }
 
-/// True if a statement concerns its session alone. A session that listens has its channels brought to the connection, and a standby takes no LISTEN.
+/// A session that listens does not qualify: a standby takes no LISTEN.
 #[inline]
 fn concerns_session(s: &Session, statement: &Statement) -> bool {
     statement.has(StatementTrait::OfSession) && s.state.listening.is_none() && !s.lazy_begin.is_open()
 }
 
-/// Begins the transaction on the session's server connection, if it waits for this statement. A read outside of it runs on standbys
-/// only: a function that falsely claims only to read would write past the transaction.
+/// Sends the deferred BEGIN if needed. A read outside the transaction runs on standbys only: a falsely read-only function would
+/// write past the transaction.
 #[inline]
 fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     if !s.lazy_begin.is_open() {
@@ -304,7 +299,6 @@ pub fn count(s: &Session, w: &Context, need: ConnRequirement, node: u16) {
     }
 }
 
-/// Judges if this server connection shows all that the session must see.
 #[inline]
 pub fn shown_by(s: &Session, w: &Context, class: RouteClass, at: NodeIndex, conn: &Conn) -> StandbyCoverage {
     if class.side != RouteSide::Reader || w.view().primary == Some(at) {
@@ -318,24 +312,22 @@ fn is_primary(w: &Context, conn: &Conn) -> bool {
     conn.is_to_primary(&w.view())
 }
 
-/// A pipeline began on a standby and goes on with a message that only the primary may serve. The messages sent are brought to their end here first.
-///
-/// Nothing was executed so far, or the pipeline seen to its Sync reads no more: something was defined meanwhile.
+/// Ends a pipeline on a standby that goes on with a message for the primary. Nothing was executed, or a definition has changed
+/// meanwhile.
 fn leave_reader(s: &mut Session, w: &Context) {
     if s.replies().is_unsynced() && !s.replies().is_skipping() {
         s.expect(ExpectedReply::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
-        // Nothing may follow it before its answer: an error may still change what the held message means.
+        // No message may follow before the answer: an error may change its meaning.
         s.raise_barrier();
     } else if s.replies().is_settled() {
         session_state::settle(s, w);
     }
 }
 
-/// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
+/// Returns the error for a statement that needs the primary, in a transaction elsewhere.
 pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<ErrorReport> {
     if s.transaction() == FAILED {
-        // Any server says what a failed transaction says.
         return None;
     }
     if let Some(fault) = sequences::refusal(s, w, statement) {
@@ -348,7 +340,7 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
         .then(|| lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "the statement leaves session state or takes a lock"))
 }
 
-/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
+/// Waits for replies. A server holds back those of a pipeline until Sync or Flush, so it gets a Flush.
 pub fn hold(s: &mut Session, w: &Context) -> MessageFlow {
     if let Some(SessionServer { upstream, .. }) = &mut s.server
         && upstream.replies.is_unsynced()
@@ -360,15 +352,15 @@ pub fn hold(s: &mut Session, w: &Context) -> MessageFlow {
     MessageFlow::Hold
 }
 
-/// Has the message looked at once more, as what it goes by has changed.
+/// Has the message processed again.
 pub fn again(s: &Session) -> MessageFlow {
     s.wake();
     MessageFlow::Hold
 }
 
-/// Statement pooling has no transactions of several statements.
+/// Refuses transaction blocks with statement pooling.
 pub fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
-    // Among several statements, those between BEGIN and COMMIT are not told apart.
+    // A text of several statements may contain BEGIN.
     let begins = matches!(statement.transaction, TransactionVerb::Begin(_) | TransactionVerb::Many);
     (begins && s.account.limits.get().mode == PoolMode::Statement).then(|| {
         ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
@@ -376,7 +368,7 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
     })
 }
 
-/// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
+/// Takes a server connection into use. Messages that apply the session's settings travel with the statement in one write.
 pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) -> DefaultsEffect {
     let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
     (s.retry.again, s.retry.refused_under) = (None, None);
@@ -390,7 +382,7 @@ pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: Take
     met
 }
 
-/// A server connection that the session still has may lack something: a function reset what the session's start had asked for.
+/// Applies settings again: a function may have reset a startup parameter.
 #[inline]
 fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<MessageFlow> {
     let is_before = s.transaction() == IDLE && s.replies().is_settled();
@@ -403,27 +395,25 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Me
     (s.has_barrier() || transaction_number::waits_for_line(s, w)).then_some(MessageFlow::Hold)
 }
 
-/// The choice for a statement.
 pub enum NodeChoice {
-    /// A node, by place in the view and by number.
+    /// Index in the view, and node number.
     Node(NodeIndex, u16),
-    /// A primary is needed and not known; by which rule.
     NoPrimary(RoutingRule),
-    /// A standby will soon have replayed what the answer must show.
+    /// A standby will soon have replayed enough.
     Replay,
-    /// First the session hears of another primary.
+    /// The session must first be told of another primary.
     NewPrimary,
 }
 
 pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: bool) -> NodeChoice {
     let ConnRequirement { class, wish, .. } = need;
     let (view, config) = (w.view(), w.peek_config());
-    // With `global` the reads of all sessions go to one node at a time: its session and the load of this moment do not count.
+    // With `global` all reads go to one node at a time, regardless of session and load.
     let is_global = s.reads.causal.mode(w) == CausalReads::Global;
     let statement_level = config.routing.statement_level || is_global;
     let prefers_lower_delay = config.check.prefers_lower_delay;
     let (mut fit, mut hopeful) = (NodeSet::ALL, NodeSet::NONE);
-    // The primary shows all that was ever told: without another node to read from nothing is to be compared.
+    // Without readers no comparison is needed: the primary shows all that was ever told.
     if class.side == RouteSide::Reader && w.has_readers() && !s.reads.causal.is_free() {
         fit = causal::fit(s, w, &view);
         if may_wait {
@@ -438,7 +428,6 @@ pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: boo
         return NodeChoice::NewPrimary;
     }
     let dice = s.reads.causal.dice;
-    // Writes, and reads where only the primary takes them, have no choice.
     let shares = (class.side == RouteSide::Reader && w.has_readers() && !is_global).then(|| w.loads.shares(&view, w.now_ms()));
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
     let (view, favourite) = (&**view, s.reads.favourite);
@@ -458,7 +447,7 @@ pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: boo
     };
     let id = view.nodes[at].id;
     if class.side == RouteSide::Reader {
-        // A favourite that only lags now stays the favourite, and a session that names a node for one read keeps its own.
+        // A favourite that only lags, or a node named for one read, does not change the favourite.
         let has_favourite = s.reads.favourite.is_some_and(|favourite| routing::may_stay(view, favourite, wish));
         if !statement_level && !has_favourite && s.reads.favourite != Some(at) && routing::becomes_favourite(&ask, route.rule) {
             s.reads.favourite = Some(at);
@@ -468,19 +457,19 @@ pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: boo
     NodeChoice::Node(at, id)
 }
 
-/// Time of rest after which a server is asked before its server connection is used; `None`: it never is.
+/// Returns the rest after which a server is checked before use; `None`: never.
 #[inline]
 pub fn check_after_ms(w: &Context) -> Option<u64> {
     let pool = &w.peek_config().pool;
     (!pool.check_query.is_empty()).then_some(pool.check_after_ms)
 }
 
-/// The words of a server for a statement in a transaction that has failed, and that no server knows of. It needs none to hear them.
+/// Returns the error in a failed transaction that no server knows of; no server is needed for it.
 pub fn fails_anyway(s: &mut Session, w: &Context) -> Option<ErrorReport> {
     if !matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         return None;
     }
-    // A statement that may end it has a way of its own, or begins another transaction.
+    // A statement that may end the transaction, or begin another, takes another path.
     match pipeline::transaction_next(s, w) {
         TransactionVerb::None | TransactionVerb::Begin(_) | TransactionVerb::Prepared => {
             Some(ErrorReport::in_failed_transaction())
@@ -489,7 +478,6 @@ pub fn fails_anyway(s: &mut Session, w: &Context) -> Option<ErrorReport> {
     }
 }
 
-/// The end of a wait for a primary.
 pub fn no_primary(w: &Context, since: Instant, rule: RoutingRule) -> ErrorReport {
     let text = format!(
         "no primary server was found in {} ms (failover_wait); the statement needs one (rule {}) and was not sent",

@@ -1,4 +1,4 @@
-//! The one list of a session's concerns, and the order in which they hear of things. See `unit`.
+//! A session's concerns, in the order in which they are notified. See `unit`.
 
 use crate::context::Context;
 use crate::lazy_begin::DeferredBegin;
@@ -13,10 +13,9 @@ use crate::timing::StatementTiming;
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use weir_wire::frame::MessageHeader;
 
-/// A message is about to be sent over the session's server connection.
 #[inline]
 pub fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
-    // It looks at the transaction as it is before the message.
+    // Rerun first: it needs the transaction state before the message.
     RerunConcern::sent(s, w, header, unit);
     QueryCache::sent(s, w, header, unit);
     StatementTiming::sent(s, w, header, unit);
@@ -27,8 +26,8 @@ pub fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: Statement
     ReadRetry::sent(s, w, header, unit);
 }
 
-/// The server is ready for the next statement. Session state comes before the cache: from when writes are settled results are stored again,
-/// which must not be those of connections that began otherwise.
+/// Session state comes before the cache: once writes are settled results are stored again, which must not come from connections
+/// with other defaults.
 #[inline]
 pub fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
     StatementTiming::ready(s, w, ended);
@@ -41,7 +40,7 @@ pub fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
     RerunConcern::ready(s, w, ended);
 }
 
-/// The server connection is gone. A transaction that was on its way has failed before others ask whether there is one.
+/// The deferred BEGIN comes first: its transaction must have failed before others ask for its state.
 #[cold]
 pub fn lost(s: &mut Session, w: &Context) {
     DeferredBegin::lost(s, w);

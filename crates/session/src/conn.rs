@@ -1,4 +1,4 @@
-//! A server connection as a session uses it: the known state of its server, and the ways to use it. Its socket is the program's.
+//! A server connection as a session uses it; the socket is the program's.
 
 use crate::flow::HoldReason;
 use crate::prepared::{ServerStatements, StatementId, StatementShape};
@@ -22,7 +22,7 @@ use weir_failover::commit_outcome::LogLineage;
 use weir_wire::gather::BoundExceeded;
 use weir_wire::startup_packet::ProtocolVersion;
 
-/// Time for which other sessions take a server connection last after a session has drawn on it. A session that asks for its draws mostly does so at once.
+/// Time for which other sessions avoid a connection after a sequence draw: `currval` mostly follows at once.
 const FRESH_DRAWS_US: Us = 1_000_000;
 
 /// Breaks a connection from any thread.
@@ -30,7 +30,6 @@ pub trait ConnBreaker: Debug + Send + Sync {
     fn shut(&self);
 }
 
-/// A server's name and place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
     pub node: u16,
@@ -41,7 +40,6 @@ pub struct ServerAddress {
 }
 
 impl ServerAddress {
-    /// Where a node of the view is, by its place.
     pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<ServerAddress> {
         let node = view.nodes.get(at)?;
         let known = config.nodes.iter().find(|known| known.id == node.id);
@@ -61,12 +59,11 @@ impl std::fmt::Display for ServerAddress {
     }
 }
 
-/// The line of a server's log, as far as it is known over a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerLine {
     #[default]
     Unasked,
-    /// `edition`: of `XidRefusals`, when it was asked.
+    /// Edition of `XidRefusals` at the query.
     Asked {
         edition: u64,
     },
@@ -75,20 +72,20 @@ pub enum ServerLine {
         askers: XidPermission,
         edition: u64,
     },
-    /// The server does not say, or its user may not ask for numbers.
+    /// The server does not say, or the user may not read xids.
     Hidden,
 }
 
-/// Those who may ask for a transaction's number.
+/// Users who may read a transaction's xid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XidPermission {
     All,
-    /// The user that the connection logged in as.
+    /// The login user.
     User,
 }
 
 impl XidPermission {
-    /// By the server's word; `None` if the user may not.
+    /// `None` if the user may not.
     pub fn of(word: &str) -> Option<XidPermission> {
         match word {
             "all" => Some(XidPermission::All),
@@ -98,7 +95,6 @@ impl XidPermission {
     }
 }
 
-/// Refusals of questions for a transaction's number.
 #[derive(Debug, Default)]
 pub struct XidRefusals {
     edition: AtomicU64,
@@ -106,10 +102,10 @@ pub struct XidRefusals {
 }
 
 impl XidRefusals {
-    /// Users of whom the log says that they have no outcome, at most.
+    /// Limit on users in the log.
     const TOLD_MAX: usize = 100;
 
-    /// Moves when a right was found to be gone.
+    /// Grows when a permission was found revoked.
     pub fn edition(&self) -> u64 {
         self.edition.load(Ordering::Relaxed)
     }
@@ -118,76 +114,67 @@ impl XidRefusals {
         self.edition.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True if nobody was told of this user yet.
     pub fn is_news(&self, user: &str) -> bool {
         let mut told = self.told.lock();
         told.len() < XidRefusals::TOLD_MAX && !told.contains(user) && told.insert(user.into())
     }
 }
 
-/// A server connection as others see it.
+/// A server connection as other threads see it.
 #[derive(Debug)]
 pub struct ConnStatus {
     pub serial: u64,
     pub address: ServerAddress,
     pub pid: u32,
-    /// Key for CancelRequest.
     pub key: Box<[u8]>,
     pub opened_at: SystemTime,
-    /// The generation of the cluster's view under which it was opened.
+    /// Generation of the cluster's view at opening.
     pub generation: u64,
-    /// The session that uses it; 0: at rest.
+    /// 0: at rest.
     pub session: AtomicU32,
-    /// Sessions that used it.
     pub uses: AtomicU64,
     pub keeping: ConnHold,
     /// Must be closed after this use: a cancel request may still be on its way to it.
     pub doomed: AtomicBool,
     pub last: LastStatement,
-    /// Statements prepared on it.
     pub prepared: AtomicU32,
     pub terms: ConnTerms,
-    /// Its node was given up, so that the connection was broken by us.
+    /// True if Weir broke the connection because its node was given up.
     pub given_up: AtomicBool,
     pub breaker: Box<dyn ConnBreaker>,
 }
 
-/// The reason that keeps a server connection with its session.
 #[derive(Debug, Default)]
 pub struct ConnHold {
-    /// As `HoldReason::code`; 0: nothing.
+    /// `HoldReason::code`; 0 for none.
     pub code: AtomicU8,
-    /// Since when, in milliseconds since the start of the proxy.
+    /// Milliseconds since the start of the proxy.
     pub since_ms: AtomicU64,
 }
 
-/// The last statement on a server connection.
 #[derive(Debug, Default)]
 pub struct LastStatement {
-    /// When it began, in milliseconds since the start of the proxy.
+    /// Milliseconds since the start of the proxy.
     pub began_ms: AtomicU64,
-    /// Its beginning, while somebody looks at these: see `last_look`.
+    /// Beginning of the text, if recorded: see `last_look`.
     pub text: Mutex<String>,
 }
 
-/// The terms on which a server connection was opened.
 #[derive(Debug)]
 pub struct ConnTerms {
-    /// Of the server.
     pub version: Box<str>,
     pub protocol: ProtocolVersion,
-    /// The connection uses TLS.
     pub is_encrypted: bool,
 }
 
 impl ConnStatus {
-    /// Breaks the connection, no matter which session has it: its node is not waited for any longer.
+    /// Breaks the connection in any session, since its node was given up.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
         self.breaker.shut();
     }
 
-    /// Why the session that has it keeps it. True: it was kept already.
+    /// True if the connection was kept already.
     pub fn set_pin(&self, kept: Option<HoldReason>, now_ms: u64) -> bool {
         let was_kept = self.keeping.code.load(Ordering::Relaxed) > 0;
         if !was_kept && kept.is_some() {
@@ -198,55 +185,48 @@ impl ConnStatus {
     }
 }
 
-/// See the module.
 pub struct Conn {
     pub status: Arc<ConnStatus>,
     pub known: ServerStatements,
-    /// The statement under no name, if we know which, and the server's description of it.
+    /// With the server's description, if known.
     pub unnamed: Option<(StatementId, StatementShape)>,
-    /// The settings it was brought to.
     pub settings: ConnSettings,
-    /// Its begin, where nothing is set.
+    /// Settings at the start of a session.
     pub defaults: Arc<ServerDefaults>,
-    /// The reloads of its server's configuration that were known when its defaults were asked for: see `Reloads`.
+    /// Count of `ConfigReloads` when `defaults` were queried.
     pub reloads: u64,
-    /// The statements prepared by SQL that are on it.
     pub by_sql: Arc<BySql>,
     /// Statements that may draw from sequences.
     pub draws: DrawCount,
-    /// Parameters the server reported, in their last state.
     pub reported: ReportedParameters,
-    /// How texts are read when a session begins on it; the encoding of its database does not count.
+    /// At the start of a session, without the database's encoding.
     pub begins: TextInterpretation,
-    /// How they are read by what was reported last.
+    /// By the last reports.
     pub reads: TextInterpretation,
-    /// In microseconds since the start of the proxy.
+    /// Microseconds since the start of the proxy.
     pub opened_us: u64,
-    /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
+    /// Proven life of the server (`positions`); 0: unknown.
     pub life: Cell<u64>,
-    /// Begin of its last rest.
     pub rested_at: Cell<Us>,
-    /// For `commit_outcome`. It is that of a primary, which keeps it.
+    /// For `commit_outcome`.
     pub line: ServerLine,
 }
 
-/// How a server reads texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextInterpretation {
-    /// A backslash in a string is an escape: `standard_conforming_strings` is off.
+    /// True if a backslash in a string is an escape: `standard_conforming_strings` is off.
     pub escapes: bool,
-    /// By the encoding of texts and, where it counts, that of what its database keeps.
+    /// By the client encoding and, where it counts, the database's.
     pub recoding: EncodingEffect,
 }
 
 impl Conn {
-    /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
+    /// The only place that decides this.
     #[inline]
     pub fn is_to_primary(&self, view: &ClusterView) -> bool {
         view.is_primary(self.status.address.node)
     }
 
-    /// A statement may not be on the server after all.
     pub fn forget(&mut self, id: StatementId) {
         self.known.forget(id);
         if self.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
@@ -254,36 +234,33 @@ impl Conn {
         }
     }
 
-    /// True if a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
+    /// True if a session drew from sequences and released the connection a moment ago.
     #[inline]
     pub fn has_fresh_draws(&self, now: Us) -> bool {
         !self.draws.is_blank() && now.saturating_sub(self.rested_at.get()) < FRESH_DRAWS_US
     }
 
-    /// Notes that no session uses it.
     pub fn rests(&self, now: Us) {
         self.rested_at.set(now);
         self.status.session.store(0, Ordering::Relaxed);
         self.status.keeping.code.store(0, Ordering::Relaxed);
     }
 
-    /// True if it has rested for so long.
     pub fn has_rested(&self, now: Us, ms: u64) -> bool {
         now.saturating_sub(self.rested_at.get()) / 1000 >= ms
     }
 
-    /// The last reported value of a parameter.
     pub fn reported(&self, name: &str) -> &str {
         self.reported.value(name)
     }
 
-    /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
+    /// True if texts are UTF-8 in both directions, byte for byte.
     pub fn tells_utf8(&self) -> bool {
         EncodingEffect::of(self.reported(ENCODING)) == EncodingEffect::None
             && matches!(self.reported("server_encoding"), "UTF8" | "SQL_ASCII")
     }
 
-    /// Notes a ParameterStatus. Error: the server reports more than is kept.
+    /// Stores a ParameterStatus. Error: more than is kept.
     pub fn report(&mut self, body: &[u8]) -> Result<(), BoundExceeded> {
         self.reported.note(body)?;
         self.reads = TextInterpretation { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
@@ -291,22 +268,20 @@ impl Conn {
     }
 }
 
-/// True if a backslash in a string is an escape to a server that reports this.
 pub fn escapes(reported: &ReportedParameters) -> bool {
     reported.value(ESCAPES_UNLESS) == "off"
 }
 
-/// How such a one reads names beyond ASCII, by the encodings of its client and its database.
+/// Returns how a server reads non-ASCII names.
 pub fn recoding(reported: &ReportedParameters) -> EncodingEffect {
     of_client(reported).max(of_database(reported))
 }
 
-/// By the client's encoding.
 pub fn of_client(reported: &ReportedParameters) -> EncodingEffect {
     EncodingEffect::of(reported.value(ENCODING))
 }
 
-/// A database folds and cuts names by its own encoding.
+/// A database folds and cuts names in its own encoding.
 pub fn of_database(reported: &ReportedParameters) -> EncodingEffect {
     EncodingEffect::of(reported.value("server_encoding"))
 }

@@ -1,4 +1,4 @@
-//! All that sessions are handed beside their messages: configuration, cluster view, catalogs, positions, tables of a worker, time and dice.
+//! The environment of sessions: configuration, cluster view, catalogs, positions, worker tables, time, dice.
 
 use crate::catalogs::{DatabaseCatalogs, KnownDatabase};
 use crate::causal::positions::ClusterPositions;
@@ -35,34 +35,30 @@ use weir_failover::cluster::ClusterView;
 use weir_io::buffers::BufferPool;
 use weir_io::clock::RoundClock;
 
-/// Fewer interned settings than this are never swept for their number.
+/// Least count for a sweep.
 const SETTINGS_SWEEP_MIN: usize = 1024;
 
-/// Fewer interned defaults than this are never swept. There are some for each node, user and database.
+/// Least count for a sweep; each node, user and database has some.
 const DEFAULTS_SWEEP_MIN: usize = 256;
-/// Settings larger than this are large.
 const SETTINGS_LARGE_BYTES: usize = 4 << 10;
 
-/// Bytes of large settings that come between two sweeps of these: about so much is kept that nobody uses.
+/// Bytes of new large settings between two sweeps, about the most kept unused.
 const SETTINGS_SWEEP_BYTES: usize = 4 << 20;
 
-/// Facts that the sessions of all threads share.
 pub struct SharedContext {
     pub positions: ClusterPositions,
-    /// Nodes that reads keep away from.
+    /// Nodes that reads avoid.
     pub suspects: SuspectNodes,
-    /// The query cache, if there is one.
     pub cached_results: Option<Arc<CachedResults>>,
     pub changes: Arc<TableChanges>,
     pub catalogs: DatabaseCatalogs,
     pub session_statuses: SessionStatuses,
-    /// One set for each worker, and the last one for the control thread.
+    /// One per worker, the last for the control thread.
     pub counters: Vec<WorkerCounters>,
-    /// The start of the proxy, on the clock that never jumps.
+    /// On the monotonic clock.
     pub begun: Instant,
-    /// The set of statements prepared by SQL that has none.
     pub no_statements: Arc<BySql>,
-    /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
+    /// Statements that wait for a primary; meanwhile nodes are queried for their roles again and again.
     pub awaiting_primary: AtomicU32,
     pub last_look: LastLook,
     pub(crate) told: LoggedNotices,
@@ -71,23 +67,22 @@ pub struct SharedContext {
     pub stale: ConnStaleness,
 }
 
-/// Facts by which connections at rest are not used as they are.
+/// Facts that make server connections at rest unfit as they are.
 pub struct ConnStaleness {
     pub reloads: ConfigReloads,
     pub moves: MovedAddresses,
 }
 
-/// Things that the log says once.
+/// Logged once.
 #[derive(Default)]
 pub(crate) struct LoggedNotices {
-    /// Kinds of state, as `Kept::code`, that keep server connections.
+    /// By `HoldReason::code`.
     pub(crate) pins: AtomicU32,
-    /// Users who have no outcome of a COMMIT.
+    /// Users without commit outcomes.
     pub(crate) refusals: XidRefusals,
 }
 
-/// How often each node was seen to have read its configuration anew. A connection whose defaults were asked for before the last time is asked again
-/// before a session gets it.
+/// Reloads seen per node. A connection with older defaults is queried again before use.
 pub struct ConfigReloads([AtomicU64; NODES_MAX]);
 
 impl ConfigReloads {
@@ -96,7 +91,7 @@ impl ConfigReloads {
         self.0.get(usize::from(node)).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// A node has read its configuration anew. `known`: the count under which that was seen; whoever sees the same reload later changes nothing.
+    /// `known`: the count before; later observers of the same reload change nothing.
     pub fn note(&self, node: u16, known: u64) {
         if let Some(count) = self.0.get(usize::from(node)) {
             let _ = count.compare_exchange(known, known + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -104,24 +99,21 @@ impl ConfigReloads {
     }
 }
 
-/// One `ServerDefaults` for all connections that begin with the same.
 #[derive(Default)]
 struct InternedDefaults {
     known: Mutex<HashSet<Arc<ServerDefaults>>>,
-    /// Of a connection whose server was not asked.
+    /// For server connections not queried for defaults.
     unknown: Arc<ServerDefaults>,
 }
 
-/// One `SettingValues` for all sessions that asked for the same.
 #[derive(Default)]
 struct SharedSettings(Mutex<SettingsTable>);
 
 #[derive(Default)]
 struct SettingsTable {
     settings: HashMap<Arc<SettingValues>, u64>,
-    /// Number at which those nobody uses are dropped.
     sweep_at: usize,
-    /// Bytes of the large ones that came since such a sweep.
+    /// Since the last sweep.
     large_bytes: usize,
     made: u64,
 }
@@ -142,7 +134,6 @@ impl SharedSettings {
 }
 
 impl SettingsTable {
-    /// Drops settings that nobody uses, before others of this size come.
     fn make_room(&mut self, bytes: usize) {
         let is_large = |bytes: usize| bytes > SETTINGS_LARGE_BYTES;
         let bytes = if is_large(bytes) { bytes } else { 0 };
@@ -152,7 +143,7 @@ impl SettingsTable {
             self.sweep_at = self.settings.len() * 2;
             self.large_bytes = bytes;
         } else if self.large_bytes > SETTINGS_SWEEP_BYTES {
-            // Only the large ones go: the statements of other sessions hang on the numbers of theirs.
+            // Small ones stay: other sessions' statements depend on their numbers.
             self.settings.retain(|settings, _| Arc::strong_count(settings) > 1 || !is_large(settings.bytes()));
             self.large_bytes = bytes;
         }
@@ -160,7 +151,7 @@ impl SettingsTable {
 }
 
 impl SharedContext {
-    /// `seed`: of the process ids that clients are told.
+    /// `seed`: for the process ids that clients are told.
     pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> SharedContext {
         let positions = ClusterPositions::default();
         positions.obey(config.routing.causal_reads());
@@ -187,7 +178,7 @@ impl SharedContext {
         }
     }
 
-    /// One `ServerDefaults` for all that are the same. Those nobody uses are dropped as new ones come.
+    /// Unused defaults are dropped as new ones come.
     pub fn intern_defaults(&self, defaults: ServerDefaults) -> Arc<ServerDefaults> {
         let mut known = self.defaults.known.lock();
         if let Some(found) = known.get(&defaults) {
@@ -201,51 +192,41 @@ impl SharedContext {
         defaults
     }
 
-    /// Those of a connection whose server was not asked.
     pub fn unknown_defaults(&self) -> Arc<ServerDefaults> {
         self.defaults.unknown.clone()
     }
 
-    /// One `SettingValues` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
-    /// new ones come.
+    /// Returns the shared copy and its number, never given twice. Unused ones are dropped as new ones come.
     pub fn intern_settings(&self, settings: SettingValues) -> (Arc<SettingValues>, u64) {
         self.settings.intern(settings)
     }
 }
 
-/// The facts and tables of one worker. See the module.
 pub struct Context {
     pub id: WorkerId,
     pub shared: Arc<SharedContext>,
     pub(crate) program: Arc<dyn ProgramServices>,
     pub buffers: Rc<BufferPool>,
     pub(crate) statements: RefCell<StatementCache>,
-    /// Parts of sessions that server connections come with, at rest.
+    /// Session parts at rest, for reuse.
     #[expect(clippy::vec_box, reason = "a box moves into its session and back as it is")]
     pub(crate) upstreams: RefCell<Vec<Box<UpstreamState>>>,
-    /// Verdicts on functions, by database.
     pub(crate) functions: RefCell<FunctionCache>,
     pub(crate) places: RefCell<NameScopeNumbers>,
-    /// How nodes answer.
     pub loads: NodeLoads,
-    /// The stores of the network in which results are kept, if they are.
     pub(crate) store: Option<Rc<dyn ResultStore>>,
-    /// Room in which keys of results are put together.
     pub(crate) scratch: RefCell<Vec<u8>>,
     no_settings: Arc<SettingValues>,
-    /// The time of a round of the event loop, which sets it.
     clock: Rc<RoundClock>,
     snapshot: WorkerSnapshot,
     dice: RandomSource,
 }
 
-/// Configuration and view as this worker knows them.
+/// As this worker knows them.
 struct WorkerSnapshot {
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
-    /// Moves when there is another configuration.
     config_edition: Cell<u64>,
-    /// Some node but the primary may take reads.
     has_readers: Cell<bool>,
 }
 
@@ -254,7 +235,6 @@ struct RandomSource {
     even: Cell<u32>,
 }
 
-/// Parts of a `Context` that the program makes.
 pub struct ContextParts {
     pub id: WorkerId,
     pub shared: Arc<SharedContext>,
@@ -295,7 +275,7 @@ impl Context {
         }
     }
 
-    /// Takes a configuration. True: it is another one than before.
+    /// True if the configuration differs.
     pub fn set_config(&self, config: Arc<Config>) -> bool {
         let WorkerSnapshot { config: known, config_edition, has_readers, .. } = &self.snapshot;
         if Arc::ptr_eq(&config, &known.borrow()) {
@@ -313,7 +293,7 @@ impl Context {
         self.loads.refresh();
     }
 
-    /// The time of this round of the event loop.
+    /// Returns the time of this round of the event loop.
     #[inline]
     pub fn now(&self) -> Instant {
         self.clock.now()
@@ -323,13 +303,12 @@ impl Context {
         self.snapshot.config.borrow().clone()
     }
 
-    /// Moves when there is another configuration.
     #[inline]
     pub fn config_edition(&self) -> u64 {
         self.snapshot.config_edition.get()
     }
 
-    /// The configuration, for a look that awaits nothing.
+    /// Do not hold across an await.
     #[inline]
     pub fn peek_config(&self) -> Ref<'_, Arc<Config>> {
         self.snapshot.config.borrow()
@@ -340,7 +319,7 @@ impl Context {
         self.snapshot.view.borrow()
     }
 
-    /// True if some node but the primary may take reads: only then catalogs are asked.
+    /// True if a node other than the primary may take reads; catalogs are read only then.
     #[inline]
     pub fn has_readers(&self) -> bool {
         self.snapshot.has_readers.get()
@@ -350,12 +329,11 @@ impl Context {
         self.no_settings.clone()
     }
 
-    /// No session of this worker uses the database any more.
     pub fn forget_functions(&self, database: &str) {
         self.functions.borrow_mut().forget(database);
     }
 
-    /// A random word: xorshift, good enough to spread reads.
+    /// Xorshift: good enough to spread reads.
     pub fn dice(&self) -> u32 {
         let mut x = self.dice.any.get();
         x ^= x << 13;
@@ -365,7 +343,7 @@ impl Context {
         (x >> 32) as u32
     }
 
-    /// A word of a sequence that fills its range evenly: shares are near the weights after a few throws.
+    /// Returns a word of a sequence that fills its range evenly: shares approach the weights after a few throws.
     pub fn even_dice(&self) -> u32 {
         self.dice.even.set(self.dice.even.get().wrapping_add(EVEN_STEP));
         self.dice.even.get()
@@ -382,7 +360,6 @@ impl Context {
         }
     }
 
-    /// This worker's counters.
     #[inline]
     pub fn counters(&self) -> &WorkerCounters {
         &self.shared.counters[usize::from(self.id)]
@@ -392,42 +369,37 @@ impl Context {
         self.counters().count_read(node);
     }
 
-    /// A time as milliseconds since the start of the proxy, for others to read.
     #[inline]
     pub fn millis(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.shared.begun).as_millis() as u64
     }
 
-    /// The time of this round of the event loop.
+    /// Returns the time of this round of the event loop.
     #[inline]
     pub fn now_us(&self) -> Us {
         self.clock.now_us()
     }
 
-    /// The same in milliseconds.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         self.now_us() / 1000
     }
 
-    /// True if the node with this number is the primary, as far as this worker knows.
     #[inline]
     pub fn is_primary(&self, node: u16) -> bool {
         self.view().is_primary(node)
     }
 
-    /// The number of the node that is the primary now.
     pub fn primary_node(&self) -> Option<u16> {
         self.view().primary_id()
     }
 
-    /// Something of a database may have changed: no one relies on the knowledge of it until it has been looked at.
     pub fn note_change(&self, database: &Arc<KnownDatabase>) {
         database.note_change();
         self.program.look_at(database);
     }
 
-    /// Somebody wants to know of writes past us to a database: from now on its log is taken in, if it is to be.
+    /// Has the database's WAL read, if configured, to see writes that bypass Weir.
     #[inline]
     pub fn follow(&self, database: &Arc<KnownDatabase>) {
         if self.peek_config().cache.follows_wal && !database.follow.is_watched() {
@@ -440,7 +412,7 @@ impl Context {
         let versions = &self.shared.changes.versions;
         if database.follow.want(versions.of_database(&database.name), versions) {
             self.shared.positions.follow();
-            // The node monitor may sleep with a round wanted that nobody had a use for.
+            // The node monitor may sleep although a round is wanted.
             self.program.sample();
             self.program.follow(database);
         }

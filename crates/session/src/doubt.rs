@@ -1,5 +1,5 @@
-//! A COMMIT whose answer was lost with its server connection: its client waits until the primary has said what became of it, or cannot be asked
-//! (`commit_outcome`). `outcome` has asked for the transaction's number, `weir::traffic::ask_outcome` asks the primary.
+//! A COMMIT whose answer was lost with its server connection: the client waits for the outcome, queried from the primary by the xid
+//! of `transaction_number`, as far as possible (`commit_outcome`).
 
 pub mod commit_in_doubt;
 pub mod loss_choices;
@@ -20,8 +20,7 @@ use crate::{causal, rerun};
 use std::collections::VecDeque;
 use weir_failover::commit_outcome::CommitOutcome;
 
-/// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a transaction that has a number, or has only read,
-/// if it is nothing else.
+/// Returns the COMMIT in doubt: a sole COMMIT, with a known xid or after reads only.
 #[cold]
 pub fn doubt(s: &mut Session, outcome: LossOutcome, unknown: &ErrorReport) -> Option<Box<CommitInDoubt>> {
     if outcome != LossOutcome::Unknown(TransactionAfterLoss::Outside) || s.down.is_mid_message() {
@@ -41,7 +40,7 @@ pub fn doubt(s: &mut Session, outcome: LossOutcome, unknown: &ErrorReport) -> Op
     if owed.unsynced || owed.skipping || owed.readies == 0 {
         return None;
     }
-    // State that the transaction may have left with the server is not the session's any more.
+    // State left on the server is lost to the session.
     let has_left = !upstream.left.due.is_empty() || upstream.left.asking.is_some();
     let answer = if has_left { None } else { upstream.replies.answer_of_one("COMMIT") };
     if number.is_none() && answer.is_none() {
@@ -51,7 +50,7 @@ pub fn doubt(s: &mut Session, outcome: LossOutcome, unknown: &ErrorReport) -> Op
     Some(Box::new(CommitInDoubt { number, answer, owed, unknown: unknown.clone(), journal }))
 }
 
-/// The session has lost its server connection, and its client waits. Nothing hangs on the COMMIT of a transaction that has only read: it is answered.
+/// Lets the client wait. After reads only nothing depends on the COMMIT: it is answered at once.
 pub fn wait(s: &mut Session, w: &Context, doubt: Box<CommitInDoubt>) {
     let has_read_only = doubt.number.is_none();
     s.intake.doubt = Some(doubt);
@@ -62,7 +61,6 @@ pub fn wait(s: &mut Session, w: &Context, doubt: Box<CommitInDoubt>) {
     s.wake();
 }
 
-/// The outcome is proved, or nothing is. Says the client's answer.
 pub fn settle(s: &mut Session, w: &Context, verdict: CommitOutcome) {
     let Some(doubt) = s.intake.doubt.take() else { return };
     if verdict != CommitOutcome::RolledBack {
@@ -94,7 +92,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: CommitOutcome) {
             let fault = ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text)
                 .detail(unknown.detail)
                 .hint("Run the transaction again.");
-            // It has given the transaction's number.
+            // A transaction with an xid has been answered before.
             let told = RerunFailure { then: TransactionAfterLoss::Outside, owed, fault, heard: ClientKnowledge::Something };
             let Some(told) = rerun::begin(s, w, told) else { return };
             w.count(WorkerCounter::TransactionsLost);

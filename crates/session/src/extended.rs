@@ -1,7 +1,6 @@
-//! The extended protocol's messages: prepared statements follow their session to whatever server connection it gets.
+//! The extended protocol: prepared statements follow their session to any server connection.
 //!
-//! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
-//! the server connection has already costs the server nothing. Bind and Describe bring the statement along when the server connection lacks it.
+//! On servers a statement has Weir's name, one per distinct text, shared by clients. Bind and Describe prepare it where missing.
 
 use crate::checkout::{self, hold, refusal};
 use crate::context::Context;
@@ -30,13 +29,12 @@ use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header, sp
 use weir_wire::gather::BoundExceeded;
 use weir_wire::write;
 
-/// The name under which a statement we close for a client never exists on a server.
+/// Never exists on a server.
 const NO_STATEMENT: &[u8] = b"weir_none";
 
-/// A Parse that every server refuses: stands in for a message we refuse ourselves, so that the transaction fails as it should.
+/// Fails on every server, in place of a message that Weir refuses.
 const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
 
-/// Names of statements and portals are held up to this size at least, however short the texts are that are analysed.
 const NAMES_BYTES_MIN: usize = 16 << 10;
 
 pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
@@ -58,7 +56,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key) || has_long(s, key));
     let (naming, name): (_, Option<Box<[u8]>>) = (ParseNaming::of(name), is_named.then(|| key.into()));
     let mut statements = w.statements.borrow_mut();
-    // While it is not known what a session has set, no statement analysed for others means the same to it.
+    // Analyses shared with others need known settings.
     let prepared = if s.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning, naming) };
     drop(statements);
     let Some(prepared) = prepared else {
@@ -98,7 +96,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     Ok(MessageFlow::Next)
 }
 
-/// A Parse under a name that is taken. PostgreSQL looks at the text before it looks at the name.
+/// PostgreSQL checks the text before the name.
 #[cold]
 fn parse_taken(
     s: &mut Session,
@@ -134,14 +132,13 @@ fn parse_unnamed(s: &mut Session, w: &Context, header: MessageHeader, prepared: 
     s.up.pass(header, &w.buffers);
 }
 
-/// The unnamed statement is another one from here on. `made`: the statement that is prepared for it.
 fn replace_unnamed(s: &mut Session, own: ClientStatement, made: Option<StatementId>) {
     s.statements.is_sent_next = false;
     let before = s.statements.replace_unnamed(own);
     s.enter(PreparedChange::Unnamed { before, made });
 }
 
-/// A Parse without a name goes under the number of its text, so that later ones need not be sent.
+/// Sends an unnamed Parse under the number of its text, to spare later ones.
 fn parse_numbered(s: &mut Session, w: &Context, header: MessageHeader, prepared: Rc<PreparedStatement>) {
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
     s.up.eat(header);
@@ -152,7 +149,7 @@ fn parse_numbered(s: &mut Session, w: &Context, header: MessageHeader, prepared:
     s.expect_more(ExpectedReply::Parse);
 }
 
-/// A Parse without a name is not sent: the server connection has its text.
+/// Spares an unnamed Parse whose text the server connection has.
 fn parse_known(s: &mut Session, w: &Context, header: MessageHeader, prepared: Rc<PreparedStatement>) {
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
     w.count(WorkerCounter::ParsesSpared);
@@ -161,8 +158,8 @@ fn parse_known(s: &mut Session, w: &Context, header: MessageHeader, prepared: Rc
     s.expect_more(ExpectedReply::ParseKnown);
 }
 
-/// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
-/// forgotten that the server connection knows the statement.
+/// Always sends a client's named Parse, for the server's current answer. The Close before it allows for a statement left on the
+/// server.
 fn parse_named(s: &mut Session, w: &Context, header: MessageHeader, name: Box<[u8]>, prepared: Rc<PreparedStatement>) {
     s.account.stats.add(StatCounter::ClientParses, 1);
     plan::note(s, w, header, StatementMessage::Parse(&prepared));
@@ -178,7 +175,6 @@ fn parse_named(s: &mut Session, w: &Context, header: MessageHeader, name: Box<[u
     }
 }
 
-/// A Parse of ours is on its way.
 fn expect_brought(s: &mut Session, id: StatementId) {
     let segment = s.statements.segment;
     if let Some(upstream) = s.upstream_mut() {
@@ -187,7 +183,7 @@ fn expect_brought(s: &mut Session, id: StatementId) {
     }
 }
 
-/// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
+/// Writes Close and Parse, and Close of evicted statements. The caller notes the Parse.
 fn prepare_on_server(s: &mut Session, w: &Context, prepared: &PreparedStatement) {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     s.account.stats.add(StatCounter::ServerParses, 1);
@@ -225,8 +221,8 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
     });
 }
 
-/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name.
-/// The server connection stays with the session as long as the statement may be wanted.
+/// Sends a Parse that is too long, or read differently by the server, to the primary under the client's own name. The session keeps
+/// the connection while the statement may be needed.
 fn on_long_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
@@ -256,12 +252,11 @@ fn on_long_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<
     Ok(MessageFlow::Next)
 }
 
-/// Fails a message of a pipeline. With a server connection the server is made to fail, so that its transaction fails too.
+/// Fails a message; the server is made to fail too, and with it the transaction.
 pub fn refuse(s: &mut Session, w: &Context, header: MessageHeader, fault: ErrorReport) -> Result<MessageFlow, ErrorReport> {
     refuse_behind(s, w, header, None, fault)
 }
 
-/// The same behind a ParameterDescription.
 fn refuse_behind(
     s: &mut Session,
     w: &Context,
@@ -272,7 +267,7 @@ fn refuse_behind(
     s.up.eat(header);
     query_cache::refused(s, w);
     if let Some(SessionServer { upstream, .. }) = &mut s.server {
-        // Under a name: a Parse without one would drop the unnamed statement before it fails.
+        // An unnamed Parse would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
         upstream.replies.push(ExpectedReply::Refused);
         upstream.flushed = FlushOrigin::No;
@@ -378,7 +373,6 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
     Ok(MessageFlow::Next)
 }
 
-/// The names in a Bind or Parse are not all here, make no sense, or are longer than we hold.
 #[cold]
 fn without_names(s: &mut Session, w: &Context, header: MessageHeader, here: usize) -> Result<MessageFlow, ErrorReport> {
     if here >= header.body_bytes as usize {
@@ -388,16 +382,16 @@ fn without_names(s: &mut Session, w: &Context, header: MessageHeader, here: usiz
     if here >= limit {
         return refuse(s, w, header, too_long("names", limit));
     }
-    // Twice as much each time, so that long ones are not looked through over and over.
+    // Doubled, so that long names are not scanned over and over.
     let bytes = (2 * here).clamp(256, limit);
     s.up.has_whole((HEADER_BYTES + bytes).min(header.frame_bytes()));
     Ok(MessageFlow::More)
 }
 
-/// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
+/// Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
 const SMALL_BYTES_MAX: u32 = 10_000;
 
-/// A client that announces a gigabyte for a name must not have us make room for it.
+/// Bounds memory for announced names.
 #[inline]
 pub(crate) fn check_small(header: MessageHeader) -> Result<(), ErrorReport> {
     if header.body_bytes > SMALL_BYTES_MAX {
@@ -407,12 +401,11 @@ pub(crate) fn check_small(header: MessageHeader) -> Result<(), ErrorReport> {
     Ok(())
 }
 
-/// Names of statements and portals up to this size; a server takes longer ones, of which it keeps `prepared::key`. As much as of a text.
+/// A server takes longer names, and keeps `prepared::key` of them.
 pub(crate) fn names_bytes_max(w: &Context) -> usize {
     w.peek_config().routing.statement_analysis_bytes_max.max(NAMES_BYTES_MIN)
 }
 
-/// The session has prepared more than is remembered for it.
 #[cold]
 fn too_many(exceeded: &BoundExceeded) -> ErrorReport {
     ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, exceeded.to_string())
@@ -423,14 +416,12 @@ fn too_long(what: &str, limit: usize) -> ErrorReport {
     ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
 }
 
-/// A Bind is about to be sent. `statement`: the facts known of it, perhaps none.
 fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, statement: &Statement, header: MessageHeader) {
     plan::note(s, w, header, StatementMessage::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
     s.expect_more(ExpectedReply::Bind);
 }
 
-/// The head of a Bind under the statement's name on the servers.
 fn rename_bind(head: &[u8], portal_bytes: usize, rest_bytes: usize, id: StatementId, out: &mut Vec<u8>) {
     let at = out.len();
     out.push(front::BIND);
@@ -442,26 +433,23 @@ fn rename_bind(head: &[u8], portal_bytes: usize, rest_bytes: usize, id: Statemen
     out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
 }
 
-/// The part of a message's body that is here.
 fn body_here(unseen: &[u8], header: MessageHeader) -> &[u8] {
     let end = unseen.len().min(header.frame_bytes());
     &unseen[HEADER_BYTES.min(end)..end]
 }
 
-/// The state of a statement that a message needs on the server connection.
 enum StatementPresence {
-    /// It is there, or on its way; perhaps under another number.
+    /// Prepared or on its way, perhaps under another number.
     Here(Rc<PreparedStatement>),
-    /// It is not known yet whether it is what the client was told: the message waits.
+    /// The shape must be compared first.
     Soon,
-    /// It is not.
+    /// The shape is not what the client was told.
     Changed,
-    /// It is not on a standby, which may be behind.
+    /// On a standby, which may lag.
     Behind,
 }
 
-/// Prepares a statement on the server connection if the connection lacks it as the client was `told` of it.
-/// `parameters`: of a statement that is described, which its client hears again if it is refused.
+/// Prepares a statement if the connection lacks it as `told` to the client. `parameters`: told again if a Describe is refused.
 fn bring(
     s: &mut Session,
     w: &Context,
@@ -507,8 +495,7 @@ fn bring(
     StatementPresence::Soon
 }
 
-/// A statement that others share must be analysed under the settings it stands for. If the session has others by now, or may have,
-/// it goes on under another number.
+/// Gives a shared statement another number if it was analysed under settings other than the session's.
 fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>) -> Rc<PreparedStatement> {
     let Some(meaning) = prepared.meaning else { return prepared };
     let is_own = s.is_own();
@@ -529,8 +516,8 @@ fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>) -
     made
 }
 
-/// True if a name we do not know may be of a statement on the server connection itself: one prepared by SQL, or by a Parse too long to be kept
-/// here. On a server connection that has nothing of this session's it would be another client's.
+/// True if an unknown name may be on the session's own connection: prepared by SQL, or too long to keep. Without state of this
+/// session it would be another client's.
 fn is_on_conn_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
         return s.statements.long_unnamed() == LongUnnamed::OnServer;
@@ -539,7 +526,6 @@ fn is_on_conn_only(s: &Session, name: &[u8]) -> bool {
     may_be && !name.starts_with(NAME_PREFIX)
 }
 
-/// True if the server connection has a statement by this name that was too long to be kept.
 fn has_long(s: &Session, name: &[u8]) -> bool {
     s.upstream().is_some_and(|upstream| upstream.left.long.has(name))
 }
@@ -562,7 +548,7 @@ fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> ErrorReport {
     ))
 }
 
-/// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
+/// Restores the client's statement name in a server's error.
 #[cold]
 pub fn in_words_of_client(statements: &OwnStatements, report: &ReceivedReport<'_>) -> Option<ErrorReport> {
     if !report.message.windows(NAME_PREFIX.len()).any(|part| part == NAME_PREFIX) {
@@ -579,13 +565,13 @@ pub fn in_words_of_client(statements: &OwnStatements, report: &ReceivedReport<'_
     })
 }
 
-/// Sends a message about something we do not know: to the server connection in use, else to the primary.
+/// Sends a message on to the server connection in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Context, header: MessageHeader, expect: ExpectedReply) -> Result<MessageFlow, ErrorReport> {
     if expect == ExpectedReply::Describe {
         check_small(header)?;
     }
     let waits_for_begin = s.lazy_begin.is_open() && !s.replies().is_unsynced();
-    // A server connection that was brought to the session's settings first has its statements yet to get.
+    // SQL-level statements may be missing there.
     let lacks = s.conn().is_some_and(|conn| !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql));
     let is_bind = expect == ExpectedReply::Bind;
     if !s.has_server() || waits_for_begin || is_bind || lacks {
@@ -602,7 +588,6 @@ fn pass_unknown(s: &mut Session, w: &Context, header: MessageHeader, expect: Exp
     Ok(MessageFlow::Next)
 }
 
-/// Gets a server connection for what is not known, and notes what may run. An Execute on the server connection that its Bind got needs neither.
 #[cold]
 fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: bool) -> Result<Option<MessageFlow>, ErrorReport> {
     let statement = statements::unknown();
@@ -618,7 +603,7 @@ fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: b
     Ok(None)
 }
 
-/// The command of a prepared statement that Weir answers itself. One with parameters goes to a server, which complains of it.
+/// Commands with parameters go to a server, which refuses them.
 fn ours<'a>(s: &Session, prepared: &'a PreparedStatement) -> Option<&'a LocalStatement> {
     let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
     own_answers::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
@@ -628,8 +613,7 @@ fn is_command(local: &LocalStatement) -> bool {
     matches!(local, LocalStatement::Begin(_) | LocalStatement::End(_))
 }
 
-/// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
-/// nobody asks for the portal afterwards. A message that is not here yet counts as another one.
+/// True if a Bind to the unnamed portal without parameters is followed by its Execute: nothing else can use the portal.
 fn runs_at_once(s: &Session, header: MessageHeader) -> bool {
     let here = s.up.unseen();
     let bound = split_cstr(body_here(here, header)).filter(|(portal, _)| portal.is_empty());
@@ -756,7 +740,7 @@ fn describe_local(s: &mut Session, w: &Context, header: MessageHeader) -> Messag
     MessageFlow::Next
 }
 
-/// Kind (`S` or `P`) and name of a Describe or Close, or what a server says of one without, in its order.
+/// Returns kind (`S` or `P`) and name, or a server's error, checked in its order.
 fn read_kind(header: MessageHeader, body: &[u8]) -> Result<(u8, &[u8]), ErrorReport> {
     let (&kind, rest) = body.split_first().ok_or_else(|| ErrorReport::garbled(garbled::NOTHING))?;
     let (name, rest) = split_cstr(rest).ok_or_else(|| ErrorReport::garbled(garbled::NO_END_OF_STRING))?;
@@ -824,7 +808,6 @@ pub fn on_close(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
         check_small(header)?;
     }
     let mut change = PreparedChange::Nothing;
-    // One that was prepared by SQL is on whatever server connection the session gets.
     let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_conn_only(s, name);
     if is_by_sql {
         check_small(header)?;
@@ -860,14 +843,13 @@ pub fn on_close(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     if passes {
         s.up.pass(header, &w.buffers);
     } else {
-        // The statement stays for others; the server only says CloseComplete in its turn.
+        // The statement stays for others.
         s.up.eat(header);
         write::named(s.up.extra(&w.buffers), front::CLOSE, b'S', NO_STATEMENT);
     }
     Ok(MessageFlow::Next)
 }
 
-/// A statement prepared by SQL may be gone.
 fn note_by_sql(s: &mut Session) {
     if let Some(SessionServer { upstream, .. }) = &mut s.server
         && !s.state.by_mode
@@ -892,11 +874,11 @@ pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
         return MessageFlow::Next;
     }
     if s.intake.skip() == MessageSkip::ToSync && !s.replies().is_empty() {
-        // A Sync of ours is on its way, and its answer ends what the error began.
+        // The answer to Weir's own Sync ends the error.
         return MessageFlow::Hold;
     }
     s.intake.stop_skipping();
-    // The startup's values come again before anything that follows a RESET.
+    // Startup values are restored before messages after a RESET.
     s.statements.segment = s.statements.segment.wrapping_add(1);
     if let Some(upstream) = s.upstream_mut() {
         if upstream.resetting.under_way.is_some() {

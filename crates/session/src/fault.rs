@@ -1,8 +1,7 @@
-//! Errors in the form that a client is told.
+//! Errors as told to clients.
 
 use weir_wire::write::{self, OutgoingReport};
 
-/// An error for a client: severity, SQLSTATE, text, hint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ErrorReport {
@@ -16,13 +15,11 @@ pub struct ErrorReport {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorSeverity {
-    /// The statement fails; the session goes on.
     Error,
-    /// The session ends.
     Fatal,
 }
 
-/// A server's words about messages that make no sense. Source: pqformat.c.
+/// A server's texts for malformed messages. Source: pqformat.c.
 pub mod garbled {
     pub const NOTHING: &str = "no data left in message";
     pub const NO_END_OF_STRING: &str = "invalid string in message";
@@ -30,7 +27,7 @@ pub mod garbled {
     pub const MORE_THAN_MEANT: &str = "invalid message format";
 }
 
-/// SQLSTATEs Weir uses itself. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+/// SQLSTATEs used by Weir. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
 pub mod sqlstate {
     pub const CONNECTION_FAILURE: &str = "08006";
     pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
@@ -81,18 +78,16 @@ impl ErrorReport {
         ErrorReport { severity: ErrorSeverity::Fatal, ..ErrorReport::error(sqlstate, message) }
     }
 
-    /// A server's words for a statement in a transaction that has failed. Source: `exec_simple_query` in postgres.c.
+    /// Source: `exec_simple_query` in postgres.c.
     pub fn in_failed_transaction() -> ErrorReport {
         let text = "current transaction is aborted, commands ignored until end of transaction block";
         ErrorReport::error(sqlstate::IN_FAILED_TRANSACTION, text).routine("exec_simple_query")
     }
 
-    /// Of a message that makes no sense, in the words of `garbled`.
     pub fn garbled(text: &str) -> ErrorReport {
         ErrorReport::error(sqlstate::PROTOCOL_VIOLATION, text)
     }
 
-    /// A server's error, to be told in the server's place.
     pub fn of_report(report: &weir_wire::back::ReceivedReport<'_>) -> ErrorReport {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ErrorReport::error(&text(report.sqlstate), text(report.message))
@@ -102,7 +97,7 @@ impl ErrorReport {
         ErrorReport { detail: detail.into(), ..self }
     }
 
-    /// The function of PostgreSQL's that says the same: some drivers go by it.
+    /// PostgreSQL's function; some drivers depend on it.
     pub fn routine(self, routine: &'static str) -> ErrorReport {
         ErrorReport { routine, ..self }
     }
@@ -115,7 +110,6 @@ impl ErrorReport {
         ErrorReport { severity: ErrorSeverity::Fatal, ..self }
     }
 
-    /// Appends the ErrorResponse.
     pub fn write(&self, out: &mut Vec<u8>) {
         let severity = match self.severity {
             ErrorSeverity::Error => "ERROR",

@@ -1,54 +1,48 @@
-//! Small words that many modules use: the fate of a client's message, and the reason why a server connection stays with a session.
+//! Shared types: the fate of a client message, and the reason why a server connection stays with a session.
 
 use crate::routing::RouteClass;
 use crate::routing::read_targets::ReadPreference;
 use crate::sequences::drawn_values::DrawConnDemand;
 use weir_sql::facts::StateKind;
 
-/// The step after a message of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageFlow {
-    /// Look at the next one.
     Next,
-    /// More of this one must arrive first.
+    /// More of the message must arrive.
     More,
-    /// This one must wait for replies; it is looked at again after they came.
+    /// Wait for replies, then process again.
     Hold,
-    /// This one needs a server connection that is not at hand; it is looked at again once there is one.
+    /// Wait for a server connection, then process again.
     Need(ConnRequirement),
 }
 
-/// A server connection that a statement needs and that is not at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnRequirement {
     pub class: RouteClass,
     pub is_read: bool,
-    /// Where somebody wants it to go, if it only reads.
+    /// Preferred node of a read.
     pub wish: Option<ReadPreference>,
-    /// The very server connection that has the values which the statement asks for.
+    /// The connection with the sequence values asked for.
     pub conn: Option<DrawConnDemand>,
-    /// There was a primary when this was found, and without one the statement needs none: it is to be looked at again once there is none.
+    /// True if the statement needs no primary once none is known: it is then processed again.
     pub ends_with_primary: bool,
 }
 
-/// Why a server connection stays with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldReason {
     State(StateKind),
-    /// `pool_mode = session`.
     Mode,
-    /// A replication client has its own.
     Replication,
-    /// No client's: it listens for many.
+    /// Weir's own, for many clients.
     Listener,
-    /// The client has sent half of a message.
+    /// Half a message.
     Message,
-    /// The client has sent messages of the extended protocol and no Sync.
+    /// Messages without a Sync.
     Series,
 }
 
 impl HoldReason {
-    /// A number for `ConnStatus::kept`; 0 is not kept.
+    /// For `ConnHold::code`; 0 means none.
     pub fn code(self) -> u8 {
         match self {
             HoldReason::Mode => 1,
@@ -60,7 +54,6 @@ impl HoldReason {
         }
     }
 
-    /// The reason behind a `code`, in words.
     pub fn reason(code: u8) -> &'static str {
         match code {
             0 => "",

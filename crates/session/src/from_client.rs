@@ -1,6 +1,6 @@
-//! A message of the client: answered, held, or sent on to a server.
+//! Client messages: answered, held, or sent to a server.
 //!
-//! A message that must wait is left where it is, and is decided on anew from the top.
+//! A held message stays in the buffer and is processed again from the start.
 
 use crate::context::Context;
 use crate::fault::{ErrorReport, garbled, sqlstate};
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use weir_wire::frame::{MessageHeader, front};
 use weir_wire::write;
 
-/// Tells the client of notifications that came apart from its server connection, if there are any and it may hear of them now.
+/// Delivers notifications from the hub, if the client may get them now.
 #[inline]
 pub fn notify(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     if s.state.listening.as_ref().is_none_or(|subscription| subscription.inbox.is_empty()) {
@@ -35,13 +35,11 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     Ok(said)
 }
 
-/// Decides on one message of the client.
 #[inline]
 pub fn on_client(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     if rerun::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
 }
 
-/// The same, and keeps the message for a transaction that runs again.
 #[cold]
 fn on_kept(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let mark = match rerun::keep(s, w, header) {
@@ -56,7 +54,6 @@ fn on_kept(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Messag
 fn decide_on(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     if (s.intake.skip() != MessageSkip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
         if s.intake.skip() != MessageSkip::Owes {
-            // It may have waited.
             query_cache::skipped(s);
             statement_log::passed(s, w, header);
             s.up.eat(header);
@@ -71,7 +68,7 @@ fn decide_on(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Mess
     if s.replies().is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
         return Err(misplaced(s, w, header.tag));
     }
-    // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
+    // Within a copy Weir can send no message of its own.
     if !(is_copy && s.replies().is_copying_in()) && must_hold(s) {
         return Ok(checkout::hold(s, w));
     }
@@ -109,7 +106,6 @@ fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Message
         front::COPY_DATA => {
             note_copied_ahead(s);
             let flow = pass_if_connected(s, w, header);
-            // Where messages are logged each one is counted.
             if s.has_server() && !statement_log::logs_messages(s, w) {
                 s.up.pass_run(front::COPY_DATA, &w.buffers);
             }
@@ -133,7 +129,7 @@ fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Message
     }
 }
 
-/// Messages that a server skips after an error, up to a Sync. Others end the session, then as ever.
+/// Messages that a server skips up to a Sync after an error.
 fn is_skippable(tag: u8) -> bool {
     matches!(
         tag,
@@ -151,8 +147,7 @@ fn is_skippable(tag: u8) -> bool {
     )
 }
 
-/// A message in a copy that is no part of it: the session ends, in a server's words. Source: `CopyGetData` in copyfromparse.c. Up to version
-/// 13 a server forgets the message and goes on.
+/// Ends the session for a foreign message within a copy. Source: `CopyGetData` in copyfromparse.c. PostgreSQL up to 13 ignores it.
 #[cold]
 pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> ErrorReport {
     if !s.down.is_mid_message() {
@@ -162,18 +157,16 @@ pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> ErrorReport {
     ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
 }
 
-/// The name of a statement may be as long as in a Parse, since servers know statements by Weir's names. A message that goes to the server as it is must be small
-/// nevertheless: see `extended`.
+/// Allows names as long as in a Parse, since Weir renames them. Messages passed unchanged must be small.
 #[inline]
 fn check_name(w: &Context, header: MessageHeader) -> Result<(), ErrorReport> {
-    // Kind and final zero.
+    // Kind byte and final zero.
     let is_held = header.body_bytes as usize <= extended::names_bytes_max(w) + 2;
     if is_held { Ok(()) } else { extended::check_small(header) }
 }
 
-/// True if messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
-/// server sends the signal for it more than once, so that the next statement could be hit. A client that asks a server itself waits as well
-/// (`PQcancel` returns when the server has closed the connection).
+/// True if messages wait: for a session-wide command, replies, or a cancel request, whose signal may come more than once and hit
+/// the next statement. `PQcancel` too waits until the server closes.
 fn must_hold(s: &mut Session) -> bool {
     let Some(SessionServer { upstream, .. }) = &mut s.server else {
         return session_state::is_holding(s) || s.intake.doubt.is_some();
@@ -182,13 +175,12 @@ fn must_hold(s: &mut Session) -> bool {
         (upstream.is_command_bound, upstream.brought.claim) = (false, StatementHold::No);
     }
     let is_cancelling = s.handle.cancels.get() > 0 && upstream.replies.is_empty();
-    // To a server that has said that it goes nothing more is sent.
     let is_ending = upstream.final_error.is_some();
     upstream.holds_messages() || is_cancelling || is_ending || session_state::is_holding(s)
 }
 
-/// True if a message begins an exchange: one in progress goes on to its end while all is suspended. Without a reply that is due, a session that
-/// executes something has it run again by Weir.
+/// True if a message begins an exchange; during a suspension others go on. A session that executes without a reply due is retried
+/// by Weir.
 #[cold]
 fn is_suspended(s: &Session, tag: u8) -> bool {
     let replies = s.replies();
@@ -196,15 +188,15 @@ fn is_suspended(s: &Session, tag: u8) -> bool {
     tag != front::TERMINATE && is_between && (!replies.is_empty() || s.handle.status.doing() != SessionActivity::Executing)
 }
 
-/// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
-/// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
+/// Drops a Sync within a copy. A server ignores it while it reads data, but answers it if the copy has failed: later answers would
+/// be taken for those of other messages, or reach another client.
 fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if s.replies().is_copying_in() {
         s.up.eat(header);
         return MessageFlow::Next;
     }
     if s.upstream().is_some_and(|upstream| upstream.is_copied_ahead && !upstream.replies.is_empty()) {
-        // The session does not know yet if there is a copy.
+        // A copy may be running.
         return checkout::hold(s, w);
     }
     if let Some(upstream) = s.upstream_mut() {
@@ -213,14 +205,14 @@ fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     extended::on_sync(s, w, header)
 }
 
-/// A server answers it by an error and a ReadyForQuery; within a copy it does not look at what a Sync holds.
+/// A server answers with an error and ReadyForQuery; within a copy it ignores the content.
 #[cold]
 fn on_garbled_sync(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     extended::check_small(header)?;
     Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { MessageFlow::More })
 }
 
-/// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
+/// Within a copy a server ignores the content.
 #[cold]
 fn on_garbled_flush(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let Some(_) = s.up.whole(header) else { return extended::check_small(header).map(|()| MessageFlow::More) };
@@ -229,13 +221,12 @@ fn on_garbled_flush(s: &mut Session, w: &Context, header: MessageHeader) -> Resu
         return Ok(MessageFlow::Next);
     }
     if s.has_server() && !s.replies().is_empty() {
-        // The session does not know yet if there is a copy.
+        // A copy may be running.
         return Ok(checkout::hold(s, w));
     }
     extended::refuse(s, w, header, ErrorReport::garbled(garbled::MORE_THAN_MEANT))
 }
 
-/// CopyData comes before the server has said whether it reads any.
 #[inline]
 fn note_copied_ahead(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut() {
@@ -243,7 +234,7 @@ fn note_copied_ahead(s: &mut Session) {
     }
 }
 
-/// Messages that mean nothing without a server connection: CopyData that came after the copy had failed, a Flush at rest.
+/// Passes a message, or drops it without a server connection: CopyData after a failed copy, a Flush at rest.
 fn pass_if_connected(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
     if s.has_server() {
         s.up.pass(header, &w.buffers);
@@ -261,7 +252,7 @@ fn on_query(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Messa
         let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
         match weir_wire::frame::split_cstr(body) {
             Some((text, [])) => w.statements.borrow_mut().of_text(text),
-            // A server answers more than one string by an error, and does not do what we would note of the statement.
+            // A server refuses more than one string: nothing may be noted.
             Some(_) => return Ok(refuse_garbled(s, w, header, garbled::MORE_THAN_MEANT)),
             None => return Ok(refuse_garbled(s, w, header, garbled::NO_END_OF_STRING)),
         }
@@ -274,7 +265,6 @@ fn on_query(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Messa
     send_query(s, w, header, statement)
 }
 
-/// The statement of a Query whose names the server reads in another encoding.
 #[cold]
 fn other_names(s: &mut Session, w: &Context, header: MessageHeader) -> Statement {
     let text = s.up.whole(header).and_then(weir_wire::frame::split_cstr).map_or(&b""[..], |(text, _)| text);
@@ -292,7 +282,6 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
         if !own_answers::is_fresh(s, w, local) {
             return Ok(MessageFlow::Hold);
         }
-        // As after any simple query.
         s.statements.drop_unnamed();
         statement_log::answered(s, w);
         own_answers::simple(s, w, &statement, local);
@@ -317,7 +306,7 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
         s.expect(ExpectedReply::Query);
         s.statements.take_unnamed();
     } else {
-        // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
+        // After an earlier error the query may not run, and the unnamed statement stays.
         s.expect(ExpectedReply::QueryChange);
         let before = s.statements.take_unnamed();
         s.enter(PreparedChange::Unnamed { before, made: None });
@@ -339,19 +328,18 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
     Ok(MessageFlow::Next)
 }
 
-/// A simple query ends the implicit transaction of a pipeline; one that never reaches the server must see to that by a Sync of ours.
+/// Ends a pipeline's implicit transaction by a Sync, for a query that never reaches the server.
 fn settle_first(s: &mut Session, w: &Context) -> MessageFlow {
     if s.replies().is_unsynced() && !s.replies().is_skipping() && s.has_server() {
         s.expect(ExpectedReply::SyncOurs);
         weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
-        // Nothing may follow it before its answer: an error may still change what the held message means.
+        // No message may follow before the answer: an error may change its meaning.
         s.raise_barrier();
     }
     MessageFlow::Hold
 }
 
-/// Fails a query that is none. A server that has something to undo then, what a pipeline did before it without a Sync or a transaction,
-/// is sent it as it is: unlike other queries it drops no unnamed statement.
+/// Fails a malformed query. A server with work to undo gets it unchanged; it drops no unnamed statement.
 #[cold]
 fn refuse_garbled(s: &mut Session, w: &Context, header: MessageHeader, text: &str) -> MessageFlow {
     if !s.has_server() || (s.transaction() == IDLE && !s.replies().is_unsynced()) {
@@ -363,14 +351,14 @@ fn refuse_garbled(s: &mut Session, w: &Context, header: MessageHeader, text: &st
     MessageFlow::Next
 }
 
-/// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
+/// Within a transaction the server is made to fail too.
 fn refuse_query(s: &mut Session, w: &Context, header: MessageHeader, fault: ErrorReport) -> MessageFlow {
     if s.has_server() && s.transaction() != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
         s.expect(ExpectedReply::QueryRefused);
         if let Some(SessionServer { conn, upstream }) = &mut s.server {
             upstream.brought.refusals.push_back(SubstituteFault { parameters: None, fault });
-            // Any simple query drops the unnamed statement, whatever becomes of it.
+            // Any simple query drops the unnamed statement.
             conn.unnamed = None;
         }
     } else if !s.may_speak() || s.replies().is_unsynced() {
@@ -385,7 +373,6 @@ fn refuse_query(s: &mut Session, w: &Context, header: MessageHeader, fault: Erro
     MessageFlow::Next
 }
 
-/// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
 fn on_function_call(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     let statement = statements::unknown();
     let unit = StatementMessage::Call(&statement);

@@ -1,4 +1,4 @@
-//! Messages of a server: passed on, looked into where the session must know of them, or eaten where they answer a query of ours.
+//! Server messages: passed on, inspected, or eaten as answers to Weir's own queries.
 
 use crate::context::Context;
 use crate::doubt::transaction_number;
@@ -23,16 +23,14 @@ use weir_wire::back::{ReceivedReport, read_report};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back};
 use weir_wire::gather::BoundExceeded;
 
-/// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
+/// `DISCARD ALL` and `DEALLOCATE ALL`, with NUL.
 const SESSION_TAG_BYTES: [u32; 2] = [12, 15];
 
-/// Bytes of a ReadyForQuery: the status.
 const READY_BYTES: u32 = 1;
 
-/// Error messages up to this size are looked into; longer ones pass unread.
+/// Longer messages pass unread.
 const LOOK_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of the server have come, which are about to be looked at.
 #[inline]
 pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
     s.account.stats.add(StatCounter::Sent, bytes as u64);
@@ -42,7 +40,7 @@ pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
     causal::heard(s, w);
 }
 
-/// Decides on all messages of the server that are here. An error ends the session.
+/// An error ends the session.
 #[inline]
 pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
     loop {
@@ -58,7 +56,7 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
     }
 }
 
-/// Sends on what of an answer nobody looks at, as far as it is here: most of what servers say.
+/// Passes answers that need no inspection: most of the traffic.
 #[inline]
 fn pass_answers(s: &mut Session, w: &Context) {
     if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) {
@@ -76,7 +74,6 @@ fn pass_answers(s: &mut Session, w: &Context) {
     }
 }
 
-/// True if a message of the server is looked into.
 #[inline]
 fn must_look(upstream: &UpstreamState, header: MessageHeader) -> bool {
     match header.tag {
@@ -94,7 +91,7 @@ fn must_look(upstream: &UpstreamState, header: MessageHeader) -> bool {
     }
 }
 
-/// Decides on one message of the server. False: more of it must arrive first, or the server connection is gone.
+/// False: more of the message must arrive, or the server connection is gone.
 #[inline(always)]
 fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool, ErrorReport> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
@@ -131,7 +128,6 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
     }
 }
 
-/// Decides on a message of which nothing is gathered.
 #[inline(always)]
 fn on_reply(
     s: &mut Session,
@@ -141,7 +137,6 @@ fn on_reply(
     reply: ReplyTreatment,
 ) -> Result<bool, ErrorReport> {
     match reply {
-        // `on_server` knows what to do with these.
         ReplyTreatment::Pass | ReplyTreatment::Eat | ReplyTreatment::Row => {}
         ReplyTreatment::PassChange => {
             s.upstream_mut().into_iter().for_each(|upstream| drop(upstream.journal.pop_front()));
@@ -193,7 +188,6 @@ fn on_reply(
     Ok(true)
 }
 
-/// A message that belongs to a request of ours.
 #[inline]
 fn on_eaten(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     if header.tag == back::PARAMETER_STATUS && looks {
@@ -209,7 +203,6 @@ fn on_eaten(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) ->
     Ok(())
 }
 
-/// A row of an answer about the session's state.
 fn on_row(s: &mut Session, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
     session_state::on_row(s, header, body.as_deref())?;
@@ -217,20 +210,18 @@ fn on_row(s: &mut Session, header: MessageHeader, looks: bool) -> Result<(), Bou
     Ok(())
 }
 
-/// The server says more than is gathered: its connection goes.
 #[cold]
 fn flooded(s: &mut Session, w: &Context, cause: BoundExceeded) -> Result<bool, ErrorReport> {
     teardown::conn_lost(s, w, &cause.to_string()).map(|()| false)
 }
 
-/// A message is larger than one of its kind can be. No room is made for it.
+/// Ends a connection that announced an impossible size, without reserving memory.
 #[cold]
 fn garbled(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool, ErrorReport> {
     let what = format!("a message \"{}\" of {} bytes from the server", header.tag.escape_ascii(), header.frame_bytes());
     teardown::conn_lost(s, w, &what).map(|()| false)
 }
 
-/// The server refuses the question for the transaction's number, or goes.
 #[cold]
 fn on_number_refused(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) {
     let body = looks.then(|| s.down.whole(header).map(<[u8]>::to_vec)).flatten().unwrap_or_default();
@@ -243,7 +234,6 @@ fn on_number_refused(s: &mut Session, w: &Context, header: MessageHeader, looks:
     s.down.eat(header);
 }
 
-/// A message that is the client's, but for what only we know of.
 #[inline(always)]
 fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header)? {
@@ -254,7 +244,7 @@ fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> 
     } else if header.tag == back::NOTIFICATION && looks && session_state::takes(s, w, header) {
         return Ok(());
     } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
-        // It says that the client's connection ends, which does not.
+        // Only the server connection ends.
         s.down.eat(header);
         return Ok(());
     }
@@ -264,13 +254,12 @@ fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> 
     }
     s.down.pass(header, &w.buffers);
     if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {
-        // All data that follow go the same way: none of them changes the replies that a server owes.
+        // CopyData changes no owed replies.
         s.down.pass_run(header.tag, &w.buffers);
     }
     Ok(())
 }
 
-/// The server says that it dropped what belonged to the whole session.
 fn on_session_tag(s: &mut Session, w: &Context, header: MessageHeader) {
     match s.down.whole(header) {
         Some(b"DISCARD ALL\0") => session_state::discarded(s, w),
@@ -279,14 +268,14 @@ fn on_session_tag(s: &mut Session, w: &Context, header: MessageHeader) {
     }
 }
 
-/// True if a report that belongs to a request of ours says what the client must hear: the server has read its configuration anew.
+/// True if a report within Weir's own request is for the client: the server has reloaded its configuration.
 fn is_of_reload(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said = s.down.whole(header).and_then(weir_wire::back::read_parameter).map(|(name, value)| (text(name), text(value)));
     said.is_some_and(|(name, value)| session_state::connection_defaults::on_own_report(s, w, &name, &value))
 }
 
-/// Notes a parameter's report. True: the client does not hear of it now. Error: the server reports more than is kept.
+/// True if the client must not get it now. Error: more than is kept.
 fn on_parameter(s: &mut Session, header: MessageHeader) -> Result<bool, BoundExceeded> {
     let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return Ok(false) };
     let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
@@ -298,7 +287,7 @@ fn on_parameter(s: &mut Session, header: MessageHeader) -> Result<bool, BoundExc
 }
 
 fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, whose: RequestOrigin) -> Result<(), ErrorReport> {
-    // The reply to messages ahead of a BEGIN tells nothing of the transaction, which is the client's already.
+    // Replies ahead of a BEGIN say nothing about the transaction, which the client has already.
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return Ok(()) };
     if whose == RequestOrigin::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
         upstream.txn.status = status;
@@ -342,7 +331,7 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
         session_state::deliver_now(s, w)?;
     }
     if s.lazy_begin.is_open() {
-        // The transaction goes on, whatever the server knows of it.
+        // The transaction goes on, even unknown to the server.
         s.down.change(HEADER_BYTES, s.status());
     }
     s.down.pass(header, &w.buffers);
@@ -350,7 +339,6 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
     Ok(())
 }
 
-/// A query of ours is over.
 fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) {
     match whose {
         RequestOrigin::Inventory => session_state::on_answer(s, w),
@@ -363,7 +351,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) 
     }
     if !s.replies().is_our_turn() {
         s.handle.is_ours.set(false);
-        // The statement to cancel runs only now; if the client sent none, there is nothing to cancel.
+        // The statement to cancel runs only now, if any.
         if s.handle.cancel_waits.take() && !s.replies().is_settled() {
             s.host.forward_cancel();
         }
@@ -374,11 +362,10 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) 
     }
 }
 
-/// A Sync of ours has ended what the client sent without one: all of it counts as at a ReadyForQuery of the client's, who hears of none.
+/// Handles Weir's own Sync like the client's ReadyForQuery, which it does not get.
 fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
     concern::ready(s, w, ReadyStatus::BySync(status));
     if session_state::restores(s, w, StartupRestore::Silent) {
-        // The client hears of no ReadyForQuery.
     } else {
         session_state::before_ready(s, w);
     }
@@ -387,7 +374,7 @@ fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
 fn note_report(w: &Context, node: Option<u16>, report: &ReceivedReport<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
-        // Someone else may be the primary by now.
+        // The primary may have changed.
         w.program.look(RoleCheckReason::StatementRefused);
     }
     if let Some(node) = node {
@@ -395,7 +382,7 @@ fn note_report(w: &Context, node: Option<u16>, report: &ReceivedReport<'_>) {
     }
 }
 
-/// An error of a statement that the server kept, in place of a client's Parse: its client does not hear of it.
+/// Handles an error of a kept statement, hidden from the client.
 #[cold]
 fn on_kept_refused(s: &mut Session, w: &Context, header: MessageHeader) {
     let body = s.down.whole(header).map(<[u8]>::to_vec).unwrap_or_default();
@@ -432,7 +419,7 @@ fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: Droppe
     let parting = s.server.as_ref().map_or(ConnCleanup::AsItIs, |server| read_retry::parting_after(&server.conn, w, &report));
     s.server.iter_mut().for_each(|server| note_failure(server, &report, parting));
     if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
-        // The connection goes as soon as it has said that it is ready.
+        // The server connection goes at its ReadyForQuery.
         if let Some(SessionServer { upstream, .. }) = &mut s.server {
             upstream.brought.claim = StatementHold::No;
         }
@@ -440,7 +427,7 @@ fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: Droppe
         s.down.eat(header);
         return;
     }
-    // From here on the client hears of it; that the server goes, only if a statement is under way, and then when the server connection is gone.
+    // The client gets the error. A server's end is told only with a statement under way, once the connection is gone.
     let is_end = is_end(&report);
     if !is_end {
         s.lazy_begin.fail();
@@ -475,34 +462,31 @@ fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: Droppe
     s.down.eat(header);
 }
 
-/// Takes in the consequences of a statement's error for the server connection.
 fn note_failure(server: &mut SessionServer, report: &ReceivedReport, parting: ConnCleanup) {
     let SessionServer { conn, upstream } = server;
     upstream.left.must_part(parting);
     upstream.left.failed(&ServerErrorFields { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
     match report.sqlstate {
-        // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
+        // "cached plan must not change result type": a new Parse must cure it.
         b"0A000" => conn.known.stale_all(),
         b"26000" => conn.known.doubt_all(),
         _ => {}
     }
 }
 
-/// The server goes. `asked_alone`: only a question of ours was under way. The message that waits for it takes its way again when the connection is
-/// gone, as after a bare end of file.
-/// `is_due`: the client's messages without a Sync still wait for their error. A client that has been told of one waits for no other.
+/// `asked_alone`: only Weir's own query was under way; the waiting message is routed again once the connection is gone. `is_due`:
+/// messages without a Sync still wait for their error.
 fn note_final_error(s: &mut Session, fault: ErrorReport, asked_alone: bool, is_due: bool) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     upstream.final_error = Some(fault);
     if asked_alone {
         upstream.brought.claim = StatementHold::No;
     } else if is_due {
-        // The client hears of it when the connection is gone.
         upstream.replies.unskip();
     }
 }
 
-/// The refusal that the client hears in place of an error. Refusals that come too late are dropped.
+/// Obsolete refusals are dropped.
 fn next_refusal(refusals: &mut VecDeque<SubstituteFault>, dropped: DroppedReplies) -> Option<SubstituteFault> {
     let is_due = dropped.failed == FailedMessage::Refused;
     let refused = if is_due { refusals.pop_front() } else { None };
@@ -512,17 +496,15 @@ fn next_refusal(refusals: &mut VecDeque<SubstituteFault>, dropped: DroppedReplie
     refused
 }
 
-/// The fault of its statements that the client hears in place of a server's error.
 fn in_place_of(report: &ReceivedReport<'_>, server: Option<&SessionServer>, statements: &OwnStatements) -> Option<ErrorReport> {
     match report.sqlstate {
-        // The session has it, but its table is gone, and so this server could not prepare it.
+        // The session has the statement, but this server could not prepare it.
         b"26000" => server?.upstream.brought.why_refused(report.message).cloned(),
         b"08P01" => extended::in_words_of_client(statements, report),
         _ => None,
     }
 }
 
-/// True if the server goes with it.
 fn is_end(report: &ReceivedReport<'_>) -> bool {
     matches!(report.severity, b"FATAL" | b"PANIC")
 }

@@ -1,21 +1,18 @@
-//! How long things take, counted in buckets that double. One thread writes, so that noting a time costs no lock and no allocation.
+//! Durations in doubling buckets. A single writer thread: no lock, no allocation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets: up to 2^5 µs, then doubling up to 2^26 µs (67 s), and longer times.
+/// Up to 2^5 µs, then doubling up to 2^26 µs (67 s), and longer.
 pub const BUCKETS: usize = 23;
 
-/// Power of two of the first bucket's limit, in microseconds.
 const FIRST_POWER: u32 = 5;
 
-/// Times in buckets, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum_us: AtomicU64,
 }
 
-/// Counts up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistogramCounts {
     pub buckets: [u64; BUCKETS],
@@ -57,18 +54,18 @@ impl HistogramCounts {
     }
 }
 
-/// Upper limit of a bucket in microseconds; `None`: it has none.
+/// `None` for the last bucket.
 pub fn limit_us(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then(|| 1 << (FIRST_POWER + bucket as u32))
 }
 
 fn bucket_of(us: u64) -> usize {
-    // The number of bits of (us - 1) is the power of two that is not below us.
+    // The bits of (us - 1) give the power of two not below us.
     let power = 64 - us.saturating_sub(1).leading_zeros();
     (power.saturating_sub(FIRST_POWER) as usize).min(BUCKETS - 1)
 }
 
-/// Adds to a counter that only one thread writes: a load and a store, no locked instruction.
+/// Adds without a locked instruction: a single thread writes.
 #[inline]
 pub fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);

@@ -1,19 +1,17 @@
-//! The last look at the last statements of server connections. They are kept from a look on, for an hour: no statement pays for what nobody reads.
+//! The last look at the last statements of server connections, which are recorded for an hour after it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time after a look for which last statements are kept.
 const LOOK_MS: u64 = 3_600_000;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct LastLook {
-    /// Milliseconds since the start of the proxy, at least 1. 0: nobody looks.
+    /// Milliseconds since the start of the proxy, at least 1; 0 for never.
     at_ms: AtomicU64,
 }
 
 impl LastLook {
-    /// Notes a look. True: statements were kept until now, so that those that are there are the last ones.
+    /// True if statements were recorded until now.
     pub fn note(&self, now_ms: u64) -> bool {
         let was_recent = self.is_recent(|| now_ms);
         self.at_ms.store(now_ms.max(1), Ordering::Relaxed);

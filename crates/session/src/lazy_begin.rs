@@ -1,9 +1,8 @@
-//! Transactions whose BEGIN waits for the first statement: that one says where they run, and a server that is not needed is not asked.
+//! Transactions whose BEGIN is deferred to the first statement, which decides where they run.
 //!
-//! The client is answered at once. Its next message takes a server connection. The BEGIN goes in front of that message in the same write, and the
-//! answer to the BEGIN is eaten. A transaction that ends or fails before a server knew of it never costs one. If a statement follows the
-//! failure, the server is made to fail too, so that it says the words of a failed transaction. Reads that need no transaction run on standbys as outside of one
-//! (`TransactionPlacement::Outside`), and only the status their client is told is the transaction's. Decisions are `session::lazy_begin::transaction_place`'s.
+//! The BEGIN goes in front of that statement in the same write, and its answer is eaten. A transaction that ends or fails before
+//! costs no server. If a statement follows the failure, the server is made to fail too, for its error. Reads that need no
+//! transaction run on standbys as outside of one (`TransactionPlacement::Outside`). Decisions are in `transaction_place`.
 
 pub mod transaction_place;
 
@@ -30,20 +29,16 @@ use weir_config::redirect::ReadTarget;
 use weir_sql::facts::{BeginOptions, RoutingHint, StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header};
 
-/// Begins a transaction on every server.
 const PLAIN: &str = "BEGIN";
 
-/// Fails on every server.
 const FAILING: &str = "the transaction has failed";
 
-/// Takes a snapshot.
 pub const READS: &str = "SELECT 1";
 
-/// State that a transaction may leave on any server, since it moves with its session.
+/// Moves with its session: may be left on any server.
 pub const MOVES: StateKinds = StateKinds::of(StateKind::Setting).with(StateKind::Prepare);
 
-/// True if a BEGIN may wait. Not in a transaction, and not behind what a server connection has still to do. The BEGIN of a
-/// session that listens brings its channels to the server connection, so it does not wait either. One that is refused is not answered.
+/// True if a BEGIN may be deferred. In a session that listens it brings the channels along; with statement pooling it is refused.
 #[inline]
 pub fn may_hold(s: &Session) -> bool {
     !s.has_server()
@@ -53,10 +48,9 @@ pub fn may_hold(s: &Session) -> bool {
         && s.account.limits.get().mode != PoolMode::Statement
 }
 
-/// Begins a transaction that no server knows of. Says its command tag.
+/// Returns the command tag.
 pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static str {
     w.count(WorkerCounter::BeginsDeferred);
-    // A statement like any other to whoever counts them.
     s.account.stats.add(StatCounter::Statements, 1);
     s.lazy_begin.defer(statement.clone());
     let now = w.now_us();
@@ -67,7 +61,7 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
     if options_of(statement).starts { "START TRANSACTION" } else { "BEGIN" }
 }
 
-/// Ends it. Says the command tag.
+/// Returns the command tag.
 pub fn end(s: &mut Session, w: &Context, ending: TransactionEnd) -> &'static str {
     let begun = std::mem::take(&mut s.lazy_begin);
     let clock = &s.handle.clock;
@@ -86,12 +80,11 @@ pub fn end(s: &mut Session, w: &Context, ending: TransactionEnd) -> &'static str
     }
 }
 
-/// The way of this statement in a transaction that no server knows of, and if that one begins with it; none: there is no such.
 #[inline]
 pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<TransactionPlacement> {
     let begin = match &s.lazy_begin {
         LazyBegin::No | LazyBegin::Sent(_) => return None,
-        // Any server says what a failed transaction says; nobody waits for a primary to hear it. A statement that may begin another transaction waits for one.
+        // Any server gives the error of a failed transaction; only a statement that may begin another waits for a primary.
         LazyBegin::Failed(_)
             if w.view().primary.is_none()
                 && !matches!(
@@ -107,7 +100,6 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tra
         LazyBegin::Failed(_) => return Some(TransactionPlacement::Begins(RouteClass::primary(RoutingRule::TransactionControl))),
         LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => begin.clone(),
     };
-    // Where a hint or a comment before the BEGIN sends it.
     let asked = match begin.hint {
         RoutingHint::Primary => RouteClass::primary(RoutingRule::Hint),
         _ => read_preference::class_of(s, w, &begin, RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read }),
@@ -117,7 +109,7 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tra
     let class = read_preference::class_of(s, w, statement, class);
     let mut class = read_retry::class_of(s, statement, class);
     if statement.transaction != TransactionVerb::None && class.side == RouteSide::Reader {
-        // A second BEGIN is no read, whatever its transaction would do.
+        // A second BEGIN is no read.
         class = RouteClass::primary(RoutingRule::TransactionControl);
     }
     if !w.has_readers() {
@@ -149,8 +141,7 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tra
     }
 }
 
-/// The error for a transaction on a standby that needs the primary and cannot move. The client may try again, as with any transaction of one
-/// snapshot. Then it begins on the primary.
+/// Returns the error for a transaction that cannot leave its standby. A retry begins on the primary.
 #[cold]
 pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> ErrorReport {
     *shuns_standbys = true;
@@ -161,16 +152,14 @@ pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> ErrorReport {
     .hint("Run the transaction again: those of this session begin on the primary from now on.")
 }
 
-/// Where the transaction that waits shall run, by the hint in front of its BEGIN.
 pub fn read_target(s: &Session) -> Option<ReadTarget> {
     s.lazy_begin.statement().and_then(|begin| begin.read_target)
 }
 
-/// Messages of a segment that are looked at for what comes.
+/// Messages scanned ahead.
 const AHEAD_MAX: usize = 64;
 
-/// True if the messages up to the next Sync are not all here, or make a portal that may be asked for after it. Outside of a transaction such a
-/// one would be gone.
+/// True if the messages up to Sync are incomplete, or leave a portal for later: outside of a transaction it would be gone.
 fn is_in_pieces(here: &[u8]) -> bool {
     let (mut at, mut is_bound) = (0, false);
     for _ in 0..AHEAD_MAX {
@@ -180,7 +169,6 @@ fn is_in_pieces(here: &[u8]) -> bool {
         match (header.tag, body) {
             (front::QUERY, _) if at == 0 => return false,
             (front::SYNC, _) => return is_bound,
-            // One that is not asked for in between may be asked for later.
             (front::BIND, [0, ..]) if !is_bound => is_bound = true,
             (front::EXECUTE, b"\0\0\0\0\0") => is_bound = false,
             (front::PARSE, _) | (front::DESCRIBE, [b'S', ..] | b"P\0") => {}
@@ -191,7 +179,6 @@ fn is_in_pieces(here: &[u8]) -> bool {
     true
 }
 
-/// The concern of this module.
 pub struct DeferredBegin;
 
 impl SessionConcern for DeferredBegin {
@@ -212,11 +199,11 @@ impl SessionConcern for DeferredBegin {
     #[inline]
     fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
-    /// `teardown` says what became of the transaction.
+    /// Handled by `teardown`.
     fn lost(_: &mut Session, _: &Context) {}
 }
 
-/// The transaction that the server knew of was lost with it. It goes on as one that has failed, of which no server knows.
+/// Turns a lost transaction into a failed one that no server knows of.
 #[cold]
 pub fn fail_lost(s: &mut Session, w: &Context) {
     let begin = match std::mem::take(&mut s.lazy_begin) {
@@ -231,8 +218,6 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
     classify::watch(s, w);
 }
 
-/// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary, and whether it may begin or
-/// end a transaction.
 #[inline]
 fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     transaction_number::note(s, w, statement);
@@ -249,7 +234,6 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// Notes that a statement that is about to be sent begins or ends a transaction, or is not known not to.
 fn note_control(s: &mut Session, transaction: TransactionVerb) {
     let Some(upstream) = s.upstream_mut() else { return };
     let txn = &mut upstream.txn;
@@ -276,7 +260,6 @@ fn txn_commits(s: &Session) -> bool {
     s.upstream().is_some_and(|upstream| upstream.txn.control.commits == PossibleCommit::May)
 }
 
-/// Where a statement runs outside of transactions, after what its session has written.
 #[inline]
 pub fn class_after_writes(s: &Session, w: &Context, class: RouteClass) -> RouteClass {
     match s.wrote.written.stay(w.peek_config().routing.on_write) {
@@ -285,7 +268,6 @@ pub fn class_after_writes(s: &Session, w: &Context, class: RouteClass) -> RouteC
     }
 }
 
-/// The options of a BEGIN.
 pub fn options_of(statement: &Statement) -> BeginOptions {
     match statement.transaction {
         TransactionVerb::Begin(begin) => begin,
@@ -298,9 +280,9 @@ pub fn options_of(statement: &Statement) -> BeginOptions {
     }
 }
 
-/// Sends the BEGIN over the session's server connection, in front of the statement that is about to be sent.
+/// Sends the deferred BEGIN.
 pub fn send(s: &mut Session, w: &Context, first: &Statement) {
-    // A command that changes a transaction must come before its first snapshot, which this one has had.
+    // A command that changes a transaction must precede its first snapshot, already taken.
     let takes_snapshot =
         (first.has(StatementTrait::Writes) || first.has(StatementTrait::Read)) && !first.has(StatementTrait::OfPrimary);
     let has_read = matches!(s.lazy_begin, LazyBegin::Reading(_)) && !takes_snapshot;
@@ -315,7 +297,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     upstream.txn.began = Some(before);
     s.handle.clock.held.set(HeldLimits::default());
     if let Some(LocalStatement::Begin(text)) = &statement.local {
-        // A standby may refuse what it asks for, which means nothing any more.
+        // A standby may refuse the options, which no longer matter.
         let is_plain = has_failed && s.is_on_standby();
         let text = if is_plain { PLAIN } else { text.as_str() };
         session_state::send_clients(s, w, text, ExpectedReply::BeginOurs);

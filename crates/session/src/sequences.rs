@@ -1,9 +1,7 @@
 //! `currval` and `lastval` through shared server connections. Decisions are `session::sequences::drawn_values`'.
 //!
-//! Drawing keeps nobody's server connection, unless `sequence_sessions` is `pin`. A session prefers the server connection on which it drew.
-//!
-//! Most sessions never ask for what they drew. Once somebody in a database asks, server connections forget what others drew before a session draws on
-//! them: one more query of ours when the drawer changes. Until then they forget the first thousand times, so that the first that asks is
+//! Most sessions never ask for their draws. Once one in a database asks, server connections forget others' draws before a session
+//! draws on them, at the cost of a query. Until then they forget the first thousand times, so that the first session that asks is
 //! seldom refused.
 
 pub mod drawn_values;
@@ -24,7 +22,7 @@ use weir_config::{PoolMode, SequenceSessions};
 use weir_sql::facts::StateKind;
 use weir_wire::frame::MessageHeader;
 
-/// The use that a statement makes of sequences, also by executing a prepared one, or by a view.
+/// Returns a statement's use of sequences, also through a prepared statement or a view.
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> SequenceUse {
     let by_view =
@@ -33,7 +31,6 @@ fn use_of(s: &Session, statement: &Statement) -> SequenceUse {
     SequenceUse::of(statement.has(StatementTrait::Draws) || by_view(), statement.recalls == DrawRecall::Shown || by_execute())
 }
 
-/// The concern of this module.
 pub struct SequenceTracking;
 
 impl SessionConcern for SequenceTracking {
@@ -53,11 +50,10 @@ impl SessionConcern for SequenceTracking {
     #[inline]
     fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
-    /// The values were on the connection, and `drawn` still names it: a client that asks is told that they are lost.
+    /// Keeps `drawn`: a client that asks for the lost values gets an error.
     fn lost(_: &mut Session, _: &Context) {}
 }
 
-/// Notes that the statement about to be sent may draw.
 #[inline]
 fn note(s: &mut Session, w: &Context, statement: &Statement) {
     if !use_of(s, statement).draws() {
@@ -71,22 +67,21 @@ fn note(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// The server connection a statement must have because its session's values are there.
+/// Returns the server connection with the values that a statement asks for.
 #[inline]
 pub fn wanted(s: &Session, statement: &Statement) -> Option<DrawConnDemand> {
     let drawn = s.state.drawn?;
     let by = use_of(s, statement);
-    // A session that keeps its server connection for life has lost it, and the server says what it knows.
+    // In session mode the connection with the values is gone, and the server answers itself.
     (by.recalls() && s.account.limits.get().mode != PoolMode::Session).then_some(DrawConnDemand { drawn, by })
 }
 
-/// How well a server connection at rest can fit a session at best.
 #[inline]
 pub fn best_fit(s: &Session) -> ConnFit {
     if s.state.drawn.is_some() && s.account.known.recalls() { ConnFit::Own } else { ConnFit::Alike }
 }
 
-/// The owner of values on a server connection at rest that somebody may ask for.
+/// Owner of the values on a server connection at rest.
 pub enum DrawOwner {
     None,
     Own,
@@ -105,7 +100,7 @@ pub fn claim(s: &Session, w: &Context, conn: &Conn) -> DrawOwner {
     }
 }
 
-/// Sees to it, before a statement is sent, that it cannot meet what others drew.
+/// Keeps the statement from seeing others' draws.
 #[inline]
 pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let by = use_of(s, statement);
@@ -123,7 +118,6 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// Has a server forget what others drew.
 pub const FORGET: &str = "DISCARD SEQUENCES";
 
 #[cold]
@@ -139,7 +133,7 @@ fn is_pinned(s: &Session) -> bool {
     s.account.limits.get().on_release.sequences == SequenceSessions::Pin
 }
 
-/// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
+/// Returns `None` on a standby, which draws no values.
 #[inline]
 fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<DrawFacts> {
     let conn = s.conn().filter(|conn| conn.is_to_primary(&w.view()))?;
@@ -150,8 +144,8 @@ fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<DrawFacts> {
     Some(DrawFacts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
 }
 
-/// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the server connection and its
-/// Bind there is no place for it, nor where the server connection alone has it.
+/// True if a query of ours may go before the statement. Such a query drops the unnamed statement: it must not come between the
+/// message that brings this and its Bind, nor where only the server connection has it.
 fn may_ask(s: &Session) -> bool {
     s.replies().is_only_ours()
         && s.upstream().is_none_or(|upstream| upstream.brought.asked.is_none())
@@ -160,7 +154,7 @@ fn may_ask(s: &Session) -> bool {
         && !s.up.is_mid_message()
 }
 
-/// True if the statement waits until all before it is answered, so that its server connection can forget what others drew.
+/// True if the statement waits for all earlier answers, so that others' draws can be forgotten first.
 #[inline]
 pub fn must_settle(s: &Session, w: &Context, statement: &Statement) -> bool {
     if s.replies().is_only_ours() || s.state.by_mode {
@@ -171,12 +165,12 @@ pub fn must_settle(s: &Session, w: &Context, statement: &Statement) -> bool {
     will_rest && facts(s, w, statement).is_some_and(|facts| facts.forgets(use_of(s, statement)))
 }
 
-/// The same as `refusal`, for `plan`.
+/// `refusal` with the signature for `plan`.
 pub fn refusal_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<ErrorReport> {
     refusal(s, w, statement)
 }
 
-/// Why a statement that asks for values cannot be answered: the server connection they are on is gone, or others have drawn on it.
+/// Returns the error of a statement that asks for lost values: their server connection is gone, or others have drawn on it.
 pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<ErrorReport> {
     let by = use_of(s, statement);
     if !by.recalls() || s.state.by_mode || facts(s, w, statement)?.may_run(by) {
@@ -185,7 +179,6 @@ pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<ErrorR
     Some(lost())
 }
 
-/// The error of a statement that asks for values which no server connection has any more, or whose server connection others use.
 #[cold]
 pub fn lost() -> ErrorReport {
     let text = "the sequence values of this session are lost: its server connection was used by another client";

@@ -1,5 +1,5 @@
-//! Keeps a session's state and its server connection's together. Notes the state that statements may leave, and asks the server after their
-//! transaction. Brings a server connection to the session's state, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
+//! The state of a session and of its server connection: notes what statements may leave, asks the server after their transaction,
+//! and brings server connections to the session's state. Decisions are `session_state::state_question`'s.
 
 pub mod connection_defaults;
 pub(crate) mod hidden_state;
@@ -39,13 +39,11 @@ use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
 use weir_wire::gather::BoundExceeded;
 use weir_wire::write;
 
-/// The concern of this module.
 pub struct SessionState;
 
 impl SessionConcern for SessionState {
     #[inline]
     fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
-        // An error behind another message may be that one's.
         if !matches!(unit, StatementMessage::Execute)
             && let Some(upstream) = s.upstream_mut()
         {
@@ -74,20 +72,19 @@ impl SessionConcern for SessionState {
             s.tell_change(w);
         }
         if std::mem::take(&mut s.state.effects.renews) {
-            // Connections begin otherwise from now on. Of whom the defaults were is not looked at: they are changed rarely.
+            // Changes of defaults are rare, so the server connections of all users are renewed.
             s.host.renew_conns(None);
         }
     }
 
     fn lost(s: &mut Session, w: &Context) {
         if s.state.effects.redefines {
-            // It may have been carried out.
+            // The transaction may have been committed.
             s.tell_change(w);
         }
     }
 }
 
-/// Notes what a Query may leave; it is about to be sent.
 #[inline]
 fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: MessageHeader) {
     let may_be_misread = statement.has(StatementTrait::Moves) && s.may_be_misread();
@@ -98,14 +95,14 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Messa
     if is_harmless(s, statement) {
         return;
     }
-    // Only the server tells if a reset ends the state that keeps the server connection.
+    // Only the server can tell if a reset ends the state that keeps the server connection.
     let has_foreign = s.has_found(StateKind::ForeignSetting);
     let is_alone = s.transaction() == IDLE && s.replies().is_only_ours() && !s.state.by_mode && !has_foreign;
     if let (Some(plain), true) = (&statement.settings.plain, is_alone) {
         if let Some(upstream) = s.upstream_mut() {
             upstream.resetting.plain = Some(plain.clone());
             upstream.resetting.under_way.clone_from(&statement.settings.resets);
-            // Its effect is told by its own answer, if nothing stands behind it.
+            // Its own answer tells its effect, if nothing follows.
             upstream.raise_barrier();
         }
         return;
@@ -116,7 +113,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Messa
     let assumed = assumed.filter(|_| !shown.has(StateKind::Unknown));
     let may_change = unseen.and(shown);
     let by_execute = before_note(s, statement, may_change);
-    // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
+    // A text too long to be parsed passes in parts.
     let body = s.up.whole_if_here(header);
     let text = body.and_then(split_cstr).map_or(&[][..], |(text, _)| text);
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
@@ -135,7 +132,6 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Messa
     upstream.resetting.under_way.clone_from(&statement.settings.resets);
 }
 
-/// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
 fn note_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement, header: MessageHeader) {
     note_moves(s, statement.has(StatementTrait::Moves));
@@ -163,7 +159,6 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, stateme
     }
 }
 
-/// A command on the whole session that was bound runs now.
 #[inline]
 fn note_execute(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.is_command_bound) {
@@ -172,7 +167,6 @@ fn note_execute(s: &mut Session) {
     }
 }
 
-/// Notes what a function called by its number may leave; the call is about to be sent.
 fn note_call(s: &mut Session, header: MessageHeader) {
     name_made_up(s);
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
@@ -190,7 +184,6 @@ fn note_call(s: &mut Session, header: MessageHeader) {
         .for_each(|argument| left.note(unknown, &[], &[], argument));
 }
 
-/// Notes that a message about to be sent may change how the server reads texts.
 #[inline]
 fn note_moves(s: &mut Session, moves: bool) {
     if let Some(upstream) = s.upstream_mut() {
@@ -207,14 +200,13 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.objects.touches.meets(hidden(s))
 }
 
-/// True if an error can only be this statement's, or of messages without which it does not run: nothing before it is to end with a ReadyForQuery. Asked
-/// only where that matters.
+/// True if an error can only be this statement's, or of messages that it needs: no ReadyForQuery is due before it.
 fn is_first(upstream: &UpstreamState, statement: &Statement, may_change: StateKinds) -> bool {
     let leaves = may_change.and(statement.state.frees).common(StateKinds::UNTOLD.with(StateKind::Unread));
     !leaves.is_empty() && upstream.replies.owed().readies == 0
 }
 
-/// The state that a statement may change, by the known functions that it calls. Missing sources are asked for next time.
+/// Returns the state that the functions called may change. Missing sources are asked for next time.
 fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
     let made = if statement.has(StatementTrait::Makes) && s.may_make_temporary() {
@@ -250,9 +242,7 @@ fn judged_by_text(
     let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
     match books.of(database, w.now_ms(), edition).judge_all(&statement.state.functions) {
-        // Nobody knows which views it reads.
         FunctionVerdict::Harmless if !hidden.meets(HiddenUses::READS) => statement.state.leaves,
-        // Nobody knows which tables it writes.
         FunctionVerdict::Writes if !hidden.meets(HiddenUses::ALL) => statement.state.leaves,
         FunctionVerdict::Harmless | FunctionVerdict::Writes | FunctionVerdict::LeavesState => statement.state.may_change,
         FunctionVerdict::Unknown(missing) => {
@@ -263,10 +253,9 @@ fn judged_by_text(
     }
 }
 
-/// Kinds of which the text does not tell more.
 const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread);
 
-/// The state that an `EXECUTE` of a statement's may leave unseen, which must be known before the statement is noted.
+/// Returns what an `EXECUTE` may leave unseen. Must run before `note`.
 fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
     let by_execute = if statement.has(StatementTrait::Executes) { by_execute(s) } else { StateKinds::NONE };
     if !may_change.and(by_execute).common(UNSEEN).is_empty() {
@@ -285,7 +274,7 @@ fn note(
     is_first: bool,
 ) {
     if statement.has(StatementTrait::Executes) {
-        // A statement that this text prepares may be executed before the session knows of it.
+        // A statement prepared by this text may run before the session knows of it.
         note_executed(state, left, statement.state.later.and(by_execute), text);
     }
     let ends = statement.state.frees.common(StateKinds::UNTOLD).common(left.stuck);
@@ -306,12 +295,10 @@ fn note(
     }
 }
 
-/// Notes the state that a statement prepared by SQL may leave, when a client binds it by its name.
 fn note_bound_by_sql(s: &mut Session) {
     let by_execute = by_execute(s);
     name_made_up(s);
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
-    // Nobody has looked at its text, perhaps.
     upstream.left.temporaries.may_have_changed();
     upstream.left.moves_ahead = true;
     note_executed(&s.state, &mut upstream.left, by_execute, &[]);
@@ -320,16 +307,15 @@ fn note_bound_by_sql(s: &mut Session) {
     }
 }
 
-/// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
-/// else is noted.
+/// Notes that temporary relations, or how texts are read, may have changed. Must run after all else is noted.
 fn note_unseen(state: &HeldState, left: &mut LeftoverState, statement: &Statement) {
     const SETS: StateKinds = UNSEEN.with(StateKind::Setting).with(StateKind::Library);
     let may_set = left.due.kinds.and(if state.by_mode { statement.state.may_change } else { StateKinds::NONE });
-    // Nobody asks in a session that keeps its server connection whatever it leaves.
+    // In session mode no question is asked.
     left.moves_ahead |= !may_set.common(SETS).is_empty()
         || (state.by_mode && (statement.has(StatementTrait::Executes) || statement.has(StatementTrait::Writes)));
     let has_some = left.found.has(StateKind::Temporary) || left.temporaries.may_be();
-    // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
+    // With a `search_path` to pg_temp, a definition is temporary although its text does not say so.
     let by_path = state.makes_temporary || left.may_make_temporary() || state.by_mode;
     let by_function = !left.due.kinds.common(UNSEEN).is_empty()
         || (has_some && !statement.state.functions.is_empty())
@@ -340,11 +326,11 @@ fn note_unseen(state: &HeldState, left: &mut LeftoverState, statement: &Statemen
     }
 }
 
-/// Notes the state that statements prepared by SQL may leave, one of which may be executed now. The settings they make stand in their texts.
+/// Notes what statements prepared by SQL may leave, any of which may run. Their texts hold the settings that they make.
 fn note_executed(state: &HeldState, left: &mut LeftoverState, later: StateKinds, text: &[u8]) {
-    // Its use of sequences is the affair of `sequences`.
+    // `sequences` handles draws.
     let leaves = state.by_sql.later().and(later).without(StateKinds::of(StateKind::Sequence));
-    // One that the session does not know of yet may do anything.
+    // A statement still unknown to the session may do anything.
     let leaves = if left.young.is_some() { leaves.and(StateKinds::of(StateKind::Unknown)) } else { leaves };
     if leaves.is_empty() || state.by_mode {
         return;
@@ -357,8 +343,7 @@ fn note_executed(state: &HeldState, left: &mut LeftoverState, later: StateKinds,
     left.note(leaves, &[], text, &[]);
 }
 
-/// Looks at a session whose server connection has nothing to do: asks for the state that it may have left. A server connection that nothing
-/// keeps goes to the session that needs it.
+/// Asks for the state that the session may have left, or gives the server connection up.
 #[inline]
 pub fn settle(s: &mut Session, w: &Context) {
     if !s.has_server() || !s.is_at_rest() || s.handle.cancels.get() > 0 {
@@ -399,7 +384,7 @@ pub fn settle(s: &mut Session, w: &Context) {
     part(s, conn, parting);
 }
 
-/// Statements prepared by SQL under a role are free to move once the session has none.
+/// Frees statements prepared under a role once the session has none.
 #[cold]
 fn free_of_role(s: &mut Session) {
     if s.state.settings.has_role() || !s.state.by_sql.is_bound_to_role() {
@@ -415,7 +400,6 @@ fn free_of_role(s: &mut Session) {
     }
 }
 
-/// Sees to a server connection that the session has parted with.
 pub fn part(s: &Session, conn: Box<Conn>, parting: ConnCleanup) {
     match parting {
         ConnCleanup::AsItIs => s.host.give_back(conn),
@@ -424,7 +408,7 @@ pub fn part(s: &Session, conn: Box<Conn>, parting: ConnCleanup) {
     }
 }
 
-/// A session that stays pinned has the server asked for its temporary relations, if these may be others by now.
+/// Asks for the temporary relations of a session that stays pinned.
 fn ask_for_temporaries(s: &mut Session, w: &Context) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.left.temporaries.is_due() && !s.state.by_mode {
@@ -433,13 +417,12 @@ fn ask_for_temporaries(s: &mut Session, w: &Context) {
     }
 }
 
-/// The fate of a server connection at rest that its session leaves for good.
 pub fn parting_for_good(s: &Session, w: &Context) -> ConnCleanup {
     let has_some = s.pin().is_some() || s.is_unsure();
     parting(s, w).max(if has_some { ConnCleanup::Cleaned } else { ConnCleanup::AsItIs })
 }
 
-/// The fate of a server connection that nothing is known to keep: something was refused, it has become slow, or the operator wants it cleaned.
+/// Returns the fate of a server connection that no known state keeps.
 #[inline]
 fn parting(s: &Session, w: &Context) -> ConnCleanup {
     if s.conn().is_some_and(|conn| conn.settings.are_worn()) {
@@ -450,7 +433,7 @@ fn parting(s: &Session, w: &Context) -> ConnCleanup {
     if s.account.limits.get().on_release.resets_always { by_state.max(ConnCleanup::Cleaned) } else { by_state }
 }
 
-/// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
+/// Statements sent before the answer have their own due.
 #[cold]
 fn ask(s: &mut Session, w: &Context) {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
@@ -465,8 +448,7 @@ fn ask(s: &mut Session, w: &Context) {
         upstream.left.temporaries.asked();
     }
     let certain = conn.known.certain();
-    // If a function has reset what the startup packet asked for, the next statement must not run without it. Nor must it lean on one that code has
-    // deallocated.
+    // The next statement must not run before startup values are restored, nor use a deallocated statement.
     if (ask.is_about_all() && !s.state.startup.is_empty()) || (told_by(&ask).has(StateKind::Prepare) && certain > 0) {
         upstream.raise_barrier();
     }
@@ -482,29 +464,27 @@ fn ask(s: &mut Session, w: &Context) {
     send(s, w, &question, ExpectedReply::StateOurs);
 }
 
-/// Writes a simple query of ours. It runs under the client's settings, so that it names everything by its schema.
+/// Writes a query of ours. It runs under the client's settings, so all its names have a schema.
 pub fn send(s: &mut Session, w: &Context, sql: &str, expect: ExpectedReply) {
     own::check(sql);
     send_clients(s, w, sql, expect);
 }
 
-/// The same of a client's own text, which the server connection has not seen.
+/// Writes a client's own text, unchecked.
 pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: ExpectedReply) {
     write::query(s.up.extra(&w.buffers), sql);
     s.expect(expect);
     s.handle.is_ours.set(true);
-    // A simple query drops the unnamed statement.
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = None;
     }
 }
 
-/// A row of the answer; `body` is `None` when it is too long to be looked at. Error: the answer does not end.
+/// `body` is `None` when too long. Error: the answer does not end.
 pub fn on_row(s: &mut Session, header: MessageHeader, body: Option<&[u8]>) -> Result<(), BoundExceeded> {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return Ok(()) };
     let Some(asking) = &mut upstream.left.asking else { return Ok(()) };
     let is_utf8 = conn.tells_utf8();
-    // A function's source is looked through for words of ASCII only.
     let reads = |cells: &Vec<Option<&[u8]>>| {
         is_utf8 || cells.first() == Some(&Some(b"f")) || cells.iter().flatten().all(|cell| cell.is_ascii())
     };
@@ -514,7 +494,7 @@ pub fn on_row(s: &mut Session, header: MessageHeader, body: Option<&[u8]>) -> Re
     }
 }
 
-/// The server refused a question, or a statement that it had taken on another server connection. `header`: of the error, which is whole.
+/// Handles the refusal of a question, or of a statement prepared by SQL that is brought. `header`: of the whole error.
 pub fn on_refused(s: &mut Session, header: MessageHeader) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.replies.is_bringing_statement() {
@@ -529,7 +509,7 @@ pub fn on_refused(s: &mut Session, header: MessageHeader) {
         Some(asking) => asking.answer.is_torn = true,
         None => {
             upstream.left.must_part(ConnCleanup::Cleaned);
-            // It may have been a mark.
+            // The refused message may have been a mark.
             if let Some(subscription) = &s.state.listening {
                 subscription.inbox.lose();
             }
@@ -537,7 +517,6 @@ pub fn on_refused(s: &mut Session, header: MessageHeader) {
     }
 }
 
-/// The answer is whole.
 pub fn on_answer(s: &mut Session, w: &Context) {
     let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
     let PendingStateQuestion { ask, answer, certain, knows_temporaries, .. } = *asking;
@@ -567,7 +546,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
         }
     } else {
         if left.found.has(StateKind::Unknown) {
-            // An answer before this one was not whole, when this was on its way already: all is asked once more.
+            // An earlier answer was torn when this question was under way already.
             left.due.kinds.add(StateKind::Unknown);
         } else {
             left.again = None;
@@ -591,7 +570,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     bring_back(s, w);
 }
 
-/// Takes in what the server says that it has. True: it had a setting that the session may not make itself.
+/// True: the server connection had a setting that the session may not make itself.
 fn note_found(s: &mut Session, told: StateKinds, answer: &StateAnswer) -> bool {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return false };
     let left = &mut upstream.left;
@@ -603,7 +582,7 @@ fn note_found(s: &mut Session, told: StateKinds, answer: &StateAnswer) -> bool {
     had_foreign
 }
 
-/// A function has reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
+/// Restores startup values reset by a function. The client has heard of the reset and must hear the old values again.
 fn bring_back(s: &mut Session, w: &Context) {
     let lacks = |conn: &Conn| !Arc::ptr_eq(&conn.settings, &s.state.settings);
     if !s.conn().is_some_and(lacks) || !s.replies().is_settled() || s.up.is_mid_message() {
@@ -611,13 +590,13 @@ fn bring_back(s: &mut Session, w: &Context) {
     }
     bring_settings(s, w);
     if let Some(upstream) = s.upstream_mut() {
-        // No statement waits for that: the server connection may go when it has answered, also if the client says nothing more.
+        // No statement waits: the server connection may go after the answer.
         upstream.brought.claim = StatementHold::No;
         upstream.resetting.telling = StartupRestore::Silent;
     }
 }
 
-/// A parameter of Weir's own, set or reset without a server. A transaction that is open does not take it back.
+/// Sets a parameter of Weir's own. A rollback does not take it back.
 pub fn set_own(s: &mut Session, w: &Context, name: &str, value: Option<&str>) {
     let settings = match value {
         Some(value) => s.state.settings.with(name, value),
@@ -626,7 +605,6 @@ pub fn set_own(s: &mut Session, w: &Context, name: &str, value: Option<&str>) {
     set_settings(s, w, settings);
 }
 
-/// The session's settings are these from now on.
 fn set_settings(s: &mut Session, w: &Context, settings: SettingValues) {
     if settings == *s.state.settings {
         return;
@@ -639,8 +617,8 @@ fn set_settings(s: &mut Session, w: &Context, settings: SettingValues) {
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 
-/// Takes over what the server lists of statements prepared by SQL. False: one of them could not be prepared elsewhere.
-/// `knows_temporaries`: those of its moment are listed.
+/// False: a listed statement cannot be prepared elsewhere. `knows_temporaries`: the temporary relations of that moment are
+/// listed.
 fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, knows_temporaries: bool) -> bool {
     let mut statements = w.statements.borrow_mut();
     let mut cut = Vec::with_capacity(listed.len());
@@ -649,7 +627,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, 
         cut.push((name, own.to_owned()));
     }
     let settings = s.state.settings.clone();
-    // The relations that it names may be gone when it would be made elsewhere, and then the client would lose it.
+    // Elsewhere the relation may be gone, and the client would lose the statement.
     let temporaries = s.upstream().map(|upstream| &upstream.left).filter(|left| left.found.has(StateKind::Temporary));
     let make = |name: String, text: String| {
         let bound = match temporaries {
@@ -674,7 +652,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, 
     true
 }
 
-/// Takes away a statement prepared by SQL, outside of a transaction: the next state brought to the server connection is without it.
+/// Forgets a statement prepared by SQL, outside of a transaction. The server connection drops it when it is next brought.
 pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     let now = s.state.by_sql.without(name.as_bytes());
     s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
@@ -683,7 +661,6 @@ pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     }
 }
 
-/// Notes state of which it is known at once that it keeps the server connection.
 pub fn keep(s: &mut Session, w: &Context, kind: Option<StateKind>) {
     match kind {
         Some(kind) => s.upstream_mut().into_iter().for_each(|upstream| upstream.left.stuck.add(kind)),
@@ -692,7 +669,7 @@ pub fn keep(s: &mut Session, w: &Context, kind: Option<StateKind>) {
     show_pin(s, w);
 }
 
-/// Brings the server connection to what the session has, in the same write as the statement that follows.
+/// Brings the session's state in the same write as the statement that follows.
 #[inline]
 pub fn bring(s: &mut Session, w: &Context) {
     let Some(conn) = s.conn() else { return };
@@ -701,7 +678,7 @@ pub fn bring(s: &mut Session, w: &Context) {
     }
     let Some(SessionServer { conn, upstream }) = &s.server else { return };
     if upstream.brought.claim != StatementHold::No {
-        // Statements are prepared under the session's settings, which the server connection may still refuse.
+        // Statements are prepared under the session's settings, which the server may still refuse.
         return;
     }
     if !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql) {
@@ -713,7 +690,7 @@ pub fn bring(s: &mut Session, w: &Context) {
 fn bring_settings(s: &mut Session, w: &Context) {
     let Some(SessionServer { conn, .. }) = &mut s.server else { return };
     let sql = conn.settings.change_to(&s.state.settings);
-    // Nothing may run as somebody else, or under settings of others: settings that may be refused must be certain first.
+    // No statement may run as another user or under others' settings: what may be refused is confirmed first.
     let needs_answer = conn.settings.may_be_refused(&s.state.settings);
     conn.settings.set(s.state.settings.clone());
     send_settings(s, w, &sql);
@@ -724,8 +701,8 @@ fn bring_settings(s: &mut Session, w: &Context) {
     }
 }
 
-/// The server connection refuses to be brought to the session's settings from those it has. True: all are taken back first, and it is asked once more;
-/// none of the session's statements has been sent.
+/// Handles a refusal of the session's settings. True: all are taken back and the session's tried once more, before any of its
+/// statements.
 pub fn cleans(s: &mut Session, w: &Context, why: &str) -> bool {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
     let is_bringing = upstream.brought.claim == StatementHold::Bringing && upstream.resetting.telling == StartupRestore::No;
@@ -770,18 +747,17 @@ fn bring_statements(s: &mut Session, w: &Context) {
     }
 }
 
-/// A statement prepared by SQL is brought, or one is taken away.
 fn note_brought(s: &mut Session, entry: Option<Arc<SqlPreparedStatement>>) {
     if let Some(upstream) = s.upstream_mut() {
         upstream.brought.by_sql.push_back(entry);
     }
 }
 
-/// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
-/// that it is over. True: its ReadyForQuery waits, if there is one (`telling`).
+/// After a reset, sets the startup values again: the server knows only its own defaults. True: the client's ReadyForQuery, if due
+/// (`telling`), waits.
 pub fn restores(s: &mut Session, w: &Context, telling: StartupRestore) -> bool {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
-    // Until all is answered this is about something that was sent before the reset.
+    // Until then an answer belongs to something sent before the reset.
     if upstream.resetting.under_way.is_none() || !upstream.replies.is_settled() {
         return false;
     }
@@ -790,7 +766,6 @@ pub fn restores(s: &mut Session, w: &Context, telling: StartupRestore) -> bool {
         return false;
     }
     let sql = if std::mem::take(&mut upstream.resetting.was_discarded) {
-        // The server connection has nothing any more.
         let had = conn.settings.set(s.state.settings.clone());
         had.change_to(&s.state.settings)
     } else {
@@ -805,7 +780,7 @@ pub fn restores(s: &mut Session, w: &Context, telling: StartupRestore) -> bool {
     true
 }
 
-/// The startup's values are there again. True: a ReadyForQuery waited for that.
+/// True: a ReadyForQuery waited for the startup values.
 pub fn restored(s: &mut Session, w: &Context) -> bool {
     let Some(upstream) = s.upstream_mut() else { return false };
     let telling = std::mem::take(&mut upstream.resetting.telling);
@@ -815,13 +790,11 @@ pub fn restored(s: &mut Session, w: &Context) -> bool {
     telling == StartupRestore::OwesReady
 }
 
-/// A ReadyForQuery of the client's is about to be said. The changes of settings by a statement known from its text hold now, and
-/// reports that were held back are made.
+/// Before a client's ReadyForQuery: applies settings known from a text, and sends reports held back.
 #[inline]
 pub fn before_ready(s: &mut Session, w: &Context) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     if upstream.left.moves_ahead && upstream.replies.is_only_ours() {
-        // The server has reported the changes.
         upstream.left.moves_ahead = false;
     }
     if let Some(plain) = upstream.resetting.plain.take() {
@@ -839,7 +812,6 @@ pub fn before_ready(s: &mut Session, w: &Context) {
     }
 }
 
-/// Reports the parameters that are not what the client knows.
 #[cold]
 fn tell(s: &mut Session, w: &Context) {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
@@ -854,7 +826,7 @@ fn tell(s: &mut Session, w: &Context) {
     }
 }
 
-/// A parameter's report. True: it waits until a reset is over.
+/// True: the report waits until a reset is over.
 pub fn on_report(s: &mut Session, name: &str) -> bool {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
     let resetting = &mut upstream.resetting;
@@ -871,15 +843,15 @@ pub fn on_report(s: &mut Session, name: &str) -> bool {
     false
 }
 
-/// The server dropped everything of the session's but the statement without a name. Source: `DropAllPreparedStatements` in prepare.c.
+/// The server dropped all but the unnamed statement. Source: `DropAllPreparedStatements` in prepare.c.
 pub fn discarded(s: &mut Session, w: &Context) {
     s.deallocated(w);
     s.statements.close_portal();
     s.state.discarded(w.shared.no_statements.clone());
-    // The settings that it made up are empty from now on, and not unknown; those of an extension have their defaults.
+    // Made-up settings are empty from now on; an extension's have their defaults.
     let mut after = s.state.settings.after(&ResetTarget::All, &s.state.startup).without_who();
     if s.upstream().is_some_and(|upstream| upstream.left.stuck.has(StateKind::Library)) {
-        // A library takes the names away that were made up with its prefix, and a server refuses to bring these.
+        // A library removes the names made up with its prefix, and a server refuses to set them.
         after = after.without_made_up(&s.state.startup);
     }
     set_settings(s, w, after);

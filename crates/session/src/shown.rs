@@ -1,4 +1,4 @@
-//! The answers to SHOW and `PGPOOL SHOW`: lists of `views`, parameters as this session has set them, and `SHOW route`.
+//! Answers to SHOW and `PGPOOL SHOW`: lists of `views`, parameters of this session, and `SHOW route`.
 
 use crate::checkout;
 use crate::context::Context;
@@ -17,16 +17,14 @@ use weir_config::{self as config, ParamShowError};
 use weir_failover::cluster::ClusterView;
 use weir_sql::facts::{QualifiedName, RoutingHint, TextProperty};
 
-/// Columns of a list of parameters.
 pub const SETTING: &[&str] = &["item", "value", "description"];
 
 const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
 
-/// The columns of an answer, without making it.
 pub fn columns_of(session: &Session, w: &Context, local: &LocalStatement) -> Result<Vec<Cow<'static, str>>, ErrorReport> {
     match local {
         LocalStatement::View(at) => Ok(session.host.columns(*at)),
-        // Names of parameters are no secret: an error about rights comes with the rows.
+        // Names of parameters are not secret: rights are checked for the rows.
         LocalStatement::Parameter(name) => parameter(session, w, name, &Viewer::operator()).map(|table| table.columns),
         LocalStatement::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
         LocalStatement::Unknown(text)
@@ -38,7 +36,6 @@ pub fn columns_of(session: &Session, w: &Context, local: &LocalStatement) -> Res
     }
 }
 
-/// The whole answer.
 pub fn table_of(session: &Session, w: &Context, local: &LocalStatement) -> Result<AnswerTable, ErrorReport> {
     match local {
         LocalStatement::View(at) => Ok(session.host.table(*at, session.reads.favourite)),
@@ -61,7 +58,7 @@ fn unknown(text: &str) -> ErrorReport {
         .hint("PGPOOL SHOW, SET and RESET of a parameter are.")
 }
 
-/// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
+/// A group or ALL is a list, as in Pgpool-II's `report_config_variable`.
 fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Result<AnswerTable, ErrorReport> {
     if let Some(setting) = read_preference::SETTINGS.iter().find(|setting| setting.name == name) {
         let value = session.state.settings.get(name).unwrap_or_default().to_string();
@@ -95,7 +92,7 @@ fn nothing_shown(error: ParamShowError) -> ErrorReport {
     }
 }
 
-/// Where a statement of this session would go now, were it to come outside of a transaction, and why.
+/// Where a statement of this session would go outside of a transaction, and why.
 fn route_of(session: &Session, w: &Context, text: &str) -> Vec<String> {
     let statement = w.statements.borrow_mut().of_text(text.as_bytes());
     let statement = classify::stands_for(session, w, statement);
@@ -109,7 +106,7 @@ fn route_of(session: &Session, w: &Context, text: &str) -> Vec<String> {
     vec![side.to_string(), nodes.join(","), rule.name().to_string(), facts_of(text)]
 }
 
-/// The nodes a read may go to now, by place, and the rule if it is another than that of its text.
+/// Returns the nodes that a read may go to, and the rule, if not its text's.
 fn readers(session: &Session, w: &Context, statement: &Statement, of_text: RoutingRule) -> (Vec<usize>, RoutingRule) {
     let view = w.view();
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
@@ -123,13 +120,12 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Routi
     };
     match (nodes.is_empty(), takes_reads.is_empty()) {
         (false, _) => (nodes, rule),
-        // The wanted nodes cannot answer now.
+        // No wanted node can answer now.
         (true, false) => (takes_reads, of_text),
         (true, true) => (view.primary.into_iter().collect(), RoutingRule::ReadNoStandby),
     }
 }
 
-/// The nodes of a wish that may answer.
 fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Vec<usize> {
     match wish.read_target {
         ReadTarget::Primary => view.primary.into_iter().collect(),
@@ -138,7 +134,6 @@ fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Ve
     }
 }
 
-/// A text's facts in words: its effect, and the names in it.
 fn facts_of(text: &str) -> String {
     let facts = weir_sql::facts(text.as_bytes());
     let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];

@@ -1,7 +1,7 @@
-//! `pg_terminate_backend` and `pg_cancel_backend` with the process id of a session, as its client was told it.
+//! `pg_terminate_backend` and `pg_cancel_backend` with the process id of a session as told to its client.
 //!
-//! A session may end and cancel those of its own user, as on a server. It does so where its statement is about to be sent; the server runs
-//! in its place one that answers alike. All other process ids are the server's affair.
+//! A session may signal sessions of its own user, as on a server. Weir does so when the statement is about to be sent; the server
+//! runs a stand-in with the same answer.
 
 pub mod process_ids;
 
@@ -15,16 +15,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
 
-/// A session that a statement is to hit.
 pub struct SignalledSession {
     signal: BackendSignal,
     status: Arc<SessionStatus>,
-    /// The statement that asks for it.
     called: Rc<Statement>,
 }
 
 impl SignalledSession {
-    /// Has it done by the worker that serves the session. Says the statement that asked for it.
+    /// Has the session's worker carry out the signal. Returns the statement that asked.
     pub fn send(&self, w: &Context) -> &Rc<Statement> {
         let signal = match self.signal {
             BackendSignal::Terminate => host::SessionSignal::Terminate,
@@ -35,7 +33,7 @@ impl SignalledSession {
     }
 }
 
-/// The session that a Query is to hit, and the text that is sent in its place.
+/// Returns the session that a Query is to hit, and the stand-in's text.
 #[inline]
 pub fn of_query(
     s: &mut Session,
@@ -59,7 +57,7 @@ fn find_in_query(
     Some((hit, call.stand_in()))
 }
 
-/// The session that a Bind is to hit, and the statement that is bound: the client's, or one in its place.
+/// Returns the session that a Bind is to hit, and the statement to bind: the client's or a stand-in.
 #[inline]
 pub fn of_bind(
     s: &Session,
@@ -92,13 +90,13 @@ fn find_in_bind(
     Some((hit, stand_in))
 }
 
-/// The session that a call is for, if there is one that this one may end.
+/// Returns the called session, if this one may signal it.
 fn hit(s: &Session, w: &Context, call: &SignalCall, called: &Rc<Statement>, bind: Option<&[u8]>) -> Option<SignalledSession> {
     if s.transaction() == FAILED || s.state.settings.has_role() || s.is_misread(called) {
         return None;
     }
     let status = w.shared.session_statuses.get(call.pid(bind)?)?;
-    // To a server they are one user, whatever their clients are called. An administrator at the console is no user of a server.
+    // To a server, differently named clients are one user. A console's administrator is no user of a server.
     let is_same = status.server_user == s.account.user && *status.database != *w.peek_config().admin.database;
     is_same.then(|| SignalledSession { signal: call.signal, status, called: called.clone() })
 }

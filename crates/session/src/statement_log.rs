@@ -1,5 +1,4 @@
-//! Statements for operators: lines of the log about each one, the node it went to, and those that took long; and the last one of each server
-//! connection. Off, it costs a look at two flags.
+//! Log lines about each statement, its node and slow ones; and the last statement of each server connection.
 
 use crate::context::Context;
 use crate::handle::SessionClock;
@@ -12,12 +11,11 @@ use std::borrow::Cow;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, split_cstr};
 use weir_wire::write::{self, OutgoingReport};
 
-/// Longest part of a statement that is kept until its end, in case it takes long.
+/// Part of a statement kept in case it is slow.
 const KEPT_BYTES_MAX: usize = 4 << 10;
-/// Longest part of the last statement of a server connection that is shown, as with Pgpool-II.
+/// Part shown of a server connection's last statement, as in Pgpool-II.
 const SHOWN_BYTES_MAX: usize = 1023;
 
-/// The concern of this module.
 pub struct StatementLog;
 
 impl SessionConcern for StatementLog {
@@ -38,7 +36,6 @@ impl SessionConcern for StatementLog {
                 }
             }
             StatementMessage::Garbled => answered(s, w),
-            // Their texts are not here.
             StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => {}
         }
     }
@@ -49,16 +46,13 @@ impl SessionConcern for StatementLog {
     fn lost(_: &mut Session, _: &Context) {}
 }
 
-/// Where a statement's text is.
 #[derive(Clone, Copy)]
 enum LogTextSource<'a> {
-    /// The message at the front of the client's lane: a simple query.
     Query,
-    /// A message of the extended protocol about a prepared statement.
     Message(&'static str, &'a PreparedStatement),
 }
 
-/// Keeps the text as that of the server connection's last statement, if somebody looks.
+/// Keeps the last statement's text, if an operator has looked lately.
 #[inline]
 fn keep(s: &Session, w: &Context, source: LogTextSource<'_>) {
     if w.shared.last_look.is_recent(|| w.now_ms()) {
@@ -78,7 +72,7 @@ fn keep_text(s: &Session, source: LogTextSource<'_>) {
     kept.push_str(cut(&text, SHOWN_BYTES_MAX));
 }
 
-/// An answer from memory takes the place of the statement at the front of the lane, or of a prepared one's Execute.
+/// Logs a statement answered from the cache; `prepared`: by its Execute.
 #[inline]
 pub fn answered_by_cache(s: &Session, w: &Context, prepared: Option<&PreparedStatement>) {
     let logged = s.reads.preferences.own.logged(&w.peek_config());
@@ -87,7 +81,7 @@ pub fn answered_by_cache(s: &Session, w: &Context, prepared: Option<&PreparedSta
     }
 }
 
-/// Texts of Pgpool-II. No node has the statement.
+/// Texts of Pgpool-II.
 #[cold]
 fn say_cached(s: &Session, w: &Context, prepared: Option<&PreparedStatement>, logged: StatementLogLines) {
     let (label, text) = match prepared {
@@ -105,7 +99,6 @@ fn say_cached(s: &Session, w: &Context, prepared: Option<&PreparedStatement>, lo
     }
 }
 
-/// Logs a statement that goes to the session's server connection now.
 #[inline]
 fn tell(s: &mut Session, w: &Context, source: LogTextSource<'_>) {
     let logged = s.reads.preferences.own.logged(&w.peek_config());
@@ -123,7 +116,7 @@ fn say(s: &mut Session, w: &Context, source: LogTextSource<'_>, logged: Statemen
     let text = text.into_owned();
     let client = s.handle.status.client_host();
     let who = who(s, &client);
-    // A Bind says nothing new of a statement that its Execute will not.
+    // A Bind is logged by its Execute.
     let is_run = matches!(label, "" | "Execute: ");
     if logged.has(StatementLogLine::Statement) && is_run {
         w.log(Level::Log, &who, format_args!("statement: {text}"));
@@ -135,7 +128,7 @@ fn say(s: &mut Session, w: &Context, source: LogTextSource<'_>, logged: Statemen
         let line = format_args!("DB node id: {id} backend pid: {pid} statement: {label}{text}");
         w.program.log(Level::Log, &who, line, &fields);
     }
-    // In the middle of a server's message nothing can be said; the statement runs all the same.
+    // A notice must not break a server's message.
     if logged.has(StatementLogLine::Notice) && is_run && !s.down.is_mid_message() {
         let message = format!("DB node id: {id} statement: {label}{text}");
         let report =
@@ -149,7 +142,6 @@ fn say(s: &mut Session, w: &Context, source: LogTextSource<'_>, logged: Statemen
     }
 }
 
-/// A statement Weir answers itself, or refuses.
 pub fn answered(s: &mut Session, w: &Context) {
     if s.reads.preferences.own.logged(&w.peek_config()).has(StatementLogLine::Statement) {
         let text = query_text(s).into_owned();
@@ -158,13 +150,12 @@ pub fn answered(s: &mut Session, w: &Context) {
     }
 }
 
-/// True if messages of the client are logged.
 #[inline]
 pub fn logs_messages(s: &Session, w: &Context) -> bool {
     s.reads.preferences.own.logs_messages(&w.peek_config())
 }
 
-/// Logs a client's message before it is looked at. Texts of Pgpool-II.
+/// Logs a client's message before it is handled. Texts of Pgpool-II.
 #[inline]
 pub fn came(s: &mut Session, w: &Context, header: MessageHeader) {
     if logs_messages(s, w) && !s.intake.is_message_logged {
@@ -172,8 +163,7 @@ pub fn came(s: &mut Session, w: &Context, header: MessageHeader) {
     }
 }
 
-/// Logs a message that is taken without a look at it on its own. It belongs to a run that is answered from memory, or is
-/// skipped after an error.
+/// Logs a message of a run answered from memory, or skipped after an error.
 #[inline]
 pub fn passed(s: &Session, w: &Context, header: MessageHeader) {
     if logs_messages(s, w) {
@@ -185,28 +175,27 @@ pub fn passed(s: &Session, w: &Context, header: MessageHeader) {
 fn say_message(s: &mut Session, w: &Context, header: MessageHeader) {
     let is_short = header.body_bytes as usize <= w.peek_config().routing.statement_analysis_bytes_max;
     if is_short && s.up.unseen().len() < header.frame_bytes() && !is_copy(header.tag) {
-        // The rest is on its way; it comes by again then.
+        // Logged once its rest has come.
         return;
     }
     s.intake.is_message_logged = true;
     write_message(s, w, header);
 }
 
-/// Logs the message at the front of the client's lane, as far as it is here.
 #[cold]
 fn write_message(s: &Session, w: &Context, header: MessageHeader) {
     let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
     let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
     let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let mut text = || texts.next().unwrap_or_default().into_owned();
-    // The kind of a Describe or Close, `S` or `P`, then the name.
+    // `S` or `P` of a Describe or Close, then the name.
     let named = |text: String| {
         let kind = if text.starts_with('S') { "statement" } else { "portal" };
         format!("{kind}: \"{}\"", text.get(1..).unwrap_or_default())
     };
     let copied = &s.intake.copied;
     if header.tag == front::COPY_DATA {
-        // One line tells of all of them, at the end.
+        // Counted, and logged in one line at the end.
         return copied.set(copied.get().saturating_add(1));
     }
     let client = s.handle.status.client_host();
@@ -243,7 +232,7 @@ fn is_copy(tag: u8) -> bool {
     matches!(tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL)
 }
 
-/// The server is ready after a slow statement; `waited_us` of waiting for a server connection came before.
+/// Logs a slow statement; `waited_us`: before it got a server connection.
 #[inline]
 pub fn ended(s: &Session, w: &Context, us: u64) {
     let Some(limit_ms) = w.peek_config().log.slow_ms else { return };
@@ -253,7 +242,7 @@ pub fn ended(s: &Session, w: &Context, us: u64) {
     }
 }
 
-/// All in all, at the server, and before it got there.
+/// Total, at the server, before.
 fn times_ms(us: u64, waited_us: u64) -> [f64; 3] {
     [us.saturating_add(waited_us), us, waited_us].map(|us| us as f64 / 1000.0)
 }
@@ -293,14 +282,13 @@ fn who<'a>(s: &'a Session, client: &'a str) -> LogOrigin<'a> {
     }
 }
 
-/// The text of the query at the front of the lane; as much as is here of a long one.
+/// Of a long query, the part at hand.
 fn query_text(s: &Session) -> Cow<'_, str> {
     let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
     let text = split_cstr(body).map_or(body, |(text, _)| text);
     String::from_utf8_lossy(&text[..text.len().min(LOGGED_BYTES_MAX)])
 }
 
-/// Longest statement that is logged whole.
 const LOGGED_BYTES_MAX: usize = 256 << 10;
 
 fn prepared_text(prepared: &PreparedStatement) -> Cow<'_, str> {
@@ -308,7 +296,6 @@ fn prepared_text(prepared: &PreparedStatement) -> Cow<'_, str> {
     String::from_utf8_lossy(text)
 }
 
-/// The beginning, up to the bound.
 fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {

@@ -24,57 +24,50 @@ use crate::local::{LocalStatement, ViewOf, local_of};
 use crate::query_cache::cached_results::TextCacheFacts;
 use crate::session_state::held_state::SettingCommand;
 
-/// Texts a worker remembers.
 const TEXTS_MAX: usize = 4096;
-/// Parse messages a worker remembers.
 const PARSES_MAX: usize = 4096;
-/// Memory for remembered texts, of 4 kB on average; of Parse messages the same, which are there twice.
+/// 4 kB per text on average; a Parse message is stored twice.
 const TEXTS_BYTES_MAX: u64 = 16 << 20;
 const PARSES_BYTES_MAX: u64 = 32 << 20;
-/// Longer texts are analysed each time: they are rarely sent twice.
+/// Longer texts are analysed each time.
 const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 
-/// All that is decided about a text before it is used.
 #[derive(Debug)]
 pub struct Statement {
     traits: StatementTraits,
-    /// By the text alone.
     pub(crate) class: RouteClass,
     pub objects: StatementObjects,
     pub(crate) transaction: TransactionVerb,
     pub(crate) state: StateEffect,
-    /// The name of the one that it runs and nothing else, with constants for its parameters.
+    /// Name of the statement that it only executes, with constants for parameters.
     pub(crate) runs: Option<Box<str>>,
-    /// Databases that nobody may be connected to while it runs.
+    /// Databases that must be free of connections while it runs.
     pub(crate) vacates: Box<[String]>,
-    /// Roles that it renames or drops.
+    /// Roles renamed or dropped.
     pub(crate) unseats: Box<[String]>,
     pub(crate) settings: SettingsEffect,
     /// Answered by Weir itself.
     pub(crate) local: Option<LocalStatement>,
-    /// Its questions for values that were drawn before: `currval`, `lastval`.
+    /// Use of `currval` or `lastval`.
     pub(crate) recalls: DrawRecall,
-    /// The kind of the statement; of several, the first.
     pub(crate) verb: StatementVerb,
-    /// Its hint, and where that wants it to go, if it only reads.
+    /// `read_target`: the hint's, if the text only reads.
     pub(crate) hint: RoutingHint,
     pub(crate) read_target: Option<ReadTarget>,
-    /// The tables that it reads and writes, for the query cache and for causal reads. None although there is a cache or a standby: it may do anything.
+    /// Tables read and written, for the query cache and causal reads. `None` although there is a cache or a standby: the text may
+    /// do anything.
     pub(crate) caching: Option<Box<TextCacheFacts>>,
 }
 
-/// The objects that a text names, and what is known of them.
 #[derive(Debug)]
 pub struct StatementObjects {
-    /// The names to ask the catalog about, if the text alone does not say that it is for the primary.
+    /// Names for the catalog; none if the text alone is for the primary.
     pub names: Option<StatementNames>,
-    /// The names in it, if its text says that it is for the primary.
+    /// Names, if the text alone is for the primary.
     beside: Option<StatementNames>,
-    /// Relations whose rows it changes.
     pub(crate) written: Box<[QualifiedName]>,
-    /// Ways of its own by which functions may run that its text does not show.
+    /// Ways by which functions may run unseen.
     pub(crate) touches: HiddenUses,
-    /// The catalogs' judgements.
     pub(crate) judged: ScopeClasses,
 }
 
@@ -86,102 +79,90 @@ impl StatementObjects {
         StatementObjects { names, beside, written, touches: touches(facts), judged: ScopeClasses::default() }
     }
 
-    /// All that its text names.
     pub fn all_names(&self) -> Option<&StatementNames> {
         self.names.as_ref().or(self.beside.as_ref())
     }
 }
 
-/// The effect of a text on the state of its session.
 #[derive(Debug)]
 pub struct StateEffect {
-    /// State it may leave, as far as its text shows.
+    /// As far as the text shows.
     pub(crate) leaves: StateKinds,
-    /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
+    /// `leaves`, with what users' functions may leave and the text may take away.
     pub(crate) may_change: StateKinds,
     pub(crate) frees: StateKinds,
-    /// The state that a statement prepared by it in SQL leaves, once that one is executed.
+    /// Left by the execution of a statement that it prepares.
     pub(crate) later: StateKinds,
-    /// Functions that are not PostgreSQL's own.
+    /// Functions other than PostgreSQL's.
     pub(crate) functions: Box<[String]>,
 }
 
-/// The effect of a text on the session's settings.
 #[derive(Debug)]
 pub struct SettingsEffect {
-    /// All of it, if that is known from the text.
     pub(crate) plain: Option<SettingCommand>,
-    /// Parameters it takes back to what they were at the session's start.
+    /// Parameters reset to their start values.
     pub(crate) resets: Option<ResetTarget>,
 }
 
-/// A property of a text, as far as it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StatementTrait {
-    /// It may run a statement prepared by SQL.
+    /// May run a statement prepared by SQL.
     Executes,
     /// New connections will begin with other settings.
     AltersDefaults,
-    /// It may make, change or remove functions.
     Defines,
-    /// It may change what names stand for: the catalog is out of date once its transaction is over.
+    /// May change what names mean: the catalog is out of date after the transaction.
     Redefines,
-    /// Later messages must wait until it is over: it may drop prepared statements or settings.
+    /// Later messages wait: prepared statements or settings may be dropped.
     Barrier,
-    /// Takes a lock that only means something on the primary.
+    /// Takes a lock that only counts on the primary.
     Locks,
-    /// It makes a temporary table that goes with its transaction.
+    /// Makes a temporary table that ends with its transaction.
     MakesBrief,
-    /// It makes something, perhaps without naming a schema.
+    /// Makes an object, perhaps without naming a schema.
     Makes,
-    /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
+    /// May draw from a sequence, also by defaults or functions.
     Draws,
-    /// It only reads, as far as its text shows.
     Read,
-    /// It begins with a comment that is no hint for a node.
+    /// Begins with a comment that is no hint.
     Commented,
-    /// It may send notifications, as far as its text shows.
     Notifies,
-    /// It may show what its session listens to.
+    /// May show the session's channels.
     ShowsChannels,
-    /// It writes, or nothing is known of what it does.
+    /// Writes, or may do anything.
     Writes,
-    /// It calls a function that may write rows: a user's, or one of PostgreSQL's own that do.
+    /// May write by a function.
     Calls,
-    /// It asks for the transaction's time, as far as its text shows.
+    /// Asks for the transaction's time.
     AsksTime,
-    /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
+    /// May change its transaction's properties, or be refused by a standby only.
     OfPrimary,
-    /// It may change what names without a schema mean, as far as its text shows; also in the rest of its own text.
+    /// May change what names without a schema mean, also within its own text.
     Moves,
-    /// It may end or cancel a session: see `signals`.
+    /// May end or cancel a session: see `signals`.
     Signals,
-    /// It concerns its session alone, and a server in recovery takes it.
+    /// Concerns its session alone; a server in recovery takes it.
     OfSession,
-    /// It leaves nothing, wants no database for itself and takes no role away, unless it makes something or frees something of its session's.
+    /// Leaves nothing, unless it makes or frees something of its session's; vacates no database, unseats no role.
     LeavesNothing,
-    /// Its text is more than one statement.
     Many,
-    /// Where backslashes are escapes, or half a character, it may be another statement. A literal with a backslash has no skeleton.
+    /// Where a backslash is an escape, or half a character, it may be another statement. Such a literal has no skeleton.
     Delicate,
-    /// In another encoding than UTF-8 its names, or the value that it sets, may be others. Those of one skeleton have the same names.
+    /// In another encoding its names or a set value may differ. Texts of one skeleton have the same names.
     BeyondAscii,
 }
 
-/// A set of properties.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatementTraits(u32);
 
 impl StatementTraits {
     pub const NONE: StatementTraits = StatementTraits(0);
 
-    /// The set with one more.
     pub const fn with(self, one: StatementTrait) -> StatementTraits {
         StatementTraits(self.0 | (1 << one as u8))
     }
 
-    /// The set with one more, if it is so.
     pub fn with_if(self, one: StatementTrait, is_so: bool) -> StatementTraits {
         if is_so { self.with(one) } else { self }
     }
@@ -191,7 +172,6 @@ impl StatementTraits {
         self.0 & (1 << one as u8) != 0
     }
 
-    /// True if both sets have one in common.
     #[inline]
     pub const fn meets(self, others: StatementTraits) -> bool {
         self.0 & others.0 != 0
@@ -204,14 +184,14 @@ impl std::fmt::Debug for StatementTraits {
     }
 }
 
-/// The questions of a statement for values that were drawn from sequences.
+/// Questions for earlier draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawRecall {
-    /// Functions that it calls may.
+    /// Not by the text, but perhaps by functions.
     Not,
-    /// It runs code or texts that are not looked at.
+    /// By code or texts that are not analysed.
     Unread,
-    /// Its text says so.
+    /// By its text.
     Shown,
 }
 
@@ -228,7 +208,6 @@ impl DrawRecall {
     }
 }
 
-/// The catalogs' judgements on a text, by the number of the place (see `classify`). A few: most texts are used in one place.
 #[derive(Debug, Default)]
 pub struct ScopeClasses(RefCell<[Option<(u64, RouteClass)>; JUDGED_MAX]>);
 
@@ -241,7 +220,7 @@ impl ScopeClasses {
         known.iter().flatten().find(|(known, _)| *known == place).map(|(_, class)| *class)
     }
 
-    /// Notes what was said last; of more than a few places the oldest is forgotten.
+    /// Beyond `JUDGED_MAX` the oldest is forgotten.
     pub fn note(&self, place: u64, class: RouteClass) {
         let mut known = self.0.borrow_mut();
         let at = known.iter().position(|entry| entry.is_none_or(|(known, _)| known == place)).unwrap_or(JUDGED_MAX - 1);
@@ -250,11 +229,10 @@ impl ScopeClasses {
     }
 }
 
-/// The way that clients name the statement of a Parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseNaming {
     Named,
-    /// The next Parse without a name replaces it. A server makes other plans for it than for one that is kept.
+    /// Replaced by the next unnamed Parse. Servers plan it otherwise than a named one.
     Unnamed,
 }
 
@@ -264,32 +242,29 @@ impl ParseNaming {
     }
 }
 
-/// A Parse message's text and parameter types, known by a number that is its name on the servers.
+/// A Parse message's text and parameter types, under a number that is its name on servers.
 #[derive(Debug)]
 pub struct PreparedStatement {
     pub(crate) id: StatementId,
     pub(crate) naming: ParseNaming,
-    /// It was sent without a name before.
+    /// Was sent unnamed before.
     pub(crate) was_sent: Cell<bool>,
-    /// Its text may have parameters.
+    /// The text may have parameters.
     pub(crate) takes_values: bool,
     /// The message's body after the name.
     pub(crate) tail: Box<[u8]>,
     pub(crate) statement: Rc<Statement>,
-    /// Types of users among those that its parameters are said to be of.
+    /// Users' types among the declared types of parameters.
     pub(crate) user_types: Box<[u32]>,
-    /// Number of the settings it is analysed under, on whatever server; none: one session's own.
+    /// Number of the settings for its analysis; none: one session's own.
     pub(crate) meaning: Option<u64>,
-    /// A server's last description of its parameters.
     pub(crate) parameters: LastTold,
 }
 
-/// The body of a ParameterDescription, shared by all who were told the same.
 #[derive(Debug, Default)]
 pub struct LastTold(RefCell<Option<Rc<[u8]>>>);
 
 impl LastTold {
-    /// The body as it is shared; most are told what was told before.
     pub fn share(&self, body: &[u8]) -> Rc<[u8]> {
         let mut last = self.0.borrow_mut();
         match &*last {
@@ -299,7 +274,7 @@ impl LastTold {
     }
 }
 
-/// Weighs by bytes. A short text weighs as much as one of average length, so that there are not more of them than there may be.
+/// By bytes; a short text counts as an average one, which limits their number.
 #[derive(Clone)]
 struct ByBytes {
     least: u64,
@@ -328,7 +303,6 @@ where
     Cache::with(count_max, bytes_max, weighter, RandomState::default(), Default::default())
 }
 
-/// The tables of one worker.
 pub struct StatementCache {
     texts: Texts,
     parses: Parses,
@@ -337,14 +311,13 @@ pub struct StatementCache {
     next_id: StatementId,
     config: Arc<Config>,
     view_of: ViewOf,
-    /// Texts that differ in literals only share an entry. Off when patterns look at the literals.
+    /// Texts that differ in literals share an entry, unless patterns look at literals.
     by_skeleton: bool,
-    /// Texts that had to be parsed.
     pub parsed: u64,
 }
 
 impl StatementCache {
-    /// `first_id` keeps the names of workers apart.
+    /// `first_id` keeps workers' names apart.
     pub fn new(config: Arc<Config>, first_id: StatementId, view_of: ViewOf) -> StatementCache {
         StatementCache {
             texts: seen(TEXTS_MAX, TEXTS_BYTES_MAX),
@@ -359,13 +332,12 @@ impl StatementCache {
         }
     }
 
-    /// Forgets what was decided under the old configuration.
+    /// Forgets decisions under the old configuration.
     pub fn reconfigure(&mut self, config: Arc<Config>) {
         let next_id = self.next_id;
         *self = StatementCache { parsed: self.parsed, ..StatementCache::new(config, next_id, self.view_of) };
     }
 
-    /// The statement of a query text; parsed when it is new.
     pub fn of_text(&mut self, text: &[u8]) -> Rc<Statement> {
         self.scratch.clear();
         if !(self.by_skeleton && weir_sql::skeleton::skeleton(text, &mut self.scratch)) {
@@ -383,8 +355,8 @@ impl StatementCache {
         statement
     }
 
-    /// The statement of a text whose names a server reads in another encoding. Its kind does not hang on that: it goes to the
-    /// primary, counts as a write of anything, and the server is asked what it left.
+    /// Returns the statement of a text in another encoding than UTF-8. Its kind holds; it goes to the primary, counts as any
+    /// write, and the server is asked what it left.
     pub fn of_other_names(&self, text: &[u8]) -> Statement {
         // Any letters do in place of its own.
         let letters: String = text.iter().map(|byte| char::from(*byte)).collect();
@@ -426,19 +398,18 @@ impl StatementCache {
         }
     }
 
-    /// The same of a Parse, which no other session shares.
+    /// As `of_other_names`, for a Parse, which is not shared with other sessions.
     pub fn parse_of_other_names(&mut self, tail: &[u8]) -> Option<Rc<PreparedStatement>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = Rc::new(self.of_other_names(text));
         self.make_parse_of(tail, None, ParseNaming::Named, statement)
     }
 
-    /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
+    /// Returns the shared statement of a Parse; `tail` is the body after the name; `None`: malformed.
     ///
-    /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
-    /// analyses a statement, so the same text is not the same statement.
+    /// `settings` keeps sessions apart: a server's analysis folds constants by TimeZone, DateStyle or search_path.
     pub fn of_parse(&mut self, tail: &[u8], settings: u64, naming: ParseNaming) -> Option<Rc<PreparedStatement>> {
-        /// Keeps those without a name apart: what a server plans for one kind hangs on how often it was used.
+        /// Keeps unnamed ones apart: a server's plan depends on how often it was used.
         const UNNAMED: u64 = 1 << 63;
         let key = match naming {
             ParseNaming::Named => settings,
@@ -447,7 +418,7 @@ impl StatementCache {
         self.shared_parse(tail, key, Some(settings), naming)
     }
 
-    /// The same of one of ours that means the same under all settings.
+    /// For a statement of ours that means the same under all settings.
     pub fn of_parse_for_all(&mut self, tail: &[u8]) -> Option<Rc<PreparedStatement>> {
         const ALL: u64 = u64::MAX;
         self.shared_parse(tail, ALL, None, ParseNaming::Named)
@@ -473,7 +444,7 @@ impl StatementCache {
         Some(prepared)
     }
 
-    /// The same under a number of its own: for a session whose settings are its own affair.
+    /// Under a number of its own, for a session whose settings are its own.
     pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<PreparedStatement>> {
         self.make_parse(tail, None, ParseNaming::Named)
     }
@@ -508,14 +479,13 @@ impl StatementCache {
     }
 }
 
-/// The numbers of types of users in what follows a Parse's text: a count, and so many numbers.
 fn user_types(types: &[u8]) -> Box<[u32]> {
     let numbers =
         types.get(2..).unwrap_or_default().chunks_exact(4).map(|four| u32::from_be_bytes([four[0], four[1], four[2], four[3]]));
     numbers.filter(|number| *number >= weir_catalog::FIRST_USER_OID).collect()
 }
 
-/// True if a text leaves nothing behind for its session, and nobody else must hear of it.
+/// True if a text leaves nothing for its session, and concerns no others.
 fn leaves_nothing_at_all(facts: &QueryFacts, readable: &str, may_change: StateKinds) -> bool {
     may_change.is_empty()
         && !facts.has(TextProperty::MakesBrief)
@@ -528,7 +498,7 @@ fn leaves_nothing_at_all(facts: &QueryFacts, readable: &str, may_change: StateKi
         && facts.unseats.is_empty()
 }
 
-/// A text too long to be looked at: it may do anything.
+/// A text too long to be parsed may do anything.
 pub fn unknown() -> Statement {
     let leaves = StateKinds::of(StateKind::Unread);
     Statement {
@@ -577,7 +547,7 @@ pub fn unknown() -> Statement {
     }
 }
 
-/// Stands in `NOTIFY` and in `pg_notify`.
+/// In `NOTIFY` and `pg_notify`.
 const NOTIFY: &[u8] = b"notify";
 
 fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
@@ -586,7 +556,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let class = routing::class_of(&facts, &readable, config);
     let functions: Box<[String]> = facts.named.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
     let unknown = if functions.is_empty() { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) };
-    // The functions that a PREPARE calls run later only.
+    // A PREPARE's functions run later.
     let is_prepare = facts.statements == 1 && facts.state.keeps == StateKinds::of(StateKind::Prepare);
     let now = if is_prepare { StateKinds::NONE } else { unknown };
     let may_call = facts.has(TextProperty::Prepared) || facts.state.keeps.has(StateKind::Unknown) || !functions.is_empty();
@@ -653,18 +623,17 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     }
 }
 
-/// True if a text may say something else in another encoding. The content of strings is only looked at where it is the value of a `SET`.
+/// True if a text may differ in another encoding. Strings matter only as the value of a `SET`.
 fn hangs_on_encoding(text: &[u8], facts: &QueryFacts) -> bool {
     names_beyond_ascii(text) || (facts.parameters.sets.is_some() && !text.is_ascii())
 }
 
-/// By what a statement may run functions that its text does not show.
+/// Ways by which functions may run unseen.
 fn touches(facts: &QueryFacts) -> HiddenUses {
     let mut touches = HiddenUses::NONE;
     if !facts.named.written.is_empty() {
         touches = touches.and(HiddenUses::WRITES);
         if facts.changes > ChangeScope::Rows {
-            // TRUNCATE ... CASCADE
             touches = touches.and(HiddenUses::CASCADES);
         }
     }
@@ -698,23 +667,21 @@ fn leaves_nothing(function: &QualifiedName) -> bool {
     }
 }
 
-/// True if a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
+/// True if a function of PostgreSQL's writes sequences, large objects or WAL, or runs a text.
 fn writes_rows(function: &QualifiedName) -> bool {
     const NAMES: [&str; 3] = ["nextval", "setval", "pg_logical_emit_message"];
     let name = function.name.as_str();
     NAMES.contains(&name) || name.starts_with("lo") || runs_text(function)
 }
 
-/// True if a function of PostgreSQL's own runs a text that it is given.
 fn runs_text(function: &QualifiedName) -> bool {
     weir_catalog::builtin::runs_text(&function.name)
 }
 
-/// True if a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many
-/// goes to the primary.
+/// True if a text may ask for its transaction's time. One too many goes to the primary.
 fn asks_time(facts: &QueryFacts, text: &str) -> bool {
     const FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "age"];
-    // A constant or a parameter of these types may be `'now'`; texts that differ in constants only are one statement.
+    // Constants and parameters of these types may be `'now'`.
     const TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "timetz", "time"];
     #[rustfmt::skip]
     const WORDS: [&str; 9] = ["current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now", "today", "tomorrow", "yesterday"];
@@ -725,15 +692,15 @@ fn asks_time(facts: &QueryFacts, text: &str) -> bool {
         || words.any(|word| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)))
 }
 
-/// True if a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may
-/// ask for transaction numbers, WAL or notifications; those of users are refused alike.
+/// True if a primary may accept in a read-only transaction what a standby refuses: PostgreSQL's own functions may need xids, WAL
+/// or notifications. Users' functions are refused on both.
 fn is_of_primary(facts: &QueryFacts, text: &str) -> bool {
     const HARMLESS: [&str; 3] = ["pg_backend_pid", "pg_is_", "pg_last_"];
     let asks = |f: &QualifiedName| {
         let name = f.name.as_str();
         (name.starts_with("pg_") || name.starts_with("txid_")) && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
     };
-    // Source: `ClassifyUtilityCommandAsReadOnly` in utility.c has what is COMMAND_OK_IN_READ_ONLY_TXN and not OK in recovery.
+    // Source: `ClassifyUtilityCommandAsReadOnly` in utility.c: COMMAND_OK_IN_READ_ONLY_TXN, not OK in recovery.
     const WORDS: [&str; 5] = ["transaction", "notify", "lock", "reindex", "cluster"];
     let has_word = || {
         let text = text.to_ascii_lowercase();
@@ -742,8 +709,7 @@ fn is_of_primary(facts: &QueryFacts, text: &str) -> bool {
     facts.named.functions.iter().any(asks) || (facts.effect != QueryEffect::Reads && has_word())
 }
 
-/// A relation made behind a change of `search_path` may be temporary, also when the change is local to the transaction. The value that
-/// `set_config` sets does not show: texts that differ in literals are one statement, and it may be told by parameters.
+/// A relation made after a change of `search_path`, even a local one, may be temporary. The value of `set_config` does not show.
 fn left_by_path(facts: &QueryFacts, text: &str) -> StateKinds {
     let names_it = || {
         let text = text.to_ascii_lowercase();
@@ -757,7 +723,7 @@ fn left_by_path(facts: &QueryFacts, text: &str) -> StateKinds {
     }
 }
 
-/// True if some statement of a text may make a relation or the like; one too many costs a question to the server.
+/// True if a text may make a relation. One too many costs a question to the server.
 fn makes(facts: &QueryFacts, text: &str) -> bool {
     facts.effect == QueryEffect::Writes && {
         let text = text.to_ascii_lowercase();
@@ -765,7 +731,7 @@ fn makes(facts: &QueryFacts, text: &str) -> bool {
     }
 }
 
-/// True if some statement of a text may define functions; one too many costs reading their sources again.
+/// True if a text may define functions. One too many costs reading sources again.
 fn defines(facts: &QueryFacts, text: &str) -> bool {
     const VERBS: [&str; 3] = ["create", "alter", "drop"];
     const OBJECTS: [&str; 6] = ["aggregate", "extension", "function", "procedure", "routine", "schema"];
@@ -775,10 +741,10 @@ fn defines(facts: &QueryFacts, text: &str) -> bool {
     }
 }
 
-/// The effect of a text's only statement on the settings.
+/// Effect of a text's only statement on the settings.
 fn plain(facts: &QueryFacts) -> Option<SettingCommand> {
     if let Some((name, value)) = &facts.parameters.sets {
-        // The server's own word for a value is what tells later whether code set it or the session itself.
+        // The server's own word tells later whether code or the session set a value.
         if !crate::session_state::client_settings::is_anybodys(name) {
             return None;
         }
@@ -800,7 +766,7 @@ fn is_of_session(facts: &QueryFacts) -> bool {
 fn is_barrier(facts: &QueryFacts, text: &str) -> bool {
     match facts.session {
         SessionVerb::DiscardAll | SessionVerb::DeallocateAll | SessionVerb::ResetAll => true,
-        // Among several statements such a one is not told apart; its word is.
+        // Among several statements only the word shows.
         SessionVerb::None | SessionVerb::Deallocate(_) => {
             let has_word = || {
                 let lower = text.to_ascii_lowercase();

@@ -1,5 +1,4 @@
-//! Counts per user and database. Each worker has its own numbers for each, so that counting takes no lock; the reader adds them
-//! up.
+//! Counts per user and database. Each worker counts in its own, without a lock; the reader adds them up.
 
 use crate::histogram::{Histogram, HistogramCounts, add};
 use parking_lot::Mutex;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Numbers that are counted; the names are those of PgBouncer's SHOW STATS, in its order.
+/// Named and ordered as in PgBouncer's SHOW STATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum StatCounter {
@@ -26,10 +25,8 @@ pub enum StatCounter {
     Logins,
 }
 
-/// Number of `StatCounter`s.
 pub const STATS: usize = StatCounter::Logins as usize + 1;
 
-/// The numbers of one worker for one user and database.
 #[derive(Debug)]
 pub struct TrafficStats {
     values: [AtomicU64; STATS],
@@ -58,7 +55,6 @@ impl TrafficStats {
     }
 }
 
-/// Numbers added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatTotals {
     values: [u64; STATS],
@@ -88,10 +84,8 @@ impl StatTotals {
     }
 }
 
-/// Database and user.
 pub type Whose = (Arc<str>, Arc<str>);
 
-/// Counts of one period, and its length.
 #[derive(Clone, Debug, Default)]
 pub struct StatPeriod {
     pub length_us: u64,
@@ -100,7 +94,6 @@ pub struct StatPeriod {
 }
 
 impl StatPeriod {
-    /// How much a number of a database grew; `stat` in all of it.
     pub fn grown(&self, database: &str, stat: StatCounter) -> u64 {
         let of = |at: &BTreeMap<Arc<str>, StatTotals>| at.get(database).map_or(0, |totals| totals.get(stat));
         of(&self.end).saturating_sub(of(&self.begin))
@@ -110,11 +103,10 @@ impl StatPeriod {
 #[derive(Debug, Default)]
 struct StatRows {
     of: Vec<(Whose, Arc<TrafficStats>)>,
-    /// Numbers of forgotten users, by database: its numbers never fall while it has a row.
+    /// Numbers of forgotten users by database, so that these never fall.
     forgotten: BTreeMap<Arc<str>, StatTotals>,
 }
 
-/// All numbers of a proxy.
 #[derive(Debug, Default)]
 pub struct StatTable {
     rows: Mutex<StatRows>,
@@ -122,19 +114,18 @@ pub struct StatTable {
 }
 
 impl StatTable {
-    /// New numbers for a user and database; the caller counts in them.
     pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<TrafficStats> {
         let stats = Arc::new(TrafficStats::default());
         self.rows.lock().of.push(((database.clone(), user.clone()), stats.clone()));
         stats
     }
 
-    /// Forgets numbers: of a user and database that no server let in.
+    /// Forgets the numbers of a user and database that no server let in.
     pub fn close(&self, stats: &Arc<TrafficStats>) {
         self.rows.lock().of.retain(|(_, known)| !Arc::ptr_eq(known, stats));
     }
 
-    /// Forgets numbers of a user that nobody counts in any more: they stay in those of the database, unless they were the last.
+    /// Forgets a user's numbers: they stay in the database's, unless they were its last.
     pub fn retire(&self, stats: &Arc<TrafficStats>) {
         let StatRows { of, forgotten } = &mut *self.rows.lock();
         let Some(at) = of.iter().position(|(_, known)| Arc::ptr_eq(known, stats)) else { return };
@@ -146,7 +137,6 @@ impl StatTable {
         }
     }
 
-    /// The numbers of each user and database, over all workers.
     pub fn by_pool(&self) -> BTreeMap<Whose, StatTotals> {
         let mut totals = BTreeMap::<Whose, StatTotals>::new();
         for (whose, stats) in &self.rows.lock().of {
@@ -155,7 +145,6 @@ impl StatTable {
         totals
     }
 
-    /// The numbers of each database.
     pub fn by_database(&self) -> BTreeMap<Arc<str>, StatTotals> {
         let mut totals = self.rows.lock().forgotten.clone();
         for ((database, _), more) in self.by_pool() {
@@ -164,7 +153,7 @@ impl StatTable {
         totals
     }
 
-    /// Begins a new period if this one is over. To be called about once a second.
+    /// Begins a new period if this one is over. For about one call a second.
     pub fn roll(&self, now: Instant, period_ms: u64) {
         let mut last = self.last.lock();
         let begun = last.as_ref().map(|(since, _)| *since);
@@ -176,7 +165,7 @@ impl StatTable {
         *last = Some((now, StatPeriod { length_us: passed_us, begin, end: self.by_database() }));
     }
 
-    /// The last whole period; of no length before there was one.
+    /// Of length 0 before the first period is over.
     pub fn period(&self) -> StatPeriod {
         self.last.lock().as_ref().map(|(_, period)| period.clone()).unwrap_or_default()
     }

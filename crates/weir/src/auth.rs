@@ -1,4 +1,4 @@
-//! Identity and rights of clients: rules of logins, passwords, directories, limits of guesses. It knows no worker.
+//! Identity and rights of clients: login rules, passwords, directories, limits on guesses. Knows no worker.
 
 pub mod access;
 pub mod blocking_jobs;

@@ -1,4 +1,4 @@
-//! The commands of the program: the command line, `weir check`, `docs`, `demo`, `pcp`, and tools for passwords.
+//! Commands of the program: the command line, `weir check`, `docs`, `demo`, `pcp`, and password tools.
 
 pub mod agent_status;
 pub mod check_servers;

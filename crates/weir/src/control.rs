@@ -1,4 +1,4 @@
-//! The control thread: it watches nodes, catalogs and logs, decides failover by `weir_failover`, and serves no client. One thread, with a runtime of its own.
+//! The control thread, with its own runtime: watches nodes, catalogs and logs, and drives failover by `weir_failover`.
 
 pub mod agent_client;
 pub mod agent_watch;

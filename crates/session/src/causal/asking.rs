@@ -1,47 +1,41 @@
-//! Times at which a node is asked for its WAL position. The primary is asked in rounds, as long as statements run. A standby is
-//! asked until it has replayed the primary's position.
-//!
-//! In: the wish, the knowledge, the time in microseconds. Out: a duty.
+//! Times of queries for WAL positions: to the primary in rounds while statements run, to a standby until it has replayed the
+//! primary's position.
 
 use weir_failover::cluster::ReplicationRole;
 
-/// Shortest time between two questions to a server for which somebody waits.
+/// Shortest gap while sessions wait.
 const GAP_MIN_US: u64 = 500;
-/// A standby that does not advance is asked more and more rarely, up to so many periods apart.
+/// Longest gap, in periods, for a standby that does not advance.
 const GAP_PERIODS_MAX: u64 = 16;
-/// Time between two attempts to reach a server.
 const RETRY_US: u64 = 1_000_000;
-/// Without a statement for so long no more timers are set.
+/// Time without statements after which no timers are set.
 const AWAKE_US: u64 = 1_000_000;
 
-/// The next thing to do for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionQueryStep {
     Nothing,
-    /// Ask it now.
     Ask,
-    /// Look again at that time.
     At(u64),
-    /// Nobody has wanted anything for long: set no timer any more, unless somebody comes just now.
+    /// Set no timer, unless demand comes at this moment.
     Sleep,
 }
 
-/// The need for a question to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum PositionDemand {
-    /// The primary's next round is needed, or not yet.
-    Primary { is_needed: bool },
-    /// This standby lacks something, or it must be known that it still is itself.
-    Standby { is_behind: bool },
+    Primary {
+        is_needed: bool,
+    },
+    /// `is_behind`: the standby lacks WAL, or must prove its life.
+    Standby {
+        is_behind: bool,
+    },
 }
 
-/// The questions to one node, by their times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PositionQueryTimes {
     asked_us: Option<u64>,
-    /// Time to the next question.
     gap_us: u64,
-    /// Last time somebody wanted something.
+    /// Time of the last demand.
     busy_us: u64,
     retry_us: Option<u64>,
 }
@@ -51,7 +45,7 @@ impl PositionQueryTimes {
         PositionQueryTimes { busy_us: now_us, ..PositionQueryTimes::default() }
     }
 
-    /// `is_hurried`: somebody waits.
+    /// `is_hurried`: a session waits.
     pub fn duty(&mut self, want: PositionDemand, is_hurried: bool, period_us: u64, now_us: u64) -> PositionQueryStep {
         if let Some(retry_us) = self.retry_us.filter(|at| *at > now_us) {
             return PositionQueryStep::At(retry_us);
@@ -64,24 +58,22 @@ impl PositionQueryTimes {
             return if due_us <= now_us { PositionQueryStep::Ask } else { PositionQueryStep::At(due_us) };
         }
         match want {
-            // It is woken when the primary has answered.
+            // The primary's next answer wakes it.
             PositionDemand::Standby { .. } => PositionQueryStep::Nothing,
             PositionDemand::Primary { .. } if now_us >= self.busy_us + AWAKE_US => PositionQueryStep::Sleep,
             PositionDemand::Primary { .. } => PositionQueryStep::At(now_us + period_us),
         }
     }
 
-    /// A question is sent.
     pub fn asked(&mut self, now_us: u64) {
         self.asked_us = Some(now_us);
     }
 
-    /// The primary has answered.
     pub fn primary_said(&mut self, period_us: u64) {
         self.gap_us = period_us;
     }
 
-    /// A standby has. `is_done`: it has replayed all that is known of; `advances`: more than before.
+    /// `is_done`: all known WAL is replayed; `advances`: more than before.
     pub fn standby_said(&mut self, is_done: bool, advances: bool, period_us: u64) {
         self.gap_us = match (is_done, advances) {
             (true, _) => 0,
@@ -90,18 +82,18 @@ impl PositionQueryTimes {
         };
     }
 
-    /// It could not be asked, or contradicts its role.
+    /// Notes a failed query, or an answer that contradicts the node's role.
     pub fn failed(&mut self, now_us: u64) {
         self.retry_us = Some(now_us + RETRY_US);
     }
 
-    /// It has come up: nothing that was before keeps it from being asked.
+    /// Cancels the delay of earlier failures.
     pub fn is_up(&mut self) {
         self.retry_us = None;
     }
 }
 
-/// The role by which a node is asked for its position: none while it is down, or calls itself primary beside the one that counts.
+/// `None` while the node is down, or claims to be primary beside the real one.
 pub fn role(view: &weir_failover::cluster::ClusterView, at: usize) -> Option<ReplicationRole> {
     use weir_failover::cluster::NodeHealth;
     match view.nodes.get(at)?.health {

@@ -1,4 +1,4 @@
-//! Changes by anybody to the relations that a read shows: `causal_reads = tables`. The changes are `table_changes`', which sessions note as they write.
+//! `causal_reads = tables`: changes by any session to the relations that a read shows, noted in `table_changes`.
 
 use crate::causal::seen_positions::ChangeToShow;
 use crate::context::Context;
@@ -8,19 +8,18 @@ use crate::statements::Statement;
 use std::rc::Rc;
 use weir_cache::{Slot, TableVersions};
 
-/// Tables of a read that are looked at one by one; with more, all of the database count.
+/// Tables checked one by one; with more, any change in the database counts.
 const TABLES_MAX: usize = 64;
 
-/// Reads whose answers have one snapshot, or come as one.
+/// Reads whose answers share a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotExtent {
-    /// A statement.
     One,
-    /// Statements of which not all are known yet: the rest of a pipeline, or of a transaction with one snapshot.
+    /// Not all statements are known yet: a pipeline, or a transaction with one snapshot.
     Open,
 }
 
-/// The last change of anything that a statement's answer may show.
+/// Returns the last change that a statement's answer may show.
 #[inline]
 pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: SnapshotExtent) -> ChangeToShow {
     let changes = &w.shared.changes;
@@ -29,14 +28,14 @@ pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Snap
     let versions = &changes.versions;
     let newest = versions.newest();
     if newest <= w.shared.positions.shown_by_all() {
-        // No need to look for what the statement shows: this costs no wait.
+        // All standbys show every change: a lookup would save no wait.
         return ChangeToShow { round: newest, slot: None };
     }
     let slots = if extent == SnapshotExtent::One { slots_shown(s, w, statement) } else { None };
     last_change(versions, s.account.known.slot(versions), slots.as_deref())
 }
 
-/// The last change of these slots; `None`: of anything in the database, whose slot is `database`.
+/// `None`: of anything in the database.
 #[inline]
 pub(super) fn last_change(versions: &TableVersions, database: Slot, slots: Option<&[Slot]>) -> ChangeToShow {
     let Some(slots) = slots else {
@@ -52,13 +51,13 @@ pub(super) fn last_change(versions: &TableVersions, database: Slot, slots: Optio
     last
 }
 
-/// The slots of tables, and those that stand for any.
+/// Returns the slots of tables, plus those for changes of unknown extent.
 pub(super) fn slots_of(versions: &TableVersions, database: &str, tables: &[u32]) -> Rc<[Slot]> {
     let shared = [versions.of_all(), versions.of_database(database)];
     shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(database, *oid))).collect()
 }
 
-/// The slots of all that a statement's answer may show. `None`: any relation of its database.
+/// Returns the slots a statement may show; `None`: any relation of its database.
 #[inline]
 fn slots_shown(s: &mut Session, w: &Context, statement: &Statement) -> Option<Rc<[Slot]>> {
     let caching = statement.caching.as_deref()?;

@@ -1,4 +1,4 @@
-//! Reads of a transaction that stays on a standby, where each statement has a snapshot of its own: what was committed since the last one must be shown.
+//! Reads of a transaction that stays on a standby, with a snapshot per statement: each must show the commits since the last.
 
 use crate::causal::by_table::{self, SnapshotExtent};
 use crate::causal::standbys::SeenRounds;
@@ -11,22 +11,17 @@ use crate::{causal, lazy_begin};
 use std::time::Duration;
 use weir_config::CausalReads;
 
-/// Longest wait of a read whose transaction stays on its standby. It cannot go elsewhere, so that it waits for longer than others.
+/// Longer than elsewhere: the read cannot move to another server.
 const WITHIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The way of a read in a transaction that stays on its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldReadOutcome {
-    /// The server shows what it must show.
     Shown,
-    /// The standby is waited for; the read is woken, and asks again.
+    /// Once woken, the read is judged again.
     Waits,
-    /// The standby was waited for in vain.
     Late,
 }
 
-/// Judges a read of a transaction that may stay on a standby, and whose statements have snapshots of their own. Somebody may have committed since the
-/// last one.
 #[inline]
 pub fn judge(s: &mut Session, w: &Context, statement: &Statement) -> HeldReadOutcome {
     if !s.reads.causal.renews || s.transaction() != WITHIN || !s.is_on_standby() || !statement.has(StatementTrait::Read) {
@@ -59,7 +54,7 @@ fn judge_reader(s: &mut Session, w: &Context, statement: &Statement) -> HeldRead
     }
     s.cache.waits().fresh = Some(wait);
     positions.enlist(s.waiter(w), s.conn().map_or(0, |conn| conn.opened_us));
-    // First the list, then the look: news in between is seen, and later news wakes.
+    // List first, then check: news in between is seen, later news wakes.
     if is_shown(s) {
         s.wake();
     } else {
@@ -70,7 +65,6 @@ fn judge_reader(s: &mut Session, w: &Context, statement: &Statement) -> HeldRead
     HeldReadOutcome::Waits
 }
 
-/// The error for a read whose standby was waited for in vain.
 #[cold]
 pub fn cannot_stay(s: &mut Session) -> ErrorReport {
     lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "it has not replayed all that the statement must show (causal_reads)")

@@ -1,6 +1,6 @@
-//! All threads' knowledge of WAL positions: the rounds in which the primary is asked, and those that each standby covers.
+//! WAL positions as all threads know them: rounds of queries to the primary, and the rounds each standby covers.
 //!
-//! Written by `node_monitor`, read by every read that is routed. Decisions are `session::causal::standbys`'s.
+//! Written by `node_monitor`, read by every routed read. Decisions are in `causal::standbys`.
 
 use crate::causal::standbys::{
     Life, PrimaryChange, PrimaryContinuity, ReplayLag, RoundCoverage, SeenRounds, StandbyProgress, is_hopeful,
@@ -12,15 +12,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weir_config::CausalReads;
 
-/// `behind_since` of a standby that has replayed all that is known of.
+/// `behind_since` once all known WAL is replayed.
 const NOT_BEHIND: u64 = 0;
-/// `behind_since` of a standby of which nothing is known.
+/// `behind_since` without a known position.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A worker and a task of it that waits.
 type Waiter = (u8, u32);
 
-/// One server's place.
 #[derive(Debug)]
 struct NodeCoverage {
     life: AtomicU64,
@@ -28,68 +26,60 @@ struct NodeCoverage {
     covers_standbys: AtomicU64,
     /// Milliseconds since the start of the proxy, plus 1.
     behind_since: AtomicU64,
-    /// When the last question that was answered in this life was sent, in microseconds since the start of the proxy.
+    /// Sending time of the last query answered in this life, in microseconds since the start of the proxy.
     asked_us: AtomicU64,
 }
 
-/// Switches that are remembered: a session that slept through more is told of the last ones.
+/// Changes kept; a session idle through more learns of the last ones.
 const SWITCHES_MAX: usize = 8;
 
-/// The primaries that there were.
 #[derive(Debug, Default)]
 struct PrimaryHistory {
     primary: Option<u16>,
     last: VecDeque<PrimaryChange>,
-    /// The log that nodes covered as standbys when they were first seen as primaries.
+    /// Coverage of nodes when first seen as primaries.
     promoted: BTreeMap<u16, (Life, RoundCoverage)>,
-    /// The next primary, if it has all that its predecessor had: that one was stopped for it.
+    /// The next primary if its predecessor was stopped for it, so that it has all WAL.
     whole: Option<u16>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct ClusterPositions {
     rounds: PrimaryRounds,
     waiters: Mutex<Vec<Waiter>>,
     waiting: AtomicU32,
-    /// Moves when something has become known.
     published: AtomicU64,
-    /// A round that all standbys showed a moment ago: a hint.
+    /// Hint only.
     shown_by_all: AtomicU64,
-    /// A server connection of this age needs a question that was sent later.
+    /// A standby must be queried after this time to prove a connection's life.
     verify_us: AtomicU64,
     places: Vec<NodeCoverage>,
     switches: Mutex<PrimaryHistory>,
-    /// The primary shows all that standbys had said before this round; while nothing is known of it, all.
+    /// The primary shows all that standbys had said before this round; `ALL_ROUNDS` while unknown.
     primary_shows: AtomicU64,
-    /// As of a standby.
+    /// As `NodeCoverage::behind_since`.
     primary_behind_since: AtomicU64,
     told: GlobalReadRounds,
-    /// Somebody wants a node by its name, which may be a standby without weight.
+    /// True once a read has named a node, perhaps a standby without weight.
     is_wished: AtomicBool,
-    /// A database's log is taken in, which needs the primary's position.
+    /// True if a database's WAL is read, which needs the primary's position.
     is_followed: AtomicBool,
 }
 
-/// The rounds in which the primary is asked.
 #[derive(Debug)]
 struct PrimaryRounds {
-    /// The last one that was begun.
     last: AtomicU64,
-    /// The last one that the primary has answered.
     answered: AtomicU64,
-    /// The one that somebody needs.
     wanted: AtomicU64,
-    /// The one that is wanted is wanted at once.
     is_urgent: AtomicBool,
-    /// The node monitor sets no timer: it must be woken.
+    /// True if the node monitor set no timer.
     is_asleep: AtomicBool,
 }
 
 /// Rounds that cover all that any session was told.
 #[derive(Debug, Default)]
 struct GlobalReadRounds {
-    /// Somebody reads with `causal_reads = global`, so that all answers are noted.
+    /// True once a session reads with `causal_reads = global`.
     is_global: AtomicBool,
     by_primary: AtomicU64,
     by_standbys: AtomicU64,
@@ -102,7 +92,6 @@ impl Default for ClusterPositions {
 }
 
 impl ClusterPositions {
-    /// With places for so many nodes, one at least.
     pub(crate) fn of_nodes(count: usize) -> ClusterPositions {
         let place = || NodeCoverage {
             life: AtomicU64::new(0),
@@ -115,7 +104,7 @@ impl ClusterPositions {
             rounds: PrimaryRounds {
                 last: AtomicU64::new(0),
                 answered: AtomicU64::new(0),
-                // The first round is for all: it shows the standbys that keep up.
+                // The first round shows which standbys keep up.
                 wanted: AtomicU64::new(1),
                 is_urgent: AtomicBool::new(false),
                 is_asleep: AtomicBool::new(false),
@@ -139,36 +128,33 @@ impl ClusterPositions {
         &self.places[usize::from(node) % self.places.len()]
     }
 
-    /// The last round begun.
     #[inline]
     pub fn round(&self) -> u64 {
         self.rounds.last.load(Ordering::SeqCst)
     }
 
-    /// The round whose position covers all that servers have said by now.
+    /// Returns the round whose position covers all that servers have said by now.
     #[inline]
     pub fn next_round(&self) -> u64 {
         self.round() + 1
     }
 
-    /// Begins a round: to be called before the primary is asked.
+    /// Call before the primary is queried.
     pub fn begin_round(&self) -> u64 {
         self.rounds.is_urgent.store(false, Ordering::SeqCst);
         self.rounds.last.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The primary has answered a round.
     pub fn answer_round(&self, round: u64) {
         self.rounds.answered.store(round, Ordering::Release);
     }
 
-    /// The last round that the primary has answered.
     #[inline]
     pub fn answered_round(&self) -> u64 {
         self.rounds.answered.load(Ordering::Acquire)
     }
 
-    /// Somebody needs a round. True: the node monitor must be woken.
+    /// Requests a round. True if the node monitor must be woken.
     #[inline]
     pub fn want(&self, round: u64) -> bool {
         if self.rounds.wanted.load(Ordering::Relaxed) >= round {
@@ -178,7 +164,7 @@ impl ClusterPositions {
         self.rounds.is_asleep.load(Ordering::SeqCst) && self.rounds.is_asleep.swap(false, Ordering::SeqCst)
     }
 
-    /// Somebody needs the next round, and soon. The node monitor must be woken.
+    /// Requests the next round at once. The caller must wake the node monitor.
     pub fn hurry(&self) {
         self.rounds.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
         self.rounds.is_urgent.store(true, Ordering::SeqCst);
@@ -192,7 +178,7 @@ impl ClusterPositions {
         self.rounds.wanted.load(Ordering::SeqCst)
     }
 
-    /// The node monitor will not look by itself any more. False: somebody has come meanwhile.
+    /// Notes that the node monitor sets no timer. False if demand has come meanwhile.
     pub fn fall_asleep(&self, known: u64) -> bool {
         self.rounds.is_asleep.store(true, Ordering::SeqCst);
         let sleeps = self.wanted() <= known && !self.has_waiters();
@@ -202,8 +188,7 @@ impl ClusterPositions {
         sleeps
     }
 
-    /// Rounds that this standby covers for certain, in this life of it. Read in this order: the rounds belong to that life or a
-    /// later one.
+    /// Returns a standby's life and proven coverage. Loads the life first: the rounds belong to it or a later one.
     #[inline]
     pub fn standing(&self, node: u16) -> (Life, RoundCoverage) {
         let place = self.place(node);
@@ -212,18 +197,16 @@ impl ClusterPositions {
         (life, RoundCoverage { primary, standbys })
     }
 
-    /// True if a wait for this standby is worth it.
     pub fn is_hopeful(&self, node: u16, now_ms: u64, wait_ms: u64) -> bool {
         is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// Notes the round by which the primary shows the words of standbys. True: it is another round than before.
+    /// Stores what the primary shows. True if the round has changed.
     pub fn publish_primary(&self, shows: PrimaryVisibility) -> bool {
         self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
         self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
     }
 
-    /// True if the primary shows all that standbys had said before this round.
     #[inline]
     pub fn primary_shows(&self, round: u64) -> bool {
         round == 0 || self.primary_shows.load(Ordering::Acquire) >= round
@@ -234,12 +217,11 @@ impl ClusterPositions {
         self.primary_behind_since.load(Ordering::Relaxed) != NOT_BEHIND
     }
 
-    /// True if a wait is worth it until the primary shows all that standbys said.
     pub fn is_primary_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
         is_hopeful_since(self.primary_behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// The life of the server in which a server connection was opened that is not dead. `None`: the server was not asked since.
+    /// Returns the life of the server behind a live connection; `None` if not queried since the connection was opened.
     #[inline]
     pub fn life_of(&self, node: u16, opened_us: u64) -> Option<Life> {
         let place = self.place(node);
@@ -248,20 +230,19 @@ impl ClusterPositions {
         (life != 0 && is_proven && place.life.load(Ordering::Acquire) == life).then_some(life)
     }
 
-    /// A connection to ask over was opened: a new life.
+    /// Begins a life with a new monitoring connection.
     pub fn begin_life(&self, node: u16) -> Life {
         self.forget(node);
         self.place(node).life.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// It has ended, and all that is known with it.
     pub fn end_life(&self, node: u16) {
         self.forget(node);
         self.place(node).behind_since.store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// A node will be asked over another connection, by another configuration perhaps. If it could be judged until now, it is worth a wait: reads
-    /// go on going to it, and not all to the primary.
+    /// Prepares for another monitoring connection. A node with a known position stays worth a wait, so that reads do not all go to
+    /// the primary.
     pub fn renew_life(&self, node: u16, now_ms: u64) {
         self.forget(node);
         let place = self.place(node);
@@ -276,18 +257,18 @@ impl ClusterPositions {
         self.place(node).asked_us.store(0, Ordering::Release);
     }
 
-    /// A node calls itself primary. To be called before anything of it as one is known; writes may go to it later.
+    /// Records a promoted node's coverage. Call before anything it says as primary is stored; writes may reach it later.
     pub fn note_promoted(&self, node: u16) {
         let standing = self.standing(node);
         self.switches.lock().promoted.insert(node, standing);
     }
 
-    /// A node will be the primary that has all that anybody was shown of the one before.
+    /// Notes that the next primary has all that any session was shown.
     pub fn note_whole(&self, node: u16) {
         self.switches.lock().whole = Some(node);
     }
 
-    /// A node is the primary since this generation of the view. Without a round that was ever answered nobody knows what anybody saw.
+    /// Notes the primary since this generation of the view. Without an answered round nothing is known of what sessions saw.
     pub fn note_primary(&self, node: u16, since: u64) {
         let mut switches = self.switches.lock();
         let is_another = switches.primary.replace(node).is_some_and(|before| before != node);
@@ -302,14 +283,13 @@ impl ClusterPositions {
         switches.last.push_back(PrimaryChange { since, standby: (node, life), covers });
     }
 
-    /// True if all primaries since this generation of the view are known to have what was seen before them.
+    /// Judges if all primaries since this generation keep what was seen.
     pub fn keep(&self, seen: &SeenRounds, since: u64) -> PrimaryContinuity {
         let switches = self.switches.lock();
         let lacks = |switch: &PrimaryChange| switch.since > since && switch.keeps(seen) == PrimaryContinuity::NotProven;
         if switches.last.iter().any(lacks) { PrimaryContinuity::NotProven } else { PrimaryContinuity::All }
     }
 
-    /// A server answered a question that was sent then.
     pub fn answered(&self, node: u16, asked_us: u64) {
         self.place(node).asked_us.store(asked_us, Ordering::Release);
     }
@@ -318,19 +298,19 @@ impl ClusterPositions {
         self.place(node).asked_us.load(Ordering::Acquire)
     }
 
-    /// A standby will be asked for the first time since it is up: it may be waited for as one that lacks something since now.
+    /// Makes a standby that just came up worth a wait.
     pub fn expect(&self, node: u16, now_ms: u64) {
         self.place(node).behind_since.store(now_ms + 1, Ordering::Relaxed);
     }
 
-    /// Publishes the board's mark of a standby. True: it covers other rounds than before.
+    /// Publishes a standby's progress. True if its coverage has changed.
     pub fn publish(&self, node: u16, mark: StandbyProgress, now_ms: u64) -> bool {
         let place = self.place(node);
         let before = place.behind_since.load(Ordering::Relaxed);
         let behind = match mark.lag {
             ReplayLag::Nothing => NOT_BEHIND,
             ReplayLag::Since(since_ms) => since_ms + 1,
-            // It was fine until now: after a promotion it will be again.
+            // The standby kept up until now, and will again after the promotion.
             ReplayLag::Unknown if before == NOT_BEHIND => now_ms + 1,
             ReplayLag::Unknown => before,
         };
@@ -340,18 +320,17 @@ impl ClusterPositions {
         (RoundCoverage { primary, standbys }) != mark.covers
     }
 
-    /// All standbys show what the primary had said before this round.
     pub fn publish_shown_by_all(&self, round: u64) {
         self.shown_by_all.store(round, Ordering::Relaxed);
     }
 
-    /// A round that all standbys showed a moment ago. A read that needs this round waits for none of them, and checks all the same.
+    /// Returns a hint: a read that needs this round waits for no standby, but checks all the same.
     #[inline]
     pub fn shown_by_all(&self) -> u64 {
         self.shown_by_all.load(Ordering::Relaxed)
     }
 
-    /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a server connection was opened.
+    /// Lists a task to wake when a standby has replayed more, or was queried after `verify_us`.
     pub fn enlist(&self, waiter: Waiter, verify_us: u64) {
         self.verify_us.fetch_max(verify_us, Ordering::SeqCst);
         let mut waiters = self.waiters.lock();
@@ -365,7 +344,6 @@ impl ClusterPositions {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Standbys are to be asked that were not since then.
     pub fn verify(&self, verify_us: u64) {
         self.verify_us.fetch_max(verify_us, Ordering::SeqCst);
     }
@@ -374,12 +352,11 @@ impl ClusterPositions {
         self.verify_us.load(Ordering::SeqCst)
     }
 
-    /// Moves when something has become known.
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::SeqCst)
     }
 
-    /// Something has become known: wakes the waiters. They look again, and come back if it is not enough.
+    /// Wakes the waiters. Each checks again, and enlists again if needed.
     pub fn take_waiters(&self, mut wake: impl FnMut(Waiter)) {
         self.published.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters() {
@@ -389,8 +366,7 @@ impl ClusterPositions {
         }
     }
 
-    /// From the first read that names a node on, standbys without weight are asked too. True: it is the first, and the node
-    /// monitor must be woken.
+    /// Has standbys without weight queried too. True for the first call: wake the node monitor.
     #[inline]
     pub fn wish(&self) -> bool {
         !self.is_wished.load(Ordering::Relaxed) && !self.is_wished.swap(true, Ordering::Relaxed)
@@ -400,7 +376,7 @@ impl ClusterPositions {
         self.is_wished.load(Ordering::Relaxed)
     }
 
-    /// From now on the primary is asked also where there are no standbys.
+    /// Has the primary queried even without standbys.
     pub fn follow(&self) {
         self.is_followed.store(true, Ordering::SeqCst);
     }
@@ -414,14 +390,13 @@ impl ClusterPositions {
         self.told.is_global.load(Ordering::Relaxed)
     }
 
-    /// A session has this mode. From the first global one on, all answers are noted; the next round covers the earlier ones.
+    /// Notes a mode. From the first `global` on all answers are noted; the next round covers earlier ones.
     pub fn obey(&self, mode: CausalReads) {
         if mode == CausalReads::Global && !self.told.is_global.swap(true, Ordering::SeqCst) {
             self.told.by_primary.fetch_max(self.next_round(), Ordering::SeqCst);
         }
     }
 
-    /// The primary told somebody something.
     #[inline]
     pub fn tell_primary(&self, next: u64) {
         if self.told.by_primary.load(Ordering::SeqCst) < next {
@@ -429,7 +404,6 @@ impl ClusterPositions {
         }
     }
 
-    /// A standby did.
     #[inline]
     pub fn tell_standby(&self, standby: (u16, Life), covers: u64, next: u64) {
         let mut before = self.told.by_standbys.load(Ordering::SeqCst);
@@ -447,7 +421,6 @@ impl ClusterPositions {
         }
     }
 
-    /// Rounds that cover all that any session was told.
     #[inline]
     pub fn told(&self) -> SeenRounds {
         let mut seen = unpack(self.told.by_standbys.load(Ordering::SeqCst));
@@ -466,7 +439,7 @@ fn is_hopeful_since(behind_since: u64, now_ms: u64, wait_ms: u64) -> bool {
     }
 }
 
-/// A word holds 40 bits of a round, 16 of a life and 8 of a node's number.
+/// Packed word: 40 bits of a round, 16 of a life, 8 of a node's number.
 const LIFE_MASK: u64 = 0xffff;
 
 fn pack(seen: &SeenRounds) -> u64 {

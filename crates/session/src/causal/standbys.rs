@@ -1,54 +1,51 @@
-//! No read back in time: finds the standbys that have replayed all that a session has seen, or all that anybody has.
+//! Finds the standbys that have replayed all that a session, or any session, has seen: no read goes back in time.
 //!
-//! In: servers' reports of their WAL positions. Out: the standbys that may answer a session. No IO and no clock:
-//! `weir::control::node_monitor` asks.
+//! No IO and no clock: the program's `node_monitor` queries.
 //!
-//! The primary's position is asked in numbered rounds. Suppose a server tells a session something while round `n` is the last
-//! one begun. The position of any later round covers it: the server's word is older than the question of round `n + 1`, and the
-//! primary's insert position only grows. So a session remembers a round and no position, at no cost. A standby that has
-//! replayed the position of that round, or of a later one, may answer it.
+//! The primary's position is queried in numbered rounds. What a server says while round `n` is the last begun is covered by the
+//! position of any later round: it is older than the query of round `n + 1`, and the primary's insert position only grows. So a
+//! session keeps just a round, and a standby that has replayed the position of that round, or of a later one, may answer it.
 //!
-//! A standby may show a commit that the primary does not show yet, because the commit waits for `synchronous_standby_names`.
-//! The primary's flushed position covers the words of standbys, since no standby is sent more. The
-//! primary itself may answer only when the commits that waited are over (`waiting`).
+//! A standby may show a commit before the primary does, because the commit waits for `synchronous_standby_names`. The primary's
+//! flushed position covers it, since no standby is sent more. The primary may answer only when the waiting commits are over
+//! (`waiting`).
 //!
-//! Positions count on one timeline of one cluster only, and only during one life of a server.
+//! Positions count only on one timeline of one cluster, during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
 use std::collections::VecDeque;
 use weir_failover::cluster::ReplicationRole;
 
-/// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
+/// One uninterrupted connection to a server, and thus to one server process. Never 0.
 pub type Life = u64;
 
-/// Rounds that a session must find covered on the server that answers it.
+/// Rounds that an answering server must cover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeenRounds {
-    /// First round that covers all the primary said. 0: it said nothing.
+    /// Covers all the primary said; 0 for nothing.
     pub primary: u64,
-    /// First round that covers all that standbys said.
+    /// Covers all that standbys said.
     pub standbys: u64,
-    /// The standby that said the last of it, and knows all that other standbys said: by number and life. A life of 0 is none.
+    /// Number and life of the last standby, if it shows all that other standbys said. Life 0 for none.
     pub last: (u16, Life),
 }
 
 impl SeenRounds {
-    /// The primary said something; `next` is the round after the last one begun.
+    /// `next`: the round after the last one begun.
     #[inline]
     pub fn heard_primary(&mut self, next: u64) {
         self.primary = self.primary.max(next);
     }
 
-    /// A standby said something that shows all that standbys had said in round `covers`.
+    /// `covers`: round up to which the standby shows what standbys had said.
     #[inline]
     pub fn heard_standby(&mut self, standby: (u16, Life), covers: u64, next: u64) {
         let knows_all = standby == self.last || covers >= self.standbys;
-        // If it does not, nobody is known to: every standby must cover the round.
+        // Otherwise each standby must cover the round.
         self.last = if knows_all { standby } else { (0, 0) };
         self.standbys = self.standbys.max(next);
     }
 
-    /// Rounds that a standby must cover.
     #[inline]
     pub fn need(&self, standby: (u16, Life)) -> RoundCoverage {
         // A standby goes on showing what it has shown.
@@ -56,51 +53,44 @@ impl SeenRounds {
         RoundCoverage { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
     }
 
-    /// The round that covers all of it.
     #[inline]
     pub fn round(&self) -> u64 {
         self.primary.max(self.standbys)
     }
 
-    /// Nothing was seen, so that every server may answer.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.primary == 0 && self.standbys == 0
     }
 }
 
-/// A standby became the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimaryChange {
-    /// The generation of the view since which it is.
     pub since: u64,
-    /// The standby that it was, by number and life.
+    /// Node number and life.
     pub standby: (u16, Life),
-    /// Rounds that it is known to have covered.
     pub covers: RoundCoverage,
 }
 
-/// The new primary shows all that a session was shown before it, or perhaps not.
+/// Judges if the new primary shows all that a session was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrimaryContinuity {
     All,
-    /// It is not known to.
     NotProven,
 }
 
 impl PrimaryChange {
-    /// `seen` by a session that last looked at the primary of an earlier generation.
     pub fn keeps(&self, seen: &SeenRounds) -> PrimaryContinuity {
         if self.covers.reach(seen.need(self.standby)) { PrimaryContinuity::All } else { PrimaryContinuity::NotProven }
     }
 }
 
-/// Rounds that a standby covers, or must cover. 0: none.
+/// 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RoundCoverage {
-    /// It shows what the primary had said by then.
+    /// Covers the primary's words.
     pub primary: u64,
-    /// It shows what standbys had said by then.
+    /// Covers the standbys' words.
     pub standbys: u64,
 }
 
@@ -111,31 +101,27 @@ impl RoundCoverage {
     }
 }
 
-/// Reads that one throw of the dice is for. A session that changes its node waits for the next round, so that it changes seldom; and the
-/// number of reads does not hang on the node, so that weights are kept.
+/// Reads per dice throw. A change of node costs a wait for the next round, so it must be rare. The number does not depend on the
+/// node: weights are kept.
 const STINT_READS: u32 = 8;
 
-/// Reads of a session that go to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadStint {
     left: u32,
 }
 
-/// How the dice for a read are had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiceThrow {
-    /// The dice of the session's last read hold.
     Kept,
-    /// A new throw, for several reads.
     New,
 }
 
 impl ReadStint {
-    /// A read begins whose session has seen something. `answered`: the last round that the primary has answered.
+    /// `answered`: the last round that the primary has answered.
     #[inline]
     pub fn read(&mut self, seen: &SeenRounds, answered: u64) -> DiceThrow {
-        // A round has covered all that the session has seen: a change of the node costs no wait. This hangs on the client's pauses, and
-        // not on the node, so that no node keeps sessions longer than another.
+        // Once a round has covered all that was seen, a change of node costs no wait. Only the client's pauses decide, so that no
+        // node keeps sessions longer than another.
         let is_covered = answered >= seen.round();
         match self.left.checked_sub(1) {
             Some(left) if !is_covered => {
@@ -150,74 +136,65 @@ impl ReadStint {
     }
 }
 
-/// Time for which all reads with `causal_reads = global` go to one node. Another node is known to show the same only after a round:
-/// with a throw for each read, each would wait for one.
+/// Time for which all reads with `causal_reads = global` go to one node. Another node shows as much only after a round: with a
+/// throw per read, each would wait for one.
 const TURN_MS: u64 = 50;
 
-/// The dice of all reads that must show what any session was told.
 #[inline]
 pub fn dice_of_turn(now_ms: u64) -> u32 {
     ((now_ms / TURN_MS) as u32).wrapping_mul(crate::routing::pick::EVEN_STEP)
 }
 
-/// The history positions belong to.
+/// The history that positions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PositionEra {
-    /// Number of the primary, and its life.
+    /// Node number and life.
     pub primary: (u16, Life),
-    /// `system_identifier` of its cluster.
+    /// `system_identifier` of the cluster.
     pub system: u64,
     pub timeline: u32,
 }
 
-/// The primary's position in one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PrimaryPosition {
     round: u64,
     position: u64,
-    /// When a round first found this position.
+    /// Time at which a round first found the position.
     since_ms: u64,
 }
 
-/// A standby's last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplayReport {
     pub system: u64,
-    /// Timeline it streams; none: it does not stream, so that the history of its position is not known.
+    /// `None`: no stream, so the history of the position is unknown.
     pub timeline: Option<u32>,
     pub position: u64,
 }
 
-/// Knowledge of a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StandbyProgress {
     pub covers: RoundCoverage,
     pub lag: ReplayLag,
 }
 
-/// Time since which a standby lacks a known position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayLag {
     Nothing,
-    /// Since then, in milliseconds.
+    /// Milliseconds.
     Since(u64),
-    /// Its position says nothing, since it is not on the primary's history.
+    /// The position is not on the primary's history.
     #[default]
     Unknown,
 }
 
-/// Positions remembered. When there are more, every second one of the older half is dropped. A standby that lags a lot then
-/// seems to cover a little less than it does.
+/// Limit; beyond it every second position of the older half is dropped. A standby far behind then seems to cover a little less.
 const POINTS_MAX: usize = 512;
 
-/// Reports of positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PositionBoard {
     era: Option<PositionEra>,
-    /// Positions of the last era. A promotion begins a new one, and so does a restart of the primary, since it may have lost
-    /// WAL that it had not flushed.
+    /// Of the last era. A restart of the primary begins a new one too: it may have lost WAL not flushed.
     points: PositionHistory,
-    /// Positions that the primary had flushed.
     flushed: PositionHistory,
     standbys: Vec<StandbyPosition>,
 }
@@ -241,7 +218,7 @@ impl PositionHistory {
         }
     }
 
-    /// The round whose position was replayed, and the time since which a later position is known.
+    /// Returns the round replayed, and the time since which a later position is known.
     fn covered(&self, position: u64) -> (u64, Option<u64>) {
         let after = self.0.partition_point(|point| point.position <= position);
         let covers = after.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |point| point.round);
@@ -249,17 +226,15 @@ impl PositionHistory {
     }
 }
 
-/// One standby in one life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct StandbyPosition {
     node: u16,
     said: ReplayReport,
-    /// Rounds that it covers. This stays true without the primary, since a server takes nothing back that it has replayed.
+    /// Valid without the primary too: a server keeps what it has replayed.
     covers: RoundCoverage,
 }
 
 impl PositionBoard {
-    /// The primary told its position in a round, and its flushed position.
     pub fn primary_said(&mut self, era: PositionEra, round: u64, position: u64, flushed: u64, now_ms: u64) {
         let went_back = |points: &PositionHistory, position| {
             points.0.back().is_some_and(|last| position < last.position || round <= last.round)
@@ -276,7 +251,6 @@ impl PositionBoard {
         }
     }
 
-    /// A standby told its replayed position.
     pub fn standby_said(&mut self, node: u16, said: ReplayReport) {
         let at = self.standbys.iter().position(|standby| standby.node == node);
         let at = at.unwrap_or_else(|| {
@@ -284,7 +258,7 @@ impl PositionBoard {
             self.standbys.len() - 1
         });
         let known = &mut self.standbys[at].said;
-        // Between two streams it goes on with WAL of the stream before, which told the history.
+        // Between two streams a standby goes on replaying WAL of the last one, whose history is known.
         if said.timeline.is_some() || known.timeline.is_none() {
             *known = said;
         }
@@ -298,12 +272,12 @@ impl PositionBoard {
         before.standbys = before.standbys.max(covers.standbys);
     }
 
-    /// The connection to a standby has ended: nothing it said holds for the next one.
+    /// Forgets a standby whose monitoring connection has ended.
     pub fn lost(&mut self, node: u16) {
         self.standbys.retain(|standby| standby.node != node);
     }
 
-    /// Rounds that were replayed, and the time since which a later position is known; `None` on another history.
+    /// Returns `None` on another history.
     fn covered(&self, said: &ReplayReport) -> Option<(RoundCoverage, Option<u64>)> {
         let era = self.era?;
         if said.system != era.system || said.timeline != Some(era.timeline) {
@@ -313,7 +287,6 @@ impl PositionBoard {
         Some((RoundCoverage { primary, standbys }, behind.into_iter().chain(unsent).min()))
     }
 
-    /// Knowledge of a standby.
     pub fn mark(&self, node: u16) -> StandbyProgress {
         let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return StandbyProgress::default() };
         let lag = match self.covered(&standby.said) {
@@ -323,31 +296,28 @@ impl PositionBoard {
         StandbyProgress { covers: standby.covers, lag }
     }
 
-    /// The last round that is known of. 0: none.
     pub fn round(&self) -> u64 {
         self.points.0.back().map_or(0, |point| point.round)
     }
 }
 
-/// A node's own word on its role, compared with the cluster's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleAgreement {
     Agrees,
     Contradicts,
-    /// It was asked in a role that it no longer has: the answer means nothing.
+    /// The role changed during the query: the answer means nothing.
     Stale,
 }
 
-/// Nodes that contradict their role in the view: until the view agrees, rounds prove nothing. The view forgets them when it
-/// changes, and a node that agrees since.
+/// Nodes that contradict their role in the view. While there are any, rounds prove nothing. A new view starts without doubts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RoleDoubts(Vec<u16>);
 
 impl RoleDoubts {
-    /// A node was `asked` as this, counts `now` as that, and has answered.
+    /// `asked`: the role when queried; `now`: the role in the view.
     pub fn said(&mut self, node: u16, asked: ReplicationRole, now: Option<ReplicationRole>, in_recovery: bool) -> RoleAgreement {
         if now != Some(asked) {
-            // The view changed while the answer was on its way, perhaps for the very reason that it gives: nothing would ever end this doubt.
+            // The view may have changed for the reason in the answer; a doubt noted here would never end.
             return RoleAgreement::Stale;
         }
         self.0.retain(|doubted| *doubted != node);
@@ -363,20 +333,19 @@ impl RoleDoubts {
     }
 }
 
-/// True if it is worth to wait for a standby: it has not lacked anything for as long as one would wait.
+/// True if the standby has lagged for less than `wait_ms`.
 pub fn is_hopeful(behind_since_ms: Option<u64>, now_ms: u64, wait_ms: u64) -> bool {
     behind_since_ms.is_none_or(|since| now_ms.saturating_sub(since) < wait_ms)
 }
 
-/// Bytes of a page's header. Source: `SizeOfXLogShortPHD`, `SizeOfXLogLongPHD`.
+/// Source: `SizeOfXLogShortPHD`, `SizeOfXLogLongPHD`.
 const PAGE_HEADER_BYTES: u64 = 24;
 const SEGMENT_HEADER_BYTES: u64 = 40;
-/// Size of a WAL page; another one takes a build of PostgreSQL's own.
+/// Other sizes need a custom build of PostgreSQL.
 const PAGE_BYTES: u64 = 8192;
 
-/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's
-/// header, where the next record will be. A standby names the end of the last record. Without this function, no standby would
-/// reach the position until more is written.
+/// Returns the end of the last record before an insert position. At a page start PostgreSQL names the place behind the page header,
+/// a standby the record's end: without this function no standby would reach the position until more is written.
 pub fn end_of_record(insert: u64, segment_bytes: u64) -> u64 {
     let is_at = |header: u64, bytes: u64| bytes > 0 && insert % bytes == header;
     if is_at(SEGMENT_HEADER_BYTES, segment_bytes) {
@@ -388,14 +357,14 @@ pub fn end_of_record(insert: u64, segment_bytes: u64) -> u64 {
     }
 }
 
-/// Reads a WAL position such as `16/B374D848`.
+/// Parses a position such as `16/B374D848`.
 pub fn read_position(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let (high, low) = text.split_once('/')?;
     Some((u64::from(u32::from_str_radix(high, 16).ok()?) << 32) | u64::from(u32::from_str_radix(low, 16).ok()?))
 }
 
-/// Some nodes of a view, by place.
+/// Nodes of a view, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSet(u128);
 

@@ -1,44 +1,38 @@
-//! Commits that wait for `synchronous_standby_names`: standbys may show them, and the primary does not show them yet.
+//! Commits that wait for `synchronous_standby_names`: standbys may show them before the primary does.
 //!
-//! In: which transactions wait at a round of the primary, and which are over. Out: the last round of which the primary shows all that
-//! standbys had said by then. Source: `RecordTransactionCommit` in xact.c, which waits between writing the commit and ending the transaction.
+//! Finds the last round up to which the primary shows all that standbys had said. Source: `RecordTransactionCommit` in xact.c,
+//! which waits between writing the commit and ending the transaction.
 
-/// Every round.
 pub const ALL_ROUNDS: u64 = u64::MAX;
 
-/// The part of the standbys' words that the primary shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimaryVisibility {
-    /// It shows all that standbys had said before the question of this round.
+    /// The primary shows all that standbys had said before the query of this round.
     pub round: u64,
-    /// Since when it lacks something.
     pub behind_since_ms: Option<u64>,
 }
 
 impl PrimaryVisibility {
-    /// Nothing waits for standbys.
     pub const ALL: PrimaryVisibility = PrimaryVisibility { round: ALL_ROUNDS, behind_since_ms: None };
 }
 
-/// A commit that waits.
 #[derive(Clone, Copy, Debug)]
 struct WaitingCommit {
-    /// The lower half of its number. None: a prepared transaction's, which the server does not name.
+    /// Lower half. `None`: a prepared transaction, whose xid the server does not name.
     xid: Option<u32>,
-    /// The round that found it.
+    /// Round that first found it.
     round: u64,
     since_ms: u64,
 }
 
-/// The commits that were found waiting and are not over.
 #[derive(Debug, Default)]
 pub struct WaitingCommits {
-    /// By rounds, ascending.
+    /// Ascending by round.
     commits: Vec<WaitingCommit>,
 }
 
 impl WaitingCommits {
-    /// A round of the primary found these waiting; `None`: no commit waits for standbys. `is_over`: by the same round's snapshot.
+    /// `waiting`: `None` if no commit waits for standbys. `is_over`: by the same round's snapshot.
     pub fn found(
         &mut self,
         round: u64,
@@ -50,7 +44,7 @@ impl WaitingCommits {
             self.commits.clear();
             return PrimaryVisibility::ALL;
         };
-        // A transaction that has been released is over a moment later, so that only the snapshot tells.
+        // A released transaction ends a moment later: only the snapshot tells.
         self.commits.retain(|commit| commit.xid.map_or_else(|| waiting.contains(&None), |xid| !is_over(xid)));
         for &xid in waiting {
             let is_new = self.commits.iter().all(|commit| commit.xid != xid);
@@ -59,7 +53,7 @@ impl WaitingCommits {
             }
         }
         match self.commits.first() {
-            // At the round before it did not wait, so that no standby had shown it.
+            // In the round before the commit did not wait: no standby had shown it.
             Some(first) => PrimaryVisibility { round: first.round.saturating_sub(1), behind_since_ms: Some(first.since_ms) },
             None => PrimaryVisibility { round, behind_since_ms: None },
         }

@@ -1,47 +1,41 @@
-//! Decides for a session that wants a server connection: hand out, open, make room, or wait. One pool holds the server
-//! connections of one user and database on one node.
+//! Decides on a request for a server connection: take, open, or wait. A pool holds the connections of one user and database on one
+//! node.
 
-/// State of a pool when a session asks for a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Conns at rest in this pool.
     pub idle: u32,
-    /// Conns of this pool, at rest, in use or being opened.
+    /// At rest, in use or being opened.
     pub open: u32,
-    /// Sessions waiting for this pool already.
     pub waiting: u32,
-    /// `pool_size`.
     pub open_max: u32,
-    /// An administrator paused it.
     pub paused: bool,
-    /// Its server refuses logins, and it is not yet time to ask again ([`LoginBackoff::may_ask`]).
+    /// True while the server refuses logins ([`LoginBackoff::may_ask`]).
     pub held: bool,
 }
 
-/// The answer to a session that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolGrant {
     Take,
-    /// If the node and all of them together have room for another.
+    /// If the node and all pools together have room.
     Open,
     Wait,
 }
 
-/// How well a server connection at rest fits a session, worst first.
+/// Worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnFit {
-    /// It has rested for so long that its server must first answer a query.
+    /// Needs a check first: rested too long, or doubted.
     Unasked,
-    /// Another session has drawn from sequences on it a moment ago.
+    /// Another session drew from sequences on it a moment ago.
     Any,
-    /// It is to be brought to the session's settings or statements.
+    /// Needs the session's settings or statements.
     Free,
     Alike,
     /// The session drew on it last.
     Own,
 }
 
-/// Longest waiter first: a session that finds others waiting waits behind them.
+/// Sessions that wait go first.
 pub fn grant(counts: PoolCounts) -> PoolGrant {
     if counts.paused || counts.waiting > 0 {
         PoolGrant::Wait
@@ -54,60 +48,53 @@ pub fn grant(counts: PoolCounts) -> PoolGrant {
     }
 }
 
-/// Pause after the first refusal; each further one doubles it.
+/// Each further refusal doubles the pause.
 const HOLD_FIRST_MS: u64 = 50;
-/// Longest pause: a server that has room again, or is up again, is found within this time.
+/// Bounds the time until a recovered server is noticed.
 const HOLD_MAX_MS: u64 = 1000;
-/// Time without a refusal after which a server counts as one that has room.
+/// Time without a refusal after which a full server counts as having room.
 const FULL_MEMORY_MS: u64 = 5000;
-/// Time after which a login that has not ended keeps no other one waiting: its server may hang, and be back for others.
+/// Time after which a pending login blocks no other: its server may hang.
 const ASK_MAX_MS: u64 = 5000;
 
-/// Why a server let nobody in, where another time it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginRefusal {
-    /// It has no room for another connection; those that are open work on.
+    /// Open connections work on.
     Full,
-    /// It starts, stops, or cannot be reached.
     Down,
 }
 
-/// A pool whose server has refused logins: one session at a time asks again, at growing distances, while all others wait.
+/// Backoff of a pool whose server refuses logins: one session at a time tries, at growing intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginBackoff {
     pub why: LoginRefusal,
     times: u32,
     refused_ms: u64,
     until_ms: u64,
-    /// A login is on its way since then.
     asked_ms: Option<u64>,
 }
 
 impl LoginBackoff {
-    /// A login was refused; `before`: the backoff until then.
     pub fn refused(before: Option<LoginBackoff>, why: LoginRefusal, now_ms: u64) -> LoginBackoff {
         let times = before.map_or(0, |before| before.times);
         let pause_ms = HOLD_MAX_MS.min(HOLD_FIRST_MS << times.min(16));
         LoginBackoff { why, times: times + 1, refused_ms: now_ms, until_ms: now_ms + pause_ms, asked_ms: None }
     }
 
-    /// A login got in. A server that was down is open to all again; one that was full lets them in one by one for a while.
+    /// Ends the backoff, unless the server was full: then sessions log in one by one for a while.
     pub fn accepted(self, now_ms: u64) -> Option<LoginBackoff> {
         let remembers = self.why == LoginRefusal::Full && now_ms < self.refused_ms + FULL_MEMORY_MS;
         remembers.then_some(LoginBackoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asked_ms: None, ..self })
     }
 
-    /// True if a login may ask now.
     pub fn may_ask(&self, now_ms: u64) -> bool {
         !self.asks(now_ms) && now_ms >= self.until_ms
     }
 
-    /// A login is on its way: the others wait for its outcome.
     pub fn ask(&mut self, now_ms: u64) {
         self.asked_ms = Some(now_ms);
     }
 
-    /// Nobody is on the way any more.
     pub fn asked(&mut self) {
         self.asked_ms = None;
     }
@@ -116,35 +103,33 @@ impl LoginBackoff {
         self.asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + ASK_MAX_MS)
     }
 
-    /// The server has let somebody in and refused nobody since: all may ask as before.
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.times == 0 && now_ms >= self.refused_ms + FULL_MEMORY_MS
     }
 
-    /// Time of a waiter's next look. A waiter that may ask already lacks something else, and is told of that.
+    /// Returns a waiter's next look. A waiter that may log in already lacks something else, and is woken for that.
     pub fn look_again_ms(&self, now_ms: u64) -> u64 {
         if self.until_ms > now_ms && !self.asks(now_ms) { self.until_ms } else { now_ms + HOLD_MAX_MS }
     }
 }
 
-/// True if a server connection that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
+/// True if a returned connection is one too many: the pool was made smaller, or a reserve is no longer needed.
 pub fn is_surplus(counts: PoolCounts) -> bool {
     counts.waiting == 0 && counts.open > counts.open_max
 }
 
-/// Conns to open so that as many are kept as are wanted.
 pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
     wanted.min(open_max).saturating_sub(open)
 }
 
-/// Why a server connection at rest must not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetireReason {
     Lifetime,
     Idle,
 }
 
-/// Ages in milliseconds; a limit of 0 is none. `jitter` (0 to 255) spreads the ends of server connections opened together over a tenth of their lifetime.
+/// In milliseconds; limit 0 means none. `jitter` (0 to 255) spreads the ends of connections opened together over a tenth of their
+/// lifetime.
 pub fn retire(age_ms: u64, idle_ms: u64, jitter: u8, lifetime_max_ms: u64, idle_max_ms: u64) -> Option<RetireReason> {
     let lifetime = lifetime_max_ms - lifetime_max_ms / 10 * u64::from(jitter) / 255;
     if lifetime_max_ms > 0 && age_ms >= lifetime {

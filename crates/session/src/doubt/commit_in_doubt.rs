@@ -1,4 +1,4 @@
-//! A COMMIT in doubt. `doubt` works with it.
+//! A COMMIT in doubt; `doubt` works with it.
 
 use crate::fault::ErrorReport;
 use crate::replies::OwedReplies;
@@ -7,15 +7,13 @@ use crate::upstream::prepared_changes::JournalEntry;
 use std::collections::VecDeque;
 use weir_failover::commit_outcome::TransactionNumber;
 
-/// A COMMIT whose answer was lost. Its client waits for one.
 pub struct CommitInDoubt {
-    /// The transaction's number, and when it was asked for: older connections have been there when the number was. `None`: it has only read.
+    /// The xid, and when it was queried: older connections existed when it was assigned. `None`: only reads.
     pub number: Option<(TransactionNumber, Us)>,
-    /// The answer to the COMMIT, as far as it is due, without its ReadyForQuery. `None`: other answers are lost.
+    /// Answer to the COMMIT without ReadyForQuery. `None`: other answers are lost too.
     pub answer: Option<Vec<u8>>,
     pub owed: OwedReplies,
-    /// Said if nothing is proved.
     pub unknown: ErrorReport,
-    /// Prepared statements that are not there if the client hears of an error.
+    /// Prepared statements to take back on an error.
     pub journal: VecDeque<JournalEntry>,
 }

@@ -1,12 +1,10 @@
-//! A session's own choices about transactions that are lost.
+//! A session's own settings for lost transactions.
 
 use crate::session_state::client_settings::SettingValues;
 
-/// The parameters by which a session chooses for itself.
 pub const OUTCOME: &str = "weir.commit_outcome";
 pub const REPLAY: &str = "weir.transaction_replay";
 
-/// The choices of a session for itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LossChoices {
     pub outcome: Option<bool>,
@@ -14,14 +12,14 @@ pub struct LossChoices {
 }
 
 impl LossChoices {
-    /// Takes what the settings say. A value that means nothing counts as none.
+    /// A meaningless value counts as unset.
     pub fn of(settings: &SettingValues) -> LossChoices {
         let own = |name: &str| settings.get(name).and_then(of_word);
         LossChoices { outcome: own(OUTCOME), replay: own(REPLAY) }
     }
 }
 
-/// A switch in PostgreSQL's words.
+/// Takes PostgreSQL's words, unabbreviated.
 pub fn of_word(word: &str) -> Option<bool> {
     match word.trim().to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => Some(true),

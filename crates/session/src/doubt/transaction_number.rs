@@ -1,11 +1,11 @@
-//! `commit_outcome`: asks for the number of a transaction, by which its outcome is found should the answer to its COMMIT be lost.
+//! `commit_outcome`: queries the xid of a transaction, by which `doubt` finds its outcome if the answer to its COMMIT is lost.
 //!
-//! The question goes in front of the first statement that writes, in the same write, and its answer is eaten. It comes before the statement's
-//! answer, so that a client which has heard that has a transaction whose number is known. A statement that may write has the number asked for in
-//! front of a later one, at the latest the COMMIT. A transaction that only reads needs none. `doubt` uses the number, decisions are `failover::commit_outcome`'s.
+//! The query goes in front of the first statement that writes, in the same write: a client that has the statement's answer has a
+//! transaction with a known xid. A statement that only may write leaves the query to a later one, at the latest the COMMIT.
+//! Decisions are in `failover::commit_outcome`.
 //!
-//! A question that fails takes the client's transaction with it. So the server is asked for the right to ask before the transaction begins, and a
-//! question whose statement code may have deallocated is prepared anew.
+//! A failing query would fail the client's transaction: permission is checked before it begins, and the query prepared again if
+//! code may have deallocated it.
 
 use crate::conn::{ServerLine, XidPermission};
 use crate::context::Context;
@@ -27,7 +27,7 @@ use weir_wire::back::{ReceivedReport, read_row};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, front};
 use weir_wire::write;
 
-/// Questions, under numbers that no client's statement has.
+/// Numbers that no client statement has.
 const LINE: XidQuestion = XidQuestion {
     id: StatementId::MAX,
     text: "SELECT (pg_catalog.pg_control_system()).system_identifier, \
@@ -42,14 +42,13 @@ const NUMBER: XidQuestion = XidQuestion {
     id: StatementId::MAX - 1,
     text: "SELECT pg_catalog.txid_current(), pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
 };
-/// A transaction that has written nothing gets no number by it.
+/// Assigns no xid.
 const NUMBER_IF_ANY: XidQuestion = XidQuestion {
     id: StatementId::MAX - 2,
     text: "SELECT pg_catalog.txid_current_if_assigned(), \
            pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
 };
 
-/// The portal of a question. It is closed at once.
 const PORTAL: &[u8] = b"weir_number";
 
 struct XidQuestion {
@@ -62,8 +61,8 @@ fn is_on(s: &Session) -> bool {
     s.state.choice.outcome.unwrap_or(s.account.limits.get().on_loss.outcome)
 }
 
-/// A transaction that has waited is about to begin: asks for the server's line in front of it, where a refusal harms nobody. True: it waits for the
-/// answer, which tells if its number may be asked for.
+/// Queries the server's WAL line ahead of a deferred BEGIN, where a refusal does no harm. True if the transaction must wait for the
+/// answer.
 #[inline]
 pub fn waits_for_line(s: &mut Session, w: &Context) -> bool {
     s.lazy_begin.is_open() && is_on(s) && ask_line_if_due(s, w)
@@ -92,8 +91,7 @@ fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// A statement is about to be sent, or prepared, over a server connection that is ready for it: asks for the transaction's number in front of it, if
-/// that is due.
+/// Queries the xid ahead of a statement, if due.
 #[inline]
 pub fn ask_ahead(s: &mut Session, w: &Context, statement: &Statement) {
     if is_on(s) {
@@ -131,11 +129,11 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
         return;
     }
     let question = match (txn.numbered.asked, statement.verb) {
-        // It gets a number anyway.
+        // The statement assigns an xid anyway.
         (XidState::No | XidState::Due, StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete) if writes => {
             &NUMBER
         }
-        // A question takes a snapshot, as these do themselves, or it is the last moment.
+        // The query takes a snapshot: only ahead of a statement that takes one, or at the last moment.
         (XidState::Due, StatementVerb::Select) => &NUMBER_IF_ANY,
         (XidState::Due, _) if is_commit => &NUMBER_IF_ANY,
         (XidState::No, _) if may_write && statement.transaction == TransactionVerb::None => {
@@ -154,14 +152,13 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
     send(s, w, question);
 }
 
-/// Code may have made the transaction another role's.
 fn may_have_role(left: &LeftoverState) -> bool {
     const ROLES: StateKinds =
         StateKinds::of(StateKind::Setting).with(StateKind::ForeignSetting).with(StateKind::Unknown).with(StateKind::Unread);
     !left.may_have().common(ROLES).is_empty()
 }
 
-/// Notes a statement that is about to be sent, for a transaction of which nothing hangs on its COMMIT.
+/// Tracks if a transaction has only read.
 #[inline]
 pub fn note(s: &mut Session, w: &Context, statement: &Statement) {
     if is_on(s) && s.upstream().is_some_and(|upstream| upstream.txn.numbered.deeds != TransactionContent::More) {
@@ -171,14 +168,14 @@ pub fn note(s: &mut Session, w: &Context, statement: &Statement) {
 
 #[inline(never)]
 fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
-    // The BEGIN has just gone in front of it, or is this one.
+    // The BEGIN has just gone ahead, or is this statement.
     let begin = match &s.lazy_begin {
         LazyBegin::Sent(begin) => begin.transaction,
         LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_) => statement.transaction,
     };
     let before = match (s.upstream().map(|upstream| upstream.txn.numbered.deeds), begin) {
         (Some(TransactionContent::OnlyReads), _) => TransactionContent::OnlyReads,
-        // A serializable transaction may be refused at its COMMIT for what it has read.
+        // A serializable transaction may be refused at COMMIT for its reads.
         (Some(TransactionContent::None), TransactionVerb::Begin(begin)) if !classify::defaults(s, w).is_serializable(begin) => {
             TransactionContent::OnlyReads
         }
@@ -209,19 +206,18 @@ fn is_plain_read(s: &Session, statement: &Statement) -> bool {
         && classify::only_reads(s, statement)
 }
 
-/// Writes a question, up to its Sync.
 fn send(s: &mut Session, w: &Context, question: &XidQuestion) {
     own::check(question.text);
     let max = w.peek_config().pool.prepared_max as usize;
     let keeps = s.state.by_mode;
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let out = s.up.extra(&w.buffers);
-    // Nobody asks what code has deallocated in a session that keeps its connection.
+    // Deallocations by code are not tracked in a session that keeps its connection.
     let may_lack = keeps || upstream.left.may_lack_statements();
     let need = conn.known.touch(question.id, max);
     if may_lack || need != PrepareStep::Nothing {
         let evict = if let PrepareStep::Parse { evict } = need { evict } else { None };
-        // Its own name is closed, too: it may be there.
+        // The query's own name may exist.
         let others = evict.filter(|id| *id != question.id);
         others.into_iter().chain([question.id]).for_each(|id| close(out, id));
         write::message(out, front::PARSE, |out| {
@@ -254,7 +250,7 @@ fn close(out: &mut Vec<u8>, id: StatementId) {
     });
 }
 
-/// A row of an answer, which is whole: the server's line if that was asked for, or the number.
+/// Takes a whole row: the server's line or the xid.
 pub fn on_row(s: &mut Session, header: MessageHeader) {
     let body = s.down.unseen().get(HEADER_BYTES..header.frame_bytes()).unwrap_or_default();
     let cells = read_row(body).unwrap_or_default();
@@ -279,18 +275,17 @@ pub fn on_row(s: &mut Session, header: MessageHeader) {
         let xid: NonZeroU64 = xid.parse().ok()?;
         Some(TransactionNumber { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
     });
-    // A transaction that has none yet may write later.
     numbered.asked = number.map_or(XidState::Due, |number| XidState::Known { number, at });
 }
 
-/// The server refuses the question: its transaction has failed, perhaps, and its client hears why.
+/// Handles a refusal: the client's transaction may have failed.
 #[cold]
 pub fn on_refused(s: &mut Session, w: &Context, report: &ReceivedReport<'_>) {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     [LINE, NUMBER, NUMBER_IF_ANY].iter().for_each(|question| conn.known.forget(question.id));
     let fault = ErrorReport::of_report(report);
     match conn.line {
-        // The client's `statement_timeout` was too short for it. It is asked again.
+        // The client's `statement_timeout` was too short; queried again later.
         ServerLine::Asked { .. } if report.sqlstate == b"57014" => return conn.line = ServerLine::Unasked,
         ServerLine::Asked { .. } => {}
         ServerLine::Unasked | ServerLine::Known { .. } | ServerLine::Hidden => {
@@ -299,7 +294,7 @@ pub fn on_refused(s: &mut Session, w: &Context, report: &ReceivedReport<'_>) {
             if report.sqlstate != b"42501" {
                 return;
             }
-            // The right was taken away: the other connections ask once more if they may.
+            // The permission was revoked: other connections check theirs again.
             w.shared.told.refusals.renew();
         }
     }
@@ -309,7 +304,7 @@ pub fn on_refused(s: &mut Session, w: &Context, report: &ReceivedReport<'_>) {
     }
 }
 
-/// The answer is over, with this transaction status: a number is one of an open transaction only.
+/// Ends an answer. An xid counts only in its open transaction.
 pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let asked = &mut upstream.txn.numbered.asked;
@@ -317,7 +312,6 @@ pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
         *asked = XidState::Spoiled;
     }
     match conn.line {
-        // It had no row.
         ServerLine::Asked { .. } => conn.line = ServerLine::Hidden,
         ServerLine::Hidden => {}
         ServerLine::Unasked | ServerLine::Known { .. } => return,
@@ -325,7 +319,7 @@ pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
     say_hidden(s, w, "it may not call all functions that this takes, or the server keeps no log");
 }
 
-/// Says once for each user that there is no outcome. Another role than the user's own may lack a right that the user has.
+/// Logs once per user. A role set by the session may lack rights of the user.
 #[cold]
 fn say_hidden(s: &Session, w: &Context, why: &str) {
     let user = &s.account.user;
@@ -337,13 +331,12 @@ fn say_hidden(s: &Session, w: &Context, why: &str) {
     w.log(Level::Warning, &who, text);
 }
 
-/// The client is about to see a command tag: that of the COMMIT is not said once more.
+/// The tag of a COMMIT must not be said twice.
 #[inline]
 pub fn on_tag(s: &mut Session) {
     s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.is_committing &= !upstream.replies.is_last());
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     [LINE, NUMBER, NUMBER_IF_ANY].into_iter().map(|question| question.text.to_owned()).collect()
 }

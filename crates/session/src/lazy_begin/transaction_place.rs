@@ -1,12 +1,8 @@
-//! Where a transaction runs that its client has begun and that no server knows of yet: its first statement says so.
+//! Places a deferred transaction by its first statement. No IO.
 //!
-//! In: the options of the BEGIN, the statement's route outside of a transaction, and the state it leaves. Out: true if the
-//! transaction begins now, and its node. No IO: `weir_session::lazy_begin` sends the BEGIN in front of the statement.
-//!
-//! Under READ COMMITTED each statement has a snapshot of its own, so reads before the first write need no transaction on a
-//! server. They run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.
-//! This holds for a transaction that only reads, too: a read that a standby refuses and the primary does not can then still go
-//! there.
+//! Under READ COMMITTED each statement has its own snapshot: reads before the first write run on standbys as outside of a
+//! transaction, which begins with the first statement that needs it. In a read-only transaction too: a read that only the primary
+//! accepts can still go there.
 
 use crate::routing::{RouteClass, RouteSide};
 use weir_catalog::OF_TRANSACTIONS;
@@ -14,7 +10,6 @@ use weir_catalog::rule::RoutingRule;
 use weir_config::OnWrite;
 use weir_sql::facts::{AccessMode, BeginOptions, IsolationLevel};
 
-/// Defaults of a session for transactions that do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionDefaults {
     pub isolation: IsolationLevel,
@@ -22,7 +17,7 @@ pub struct TransactionDefaults {
     pub limits: HeldLimits,
 }
 
-/// The server's own limits on the time of a transaction that it does not know of yet, in milliseconds; 0: none.
+/// Limits that no server enforces yet, in milliseconds; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldLimits {
     pub idle_ms: u64,
@@ -30,7 +25,6 @@ pub struct HeldLimits {
 }
 
 impl TransactionDefaults {
-    /// From the values of the parameters, if they are known.
     pub fn of<'v>(value: impl Fn(&str) -> Option<&'v str>) -> TransactionDefaults {
         let [isolation, idle, whole] = OF_TRANSACTIONS.map(&value);
         TransactionDefaults {
@@ -42,13 +36,12 @@ impl TransactionDefaults {
 }
 
 impl TransactionDefaults {
-    /// True if a transaction that began so is serializable, or may be.
+    /// True if such a transaction is, or may be, serializable.
     pub fn is_serializable(self, begin: BeginOptions) -> bool {
         matches!(manner(begin, self).0, IsolationLevel::Serializable | IsolationLevel::Unset)
     }
 }
 
-/// Isolation level of a transaction that began so, and whether it only reads.
 fn manner(begin: BeginOptions, defaults: TransactionDefaults) -> (IsolationLevel, bool) {
     let isolation = if begin.isolation == IsolationLevel::Unset { defaults.isolation } else { begin.isolation };
     let read_only = match begin.access {
@@ -59,27 +52,25 @@ fn manner(begin: BeginOptions, defaults: TransactionDefaults) -> (IsolationLevel
     (isolation, read_only)
 }
 
-/// True if each statement of a transaction that begins so has a snapshot of its own.
+/// True if each statement has its own snapshot.
 pub fn takes_snapshots(begin: BeginOptions, defaults: TransactionDefaults) -> bool {
     matches!(manner(begin, defaults).0, IsolationLevel::ReadUncommitted | IsolationLevel::ReadCommitted)
 }
 
-/// True if a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
-/// only reads may begin on a standby with its next statement, and must not go back in time then (`sees_on`).
+/// True if the cache may answer. A read-only transaction may begin on a standby with its next statement, and must not go back in
+/// time then (`sees_on`).
 pub fn may_ask_memory(begin: BeginOptions, defaults: TransactionDefaults, sees_on: bool) -> bool {
     let (_, read_only) = manner(begin, defaults);
     takes_snapshots(begin, defaults) && (sees_on || !read_only)
 }
 
-/// A limit of the server's that a transaction has exceeded before the server knows of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldTooLong {
     Idle,
     Whole,
 }
 
-/// Decides if a transaction of which no server knows is to end. `whole_ms`: since it began. `idle_ms`: since its client last
-/// sent something or got an answer.
+/// `whole_ms`: since BEGIN. `idle_ms`: since the client's last message or answer.
 pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<HeldTooLong> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     match (is_over(limits.whole_ms, whole_ms), is_over(limits.idle_ms, idle_ms)) {
@@ -89,44 +80,37 @@ pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<
     }
 }
 
-/// Facts when the first statement comes.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstStatementFacts {
     pub begin: BeginOptions,
     pub defaults: TransactionDefaults,
-    /// Where the statement would go outside of a transaction.
+    /// Route outside of a transaction.
     pub class: RouteClass,
-    /// It leaves something that cannot move, or takes a lock.
+    /// True if state is left that cannot move, or a lock taken.
     pub stays: bool,
-    /// It may change the transaction's own properties, or a standby may refuse it where the primary does not.
+    /// True if transaction properties may change, or only a standby may refuse.
     pub is_of_primary: bool,
-    /// The rule by which reads of the session stay on the primary.
     pub stay: Option<RoutingRule>,
     pub tie: TransactionTie,
-    /// The session's reads never go back in time, also on another server.
+    /// True if reads never go back in time, on any server.
     pub sees_on: bool,
 }
 
-/// A thing that a statement has in common with others of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionTie {
     None,
-    /// It asks for the transaction's time.
     Time,
-    /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
+    /// A portal that may outlive the next Sync.
     Portal,
 }
 
-/// Way of a statement in a transaction that no server knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionPlacement {
-    /// It runs as outside of the transaction, if that is on a standby.
+    /// As outside of the transaction if routed to a standby.
     Outside(RouteClass),
-    /// The transaction begins with it.
     Begins(RouteClass),
 }
 
-/// Decides.
 pub fn way(ask: &FirstStatementFacts) -> TransactionPlacement {
     use IsolationLevel as I;
     let (isolation, read_only) = manner(ask.begin, ask.defaults);
@@ -134,7 +118,7 @@ pub fn way(ask: &FirstStatementFacts) -> TransactionPlacement {
     let primary = |rule| TransactionPlacement::Begins(RouteClass::primary(rule));
     match (read_only, isolation) {
         (true, _) if !is_read && !is_like_anywhere(ask) => TransactionPlacement::Begins(ask.class),
-        // Hot standby knows no SERIALIZABLE, and the level may be that.
+        // Hot standby has no SERIALIZABLE.
         (true, I::Serializable | I::Unset) => primary(RoutingRule::TransactionSnapshot),
         (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(RoutingRule::TransactionControl)),
         (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && ask.tie == TransactionTie::None => {
@@ -154,31 +138,27 @@ pub fn way(ask: &FirstStatementFacts) -> TransactionPlacement {
     }
 }
 
-/// A session's writes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionWrites {
     pub at_all: bool,
-    /// Within a transaction that it began.
     pub in_transaction: bool,
 }
 
 impl SessionWrites {
-    /// The rule that keeps a read outside of transactions on the primary.
+    /// Returns the rule that keeps a read on the primary.
     #[inline]
     pub fn stay(self, mode: OnWrite) -> Option<RoutingRule> {
         (mode == OnWrite::Always && self.at_all).then_some(RoutingRule::WroteInSession)
     }
 
-    /// The rule that keeps a read on the primary within a transaction that has not written yet.
     pub fn stay_within(self, mode: OnWrite) -> Option<RoutingRule> {
         let before = mode == OnWrite::TransTransaction && self.in_transaction;
         self.stay(mode).or(before.then_some(RoutingRule::WroteInTransaction))
     }
 }
 
-/// True if a statement of this class may write by the functions and views it names, though its text only reads. `calls`: it
-/// calls a function that may write rows, and not just one that tells of the server or the session. The catalog is not asked
-/// about statements that are for the primary for another reason.
+/// True if a statement may write by its functions or views. `calls`: a function that may write rows is called. No catalog lookup
+/// for statements that need the primary anyway.
 pub fn may_write(class: RouteClass, calls: bool) -> bool {
     match class.rule {
         RoutingRule::WritingView | RoutingRule::Cast | RoutingRule::Operator | RoutingRule::TooLong => true,
@@ -186,25 +166,25 @@ pub fn may_write(class: RouteClass, calls: bool) -> bool {
     }
 }
 
-/// True if a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
+/// True if any server refuses the statement, or runs it alike, in a read-only transaction.
 fn is_like_anywhere(ask: &FirstStatementFacts) -> bool {
     let may = match ask.class.rule {
         RoutingRule::Write | RoutingRule::NotKnownToRead | RoutingRule::LocksRows => true,
-        // A function that it calls may write, and is refused then.
+        // Writes of a called function are refused.
         RoutingRule::Function | RoutingRule::WritingView | RoutingRule::Cast | RoutingRule::Operator => true,
         _ => false,
     };
     may && !ask.stays && !ask.is_of_primary
 }
 
-/// True if a value of a boolean parameter is on. Source: `parse_bool_with_len` in bool.c.
+/// Source: `parse_bool_with_len` in bool.c.
 pub fn is_on(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
     let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);
     value == "1" || begins("true", 1) || begins("yes", 1) || begins("on", 2)
 }
 
-/// Milliseconds of a parameter that counts in them; 0 if the value is none. Source: `parse_int` and `time_unit_conversion_table` in guc.c.
+/// 0 for an invalid value. Source: `parse_int` and `time_unit_conversion_table` in guc.c.
 pub fn millis_of(value: &str) -> u64 {
     const UNITS: [(&str, f64); 7] =
         [("us", 0.001), ("ms", 1.0), ("", 1.0), ("s", 1000.0), ("min", 60_000.0), ("h", 3_600_000.0), ("d", 86_400_000.0)];
@@ -218,7 +198,6 @@ pub fn millis_of(value: &str) -> u64 {
     }
 }
 
-/// The isolation level that a value of `default_transaction_isolation` names.
 pub fn isolation_of(value: &str) -> IsolationLevel {
     let value = value.trim();
     let all = [

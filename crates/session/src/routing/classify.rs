@@ -1,8 +1,6 @@
 //! The catalog's judgements on a session's statements, kept with their texts.
 //!
-//! A text is judged once for each catalog and search_path. Those two together are a *place* and have a number; a session knows the
-//! number of its own, and looks it up anew when its settings or the catalog have changed. So a text that was judged before costs a
-//! comparison of three numbers.
+//! A text is judged once per *place*: a catalog with a search_path, known by a number. A known text costs three comparisons.
 
 use crate::catalogs::{Edition, UNKNOWN};
 use crate::context::Context;
@@ -17,17 +15,16 @@ use weir_catalog::rule::RoutingRule;
 use weir_catalog::{Catalog, LookupUser, SearchPath, StatementNames};
 use weir_sql::facts::{RoutingHint, TransactionVerb};
 
-/// True if the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
-/// what the text does not show (`1 + 2`).
+/// True if the catalog is asked: for every read, since an operator or cast of a user's may hide even in `1 + 2`.
 #[inline]
 fn is_judged(statement: &Statement) -> bool {
     statement.class.side == RouteSide::Reader && statement.transaction == TransactionVerb::None
 }
 
-/// Where a statement may run, by its text and by what it names. Never waits.
+/// Returns where a statement may run, by its text and its names. Never waits.
 ///
-/// While nothing is known, every statement is the primary's: also one that names nothing may run an operator or cast of a user's. Without a primary there is nothing to be careful for: a standby
-/// refuses the statements that it must not run.
+/// While the catalog is unknown, every read is the primary's. Without a primary the text alone decides: a standby refuses what it
+/// must not run.
 #[inline]
 pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> RouteClass {
     if !is_judged(statement) || !w.has_readers() {
@@ -44,33 +41,33 @@ pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> RouteCla
     }
 }
 
-/// The statement that an `EXECUTE` runs in its place, if that is known and a read any node may answer; else the same. A server that lacks
-/// it is told it in front (`session_state::bring`).
+/// Replaces an `EXECUTE` by the statement that it runs, if that is a known read for any node. `session_state::bring` prepares it
+/// where needed.
 #[inline]
 pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
     if statement.runs.is_none() { statement } else { run_by(s, w, statement) }
 }
 
 fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
-    // A comment's request holds for the text it stands in.
+    // A hint in a comment holds for its own text only.
     if statement.hint != RoutingHint::None || statement.has(StatementTrait::Commented) {
         return statement;
     }
     runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
 }
 
-/// The statement that an `EXECUTE` runs, while nothing is under way that may change it.
+/// Returns the statement that an `EXECUTE` runs; `None` while something under way may change it.
 fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statement>> {
     let query = s.state.by_sql.query_of(statement.runs.as_deref()?)?;
     let is_settled = !s.is_unsure() && s.stuck().is_empty();
     is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes())).filter(|prepared| !s.is_misread(prepared))
 }
 
-/// True if a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
+/// True if a text only reads, under whatever settings it was prepared.
 fn is_plain_read(prepared: &Statement) -> bool {
     prepared.class.side == RouteSide::Reader
         && prepared.has(StatementTrait::Read)
-        // The values that such functions set may stand in the prepared text, which nobody looks at again.
+        // The prepared text may hold values that such functions set, and is not looked at when it runs.
         && prepared.state.functions.is_empty()
         && prepared.transaction == TransactionVerb::None
         && !prepared.has(StatementTrait::Many)
@@ -79,13 +76,12 @@ fn is_plain_read(prepared: &Statement) -> bool {
         && prepared.local.is_none()
 }
 
-/// The defaults of the session's transactions, for those that do not say.
 pub fn defaults(s: &mut Session, w: &Context) -> TransactionDefaults {
     place_of(s, w);
     s.reads.place.defaults
 }
 
-/// No server watches over the time of the session's transaction: Weir does.
+/// Sets the transaction's time limits, which Weir enforces and no server.
 pub fn watch(s: &mut Session, w: &Context) {
     let limits = defaults(s, w).limits;
     s.handle.clock.held.set(limits);
@@ -97,9 +93,8 @@ fn defaults_in(s: &Session, edition: Edition) -> TransactionDefaults {
     TransactionDefaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
 }
 
-/// True if a statement only reads, as the catalog says, wherever it runs.
+/// True if a statement only reads, by the catalog, wherever it runs.
 pub fn only_reads(s: &Session, statement: &Statement) -> bool {
-    // These rules come behind those about row locks.
     let is_read = statement.class.side == RouteSide::Reader
         || matches!(statement.class.rule, RoutingRule::Hint | RoutingRule::Comment | RoutingRule::PrimaryRoutingPattern);
     if !is_read || !statement.has(StatementTrait::Read) || s.account.known.edition() == UNKNOWN {
@@ -110,7 +105,7 @@ pub fn only_reads(s: &Session, statement: &Statement) -> bool {
     s.account.known.catalog().is_some_and(|catalog| catalog.judge(names, &path_in(s, &catalog)).is_none())
 }
 
-/// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
+/// Returns the number of the session's place; 0 while its database is unknown.
 #[inline]
 pub fn place_of(s: &mut Session, w: &Context) -> u64 {
     if !is_placed(s) {
@@ -119,13 +114,12 @@ pub fn place_of(s: &mut Session, w: &Context) -> u64 {
     s.reads.place.number
 }
 
-/// True if the number of the session's place is that of now.
 #[inline]
 pub fn is_placed(s: &Session) -> bool {
     s.account.known.edition() == s.reads.place.edition && Arc::ptr_eq(&s.reads.place.settings, &s.state.settings)
 }
 
-/// The number of a place where a name may mean whatever has that name in any schema; 0: nothing is known of the database.
+/// Returns the number of the place where a name may mean an object of any schema; 0 as in `place_of`.
 pub fn place_anywhere(s: &mut Session, w: &Context) -> u64 {
     if place_of(s, w) == 0 {
         return 0;
@@ -133,13 +127,12 @@ pub fn place_anywhere(s: &mut Session, w: &Context) -> u64 {
     w.places.borrow_mut().number(s.reads.place.edition, SearchPath::Any)
 }
 
-/// True if the values of a statement's parameters run functions of users when they are read in.
+/// True if reading in the parameter values runs functions of users.
 #[inline]
 pub fn checks_values(s: &Session, prepared: &PreparedStatement) -> bool {
     !prepared.user_types.is_empty() && s.account.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))
 }
 
-/// Where the session's names are looked up in a catalog.
 pub fn path_in(s: &Session, catalog: &Catalog) -> SearchPath {
     let settings = &s.state.settings;
     let who = LookupUser { user: &s.account.user, has_role: settings.has_role() };
@@ -156,7 +149,7 @@ fn find_place(s: &mut Session, w: &Context, edition: Edition) {
     s.reads.place = NameScope { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
 }
 
-/// The same without keeping anything, for those who ask why.
+/// Returns the class as `class_of` does, but keeps nothing.
 pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> RouteClass {
     let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
     match s.account.known.edition() {
@@ -170,7 +163,6 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> RouteClass 
     }
 }
 
-/// The catalog's present judgement on a statement.
 fn said(s: &Session, statement: &Statement) -> RouteClass {
     let Some(catalog) = s.account.known.catalog() else { return RouteClass::primary(RoutingRule::CatalogUnknown) };
     let nothing = StatementNames::default();
@@ -183,15 +175,14 @@ fn said(s: &Session, statement: &Statement) -> RouteClass {
 fn judge(s: &Session, statement: &Statement) -> RouteClass {
     let known = &s.account.known;
     let class = said(s, statement);
-    // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
+    // A newer catalog's judgement must not be noted under the old number.
     if known.edition() == s.reads.place.edition {
         statement.objects.judged.note(s.reads.place.number, class);
     }
     class
 }
 
-/// A standby refused this text: as long as the catalog stays, it is the primary's.
-/// `writes`: for what it does, whatever its text and the catalog say.
+/// Notes that a standby refused a text: it is the primary's as long as the catalog stays. `writes`: it was refused as a write.
 pub fn note_refused(s: &Session, statement: &Statement, writes: bool) {
     if s.reads.place.number != 0 {
         statement.objects.judged.note(s.reads.place.number, RouteClass::primary(RoutingRule::StandbyRefused));

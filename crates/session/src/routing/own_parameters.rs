@@ -1,4 +1,4 @@
-//! The targets of a session's reads, and the parameters that it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
+//! A session's read preference, and its parameters set with `PGPOOL SET`.
 
 use crate::routing::read_targets::ReadPreference;
 use crate::session_state::client_settings::SettingValues;
@@ -6,32 +6,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_config::{Config, LogConfig};
 
-/// A session's side of it.
 #[derive(Debug, Default)]
 pub struct ReadPreferences {
-    /// Edition of the configuration and settings under which it was worked out; none: never.
+    /// Edition of the configuration, and settings, under which `wish` holds.
     pub(crate) known: Option<(u64, Arc<SettingValues>)>,
     pub(crate) wish: Option<ReadPreference>,
-    /// Set by `PGPOOL SET`.
     pub(crate) own: OwnParameters,
 }
 
-/// Parameters that a session may have set for itself, in the order of `OWN`. Few sessions set any.
 #[derive(Clone, Debug, Default)]
 pub struct OwnParameters(Option<Box<[Option<OwnParameterValue>; OWN.len()]>>);
 
-/// A value that was set.
 #[derive(Clone, Debug)]
 pub struct OwnParameterValue {
     pub(crate) value: u64,
-    /// As it is shown.
     pub(crate) shown: Rc<str>,
 }
 
-/// The value a configuration has; of a switch 0 or 1.
+/// Reads the value from the configuration; a switch is 0 or 1.
 type Of = fn(&Config) -> u64;
 
-/// Parameters that can be set so, and the value that holds without.
+/// Parameters that a session can set, with their defaults.
 pub const OWN: [(&str, Of); 7] = [
     ("allow_sql_comments", |config| config.routing.allow_comments.into()),
     ("log_statement", |config| config.log.statement.into()),
@@ -42,7 +37,6 @@ pub const OWN: [(&str, Of); 7] = [
     ("client_idle_limit", |config| config.client_idle_limit_ms),
 ];
 
-/// Place in `OWN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum OwnParameter {
@@ -55,17 +49,14 @@ pub enum OwnParameter {
     IdleLimit,
 }
 
-/// A thing that is said of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementLogLine {
     Statement,
     PerNode,
-    /// To the client.
     Notice,
     Slow,
 }
 
-/// The lines that a session's statements get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatementLogLines(u8);
 
@@ -88,13 +79,11 @@ impl StatementLogLines {
 }
 
 impl OwnParameters {
-    /// True if a switch is on.
     #[inline]
     pub fn get(&self, item: OwnParameter, config: &Config) -> bool {
         self.at(item as usize).map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
     }
 
-    /// The value set at a place in `OWN`.
     #[inline]
     pub(crate) fn at(&self, place: usize) -> Option<&OwnParameterValue> {
         self.0.as_deref()?[place].as_ref()
@@ -104,7 +93,6 @@ impl OwnParameters {
         self.0.get_or_insert_default()[place] = value;
     }
 
-    /// The part of statements that is logged.
     #[inline]
     pub fn logged(&self, config: &Config) -> StatementLogLines {
         let log: &LogConfig = &config.log;
@@ -115,13 +103,12 @@ impl OwnParameters {
             .with_if(StatementLogLine::Slow, log.slow_ms.is_some())
     }
 
-    /// True if every message of the client is logged.
     #[inline]
     pub fn logs_messages(&self, config: &Config) -> bool {
         self.get(OwnParameter::ClientMessages, config)
     }
 
-    /// The value a session has set, as it is shown.
+    /// Returns the session's own value, as SHOW prints it.
     pub fn shown(&self, name: &str) -> Option<&str> {
         let at = OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))?;
         self.at(at).map(|set| &*set.shown)

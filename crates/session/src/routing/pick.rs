@@ -1,55 +1,48 @@
-//! Chooses one of several nodes for a read: by weight, less for a slow or busy node, nearest zone first.
+//! Chooses a node for a read: by weight, less for a slow or busy node, nearest zone first.
 //!
-//! In: the view, a worker's measurements of each node, dice. Out: a node. No clock and no lock: each worker keeps its own
-//! `NodeLoad`s and works out the shares a few times in a second; a read then costs one throw.
+//! In: the view, a worker's measurements, dice. Out: a node. No clock and no lock.
 
 use weir_failover::cluster::{ClusterView, NodeIndex};
 
-/// A worker's measurements of a node's answers to reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeLoad {
-    /// Statements under way.
     pub in_flight: u32,
-    /// Time of the last ones, in microseconds, the latest counting most. 0: nothing is known.
+    /// Moving average of the answer times in microseconds; 0 while unknown.
     pub us: f64,
 }
 
-/// Multiples of this number fill their range evenly, as does every part of them that is taken at equal distances.
-/// Source: Weyl's sequence, by steps of the golden ratio.
+/// A step whose multiples, and every n-th of them, fill the range of `u32` evenly. Source: Weyl's sequence, by the golden ratio.
 pub const EVEN_STEP: u32 = 0x9E37_79B9;
 
-/// A read that takes longer counts as one that takes so long: it was most likely a long one, and says little of the node.
+/// Limit of a time in microseconds: a longer read is most likely costly itself.
 const US_MAX: f64 = 50_000.0;
-/// Part of a new time in the average.
 const NEWEST: f64 = 1.0 / 16.0;
-/// Added to all times: differences far below are noise.
+/// In microseconds, added to all times: less is noise.
 const US_FLOOR: f64 = 1_000.0;
-/// Added to the statements that a node has under way: a few more or less are noise.
+/// Added to the statements under way: a few are noise.
 const FLIGHT_FLOOR: f64 = 8.0;
-/// A node keeps its whole weight up to so many times the cost of the cheapest one.
+/// A node keeps its whole weight up to this multiple of the lowest cost.
 const SLACK: f64 = 2.0;
-/// However slow it is, a node gets this part of its weight, so that it is seen when it is fast again.
+/// Least part of its weight that a slow node keeps, so that its recovery is noticed.
 const PART_MIN: f64 = 1.0 / 64.0;
-/// Share of a node in another zone: nothing, as long as one in the own zone may answer.
+/// Share of a node in another zone: practically none while a nearer node answers.
 const FAR: f64 = 1e-12;
 
 impl NodeLoad {
-    /// A read took so long.
     #[inline]
     pub fn note(&mut self, us: u64) {
-        // Exact up to 2^53.
         let us = (us as f64).clamp(1.0, US_MAX);
         self.us = if self.us == 0.0 { us } else { self.us + (us - self.us) * NEWEST };
     }
 
-    /// Cost of an answer by a node of this weight; only its relation to the costs of other nodes means something.
+    /// Returns a cost that is comparable only to other nodes' costs.
     fn cost(&self, weight: f64) -> f64 {
-        // Divided by its weight: with three times the weight it has three times as much under way and is no slower.
+        // With three times the weight, a node has three times as much under way and is no slower.
         (self.us + US_FLOOR) * (f64::from(self.in_flight) / weight + FLIGHT_FLOOR)
     }
 }
 
-/// Works out the nodes' shares of the reads, relative to each other; 0 for those that take none.
+/// Works out the nodes' shares, relative to each other; 0 for nodes that take no reads.
 pub fn shares(view: &ClusterView, load: impl Fn(NodeIndex) -> NodeLoad, out: &mut Vec<f64>) {
     out.clear();
     let costs = || {
@@ -64,9 +57,7 @@ pub fn shares(view: &ClusterView, load: impl Fn(NodeIndex) -> NodeLoad, out: &mu
     }
 }
 
-/// Picks the node for a read by its share, of those that `may`. `dice` is a random word.
-///
-/// Only nodes that are up and have weight take part; `None` when there is none, and the primary must do. Without `shares` the weights count.
+/// Picks a node for a read. `dice` is a random word. Without `shares` the weights count. `None`: the primary must take the read.
 pub fn pick_reader(view: &ClusterView, shares: &[f64], dice: u32, may: impl Fn(NodeIndex) -> bool) -> Option<NodeIndex> {
     let share = |at: usize| shares.get(at).copied().filter(|share| *share > 0.0).unwrap_or(view.nodes[at].weight);
     let takes_part = |at: &usize| view.takes_reads(*at) && may(*at);

@@ -1,5 +1,4 @@
-//! The targets of a session's reads, by its own word or the operator's, and its own parameters by `PGPOOL SET`. Decisions are
-//! `session::routing::read_targets`'s. Worked out when settings or configuration have changed; a read costs two comparisons.
+//! The targets of a session's reads, and `PGPOOL SET`. Decisions are `session::routing::read_targets`'.
 
 use crate::context::Context;
 use crate::doubt::loss_choices;
@@ -19,15 +18,13 @@ use weir_config::visibility::Viewer;
 use weir_config::{self as config, CausalReads, SetError};
 use weir_sql::facts::RoutingHint;
 
-/// A parameter that servers know as a made-up one, set by SET as well.
+/// A parameter of Weir's that SET takes too.
 pub struct WeirSetting {
     pub(crate) name: &'static str,
-    /// Its values, in words.
     pub(crate) allowed: &'static str,
     pub(crate) takes: fn(&str) -> bool,
 }
 
-/// All of them.
 pub const SETTINGS: [WeirSetting; 4] = [
     WeirSetting {
         name: SETTING,
@@ -43,7 +40,7 @@ pub const SETTINGS: [WeirSetting; 4] = [
     WeirSetting { name: loss_choices::REPLAY, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
 ];
 
-/// The target of a read; `hinted`: the target in its hint, or in that of its transaction.
+/// Returns the target of a read. `hinted`: the target in the hint of the statement or its transaction.
 #[inline]
 pub fn of(s: &mut Session, w: &Context, hinted: Option<ReadTarget>) -> Option<ReadPreference> {
     if let Some(read_target) = hinted {
@@ -59,7 +56,7 @@ pub fn of(s: &mut Session, w: &Context, hinted: Option<ReadTarget>) -> Option<Re
     s.reads.preferences.wish
 }
 
-/// The node that is wanted may be one that takes no reads by weight.
+/// Has the positions sampled: the wanted node may take no reads by weight.
 #[inline]
 fn note_wish(w: &Context) {
     if w.shared.positions.wish() {
@@ -74,7 +71,7 @@ fn find(s: &mut Session, w: &Context) {
         note_wish(w);
     }
     if wish != s.reads.preferences.wish {
-        // The node it went to was another one's choice.
+        // The favourite was chosen under another wish.
         s.reads.favourite = None;
     }
     s.reads.preferences.wish = wish;
@@ -92,7 +89,7 @@ fn work_out(s: &Session, w: &Context) -> Option<ReadPreference> {
     of_session(&w.peek_config().routing, &asker)
 }
 
-/// The same without keeping anything, for those who ask why.
+/// Returns the read preference for `SHOW route`, and keeps nothing.
 pub fn for_show(s: &Session, w: &Context, statement: &Statement) -> Option<ReadPreference> {
     statement
         .read_target
@@ -100,7 +97,7 @@ pub fn for_show(s: &Session, w: &Context, statement: &Statement) -> Option<ReadP
         .or_else(|| work_out(s, w))
 }
 
-/// Where a statement may run, with regard to the comment it begins with.
+/// Applies the rules for leading comments and unlogged tables.
 #[inline]
 pub fn class_of(s: &Session, w: &Context, statement: &Statement, class: RouteClass) -> RouteClass {
     let class = if class.rule == RoutingRule::UnloggedTable
@@ -117,7 +114,6 @@ pub fn class_of(s: &Session, w: &Context, statement: &Statement, class: RouteCla
     if is_held { RouteClass::primary(RoutingRule::Comment) } else { class }
 }
 
-/// `PGPOOL SET`.
 pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), ErrorReport> {
     let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
     let at = place(name)?;
@@ -131,7 +127,6 @@ pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), 
     Ok(())
 }
 
-/// `PGPOOL RESET`.
 pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), ErrorReport> {
     let config = w.config();
     config.reset_for_session(name, &config).map_err(|error| refused(&error))?;
@@ -145,7 +140,7 @@ pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), ErrorReport
     Ok(())
 }
 
-/// Limits on time are looked at by a task that does not see the session.
+/// Tells the task that checks time limits, which does not see the session.
 fn note_idle_limit(s: &Session) {
     let own = s.reads.preferences.own.at(OwnParameter::IdleLimit as usize);
     s.handle.clock.idle_ms.set(own.map(|set| set.value));

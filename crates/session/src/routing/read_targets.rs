@@ -1,50 +1,46 @@
-//! Where somebody wants reads to go: a text's hint, a session's setting, the operator's lists by application, database and user.
+//! The wanted target of reads: by a text's hint, a session's setting, or the operator's lists.
 //!
-//! In: texts. Out: a wish, or none. `route` obeys it where it can.
+//! In: texts. Out: a wish, or none, which `routing` obeys where it can.
 
 use weir_catalog::rule::RoutingRule;
 use weir_config::RoutingConfig;
 use weir_config::redirect::{ReadTarget, RedirectPreference};
 use weir_sql::facts::RoutingHint;
 
-/// The parameter by which a session chooses for itself.
 pub const SETTING: &str = "weir.route";
 
-/// The node that reads shall go to, and the origin of the wish.
+/// A wish, with its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPreference {
     pub read_target: ReadTarget,
-    /// How many of the reads, of 2^32 less 1.
+    /// Part of the reads, of `u32::MAX`.
     pub share: u32,
     pub rule: RoutingRule,
 }
 
 impl ReadPreference {
-    /// For all reads.
     pub const fn always(read_target: ReadTarget, rule: RoutingRule) -> ReadPreference {
         ReadPreference { read_target, share: u32::MAX, rule }
     }
 
-    /// True if the session or its statement asked for it; false if the operator did, for many sessions.
+    /// True if the session or its statement asked, and not the operator's lists.
     #[inline]
     pub const fn is_own(&self) -> bool {
         matches!(self.rule, RoutingRule::ReadHinted | RoutingRule::ReadBySetting)
     }
 }
 
-/// The session that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadingSession<'a> {
     pub user: &'a str,
     pub database: &'a str,
-    /// Its `application_name` now; may be empty.
     pub application: &'a str,
-    /// Its value of `weir.route`, if it has set it.
+    /// Value of `weir.route`.
     pub setting: Option<&'a str>,
 }
 
-/// The read preference of this session. Its own setting goes before the operator's lists; of those the first with an entry for
-/// it counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
+/// Returns a session's read preference: its setting, else the first match by application, by database, by user. Source: Pgpool-II
+/// `select_load_balancing_node`.
 pub fn of_session(routing: &RoutingConfig, asker: &ReadingSession<'_>) -> Option<ReadPreference> {
     if let Some(read_target) = asker.setting.and_then(|word| ReadTarget::of_hint(RoutingHint::of_word(word))) {
         return Some(ReadPreference::always(read_target, RoutingRule::ReadBySetting));

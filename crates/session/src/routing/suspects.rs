@@ -1,15 +1,15 @@
-//! Nodes that do not answer, as far as was seen: reads keep away from them until they answer again.
+//! Nodes that do not answer: reads avoid them.
 //!
-//! A login that timed out tells of it before the check of roles does, so that one session pays for it and not each in turn.
+//! A timed out login marks the node before the check of roles does, so that one session pays for it and not each in turn.
 
 use crate::causal::standbys::NodeSet;
 use crate::metrics::NODES_MAX;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_failover::cluster::ClusterView;
 
-/// One mark for each node, set by a session that waited in vain, taken away by the check of roles.
+/// One mark per node, set by a session that waited in vain, removed by the check of roles.
 pub struct SuspectNodes {
-    /// Some mark was set once: until then a look at one word is enough for all nodes.
+    /// True once any mark was set: until then one load is enough.
     has_been: AtomicBool,
     marks: [AtomicBool; NODES_MAX],
 }
@@ -25,18 +25,16 @@ impl SuspectNodes {
         &self.marks[usize::from(node) % NODES_MAX]
     }
 
-    /// Somebody waited for this node in vain.
     pub fn suspect(&self, node: u16) {
         self.mark(node).store(true, Ordering::Relaxed);
         self.has_been.store(true, Ordering::Relaxed);
     }
 
-    /// The node has answered.
     pub fn acquit(&self, node: u16) {
         self.mark(node).store(false, Ordering::Relaxed);
     }
 
-    /// Those of the nodes, by place in the view, that are no suspects.
+    /// Returns `nodes` (places in the view) without the suspects.
     #[inline]
     pub fn without_suspects(&self, view: &ClusterView, nodes: NodeSet) -> NodeSet {
         if !self.has_been.load(Ordering::Relaxed) {

@@ -1,42 +1,38 @@
 //! Values of `currval` and `lastval` for sessions on shared server connections.
 //!
-//! A server process remembers its draws from sequences, and nothing can move that memory. A session that asks for them gets the
-//! server connection of its last draw, as long as it alone has drawn there, or an error: never another session's value. In
-//! databases where somebody asks, a server connection forgets the draws of others (`DISCARD SEQUENCES`) before a session draws
-//! on it. Only `sequence_sessions = pin` makes a session that has drawn keep its server connection.
+//! A server process remembers its draws, and this memory cannot move. A session that asks gets the server connection of its last
+//! draw, as long as it alone has drawn there, or an error: never another session's value. Only `sequence_sessions = pin` makes a
+//! session that has drawn keep its server connection.
 
-/// Where a session drew from sequences last: the number of the server connection, and how often anybody had drawn on it then.
+/// A session's last draw, with `DrawCount::count` at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastDraw {
     pub serial: u64,
     pub count: u64,
-    /// The server process knew nothing of others' draws before the session's own.
+    /// True if the server process knew no draws of others before.
     pub is_alone: bool,
 }
 
-/// Count of the draws on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawCount {
-    /// The server connection's number.
     pub serial: u64,
-    /// How often anybody drew on it, or had it forget.
+    /// Number of draws and of `DISCARD SEQUENCES`.
     pub count: u64,
-    /// Value of `count` when it forgot last.
+    /// `count` at the last `DISCARD SEQUENCES`.
     pub forgotten: u64,
 }
 
 impl DrawCount {
-    /// Nobody has drawn since the server process forgot all.
+    /// True if no session has drawn since the last `DISCARD SEQUENCES`.
     pub fn is_blank(self) -> bool {
         self.count == self.forgotten
     }
 
-    /// It is about to forget. The session that drew there last loses its values, and must hear so when it asks.
+    /// Counts a `DISCARD SEQUENCES`: the session that drew last must hear that its values are lost.
     pub fn forget(self) -> DrawCount {
         DrawCount { count: self.count + 1, forgotten: self.count + 1, ..self }
     }
 
-    /// A session is about to draw on it.
     pub fn draw(self, drawn: Option<LastDraw>) -> (DrawCount, LastDraw) {
         let is_alone = self.is_blank() || drawn.is_some_and(|drawn| drawn.is_own(self));
         let count = self.count + 1;
@@ -45,21 +41,20 @@ impl DrawCount {
 }
 
 impl LastDraw {
-    /// True if all that the server connection's server process remembers is this session's.
+    /// True if the server process remembers only this session's draws.
     pub fn is_own(self, tally: DrawCount) -> bool {
         self.is_alone && self.serial == tally.serial && self.count == tally.count
     }
 }
 
-/// Use of sequences by a statement, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceUse {
     Nothing,
-    /// It may draw.
+    /// May draw.
     Draws,
-    /// It asks for earlier draws, and draws nothing.
+    /// Asks for earlier draws, and draws nothing.
     Recalls,
-    /// It asks, and may draw itself.
+    /// Asks, and may draw.
     Both,
 }
 
@@ -82,27 +77,23 @@ impl SequenceUse {
     }
 }
 
-/// The server connection that a statement must have, because the values that it asks for can be nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawConnDemand {
     pub drawn: LastDraw,
     pub by: SequenceUse,
 }
 
-/// The end of a session's wait for that server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawWaitOutcome {
-    /// It runs there.
     Takes,
-    /// It draws itself, so that another one will do.
+    /// Any server connection will do: the statement draws itself.
     TakesAny,
-    /// The values are lost. Said at once: a session that took another server connection first would have to bring its settings
-    /// before it may say anything, would give it back meanwhile, and wait for the one it drew on again, without an end.
+    /// The values are lost. Told at once: elsewhere the session would first bring its settings, give the server connection back,
+    /// and wait for the old one again, without end.
     Refused,
 }
 
 impl DrawConnDemand {
-    /// `there`: the count of the server connection, if it could be had.
     pub fn after(self, there: Option<DrawCount>) -> DrawWaitOutcome {
         match there {
             Some(tally) if self.by.draws() || self.drawn.is_own(tally) => DrawWaitOutcome::Takes,
@@ -112,13 +103,11 @@ impl DrawConnDemand {
     }
 }
 
-/// A session that has a server connection of the primary, before it sends a statement.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawFacts {
-    /// Where it drew last.
     pub drawn: Option<LastDraw>,
     pub tally: DrawCount,
-    /// Somebody in this database may ask for earlier draws.
+    /// True if sessions of this database may ask for earlier draws.
     pub is_asked: bool,
 }
 
@@ -127,21 +116,20 @@ impl DrawFacts {
         self.drawn.is_some_and(|drawn| drawn.is_own(self.tally))
     }
 
-    /// True if the server connection is to forget before the statement is sent.
+    /// True if the server connection must forget first.
     pub fn forgets(&self, by: SequenceUse) -> bool {
         let may_hear_others = !self.tally.is_blank() && !self.is_own();
         may_hear_others
             && match by {
                 SequenceUse::Nothing => false,
                 SequenceUse::Draws => self.is_asked,
-                // Its values on another connection, or among others' values, are lost: it is refused.
+                // A session whose values are lost is refused.
                 SequenceUse::Recalls => self.drawn.is_none(),
                 SequenceUse::Both => true,
             }
     }
 
-    /// True if a statement may run after the server connection has forgotten, where that is possible. A blank server process
-    /// itself refuses the question, and knows the draws of the text itself.
+    /// True if a statement may run, after a `DISCARD SEQUENCES` where possible. A blank server process itself refuses.
     pub fn may_run(&self, by: SequenceUse) -> bool {
         !by.recalls() || self.is_own() || (self.tally.is_blank() && (by.draws() || self.drawn.is_none()))
     }

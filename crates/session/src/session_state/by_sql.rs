@@ -1,39 +1,36 @@
 //! Statements that a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to each server
-//! connection it gets.
+//! connection.
 //!
-//! A server connection holds those of one session at a time, as one shared set, so that "the server connection has them already" compares two pointers.
+//! A server connection holds one session's set, shared: "already there" is a comparison of pointers.
 
 use crate::session_state::client_settings::SettingValues;
 use std::sync::Arc;
 use weir_sql::facts::StateKinds;
 use weir_wire::write::identifier;
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqlPreparedStatement {
     pub name: String,
-    /// The `PREPARE` itself.
+    /// The whole `PREPARE`.
     pub text: String,
-    /// Settings under which it was prepared: literals were read with them.
+    /// Settings under which literals were read.
     pub settings: Arc<SettingValues>,
-    /// The query that it prepares; none: it is not known well enough for an `EXECUTE` to go by it.
+    /// The prepared query; none: not known well enough for an `EXECUTE` to go by it.
     pub query: Option<Box<str>>,
-    /// Session state that it leaves when it is executed.
     pub later: StateKinds,
     pub bound: ConnDependency,
 }
 
-/// Why only the server connection on which a statement was made can have it.
+/// Why a statement cannot leave its server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnDependency {
     Free,
-    /// It was made under a role, which may be dropped before the session ends.
+    /// Prepared under a role, which may be dropped before the session ends.
     ToRole,
-    /// It may be about a temporary object. Such a one may be made anew under the same name, so that the statement stays where it is.
+    /// May name a temporary object, which may be made again under its name.
     ToTemporary,
 }
 
-/// All of one session, in the order in which they were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BySql {
     entries: Vec<Arc<SqlPreparedStatement>>,
@@ -48,27 +45,25 @@ impl BySql {
         self.entries.iter().any(|entry| entry.name.as_bytes() == name)
     }
 
-    /// The query that an `EXECUTE` of this name runs, if that is known.
     pub fn query_of(&self, name: &str) -> Option<&str> {
         self.entries.iter().find(|entry| entry.name == name)?.query.as_deref()
     }
 
-    /// Session state that an `EXECUTE` of any of them may leave.
+    /// Returns the state that any statement may leave when it is executed.
     pub fn later(&self) -> StateKinds {
         self.entries.iter().fold(StateKinds::NONE, |all, entry| all.and(entry.later))
     }
 
-    /// All of them but one.
     pub fn without(&self, name: &[u8]) -> BySql {
         BySql { entries: self.entries.iter().filter(|entry| entry.name.as_bytes() != name).cloned().collect() }
     }
 
-    /// True if one of them cannot move.
+    /// True if a statement cannot move.
     pub fn is_bound(&self) -> bool {
         self.entries.iter().any(|entry| entry.bound != ConnDependency::Free)
     }
 
-    /// The statements of a session that has no role any more: a server analyses a statement for whoever executes it.
+    /// Frees statements from an ended role: a server analyses a statement for the user who executes it.
     #[must_use]
     pub fn without_role(&self) -> BySql {
         let free = |entry: &Arc<SqlPreparedStatement>| match entry.bound {
@@ -81,7 +76,7 @@ impl BySql {
         BySql { entries: self.entries.iter().map(free).collect() }
     }
 
-    /// True if one of them can move once the session has no role.
+    /// True if a statement can move once the role ends.
     pub fn is_bound_to_role(&self) -> bool {
         self.entries.iter().any(|entry| entry.bound == ConnDependency::ToRole)
     }
@@ -90,7 +85,7 @@ impl BySql {
         self.entries.iter().map(|entry| entry.text.as_str())
     }
 
-    /// The statements that the server listed. An entry that was known stays as it was made.
+    /// Takes over the server's list. Known entries stay as they were made.
     pub fn of_list(
         &self,
         listed: impl Iterator<Item = (String, String)>,
@@ -108,7 +103,7 @@ impl BySql {
         BySql { entries }
     }
 
-    /// The queries that bring a server connection that has `self` and the settings `now` to `wanted`, each to be sent by itself.
+    /// Each query is sent by itself. `now`: the settings on the server connection.
     pub fn change_to(&self, wanted: &BySql, now: &Arc<SettingValues>) -> Vec<RestoreQuery> {
         let mut changes = Vec::new();
         let has = |all: &BySql, entry: &Arc<SqlPreparedStatement>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
@@ -132,7 +127,6 @@ impl BySql {
     }
 }
 
-/// One query to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreQuery {
     Settings(String),

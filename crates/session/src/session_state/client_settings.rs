@@ -1,49 +1,41 @@
-//! A session's settings, from its startup packet and its later statements, and the SQL that changes a server connection from
-//! one session's settings to another's.
+//! A session's settings, and the SQL that changes a server connection from one session's to another's.
 //!
-//! A server connection starts with none. Two sessions that want the same share one `SettingValues`, so that "the server connection already has them" is a
-//! comparison of pointers.
+//! Equal settings share one `SettingValues`, so that "already set" is a comparison of pointers.
 
 use weir_sql::facts::ResetTarget;
 use weir_wire::startup_packet::{OptionsError, StartupMessage, split_options};
 use weir_wire::write::literal;
 
-/// Names and values, sorted by name, each name once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SettingValues {
     pairs: Vec<(String, String)>,
 }
 
-/// The parameter with which a backslash in a string is not an escape.
+/// While on, a backslash in a string is not an escape.
 pub const ESCAPES_UNLESS: &str = "standard_conforming_strings";
 
-/// The parameter that says in which encoding a session sends its texts.
 pub const ENCODING: &str = "client_encoding";
 
-/// How a session's own settings have servers read its texts; none: they say nothing of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextReading {
-    /// A backslash in a string is an escape.
     pub escapes: Option<bool>,
-    /// By the encoding of the texts.
     pub recoding: Option<EncodingEffect>,
 }
 
-/// The effect of an encoding on a text that is read as UTF-8.
+/// Effect of an encoding on a text read as UTF-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EncodingEffect {
-    /// It reads the same.
     #[default]
     None,
-    /// Names beyond ASCII are others. Every byte of a character beyond ASCII is above 127, so that all else reads the same.
+    /// Names beyond ASCII differ; every byte of such a character is above 127.
     Names,
-    /// A later byte of a character may be an ASCII character.
+    /// A later byte of a character may be ASCII.
     Characters,
 }
 
 impl EncodingEffect {
-    /// By a value of `ENCODING` or of `server_encoding`. An encoding that is not known may be anything. Source: `pg_encname_tbl` in encnames.c;
-    /// `PG_ENCODING_BE_LAST` in pg_wchar.h: a database can only be in one whose characters beyond ASCII hold no ASCII.
+    /// By a value of `ENCODING` or `server_encoding`. An unknown encoding may be anything. Source: `pg_encname_tbl` in
+    /// encnames.c; `PG_ENCODING_BE_LAST` in pg_wchar.h: in a database's encoding, characters beyond ASCII hold no ASCII byte.
     pub fn of(value: &str) -> EncodingEffect {
         let letters: String = value.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
         const OF_CLIENTS: [&str; 18] = [
@@ -77,7 +69,6 @@ impl EncodingEffect {
     }
 }
 
-/// A startup parameter Weir does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error("{0}")]
@@ -87,8 +78,7 @@ pub enum SettingsError {
 }
 
 impl SettingValues {
-    /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL. Not those with a name
-    /// in `ignored`.
+    /// Returns a startup packet's settings but those in `ignored`. Named parameters win over `options`, as in PostgreSQL.
     pub fn of_startup(startup: &StartupMessage, ignored: &[String]) -> Result<SettingValues, SettingsError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
@@ -118,13 +108,12 @@ impl SettingValues {
         self.pairs.is_empty()
     }
 
-    /// Memory that they take, nearly.
+    /// Memory in bytes, nearly.
     pub fn bytes(&self) -> usize {
         let of_pair = |(name, value): &(String, String)| size_of::<(String, String)>() + name.len() + value.len();
         self.pairs.iter().map(of_pair).sum()
     }
 
-    /// Names and values, sorted by name.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -137,7 +126,6 @@ impl SettingValues {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// How they have servers read texts.
     pub fn reading(&self) -> TextReading {
         let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
         TextReading {
@@ -146,12 +134,11 @@ impl SettingValues {
         }
     }
 
-    /// The settings but one.
     pub fn without(&self, name: &str) -> SettingValues {
         SettingValues { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
     }
 
-    /// The settings with one value set; the name is lower case.
+    /// `name` is lower case.
     pub fn with(&self, name: &str, value: &str) -> SettingValues {
         let mut pairs = self.pairs.clone();
         match pairs.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -161,35 +148,33 @@ impl SettingValues {
         SettingValues { pairs }
     }
 
-    /// The settings with all of others set over them.
+    /// Returns the settings with `others` over them.
     pub fn overlaid(&self, others: &SettingValues) -> SettingValues {
         others.pairs.iter().fold(self.clone(), |settings, (name, value)| settings.with(name, value))
     }
 
-    /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
-    /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
+    /// Returns the settings that a statement's analysis depends on. Parameters with a dot are read only at execution.
     pub fn meaning(&self) -> SettingValues {
         let shapes = |name: &str| !name.contains('.') && !SHAPELESS.contains(&name);
         SettingValues { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
     }
 
-    /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
-    /// their own.
+    /// Returns the settings that a result may depend on, also those of extensions.
     pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs().filter(|(name, _)| shapes_answers(name))
     }
 
-    /// The session's statements run as another user than the one who logged in.
+    /// True if statements run as another user than the login's.
     pub fn has_role(&self) -> bool {
         WHO.iter().any(|name| self.get(name).is_some())
     }
 
-    /// They may make a server take a small query for a costly one, and compile it.
+    /// True if a server may take a small query for a costly one, and compile it.
     pub fn may_compile(&self) -> bool {
         self.pairs().any(|(name, _)| makes_costly(name))
     }
 
-    /// An object made without a schema's name is temporary.
+    /// True if objects made without a schema are temporary.
     pub fn makes_temporary(&self) -> bool {
         self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
     }
@@ -199,8 +184,7 @@ impl SettingValues {
         self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
     }
 
-    /// Settings after a reset in a session that began with `startup`. A parameter that the session made up is empty then, and
-    /// not unknown; a parameter that an extension defines has its default.
+    /// Returns the settings after a reset: a made-up parameter is then empty, an extension's has its default.
     pub fn after(&self, reset: &ResetTarget, startup: &SettingValues) -> SettingValues {
         match reset {
             ResetTarget::All | ResetTarget::Many => {
@@ -220,12 +204,10 @@ impl SettingValues {
         }
     }
 
-    /// The settings without role and session_authorization.
     pub fn without_who(&self) -> SettingValues {
         SettingValues { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
     }
 
-    /// True if a reset takes something back that this startup asked for: the server does not know it.
     pub fn is_hit_by(&self, reset: &ResetTarget) -> bool {
         match reset {
             ResetTarget::All | ResetTarget::Many => !self.is_empty(),
@@ -233,13 +215,13 @@ impl SettingValues {
         }
     }
 
-    /// Settings that a server lists nowhere: parameters that applications made up, and the user who runs statements.
+    /// Returns the settings that no server lists: made-up parameters, and the user who runs statements.
     pub fn unlisted(&self) -> SettingValues {
         let is_unlisted = |name: &str| is_made_up(name) || WHO.contains(&name);
         SettingValues { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
     }
 
-    /// One statement that sets the values again that a reset took back, after the server did it.
+    /// Returns one statement, to follow a server's reset.
     pub fn again(&self, reset: &ResetTarget) -> String {
         match reset {
             ResetTarget::All => SettingValues::default().change_to(&self.without_who()),
@@ -254,8 +236,7 @@ impl SettingValues {
         }
     }
 
-    /// Sets the parameters that the session has not set: the server tells a value that was set from one that was reset. For
-    /// parameters that applications made up it shows only the value, which is empty after a reset.
+    /// Sets only parameters that the session has not set; a made-up one counts as reset when empty.
     fn again_unless_set(&self) -> String {
         let mut sql = String::new();
         for (name, value) in &self.pairs {
@@ -270,15 +251,13 @@ impl SettingValues {
         sql
     }
 
-    /// The same without the names that an application made up, but for those that the session began with.
     #[must_use]
     pub fn without_made_up(self, startup: &SettingValues) -> SettingValues {
         let made_up: Vec<String> = self.pairs.iter().map(|(name, _)| name.clone()).filter(|name| is_made_up(name)).collect();
         made_up.iter().filter(|name| startup.get(name).is_none()).fold(self, |settings, name| settings.without(name))
     }
 
-    /// True if a server may refuse to change a server connection from `self` to `wanted`, as rights, or the object that a value
-    /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
+    /// True if a server may refuse the change: rights, or the object that a value names, may have changed.
     pub fn may_be_refused(&self, wanted: &SettingValues) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
         let may_be = |name: &str| !is_anybodys(name);
@@ -286,21 +265,21 @@ impl SettingValues {
         self.has_role() || wanted.has_role() || all().any(|name| may_be(name) && differs(name))
     }
 
-    /// One statement that brings a server connection that has `self` to `wanted`; empty when there is nothing to do.
+    /// Returns one statement that changes `self` to `wanted`; empty: nothing to do.
     ///
-    /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
-    /// settings are changed as the user who logged in, since another role may not be allowed to.
+    /// `set_config` takes lists (`search_path`) in the form of the startup packet, unlike `SET`; NULL resets. Other settings are
+    /// changed as the login user: a role may lack the right.
     pub fn change_to(&self, wanted: &SettingValues) -> String {
         let mut sql = String::new();
         let is_plain = |(name, _): &&(String, String)| !WHO.contains(&name.as_str());
-        // Nothing makes a server forget a name that an application made up, so that an empty one is as it can be.
+        // A server never forgets a made-up name.
         let is_worth_it = |(name, value): &&(String, String)| !((value.is_empty() || value == RESET) && is_made_up(name));
         let lacks = |(name, _): &&(String, String)| wanted.get(name).is_none();
         for (name, _) in self.pairs.iter().filter(is_plain).filter(lacks).filter(is_worth_it) {
             push_call(&mut sql, name, None);
         }
         for (name, value) in wanted.pairs.iter().filter(is_plain).filter(|(name, value)| self.stored(name) != Some(value)) {
-            // 'ISO' alone keeps the field order of the value before it, so that one must be the default.
+            // 'ISO' alone keeps the field order of the value before: reset first.
             if name == "datestyle" && self.get(name).is_some() {
                 push_call(&mut sql, name, None);
             }
@@ -327,7 +306,6 @@ impl SettingValues {
     }
 }
 
-/// The text before and after names and values.
 const AGAIN_UNLESS_SET: (&str, &str) = (
     "SELECT pg_catalog.set_config(n, v, false) FROM (VALUES (",
     ")) AS startup (n, v) WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
@@ -339,22 +317,19 @@ const AGAIN_UNLESS_SET: (&str, &str) = (
 const SESSION_AUTHORIZATION: &str = "session_authorization";
 pub(crate) const ROLE: &str = "role";
 
-/// Parameters that choose the user who runs statements, in the order in which they are set: a new session user begins without a
-/// role.
+/// In the order of setting: a new session user begins without a role.
 pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
 
-/// Value of a parameter with a dot after a reset: empty if an application made it up, its default if an extension defines it.
-/// Only the server knows which. No value of a server's holds this character.
+/// Value of a parameter with a dot after a reset: empty, or an extension's default; only the server knows. No real value holds
+/// this character.
 const RESET: &str = "\0";
 
-/// True if an application or an extension made a parameter up.
 fn is_made_up(name: &str) -> bool {
     name.contains('.')
 }
 
-/// Parameters that any user may set, and whose values stay valid; sorted. For others the answer is waited for before a
-/// statement is sent. That is a round trip where a server connection changes between sessions that differ in one. Source:
-/// guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
+/// Sorted. Parameters that any user may set and whose values stay valid; for others the answer is awaited before a statement.
+/// Source: guc_tables.c, `PGC_USERSET` without a check hook on the catalog.
 const NEVER_REFUSED: [&str; 68] = [
     "application_name",
     "array_nulls",
@@ -426,7 +401,6 @@ const NEVER_REFUSED: [&str; 68] = [
     "xmloption",
 ];
 
-/// Parameters that leave the meaning of a statement alone.
 const SHAPELESS: [&str; 7] = [
     "application_name",
     "idle_in_transaction_session_timeout",
@@ -437,17 +411,17 @@ const SHAPELESS: [&str; 7] = [
     "work_mem",
 ];
 
-/// True if a parameter has a say in what a planner takes a query's cost for, or in the cost from which on a query is compiled.
+/// True if the parameter changes estimated costs, or the cost above which a query is compiled.
 pub(crate) fn makes_costly(name: &str) -> bool {
     name.starts_with("enable_") || name.starts_with("jit") || name.ends_with("_cost")
 }
 
-/// True if any user may set a parameter, as far as is known: one that an extension defines may be a superuser's.
+/// True if any user may set a parameter. An extension's may still be a superuser's.
 pub fn is_anybodys(name: &str) -> bool {
     is_made_up(name) || NEVER_REFUSED.binary_search(&name).is_ok()
 }
 
-/// True if a parameter may change a result, its text included.
+/// True if a result, or its text, may depend on the parameter.
 pub fn shapes_answers(name: &str) -> bool {
     !SHAPELESS.contains(&name) && !name.starts_with("weir.")
 }
@@ -463,9 +437,8 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(",false)");
 }
 
-/// A value that reads the same in the server connection's encoding, which is the session before's when the new value arrives.
-/// Its bytes are taken as they are, as those of a startup packet. Later values beyond ASCII are only known where the encoding
-/// is UTF-8, too.
+/// Writes a value that reads the same in the previous session's encoding, which the server connection may still have. Bytes are
+/// taken as in a startup packet; values beyond ASCII are known only in UTF-8.
 fn value_literal(sql: &mut String, value: &str) {
     if value.is_ascii() {
         return literal(sql, value);
@@ -481,14 +454,12 @@ fn value_literal(sql: &mut String, value: &str) {
     sql.push('\'');
 }
 
-/// Parameter names fold their ASCII case. Source: `guc_name_compare` in guc.c.
 fn canonical(name: &str) -> Result<String, SettingsError> {
     let valid =
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || !c.is_ascii());
     if valid { Ok(name.to_ascii_lowercase()) } else { Err(SettingsError::Name(name.to_string())) }
 }
 
-/// A change of each kind, for the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let none = SettingValues::default();
     let some = none.with("work_mem", "1MB").with("app.tenant", "\u{fc}'\\");

@@ -8,17 +8,14 @@ use crate::session_state::server_defaults::{ConnNodeRole, DefaultsChoice, Sessio
 use std::sync::Arc;
 use weir_wire::write;
 
-/// The effect on a session of the defaults that its server connection begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultsEffect {
-    /// Its settings, and what its answers look like, are as they were.
     Alike,
-    /// All decisions on the statement that waits must be made anew.
+    /// The waiting statement must be decided on again.
     Others,
 }
 
-/// Compares the defaults of a server connection that the session gets with those of its login. To be done before the connection is brought to the
-/// session's settings: the values that it holds against others are among them.
+/// Takes in the defaults of a new server connection. Must run before the settings are brought: the merge may add to them.
 #[inline]
 pub fn meet(s: &mut Session, w: &Context) -> DefaultsEffect {
     if s.conn().is_none_or(|conn| s.state.defaults.knows(&conn.defaults)) { DefaultsEffect::Alike } else { take_in(s, w) }
@@ -43,7 +40,7 @@ fn take_in(s: &mut Session, w: &Context) -> DefaultsEffect {
     let before = s.state.settings.clone();
     set_settings(s, w, own.now);
     if meeting.base == DefaultsChoice::Theirs {
-        // Against the new values the session may hold others.
+        // The session may hold other values against the new defaults.
         s.state.defaults.met.clear();
         s.state.defaults.base = theirs.clone();
     } else {
@@ -57,8 +54,8 @@ fn take_in(s: &mut Session, w: &Context) -> DefaultsEffect {
     if changed.is_empty() && Arc::ptr_eq(&before, &s.state.settings) { DefaultsEffect::Alike } else { DefaultsEffect::Others }
 }
 
-/// A report that answers something of ours shows that the server has read its configuration anew, as far as is seen: the client hears of it.
-/// The next sessions get the connection when its server was asked for its defaults once more.
+/// True: the server has reloaded its configuration, and the client hears of it. The defaults are asked for again before the next
+/// session gets the connection.
 pub fn on_own_report(s: &Session, w: &Context, name: &str, value: &str) -> bool {
     let Some(conn) = s.conn() else { return false };
     let is_news = conn.defaults.contradicts(name, value, &conn.settings);
@@ -68,7 +65,7 @@ pub fn on_own_report(s: &Session, w: &Context, name: &str, value: &str) -> bool 
     is_news
 }
 
-/// Looks whether a server reports other values than its connection began with, where nothing is set. To be done when all settings on it are known.
+/// Looks for a reload. All settings on the connection must be known.
 pub fn look(conn: &Conn, w: &Context) {
     if conn.reported.iter().any(|(name, value)| conn.defaults.contradicts(name, value, &conn.settings)) {
         note(conn, w);
@@ -79,7 +76,7 @@ fn note(conn: &Conn, w: &Context) {
     w.shared.stale.reloads.note(conn.status.address.node, conn.reloads);
 }
 
-/// True if the server of a connection has read its configuration anew since its defaults were asked for.
+/// True if the server has reloaded its configuration since it was asked for its defaults.
 #[inline]
 pub fn are_stale(conn: &Conn, w: &Context) -> bool {
     conn.reloads != w.shared.stale.reloads.of(conn.status.address.node)

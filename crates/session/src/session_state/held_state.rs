@@ -1,7 +1,6 @@
-//! The state of a session beyond its messages: settings, statements prepared by SQL, and the channels it listens to.
+//! The state of a session beyond its messages: settings, statements prepared by SQL, channels.
 //!
-//! The session owns the state that can move; a server connection is brought to it before use. Any other state on the connection is
-//! `upstream::left`'s.
+//! State that can move is the session's, and server connections are brought to it. Other state is `upstream::left`'s.
 
 use crate::conn::TextInterpretation as Begins;
 use crate::doubt::loss_choices::LossChoices;
@@ -13,72 +12,48 @@ use crate::session_state::server_defaults::ServerDefaults;
 use std::sync::Arc;
 use weir_sql::facts::ResetTarget;
 
-/// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingCommand {
     Set { name: String, value: String },
     Reset(ResetTarget),
 }
 
-/// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConnSetup {
-    #[default]
-    No,
-    /// The statement's description was asked for.
-    Describing,
-    /// The server connection is being brought to the session's settings.
-    Bringing,
-    /// The same, after all settings of others were taken back: the server connection refused to be brought from those.
-    Cleaning,
-}
-
-/// See the module.
 pub struct HeldState {
-    /// The settings that the session began with: those of its startup packet, those that a login event trigger left, and the defaults of its login
-    /// that it holds against those of other connections.
+    /// Settings of the startup packet, of a login event trigger, and defaults held against other connections.
     pub(crate) startup: Arc<SettingValues>,
     pub(crate) defaults: EffectiveDefaults,
-    /// The settings it has now.
     pub settings: Arc<SettingValues>,
-    /// How these have servers read its texts.
     pub(crate) reading: TextReading,
-    /// A relation that it makes without naming a schema is temporary: its `search_path` says so.
+    /// By its `search_path`, a relation made without a schema is temporary.
     pub(crate) makes_temporary: bool,
-    /// How servers read its texts as it begins, where it sets nothing.
+    /// How servers read its texts where it sets nothing.
     pub begins: Begins,
-    /// How they read its names whatever it sets.
+    /// How servers read its names whatever it sets.
     pub begins_recoded: EncodingEffect,
-    /// Number of the settings that shape what a statement means.
     pub(crate) meaning: u64,
     pub(crate) by_sql: Arc<BySql>,
-    /// Where it may have drawn from sequences last.
     pub(crate) drawn: Option<LastDraw>,
-    /// `pool_mode = session`: the server connection stays anyway, and nothing is asked.
+    /// `pool_mode = session`: the server connection stays, and no state is asked for.
     pub(crate) by_mode: bool,
-    /// The changes of this transaction that concern others.
     pub(crate) effects: CommitEffects,
-    /// The channels it listens to without a server connection.
     pub(crate) listening: Option<Box<HubSubscription>>,
-    /// Its own choice about lost transactions.
     pub choice: LossChoices,
 }
 
-/// The defaults of a session's parameters, whatever those of its server connection are.
 pub struct EffectiveDefaults {
-    /// Those that it goes by.
+    /// Defaults that the session goes by.
     pub(crate) base: Arc<ServerDefaults>,
-    /// The others that it met last, against which it holds all that must be: one for each server that it reads from, in ordinary use.
+    /// Defaults met last: the session already holds its values against them.
     pub(crate) met: Vec<Arc<ServerDefaults>>,
-    /// Those of its login that it holds as settings.
+    /// Defaults of the login held as settings.
     pub(crate) held: SettingValues,
 }
 
-/// More than these are not remembered: a session that meets them again compares them again.
+/// Older entries are compared again when met.
 const MET_MAX: usize = 8;
 
 impl EffectiveDefaults {
-    /// True if the session holds against these all that must be.
+    /// True if the session holds all it must against these defaults.
     #[inline]
     pub fn knows(&self, theirs: &Arc<ServerDefaults>) -> bool {
         Arc::ptr_eq(theirs, &self.base) || self.met.iter().any(|met| Arc::ptr_eq(theirs, met))
@@ -92,16 +67,15 @@ impl EffectiveDefaults {
     }
 }
 
-/// Changes of a transaction that concern others once it is over.
 #[derive(Debug, Default)]
 pub struct CommitEffects {
-    /// Names may stand for something else.
+    /// Names may mean something else.
     pub(crate) redefines: bool,
-    /// That is said of a text alone that passes unread, and of which the end is not known yet.
+    /// `redefines` is only due to a long text not yet scanned to its end.
     pub(crate) by_long_text: bool,
-    /// Connections opened before the end of the transaction begin with other settings than those opened later.
+    /// New connections begin with other settings.
     pub(crate) renews: bool,
-    /// Roles that the transaction has renamed or dropped.
+    /// Roles renamed or dropped.
     pub(crate) unseats: Vec<String>,
 }
 
@@ -125,14 +99,12 @@ impl HeldState {
         }
     }
 
-    /// The server dropped everything of the session's.
     pub fn discarded(&mut self, none: Arc<BySql>) {
         self.by_sql = none;
         self.drawn = None;
         self.listening = None;
     }
 
-    /// The session has lost its server connection.
     pub fn conn_lost(&mut self) {
         self.effects.renews = false;
         if let Some(subscription) = &mut self.listening {

@@ -1,5 +1,5 @@
-//! State that a statement may leave by functions that its text does not show: those of triggers, views, types, operators and columns, as the catalog knows
-//! them. And the names of parameters that are asked for then.
+//! State that a statement may leave by functions that its text does not show: of triggers, views, types, operators and columns,
+//! by the catalog.
 
 use super::note_unseen;
 use crate::catalogs::UNKNOWN;
@@ -15,7 +15,7 @@ use weir_catalog::{Catalog, HiddenUses, StatementNames};
 use weir_sql::facts::{QualifiedName, StateKind, StateKinds};
 use weir_wire::frame::split_cstr;
 
-/// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
+/// Returns the ways in which a statement may leave unseen state. The catalog lacks this transaction's own definitions.
 #[inline]
 pub(super) fn hidden(s: &Session) -> HiddenUses {
     if s.state.by_mode {
@@ -25,12 +25,12 @@ pub(super) fn hidden(s: &Session) -> HiddenUses {
     if s.state.effects.redefines { known.and(HiddenUses::ASSUMED) } else { known }
 }
 
-/// True if the catalog last read is still true for this session.
+/// True if the catalog is up to date for this session.
 pub(crate) fn knows(s: &Session) -> bool {
     s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
 }
 
-/// The state that a statement may leave by triggers, rules and views, or by what types, operators and columns run, which its text does not show.
+/// Returns the state left by triggers, rules, views, types or operators.
 pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
     let may_define = may_define(statement, hidden);
@@ -39,7 +39,7 @@ pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     }
     let unknown = StateKinds::of(StateKind::Unknown);
     let Some(catalog) = s.account.known.catalog() else { return unknown };
-    // A definition checks rows and makes values of others than it names.
+    // A definition checks rows and makes values of other objects than it names.
     if !knows(s) || may_define {
         return unknown;
     }
@@ -51,7 +51,6 @@ fn may_define(statement: &Statement, hidden: HiddenUses) -> bool {
     statement.has(StatementTrait::Redefines) && hidden.meets(HiddenUses::ALL)
 }
 
-/// True if something may be left by what a statement touches, as a catalog says that is true now.
 fn leaves(
     catalog: &Catalog,
     hidden: HiddenUses,
@@ -62,7 +61,7 @@ fn leaves(
     if touches(HiddenUses::DEFINES) || touches(HiddenUses::ANYTHING) {
         return true;
     }
-    // TRUNCATE takes others along than it names.
+    // TRUNCATE may cascade to others than it names.
     if touches(HiddenUses::CASCADES) && hidden.meets(HiddenUses::WRITES) {
         return true;
     }
@@ -72,7 +71,7 @@ fn leaves(
     by_writing || names.is_some_and(|names| by_reading(names) || by_names(names))
 }
 
-/// The objects that a statement touches, if it may leave something for no other reason than that the catalog is not known: a later one tells.
+/// Returns the objects touched, if only the unknown catalog makes the statement suspect.
 pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<UnjudgedObjects> {
     let is_assumed = !knows(s) && !statement.has(StatementTrait::Redefines) && !statement.has(StatementTrait::Executes);
     if !is_assumed || left_unseen(s, statement).is_empty() {
@@ -82,13 +81,13 @@ pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<UnjudgedObje
     Some(UnjudgedObjects { touches: *touches, written: written.clone(), names: statement.objects.all_names().cloned() })
 }
 
-/// True if what a statement touched while the catalog was not known may have left something, as far as is known now.
+/// True if the objects touched may have left state, by the catalog known now.
 pub(crate) fn may_have_left(s: &Session, touched: &UnjudgedObjects) -> bool {
     let catalog = s.account.known.catalog().filter(|_| knows(s));
     catalog.is_none_or(|catalog| leaves(&catalog, hidden(s), touched.touches, (&touched.written, touched.names.as_ref())))
 }
 
-/// The state that the values of a statement's parameters may leave when they are read in: by their types, if the client said these.
+/// Returns the state left by reading in parameter values, by the types that the client declared.
 pub(super) fn left_by_values(s: &Session, prepared: &PreparedStatement) -> StateKinds {
     if prepared.user_types.is_empty() || !hidden(s).meets(HiddenUses::NAMES.and(HiddenUses::ANYTHING)) {
         return StateKinds::NONE;
@@ -98,8 +97,8 @@ pub(super) fn left_by_values(s: &Session, prepared: &PreparedStatement) -> State
     if may_leave { StateKinds::of(StateKind::Unknown) } else { StateKinds::NONE }
 }
 
-/// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run. Those that the
-/// database asks for are among them, since a function may put a name together.
+/// No server lists names that functions made up, so they are asked for by name. Names that the database asks for count too: a
+/// function may compose a name.
 pub(super) fn name_made_up(s: &mut Session) {
     if s.state.by_mode {
         return;
@@ -118,7 +117,7 @@ pub(super) fn name_made_up(s: &mut Session) {
     }
 }
 
-/// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
+/// True if a function called may change the session's state, or is not known to be harmless.
 pub(crate) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
     if statement.has(StatementTrait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
         return true;
@@ -138,13 +137,13 @@ pub(crate) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) ->
     }
 }
 
-/// The state that a statement prepared by SQL may leave by means that its text does not show. Any of them may be the executed one.
+/// Returns the unseen state left by `EXECUTE`: any statement prepared by SQL may be meant.
 pub(super) fn by_execute(s: &Session) -> StateKinds {
     if !hidden(s).meets(HiddenUses::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
 }
 
-/// Notes what the analysis of a statement may leave: it reads constants of arrays and rows in, and so runs the checks of their domains. Its Parse is
-/// about to be sent. Source: `coerce_type` in parse_coerce.c.
+/// Notes what a Parse may leave: the analysis reads in constants of arrays and rows, and runs their domains' checks. Source:
+/// `coerce_type` in parse_coerce.c.
 #[inline]
 pub fn note_analysed(s: &mut Session, prepared: &PreparedStatement) {
     if !prepared.statement.objects.touches.meets(hidden(s)) {
@@ -164,7 +163,6 @@ pub fn note_analysed(s: &mut Session, prepared: &PreparedStatement) {
     }
 }
 
-/// Notes what the analysis of a statement prepared by SQL may leave, which is brought.
 pub(super) fn note_prepared(s: &mut Session, text: &str) {
     let may_change = by_execute(s);
     if may_change.is_empty() {

@@ -1,5 +1,5 @@
-//! LISTEN without a server connection of one's own: moves what a session listens to from its server connection to the hub, and delivers what comes there.
-//! Decisions are `session::session_state::listen::channels`'s.
+//! LISTEN without a server connection of one's own: moves a session's channels to the hub, and delivers its notifications.
+//! Decisions are `session::session_state::listen::channels`'.
 
 pub mod channels;
 pub mod listen_hub;
@@ -22,10 +22,9 @@ use weir_sql::facts::{StateKind, StateKinds, TransactionVerb};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader};
 use weir_wire::write::{self, OutgoingReport};
 
-/// A NotificationResponse up to its process id.
+/// Size of a NotificationResponse up to its process id.
 const HEAD_BYTES: usize = HEADER_BYTES + 4;
 
-/// Takes in the server's list of the channels that the server connection listens to.
 pub(super) fn on_answer(s: &mut Session, w: &Context, channels: Channels) {
     if s.state.listening.is_none() {
         if channels.is_empty() {
@@ -39,7 +38,6 @@ pub(super) fn on_answer(s: &mut Session, w: &Context, channels: Channels) {
     tell_hub(s, w);
 }
 
-/// The hub listens to what the session wants from now on.
 fn tell_hub(s: &mut Session, w: &Context) {
     let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
     if hub.want(inbox, rules.wanted()) {
@@ -50,7 +48,6 @@ fn tell_hub(s: &mut Session, w: &Context) {
     }
 }
 
-/// The notice to a client whose notifications came over a connection that was lost.
 const MISSED: OutgoingReport<'static> = OutgoingReport {
     severity: "NOTICE",
     sqlstate: "00000",
@@ -62,10 +59,10 @@ const MISSED: OutgoingReport<'static> = OutgoingReport {
 
 const UNLISTEN: &str = "UNLISTEN *";
 
-/// Moves on, on a server connection at rest. True: something was sent.
+/// True: a query was sent.
 pub(super) fn advance(s: &mut Session, w: &Context) -> bool {
     let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return false };
-    // Names and payloads come in the encoding of the connection.
+    // Names and payloads come in the connection's encoding.
     let encoding = s.server.as_ref().map(|server| server.conn.reported("client_encoding"));
     let is_alike = encoding.is_some_and(|encoding| encoding == *hub.encoding.borrow());
     match rules.step(|channel| is_alike && hub.has(channel)) {
@@ -88,7 +85,6 @@ fn notify(hub: &NotificationHub, inbox: &NotificationInbox, mark: Mark) -> Strin
     format!("NOTIFY {}, '{}:{mark}'", hub.marks, inbox.number)
 }
 
-/// The server connection listens to nothing any more.
 pub fn unlistened(s: &mut Session, w: &Context) {
     if let Some(subscription) = &mut s.state.listening {
         subscription.rules.conn_done();
@@ -100,8 +96,8 @@ pub fn unlistened(s: &mut Session, w: &Context) {
     tell_hub(s, w);
 }
 
-/// Prepares the server connection for a statement of a session that listens: the server is to know what the session listens to where the statement
-/// may look at that or end it, and where it may notify a mark goes before it.
+/// Tells the server all channels before a statement that may look at them or end them, and sends a mark before one that may
+/// notify.
 #[cold]
 pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     const LOOKS: StateKinds = StateKinds::of(StateKind::Listen).with(StateKind::Unknown).with(StateKind::Unread);
@@ -124,7 +120,7 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     }
     let is_behind = s.transaction() == IDLE && s.replies().is_one_query();
     if is_primary && is_behind && statement.has(StatementTrait::ShowsChannels) {
-        // The channels can be brought once the query before it is answered. Only of a query alone it is certain that its end hangs on nothing that waits here.
+        // Only a single query surely ends without waiting for this statement.
         s.raise_barrier();
         return;
     }
@@ -150,10 +146,10 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// A transaction that may have notified the session itself is over. True: the client hears so when what it notified has come.
+/// True: the end of the transaction is told once its notifications have come.
 #[cold]
 pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
-    // Messages sent behind it are answered before any mark of ours could come.
+    // Messages behind it would be answered before the mark comes.
     let may_mark = s.replies().is_settled() && !s.up.is_mid_message() && s.has_server();
     let Some(subscription) = &mut s.state.listening else { return false };
     let may_mark = if may_mark && subscription.hub.has(subscription.hub.marks.as_bytes()) { MayMark::Yes } else { MayMark::No };
@@ -164,12 +160,12 @@ pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// A notification that came on the server connection. True: it was passed on in another form, or its client gets it from elsewhere or not at all.
+/// True: the notification was rewritten or dropped.
 pub fn takes(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     let Some(notification) = s.down.whole(header).and_then(NotificationBody::read) else { return false };
     if let Some(HubSubscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() {
         let is_mark = notification.channel == hub.marks.as_bytes();
-        // Those of others are none of its own, which are numbered from 1.
+        // Own marks begin at 1.
         let mark = notification.mark().filter(|(number, _)| *number == inbox.number).map_or(0, |(_, mark)| mark);
         let is_passed = rules.on_conn(notification.channel, is_mark.then_some(mark));
         if !is_passed {
@@ -190,17 +186,15 @@ pub fn takes(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     is_own
 }
 
-/// True if the client has yet to be told that its transaction is over.
 #[inline]
 pub fn is_holding(s: &Session) -> bool {
     s.state.listening.as_ref().is_some_and(|subscription| subscription.rules.is_closing())
 }
 
-/// Delivers what the hub has for the session, as PostgreSQL does: when the client is idle and outside of a transaction. True:
-/// something was said.
+/// Delivers to an idle client outside of a transaction, as PostgreSQL does. True: something was said.
 #[cold]
 pub fn deliver(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
-    // The effect of a statement on the channels must be known before the client hears from them.
+    // A statement's effect on the channels must be known first.
     let is_known = s.upstream().is_none_or(|upstream| upstream.left.due.is_empty());
     let is_quiet = s.transaction() == IDLE && s.replies().is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
     let may_speak = is_known && is_quiet;
@@ -216,7 +210,7 @@ fn check_room(s: &Session) -> Result<(), ErrorReport> {
         .hint("Read notifications in time: they wait while a transaction is open and while the client does not read."))
 }
 
-/// The same before a ReadyForQuery that is about to be said.
+/// As `deliver`, right before a ReadyForQuery.
 #[cold]
 pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     check_room(s)?;
@@ -261,7 +255,7 @@ pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, ErrorReport> {
     }
     tell_hub(s, w);
     if said {
-        // A notification tells of a commit, and came from the primary over another connection than the session's.
+        // A notification tells of a commit on the primary, through another connection.
         causal::heard_from_memory(s, w, w.shared.positions.next_round());
     }
     if released {
@@ -281,7 +275,6 @@ fn as_seen(event: &HubEvent) -> channels::ChannelEvent<'_> {
     }
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let mut listen = String::new();
     push_statement(&mut listen, "LISTEN ", b"a\"b");

@@ -1,4 +1,4 @@
-//! Texts that are too long to be parsed, or that the server reads otherwise than they look: they pass as they are.
+//! Texts too long to be parsed, or that the server reads otherwise: they pass as they are.
 
 use crate::prepared::key;
 use crate::session::{Session, SessionServer};
@@ -6,7 +6,6 @@ use crate::upstream::left::{ServerReading, UnnamedStatementState};
 use weir_sql::passing::DefinitionCertainty;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
 
-/// Looks at the part that is here of a text that passes.
 #[cold]
 pub fn pass_on(s: &mut Session) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
@@ -18,7 +17,7 @@ pub fn pass_on(s: &mut Session) {
     effects.by_long_text &= upstream.left.is_passing();
 }
 
-/// A Parse that is too long to be kept, or that the server reads otherwise, is about to be sent as it is.
+/// Notes a Parse too long to be kept, or read otherwise by the server.
 #[cold]
 pub fn note_long_parse(s: &mut Session, header: MessageHeader) {
     let may_be_misread = s.may_be_misread();
@@ -31,7 +30,7 @@ pub fn note_long_parse(s: &mut Session, header: MessageHeader) {
     upstream.left.parses_long(key(name), bytes, text, reads);
 }
 
-/// The Bind of such a statement without a name was sent.
+/// Notes the Bind of such an unnamed statement.
 pub fn note_long_bound(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.left.long.unnamed == UnnamedStatementState::Parsed) {
         upstream.left.long.unnamed = UnnamedStatementState::Bound;

@@ -1,17 +1,16 @@
-//! Parameters that applications made up on a server connection, over its whole life, roughly counted.
+//! Parameters made up by applications on a server connection over its life, roughly counted.
 //!
-//! A server forgets no such name, and each `SET` costs it more the more there are: 0.2 ms became 2.8 ms with 6,000 names. So a connection with too many is
-//! closed when it comes to rest.
+//! A server forgets no such name, and each `SET` costs more with them: 0.2 ms became 2.8 ms with 6,000 names. A connection with
+//! too many is closed at rest.
 
 use crate::session_state::client_settings::SettingValues;
 
-/// Applications make up a handful. Names that are always new shall not slow the connection down for others.
+/// Applications make up a handful.
 pub const NAMES_MAX: u32 = 1000;
 
-/// Two names may share a mark: one in sixteen does when there are `NAMES_MAX`.
+/// At `NAMES_MAX`, one name in sixteen shares its mark with another.
 const MARKS: usize = 8192;
 
-/// The names, as marks.
 #[derive(Debug, Default)]
 pub struct MadeUpNames {
     marks: Option<Box<[u64; MARKS / 64]>>,
@@ -19,7 +18,6 @@ pub struct MadeUpNames {
 }
 
 impl MadeUpNames {
-    /// The connection is brought to these settings.
     pub fn note(&mut self, settings: &SettingValues) {
         for name in made_up(settings) {
             let mark = weir_sql::facts::hash_of_column(name) as usize % MARKS;
@@ -30,7 +28,8 @@ impl MadeUpNames {
         }
     }
 
-    /// True if the connection is to be closed. Not if the session that leaves it has many of them itself: it would open one for each transaction.
+    /// True if the connection is to be closed. False if the leaving session has many names itself: it would open a connection per
+    /// transaction.
     #[inline]
     pub fn are_too_many(&self, now: &SettingValues) -> bool {
         self.count > NAMES_MAX && made_up(now).count() < NAMES_MAX as usize / 2

@@ -1,4 +1,4 @@
-//! Shows operators the reason for which a session keeps its server connection.
+//! Shows operators why a session keeps its server connection.
 
 use crate::context::Context;
 use crate::flow::HoldReason;
@@ -10,20 +10,19 @@ use crate::time_limits::UnfinishedInput;
 use std::sync::atomic::Ordering;
 use weir_sql::facts::StateKind;
 
-/// Shows that the server connection is kept, or is no longer. A pin that is shown already is not told again.
+/// Shows the present pin, and counts a new one.
 pub(crate) fn show_pin(s: &Session, w: &Context) {
     let kept = s.pin();
     let Some(conn) = s.conn() else { return };
     let was_kept = conn.status.set_pin(kept, w.now_ms());
     let (false, Some(kept)) = (was_kept, kept) else { return };
     if kept == HoldReason::State(StateKind::Listen) && s.state.listening.is_some() {
-        // For as long as it takes to move it.
+        // Kept only until the channels have moved.
         return;
     }
     count(&s.handle, w, kept);
 }
 
-/// A server connection is kept from now on.
 fn count(handle: &SessionHandle, w: &Context, kept: HoldReason) {
     w.count(WorkerCounter::SessionsPinned);
     let bit = 1 << kept.code();
@@ -39,7 +38,7 @@ fn count(handle: &SessionHandle, w: &Context, kept: HoldReason) {
     }
 }
 
-/// Notes the message or series that the client has left unfinished. The session's task has nothing more to do now.
+/// Notes what the client has left unfinished; the session's task then waits.
 #[inline]
 pub fn note_unfinished(s: &Session, w: &Context) {
     let unfinished = s.unfinished();
@@ -67,8 +66,7 @@ fn reason(unfinished: UnfinishedInput) -> Option<HoldReason> {
     }
 }
 
-/// Shows that a server connection is kept by a client that has said nothing for a while, and has left something unfinished. Not where another
-/// reason is shown.
+/// Shows that unfinished input keeps the server connection, unless another reason is shown.
 pub fn show_unfinished(handle: &SessionHandle, w: &Context) {
     let Some(kept) = reason(handle.clock.unfinished.get().0) else { return };
     let conn = handle.conn.borrow();

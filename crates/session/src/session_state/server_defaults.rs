@@ -1,20 +1,19 @@
-//! Settings that a server connection begins with, which a server takes from its configuration, `ALTER ROLE`, `ALTER DATABASE` and login event triggers.
+//! Defaults of a server connection: from the server's configuration, `ALTER ROLE`, `ALTER DATABASE` and login event triggers.
 //!
-//! A session goes by those of its login. PostgreSQL's own rules: `ALTER ROLE ... SET` touches later logins only, and a reload of the server's
-//! configuration reaches all sessions. So a session that gets a connection with other defaults brings its own values along (`DefaultsMerge::held`), or
-//! takes over what a reload changed and hears of it (`DefaultsMerge::news`).
+//! A session goes by those of its login, except that a reload of the configuration reaches all sessions, as in PostgreSQL. On a
+//! connection with other defaults the session brings its own values (`DefaultsMerge::held`), or takes over what a reload changed
+//! (`DefaultsMerge::news`).
 //!
 //! Source: PostgreSQL manual, "How Parameter Settings Are Determined", `pg_settings`; `set_config_option` in guc.c.
 
 use crate::session_state::client_settings::{ROLE, SettingValues, makes_costly};
 use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
-/// The rows are the parameters that have another value than PostgreSQL is built with, and those that a login trigger set. `c`: when the
-/// configuration was read, `d`: a default, `p`: a parameter with a dot, which the server lists nowhere, `l`: left by a login trigger, `r`: the default
-/// of a parameter that is set.
+/// Rows: `c`: time of the configuration, `d`: a default, `p`: a parameter with a dot, which the server does not list, `l`: left
+/// by a login trigger, `r`: the default of a parameter that is set.
 ///
-/// Parameters that an ordinary user may not set cannot be brought anywhere. Left out are those that are a transaction's, or that cannot be set to
-/// the value they show, and those whose value names an object that may be gone when it is brought elsewhere.
+/// Left out are parameters that a user may not set, that belong to a transaction, that cannot be set to the value they show, or
+/// whose value names an object.
 pub const QUESTION: &str = "SELECT 'c', '', (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8::pg_catalog.text, '', '' \
      UNION ALL SELECT CASE WHEN source OPERATOR(pg_catalog.=) 'session' THEN 'l' ELSE 'd' END, pg_catalog.lower(name), \
      CASE WHEN source OPERATOR(pg_catalog.=) 'session' THEN setting ELSE reset_val END, COALESCE(boot_val, ''), source \
@@ -41,7 +40,7 @@ pub const QUESTION: &str = "SELECT 'c', '', (EXTRACT(epoch FROM pg_catalog.pg_co
      AND COALESCE(pg_catalog.current_setting(m[1], true), '') OPERATOR(pg_catalog.<>) '' \
      AND NOT EXISTS (SELECT FROM pg_catalog.pg_settings AS g WHERE pg_catalog.lower(g.name) OPERATOR(pg_catalog.=) pg_catalog.lower(m[1]))";
 
-/// PostgreSQL has about 170 parameters that a user may set; the list of a role or database may be longer.
+/// PostgreSQL has about 170 parameters for users.
 const ANSWER: GatherBound = GatherBound {
     thing: "the answer to the question for the defaults of a connection",
     count_max: 1024,
@@ -49,16 +48,15 @@ const ANSWER: GatherBound = GatherBound {
     parameter: "",
 };
 
-/// The layer that a default comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefaultLayer {
-    /// The server's configuration: a reload changes it for all.
+    /// Changed for all by a reload.
     Server,
     /// `ALTER ROLE` or `ALTER DATABASE`: fixed at the login.
     Login,
 }
 
-/// A parameter whose default is not what PostgreSQL is built with.
+/// A default other than the built-in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ParameterDefault {
     name: String,
@@ -67,21 +65,19 @@ struct ParameterDefault {
     layer: DefaultLayer,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerDefaults {
     node: u16,
-    /// When the server had read its configuration, in microseconds since 1970; 0: nothing is known of these defaults.
+    /// When the server read its configuration, in microseconds since 1970; 0: unknown.
     read_at_us: u64,
     /// Sorted by name, each once.
     entries: Vec<ParameterDefault>,
-    /// Parameters that the server reports, in its own spelling, with their values where nothing is set.
+    /// Reported parameters in the server's spelling, with their values where nothing is set.
     reported: Vec<(String, String)>,
-    /// Settings that a login event trigger left, and the role that a login begins with.
+    /// Settings left by a login event trigger, and the login's role.
     left: SettingValues,
 }
 
-/// A parameter that a reload of the server's configuration changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReloadedParameter {
     pub name: String,
@@ -89,31 +85,28 @@ pub struct ReloadedParameter {
     pub now: String,
 }
 
-/// The defaults that a session goes by after a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultsChoice {
     Own,
     Theirs,
 }
 
-/// Consequences for a session that gets a connection with other defaults than its own.
+/// For a session on a connection with other defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultsMerge {
-    /// Values that the session brings along, unless it has settings of its own for these.
+    /// Values that the session brings, unless it has set the parameter.
     pub held: Vec<(String, String)>,
     /// Values that it takes over.
     pub news: Vec<ReloadedParameter>,
     pub base: DefaultsChoice,
 }
 
-/// The place of a connection's node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnNodeRole {
     Primary,
     Elsewhere,
 }
 
-/// A parameter of which two servers have other defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultDifference {
     pub name: String,
@@ -121,7 +114,6 @@ pub struct DefaultDifference {
     pub there: String,
 }
 
-/// Reported parameters that are no default of a session.
 const NO_DEFAULTS: [&str; 7] = [
     "in_hot_standby",
     "integer_datetimes",
@@ -133,12 +125,11 @@ const NO_DEFAULTS: [&str; 7] = [
 ];
 
 impl ServerDefaults {
-    /// See `SettingValues::may_compile`.
     pub fn may_compile(&self) -> bool {
         self.left.may_compile() || self.entries.iter().any(|entry| makes_costly(&entry.name))
     }
 
-    /// From the answer to `QUESTION`. `reported`: what the server reported at the login. Error: it is too long to be one.
+    /// Reads the answer to `QUESTION`. `reported`: by the login. Error: too long.
     pub fn of<'a>(
         node: u16,
         rows: &[Vec<Option<String>>],
@@ -150,7 +141,7 @@ impl ServerDefaults {
             let [Some(kind), Some(name), Some(value), Some(built_in), Some(source)] = row.as_slice() else { continue };
             budget.take(name.len() + value.len() + built_in.len())?;
             if value.contains(char::REPLACEMENT_CHARACTER) {
-                // It came in another encoding, and could not be said to another server.
+                // From another encoding; cannot be told to another server.
                 continue;
             }
             match kind.as_str() {
@@ -172,8 +163,7 @@ impl ServerDefaults {
         Ok(defaults)
     }
 
-    /// The defaults of the same connection after a reload, by a new answer to `QUESTION`. `set`: settings that were made on it since its login.
-    /// A reload does not change what the server lists nowhere.
+    /// Returns the defaults after a reload. `set`: settings made since the login. Defaults that the server does not list stay.
     pub fn reread<'a>(
         &self,
         node: u16,
@@ -206,8 +196,8 @@ impl ServerDefaults {
         Ok(now)
     }
 
-    /// Defaults of the parameters that are set on the connection. A setting hides the layer, which is as before. A value that a login trigger left is
-    /// the default above all.
+    /// Returns the defaults of parameters that are set. A setting hides the layer, which stays. A login trigger's value is the
+    /// default above all.
     fn beneath_settings(&self, rows: &[Vec<Option<String>>]) -> Vec<ParameterDefault> {
         let of_row = |row: &Vec<Option<String>>| {
             let [Some(kind), Some(name), Some(value), Some(built_in), Some(_)] = row.as_slice() else { return None };
@@ -222,32 +212,28 @@ impl ServerDefaults {
         rows.iter().filter_map(of_row).collect()
     }
 
-    /// True if nothing is known of them: the server was not asked, or did not answer.
+    /// True if the server was not asked, or did not answer.
     pub fn are_unknown(&self) -> bool {
         self.read_at_us == 0
     }
 
-    /// Settings that a login left on the connection, beside its defaults.
     pub fn left(&self) -> &SettingValues {
         &self.left
     }
 
-    /// Names and values that shape an answer, where a session has not set them itself.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.iter().map(|entry| (entry.name.as_str(), entry.value.as_str()))
     }
 
-    /// The value that a server reports where nothing is set; `name` is lower case.
     pub fn reported(&self, name: &str) -> Option<&str> {
         self.reported.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// True if a report shows that the configuration was read anew: no setting of the connection's is of that name.
+    /// True if a report shows a reload: no setting explains it.
     pub fn contradicts(&self, name: &str, value: &str, set: &SettingValues) -> bool {
         self.reported(name).is_some_and(|known| known != value) && set.get(&name.to_ascii_lowercase()).is_none()
     }
 
-    /// The spelling of a reported parameter, with its value where nothing is set.
     pub fn report_of(&self, name: &str) -> Option<(&str, &str)> {
         self.reported.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(name, value)| (&**name, &**value))
     }
@@ -256,7 +242,7 @@ impl ServerDefaults {
         self.entries.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok().map(|at| &self.entries[at])
     }
 
-    /// Parameters that differ, each with the entry of either side; at least one has one.
+    /// Returns differing parameters, with the entry of either side.
     fn differing<'a>(
         &'a self,
         theirs: &'a ServerDefaults,
@@ -266,7 +252,6 @@ impl ServerDefaults {
         mine.chain(others).filter(|(one, other)| one.map(|entry| &entry.value) != other.map(|entry| &entry.value))
     }
 
-    /// A session with these defaults gets a connection with others.
     pub fn meet(&self, theirs: &ServerDefaults, place: ConnNodeRole) -> DefaultsMerge {
         let mut meeting = DefaultsMerge { held: Vec::new(), news: Vec::new(), base: DefaultsChoice::Own };
         if theirs.are_unknown() {
@@ -299,7 +284,6 @@ impl ServerDefaults {
         meeting
     }
 
-    /// Parameters of which the configurations of two servers have other values. Those of a login say nothing of that.
     pub fn differences(&self, theirs: &ServerDefaults) -> Vec<DefaultDifference> {
         if self.are_unknown() || theirs.are_unknown() {
             return Vec::new();
@@ -322,7 +306,6 @@ fn layer_of(source: &str) -> DefaultLayer {
     }
 }
 
-/// The settings that a session began with and has now, and the values in them that it holds against other defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSettings {
     pub startup: SettingValues,
@@ -331,12 +314,12 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Takes in the consequences of a meeting. Gives the names that have another value for the client now.
+    /// Takes in a merge. Returns the names whose value for the client has changed.
     pub fn take_in(&mut self, meeting: &DefaultsMerge) -> Vec<String> {
         let mut changed = Vec::new();
         for ReloadedParameter { name, before, now } in &meeting.news {
             if self.held.get(name) == Some(before) {
-                // It was held against a server with yet another value.
+                // Held against a server with yet another value.
                 self.held = self.held.with(name, now);
                 self.startup = self.startup.with(name, now);
                 if self.now.get(name) == Some(before) {
@@ -353,7 +336,7 @@ impl SessionSettings {
             }
             self.held = self.held.with(name, value);
             self.startup = self.startup.with(name, value);
-            // A connection is brought from its role to the session's anyway: only a reset would lead back there.
+            // Only a reset would return to a login's role.
             if self.now.get(name).is_none() && name != ROLE {
                 self.now = self.now.with(name, value);
             }
@@ -362,7 +345,6 @@ impl SessionSettings {
     }
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     vec![QUESTION.to_owned()]
 }

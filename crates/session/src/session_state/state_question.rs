@@ -1,10 +1,9 @@
-//! State that a session has left on a server connection: the question to the server, and the consequences of its answer.
+//! State left on a server connection: the question to the server, and the consequences of its answer.
 //!
-//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks,
-//! subtransactions and functions are in it. State that can move goes to the session (settings, statements prepared by SQL);
-//! other state pins the server connection.
+//! The server's answer accounts for rollbacks, subtransactions and functions. State that can move goes to the session (settings,
+//! statements prepared by SQL); other state pins the server connection.
 //!
-//! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
+//! Made-up parameters (`app.user`) are not listed by the server, so they are asked for by name.
 
 use crate::session_state::client_settings::{SettingValues, WHO};
 use crate::session_state::temporary::TemporaryList;
@@ -14,48 +13,44 @@ use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 use weir_wire::write::literal;
 
-/// The question after a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateQuestion {
     pub kinds: StateKinds,
-    /// Parameters to ask for by name.
     pub names: BTreeSet<String>,
-    /// Any parameter may have been set, of those the server lists.
+    /// Any listed parameter may have been set.
     pub any_setting: bool,
-    /// Functions that ran: names of parameters are looked for in their source.
+    /// Functions that ran, whose sources are searched for parameters.
     pub functions: BTreeSet<String>,
-    /// Functions whose source is wanted, to know next time whether they leave anything.
+    /// Functions whose source is wanted for the next time.
     pub sources: BTreeSet<String>,
-    /// Where else names of made-up parameters are looked for.
+    /// Where else made-up names are searched for.
     pub made_up: MadeUp,
-    /// Parameters the server told of unasked, each with its value before.
+    /// Reported unasked, with the value before.
     pub reported: Vec<(String, String)>,
 }
 
-/// Functions in which names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of
-/// several counts.
+/// Functions searched for made-up names besides those called. Ordered by extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MadeUp {
     /// The names are known.
     #[default]
     Known,
-    /// In those defined lately, since the catalog was read.
+    /// Defined since the catalog was read.
     ByRecent,
     ByAny,
 }
 
-/// The work of a server that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerCost {
     Plain,
-    /// The session's settings may have the server compile queries, which takes it up to some seconds.
+    /// The server may compile the query, which takes up to some seconds.
     Compiled,
 }
 
-/// For the rest of the query's own transaction.
+/// For the query's own transaction.
 const UNCOMPILED: &str = "SHOW jit; SET LOCAL jit = off; ";
 
-/// Sources asked for at once; the others come next time.
+/// Sources per question; the rest comes next time.
 pub const SOURCES_MAX: usize = 64;
 
 impl StateQuestion {
@@ -63,7 +58,7 @@ impl StateQuestion {
         self.kinds.is_empty()
     }
 
-    /// The server did not tell all that was asked: what it cannot list is asked for by its name next time, too.
+    /// Asks again by name for what the server cannot list, after an incomplete answer.
     pub fn add_unanswered(&mut self, asked: StateQuestion) {
         let room = NAMES_MAX.saturating_sub(self.names.len());
         self.names.extend(asked.names.into_iter().take(room));
@@ -72,12 +67,11 @@ impl StateQuestion {
         self.made_up = self.made_up.max(asked.made_up);
     }
 
-    /// Nothing is known of the statements that ran.
     pub fn is_about_all(&self) -> bool {
         self.kinds.has(StateKind::Unknown) || self.kinds.has(StateKind::Unread)
     }
 
-    /// Where any parameter may have been set or reset, those count that this session made up: no server lists them.
+    /// Adds the session's made-up names if any parameter may have changed.
     pub fn add_own(&mut self, settings: &SettingValues) {
         if self.any_setting || self.is_about_all() {
             self.names.extend(
@@ -86,7 +80,7 @@ impl StateQuestion {
         }
     }
 
-    /// A parameter was told of unasked: a function changed it, `SET LOCAL` did or is over, or the server's configuration was loaded anew.
+    /// Notes a report: by a function, `SET LOCAL` or its end, or a reload.
     pub fn add_report(&mut self, name: &str, before: &str) {
         if !self.reported.iter().any(|(known, _)| known == name) {
             self.reported.push((name.to_owned(), before.to_owned()));
@@ -94,17 +88,14 @@ impl StateQuestion {
         self.kinds.add(StateKind::Setting);
     }
 
-    /// Settings may be taken back: by a rollback, also to a savepoint, or by an error. If a parameter were asked for by its
-    /// name, its default would count as a value that the session has set, and a new default would never reach the session. So
-    /// Weir asks for all parameters that the server lists as set. That takes half a millisecond of the server's, six times as
-    /// long as one by its name.
+    /// Notes that settings may be rolled back. Asked for by name, a default would count as the session's value; so all set
+    /// parameters are asked for, which costs the server half a millisecond, six times as much.
     pub fn add_rollback(&mut self) {
         self.any_setting |= self.names.iter().any(|name| !name.contains('.') && !WHO.contains(&name.as_str()));
     }
 
-    /// The transaction is over, and `now` tells the values of reported parameters. A parameter that is back at its old value
-    /// was changed for the transaction only. Another value alone does not tell if the session has set it, so the server is
-    /// asked for all parameters that the session has set.
+    /// Weighs reports at the transaction's end: a parameter with its old value was changed for the transaction only. Another
+    /// value does not tell whether the session has set it, so all set parameters are asked for.
     pub fn weigh_reports<'a>(&mut self, now: impl Fn(&str) -> &'a str) {
         let reported = std::mem::take(&mut self.reported);
         self.any_setting |= reported.iter().any(|(name, before)| now(name) != before);
@@ -113,7 +104,7 @@ impl StateQuestion {
         }
     }
 
-    /// Adds the names that look like parameters of an application in any text: a word, a dot, a word.
+    /// Adds words with a dot.
     pub fn add_custom_names(&mut self, text: &[u8]) {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
         for word in text.split(|byte| !is_word(byte)) {
@@ -125,8 +116,8 @@ impl StateQuestion {
         }
     }
 
-    /// The question: one query, rows of three texts. Where the server might compile it, it is told not to for this query, and says before what `jit`
-    /// is: a row of one text.
+    /// One query, rows of three texts. Where it might be compiled, `jit` is turned off for it, and its value told first in a row
+    /// of one text.
     pub fn question(&self, cost: AnswerCost) -> String {
         let mut sql = String::new();
         let any = self.is_about_all() || self.any_setting;
@@ -163,7 +154,7 @@ impl StateQuestion {
         if any || WHO.iter().any(|name| self.names.contains(*name)) {
             push_part(sql, SESSION_USERS);
         }
-        // Of the parameters that the server lists, only those that the session has set count then.
+        // Of listed parameters only those set by the session count.
         let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
         let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
         if !names.is_empty() {
@@ -186,18 +177,17 @@ impl StateQuestion {
     }
 }
 
-/// Parameters that end with their transaction. A session has others of such a name: `transaction_timeout`.
+/// End with their transaction, unlike `transaction_timeout`.
 const OF_TRANSACTION: [&str; 3] = ["transaction_deferrable", "transaction_isolation", "transaction_read_only"];
 
-/// All that the session has set. A parameter that an ordinary user may not set (a function with more rights did) cannot be
-/// brought to another connection, nor taken back there: 'd' where it has its default again, 'o' where it has another value.
+/// A parameter that the user may not set (a privileged function did) cannot move: 'd' at its default, 'o' at another value.
 const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
      WHERE rolname OPERATOR(pg_catalog.=) SESSION_USER AND rolsuper) THEN 's' \
      WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
      pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
      WHERE source OPERATOR(pg_catalog.=) 'session'";
 
-/// Its column of values; and where `jit` is set for the question alone: its default.
+/// `jit` is set by the question itself, so its default counts.
 const VALUE: &str = "pg_catalog.current_setting(name) FROM";
 const VALUE_BUT_JIT: &str =
     "CASE WHEN name OPERATOR(pg_catalog.=) 'jit' THEN reset_val ELSE pg_catalog.current_setting(name) END FROM";
@@ -210,27 +200,26 @@ const FUNCTION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(m[1]), pg_catalog.
      FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
      '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') m WHERE p.proname OPERATOR(pg_catalog.=) ANY (";
 
-/// All that triggers and the like may call. Without backslashes, which mean something else to some sessions.
+/// No backslashes: some sessions read them otherwise.
 const MADE_UP: &str = "(SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
      FROM (SELECT f.prosrc FROM pg_catalog.pg_proc f WHERE f.oid OPERATOR(pg_catalog.>=) 16384";
 
-/// In so many transactions a catalog is read anew.
+/// A catalog is read again within as many transactions.
 const RECENTLY: &str = " AND pg_catalog.age(f.xmin) OPERATOR(pg_catalog.<) 1000000";
 
-/// `OFFSET` has a server look at the age of a function before it looks through its source.
+/// `OFFSET` has the age checked before the source is searched.
 const LIMITED: &str = " OFFSET 0) p, pg_catalog.regexp_matches(p.prosrc, \
      '(?:(?:set_config|current_setting)[[:space:]]*[(][[:space:]]*''|set[[:space:]]+(?:session[[:space:]]+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') m \
      WHERE pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.<=) 100000 AND p.prosrc OPERATOR(pg_catalog.~*) 'set' LIMIT 256)";
 
-/// Longer sources than `functions::SOURCE_BYTES_MAX` are not sent.
+/// Limit: `functions::SOURCE_BYTES_MAX`.
 const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lanname::pg_catalog.text OPERATOR(pg_catalog.||) ' ' \
      OPERATOR(pg_catalog.||) CASE WHEN pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.>) 12000 THEN '' ELSE p.prosrc END \
      FROM pg_catalog.pg_proc p, pg_catalog.pg_language l WHERE l.oid OPERATOR(pg_catalog.=) p.prolang \
      AND p.proname OPERATOR(pg_catalog.=) ANY (";
 
-/// Each kind, and the query that finds it.
 const PARTS: &[(StateKind, &str)] = &[
-    // Those of the protocol are counted: they are all sessions', and code may deallocate them.
+    // Statements of the protocol are counted: all sessions share them, and code may deallocate them.
     (
         StateKind::Prepare,
         "SELECT CASE WHEN n IS NULL THEN 'k' ELSE 'p' END, COALESCE(n, pg_catalog.count(*)::pg_catalog.text), COALESCE(t, '') \
@@ -238,13 +227,13 @@ const PARTS: &[(StateKind, &str)] = &[
          FROM pg_catalog.pg_prepared_statements) p(n, t) GROUP BY n, t",
     ),
     (StateKind::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
-    // Locks of a transaction are gone when this is asked.
+    // Transaction locks are gone by now.
     (
         StateKind::AdvisoryLock,
         "SELECT 'a', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
          AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
     ),
-    // Tables, types and functions alike depend on their schema, and there is an index for it.
+    // All objects depend on their schema, with an index for it.
     (
         StateKind::Temporary,
         "(SELECT 't', COALESCE(c.relname::pg_catalog.text, ''), COALESCE(c.relkind::pg_catalog.text, '') FROM pg_catalog.pg_depend d \
@@ -254,7 +243,7 @@ const PARTS: &[(StateKind, &str)] = &[
          AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() LIMIT 257)",
     ),
     (StateKind::HoldCursor, "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"),
-    // A temporary slot is its session's from its beginning to its end.
+    // A temporary slot is active all its life.
     (
         StateKind::Slot,
         "SELECT 'r', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() r \
@@ -282,45 +271,37 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
     sql.push_str("[]");
 }
 
-/// The most that is kept of an answer. Most have a few rows.
 const ANSWER: GatherBound =
     GatherBound { thing: "the answer to a question for a session's state", count_max: 8192, bytes_max: 2 << 20, parameter: "" };
 
-/// The longest row of an answer that is looked at: it holds a value of a parameter, or the text that prepared a statement.
+/// Limit of a row that is read: it may hold a parameter's value or a statement's text.
 pub const ROW_LOOK_BYTES_MAX: usize = 1 << 20;
 
-/// Memory of a row beside its values.
 const ROW_BYTES: usize = 112;
 
-/// A server that says so many times more than is kept does not answer: it floods.
+/// A server that says so many times the limit does not end its answer.
 const FLOOD_TIMES: usize = 16;
 
-/// The server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateAnswer {
     gathered: GatherBudget,
     pub settings: Vec<(String, String)>,
-    /// Parameters that the user may not set himself, unless the session knows them already.
     pub foreign: Vec<(String, String)>,
-    /// Parameters of that kind that have their default again.
+    /// Such parameters at their default again.
     pub default_again: BTreeSet<String>,
-    /// The value of `jit` before the question turned it off for itself.
+    /// `jit` before the question.
     pub jit: Option<String>,
     /// Session user and role.
     pub users: Option<(String, String)>,
-    /// State that cannot move.
     pub found: StateKinds,
-    /// Temporary relations.
     pub temporary: TemporaryList,
-    /// Channels that are listened to.
     pub channels: BTreeSet<Vec<u8>>,
-    /// Statements prepared by SQL: name and text.
+    /// Name and text.
     pub prepared: Vec<(String, String)>,
-    /// Number of those prepared by the protocol.
     pub by_protocol: usize,
-    /// Functions: name, language and source.
+    /// Name, language and source.
     pub sources: Vec<(String, String, String)>,
-    /// Some row could not be read: the answer is not whole.
+    /// True if the answer is incomplete.
     pub is_torn: bool,
 }
 
@@ -345,7 +326,7 @@ impl Default for StateAnswer {
 }
 
 impl StateAnswer {
-    /// Takes in a row. Of an answer that is too long nothing is kept: it is not whole. Error: the server does not end it.
+    /// A too long answer is dropped and torn. Error: the server does not end it.
     pub fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), BoundExceeded> {
         let bytes = cells.iter().flatten().map(|cell| cell.len()).sum();
         if self.has_room(bytes)? {
@@ -354,7 +335,6 @@ impl StateAnswer {
         Ok(())
     }
 
-    /// A row of so many bytes is not looked at: the answer is not whole.
     pub fn unread(&mut self, bytes: usize) -> Result<(), BoundExceeded> {
         self.is_torn = true;
         self.has_room(bytes).map(drop)
@@ -375,7 +355,7 @@ impl StateAnswer {
         }
         let &[Some(kind), name, value] = cells else { return self.is_torn = true };
         let (Some(name), Some(value)) = (name, value) else {
-            // A parameter the server does not know.
+            // Unknown to the server.
             self.is_torn |= kind != b"s";
             return;
         };
@@ -415,15 +395,12 @@ impl StateAnswer {
     }
 }
 
-/// Statements of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementCount {
     One,
-    /// Several, or how many is not known.
     Several,
 }
 
-/// An error of a client's message, as a server says it.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerErrorFields<'a> {
     pub sqlstate: &'a [u8],
@@ -431,28 +408,27 @@ pub struct ServerErrorFields<'a> {
     pub routine: &'a [u8],
 }
 
-/// Functions of the server that read a text, before any statement of it runs. Source: gram.y, scan.l.
+/// Routines that read a text, before any statement runs. Source: gram.y, scan.l.
 const READERS: [&[u8]; 3] = [b"scanner_yyerror", b"base_yyparse", b"core_yylex"];
 
-/// Functions that fail before they leave anything. Source: `setseed_float8` in float.c, dfmgr.c.
+/// Routines that fail before leaving anything. Source: `setseed_float8` in float.c, dfmgr.c.
 const FAILING: [&[u8]; 4] = [b"setseed", b"setseed_float8", b"internal_load_library", b"expand_dynamic_library_name"];
 
 impl ServerErrorFields<'_> {
-    /// True if the statement that failed has left nothing of which no server tells: it could not be read, was not allowed, or what it calls refused.
-    /// Of several statements, those before the error have run, unless the text could not be read. An error within code says nothing of the
-    /// statement that called it.
+    /// True if the failed statement left nothing: it could not be read, was not allowed, or its function refused. In a text of
+    /// several statements, earlier ones have run unless the text could not be read. An error within code does not count.
     pub fn never_ran(&self, statements: StatementCount) -> bool {
         if !self.context.is_empty() {
             return false;
         }
         let is_unread = READERS.contains(&self.routine);
-        // Source: errcodes.txt. Class 42 is syntax and rights, 25P02 a transaction that has failed, 25006 one that may not write.
+        // Source: errcodes.txt. 42: syntax and rights; 25P02: a failed transaction; 25006: a read-only one.
         let is_refused = self.sqlstate.starts_with(b"42") || matches!(self.sqlstate, b"25P02" | b"25006" | b"58P01");
         is_unread || (statements == StatementCount::One && (is_refused || FAILING.contains(&self.routine)))
     }
 }
 
-/// The kinds that an answer tells about: a kind that it does not find is not there.
+/// Returns the kinds that the answer is complete about.
 pub fn told_by(ask: &StateQuestion) -> StateKinds {
     if ask.is_about_all() {
         return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::UNTOLD);
@@ -460,16 +436,15 @@ pub fn told_by(ask: &StateQuestion) -> StateKinds {
     if ask.kinds.has(StateKind::Setting) && ask.any_setting { ask.kinds.with(StateKind::ForeignSetting) } else { ask.kinds }
 }
 
-/// Settings on a server connection, and those that its session wants, after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsOutcome {
     pub of_conn: SettingValues,
     pub of_session: SettingValues,
-    /// Some of them the user may not set himself, and the session did not have them before.
+    /// Foreign: the user may not set it, and the session lacked it.
     pub has_new_foreign: bool,
 }
 
-/// The settings after an answer. `had`: the session's before, which the server connection was brought to; `user` logged in to the server.
+/// `had`: settings the server connection was brought to; `user`: the login's.
 pub fn settings_after(
     ask: &StateQuestion,
     answer: &StateAnswer,
@@ -481,13 +456,13 @@ pub fn settings_after(
     let mut of_conn = if any { had.unlisted() } else { had.clone() };
     for (name, value) in &answer.settings {
         match &answer.jit {
-            // Listed is its default, since the question has set it. Asked for by its name it was set.
+            // Listed, `jit` shows the question's own setting; asked for by name, the session's.
             Some(jit) if name == JIT && any && jit == value && had.get(JIT).is_none() => {}
             Some(jit) if name == JIT => of_conn = of_conn.with(JIT, jit),
             Some(_) | None => of_conn = of_conn.with(name, value),
         }
     }
-    // The user may set parameters that his own statements have set.
+    // The user may set parameters of his own statements.
     let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
     for (name, value) in &answer.foreign {
         of_conn = of_conn.with(name, value);
@@ -504,7 +479,7 @@ pub fn settings_after(
             of_conn = of_conn.with(WHO[1], role);
         }
     }
-    // A function reset parameters of the startup packet: the server knows its own default only.
+    // A function reset startup values, which the server does not know.
     let mut of_session = of_conn.clone();
     for (name, value) in startup.without_who().pairs() {
         if of_session.get(name).is_none() {
@@ -514,7 +489,6 @@ pub fn settings_after(
     SettingsOutcome { of_conn, of_session, has_new_foreign }
 }
 
-/// One question of each kind, for the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let names = |text: &str| BTreeSet::from([text.to_owned()]);
     let all = StateQuestion { kinds: StateKinds::of(StateKind::Unknown), ..StateQuestion::default() };

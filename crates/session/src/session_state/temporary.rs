@@ -1,18 +1,16 @@
-//! Temporary relations that a session may have: their names hide those of other relations, wherever the `search_path` leads.
+//! Temporary relations of a session: their names hide others', wherever the `search_path` leads.
 //!
-//! In: statements that may have made some, and the server's list when it is asked. Out: true if a name may mean one of them.
-//! Before the server has answered, every name without a schema may.
+//! Until the server has answered, any name without a schema may mean one.
 
 use std::collections::BTreeSet;
 use weir_sql::facts::QualifiedName;
 
-/// Names remembered of a session. With more, any name may mean one. The server is asked for one more (`inventory::PARTS`).
+/// With more, any name may mean a temporary relation. The server is asked for one more (`state_question::PARTS`).
 const NAMES_MAX: usize = 256;
 
-/// A longer name is cut. Source: `NAMEDATALEN`; a cut within a character leaves up to three bytes less.
+/// Longer names are cut. Source: `NAMEDATALEN`; a cut within a character drops up to three bytes more.
 const NAME_BYTES_MAX: usize = 60;
 
-/// The server's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemporaryList {
     names: BTreeSet<String>,
@@ -23,7 +21,7 @@ pub struct TemporaryList {
 }
 
 impl TemporaryList {
-    /// Takes in a relation and its kind, as `pg_class` has them; an object that is no relation has no name.
+    /// As in `pg_class`; other objects have no name.
     pub fn add(&mut self, name: String, kind: &str) {
         self.has_view |= kind == "v";
         self.has_others |= name.is_empty();
@@ -35,13 +33,12 @@ impl TemporaryList {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct TemporaryObjects {
     listed: TemporaryList,
-    /// Some may have come, gone or got another name since the server was asked.
+    /// True if relations may have changed since the server was asked.
     is_new: bool,
-    /// Some had come, gone or got another name when the server was asked, and the answer has not come.
+    /// True if relations had changed before a question not yet answered.
     is_asked: bool,
 }
 
@@ -50,7 +47,7 @@ impl TemporaryObjects {
         self.is_new = true;
     }
 
-    /// True if the server should be asked, if the session keeps its connection.
+    /// True if the server should be asked about a session that keeps its connection.
     pub fn is_due(&self) -> bool {
         self.is_new
     }
@@ -59,13 +56,12 @@ impl TemporaryObjects {
         self.is_asked |= std::mem::take(&mut self.is_new);
     }
 
-    /// The answer to that; none if it could not be read.
+    /// `None`: the answer could not be read.
     pub fn told(&mut self, listed: Option<TemporaryList>) {
         self.is_asked = false;
         self.listed = listed.unwrap_or_else(|| TemporaryList { is_cut: true, ..TemporaryList::default() });
     }
 
-    /// The session has nothing on any connection.
     #[inline]
     pub fn gone(&mut self) {
         (self.is_new, self.is_asked) = (false, false);
@@ -74,27 +70,26 @@ impl TemporaryObjects {
         }
     }
 
-    /// True if there may be one at all.
     #[inline]
     pub fn may_be(&self) -> bool {
         self.is_unsure() || !self.listed.names.is_empty()
     }
 
-    /// True if this name may mean one. One behind `pg_temp` does, and nobody takes it for another.
+    /// True if the name may mean a temporary relation. A name behind `pg_temp` is unambiguous.
     pub fn hide(&self, name: &QualifiedName) -> bool {
         name.schema.is_empty() && (self.is_unsure() || self.listed.names.contains(&name.name))
     }
 
-    /// True if a text may be about one of those last listed.
+    /// True if a text may name a relation of the last list.
     pub fn may_be_in(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         let is_named = |name: &String| names(&text, &name.to_lowercase());
-        // A name may be written in other letters than its own.
+        // A name may be escaped.
         let is_coded = || text.contains("u&") || text.contains("pg_temp");
         self.listed.is_cut || self.listed.has_others || is_coded() || self.listed.names.iter().any(is_named)
     }
 
-    /// A read of one may run anything: it may be a view that calls functions.
+    /// True if reading may do anything: a view may call functions.
     pub fn have_views(&self) -> bool {
         self.listed.has_view
     }
@@ -104,7 +99,7 @@ impl TemporaryObjects {
     }
 }
 
-/// True if a name stands in a text, wherever. Both are in lower case.
+/// Both in lower case.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
     text.match_indices(name).any(|(at, _)| {

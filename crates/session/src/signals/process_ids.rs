@@ -1,41 +1,36 @@
-//! `pg_terminate_backend` and `pg_cancel_backend` of a session, which clients know by a process id that is no process's.
+//! `pg_terminate_backend` and `pg_cancel_backend` calls with a session's process id, which is no process's.
 //!
-//! Only statements that are one such call and nothing else are told apart. Weir carries out a call that hits a session, and the
-//! server runs a statement with the same answer in its place.
+//! Only a statement that is one such call and nothing else is recognised.
 
 use weir_wire::frame::split_cstr;
 
-/// Action on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendSignal {
     Terminate,
     Cancel,
 }
 
-/// Where the process id stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProcessIdSource {
     Literal(u32),
     Parameter,
 }
 
-/// A statement that is such a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignalCall {
     pub signal: BackendSignal,
     target: ProcessIdSource,
-    /// The name of its column.
     column: String,
 }
 
-/// Longer texts are not looked at.
+/// Longer texts do not count.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Type of a parameter, as a Parse has it: not said, and `int4`.
+/// Types in a Parse: unspecified, `int4`.
 const TYPES: [u32; 2] = [0, 23];
 
 impl SignalCall {
-    /// `SELECT pg_terminate_backend(id)`, perhaps with a schema, a cast, a timeout and a name of the column.
+    /// Reads `SELECT pg_terminate_backend(id)`, with optional schema, cast, timeout and column name.
     pub fn of(text: &str) -> Option<SignalCall> {
         let mut words = SignalCallParser(text);
         (text.len() <= TEXT_BYTES_MAX && words.keyword()? == "select").then_some(())?;
@@ -67,7 +62,6 @@ impl SignalCall {
         words.is_over().then_some(SignalCall { signal, target, column })
     }
 
-    /// The process id it is for. `bind`: the Bind's body, if it is bound.
     pub fn pid(&self, bind: Option<&[u8]>) -> Option<u32> {
         match self.target {
             ProcessIdSource::Literal(pid) => Some(pid),
@@ -75,7 +69,7 @@ impl SignalCall {
         }
     }
 
-    /// A statement with the answer of one that has hit, and the same parameters.
+    /// Returns a statement with a success's answer and the same parameters.
     pub fn stand_in(&self) -> String {
         let value = match self.target {
             ProcessIdSource::Literal(_) => "true",
@@ -84,8 +78,7 @@ impl SignalCall {
         format!("SELECT {value} AS \"{}\"", self.column)
     }
 
-    /// The stand-in as a Parse's body behind the name. `None`: the client gives the parameter a type that the function does not
-    /// take.
+    /// As the part of a Parse after the name. `None`: the parameter has a wrong type.
     pub fn stand_in_of(&self, tail: &[u8]) -> Option<Vec<u8>> {
         let (_, types) = split_cstr(tail)?;
         let known = types.get(2..)?.chunks(4).all(|kind| TYPES.iter().any(|known| known.to_be_bytes() == *kind));
@@ -93,7 +86,6 @@ impl SignalCall {
     }
 }
 
-/// The only parameter's value in a Bind, as text or binary.
 fn only_value(bind: &[u8]) -> Option<u32> {
     let (_, rest) = split_cstr(bind)?;
     let (_, rest) = split_cstr(rest)?;
@@ -112,7 +104,6 @@ fn only_value(bind: &[u8]) -> Option<u32> {
     }
 }
 
-/// The rest of a text.
 struct SignalCallParser<'a>(&'a str);
 
 impl SignalCallParser<'_> {
@@ -123,7 +114,7 @@ impl SignalCallParser<'_> {
         taken.is_some()
     }
 
-    /// A word that is a name or keyword, in lower case.
+    /// In lower case.
     fn keyword(&mut self) -> Option<String> {
         let rest = self.0.trim_start();
         let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -166,7 +157,6 @@ impl SignalCallParser<'_> {
     }
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let calls = ["SELECT pg_terminate_backend(1)", "SELECT pg_cancel_backend($1)"];
     calls.into_iter().filter_map(|text| SignalCall::of(text).map(|call| call.stand_in())).collect()

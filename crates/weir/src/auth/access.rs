@@ -1,4 +1,4 @@
-//! The data by which logins are decided, as far as two threads see it: the files' contents, and the facts found out since.
+//! Data by which logins are decided, shared by threads.
 
 use crate::auth::blocking_jobs::{BlockingJobs, JobLimits};
 use crate::auth::challenges::MockChallenges;
@@ -20,43 +20,39 @@ use weir_config::hba::{HbaRuleSet, IpNetwork};
 use weir_config::passwd::{PasswdKey, PoolPasswdFile, UserSecret};
 use weir_wire::scram::{SaltedKeys, ScramChallenge};
 
-/// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
+/// Bounds the cost of invented names.
 const USERS_MAX: usize = 100_000;
 
-/// Proofs of one user that are remembered, one for each realm: databases that look users up in a way of their own.
+/// One proof for each realm (`Config::realm`).
 const PROOFS_MAX: usize = 1000;
 
-/// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
+/// A storm of logins takes one core at most.
 const KEYS: JobLimits = JobLimits { threads: 1, queue: 2048, answers: 10_000, lifetime: None };
 
-/// Threads that ask for the names of hosts. A name server that does not answer holds each for seconds.
+/// A silent name server blocks each thread for seconds.
 const HOSTS: JobLimits = JobLimits { threads: 4, queue: 256, answers: 10_000, lifetime: Some(Duration::from_secs(60)) };
 
-/// Threads that ask LDAP directories. Each answer takes `auth_query_timeout` at most, so that a directory that hangs refuses logins in time
-/// and holds nobody else up.
+/// A hanging directory delays no other logins: each answer takes `auth_query_timeout` at most.
 const DIRECTORIES: JobLimits = JobLimits { threads: 8, queue: 512, answers: 10_000, lifetime: None };
 
-/// Threads that ask PAM, each with a process: modules wait for people and their telephones, and two seconds after a wrong password.
+/// Modules wait for people, and two seconds after a wrong password.
 const SERVICES: JobLimits = JobLimits { threads: 32, queue: 512, answers: 10_000, lifetime: None };
 
-/// The files' rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessFiles {
     pub(crate) passwords: PoolPasswdFile,
-    /// Rules of `pool_hba.conf`; `None` without `enable_pool_hba`.
+    /// `None` without `enable_pool_hba`.
     pub(crate) hba: Option<Arc<HbaRuleSet>>,
-    /// Decrypts passwords in the configuration.
     pub(crate) key: Option<PasswdKey>,
-    /// Networks this machine has an address in.
+    /// Networks of this machine's addresses.
     pub(crate) networks: Vec<IpNetwork>,
-    /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him, wherever nobody
-    /// is looked up by `auth_user`, too. If false, such users are let in there as far as servers trust them, and must not be helped by another
-    /// client's proof.
+    /// True if users without a line in the password file must always prove something or be trusted by a rule. If false, servers
+    /// must trust them: another client's proof must not help them.
     pub(crate) keeps_proofs: bool,
 }
 
 impl AccessFiles {
-    /// The user as whom Weir looks at the servers, and his password: the configuration's, else the password file's.
+    /// Returns the user of Weir's own checks and his password.
     pub fn checker<'a>(&'a self, check: &'a CheckConfig) -> (&'a str, Option<Cow<'a, UserSecret>>) {
         let user = if check.user.is_empty() { "postgres" } else { &check.user };
         let own = UserSecret::parse(check.password.as_bytes(), self.key.as_ref()).ok().map(Cow::Owned);
@@ -64,105 +60,90 @@ impl AccessFiles {
     }
 }
 
-/// Proofs of clients that may help with a login to a server.
 #[derive(Clone, Copy)]
 pub enum ProofFilter<'a> {
-    /// For clients of a database: those of its realm.
+    /// Proofs of the realm, for clients of a database.
     Of { realm: &'a str, looks_up: LooksUp },
-    /// For a question of Weir's own, as a user who is there: the last one. The server judges it.
+    /// The user's last proof, for Weir's own queries.
     Any,
 }
 
-/// Users without a line in the password file are looked up by `auth_query`.
+/// Tells whether `auth_query` looks up unlisted users.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LooksUp {
     Yes,
     No,
 }
 
-/// A password under a salt. The password stands for itself only as a digest under a secret of this process.
+/// A salt, and a password as a digest under `salt_secret`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SaltedPassword {
     pub(crate) password: [u8; 32],
     pub(crate) challenge: ScramChallenge,
 }
 
-/// Roles a user is a member of, and since when that is known.
 type Groups = (Instant, Arc<BTreeSet<String>>);
 
-/// The answer of `auth_query` about a user.
 #[derive(Clone)]
 pub enum UserCredential {
-    /// There is no such user, or he may not log in.
+    /// Unknown user, or one without the right to log in.
     Nobody,
-    /// He has none, so that he can prove nothing.
     NoPassword,
-    /// To be proved.
     Secret(UserSecret),
 }
 
-/// Result of `auth_query` for a user, its time, and the time for which it is believed.
 struct AuthQueryResult {
     at: Instant,
     lifetime: Duration,
     credential: UserCredential,
 }
 
-/// The demand of servers on a user who comes from this machine.
+/// Proof that servers demand from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofDemand {
-    /// All that could be asked let him in without a proof.
+    /// All servers that could be asked trust the user.
     Nothing,
-    /// One of them wants a proof.
+    /// At least one server wants a proof.
     Proof,
 }
 
-/// A login whose demand was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TrustQuestion {
     pub user: Box<str>,
-    /// As the servers know it.
+    /// Name at the servers.
     pub database: Box<str>,
-    /// The value of the startup parameter `replication`, if it has one.
     pub replication: Option<&'static str>,
 }
 
-/// Proof of a client, and the last time a server or a verifier confirmed it.
+/// A proof that a server or a verifier confirmed.
 #[derive(Clone)]
 pub struct ConfirmedProof {
-    /// The databases that believe it: see `Config::realm`.
+    /// See `Config::realm`.
     realm: Box<str>,
     pub(crate) secret: UserSecret,
     pub(crate) at: Instant,
 }
 
-/// Everything about access that the threads of one proxy share.
 pub struct SharedAccess {
     files: ArcSwap<AccessFiles>,
-    /// Moves when the files were read again. Server connections opened with older passwords are closed instead of used, since
-    /// they prove nothing about present rights to log in.
+    /// Incremented by a reload: server connections opened with older passwords are closed, as they prove nothing about present
+    /// rights.
     generation: AtomicU64,
-    /// Passwords stand in tables as digests under it; new at each start.
+    /// Key of password digests; new at each start.
     pub(crate) salt_secret: [u8; 32],
-    /// Challenges of users without a verifier.
     pub(crate) challenges: MockChallenges,
-    /// Keys of passwords.
     pub(crate) keys: Arc<BlockingJobs<SaltedPassword, SaltedKeys>>,
-    /// Names of hosts that their own addresses prove.
+    /// Host names that their own addresses confirm.
     pub(crate) hosts: Arc<BlockingJobs<IpAddr, Option<Arc<str>>>>,
-    /// Verdicts of directories on passwords.
     pub(crate) directories: Arc<BlockingJobs<LdapQuestion, PasswordCheck>>,
-    /// Verdicts of PAM on passwords.
     pub(crate) services: Arc<BlockingJobs<pam::PamQuestion, PasswordCheck>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
-    /// Roles whose privileges users have, which decide what SHOW shows them.
     pub(crate) privileges: PrivilegeCache,
-    /// Proofs of clients whose users have no password here: enough to log in to servers. The last one comes last.
+    /// Proofs of users without a password here, for logins to servers; the last one last.
     proven: Mutex<HashMap<Box<str>, Vec<ConfirmedProof>>>,
-    /// By the question: see `client::inquiry`.
+    /// By question: see `server::inquiry`.
     asked: Mutex<HashMap<Box<str>, AuthQueryResult>>,
     demands: Mutex<HashMap<TrustQuestion, (Instant, ProofDemand)>>,
-    /// Counts of proofs and failed logins.
     pub(crate) guesses: Arc<ProofAdmission>,
 }
 
@@ -186,7 +167,7 @@ impl SharedAccess {
         }
     }
 
-    /// Takes new contents of the files.
+    /// Replaces the files, and clears the answers that depend on them.
     pub fn replace(&self, files: AccessFiles) {
         self.files.store(Arc::new(files));
         self.generation.fetch_add(1, Ordering::Release);
@@ -203,19 +184,16 @@ impl SharedAccess {
         self.files.load_full()
     }
 
-    /// The same, for a look without a wait.
     pub fn peek_files(&self) -> arc_swap::Guard<Arc<AccessFiles>> {
         self.files.load()
     }
 
-    /// Number of the reading of the files that is in force. Ask for it before the files: a reload in between makes a server
-    /// connection old at once.
+    /// Must be read before the files: a reload in between then outdates a server connection at once.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The secret for logins to servers as this user: from the password file, or from a client that proved itself, as far as `proofs` lets it
-    /// serve.
+    /// Returns the secret for logins to servers: the password file's, or a proof that `proofs` selects.
     pub fn secret_for_server(&self, user: &str, proofs: ProofFilter<'_>) -> Option<UserSecret> {
         let proven = || match proofs {
             ProofFilter::Of { realm, .. } => self.proven(user, realm).map(|proven| proven.secret),
@@ -223,7 +201,7 @@ impl SharedAccess {
         };
         let files = self.files.load();
         match files.passwords.get(user) {
-            // Keys of another verifier than the file's are of a password that does not count any more.
+            // Keys of another verifier belong to an outdated password.
             Some(UserSecret::Scram(verifier)) => match proven() {
                 Some(secret @ UserSecret::Keys(..)) if secret.is_of(verifier) => Some(secret),
                 Some(_) | None => Some(UserSecret::Scram(verifier.clone())),
@@ -237,7 +215,6 @@ impl SharedAccess {
         }
     }
 
-    /// Remembers the proof of a client of the user in a realm, until another one brings another proof.
     pub fn prove(&self, user: &str, realm: &str, secret: UserSecret) {
         let mut users = self.proven.lock();
         if !users.contains_key(user) && users.len() >= USERS_MAX {
@@ -251,12 +228,10 @@ impl SharedAccess {
         proofs.push(ConfirmedProof { realm: realm.into(), secret, at: Instant::now() });
     }
 
-    /// The last proof of a client of the user in a realm.
     pub fn proven(&self, user: &str, realm: &str) -> Option<ConfirmedProof> {
         self.proven.lock().get(user)?.iter().find(|proven| *proven.realm == *realm).cloned()
     }
 
-    /// The result of `auth_query` for a user, while it is believed.
     pub fn asked(&self, question: &str) -> Option<UserCredential> {
         let asked = self.asked.lock();
         asked.get(question).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.credential.clone())
@@ -270,7 +245,6 @@ impl SharedAccess {
         asked.insert(question.into(), AuthQueryResult { at: Instant::now(), lifetime, credential });
     }
 
-    /// The demand of servers on such a login, if they were asked within `lifetime`.
     pub fn demand(&self, entrant: &TrustQuestion, lifetime: Duration) -> Option<ProofDemand> {
         let demands = self.demands.lock();
         demands.get(entrant).filter(|(since, _)| since.elapsed() < lifetime).map(|(_, demand)| *demand)
@@ -284,8 +258,8 @@ impl SharedAccess {
         demands.insert(entrant, (Instant::now(), demand));
     }
 
-    /// A client of the user could not prove the secret of `auth_query`: perhaps the password was changed since. Not at once
-    /// again, or wrong passwords would be questions to the servers.
+    /// Forgets an answer after a failed proof: the password may have changed. Not in its first second, or wrong passwords would
+    /// become queries.
     pub fn doubt_asked(&self, question: &str) {
         const LEAST: Duration = Duration::from_secs(1);
         let mut asked = self.asked.lock();
@@ -294,7 +268,6 @@ impl SharedAccess {
         }
     }
 
-    /// The user's groups, if they were asked for within `lifetime`.
     pub fn groups(&self, user: &str, lifetime: Duration) -> Option<Arc<BTreeSet<String>>> {
         let groups = self.groups.lock();
         groups.get(user).filter(|(since, _)| since.elapsed() < lifetime).map(|(_, groups)| groups.clone())

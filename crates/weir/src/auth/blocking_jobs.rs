@@ -1,8 +1,6 @@
-//! Answers that take a thread's time to find: each is found once, by few threads, and remembered.
+//! Answers that take a thread's time: each is found once, by few threads, and remembered.
 //!
-//! For work that would hold up an event loop: thousands of hashes for a password's keys, a name server that does not answer.
-//! Several tasks that need one answer wait for it together, so a storm of logins costs each password's hashes once. Threads are
-//! started when there is something to do and end when there is not.
+//! Tasks that need the same answer wait for it together. Threads start when there is work and end when there is none.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -11,36 +9,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Number of a worker, and of a task there.
+/// Worker, and task there.
 pub type Waiter = (u8, u32);
 
-/// Bounds of a table of errands.
 #[derive(Clone, Copy, Debug)]
 pub struct JobLimits {
-    /// Threads at once.
     pub(crate) threads: usize,
-    /// Errands that may wait for a thread.
     pub(crate) queue: usize,
-    /// Answers remembered; when it is full, all are forgotten.
+    /// A full table forgets all.
     pub(crate) answers: usize,
-    /// Time an answer is good for; `None`: for ever.
+    /// `None`: for ever.
     pub(crate) lifetime: Option<Duration>,
 }
 
-/// State of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum JobState<V> {
     Known(V),
-    /// The waiter will be woken.
     Underway,
-    /// Too many errands wait already.
     Full,
 }
 
 type Work<V> = Box<dyn FnOnce() -> V + Send>;
 type Wake = Arc<dyn Fn(Waiter) + Send + Sync>;
 
-/// Place of the answer for its waiters, also if it is forgotten before they look.
+/// Slot of an answer, valid even if the table forgets it.
 pub type Promise<V> = Arc<OnceLock<V>>;
 
 enum JobEntry<V> {
@@ -54,7 +46,6 @@ struct JobTable<K, V> {
     threads: usize,
 }
 
-/// Answers by question.
 pub struct BlockingJobs<K, V> {
     limits: JobLimits,
     name: &'static str,
@@ -62,13 +53,12 @@ pub struct BlockingJobs<K, V> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> BlockingJobs<K, V> {
-    /// `name` is that of the threads.
+    /// `name`: of the threads.
     pub fn new(name: &'static str, limits: JobLimits) -> Arc<BlockingJobs<K, V>> {
         let inner = JobTable { places: HashMap::new(), queue: VecDeque::new(), threads: 0 };
         Arc::new(BlockingJobs { limits, name, inner: Mutex::new(inner) })
     }
 
-    /// The answer, if it is known.
     pub fn known(&self, key: &K) -> Option<V> {
         match self.inner.lock().places.get(key) {
             Some(JobEntry::Known(answer, since)) if self.is_good(*since) => Some(answer.clone()),
@@ -76,7 +66,6 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
         }
     }
 
-    /// Where the answer will stand that is being found.
     pub fn promise(&self, key: &K) -> Option<Promise<V>> {
         match self.inner.lock().places.get(key) {
             Some(JobEntry::Underway(_, promise)) => Some(promise.clone()),
@@ -88,7 +77,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
         self.limits.lifetime.is_none_or(|lifetime| since.elapsed() < lifetime)
     }
 
-    /// The answer, or a promise to wake `waiter`. `work` finds it, and is only used if nobody has asked before.
+    /// Returns the answer, or runs `work` once for all waiters and wakes `waiter`.
     pub fn ask(
         self: &Arc<Self>,
         key: &K,
@@ -120,7 +109,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
             let thread = std::thread::Builder::new().name(self.name.into()).spawn(move || errands.run(&wake));
             match thread {
                 Ok(_) => inner.threads += 1,
-                // Running threads will do the work; without any, nobody would.
+                // Running threads take the job; without any, it would wait for ever.
                 Err(_) if inner.threads > 0 => {}
                 Err(_) => {
                     inner.queue.pop_back();
@@ -132,7 +121,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
         JobState::Underway
     }
 
-    /// Takes in an answer that somebody has found elsewhere, if there is a place for it.
+    /// Adds an answer found elsewhere, if there is room.
     pub fn learn(&self, key: &K, answer: V) {
         let mut inner = self.inner.lock();
         if inner.places.len() < self.limits.answers && !inner.places.contains_key(key) {
@@ -140,7 +129,6 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
         }
     }
 
-    /// Forgets an answer that is not worth a place.
     pub fn forget(&self, key: &K) {
         let mut inner = self.inner.lock();
         if matches!(inner.places.get(key), Some(JobEntry::Known(..))) {
@@ -148,12 +136,11 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
         }
     }
 
-    /// Forgets all answers.
+    /// Forgets all answers but those under way.
     pub fn clear(&self) {
         self.inner.lock().places.retain(|_, place| matches!(place, JobEntry::Underway(..)));
     }
 
-    /// Works until nothing is left to do.
     fn run(&self, wake: &Wake) {
         loop {
             let next = {
@@ -165,7 +152,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
                 next
             };
             let Some((key, work)) = next else { return };
-            // A fault leaves no answer: the waiters ask again, and meet it in their own errand.
+            // A panic leaves no answer: the waiters ask again.
             let answer = catch_unwind(AssertUnwindSafe(work)).ok();
             let waiters = {
                 let mut inner = self.inner.lock();
@@ -176,7 +163,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Bl
                 match place {
                     Some(JobEntry::Underway(waiters, promise)) => {
                         if let Some(answer) = answer {
-                            // Nobody else keeps it: it is set once.
+                            // Set only here, once.
                             let _ = promise.set(answer);
                         }
                         waiters

@@ -1,48 +1,43 @@
-//! The SCRAM challenge of users who have no verifier: those who do not exist, and those whose password Weir knows in clear text.
+//! SCRAM challenges of unknown users, and of those whose password Weir knows in clear text.
 //!
-//! Invariant: such a challenge stays as it is where those of users with a verifier do: over restarts, and at another Weir before the same
-//! servers. Else two looks would tell who exists. So it is made of what all servers of a cluster share for their life, the cluster's
-//! `system_identifier`, as PostgreSQL makes it of a number in pg_control (`scram_mock_salt` in auth-scram.c).
+//! Invariant: such a challenge is as stable as that of a verifier, over restarts and at another Weir before the same servers.
+//! Otherwise two logins would tell who exists. So it is made of the cluster's `system_identifier`, as PostgreSQL makes it of a
+//! number in pg_control (`scram_mock_salt` in auth-scram.c).
 //!
-//! Why not of passwords in the configuration: a client sees the result, and could try passwords on it without asking anybody.
-//! The identifier is no secret to users who may log in to the servers, and they may read pg_roles. Others must guess it: its bits are a time and a
-//! process, so each guess is made to cost `STRETCH` hashes.
+//! Passwords are left out: a client could try some on the result. Users with a login can read the identifier, and pg_roles as
+//! well; others must guess a time and a process id at `STRETCH` hashes each.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use weir_wire::scram::{ITERATIONS_DEFAULT, ITERATIONS_MAX};
 use zeroize::Zeroizing;
 
-/// Hashes from the identifier to the secret: as long as some logins take, once.
 pub const STRETCH: u32 = 1 << 16;
 
-/// Salt of that: only guesses made for Weir are of use.
+/// Makes guesses for other programs useless.
 pub const STRETCH_SALT: &[u8] = b"Weir: challenges of users without a verifier";
 
-/// Time from the start in which logins wait for the word of a server, unless all have failed. Later ones get challenges that last until one tells.
+/// Time from the start in which logins wait for a server's facts, unless all failed. Later challenges change once a server
+/// answers.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The material of challenges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChallengeBasis {
-    /// No server was asked yet, and it is worth waiting until this time.
+    /// Logins may wait for a server until this time.
     Awaited(Instant),
-    /// The cluster. Its identifier is to be stretched.
     Cluster(u64),
-    /// This process: no server has told more.
+    /// A secret of the process, since no server has told more.
     Process,
 }
 
-/// A server's facts that decide challenges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerScramFacts {
-    /// Its `system_identifier`; `None`: the user may not know.
+    /// `None`: not readable for the user.
     pub identifier: Option<u64>,
-    /// Its `scram_iterations`, with which it makes verifiers; `None`: it has none (before PostgreSQL 16).
+    /// `scram_iterations`; `None` before PostgreSQL 16.
     pub iterations: Option<u32>,
 }
 
-/// See the module. Seen by all threads.
 pub struct MockChallenges {
     born_at: Instant,
     learned: Mutex<LearnedScramFacts>,
@@ -51,7 +46,6 @@ pub struct MockChallenges {
 #[derive(Default)]
 struct LearnedScramFacts {
     told: Option<ServerScramFacts>,
-    /// An identifier and its secret.
     stretched: Option<(u64, Zeroizing<[u8; 32]>)>,
 }
 
@@ -60,7 +54,7 @@ impl MockChallenges {
         MockChallenges { born_at, learned: Mutex::default() }
     }
 
-    /// Takes in what a server has told. True: none had told anything before.
+    /// True for the first facts.
     pub fn learn(&self, told: ServerScramFacts) -> bool {
         let mut learned = self.learned.lock();
         let before = learned.told;
@@ -77,13 +71,11 @@ impl MockChallenges {
         }
     }
 
-    /// Iterations of the servers' verifiers.
     pub fn iterations(&self) -> u32 {
         let told = self.learned.lock().told.and_then(|told| told.iterations);
         told.unwrap_or(ITERATIONS_DEFAULT).clamp(1, ITERATIONS_MAX)
     }
 
-    /// The secret of an identifier, if it was stretched before.
     pub fn stretched(&self, identifier: u64) -> Option<Zeroizing<[u8; 32]>> {
         self.learned.lock().stretched.as_ref().filter(|(of, _)| *of == identifier).map(|(_, secret)| secret.clone())
     }
@@ -93,8 +85,7 @@ impl MockChallenges {
     }
 }
 
-/// The first identifier stays while the process runs: a node that is another cluster's must not change what clients see. The number of
-/// iterations may be set anew.
+/// Keeps the first identifier: a node of another cluster must not change what clients see.
 fn merged(before: Option<ServerScramFacts>, told: ServerScramFacts) -> ServerScramFacts {
     ServerScramFacts { identifier: before.and_then(|before| before.identifier).or(told.identifier), iterations: told.iterations }
 }

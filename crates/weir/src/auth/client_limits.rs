@@ -1,4 +1,4 @@
-//! How many clients each user, database and address has, over all workers.
+//! Numbers of clients of each user, database and address.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_session::status::ClientIdentity;
 
-/// The counts. A user without clients, and whom no worker knows any more, has no entry, so that invented names leave nothing behind.
+/// Unused names have no entry: invented ones leave nothing behind.
 #[derive(Clone, Debug, Default)]
 pub struct ClientCounts(Arc<Mutex<ClientCountTables>>);
 
@@ -16,24 +16,22 @@ pub struct ClientCounts(Arc<Mutex<ClientCountTables>>);
 struct ClientCountTables {
     users: Named,
     databases: Named,
-    /// By the role of the servers that a user stands for.
+    /// By role at the servers.
     roles: Named,
-    /// By the name that the servers have for a database.
+    /// By database at the servers.
     served: Named,
     addresses: HashMap<IpAddr, u32>,
 }
 
-/// The clients of one name, and those who hold the count: it is in the table as long as somebody does.
+/// Holders keep the count in the table.
 #[derive(Debug, Default)]
 struct NameCount {
     clients: AtomicU32,
     holders: AtomicU32,
 }
 
-/// By name.
 type Named = HashMap<Arc<str>, Arc<NameCount>>;
 
-/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientLimit {
     User(u32),
@@ -41,7 +39,7 @@ pub enum ClientLimit {
     Address(u32),
 }
 
-/// The counts of one user and database: found once, so that a login looks for none of them.
+/// Counts looked up once for many logins.
 #[derive(Debug)]
 pub struct LoginCounts {
     seats: ClientCounts,
@@ -52,17 +50,17 @@ pub struct LoginCounts {
     served: Arc<NameCount>,
 }
 
-/// One client, counted until this is dropped.
+/// A client, counted until dropped.
 #[derive(Debug)]
 pub struct CountedClient {
     seats: ClientCounts,
     address: Option<IpAddr>,
-    /// Those of its names, once they have been proven.
+    /// Counts of the client's names, once proven.
     places: Option<Arc<LoginCounts>>,
 }
 
 impl ClientCounts {
-    /// Counts a client by its address; a unix socket has none. A limit of 0 is none.
+    /// `None`: unix socket. Limit 0: unlimited.
     pub fn at_door(&self, address: Option<IpAddr>, address_max: u32) -> Result<CountedClient, ClientLimit> {
         if let Some(address) = address {
             let mut counts = self.0.lock();
@@ -77,7 +75,6 @@ impl ClientCounts {
         Ok(CountedClient { seats: self.clone(), address, places: None })
     }
 
-    /// The counts of these names.
     pub fn places(&self, whose: Arc<ClientIdentity>) -> Arc<LoginCounts> {
         let of = |named: &mut Named, name: &Arc<str>| {
             let count = named.entry(name.clone()).or_default();
@@ -95,12 +92,12 @@ impl ClientCounts {
         })
     }
 
-    /// True if anyone is connected to a database of the servers, by any name.
+    /// True if a client uses this database of the servers.
     pub fn has_clients_of(&self, database: &str) -> bool {
         self.0.lock().served.get(database).is_some_and(|count| count.clients.load(Ordering::Relaxed) > 0)
     }
 
-    /// True if anyone is connected as a role of the servers, by any name.
+    /// True if a client uses this role of the servers.
     pub fn has_role(&self, role: &str) -> bool {
         self.0.lock().roles.get(role).is_some_and(|count| count.clients.load(Ordering::Relaxed) > 0)
     }
@@ -132,11 +129,9 @@ impl Drop for LoginCounts {
 }
 
 impl CountedClient {
-    /// Counts the client by its user and database, too.
     pub fn take(&mut self, places: &Arc<LoginCounts>, user_max: u32, database_max: u32) -> Result<(), ClientLimit> {
-        // Nobody else counts meanwhile: a place that is given back at once keeps no other client out.
         let turn = self.seats.0.lock();
-        // As in PgBouncer, the limit of the database is the one that is told where both are reached.
+        // As in PgBouncer, the database's limit is reported first.
         check(&places.database, database_max).map_err(ClientLimit::Database)?;
         check(&places.user, user_max).map_err(ClientLimit::User)?;
         places.each(|clients| clients.fetch_add(1, Ordering::Relaxed));
@@ -161,7 +156,6 @@ impl Drop for CountedClient {
     }
 }
 
-/// Error: the limit, which is reached.
 fn check(count: &NameCount, max: u32) -> Result<(), u32> {
     if max > 0 && count.clients.load(Ordering::Relaxed) >= max { Err(max) } else { Ok(()) }
 }

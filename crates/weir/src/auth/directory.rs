@@ -1,4 +1,4 @@
-//! Asks an LDAP directory if a password is a user's. Blocks: runs on the threads of `blocking_jobs`.
+//! Asks an LDAP directory whether a password is a user's. Blocks: runs on threads of `blocking_jobs`.
 //!
 //! Source: `CheckLDAPAuth` in PostgreSQL's auth.c.
 
@@ -12,22 +12,21 @@ use std::time::{Duration, Instant};
 use weir_config::hba::{LdapDirectory, LdapSearchScope, LdapSteps};
 use weir_wire::gather::{GatherBound, GatherBudget};
 
-/// Entries a search may return: two are too many already.
 const ENTRIES_MAX: i32 = 2;
 
-/// Messages of a search: entries, and references to other servers, which are not followed.
+/// Entries, and references to other servers, which are ignored.
 const SEARCH: GatherBound =
     GatherBound { thing: "the directory's answer", count_max: 1024, bytes_max: usize::MAX, parameter: "" };
 
-/// Answers of a server that mean success, and a wrong name or password. Source: RFC 4511, section 4.1.9.
+/// Result codes; `REFUSALS` mean a wrong name or password. Source: RFC 4511, section 4.1.9.
 const SUCCESS: u32 = 0;
 const SIZE_LIMIT_EXCEEDED: u32 = 4;
 const REFUSALS: [u32; 5] = [32, 34, 48, 49, 53];
 
-/// Where OpenLDAP's programs, and PostgreSQL with them, look for authorities to trust.
+/// Files that name OpenLDAP's trusted authorities.
 const SETTINGS: [&str; 2] = ["/etc/ldap/ldap.conf", "/etc/openldap/ldap.conf"];
 
-/// A question: the password stands for itself only as a digest under a secret of this process.
+/// The password is a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LdapQuestion {
     pub(crate) directory: Arc<LdapDirectory>,
@@ -35,25 +34,22 @@ pub struct LdapQuestion {
     pub(crate) password: [u8; 32],
 }
 
-/// A directory's verdict, and its time.
 #[derive(Clone, Debug)]
 pub struct PasswordCheck {
     pub(crate) at: Instant,
     pub(crate) outcome: PasswordVerdict,
 }
 
-/// A directory's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordVerdict {
-    /// The password is the user's.
     Right,
-    /// It is not, or there is no such user: in words, for the log.
+    /// Wrong password or unknown user, for the log.
     Wrong(Arc<str>),
-    /// It could not be asked: in words, for the log.
+    /// No verdict, for the log.
     Unasked(Arc<str>),
 }
 
-/// Asks the rule's servers, one after the other until one answers, and takes no longer than `limit`.
+/// Asks the rule's servers in turn until one answers.
 pub fn judge(directory: &LdapDirectory, user: &str, password: &[u8], limit: Duration) -> PasswordCheck {
     let deadline = Instant::now() + limit;
     let outcome = match (std::str::from_utf8(password), directory.steps(user)) {
@@ -69,7 +65,6 @@ fn ask_servers(directory: &LdapDirectory, steps: &LdapSteps<'_>, password: &str,
     for server in &directory.servers {
         let asked = connect(directory, server, deadline).and_then(|mut talk| {
             let outcome = talk.follow(steps, password);
-            // A courtesy; the connection is closed either way.
             let _ = talk.connection.unbind();
             outcome
         });
@@ -81,7 +76,6 @@ fn ask_servers(directory: &LdapDirectory, steps: &LdapSteps<'_>, password: &str,
     PasswordVerdict::Unasked(failures.join("; ").into())
 }
 
-/// A connection to a directory, and when it must be over.
 struct LdapExchange {
     connection: LdapConn,
     deadline: Instant,
@@ -100,7 +94,7 @@ fn connect(directory: &LdapDirectory, server: &str, deadline: Instant) -> Result
     Ok(LdapExchange { connection: LdapConn::with_settings(settings, &url)?, deadline })
 }
 
-/// Time is never up before anything was tried.
+/// Time is never up before the first attempt.
 fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
@@ -133,7 +127,6 @@ impl LdapExchange {
         })
     }
 
-    /// The one entry a filter fits.
     fn find(&mut self, base: &str, scope: LdapSearchScope, filter: &str) -> Result<Result<String, PasswordVerdict>, LdapError> {
         let scope = match scope {
             LdapSearchScope::Base => LdapScope::Base,
@@ -143,10 +136,9 @@ impl LdapExchange {
         let seconds = i32::try_from(left(self.deadline).as_secs()).unwrap_or(i32::MAX).max(1);
         let options = SearchOptions::new().sizelimit(ENTRIES_MAX).timelimit(seconds);
         let connection = self.connection.with_search_options(options).with_timeout(left(self.deadline));
-        // No attributes: only the name is wanted.
         let mut entries = connection.streaming_search(base, scope, filter, ["1.1"])?;
         let (mut found, mut budget) = (None, GatherBudget::new(SEARCH));
-        // One by one: a directory that knows no end is not waited for.
+        // One by one, so that the budget cuts off an endless answer.
         while let Some(entry) = entries.next()? {
             if let Err(exceeded) = budget.take(0) {
                 return Ok(Err(PasswordVerdict::Unasked(format!("LDAP search for filter \"{filter}\": {exceeded}").into())));
@@ -170,7 +162,7 @@ impl LdapExchange {
     }
 }
 
-/// A file of authorities that OpenLDAP's settings name; without one, those of the system count.
+/// Returns OpenLDAP's file of authorities; without one, the system's count.
 fn authorities() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("LDAPTLS_CACERT") {
         return Some(path.into());

@@ -1,4 +1,4 @@
-//! Greetings that a worker gives to new clients without a server: a client like them was told the same before.
+//! Greetings of equal clients, remembered to spare the server.
 
 use foldhash::fast::RandomState;
 use quick_cache::UnitWeighter;
@@ -13,13 +13,11 @@ use weir_session::session_state::server_defaults::ServerDefaults;
 use weir_wire::startup_packet::StartupParameters;
 use weir_wire::write;
 
-/// Welcomes a worker remembers.
 const WELCOMES_MAX: usize = 256;
 
-/// By user, database and settings.
 pub type Key = (Arc<str>, Arc<str>, InternedSettings);
 
-/// Settings of which there is one piece of memory for all that are the same: it stands for them, so that nobody reads them to compare them.
+/// Settings stored once for all equal ones: pointers are compared.
 #[derive(Clone)]
 pub struct InternedSettings(pub(crate) Arc<SettingValues>);
 
@@ -37,35 +35,33 @@ impl Hash for InternedSettings {
     }
 }
 
-/// The name of a client and of what it wants, by its startup packet.
+/// User, database and purpose, from a startup packet.
 pub struct StartupIdentity {
     pub(crate) user: Box<str>,
     pub(crate) database: Box<str>,
     pub(crate) replication: ReplicationRequest,
 }
 
-/// The greeting for clients of one user, database and settings.
 pub struct ClientGreeting {
-    /// A ParameterStatus for each parameter that is the same for all of them.
+    /// ParameterStatus messages that all such clients share.
     pub(crate) statuses: Box<[u8]>,
-    /// The server's other messages, before its own process id and after it.
+    /// Other messages, before and after the server's process id.
     pub(crate) early: Box<[u8]>,
     pub(crate) late: Box<[u8]>,
-    /// The application's name is reported, too: the one of the client that was welcomed first.
+    /// Reported name of the first such client.
     pub(crate) application: Option<Box<str>>,
-    /// How servers read their texts, where such clients set nothing.
+    /// How servers read texts by default.
     pub(crate) reads: TextInterpretation,
-    /// How they read names, whatever such clients set.
+    /// How servers read names, whatever clients set.
     pub(crate) recoding: EncodingEffect,
-    /// The defaults of the connection that all this was reported over.
     pub(crate) defaults: Arc<ServerDefaults>,
-    /// Its node, and the reloads of that node's configuration that were known: after another one the values may be others.
+    /// A later reload of this node's configuration may change the values.
     pub(crate) node: u16,
     pub(crate) reloads: u64,
 }
 
 impl ClientGreeting {
-    /// `plain`: the application's name, if servers take it as it is.
+    /// `plain`: the application's name, if servers take it unchanged.
     pub fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.early);
         if let Some(reported) = &self.application {
@@ -75,24 +71,20 @@ impl ClientGreeting {
     }
 }
 
-/// The only reported parameter that differs among the clients of one welcome.
+/// The only parameter that differs among clients of one greeting.
 pub const APPLICATION_NAME: &str = "application_name";
 
-/// Settings that a startup packet asks for.
 pub struct StartupSettings {
-    /// The client that asks for them.
     pub(crate) claim: Rc<StartupIdentity>,
     pub(crate) settings: Arc<SettingValues>,
-    /// Number of their meaning: see `SettingValues::meaning`.
+    /// Number of the `SettingValues::meaning`.
     pub(crate) meaning: u64,
-    /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
-    /// the rest.
+    /// Settings without an application name that servers take unchanged.
     pub(crate) nameless: Arc<SettingValues>,
 }
 
 pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 
-/// A worker's knowledge of clients like those it has welcomed.
 pub struct GreetingCache {
     pub(crate) by_key: Seen<Key, ClientGreeting>,
     /// By the parameters of the startup packet.
@@ -110,7 +102,7 @@ impl Default for GreetingCache {
 }
 
 impl GreetingCache {
-    /// Forgets all: servers may report something else now.
+    /// Forgets all, since servers may report other values now.
     pub fn clear(&mut self) {
         *self = GreetingCache::default();
     }

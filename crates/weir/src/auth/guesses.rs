@@ -1,6 +1,7 @@
-//! Places for proofs that clients and administrators give: a proof is judged once it has one. Decisions are `weir::auth::throttle`'s.
+//! Places for proofs of clients and administrators. `auth::throttle` decides.
 //!
-//! Invariant: a reader of a proof has a `ProofPermit` before he judges it. A guess that is dropped without a verdict was wrong.
+//! Invariant: a reader of a proof holds a `ProofPermit` before judging it. A permit dropped without a verdict counts as a wrong
+//! proof.
 
 use crate::auth::throttle::{LoginThrottle, ProofClient, ProofVerdict, ThrottleDecision};
 use foldhash::fast::RandomState;
@@ -10,39 +11,34 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time until a proof asks again that found no place because too many are being judged.
+/// Time until a `Crowded` proof asks again.
 pub const CROWD_PERIOD: Duration = Duration::from_millis(20);
 
-/// A visitor's place is one of the network, or this bit and the number of a system user: neither an address of IPv4 nor a network of IPv6 has it.
+/// Marks a system user: no IPv4 address or IPv6 network has this bit.
 const LOCAL: u128 = 1 << 63;
 
-/// Where a proof comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofOrigin {
     Address(IpAddr),
-    /// A unix socket, and the system user of the process at its other end. Users of one machine do not lock out each other.
+    /// A unix socket, and the system user at its other end: users of a machine do not lock each other out.
     Local(Option<u32>),
 }
 
-/// Counts of proofs and failed logins, seen by all threads.
 pub struct ProofAdmission {
     throttle: Mutex<LoginThrottle>,
     hasher: RandomState,
-    /// The clock of the counts begins here.
     born_at: Instant,
 }
 
-/// The answer to one who brings a proof.
 pub enum ProofTurn {
-    /// Judge it, after this time.
+    /// Judge after this time.
     Judge(ProofPermit, Duration),
     /// Ask again after `CROWD_PERIOD`.
     Crowded,
-    /// Send him away; it is worth trying again after so many seconds.
+    /// Refuse; try again after so many seconds.
     Refused(u64),
 }
 
-/// A proof with a place.
 #[must_use]
 pub struct ProofPermit {
     counts: Arc<ProofAdmission>,
@@ -57,7 +53,7 @@ impl ProofAdmission {
         Arc::new(ProofAdmission { throttle: Mutex::default(), hasher: RandomState::default(), born_at: Instant::now() })
     }
 
-    /// The visitor for a place and a user. For IPv6 the network counts, since one host has all of its addresses.
+    /// IPv6 counts by /64 network, since one host has all of its addresses.
     pub fn visitor(&self, place: ProofOrigin, user: &str) -> ProofClient {
         let address = match place {
             ProofOrigin::Address(address) => match address.to_canonical() {
@@ -70,7 +66,7 @@ impl ProofAdmission {
         ProofClient { address, user: self.hasher.hash_one(user) }
     }
 
-    /// Asks for a place for a proof that has arrived. `burst`: failures that are free, 0 for all.
+    /// `burst`: free failures, 0 for unlimited.
     pub fn take(self: &Arc<ProofAdmission>, visitor: ProofClient, burst: u32) -> ProofTurn {
         let pass = self.throttle.lock().ask(visitor, burst, self.age_ms());
         let guess = |pass| ProofPermit { counts: self.clone(), visitor, burst, pass, judgement: ProofVerdict::Wrong };
@@ -82,14 +78,13 @@ impl ProofAdmission {
         }
     }
 
-    /// Milliseconds since the proxy began, on a clock that nobody sets.
     fn age_ms(&self) -> u64 {
         u64::try_from(self.born_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl ProofPermit {
-    /// Gives the place back, or makes a failure of it.
+    /// Gives the place back, or counts a failure.
     pub fn settle(mut self, judgement: ProofVerdict) {
         self.judgement = judgement;
     }

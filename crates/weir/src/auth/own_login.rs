@@ -1,31 +1,29 @@
-//! The settings of connections that Weir opens for itself: what a role's owner, a database's owner or a login trigger chose counts nothing there.
+//! Settings of Weir's own server connections: choices of role owners, database owners and login triggers have no effect.
 //!
-//! Values in the startup packet win over `ALTER ROLE ... SET` and `ALTER DATABASE ... SET`, and hold before the first statement runs. A login event
-//! trigger (version 17) runs behind them and may change all, so that there they are set again, by commands that look no name up.
+//! Values in the startup packet win over `ALTER ROLE ... SET` and `ALTER DATABASE ... SET`. A login event trigger (version 17)
+//! runs later and may change all, so there they are set again, by commands that look no name up.
 //!
-//! Source: PostgreSQL manual, "How Parameter Settings Are Determined"; `process_startup_options` and `process_settings` in postinit.c.
+//! Source: PostgreSQL manual, "How Parameter Settings Are Determined"; `process_startup_options` and `process_settings` in
+//! postinit.c.
 
 use std::fmt::Write;
 
-/// One parameter that Weir's own texts hang on.
 struct PinnedParameter {
     name: &'static str,
     value: &'static str,
-    /// The first version that has it. Only what all versions know can stand in a startup packet.
+    /// First version with the parameter. A startup packet can hold only what all versions know.
     since: u32,
 }
 
-/// Every version that Weir works with has it.
 const ALWAYS: u32 = 0;
-/// The first version with login event triggers.
+/// First version with login event triggers.
 const LOGIN_TRIGGERS: u32 = 170_000;
 
 const fn pin(name: &'static str, value: &'static str) -> PinnedParameter {
     PinnedParameter { name, value, since: ALWAYS }
 }
 
-/// A `search_path` in which PostgreSQL's own names come first and nobody else's follow; temporary objects would be found before all others if they
-/// were not named.
+/// PostgreSQL's own names first. `pg_temp` must be named, or temporary objects would come first.
 pub const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
 const PINS: &[PinnedParameter] = &[
@@ -43,34 +41,32 @@ const PINS: &[PinnedParameter] = &[
     pin("bytea_output", "hex"),
     pin("extra_float_digits", "1"),
     pin("quote_all_identifiers", "off"),
-    // A user's own limits are for his statements. Weir's questions have limits of their own.
+    // The user's limits are for his own statements.
     pin("statement_timeout", "0"),
     pin("lock_timeout", "0"),
     pin("idle_in_transaction_session_timeout", "0"),
     PinnedParameter { name: "idle_session_timeout", value: "0", since: 140_000 },
     PinnedParameter { name: "transaction_timeout", value: "0", since: 170_000 },
-    // Not `default_transaction_read_only`: a failover sets it for the server, and looks at it as its own sessions have it. Nothing that Weir asks
-    // writes a row, so that no text hangs on it.
+    // Not `default_transaction_read_only`, which a failover sets and checks. Weir writes no rows, so nothing depends on it.
     pin("default_transaction_isolation", "read committed"),
     pin("default_transaction_deferrable", "off"),
     pin("row_security", "on"),
-    // A server takes twenty times as long to compile the large questions as to answer them.
+    // Compiling large queries takes twenty times as long as answering them.
     pin("jit", "off"),
     pin("client_min_messages", "warning"),
 ];
 
-/// Parameters of which the reader of a catalog asks the default that others begin with. A startup packet would become that default.
+/// Server defaults that the catalog reader asks for; a startup packet would replace them.
 const ASKED: [&str; 4] =
     ["search_path", "default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
-/// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnUse {
-    /// Questions and orders to a server.
+    /// Queries and orders to a server.
     Questions,
-    /// Reading the catalog of a database, with the defaults of sessions in it.
+    /// Reading a catalog, with the defaults of sessions.
     Catalog,
-    /// Asking for the settings that a session begins with.
+    /// Asking for the settings of new sessions.
     Defaults,
 }
 
@@ -84,20 +80,18 @@ impl OwnUse {
     }
 }
 
-/// The parameters of the startup packet.
 pub fn in_packet<'a>(of: OwnUse) -> impl Iterator<Item = (&'a str, &'a str)> {
     PINS.iter().filter(move |pin| of.stands_in_packet(pin)).map(|pin| (pin.name, pin.value))
 }
 
-/// Commands that go before anything else, once the server's version is known; `None`: nothing. `server_version` and `server_encoding` as the
-/// server reports them.
+/// Returns the commands to run first.
 ///
-/// Commands and not `set_config`, since a function's name would be looked up.
+/// Not `set_config`: the function's name would be looked up.
 pub fn after_login(of: OwnUse, server_version: Option<&str>, server_encoding: Option<&str>) -> Option<String> {
     if of == OwnUse::Defaults {
         return None;
     }
-    // A server that does not say its version is asked as the oldest one: a newer parameter would be an error.
+    // Without a version the oldest is assumed: a newer parameter would be an error.
     let version = server_version.map_or(0, version_number);
     let mut sql = String::new();
     for pin in PINS.iter().filter(|pin| pin.since <= version) {
@@ -114,7 +108,7 @@ pub fn after_login(of: OwnUse, server_version: Option<&str>, server_encoding: Op
 
 const SQL_ASCII: &str = "SQL_ASCII";
 
-/// Values of the table only, which have no quote in them. A list of schemas is a list, and not the name of one.
+/// Values contain no quotes. A list of schemas must not be quoted as one name.
 fn push_set(sql: &mut String, name: &str, value: &str) {
     if !sql.is_empty() {
         sql.push_str("; ");
@@ -127,7 +121,7 @@ fn push_set(sql: &mut String, name: &str, value: &str) {
     };
 }
 
-/// `150004` of `15.4 (Debian 15.4-1)`, `170000` of `17beta1`; 0 of something else. Source: PostgreSQL manual, `server_version_num`.
+/// Converts `15.4 (Debian 15.4-1)` to `150004`, `17beta1` to `170000`. Source: PostgreSQL manual, `server_version_num`.
 pub fn version_number(text: &str) -> u32 {
     let (major, rest) = leading_number(text);
     let minor = rest.strip_prefix('.').map_or(0, |rest| leading_number(rest).0);
@@ -139,12 +133,11 @@ fn leading_number(text: &str) -> (u32, &str) {
     (text[..end].parse().unwrap_or(0), &text[end..])
 }
 
-/// The same as `PGOPTIONS` has it, for a program that asks in our place.
+/// Returns the packet's parameters as `PGOPTIONS`.
 pub fn as_options(of: OwnUse) -> String {
     in_packet(of).map(|(name, value)| format!("-c {name}={}", value.replace(' ', "\\ "))).collect::<Vec<_>>().join(" ")
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let said = |of, version| after_login(of, Some(version), Some(SQL_ASCII));
     [said(OwnUse::Questions, "17.1"), said(OwnUse::Catalog, "13.1")].into_iter().flatten().collect()

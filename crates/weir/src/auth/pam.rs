@@ -1,8 +1,8 @@
-//! Asks the system's PAM if a password is a user's, in a process of its own for each question.
+//! Asks PAM whether a password is a user's, in a process for each question.
 //!
-//! Modules are other people's code that blocks, crashes and leaks. The damage ends with their process, and a hanging one is
-//! killed when the login's time is up. `judge` is our side and blocks: it runs on the threads of `blocking_jobs`. `serve` is
-//! the other side, the same program started again. Source: `CheckPAMAuth` and `pam_passwd_conv_proc` in PostgreSQL's auth.c.
+//! Modules may block, crash and leak: the damage ends with their process. `judge` is Weir's side and blocks: it runs on threads
+//! of `blocking_jobs`. `serve` is the other side, the same program. Source: `CheckPAMAuth` and `pam_passwd_conv_proc` in
+//! PostgreSQL's auth.c.
 
 use crate::auth::directory::{PasswordCheck, PasswordVerdict};
 use nonstick::items::ItemsMut;
@@ -22,32 +22,31 @@ use std::time::{Duration, Instant};
 use weir_config::hba::PamService;
 use zeroize::Zeroizing;
 
-/// The command of the program that is the other side.
 pub const COMMAND: &str = "judge-by-pam";
 
-/// Time for an answer when logins have no limit of their own.
+/// Time for an answer when logins have no limit.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest answer that is read; modules' messages are cut at half of it.
+/// Modules' messages are cut at half of it.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// Longest question: a client's password message has up to 16 kB, its startup packet 10 kB.
+/// A password message has up to 16 kB, a startup packet 10 kB.
 const QUESTION_BYTES_MAX: u64 = 64 << 10;
 
-/// Files the other side may have open. Some modules close all that could be, one by one, and our own limit is high.
+/// Limit on open files: some modules close all possible ones, one by one.
 const FILES_MAX: u64 = 1024;
 
-/// A question: the password stands for itself only as a digest under a secret of this process.
+/// The password is a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PamQuestion {
     pub(crate) service: Arc<PamService>,
     pub(crate) user: Box<str>,
-    /// Where the client is, by name or number; none over a unix socket.
+    /// Name or number; `None`: unix socket.
     pub(crate) host: Option<Box<str>>,
     pub(crate) password: [u8; 32],
 }
 
-/// Asks a service about a user's password, and about his right to come in now.
+/// Asks for a user's password and his right to log in now.
 pub fn judge(claim: &PamQuestion, password: &Zeroizing<Vec<u8>>, deadline: Option<Instant>) -> PasswordCheck {
     let deadline = deadline.unwrap_or_else(|| Instant::now() + LIMIT);
     let fields = [claim.service.name.as_bytes(), claim.user.as_bytes(), claim.host.as_deref().unwrap_or("").as_bytes(), password];
@@ -58,13 +57,13 @@ pub fn judge(claim: &PamQuestion, password: &Zeroizing<Vec<u8>>, deadline: Optio
     PasswordCheck { at: Instant::now(), outcome }
 }
 
-/// The other side's process, which does not outlive its question, and true if it was ended.
+/// Process of the other side, killed on drop; true once ended.
 struct PamProcess(Child, bool);
 
 impl PamProcess {
-    /// Ends it. How it ended, if it did so by itself.
+    /// Returns the exit status, of use if the process ended by itself.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // Modules may have started processes, so all of its group. Not yet waited for, so the number is still its own.
+        // Kills the group: modules may have started processes. The number is valid, as nothing has waited for it.
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).filter(|_| !self.1) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -80,18 +79,18 @@ impl Drop for PamProcess {
 }
 
 fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
-    // Not by its path: that may hold a newer version by now.
+    // Not by path, which may hold a newer version by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("weir").arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut helper = PamProcess(command.spawn()?, false);
     let (Some(mut stdin), Some(mut stdout)) = (helper.0.stdin.take(), helper.0.stdout.take()) else {
         return Err(io::Error::other("the process that asks PAM has no pipes"));
     };
-    // It fits into the pipe.
+    // The question fits into the pipe.
     stdin.write_all(question)?;
     drop(stdin);
     let mut answer = Vec::new();
-    // Not to the end of the file: a module may have left a process that holds the pipe open.
+    // Not to the end of file: a module's process may hold the pipe open.
     while answer.last() != Some(&b'\n') {
         await_bytes(&stdout, deadline)?;
         let mut part = [0; ANSWER_BYTES_MAX];
@@ -99,7 +98,7 @@ fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
         answer.extend_from_slice(&part[..read]);
         if read == 0 || answer.len() > ANSWER_BYTES_MAX {
             drop(stdout);
-            // It may only have closed its files, and wait for something.
+            // The process may live with its files closed: `end` kills it.
             return Err(io::Error::other(format!("the process that asks PAM has ended: {}", helper.end()?)));
         }
     }
@@ -121,9 +120,8 @@ fn await_bytes(stdout: &impl std::os::fd::AsFd, deadline: Instant) -> io::Result
     }
 }
 
-/// Fields of a question: each its length and its bytes.
 fn encode(fields: [&[u8]; 4]) -> Zeroizing<Vec<u8>> {
-    // All at once: a growing buffer leaves copies of the password behind.
+    // A growing buffer leaves copies of the password behind.
     let mut out = Zeroizing::new(Vec::with_capacity(fields.iter().map(|field| field.len() + 4).sum()));
     for field in fields {
         out.extend_from_slice(&u32::try_from(field.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -132,7 +130,6 @@ fn encode(fields: [&[u8]; 4]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// Reads the fields that `encode` wrote; `None` for other bytes.
 fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
     let mut fields = [&[] as &[u8]; 4];
     for field in &mut fields {
@@ -142,7 +139,6 @@ fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
     question.is_empty().then_some(fields)
 }
 
-/// An answer is a word, and a text for the log.
 fn decode(answer: &[u8]) -> PasswordVerdict {
     let text = String::from_utf8_lossy(answer);
     let (word, cause) = text.trim_end().split_once(' ').unwrap_or((text.trim_end(), ""));
@@ -153,11 +149,11 @@ fn decode(answer: &[u8]) -> PasswordVerdict {
     }
 }
 
-/// The other side: reads a question from the standard input, asks PAM, and writes the answer to the standard output.
+/// Runs the other side: question on stdin, answer on stdout.
 pub fn serve() -> io::Result<()> {
     let mut question = Zeroizing::new(Vec::with_capacity(QUESTION_BYTES_MAX as usize));
     io::stdin().lock().take(QUESTION_BYTES_MAX).read_to_end(&mut question)?;
-    // Output of PAM's modules must not be taken for the answer, nor may they read from Weir's pipe.
+    // Modules' output must not be taken for the answer.
     let mut out = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -168,7 +164,7 @@ pub fn serve() -> io::Result<()> {
     let said = Rc::default();
     let answer = match consult(fields, &said) {
         Ok(()) => "right\n".to_string(),
-        // Every code means a wrong password, as in PostgreSQL: many modules report one as an error of the system.
+        // Any error is a wrong password, as in PostgreSQL: many modules report one as a system error.
         Err((step, code)) => {
             let mut words = format!("{step}: {code}");
             for complaint in said.borrow().iter() {
@@ -182,17 +178,15 @@ pub fn serve() -> io::Result<()> {
     out.write_all(answer.as_bytes())
 }
 
-/// Complaints of PAM's modules.
 type Said = Rc<RefCell<Vec<String>>>;
 
-/// Answers the modules' questions: only ever for the password.
 struct PamConversation {
     password: Zeroizing<Vec<u8>>,
     said: Said,
 }
 
 impl ConversationAdapter for PamConversation {
-    /// A question whose answer is shown is not for a password, and there is nobody to ask.
+    /// A prompt with echo is not for a password.
     fn prompt(&self, request: impl AsRef<OsStr>) -> PamResult<OsString> {
         self.said.borrow_mut().push(format!("a module asks \"{}\"", request.as_ref().display()));
         Err(ErrorCode::ConversationError)

@@ -1,4 +1,4 @@
-//! The roles whose privileges users have, as servers said, for as long as that is believed.
+//! Roles whose privileges users have, kept for a while.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -6,30 +6,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Users that are remembered.
 const USERS_MAX: usize = 100_000;
 
-/// Time for which nobody is asked again after no server answered: SHOW does not make Weir log in again and again, and waits for a server that
-/// hangs once in a while only.
+/// Pause after no server answered: SHOW must not log in again and again, nor wait each time for a hanging server.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(5);
 
-/// Roles by name.
 pub type Roles = Arc<BTreeSet<String>>;
 
-/// What is known of a user.
 struct UserRoles {
-    /// The last answer of a server. It holds on while none answers: an operator needs SHOW most then.
+    /// Kept while no server answers: operators need SHOW most then.
     roles: Option<Roles>,
     answered_at: Option<Instant>,
     failed_at: Option<Instant>,
 }
 
-/// By user. Each worker asks, all see the answers.
 #[derive(Default)]
 pub struct PrivilegeCache(Mutex<HashMap<Box<str>, UserRoles>>);
 
 impl PrivilegeCache {
-    /// The roles of a user, if a server said them within `lifetime`, or if none answered just now; then they are those it said before.
+    /// Returns the roles told within `lifetime`, or the last known ones if no server answered just now. Outer `None`: ask.
     pub fn get(&self, user: &str, lifetime: Duration) -> Option<Option<Roles>> {
         let known = self.0.lock();
         let known = known.get(user)?;
@@ -37,13 +32,12 @@ impl PrivilegeCache {
         (is_within(known.answered_at, lifetime) || is_within(known.failed_at, FAILURE_LIFETIME)).then(|| known.roles.clone())
     }
 
-    /// Takes in a server's answer.
     pub fn learn(&self, user: &str, roles: Roles) {
         let known = UserRoles { roles: Some(roles), answered_at: Some(Instant::now()), failed_at: None };
         self.put(user, known);
     }
 
-    /// No server answered. What is known then.
+    /// Notes that no server answered. Returns the last known roles.
     pub fn note_failure(&self, user: &str) -> Option<Roles> {
         let now = Some(Instant::now());
         {

@@ -1,88 +1,73 @@
-//! How often someone may be wrong: proofs are counted by where they come from, and by that and the user.
+//! Limits on wrong proofs, counted by origin, and by origin and user.
 //!
-//! In: the visitor, the time. Out: judge the proof, wait, or go away. No IO.
-//! A proof takes a place when it arrives, before anybody looks at it: connections that were opened beforehand gain nothing. The verdict gives the
-//! place back, or makes a failure of it. Each failure costs an interval of time. A visitor more than a burst of intervals ahead of the clock waits,
-//! one proof after the other, so that connections in parallel are no faster than one. Why both counts: the first slows down an attacker
-//! who tries many users. The second keeps a program with a wrong password from shutting out the others on its host. Users count
-//! by the name they gave, whether it exists or not. A right proof costs nothing.
+//! In: the visitor, the time. Out: judge the proof, wait, or refuse. No IO. A proof takes a place on arrival, so connections
+//! opened beforehand gain nothing. The verdict gives the place back or makes it a failure, which costs an interval. A visitor
+//! more than a burst of intervals ahead of the clock waits, one proof after the other: parallel connections are no faster. The
+//! count by origin slows attackers who try many users; the count by user keeps a wrong password from locking out others on its
+//! host. Unknown users count too.
 //!
 //! Invariant: in any time of `n` seconds at most `burst` + 60 + `n` wrong proofs of one user from one place are judged.
 
 use std::collections::HashMap;
 
-/// One failure of one user at one place, once the burst is used up.
+/// Price of a user's failure, beyond the burst.
 const USER_INTERVAL_MS: u64 = 1_000;
-/// One failure at one place.
 const ADDRESS_INTERVAL_MS: u64 = 100;
-/// How many times as many failures a place has as one of its users.
+/// Burst of an origin, in bursts of one user.
 const ADDRESS_FACTOR: u64 = 10;
-/// Longest wait of a proof that is judged. Every try is paid for, so that shorter waits make guessing no faster in the long
-/// run.
+/// Longest wait of a judged proof. Every try is paid for, so shorter waits speed up no guessing in the long run.
 const WAIT_MS_MAX: u64 = 5_000;
-/// A proof that would wait longer than this for its turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying
-/// a wrong password over a few connections pays less than time forgives. So the right password of the same user on the same
-/// host gets in.
+/// A longer wait is refused. Far above `WAIT_MS_MAX`: a program that retries a wrong password over a few connections pays less
+/// than time forgives, so the right one still gets in.
 const QUEUE_MS_MAX: u64 = 60_000;
-/// Failures do not count for longer than this beyond the burst.
+/// Failures count no longer than this beyond the burst.
 const DEBT_MS_MAX: u64 = 600_000;
-/// Failures kept. When there are more, those that matter least are dropped.
+/// Failures kept; beyond that the least important are dropped.
 const COUNTS_MAX: usize = 20_000;
 
-/// Client that proves who it is: where it comes from, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all
-/// the others.
+/// For IPv6 the first 64 bits, since one host has all the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProofClient {
     /// Address, or the system user at the other end of a unix socket.
     pub address: u128,
-    /// Hash of the user's name.
     pub user: u64,
 }
 
-/// Answer to a proof that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThrottleDecision {
-    /// Judge it. It has a place until its verdict.
+    /// Judge the proof; it holds a place until its verdict.
     Now,
-    /// As many as may be wrong at once are being judged: ask again, their verdicts make room.
+    /// As many proofs as may be wrong are being judged: ask again.
     Crowded,
-    /// Judge it after this time; it was paid for as a failure.
+    /// Judge the proof after this time; it is paid for.
     After {
-        /// Time to wait.
         wait_ms: u64,
     },
-    /// Too much was tried already.
     Refused {
-        /// Time after which it is worth trying again.
         wait_ms: u64,
     },
 }
 
-/// What became of a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProofVerdict {
-    /// It was right.
     Right,
-    /// It was wrong.
     Wrong,
-    /// Nobody could judge it, so that nothing was learnt by it.
     None,
 }
 
-/// The user's share of a place, or all of it.
+/// `None`: all users of the origin.
 type Key = (u128, Option<u64>);
 
-/// Proofs and failures that were counted.
 #[derive(Debug, Default)]
 pub struct LoginThrottle {
-    /// Failures: the time up to which they are paid for.
+    /// Time up to which failures are paid for.
     paid_until_ms: HashMap<Key, u64>,
-    /// Proofs that are being judged and are not paid for. No more entries than twice the connections.
+    /// Unpaid proofs being judged.
     judged: HashMap<Key, u64>,
 }
 
 impl LoginThrottle {
-    /// Asks for a place for a proof that has arrived. `burst` failures are free; 0: all are. `Now` and `After` are to be followed by `settle`.
+    /// `burst` failures are free; 0: unlimited. `Now` and `After` must be followed by `settle`.
     pub fn ask(&mut self, visitor: ProofClient, burst: u32, now_ms: u64) -> ThrottleDecision {
         if burst == 0 {
             return ThrottleDecision::Now;
@@ -109,7 +94,7 @@ impl LoginThrottle {
         ThrottleDecision::Now
     }
 
-    /// The verdict on a proof that was let pass like this, at the same `burst`.
+    /// Takes a verdict; `burst` as in `ask`.
     pub fn settle(&mut self, visitor: ProofClient, burst: u32, (pass, judgement): (ThrottleDecision, ProofVerdict), now_ms: u64) {
         if burst == 0 {
             return;
@@ -127,7 +112,7 @@ impl LoginThrottle {
         }
     }
 
-    /// Time until the next failure is free, by the failures so far.
+    /// Returns the time until the next failure is free.
     fn wait_ms(&self, visitor: ProofClient, burst: u32, now_ms: u64) -> u64 {
         let waits = prices(visitor, burst)
             .map(|(key, interval_ms, burst_ms)| (self.debt_ms(key, now_ms) + interval_ms).saturating_sub(burst_ms));
@@ -167,7 +152,7 @@ impl LoginThrottle {
         }
     }
 
-    /// Drops the counts that are paid for; if that is not enough, the half that is paid for soonest.
+    /// Drops paid counts, else the half that is paid soonest.
     fn make_room(&mut self, now_ms: u64) {
         self.paid_until_ms.retain(|_, paid_until| *paid_until > now_ms);
         if self.paid_until_ms.len() >= COUNTS_MAX {
@@ -180,7 +165,7 @@ impl LoginThrottle {
     }
 }
 
-/// Price of a failure, and the free amount, by key.
+/// Price of a failure and free amount, by key.
 fn prices(visitor: ProofClient, burst: u32) -> [(Key, u64, u64); 2] {
     let burst = u64::from(burst);
     let of_user = ((visitor.address, Some(visitor.user)), USER_INTERVAL_MS, burst * USER_INTERVAL_MS);

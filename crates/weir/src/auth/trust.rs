@@ -1,8 +1,7 @@
-//! Warns of servers that let this machine in without a password while Weir asks clients for none either: then every client may
-//! be anybody. Warns too where such servers are to judge clients' passwords: they judge none, and nobody gets in.
+//! Warns of servers that let this machine in without a password: every client could be anyone while Weir asks for none, and
+//! nobody gets in where such servers judge passwords.
 //!
-//! Asks each server once, at the start and in `weir check`, with a connection that ends when the server has named the proof it
-//! wants. Blocks, so it runs on a thread of its own.
+//! Asks each server once, at the start and in `weir check`, for the proof it wants. Blocks: runs on its own thread.
 
 use crate::auth::access::AccessFiles;
 use std::io::{self, Read, Write};
@@ -13,25 +12,21 @@ use weir_config::{Config, NodeConfig, PasswdProof};
 use weir_wire::startup_packet::ProtocolVersion;
 use weir_wire::write;
 
-/// Time for each step of one question. A server that takes longer is looked at by the probes of roles, which name it.
+/// Time for each step of a query.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 
-/// Most that a server is listened to.
 const READ_BYTES_MAX: u64 = 1 << 16;
 
-/// AuthenticationOk: nothing was asked for.
 const OK: [u8; 9] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0];
 
-/// What follows from servers that let this machine in without a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrustConsequence {
-    /// Clients on other machines get in without a proof to anybody, for this reason.
+    /// Clients on other machines get in without any proof.
     Open(&'static str),
-    /// Passwords of users of whom Weir knows nothing are for the servers to judge, for this reason, and are refused.
+    /// Passwords are left to the servers, and refused.
     Unjudged(&'static str),
 }
 
-/// The warning, if a server lets this machine in without a password and something follows from that.
 pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
     let consequence = consequence(config, access)?;
     let (user, _) = access.checker(&config.check);
@@ -52,7 +47,7 @@ pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
     })
 }
 
-/// What follows if a server lets this machine in, by what clients must prove to Weir. The worse comes first.
+/// Returns the consequence of a server's trust, the worse first.
 fn consequence(config: &Config, access: &AccessFiles) -> Option<TrustConsequence> {
     let asks_servers = !config.auth.ask_user.is_empty();
     let is_left_to_servers = config.auth.passwd_proof == PasswdProof::AsServers && !access.passwords.is_empty();
@@ -80,7 +75,7 @@ fn consequence(config: &Config, access: &AccessFiles) -> Option<TrustConsequence
     }
 }
 
-/// True if a server wants no proof of this user from here.
+/// True if a server demands no proof of this user from here.
 fn trusts(node: &NodeConfig, user: &str, database: &str) -> io::Result<bool> {
     if node.hostname.starts_with('/') {
         let stream = UnixStream::connect(format!("{}/.s.PGSQL.{}", node.hostname, node.port))?;
@@ -94,7 +89,7 @@ fn trusts(node: &NodeConfig, user: &str, database: &str) -> io::Result<bool> {
     ask(stream, user, database)
 }
 
-/// A server logs a line of a client that says goodbye in the middle of a login, and of one that closes while something of the server's is unread.
+/// Avoids log lines: a server logs a Terminate in the middle of a login, and a close with unread data.
 fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<bool> {
     let mut packet = Vec::new();
     write::startup(&mut packet, ProtocolVersion::V3_0, [("user", user), ("database", database)].into_iter());
@@ -104,15 +99,14 @@ fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<
     let rest_bytes = if answer == OK {
         let mut farewell = Vec::new();
         write::bare(&mut farewell, weir_wire::frame::front::TERMINATE);
-        // A server that has refused is gone already.
         let _ = stream.write_all(&farewell);
         READ_BYTES_MAX
     } else {
-        // Of its question. A client that leaves at that is no news to a server.
+        // Rest of the server's question. A close here causes no log line.
         let [_, a, b, c, d, ..] = answer;
         u64::from(u32::from_be_bytes([a, b, c, d])).saturating_sub(8).min(READ_BYTES_MAX)
     };
-    // A close with something unread is a reset, which a server logs. The answer is known, whatever comes of that.
+    // A close with unread data is a reset, which the server logs.
     let _ = io::copy(&mut stream.take(rest_bytes), &mut io::sink());
     Ok(answer == OK)
 }

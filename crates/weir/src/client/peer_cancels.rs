@@ -1,6 +1,6 @@
-//! Cancel requests for sessions of other Weirs: a load balancer, or a port that several processes listen on, leads them to any.
+//! Cancel requests for sessions of other Weirs, led here by a load balancer or a shared port.
 //!
-//! Each peer gets the request once, under a code of Weir's own, and passes it no further. So peers need no numbers, and a wrong list makes no circle.
+//! Each peer gets the request once, under Weir's own code, and passes it no further: a wrong list makes no loop.
 
 use crate::log::Level;
 use crate::runtime::places::socket_path;
@@ -17,13 +17,11 @@ use weir_io::socket::Socket;
 use weir_wire::startup_packet::CancelSender;
 use weir_wire::write;
 
-/// Time to reach a peer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Connections to peers at a time, but for those of the last request: anybody can send requests for unknown sessions.
+/// Limits connections to peers: anybody can send requests for unknown sessions.
 const PASSING_MAX: u32 = 64;
 
-/// Gives a request to the worker that serves the session, or to other Weirs that may.
 pub fn route_cancel(w: &Rc<Worker>, pid: u32, key: Vec<u8>, bearer: CancelSender) {
     match w.shared.session_statuses.get(pid) {
         Some(status) => w.shared.mailboxes[usize::from(status.worker)].send(WorkerMessage::Cancel { pid, key, bearer }),
@@ -32,7 +30,7 @@ pub fn route_cancel(w: &Rc<Worker>, pid: u32, key: Vec<u8>, bearer: CancelSender
     }
 }
 
-/// Sends a client's request to all peers. False: there is none.
+/// False if there are no peers.
 pub fn pass_cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) -> bool {
     let peers = w.peek_config().peers.clone();
     if peers.is_empty() {
@@ -63,7 +61,7 @@ pub fn pass_cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) -> bool {
     true
 }
 
-/// Not cancel safe: a dropped one may have sent a part.
+/// Not cancel safe: a part may be sent.
 async fn pass(w: &Worker, peer: &WeirAddress, request: &[u8]) -> io::Result<()> {
     let deadline = Instant::now() + LIMIT;
     let socket = if peer.host.starts_with('/') {
@@ -72,7 +70,6 @@ async fn pass(w: &Worker, peer: &WeirAddress, request: &[u8]) -> io::Result<()> 
         connect_any(w, &peer.host, peer.port, deadline).await?
     };
     let sent = socket.write_all(&w.reactor, request, Some(deadline)).await;
-    // The peer says nothing and closes.
     let _ = socket.read(&w.reactor, &mut [0], Some(deadline)).await;
     socket.part(&w.reactor, &[]);
     sent

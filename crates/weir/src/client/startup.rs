@@ -1,7 +1,6 @@
-//! A client's way in: first packet, login, welcome.
+//! A client's login: first packet, authentication, greeting.
 //!
-//! A client is welcomed with the parameters a server reported for the same user, database and settings. The first such client
-//! waits for a server; the others cost none.
+//! Parameters reported for the same user, database and settings are remembered: only the first such client waits for a server.
 
 mod client_proof;
 mod encrypt;
@@ -59,31 +58,30 @@ use weir_wire::startup_packet::{
 };
 use weir_wire::write;
 
-/// Time a server gets to say which role a user is; then his server connections are closed instead.
+/// Time for a server to name a user's role; then his server connections are closed.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Conns that a login takes because the one before was lost while it was asked.
+/// Attempts to get a greeting when server connections are lost.
 const GREETERS_MAX: u32 = 3;
 
-/// Time that a login waits for a primary to be found before it makes do with a standby.
+/// Time a login waits for a primary before it takes a standby.
 const PRIMARY_WAIT_MS: u64 = 2000;
 
-/// Time beyond `connect_timeout` in which the outcome of asking every node is known.
+/// Time beyond `connect_timeout` until all nodes have answered.
 const FIND_EXTRA_MS: u64 = 500;
 
-/// Time a server gets to take a client's settings.
 const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
 
-/// True if servers take an application's name as it is. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and variable.c.
+/// True if servers take an application's name unchanged. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and
+/// variable.c.
 fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// The greeting, from a server connection that was just brought to the clients' settings.
 fn welcome_from(conn: &ServerConn) -> ClientGreeting {
     let reported = &conn.reported;
     let mut statuses = Vec::new();
-    // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
+    // Sent before the server looks at settings. Source: `InitPostgres` in postinit.c.
     let early = [&*conn.transport.notices.early, &conn.transport.notices.last].concat();
     let late = notice_level::shown(&conn.transport.notices.late, conn.settings.get("client_min_messages"));
     for (name, value) in reported.iter().filter(|(name, _)| *name != APPLICATION_NAME) {
@@ -118,13 +116,12 @@ fn wishes_of(
     Ok(StartupSettings { claim, settings: shared.intern_settings(settings).0, meaning, nameless })
 }
 
-/// Receives one client; its session goes on as a task of its own, which is smaller than a login.
+/// Logs a client in; its session goes on as a smaller task.
 ///
-/// A block has what it captures once, where an `async fn` has its arguments twice: the room of a login is copied when it begins.
+/// Not an `async fn`, which would hold its arguments twice: the future is copied.
 #[allow(clippy::manual_async_fn)]
 pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl Future<Output = ()> {
     async move {
-        // It was made before this task was.
         socket.set_task(w.reactor.current_task());
         w.count(WorkerCounter::ClientsAccepted);
         let mut counted = LoginCountGuard { w: w.clone(), is_session: false };
@@ -144,14 +141,13 @@ pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl 
         let ended = Box::pin(first_look::wait(&w, &s.account.known, &handle, &served.sockets.client)).await;
         w.reactor.spawn(relay::serve(served));
         if ended == CatalogWaitEnd::Cancelled {
-            // Behind the session's first step, which sends the statement.
+            // After the session's first step, which sends the statement.
             let worker = w.clone();
             w.reactor.spawn(async move { conn_opening::forward_cancel(&worker, &handle) });
         }
     }
 }
 
-/// Uncounts a client whose login ended without a session, in any way.
 struct LoginCountGuard {
     w: Rc<Worker>,
     is_session: bool,
@@ -165,29 +161,25 @@ impl Drop for LoginCountGuard {
     }
 }
 
-/// The login of one client.
 struct ClientLogin<'a> {
     w: &'a Rc<Worker>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    /// Bytes from the client that nobody has read yet; they may be a password.
     buffer: UnreadBytes,
     deadline: Option<Instant>,
-    /// The stop that was under way when the client came.
+    /// Stop mode when the client connected.
     came_in: ProxyShutdown,
-    /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
+    /// Subject of the client's certificate; `None` without TLS.
     tls: Option<CertificateSubject>,
-    /// Hash of Weir's certificate that a login can be bound to.
+    /// Hash of Weir's certificate, for channel binding.
     end_point: Option<Vec<u8>>,
-    /// When the last answer to a question about the user arrived.
     answered_at: Option<Instant>,
-    /// Who gives proofs here, once he has said who he is.
+    /// Known once the user is named.
     claimant: Option<LoginProver>,
-    /// Its place among the clients of its address.
     counted: Option<CountedClient>,
 }
 
-/// Lets a client in. `None`: it was not let in, or had another purpose.
+/// `None`: refused, or another purpose.
 async fn enter(door: &mut ClientLogin<'_>) -> Option<AdmittedSession> {
     let fault = match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
@@ -205,7 +197,6 @@ async fn enter(door: &mut ClientLogin<'_>) -> Option<AdmittedSession> {
     None
 }
 
-/// A session that may begin.
 struct AdmittedSession {
     pools: Rc<PoolSet>,
     state: HeldState,
@@ -246,7 +237,7 @@ impl ClientLogin<'_> {
 
     fn into_session(self, admitted: AdmittedSession) -> ServedSession {
         let (w, AdmittedSession { pools, state, entry }) = (self.w, admitted);
-        // Where a server's processes are shared, what triggers leave must be known, also with one node.
+        // Where server processes are shared, the catalog must tell what triggers leave.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
         if is_shared || w.has_readers() || w.shared.cached_results.is_some() {
             w.shared.watch_catalog(&pools.known);
@@ -264,7 +255,7 @@ impl ClientLogin<'_> {
         let mut out = Vec::new();
         fault.write(&mut out);
         let deadline = Some(Instant::now() + Duration::from_secs(5));
-        // The client may be gone already; there is nobody else to tell.
+        // The client may be gone.
         let _ = self.socket.write_all(&self.w.reactor, &out, deadline).await;
     }
 
@@ -272,12 +263,12 @@ impl ClientLogin<'_> {
         self.socket.write_all(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
     }
 
-    /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
+    /// `None`: another purpose, or the end.
     async fn first_packet(&mut self) -> Result<Option<StartupMessage>, ErrorReport> {
         if self.read_more().await.is_err() || !self.begin_encrypted().await? {
             return Ok(None);
         }
-        // Each kind of encryption may be asked for once, as in `ProcessStartupPacket`: a client that asks again wants no login.
+        // Each kind may be asked for once, as in `ProcessStartupPacket`.
         let (mut asked_tls, mut asked_gss) = (false, false);
         loop {
             let (first, bytes) = match read_first(&self.buffer) {
@@ -297,7 +288,7 @@ impl ClientLogin<'_> {
                 }
                 Err(error) => return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())),
             };
-            // Bytes behind an encryption request were sent by someone in between, before encryption could begin.
+            // Bytes behind an encryption request come from someone in between.
             let had_more = self.buffer.len() > bytes;
             self.buffer.forget(bytes);
             match first {
@@ -353,7 +344,7 @@ impl ClientLogin<'_> {
         let _ = self.socket.write_all(&self.w.reactor, &out, self.deadline).await;
     }
 
-    /// `None`: it was an administrator, who has left.
+    /// `None`: an administrator or a replication client, who has left.
     async fn log_in(&mut self, startup: &StartupMessage) -> Result<Option<AdmittedSession>, ErrorReport> {
         let known = self.w.greetings.borrow().wishes.get(&startup.parameters).cloned();
         let claim = known.as_ref().map_or_else(|| claim_of(startup).map(Rc::new), |known| Ok(known.claim.clone()))?;
@@ -369,11 +360,11 @@ impl ClientLogin<'_> {
         }
         let caller = LoginIdentity { user, database, replication };
         if replication != ReplicationRequest::Physical && console::is_console(self.w, database) {
-            // Also while a stop waits for clients: the console shows those clients.
+            // Also while a stop waits for clients, which the console shows.
             self.check_stop(ProxyShutdown::Smart)?;
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
-        // A client that was let in before another process took over is served to the end.
+        // Clients accepted before a takeover are served.
         self.check_stop(if self.w.shared.is_handed_over() { ProxyShutdown::Smart } else { ProxyShutdown::No })?;
         self.check_room()?;
         self.check_gate(named)?;
@@ -421,7 +412,7 @@ impl ClientLogin<'_> {
         Ok(Some(AdmittedSession { pools, state, entry }))
     }
 
-    /// Refuses a client that was let in here and not by the servers.
+    /// Refuses a client that servers do not let in.
     async fn turn_away<T>(
         &mut self,
         caller: LoginIdentity<'_>,
@@ -429,13 +420,13 @@ impl ClientLogin<'_> {
         fault: ErrorReport,
     ) -> Result<T, ErrorReport> {
         if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
-            // No server trusts him: he fails like a user who has an entry and gives a wrong password.
+            // No server trusts the user: he fails like one with a wrong password.
             Box::pin(self.by_nothing(&self.w.shared.access.files(), caller)).await?;
         }
         Err(fault)
     }
 
-    /// Serves an administrator. No server here would refuse a user without a proof, so Weir refuses him.
+    /// No server checks administrators, so Weir demands a proof.
     async fn administer(&mut self, caller: LoginIdentity<'_>, startup: &StartupMessage) -> Result<(), ErrorReport> {
         let right = console::admit(self.w, &self.socket, caller.user)?;
         if !console::is_proven(&self.socket) {
@@ -461,14 +452,12 @@ impl ClientLogin<'_> {
         if let Err(fault) =
             console::serve(self.w, &self.socket, std::mem::take(&mut self.buffer).into_bytes(), right, entry).await
         {
-            // The login went well: this is the end of a session.
             self.w.log_client(&status, &format!("console session ended: {fault}"));
             self.refuse(&fault).await;
         }
         Ok(())
     }
 
-    /// The wishes of a client of a new kind.
     fn wishes(&self, startup: &StartupMessage, claim: Rc<StartupIdentity>) -> Result<Rc<StartupSettings>, ErrorReport> {
         let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup, claim);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
@@ -476,7 +465,6 @@ impl ClientLogin<'_> {
         Ok(wishes)
     }
 
-    /// Refuses new clients of a database that an administrator has disabled.
     fn check_gate(&self, database: &str) -> Result<(), ErrorReport> {
         if self.w.shared.pause_state.own(database).disabled {
             let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
@@ -485,7 +473,7 @@ impl ClientLogin<'_> {
         Ok(())
     }
 
-    /// Refuses a login in a mode of stopping that is stronger than `last`.
+    /// Refuses a login in a stop mode stronger than `last`.
     fn check_stop(&self, last: ProxyShutdown) -> Result<(), ErrorReport> {
         if self.w.shared.stop_mode() > last {
             return Err(ErrorReport::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
@@ -493,8 +481,7 @@ impl ClientLogin<'_> {
         Ok(())
     }
 
-    /// While nothing comes from the client: it holds up no stop that began after it came. A client that came since then may be the
-    /// console's, and one that came before another process took over is served to the end.
+    /// Refuses a silent client that connected before the stop. A later one may be for the console.
     fn check_stop_at_rest(&self) -> Result<(), ErrorReport> {
         match self.w.shared.stop_mode() {
             ProxyShutdown::No => Ok(()),
@@ -527,7 +514,7 @@ impl ClientLogin<'_> {
         Ok(())
     }
 
-    /// Where the client reached us. With one address to listen on, the system need not be asked.
+    /// Asks the system only if Weir listens on several addresses.
     fn local_ip(&self) -> Option<std::net::IpAddr> {
         let config = self.w.peek_config();
         let only = match &config.listen_addresses[..] {
@@ -537,18 +524,17 @@ impl ClientLogin<'_> {
         only.or_else(|| self.socket.local_ip())
     }
 
-    /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), ErrorReport> {
         self.count(&pools.places, &pools.whose, pools.limits.get().clients)
     }
 
-    /// Counts a client of the console, as PgBouncer does. It refuses no administrator, and leads to no database and no role of the servers.
+    /// Counts a client of the console, as PgBouncer does, without limits for administrators.
     fn take_console_seat(&mut self, caller: LoginIdentity<'_>, right: ConsoleRight) -> Result<(), ErrorReport> {
         let limits = match right {
             ConsoleRight::Change => ClientsMax { per_user: 0, per_database: 0 },
             ConsoleRight::Look => limits::of(&self.w.peek_config(), caller.user, caller.database).clients,
         };
-        // All places may be taken, and those of an address too: whoever looks after that must get in.
+        // An administrator must get in when all places are taken.
         self.counted = self.w.shared.clients.counts.at_door(None, 0).ok();
         let (user, database) = (caller.user.into(), caller.database.into());
         let (server_user, server_database) = <(Arc<str>, Arc<str>)>::default();
@@ -573,7 +559,7 @@ impl ClientLogin<'_> {
         })
     }
 
-    /// `pools`: an administrator and a replication client have none.
+    /// `pools`: `None` for administrators and replication clients.
     fn entry(
         &self,
         whose: Arc<ClientIdentity>,
@@ -583,7 +569,6 @@ impl ClientLogin<'_> {
     ) -> Rc<SessionEntry> {
         let ends = ClientEndpoints { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
-        // Longer keys came with protocol 3.2.
         let key = if version >= ProtocolVersion::V3_2 {
             CancelKey::Long(Box::new(self.w.random()))
         } else {
@@ -602,19 +587,18 @@ impl ClientLogin<'_> {
     }
 }
 
-/// The claim of a startup packet. Error: it names nobody, or wants what there is not.
+/// Error: no user, or an invalid `replication`.
 fn claim_of(startup: &StartupMessage) -> Result<StartupIdentity, ErrorReport> {
     let user = startup.get("user").filter(|user| !user.is_empty());
     let user = user.ok_or_else(|| {
         ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
     })?;
-    // Rules, limits, passwords and cached answers go by the names that servers go by.
+    // Cut as servers cut names.
     let user = cut_name(user);
     let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
     Ok(StartupIdentity { user: user.into(), database: database.into(), replication: replicate::asked(startup)? })
 }
 
-/// Error for a client with invalid startup parameters.
 fn refused_setting(error: &SettingsError) -> ErrorReport {
     let text = error.to_string();
     match error {
@@ -631,14 +615,13 @@ fn refused_setting(error: &SettingsError) -> ErrorReport {
 fn broke(cause: &io::Error) -> ErrorReport {
     match cause.kind() {
         io::ErrorKind::TimedOut => {
-            // PostgreSQL's own code for it: `ProcessInterrupts` in postgres.c.
+            // Source: `ProcessInterrupts` in postgres.c.
             ErrorReport::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout (authentication_timeout)")
         }
         _ => ErrorReport::fatal(sqlstate::CONNECTION_FAILURE, format!("the client went away during login: {cause}")),
     }
 }
 
-/// The server's greeting to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(
     w: &Rc<Worker>,
     client: &Socket,
@@ -659,7 +642,7 @@ async fn welcome_of(
     if let Some(known) = known.filter(|_| standing != RoleCertainty::Doubtful) {
         return Ok(known);
     }
-    // Boxed, as all that few logins come to: the room of a login is copied more than once.
+    // Boxed: a login's future is copied, and few logins come here.
     let conn = Box::pin(greeter(w, client, pools, &key.2.0, standing)).await?;
     let welcome = Rc::new(welcome_from(&conn));
     let pool = conn.transport.pool.clone();
@@ -668,23 +651,22 @@ async fn welcome_of(
     Ok(welcome)
 }
 
-/// True if the primary need not be asked for a client that comes now.
+/// True if the primary need not confirm the user.
 fn is_vouched_for(w: &Worker, pools: &PoolSet) -> bool {
     let view = w.view();
-    // Without one nobody knows whose word counts: the first statement asks the server that it goes to.
+    // Without a primary the first statement asks its own server.
     view.primary.is_none_or(|at| pools.of_node(w, view.nodes[at].id).is_vouched_for(w, w.now_ms()))
 }
 
-/// Has the primary say that it still lets the user in, if it has not for a while.
+/// Has the primary confirm that it still lets the user in.
 async fn ask_again(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<(), ErrorReport> {
     let (nodes, known) = nodes_to_ask(w);
-    // Without one nobody knows whose word counts: the first statement asks the server that it goes to.
     let Some(&node) = nodes.first().filter(|_| known) else { return Ok(()) };
     let gives_up = || client.is_closed() || w.shared.stop_mode() >= ProxyShutdown::Fast;
     vouch::at_login(w, &pools.of_node(w, node), node, gives_up).await.map_err(|error| login_fault(w, pools, &error))
 }
 
-/// A server connection that has a client's settings. One that is lost meanwhile tells nothing of the client: a server that restarts must end no login.
+/// Replaces a lost server connection: a server restart must end no login.
 async fn greeter(
     w: &Rc<Worker>,
     client: &Socket,
@@ -713,13 +695,13 @@ async fn instruct(
     standing: RoleCertainty,
 ) -> Result<ServerConn, OpenError> {
     if standing == RoleCertainty::Doubtful {
-        // Before anybody gets a server connection of his: from now on it is noticed if his name becomes another role's.
+        // Before a server connection is used: later changes of the role behind the name are noticed.
         conn = ask_role(w, conn).await?.0;
     }
     configure(w, conn, settings).await
 }
 
-/// Sees to it that the user's server connections at rest are not those of a role that had his name before him. Where there are none, nothing is to be feared.
+/// Closes an idle server connection of an earlier role with the user's name.
 async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
     for node in nodes_to_ask(w).0 {
         if let Some(conn) = lease::at_rest(w, &pools.of_node(w, node)).await {
@@ -732,7 +714,7 @@ async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
     }
 }
 
-/// Asks over a server connection which role its user is. True: another one than before. Error: it could not be asked, and is closed.
+/// True: another role than before. Error: the connection is closed.
 async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool), OpenError> {
     let user = conn.transport.pool.key.user.clone();
     let (conn, answer) =
@@ -745,17 +727,15 @@ async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool)
         }
         Err(error) => {
             w.close_conn(conn);
-            // Others of his may be as this one.
             w.role_renamed(&user);
             Err(error)
         }
     }
 }
 
-/// A server connection to the primary, or to any server that is up when there is none.
+/// Returns a server connection to the primary, or without one to any server.
 ///
-/// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
-/// logs in wants to hear soon that there is none.
+/// Waits for a full server as long as a statement would, for a missing one only `connect_timeout`.
 async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<ServerConn, ErrorReport> {
     let started = w.now();
     let mut refused: Option<OpenError> = None;
@@ -764,7 +744,6 @@ async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Se
         let connect_ms = w.peek_config().connect_timeout_max_ms();
         let found_ms = if connect_ms == 0 { 0 } else { connect_ms + FIND_EXTRA_MS };
         let (nodes, known) = nodes_to_ask(w);
-        // The primary may only be not found yet.
         let patience = if known { 0 } else { shorter(found_ms, PRIMARY_WAIT_MS) };
         if !nodes.is_empty() && started.elapsed() >= Duration::from_millis(patience) {
             match first_conn(w, client, pools, &nodes, started).await? {
@@ -796,19 +775,19 @@ fn nobody_up(w: &Worker) -> ErrorReport {
         .hint("Look at the log or SHOW POOL_NODES of the administration console, and whether the servers run and sr_check_user may log in to them.")
 }
 
-/// The shorter of two limits; 0 is none.
+/// Returns the shorter limit; 0 is unlimited.
 fn shorter(one_ms: u64, other_ms: u64) -> u64 {
     if one_ms == 0 || other_ms == 0 { one_ms.max(other_ms) } else { one_ms.min(other_ms) }
 }
 
-/// Nodes that may tell a server's parameters, the primary first, and true if there is a primary.
+/// Returns the primary first, then other nodes; true if there is a primary.
 fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
     let view = w.view();
     let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));
     (view.primary.into_iter().chain(others).map(|at| view.nodes[at].id).collect(), view.primary.is_some())
 }
 
-/// A server connection to the first node that can be reached. Inner error: the first node's, if none can now and another time one may.
+/// Inner error: the first node's, if all are unreachable but may return.
 async fn first_conn(
     w: &Rc<Worker>,
     client: &Socket,
@@ -823,7 +802,7 @@ async fn first_conn(
         let wait = CheckoutWait { since, patience: CheckoutPatience::NeverQueues };
         let mut leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(ErrorReport::as_fatal)?;
         if matches!(leased, Err(OpenError::Held { .. })) && pool.is_in_use() {
-            // Clients may keep the connections for as long as they want: one login after the other has one beside them.
+            // Clients may keep connections for ever: an extra one serves logins in turn.
             let (beside, wait) =
                 (pools.apart(w, node, PoolPurpose::Greeting), CheckoutWait { since, patience: CheckoutPatience::ToldAtOnce });
             leased = lease::lease_conn(w, &beside, node, &[], wait, gives_up).await.map_err(ErrorReport::as_fatal)?;
@@ -832,7 +811,7 @@ async fn first_conn(
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {
                 w.shared.request_role_check(RoleCheckReason::LoginFailed);
-                // It may have gone down, or become full, since its role was asked: another one serves as well.
+                // The node may have failed since: another one serves as well.
                 if error.passes().is_none() && !error.is_unreachable() {
                     return Err(login_fault(w, pools, &error));
                 }
@@ -849,7 +828,7 @@ async fn first_conn(
 
 fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> ErrorReport {
     match error {
-        // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
+        // The user was let in on the servers' trust, which they deny.
         OpenError::Secret { .. } if pools.user == pools.client_user => {
             w.shared.log.say(Level::Log, format_args!("{error}"));
             wrong_password(&pools.user)
@@ -858,16 +837,16 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> ErrorReport {
     }
 }
 
-/// Brings a server connection to a session's settings and sees that the server takes them. Error: it is closed.
+/// Error: the connection is closed.
 async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<SettingValues>) -> Result<ServerConn, OpenError> {
     conn.transport.notices.last.clear();
-    // A login event trigger runs behind the settings of a startup packet.
+    // A login event trigger runs later.
     let settings = &match conn.defaults.left() {
         left if left.is_empty() => settings.clone(),
         left => w.shared.intern_settings(settings.overlaid(left)).0,
     };
     let is_there = Arc::ptr_eq(&conn.settings, settings);
-    // A server says each time that it shortens an application's name.
+    // Servers report each time that they shorten a name.
     let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));
     let sql = match is_there && says_it {
         true => SettingValues::default().change_to(settings),

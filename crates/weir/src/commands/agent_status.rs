@@ -15,7 +15,7 @@ use weir_failover::show_lsn;
 /// Time for one agent.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Prints a line for each node. The exit code is that of a failure if one does not answer.
+/// Prints a line for each node. Fails if an agent does not answer.
 pub fn run(files: &OperatorFiles, config: &Config) -> anyhow::Result<ExitCode> {
     let tls = files.read_tls(config).context("cannot read the files for TLS")?.agent;
     let folder = files.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
@@ -38,7 +38,6 @@ pub fn run(files: &OperatorFiles, config: &Config) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// A status in words.
 fn describe(status: &AgentStatus) -> String {
     let mut parts = vec![match (status.server, status.has_standby_signal) {
         (ServerStatus::Stopped, _) => "stopped".to_string(),

@@ -1,4 +1,4 @@
-//! `weir check --connect`: asks each server for all that a failover needs. `weir::commands::readiness` judges the answers.
+//! `weir check --connect`: asks servers for all that a failover needs. `commands::readiness` judges the answers.
 
 use crate::auth::access::AccessFiles;
 use crate::auth::own_login::OwnUse;
@@ -29,16 +29,15 @@ use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_failover::FailoverRules;
 use weir_session::session_state::server_defaults::ServerDefaults;
 
-/// As servers show it.
 const NAME: &str = "weir_check";
 
-/// Time for all questions to one server over one connection.
+/// Time for all queries over one connection.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Versions before have no `primary_conninfo` that could be asked for.
+/// First version in which `primary_conninfo` can be asked for.
 const SETTINGS_VERSION: u32 = 120_000;
 
-/// The first version in which others than superusers may be given ALTER SYSTEM.
+/// First version in which ALTER SYSTEM can be granted.
 const ALTER_VERSION: u32 = 150_000;
 
 const VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num')";
@@ -67,7 +66,7 @@ const FOLLOWERS: &str = "SELECT application_name, state FROM pg_catalog.pg_stat_
 const FIXED: &str = "SELECT name FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) \
     ANY ('{primary_conninfo,default_transaction_read_only}') AND source OPERATOR(pg_catalog.=) 'command line'";
 
-/// The rights in the order of `RequiredPrivilege::ALL`; the places of those that hang on the version are filled in.
+/// Builds the query of rights, in the order of `RequiredPrivilege::ALL`.
 fn rights_query(version: u32) -> String {
     const SUPERUSER: &str = "(SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user)";
     let alter = |name: &str| match version {
@@ -87,7 +86,6 @@ fn rights_query(version: u32) -> String {
     )
 }
 
-/// Rights of a connection's role beyond looks: attributes, and predefined roles that this version has.
 fn surplus_query() -> String {
     format!(
         "SELECT u.rolsuper, u.rolcreaterole, u.rolcreatedb, u.rolbypassrls, \
@@ -98,9 +96,9 @@ fn surplus_query() -> String {
     )
 }
 
-/// Asks all servers. Gives the lines to print, and the number of errors among them.
+/// Returns the lines to print, and the number of errors.
 pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Result<(String, usize)> {
-    // Words of the log are a running proxy's.
+    // A default log: the configured one belongs to a running proxy.
     let log = ProxyLog::new(&Config::default().log).context("cannot make a log")?;
     let shared = Arc::new(SharedState::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
@@ -140,14 +138,13 @@ fn line(finding: &ReadinessFinding) -> String {
     format!("{node}: {level}: {text}; {advice}\n")
 }
 
-/// Writes a file in a folder, and takes it away.
 fn try_folder(folder: &Path) -> io::Result<()> {
     let path = folder.join(format!("weir_check.{}", std::process::id()));
     OpenOptions::new().write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)
 }
 
-/// The login of a node's health check; it is that of the look at roles where no other one is set.
+/// By default the role check's login.
 fn health_of(config: &Config, node: &NodeConfig) -> CheckConfig {
     let health = &node.health;
     if health.user.is_empty() {
@@ -175,7 +172,7 @@ async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> N
     let replication = [("application_name", NAME), ("replication", "database")];
     let mut own_users = Vec::new();
     for (errand, login) in own_users_of(config, health.clone()) {
-        // A refused login is told of elsewhere, or is not needed for a failover.
+        // Refused logins are reported elsewhere.
         if let Ok(mut conn) = open(shared, node, &login, &[("application_name", NAME)]).await
             && let Ok(rows) = conn.query(&surplus_query()).await
         {
@@ -193,7 +190,7 @@ async fn ask(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> N
     }
 }
 
-/// Tries logins that clients need: those of `auth_query`, and of users that `database_file` names. Cancel safe: connections are closed.
+/// Tries the logins that clients need. Cancel safe: connections are closed.
 async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeConfig) -> Vec<FailedLogin> {
     let own = asking_users(config).into_iter().map(|look_up| (ClientLoginUse::LookUp, None, look_up.user, look_up.database));
     let forced = config
@@ -207,7 +204,7 @@ async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeCo
             None if user == config.check.user => shared.access.files().checker(&config.check).1.map(Cow::into_owned),
             None => shared.access.files().passwords.get(user).cloned(),
         };
-        // A verifier alone logs in nowhere: the first client of the user brings the proof.
+        // A verifier alone cannot log in: the user's first client brings the proof.
         if matches!(secret, Some(UserSecret::Scram(_))) {
             continue;
         }
@@ -221,17 +218,15 @@ async fn failed_logins(shared: &Arc<SharedState>, config: &Config, node: &NodeCo
     failed
 }
 
-/// Users for `auth_query` whose rights are looked at: each takes a login to each server.
+/// Each user takes a login to each server.
 const ASKING_USERS_MAX: usize = 20;
 
-/// Users that entries of `database_file` name whose logins are tried.
 const FORCED_USERS_MAX: usize = 20;
 
-/// The logins of Weir's own that are configured, each in its database.
 fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(WeirUserPurpose, CheckConfig)> {
     let mut all = vec![(WeirUserPurpose::Failover, health), (WeirUserPurpose::Looks, config.check.clone())];
     for LookUp { user, database, .. } in asking_users(config) {
-        // The password belongs to another user, unless it is the same one.
+        // The password belongs to `check.user` only.
         let password = if user == config.check.user { config.check.password.clone() } else { String::new() };
         let own = CheckConfig { user: user.to_owned(), database: database.to_owned(), password, ..config.check.clone() };
         all.push((WeirUserPurpose::Logins, own));
@@ -239,7 +234,6 @@ fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(WeirUserPurpose, C
     all
 }
 
-/// The users who run `auth_query`, each in one of its databases.
 fn asking_users(config: &Config) -> Vec<LookUp<'_>> {
     let own = config.databases.iter().filter(|(_, entry)| entry.look_up.user.is_some()).map(|(name, _)| Some(&**name));
     let mut asking: Vec<LookUp<'_>> = Vec::new();
@@ -262,7 +256,7 @@ fn surplus_of(rows: &Rows) -> Vec<String> {
     surplus::of_answer([0, 1, 2, 3].map(|at| cell(at) == "t"), cell(4))
 }
 
-/// The settings that a session of that user begins with. A login that is refused is told of elsewhere. Cancel safe: the connection is closed.
+/// Refused logins are reported elsewhere. Cancel safe: the connection is closed.
 async fn defaults(shared: &Arc<SharedState>, node: &NodeConfig, check: &CheckConfig) -> Option<ServerDefaults> {
     let mut conn = open_for(shared, node, check, OwnUse::Defaults, &[("application_name", NAME)]).await.ok()?;
     let rows = conn.query(weir_session::session_state::server_defaults::QUESTION).await.ok()?;
@@ -313,7 +307,7 @@ fn refused(error: OpenError) -> LoginFailure {
     }
 }
 
-/// Not cancel safe: the connection is of no use afterwards.
+/// Not cancel safe: the connection is unusable afterwards.
 async fn facts(conn: &mut ControlConn) -> Result<ServerAnswers, OpenError> {
     let rows = conn.query(VERSION).await?;
     let version = rows.iter().flatten().flatten().next().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -334,7 +328,7 @@ async fn facts(conn: &mut ControlConn) -> Result<ServerAnswers, OpenError> {
     Ok(server)
 }
 
-/// Compares the clocks. Not cancel safe: the connection is of no use afterwards.
+/// Not cancel safe: the connection is unusable afterwards.
 async fn clock(conn: &mut ControlConn) -> Result<ClockOffset, OpenError> {
     let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (before, asked) = (since_1970(), Instant::now());
@@ -399,7 +393,6 @@ fn follower(row: &[Option<String>]) -> Option<ReplicationRow> {
     })
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let made = [rights_query(130_000), rights_query(180_000), surplus_query()];
     [VERSION, FACTS, CLOCK, FOLLOWERS, FIXED].map(str::to_owned).into_iter().chain(made).collect()

@@ -25,25 +25,22 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, Config, ProblemSeverity, SigintStop};
 
-/// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Message of a daemon to the command that started it, once clients can connect.
+/// Message of a daemon to its starter once clients can connect.
 const READY: &[u8] = b"ready\n";
 
-/// Time for a daemon's messages to reach the terminal after it is ready, or after its end.
 const WORDS_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time a proxy gets to stop without its clients.
+/// Time to stop without waiting for clients.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time a proxy gets to stop when it waits for its clients, who may stay as long as they like.
+/// Time to stop when clients may stay as long as they like.
 const SMART_LIMIT: Duration = Duration::from_secs(600);
 
-/// Time between two looks at a process that stops.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// Tells a started daemon that its parent waits for it.
+/// Tells a daemon that its parent waits.
 const DAEMON_CHILD: &str = "WEIR_DAEMON_CHILD";
 
 /// A proxy for clusters of PostgreSQL.
@@ -234,7 +231,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_string(), value.trim().to_string()))
 }
 
-/// Runs the command line. The name by which the program is called decides whose command line it is.
+/// Runs the command line of the name by which the program is called.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let outcome = match name.to_str() {
@@ -257,7 +254,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Says what is wrong with a command line. Scripts know Pgpool-II's exit code.
+/// Exit code as in Pgpool-II.
 fn refuse(error: clap::Error) -> anyhow::Result<ExitCode> {
     let _ = error.print();
     Ok(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -289,7 +286,7 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints to the standard output; a reader that went away is no error.
+/// A reader that went away is no error.
 fn say(text: &str) -> anyhow::Result<ExitCode> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -312,7 +309,7 @@ impl ConfigFileArgs {
     }
 }
 
-/// Reads the configuration; problems go to the standard error. `None` when it has errors.
+/// Returns the number of errors too; problems go to stderr. `None` on errors.
 fn read(files: &OperatorFiles) -> (Option<Config>, usize) {
     let outcome = files.read();
     for problem in &outcome.problems {
@@ -328,7 +325,6 @@ fn run(options: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let files = OperatorFiles { takes_over: options.takeover, ..options.place.files() };
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
-    // It never leaves the foreground.
     let _ = options.foreground;
     if options.discard_status {
         discard_status(&config);
@@ -337,7 +333,6 @@ fn run(options: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Forgets which nodes are to be out of use, and says so: they get statements again.
 fn discard_status(config: &Config) {
     for path in crate::control::failover::discard_status(config) {
         complain(&format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", path.display()));
@@ -350,7 +345,7 @@ fn agent_status(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
     crate::commands::agent_status::run(&files, &config)
 }
 
-/// Translates PgBouncer's files. Notes go to the standard error.
+/// Notes go to stderr.
 fn import(options: &ImportArgs) -> anyhow::Result<ExitCode> {
     let path = &options.file;
     let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
@@ -397,7 +392,7 @@ fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Writes a file that must not be there: nobody's configuration is to be lost.
+/// No configuration may be overwritten.
 fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(path);
@@ -406,7 +401,6 @@ fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     say(&format!("{} written\n", path.display())).map(drop)
 }
 
-/// Servers are asked, beside the files.
 enum ServerChecks {
     Asked,
 }
@@ -456,7 +450,7 @@ fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Res
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the start's warnings about parameters without effect and about the pid file; returns the number of errors among them.
+/// Returns the number of errors among the warnings.
 fn warn_of(config: &Config) -> usize {
     for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
         complain(&format!("warning: {notice}"));
@@ -475,7 +469,7 @@ fn warn_of(config: &Config) -> usize {
 
 fn show_config(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
     let outcome = options.files().read();
-    // An operator who looks for a parameter need not have a node yet.
+    // Parameters are shown without a node, too.
     let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
     problems.iter().for_each(|problem| complain(&problem.to_string()));
     if problems.iter().any(|problem| problem.severity == ProblemSeverity::Error) {
@@ -515,7 +509,7 @@ fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCod
                 discard_status(&config);
             }
             if std::env::var_os(DAEMON_CHILD).is_some() {
-                // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.
+                // Survives the end of the terminal, whose output stays usable. Fails only for a group leader.
                 let _ = setsid();
                 supervisor::run(&files, config, StartedBy::Daemon, |shared| {
                     shared.log.flush(WORDS_LIMIT);
@@ -530,12 +524,12 @@ fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCod
     }
 }
 
-/// True if a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
+/// A zombie can be signalled, but is gone.
 fn lives(pid: Pid) -> bool {
     if test_kill_process(pid).is_err() {
         return false;
     }
-    // The state is the letter after the command's name, which stands in parentheses and may hold any character.
+    // The state follows the command's name in parentheses, which may hold any character.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     state != Some('Z')
@@ -548,7 +542,6 @@ fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
     Ok(pid)
 }
 
-/// Stops a running proxy and waits until it is gone.
 fn stop(config: &Config, mode: PgpoolStopMode) -> anyhow::Result<ExitCode> {
     let (by, limit) = match mode {
         PgpoolStopMode::Smart => (Signal::TERM, SMART_LIMIT),
@@ -557,7 +550,7 @@ fn stop(config: &Config, mode: PgpoolStopMode) -> anyhow::Result<ExitCode> {
     };
     let pid = signal(config, by)?;
     if mode == PgpoolStopMode::Fast && config.sigint_stop == SigintStop::WaitForServers {
-        // The second one does not wait.
+        // The second signal does not wait.
         signal(config, Signal::TERM)?;
     }
     complain(&format!("stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero()));
@@ -577,7 +570,7 @@ fn stop(config: &Config, mode: PgpoolStopMode) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the proxy as a process of its own and returns once clients can connect. Passes its messages on until then.
+/// Passes the daemon's messages on until clients can connect.
 fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let is_named = !config.pid_file.as_os_str().is_empty();
     if let Some(pid) = is_named.then(|| pid_file::running(&config.pid_file)).transpose()?.flatten() {
@@ -599,7 +592,7 @@ fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode
     let ready = aside(move || is_ready.is_some_and(|mut pipe| pipe.read_exact(&mut [0; READY.len()]).is_ok()))?;
     match ready.recv_timeout(START_LIMIT) {
         Ok(is_ready) => {
-            // A child of its own may still hold the pipe: then the text that is here is all.
+            // A child of the daemon may hold the pipe: the text so far is all.
             let _ = said.recv_timeout(WORDS_LIMIT);
             if is_ready { Ok(ExitCode::SUCCESS) } else { Err(not_started(&mut child)) }
         }
@@ -614,24 +607,22 @@ fn not_started(child: &mut Child) -> anyhow::Error {
     }
 }
 
-/// Runs blocking work on a thread of its own, and sends its result here.
 fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::Receiver<bool>> {
     let (done, wait) = mpsc::channel();
     std::thread::Builder::new().name("daemon".into()).spawn(move || {
-        // The receiver may have gone.
+        // The receiver may be gone.
         let _ = done.send(work());
     })?;
     Ok(wait)
 }
 
-/// Says that clients can connect, and leaves the parent's pipes: from here on nobody reads them.
+/// Leaves the parent's pipes too, which have no reader any more.
 fn tell_parent() {
     let _ = std::io::stderr().flush();
     let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
     if let Ok(nowhere) = &nowhere {
         let _ = dup2_stderr(nowhere);
     }
-    // If the parent has gone, it needs no answer.
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
     if let Ok(nowhere) = &nowhere {

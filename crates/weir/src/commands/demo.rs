@@ -16,16 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_demo::{Cluster, Options, Sql, wait_until};
 
-/// Longest time until reads are spread, on a machine that is busy otherwise.
 const SPREAD_LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest time until another server takes writes.
 const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
 
-/// A write that tells its server.
 const WRITE: &str = "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server";
 
-/// Reads that are shown, if one standby answers nothing for so long.
 const READS_MAX: usize = 40;
 
 /// Options of the demo.
@@ -52,7 +48,7 @@ fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// A flag that signals set to end the demo, also while it makes the servers: their folder must not be left behind.
+/// Watched before servers are made, or their folder would be left behind.
 fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP] {
@@ -61,10 +57,10 @@ fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Makes the cluster, shows it, and stays until a signal. Everything it started is gone afterwards.
+/// Shows the cluster until a signal, and then stops all it started.
 pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     let stop = watch_signals()?;
-    // Told before servers are made for nothing; the proxy opens it itself.
+    // Checked before servers are made in vain.
     let is_free = std::net::TcpListener::bind(("127.0.0.1", demo.port));
     drop(is_free.with_context(|| format!("cannot listen on port {}: choose another with --port", demo.port))?);
     say(&format!("Making a PostgreSQL primary and {} standbys ...\n", demo.standbys));
@@ -94,10 +90,9 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     supervisor::run(&files, config, StartedBy::Demo, move |shared| {
         if stop.load(Ordering::Acquire) {
-            // Before the proxy heard signals itself.
+            // The proxy has not heard the signal.
             return shared.begin_stop(ProxyShutdown::Fast);
         }
-        // The tour needs the proxy, which runs on this thread's behalf meanwhile.
         let tour = std::thread::Builder::new().name("tour".into());
         let started = tour.spawn(move || match tour_of(port, standbys) {
             Ok(text) => {
@@ -147,7 +142,7 @@ fn configuration(demo: &DemoArgs, cluster: &Cluster) -> String {
     text
 }
 
-/// Writes and reads through the proxy, until each standby has answered, and tells the server of each statement.
+/// Goes on until each standby has answered.
 fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
     let mut text = String::from("\nThrough Weir:\n");
@@ -159,7 +154,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
     show("write", WRITE, &mut sql)?;
     let read = "SELECT inet_server_port()";
-    // A moment after its start the proxy has neither the catalog nor the standbys' positions: the primary would answer.
+    // Just after its start the proxy has neither catalog nor positions: the primary would answer.
     let standbys = usize::from(standbys);
     let route = format!("SHOW route FOR '{read}'");
     wait_until("reads to be spread", SPREAD_LIMIT, || {
@@ -168,7 +163,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     })?;
     let mut servers = BTreeSet::new();
     for _ in 0..READS_MAX {
-        // A busy session stays on one node for several reads: each read has a session of its own.
+        // A busy session stays on one node for several reads.
         let mut reader = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
         servers.insert(show("read", read, &mut reader)?);
         if servers.len() >= standbys.max(1) {
@@ -183,7 +178,6 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Kills the primary under a client that writes. Tells what the client noticed.
 fn failover_of(port: u16, pid: u32) -> anyhow::Result<String> {
     let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
     let before = cell(&mut sql, WRITE, 0)?;
@@ -192,7 +186,7 @@ fn failover_of(port: u16, pid: u32) -> anyhow::Result<String> {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).context("cannot kill the primary")?;
     let (killed_at, mut failed, mut after) = (Instant::now(), 0, String::new());
     wait_until("another server to take writes", FAILOVER_LIMIT, || {
-        // The first one may have been under way: nobody knows whether it took effect.
+        // The first write may have been under way: its outcome is unknown.
         match cell(&mut sql, WRITE, 0) {
             Ok(server) => after = server,
             Err(_) => failed += 1,
@@ -206,7 +200,6 @@ fn failover_of(port: u16, pid: u32) -> anyhow::Result<String> {
     ))
 }
 
-/// A column of the first row that a statement returns.
 fn cell(sql: &mut Sql, statement: &str, at: usize) -> anyhow::Result<String> {
     Ok(sql.query(statement)?.into_iter().next().and_then(|row| row.into_iter().nth(at).flatten()).unwrap_or_default())
 }

@@ -10,7 +10,6 @@ use weir_config as config;
 use weir_session::metrics::METRICS;
 use weir_sql::own;
 
-/// Name and content of every generated document.
 fn documents() -> [(&'static str, String); 5] {
     [
         ("parameters.md", config::reference_page()),
@@ -52,7 +51,6 @@ fn metrics_page() -> String {
     page
 }
 
-/// Each text of Weir's own, by the place that sends it.
 fn own_sql_page() -> String {
     let mut page = String::from(
         "# SQL of Weir's own\n\nGenerated from the list in `crates/weir/src/commands/own_sql.rs`: every statement that Weir sends to servers beside those of clients, \
@@ -76,7 +74,7 @@ fn own_sql_page() -> String {
     page
 }
 
-/// Texts that a path could bend: their names. The catalog's go over connections with a path of their own only.
+/// Returns texts that a `search_path` could bend. Texts of the catalog run with Weir's path only.
 fn bent_texts() -> Vec<String> {
     let places = PLACES.iter().filter(|place| place.file != CATALOG);
     let texts = places.flat_map(|place| (place.texts)().into_iter().map(|text| (place.file, text)));
@@ -84,7 +82,6 @@ fn bent_texts() -> Vec<String> {
     bent.map(|(file, names, text)| format!("{file}: {names:?} in \"{text}\"")).collect()
 }
 
-/// Writes all documents into a folder.
 pub fn write(folder: &Path) -> anyhow::Result<ExitCode> {
     for (name, text) in documents() {
         let path = folder.join(name);

@@ -1,7 +1,7 @@
-//! The list of Weir's own SQL: every text that it sends to a server beside those of clients and of the operator, by the place that sends it.
+//! List of Weir's own SQL: every text it sends besides those of clients and the operator.
 //!
-//! `weir docs` makes docs/own-sql.md of it and refuses a text that a `search_path` could bend (`weir_sql::own`). `cargo xtask own-sql` finds SQL in
-//! the sources of which the list knows nothing. Tests play each text under the worst path that a user can make.
+//! `weir docs` refuses a text that a `search_path` could bend (`weir_sql::own`). `cargo xtask own-sql` finds SQL that the list
+//! lacks. Tests run each text under the worst path.
 
 use crate::admin::pcp::online_recovery;
 use crate::agent::keeper::source;
@@ -18,35 +18,32 @@ use weir_session::session_state::{client_settings, server_defaults, state_questi
 use weir_session::signals::process_ids;
 use weir_session::{lazy_begin, sequences};
 
-/// Whose connection a text goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentOver {
-    /// One that Weir opened for itself, with settings that nobody else chose.
+    /// A server connection with settings that nobody else chose.
     Own,
-    /// One of a client's pool, under settings of the client, his role and the database.
+    /// A server connection of a client's pool.
     Clients,
 }
 
-/// A place that sends texts.
 pub struct SqlPlace {
-    /// The source file, below `crates`.
+    /// Source file, below `crates`.
     pub file: &'static str,
     pub over: SentOver,
-    /// The user of the connection, by his parameter.
+    /// User of the connection, by parameter.
     pub user: &'static str,
     pub purpose: &'static str,
-    /// Each text, with values put in for those that it is made with.
+    /// Example values are filled in.
     pub texts: fn() -> Vec<String>,
 }
 
 const OWN: SqlPlace = SqlPlace { file: "", over: SentOver::Own, user: "", purpose: "", texts: Vec::new };
 const CLIENTS: SqlPlace = SqlPlace { over: SentOver::Clients, user: "the client's", ..OWN };
 
-/// The user of looks at one node.
 const HEALTH: &str = "`health_check_user`, else `sr_check_user`";
 const CHECK: &str = "`sr_check_user`";
 
-/// The only place whose texts name things by the path of their connection.
+/// The only texts that rely on their connection's path.
 pub const CATALOG: &str = "catalog/src/query.rs";
 
 pub const PLACES: &[SqlPlace] = &[

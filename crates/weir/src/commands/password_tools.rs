@@ -1,4 +1,4 @@
-//! `pg_md5` and `pg_enc`: what `pcp.conf` and `pool_passwd` have of passwords. Options and output are Pgpool-II's.
+//! `pg_md5` and `pg_enc`. Options and output are Pgpool-II's.
 
 use crate::commands::prompt;
 use crate::runtime::operator_files::OperatorFiles;
@@ -62,7 +62,6 @@ pub struct PgEnc {
     common: PasswordToolArgs,
 }
 
-/// A password, and whose it is.
 struct GivenPassword {
     user: Option<String>,
     password: Zeroizing<String>,
@@ -125,7 +124,6 @@ impl PgEnc {
 }
 
 impl PasswordToolArgs {
-    /// The passwords that the command line means.
     fn given(&self, question: &str) -> anyhow::Result<Vec<GivenPassword>> {
         let given = match (&self.password, &self.input) {
             (Some(password), _) => vec![GivenPassword { user: None, password: Zeroizing::new(password.clone()) }],
@@ -143,10 +141,9 @@ impl PasswordToolArgs {
         given.user.clone().or_else(|| self.user.clone()).unwrap_or_else(prompt::system_user)
     }
 
-    /// Replaces the user's line in pool_passwd, or adds it.
     fn write(&self, user: &str, credential: &[u8]) -> anyhow::Result<()> {
         let files = OperatorFiles { config: Some(self.config.clone()), ..OperatorFiles::default() };
-        // Whoever makes the first password need not have a node yet; a file that cannot be read says so.
+        // Nodes may be missing, but the file must be readable.
         fs::metadata(&self.config).with_context(|| format!("could not open configuration file {}", self.config.display()))?;
         let path = files.passwd_path(&files.read().draft).context("pool_passwd is empty: there is no such file")?;
         let before = match fs::read(&path) {
@@ -159,7 +156,7 @@ impl PasswordToolArgs {
     }
 }
 
-/// Lines of `user:password`; others are named and left out.
+/// Names and skips other lines than `user:password`.
 fn read_pairs(path: &Path) -> anyhow::Result<Vec<GivenPassword>> {
     let text = Zeroizing::new(fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?);
     let mut given = Vec::new();
@@ -175,7 +172,7 @@ fn read_pairs(path: &Path) -> anyhow::Result<Vec<GivenPassword>> {
     Ok(given)
 }
 
-/// Writes a file so that it is the old one or the new one at any time. Owner and rights stay.
+/// Replaces a file in one step. Owner and rights stay.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let before = fs::metadata(path).ok();
     let mode = before.as_ref().map_or(0o600, |before| before.permissions().mode() & 0o777);
@@ -189,7 +186,6 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     });
     let done = owned.and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
-        // Nothing is to be left of it.
         let _ = fs::remove_file(&beside);
     }
     done

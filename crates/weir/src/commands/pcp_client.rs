@@ -1,6 +1,6 @@
-//! The clients of PCP: `weir pcp node_info`, and Pgpool-II's own names when the program is called by one of them.
+//! Clients of PCP: `weir pcp node_info`, and Pgpool-II's own names.
 //!
-//! Options and output are Pgpool-II's (4.7); they read the answers of all releases since 4.3. A failure ends with exit code 1.
+//! Options and output are those of Pgpool-II 4.7; answers since 4.3 are understood. A failure exits with code 1.
 
 mod connection;
 mod output;
@@ -255,7 +255,6 @@ impl ModeWord {
     }
 }
 
-/// A command as it is to be done.
 struct PcpCall<'a> {
     name: &'static str,
     common: &'a PcpArgs,
@@ -285,7 +284,6 @@ impl PcpCommand {
         }
     }
 
-    /// The name that Pgpool-II gives it, or would.
     fn name(&self) -> &'static str {
         match self {
             PcpCommand::AttachNode(_) => "pcp_attach_node",
@@ -354,7 +352,7 @@ impl NodeId {
     }
 }
 
-/// A number of the command line. Pgpool-II takes what is none for 0.
+/// Pgpool-II takes invalid text for 0.
 fn number(text: Option<&String>, what: &str, least: i64, most: i64) -> Result<Option<i32>, String> {
     let Some(text) = text else { return Ok(None) };
     let number = text.trim().parse::<i64>().ok().filter(|number| (least..=most).contains(number));
@@ -362,7 +360,6 @@ fn number(text: Option<&String>, what: &str, least: i64, most: i64) -> Result<Op
     number.map(Some).ok_or_else(|| format!("invalid {what} \"{text}\", must be between {least} and {most}"))
 }
 
-/// Does a command. Errors go to the standard error.
 pub fn run(command: &PcpCommand) -> anyhow::Result<ExitCode> {
     let (common, name) = (command.common(), command.name());
     if common.version {
@@ -385,7 +382,6 @@ pub fn run(command: &PcpCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The answer as text.
 fn ask(plan: &PcpCall<'_>) -> Result<String, String> {
     let common = plan.common;
     let target = PcpAddress::new(common.host.as_deref(), common.port);
@@ -399,7 +395,7 @@ fn ask(plan: &PcpCall<'_>) -> Result<String, String> {
     output::text(plan.name, &plan.request, &replies, shape)
 }
 
-/// The password that is typed, else that of the file.
+/// The typed password wins over the file's.
 fn password_for(common: &PcpArgs, target: &PcpAddress, user: &str) -> Result<Zeroizing<String>, String> {
     let typed = if common.never_ask { None } else { Some(prompt::password("Password: ").map_err(|cause| cause.to_string())?) };
     match typed.filter(|typed| !typed.is_empty()) {

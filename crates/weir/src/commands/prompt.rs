@@ -1,4 +1,4 @@
-//! Passwords typed by a human, and the name of the human.
+//! Password prompt, and the name of the system user.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 /// Longest password taken. Source: Pgpool-II, `MAX_USER_PASSWD_LEN`.
 const PASSWORD_BYTES_MAX: u64 = 1024;
 
-/// Asks for a password at the terminal, without showing it. Without a terminal it is a line of the standard input.
+/// Asks at the terminal without echo, or reads a line of stdin.
 pub fn password(question: &str) -> std::io::Result<Zeroizing<String>> {
     if OpenOptions::new().read(true).write(true).open("/dev/tty").is_ok() {
         return rpassword::prompt_password(question).map(Zeroizing::new);
@@ -24,7 +24,7 @@ fn line(from: &mut impl BufRead) -> std::io::Result<Zeroizing<String>> {
     Ok(text)
 }
 
-/// The name of the user this process runs as, also of a directory; its number if the system knows none.
+/// Returns a number if the name is unknown.
 pub fn system_user() -> String {
     let name = uzers::get_effective_username().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| rustix::process::geteuid().as_raw().to_string())

@@ -1,7 +1,7 @@
-//! Readiness for a failover: what servers say of themselves, and all that would make a failover fail.
+//! Readiness for a failover: all that would make one fail.
 //!
-//! In: the rules of the configuration, and each server's answers. Out: findings in the operator's words. No IO: `weir::commands::check_servers`
-//! asks.
+//! In: the configuration's rules, and each server's answers. Out: findings in the operator's words. No IO:
+//! `commands::check_servers` asks.
 
 mod cluster_checks;
 mod server_checks;
@@ -13,85 +13,75 @@ use surplus::OwnUser;
 use weir_failover::{FailoverMode, FailoverRules, NodeId, ServerRelation};
 use weir_session::session_state::server_defaults::ServerDefaults;
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingLevel {
-    /// A failover works, and something beside it may not.
+    /// A failover works, but something beside it may not.
     Warning,
-    /// A failover fails, or the node takes no part in it.
+    /// A failover fails, or leaves the node out.
     Error,
 }
 
-/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadinessFinding {
-    /// None: it is about all nodes.
+    /// `None`: all nodes.
     pub node: Option<NodeId>,
     pub level: FindingLevel,
     pub text: String,
     pub advice: String,
 }
 
-/// All that was asked.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterAnswers {
     pub nodes: Vec<NodeAnswers>,
-    /// Server connections that Weir may open to one node for clients, and the parameters that say so.
     pub conns: ConnsMax,
-    /// Why nothing can be written in `work_dir`, if it cannot.
+    /// Obstacle to writing in `work_dir`.
     pub folder: Option<String>,
 }
 
-/// Most server connections of one node.
+/// Limit of connections for clients, and the parameters that set it.
 #[derive(Clone, Debug, Default)]
 pub struct ConnsMax {
     pub number: u32,
     pub parameters: &'static str,
 }
 
-/// A node, and its answers.
 #[derive(Clone, Debug)]
 pub struct NodeAnswers {
     pub id: NodeId,
-    /// The parameter that names the user of the health check: `sr_check_user` where it has none of its own.
+    /// Parameter that names the health check's user.
     pub user_parameter: &'static str,
-    /// As the user of the health check.
+    /// Answers to the health check's user.
     pub server: Result<ServerAnswers, LoginFailure>,
-    /// As `sr_check_user`, which finds the roles.
+    /// Login as `sr_check_user`, which finds the roles.
     pub checker: Result<(), LoginFailure>,
-    /// The same as the user of the health check, over a connection for replication.
+    /// Replication login of the health check's user.
     pub replication: Result<(), LoginFailure>,
-    /// The users as whom Weir asks there, with what they may do beyond that.
     pub own_users: Vec<OwnUser>,
-    /// Logins without which clients are refused that failed.
     pub failed_logins: Vec<FailedLogin>,
 }
 
-/// A login for clients that failed.
 #[derive(Clone, Debug)]
 pub struct FailedLogin {
     pub needed: ClientLoginUse,
     pub user: String,
-    /// The servers' name.
+    /// Name at the servers.
     pub database: String,
     pub why: LoginFailure,
 }
 
-/// The use of a login for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientLoginUse {
-    /// It runs `auth_query`.
+    /// Runs `auth_query`.
     LookUp,
-    /// Clients of a database use this user's server connections.
+    /// Clients of a database use this user.
     Forced,
 }
 
-/// The tasks of a configuration's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TopologyKind {
-    /// One stands in for the other.
+    /// Servers that stand in for each other.
     Cluster,
-    /// A server alone, or servers that know nothing of each other: nothing is ever promoted.
+    /// A single server, or unrelated ones: nothing is promoted.
     Plain,
 }
 
@@ -106,20 +96,15 @@ impl TopologyKind {
     }
 }
 
-/// Why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginFailure {
-    /// No server was reached.
     Unreachable(String),
-    /// It was reached, and TLS with it could not be begun.
+    /// TLS failed.
     Encryption(String),
-    /// The server did not take the user or the password.
     Identity(String),
-    /// It refused for another reason.
     Other(String),
 }
 
-/// A server's answers.
 #[derive(Clone, Debug, Default)]
 pub struct ServerAnswers {
     /// As in `server_version_num`.
@@ -130,18 +115,17 @@ pub struct ServerAnswers {
     pub settings: ServerSettings,
     pub clock: ClockOffset,
     pub missing: Vec<RequiredPrivilege>,
-    /// Settings that Weir changes and the server's start has fixed.
+    /// Settings that Weir changes, fixed on the command line.
     pub fixed: Vec<String>,
-    /// The settings that a session begins with there.
+    /// Settings that sessions begin with.
     pub defaults: ServerDefaults,
 }
 
-/// A server's clock beside this machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// By how much it is before this machine's, in milliseconds; below 0: behind.
+    /// Negative: behind this machine.
     pub ahead_ms: i64,
-    /// How long the question took: so far off the comparison may be.
+    /// Duration of the query, the error of the comparison.
     pub within_ms: u64,
 }
 
@@ -151,7 +135,7 @@ pub enum ServerRole {
         followers: Vec<ReplicationRow>,
     },
     Standby {
-        /// `primary_conninfo`; none: the user may not see it.
+        /// `primary_conninfo`; `None`: hidden from the user.
         conninfo: Option<String>,
         receiver: StreamingStatus,
     },
@@ -163,23 +147,20 @@ impl Default for ServerRole {
     }
 }
 
-/// A row of `pg_stat_replication`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationRow {
     pub application_name: String,
     pub is_streaming: bool,
 }
 
-/// A standby's connection to its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamingStatus {
     None,
-    /// The user may not see it.
+    /// Hidden from the user.
     Hidden,
     Streams,
 }
 
-/// A setting that is on or off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnOffSetting {
     On,
@@ -190,24 +171,22 @@ pub enum OnOffSetting {
 #[derive(Clone, Debug, Default)]
 pub struct ServerSettings {
     pub hot_standby: OnOffSetting,
-    /// `wal_log_hints` or checksums: `pg_rewind` needs one of them.
+    /// `wal_log_hints` or checksums, for `pg_rewind`.
     pub rewinds: OnOffSetting,
     /// `allow_alter_system`, from version 17.
     pub alters: OnOffSetting,
     pub senders_max: u32,
     pub slots_max: u32,
-    /// Slots that are there.
     pub slots: u32,
     pub slot_name: String,
     pub apply_delay_ms: u64,
     pub sync_names: String,
     pub cluster_name: String,
     pub conns_max: u32,
-    /// Of them, those that only superusers and members of `pg_use_reserved_connections` get.
+    /// Connections reserved for superusers and members of `pg_use_reserved_connections`.
     pub conns_reserved: u32,
 }
 
-/// A right that Weir's user needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequiredPrivilege {
     Monitor,
@@ -248,7 +227,6 @@ impl RequiredPrivilege {
         }
     }
 
-    /// The command that gives it, for a user of this name.
     fn grant(self, version: u32, user: &str) -> String {
         let is_early = version < ALTER_VERSION;
         match self {
@@ -274,12 +252,12 @@ impl RequiredPrivilege {
     }
 }
 
-/// The first version of which a builtin failover works.
+/// First version with builtin failover.
 const BUILTIN_VERSION: u32 = 130_000;
-/// The first version in which others than superusers may be given ALTER SYSTEM.
+/// First version in which ALTER SYSTEM can be granted.
 const ALTER_VERSION: u32 = 150_000;
 
-/// All that is wrong, errors first for each node. `user`: the user of the health check.
+/// Errors come first for each node. `user`: of the health check.
 pub fn findings(rules: &FailoverRules, cluster: &ClusterAnswers, user: &str) -> Vec<ReadinessFinding> {
     let mut found = Vec::new();
     let kind = TopologyKind::of(rules);
@@ -298,12 +276,10 @@ pub fn findings(rules: &FailoverRules, cluster: &ClusterAnswers, user: &str) -> 
     found
 }
 
-/// The level of what only a failover by Weir itself needs.
 fn by_builtin(rules: &FailoverRules) -> FindingLevel {
     if rules.mode == FailoverMode::Builtin { FindingLevel::Error } else { FindingLevel::Warning }
 }
 
-/// The list of findings, and the node that they are about.
 struct FindingList<'f> {
     node: Option<NodeId>,
     found: &'f mut Vec<ReadinessFinding>,
@@ -320,7 +296,7 @@ impl ClusterAnswers {
         self.nodes.iter().filter_map(|asked| Some((asked.id, asked.server.as_ref().ok()?)))
     }
 
-    /// The only primary, if there is one.
+    /// `None` also for several primaries.
     fn primary(&self) -> Option<(NodeId, &ServerAnswers, &[ReplicationRow])> {
         let mut primaries = self.servers().filter_map(|(id, server)| match &server.role {
             ServerRole::Primary { followers } => Some((id, server, followers.as_slice())),

@@ -1,7 +1,7 @@
-//! Talks to the agents beside the servers (`weir agent`).
+//! Client of the agents beside servers (`weir agent`).
 //!
-//! Each request has a connection of its own. An order is asked for again when its connection is lost: the agent knows it by its number, goes on
-//! meanwhile, and tells the outcome to whoever asks.
+//! An order is sent again when its connection is lost: the agent knows it by its number, goes on meanwhile, and tells the outcome
+//! to all who ask.
 
 use crate::agent::keeper::read_secret;
 use crate::runtime::agent_line::{ByteStream, SealedStream, SealedStreamError};
@@ -19,14 +19,11 @@ use weir_agent::{
 };
 use weir_config::{Config, SslMode};
 
-/// Time to connect, encrypt and prove.
 const LOGIN_LIMIT: Duration = Duration::from_secs(5);
-/// Time for the next word of an agent, which tells of progress every second.
+/// Progress comes every second.
 const SILENCE_LIMIT: Duration = Duration::from_secs(15);
-/// Time between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("agent {place}: {cause}")]
@@ -35,23 +32,21 @@ pub enum AgentError {
     Late { place: String },
     #[error("agent {place}: {text}")]
     Setup { place: String, text: String },
-    /// It answered, and the order is not done.
+    /// The agent answered, but the order failed.
     #[error("agent {place}: {}", failure.text)]
     Failed { place: String, failure: OrderFailure },
 }
 
-/// One agent, as the configuration names it.
 #[derive(Clone)]
 pub struct AgentEndpoint {
     host: String,
     port: u16,
-    /// As in the file of secrets, and in words.
+    /// Address as in the file of secrets.
     place: String,
     secret_file: PathBuf,
     encryption: Option<(ClientSide, CertificateCheck)>,
 }
 
-/// A line over either kind of stream.
 enum AgentStream {
     Plain(Box<SealedStream<TcpStream>>),
     Tls(Box<SealedStream<tokio_rustls::client::TlsStream<TcpStream>>>),
@@ -74,7 +69,7 @@ impl AgentStream {
 }
 
 impl AgentEndpoint {
-    /// The agent of a node, if it has one. `folder`: where the configuration lies.
+    /// `folder`: of the configuration.
     pub fn of(config: &Config, tls: Option<&ClientSide>, folder: &Path, node: u16) -> Option<AgentEndpoint> {
         let known = config.nodes.iter().find(|known| known.id == node)?;
         let (host, port) = known.agent()?;
@@ -89,7 +84,7 @@ impl AgentEndpoint {
         Some(AgentEndpoint { place: known.agent.clone(), host, port, secret_file: folder.join(file), encryption })
     }
 
-    /// The state of its server. Cancel safe.
+    /// Cancel safe.
     pub async fn status(&self, deadline: Instant) -> Result<AgentStatus, AgentError> {
         match self.ask(&AgentRequest::Status, deadline, &mut |_| {}).await? {
             AgentAnswer::Status(status) => Ok(*status),
@@ -97,7 +92,7 @@ impl AgentEndpoint {
         }
     }
 
-    /// Has a deed done, however often the connection is lost. Cancel safe: the agent goes on.
+    /// Sends the order again when the connection is lost. Cancel safe: the agent goes on.
     pub async fn order(
         &self,
         deed: &OrderAction,
@@ -121,7 +116,6 @@ impl AgentEndpoint {
         }
     }
 
-    /// One request and its last answer, over a connection of its own.
     async fn ask(
         &self,
         request: &AgentRequest,
@@ -146,7 +140,7 @@ impl AgentEndpoint {
     async fn connect(&self) -> Result<AgentStream, AgentError> {
         let broke = |cause| AgentError::Line { place: self.place.clone(), cause };
         let (file, place) = (self.secret_file.clone(), self.place.clone());
-        // A file may lie on a disk that is slow.
+        // The disk may be slow.
         let secret = tokio::task::spawn_blocking(move || read_secret(&file, Some(&place))).await;
         let secret = secret.map_err(|cause| self.setup(cause.to_string()))?.map_err(|cause| self.setup(format!("{cause:#}")))?;
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|cause| broke(cause.into()))?;

@@ -1,6 +1,4 @@
-//! Asks all agents what they see, so that operators are told at once (`SHOW pool_agents`) and the log tells of an agent that went away.
-//!
-//! Nothing is decided by it: who gives an order asks anew.
+//! Asks all agents for `SHOW pool_agents`, and logs lost ones. Decides nothing.
 
 use crate::control::agent_client::{AgentEndpoint, AgentError};
 use crate::control::control_context::{ControlContext, WakeSubject};
@@ -16,11 +14,11 @@ use tokio::time::{Instant, timeout};
 use weir_agent::seal::SealError;
 use weir_config::Config;
 
-/// Time between two questions. Each costs the agent a program that reads one small file.
+/// Each query costs the agent a program that reads one small file.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The same while an order is under way: its progress is shown.
+/// Period while progress is shown.
 const PERIOD_AT_WORK: Duration = Duration::from_secs(1);
-/// Time for one question. An agent that is silent delays the next question to the others by no more.
+/// A silent agent delays the others by no more.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs until the proxy stops. Cancel safe.
@@ -30,12 +28,11 @@ pub async fn watch(c: Rc<ControlContext>) {
         let config = c.shared.config.load_full();
         let is_one_at_work = ask_all(&c, &config).await;
         let period = if is_one_at_work { PERIOD_AT_WORK } else { PERIOD };
-        // Either way they are asked again.
         let _ = timeout(period, bell.rung()).await;
     }
 }
 
-/// Asks all at once. True if one of them has an order under way.
+/// True if one has an order under way.
 async fn ask_all(c: &Rc<ControlContext>, config: &Config) -> bool {
     let agents: Vec<(u16, AgentEndpoint)> =
         config.nodes.iter().filter_map(|node| Some((node.id, agent_of(c, config, node.id)?))).collect();
@@ -52,7 +49,7 @@ async fn ask_all(c: &Rc<ControlContext>, config: &Config) -> bool {
     is_one_at_work
 }
 
-/// Asks one. True if it has an order under way.
+/// True if the agent has an order under way.
 async fn note(c: &ControlContext, node: u16, agent: &AgentEndpoint) -> bool {
     let answer = agent.status(Instant::now() + LIMIT).await;
     let is_at_work = answer.as_ref().is_ok_and(|status| status.job.is_some());

@@ -1,16 +1,15 @@
-//! Reads the catalogs of the databases in use and looks whether they are still true. The only writer of `catalogs`.
+//! Reads the catalogs of databases in use, and checks whether they are still true. The only writer of `catalogs`.
 //!
-//! One task for each database that has sessions, with one connection to the primary (to a standby while there is none), logged in as
-//! `sr_check_user`, or where he may not log in as the user who came last. Every user of a database may read its system catalogs, and no setting
-//! of a user shapes what is read (`own_login`). The task looks once a second, in large databases the less often the
-//! longer a look takes, and at once when a statement passed that defines something. Only when the look finds a change all is read. Rows are
-//! taken in a few at a time, and the rest of the work is another thread's, so that nodes are watched meanwhile.
+//! One task for each database with sessions, with one connection to the primary (to a standby while there is none), as
+//! `sr_check_user`, or if he is refused as the user who came last. Every user may read system catalogs, and no user's settings
+//! affect the result (`own_login`). The task looks once a second, less often where a look takes long, and at once after a
+//! defining statement. Only a change causes a full reading. Rows are taken a few at a time and another thread does the rest, so
+//! that nodes are watched meanwhile.
 //!
-//! A database without sessions is left alone, so that anybody may drop it. Its catalog is kept for some minutes (`Catalogs::shed`), and the look of the
-//! next task tells whether it is still true: sessions of a job each minute are as short as the time that a reading takes.
+//! A database without sessions is left alone, so that it can be dropped. Its catalog is kept for minutes (`Catalogs::shed`): a
+//! job's session each minute may be as short as a reading.
 //!
-//! All databases share a few places for such connections (`look_places`). A task keeps its place and its connection between two looks unless
-//! another one waits, so that a server with a database for each tenant is not filled by looks.
+//! All databases share a few places (`look_places`). A task gives its place and connection up only if another one waits.
 
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::ControlConn;
@@ -32,37 +31,32 @@ use weir_session::metrics::WorkerCounter;
 use weir_session::table_changes::UnsettledWriter;
 use weir_wire::frame::back;
 
-/// Shortest time between two looks that nobody asked for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// A look may take this share of the time: one that takes 200 ms is taken every 4 s. On a busy server it takes longer than it costs.
+/// Inverse share of time: a look of 200 ms runs every 4 s.
 const LOOK_SHARE: u32 = 20;
 
-/// Shortest time between two looks, however many changes are told.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 
-/// Time until the next attempt after one that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// The same, if the server said more than is taken in: to read as much again costs both sides much, and comes out the same.
+/// Retry after an oversized answer, which would be as large and costly again.
 const FLOODED_RETRY: Duration = Duration::from_secs(60);
 
-/// Time without sessions after which a database is left alone. A longer one would keep others from dropping it.
+/// A longer time would keep others from dropping the database.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Time for connecting, or for one answer.
+/// Time to connect, or for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Rows taken in before others get their turn.
+/// Rows read before other tasks get a turn.
 const ROWS_AT_ONCE: u32 = 256;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 const COMMIT: &str = "COMMIT";
 
-/// As servers show it.
 const NAME: &str = "weir_catalog";
 
-/// Why a database could not be read.
 #[derive(Debug, thiserror::Error)]
 enum SurveyError {
     #[error("no server is up that could be asked")]
@@ -78,7 +72,6 @@ enum SurveyError {
 }
 
 impl SurveyError {
-    /// True if there was more to read than is taken in.
     fn is_of_size(&self) -> bool {
         match self {
             SurveyError::Server(OpenError::Flooded { .. }) | SurveyError::Draft(DraftError::TooMany | DraftError::TooMuch(_)) => {
@@ -90,8 +83,8 @@ impl SurveyError {
     }
 }
 
-/// Facts outside of the catalog that answers depend on, as they were found the last time. A look at them takes longer, so it is done when something
-/// was defined through us, and else less often.
+/// Facts outside of the catalog that answers depend on. Asking takes longer, so it is done after definitions, and else less
+/// often.
 struct OuterFacts {
     kinds: String,
     changes: u64,
@@ -99,13 +92,12 @@ struct OuterFacts {
     took: Duration,
 }
 
-/// A connection for looks, which counts among those of clients.
 struct CountedConn {
     conn: ControlConn,
     _counted: LookCountGuard,
 }
 
-/// A connection to a node that counts among those of clients.
+/// Counts a connection among those of clients, until dropped.
 struct LookCountGuard {
     shared: Arc<SharedState>,
     node: u16,
@@ -124,11 +116,9 @@ impl Drop for LookCountGuard {
     }
 }
 
-/// Closes the books when the task ends, however it ends.
 struct CatalogWatchGuard {
     c: Rc<ControlContext>,
     database: Arc<KnownDatabase>,
-    /// The last reading.
     known: Option<CatalogReading>,
 }
 
@@ -147,12 +137,11 @@ impl Drop for CatalogWatchGuard {
     }
 }
 
-/// The number of the node that is the primary now.
 fn primary(c: &ControlContext) -> Option<u16> {
     c.shared.cluster.view.load().primary_id()
 }
 
-/// Looks after one database until it has had no sessions for a while. Not cancel safe: a look that is under way is lost.
+/// Watches a database until it has had no sessions for a while. Not cancel safe: a look under way is lost.
 pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let mut duty = CatalogWatchGuard::begin(&c, &database);
     let bell = c.bell(WakeSubject::Database(database.name.clone()));
@@ -160,7 +149,7 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let (mut place, mut looked) = (None, None);
     let mut used_at = Instant::now();
     while c.shared.stop_mode() < ProxyShutdown::Fast {
-        // Of a writer whose end nobody heard of it must be seen that it has ended.
+        // Writers whose end was not seen need looks.
         let has_doubts = || !c.shared.changes.doubts(&database.name).is_empty();
         if database.has_sessions() || (!database.is_wanted_empty() && has_doubts()) {
             used_at = Instant::now();
@@ -170,7 +159,6 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
         let changes = database.changes();
         if place.is_none() {
             let urgency = if looked == Some(changes) { LookUrgency::Routine } else { LookUrgency::Unknown };
-            // As long as the task goes on.
             let is_used = || database.has_sessions() || has_doubts() || used_at.elapsed() < LINGER;
             let is_wanted = || c.shared.stop_mode() < ProxyShutdown::Fast && !database.is_wanted_empty() && is_used();
             place = c.look_places.take(urgency, || places_max(&c), is_wanted).await;
@@ -179,7 +167,7 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
             }
         }
         let started = Instant::now();
-        // Of a statement before the look begins its work is seen.
+        // Read before the look, which sees these changes.
         let changes = database.changes();
         let had_line = line.is_some();
         let outcome = look(&c, &database, &mut line, (&mut duty.known, &mut beside), changes).await;
@@ -191,7 +179,7 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
         };
         if outcome.is_err() {
             if had_line {
-                // Another database may have this name by now: nobody drops one to which there are connections.
+                // Another database may have this name: only connections prevent a drop.
                 doubt(&c, &database);
             }
             line = None;
@@ -200,7 +188,6 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
         }
         tell(&c, &database, outcome.err());
         database.tried().into_iter().for_each(|waiter| c.wake(waiter));
-        // One that is not open needs no place.
         let yields_at = line.as_ref().map(|_| started + hold(started.elapsed()));
         if line.is_none() {
             place = None;
@@ -212,26 +199,24 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     }
     drop(duty);
     if database.has_sessions() {
-        // One came just now, and found the database looked after.
+        // A session came just now, and found the database still watched.
         c.shared.watch_catalog(&database);
     }
 }
 
-/// Connections that may look at catalogs.
 fn places_max(c: &ControlContext) -> u32 {
     looks_max(c.shared.config.load().conns_per_node_max())
 }
 
-/// Why a database rests no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestEndReason {
-    /// It is to be looked at, or to be left alone.
+    /// Time for a look, or to leave the database alone.
     Due,
-    /// Another one waits for its place.
+    /// Another database waits for the place.
     Yields,
 }
 
-/// Until the time has come, or something has changed, or from `yields_at` on another database waits for the place of this one. Cancel safe.
+/// Waits for a time or a change, or from `yields_at` on for another database that wants the place. Cancel safe.
 async fn rest(
     c: &ControlContext,
     database: &KnownDatabase,
@@ -253,7 +238,6 @@ async fn rest(
         let linger = if database.has_sessions() { until } else { until.min(now + LINGER) };
         let wake_at = if database.changes() != changes { soonest } else { linger };
         let wake_at = yields_at.filter(|_| is_wanted).map_or(wake_at, |at| at.min(wake_at));
-        // However it ends, it is looked at what is due.
         tokio::select! {
             () = tokio::time::sleep_until(wake_at.into()) => {}
             () = bell.rung() => {}
@@ -262,7 +246,6 @@ async fn rest(
     }
 }
 
-/// Notes the outcome where operators look; an error is logged when it is a new one.
 fn tell(c: &ControlContext, database: &KnownDatabase, error: Option<SurveyError>) {
     let error = error.map(|error| error.to_string());
     let mut report = database.report.lock();
@@ -282,14 +265,14 @@ fn tell(c: &ControlContext, database: &KnownDatabase, error: Option<SurveyError>
     report.error = error;
 }
 
-/// The primary; while there is none, nothing is defined either, and a standby will do.
+/// Without a primary nothing is defined, so a standby will do.
 fn server(c: &ControlContext) -> Option<ServerAddress> {
     let view = c.shared.cluster.view.load();
     let at = view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)));
     at.and_then(|at| ServerAddress::of(&view, &c.shared.config.load(), at))
 }
 
-/// One look, and a reading if something has changed. Gives the time the look took. Not cancel safe.
+/// Looks once, and reads all after a change. Returns the look's duration. Not cancel safe.
 async fn look(
     c: &ControlContext,
     database: &KnownDatabase,
@@ -327,7 +310,6 @@ async fn look(
         }
         None => {
             renew(c, database, line).await?;
-            // The facts that sessions relied upon until now are not true any more.
             let catalog = read(line, config.clone()).await?;
             let edition = c.shared.catalogs.next_edition();
             let is_redefined = database.is_another(ChangeMark::Definitions, &fingerprint);
@@ -338,10 +320,10 @@ async fn look(
             debug_assert_ne!(edition, UNKNOWN);
             let catalog = Arc::new(catalog);
             database.publish(edition, Some(catalog.clone()), changes);
-            // A reader of that count may rely on the catalog.
+            // Counted after publishing: readers of the counter may rely on the catalog.
             report(c, database, &catalog, started.elapsed());
             if is_redefined {
-                // A session that asked meanwhile took its tables from the catalog of before.
+                // A session that asked meanwhile used the old catalog.
                 doubt(c, database);
             }
             let bytes = catalog.counts().bytes;
@@ -354,9 +336,9 @@ async fn look(
     Ok(took)
 }
 
-/// Looks whether the users' names stand for the same roles as before. Not cancel safe.
+/// Not cancel safe.
 async fn look_at_roles(c: &ControlContext, line: &mut ControlConn) -> Result<(), SurveyError> {
-    // A standby may not know yet what we know already.
+    // A standby may lag behind.
     if !c.shared.cluster.view.load().is_primary(line.address.node)
         || !c.shared.clients.roles.lock().begin_look(c.millis(Instant::now()))
     {
@@ -375,8 +357,8 @@ async fn look_at_roles(c: &ControlContext, line: &mut ControlConn) -> Result<(),
     Ok(())
 }
 
-/// Takes in the role that a user's name stands for. If it is another one than before, all logins under the old one end. These are connections, and
-/// sessions, whose next statement would run with the rights of somebody else.
+/// Ends all logins under a name with a new role: server connections, and sessions, whose next statement would run with another
+/// role's rights.
 fn note_role(c: &ControlContext, user: &Arc<str>, oid: &str) {
     let noted = c.shared.clients.roles.lock().note(user, oid, c.millis(Instant::now()));
     let Some(until_ms) = noted else { return };
@@ -387,20 +369,19 @@ fn note_role(c: &ControlContext, user: &Arc<str>, oid: &str) {
     }
 }
 
-/// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
-/// Not cancel safe.
+/// Closes server connections with outdated defaults, perhaps changed past Weir. Must run before answers are kept again. Not
+/// cancel safe.
 async fn renew(c: &ControlContext, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
     let rows = line.query_catalog(CatalogQuery::Defaults).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(ChangeMark::Defaults, &mark) {
         c.renew(&c.shared.pools.of_database(Some(&database.name)));
-        // Weir asks a server anew for the values that welcome clients.
         c.shared.tell_all(|| WorkerMessage::Refresh);
     }
     Ok(())
 }
 
-/// The connection to the server to be asked, a new one if need be. Cancel safe.
+/// Opens a new connection if needed. Cancel safe.
 async fn line_to_server<'l>(
     c: &ControlContext,
     database: &KnownDatabase,
@@ -420,8 +401,7 @@ async fn line_to_server<'l>(
     })
 }
 
-/// Without a connection to it a database may be dropped, and another one have its name: nothing that is known is true of that one.
-/// Not cancel safe.
+/// Checks the database's identity: without a connection it may have been dropped, and another one have its name. Not cancel safe.
 async fn identify(
     c: &ControlContext,
     database: &KnownDatabase,
@@ -437,12 +417,10 @@ async fn identify(
     Ok(())
 }
 
-/// The number of a database, which no other one gets.
 const IDENTITY: &str =
     "SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
-/// Looks at what answers hang on beside the catalog, if it is time to. If that is another than before, they are not true any more.
-/// Not cancel safe.
+/// Checks facts outside of the catalog, if due. Not cancel safe.
 async fn look_beside(
     c: &ControlContext,
     database: &KnownDatabase,
@@ -465,24 +443,22 @@ async fn look_beside(
     Ok(())
 }
 
-/// Something was defined or granted, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before a
-/// new catalog is published, and after it.
+/// Outdates answers and table names after a definition, perhaps past Weir. Must run before a new catalog is published, and after
+/// it.
 fn doubt(c: &ControlContext, database: &KnownDatabase) {
     c.shared.changes.doubt_database(&database.name, c.shared.positions.next_round());
 }
 
-/// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
+/// Checks whether writers whose end was not seen have ended. Not cancel safe.
 async fn dispel(c: &ControlContext, database: &KnownDatabase, line: &mut ControlConn) -> Result<(), SurveyError> {
     let changes = &c.shared.changes;
     let doubts = changes.doubts(&database.name);
-    // A standby does not know what the primary of before and after still does.
     if doubts.is_empty() || !c.shared.cluster.view.load().is_primary(line.address.node) {
         return Ok(());
     }
     let rows = line.query(&running(doubts.iter().map(|doubt| doubt.pid))).await?;
     let running: Vec<String> = rows.into_iter().flatten().flatten().collect();
     let round = c.shared.positions.next_round();
-    // The work of a node other than the primary shows in nobody's answer.
     let is_over = |doubt: &&UnsettledWriter| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
     doubts.iter().filter(is_over).for_each(|doubt| changes.dispel(doubt, round));
     Ok(())
@@ -504,7 +480,6 @@ fn report(c: &ControlContext, database: &KnownDatabase, catalog: &Catalog, took:
     report.read_ms = took.as_millis() as u64;
 }
 
-/// Asks which of these server processes still run.
 fn running(pids: impl Iterator<Item = u32>) -> String {
     let pids: Vec<String> = pids.map(|pid| pid.to_string()).collect();
     format!(
@@ -513,7 +488,7 @@ fn running(pids: impl Iterator<Item = u32>) -> String {
     )
 }
 
-/// Logs in to read the catalog: as the user of Weir's own looks, or where he may not log in as the user who came last. Cancel safe.
+/// Logs in as `sr_check_user`, or if refused as the user who came last. Cancel safe.
 async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddress) -> Result<ControlConn, SurveyError> {
     let generation = c.shared.access.generation();
     let (files, config) = (c.shared.access.files(), c.shared.config.load_full());
@@ -523,7 +498,7 @@ async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddre
         match log_in(c, database, &address, (own, secret.as_deref(), generation)).await {
             Ok(mut line) => match reads_defaults_of_others(&mut line).await? {
                 true => return Ok(line),
-                // A role whose own defaults do not hide those of others serves better.
+                // A role's own defaults hide others' ones: a role without any serves better.
                 false if database.user().is_none_or(|user| *user == *own) => return Ok(line),
                 false => {}
             },
@@ -542,40 +517,37 @@ async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddre
     Ok(log_in(c, database, &address, (&user, secret.as_ref(), generation)).await?)
 }
 
-/// True if the role of a connection has no defaults of its own for the parameters of which a catalog has the defaults: one with them does not see
-/// what others begin with. Not cancel safe.
+/// False if the role's own defaults hide those of others. Not cancel safe.
 async fn reads_defaults_of_others(line: &mut ControlConn) -> Result<bool, OpenError> {
     let rows = line.query(OWN_DEFAULTS).await?;
     Ok(rows.iter().flatten().flatten().next().is_none_or(|count| count == "0"))
 }
 
-/// Counts a role's own defaults of the parameters in `own_login`'s list.
+/// Counts a role's own defaults in `own_login::ASKED`.
 const OWN_DEFAULTS: &str = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_db_role_setting AS s \
     JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) s.setrole, pg_catalog.unnest(s.setconfig) AS c (entry) \
     WHERE r.rolname OPERATOR(pg_catalog.=) SESSION_USER AND pg_catalog.split_part(c.entry, '=', 1) OPERATOR(pg_catalog.=) ANY \
     ('{search_path,default_transaction_isolation,idle_in_transaction_session_timeout,transaction_timeout}'::pg_catalog.text[])";
 
-/// True if this user was refused with the passwords of now.
 fn is_refused_still(refused: Option<&(String, u64)>, user: &str, generation: u64) -> bool {
     refused.is_some_and(|(name, of)| name == user && *of == generation)
 }
 
-/// A refusal of one user that another one may not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RefusalPermanence {
-    /// Until somebody changes rights or passwords.
+    /// Until rights or passwords change.
     Yes,
     No,
 }
 
-/// `None`: the error is about the server, or the connection to it.
+/// `None`: the error is about the server or connection.
 fn refuses_user(error: &OpenError) -> Option<RefusalPermanence> {
     match error {
         OpenError::Secret { .. } => Some(RefusalPermanence::Yes),
         OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") || sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE => {
             Some(RefusalPermanence::Yes)
         }
-        // The server may be full for all, or the role or the database may have a limit.
+        // Server, role or database may have a limit.
         OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(RefusalPermanence::No),
         _ => None,
     }
@@ -596,7 +568,7 @@ async fn log_in(
     Ok(line)
 }
 
-/// Takes the rows of one part into a draft. Not cancel safe.
+/// Not cancel safe.
 async fn take(conn: &mut ControlConn, part: usize, draft: &mut CatalogDraft) -> Result<(), SurveyError> {
     conn.ask_catalog(CatalogQuery::Part(part)).await?;
     let (mut error, mut rows) = (None, 0_u32);
@@ -618,7 +590,7 @@ async fn take(conn: &mut ControlConn, part: usize, draft: &mut CatalogDraft) -> 
     }
 }
 
-/// Reads all parts, in the transaction that is open. Not cancel safe.
+/// Not cancel safe: reads in the open transaction.
 async fn read(conn: &mut ControlConn, config: Arc<Config>) -> Result<Catalog, SurveyError> {
     let mut draft = CatalogDraft::new(config.routing.catalog_bytes_max);
     for part in 0..PARTS.len() {
@@ -628,7 +600,6 @@ async fn read(conn: &mut ControlConn, config: Arc<Config>) -> Result<Catalog, Su
     work.await.map_err(|_| SurveyError::Fault)
 }
 
-/// For the list of Weir's own texts, beside those of `weir_catalog`.
 pub fn own_texts() -> Vec<String> {
     [BEGIN, COMMIT, OWN_DEFAULTS, IDENTITY].map(str::to_owned).into_iter().chain([running([1, 2].into_iter())]).collect()
 }

@@ -1,7 +1,6 @@
-//! The view of the cluster as workers see it. The only writer of `Shared::view`.
+//! The cluster as workers see it. The only writer of `SharedState::cluster.view`.
 //!
-//! Two have a hand in it: `node_monitor` notes roles and lags, `failover` says which node takes writes and which are out of use. Both change
-//! `ControlContext::view` and publish it.
+//! `node_monitor` notes roles and lags; `failover` says which node takes writes and which are out of use.
 
 use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
@@ -31,7 +30,7 @@ pub fn publish(c: &ControlContext, changed: bool) {
         c.shared.positions.note_primary(node, view.primary_since);
     }
     c.shared.cluster.view.store(Arc::new(view));
-    // Writes that the primary before had confirmed may be lost.
+    // Writes that the old primary confirmed may be lost.
     if is_another {
         c.shared.changes.doubt_all(c.shared.positions.next_round());
     }
@@ -43,33 +42,31 @@ pub fn publish(c: &ControlContext, changed: bool) {
     }
 }
 
-/// Takes in which node takes writes, or why none does, and which are out of use.
+/// `held`: why no node takes writes.
 pub fn govern(c: &ControlContext, gate: WriteGate, held: Option<&'static str>, is_out: impl Fn(u16) -> bool) {
     c.view.borrow_mut().held = held;
     let changed = c.view.borrow_mut().govern(gate, is_out, seconds(SystemTime::now()));
     publish(c, changed);
 }
 
-/// Where a node is.
 fn address(node: &NodeView) -> (u16, String, u16) {
     (node.id, node.hostname.clone(), node.port)
 }
 
-/// Nodes that are somewhere else now.
 fn moved(before: &ClusterView, now: &ClusterView) -> Vec<u16> {
     let is_new_place = |node: &&NodeView| before.nodes.iter().any(|known| known.id == node.id && address(known) != address(node));
     now.nodes.iter().filter(is_new_place).map(|node| node.id).collect()
 }
 
-/// Makes the connections to a node void, also those that are being opened, and breaks them. Gives those that sessions use.
+/// Voids and breaks the connections to a node, also those being opened. Returns those that sessions use.
 pub fn end(c: &ControlContext, node: u16) -> Vec<Arc<ConnStatus>> {
-    // First the view: a connection that is opened meanwhile is in the list below, or its opener sees that it is void.
+    // The view first: a connection opened meanwhile is in the list below, or its opener sees that it is void.
     c.view.borrow_mut().void(node);
     publish(c, true);
     give_up(c, node)
 }
 
-/// Breaks the connections to a node that says nothing. Gives those that sessions use.
+/// Breaks the connections to a node. Returns those that sessions use.
 pub fn give_up(c: &ControlContext, node: u16) -> Vec<Arc<ConnStatus>> {
     let pools = c.shared.pools.all();
     let statuses: Vec<Arc<ConnStatus>> =

@@ -1,7 +1,7 @@
-//! A connection of the control thread to a server: connected, encrypted and logged in as those of the pools are.
+//! A server connection of the control thread.
 //!
-//! Ours and not a driver's, since a log is followed over it, a proof may be made of keys without a password, and operators read the same words
-//! as of all other server connections. The login itself is `pool::login::Handshake`.
+//! No driver: a log is followed over it, a proof may be made of keys without a password, and operators read the same words as of
+//! other server connections. The login is `server_login::LoginHandshake`.
 
 use crate::auth::access::SaltedPassword;
 use crate::auth::own_login::{self, OwnUse};
@@ -37,16 +37,13 @@ use weir_wire::scram::{SaltedKeys, ScramChallenge, fingerprint};
 use weir_wire::{back as server, write};
 use zeroize::Zeroizing;
 
-/// Time for a cancel request, connecting included.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time after which a connection that owes nothing is waited for anew.
 const IDLE_PERIOD: Duration = Duration::from_secs(3600);
 
-/// Most reads of what a server has sent before its connection is closed: one that goes on sending is not listened to.
+/// A server that goes on sending is ignored.
 const UNREAD_READS_MAX: usize = 64;
 
-/// Bytes read at once.
 const PIECE_BYTES: usize = 4096;
 
 enum ControlStream {
@@ -66,7 +63,7 @@ impl ControlStream {
         if bytes == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
     }
 
-    /// Not cancel safe: a part may be on its way.
+    /// Not cancel safe: a part may be sent.
     async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             ControlStream::Tcp(stream) => stream.write_all(bytes).await,
@@ -80,10 +77,9 @@ impl ControlStream {
 }
 
 impl ControlStream {
-    /// Gives the server what it takes at once, and the end of TLS behind it. Without that end OpenSSL tells the server of a broken connection,
-    /// which it logs.
+    /// Sends what the server takes at once, then the end of TLS: without it the server logs a broken connection.
     fn part(&mut self, farewell: &[u8]) {
-        // The server may be gone, or take nothing now: it is told all the same by the end of the connection.
+        // The close tells a busy server all the same.
         let _ = match self {
             ControlStream::Tcp(stream) => stream.try_write(farewell),
             ControlStream::Unix(stream) => stream.try_write(farewell),
@@ -92,7 +88,6 @@ impl ControlStream {
                 let said = session.writer().write_all(farewell);
                 session.send_close_notify();
                 said.and_then(|()| {
-                    // A record at a time.
                     while session.wants_write() {
                         session.write_tls(&mut AtOnce(socket))?;
                     }
@@ -103,7 +98,7 @@ impl ControlStream {
         self.take_unread();
     }
 
-    /// Takes in what has arrived: a close with something unread is a reset, which the server logs and by which it may lose the farewell.
+    /// A close with unread data is a reset, which the server logs and which may lose the farewell.
     fn take_unread(&self) {
         let socket = match self {
             ControlStream::Tcp(stream) => stream.as_fd(),
@@ -120,7 +115,6 @@ impl ControlStream {
     }
 }
 
-/// A socket that is written to without waiting.
 struct AtOnce<'a>(&'a TcpStream);
 
 impl Write for AtOnce<'_> {
@@ -133,26 +127,21 @@ impl Write for AtOnce<'_> {
     }
 }
 
-/// The farewell that a server understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerFarewell {
-    /// Within a login it takes proofs only, and a connection that just ends is no news to it.
+    /// During a login a plain close causes no log line.
     None,
     Terminate,
 }
 
-/// See the module.
 pub struct ControlConn {
     stream: ControlStream,
     farewell: ServerFarewell,
     pub(crate) address: ServerAddress,
-    /// When it was begun, in microseconds since the start of the proxy.
+    /// Microseconds since the start of the proxy.
     begun_us: u64,
-    /// Bytes that have arrived behind the last message taken.
     inbox: Vec<u8>,
-    /// The most that the server may still say in this exchange.
     budget: GatherBudget,
-    /// The time at which what is under way must be over.
     deadline: Instant,
 }
 
@@ -167,13 +156,13 @@ impl Drop for ControlConn {
     }
 }
 
-/// The outcome of something that must be over by a time. As cancel safe as that is.
+/// As cancel safe as the work.
 async fn within<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 impl ControlConn {
-    /// Opens a connection to a node, as the user of its health check. Cancel safe.
+    /// Logs in as the health check's user. Cancel safe.
     pub async fn open(
         shared: &Arc<SharedState>,
         config: &Config,
@@ -202,8 +191,7 @@ impl ControlConn {
         ControlConn::log_in(shared, &address, &login, OwnUse::Questions, deadline).await.map(|(conn, _)| conn)
     }
 
-    /// Connects and logs in, with settings that nobody else chose (`own_login`). Encrypted or not, as `backend_sslmode` has it. Cancel safe: the
-    /// connection is closed.
+    /// Uses settings that nobody else chose (`own_login`). Cancel safe: the connection is closed.
     pub async fn log_in(
         shared: &Arc<SharedState>,
         address: &ServerAddress,
@@ -238,12 +226,12 @@ impl ControlConn {
         }
     }
 
-    /// True if the address of its node leads to another server by now.
+    /// True if the node's address now leads to another server.
     pub fn is_left(&self, shared: &SharedState) -> bool {
         self.begun_us < shared.stale.moves.moved_us(self.address.node)
     }
 
-    /// Connects, and begins TLS if the attempt is for that. Cancel safe: the connection is closed.
+    /// Cancel safe: the connection is closed.
     async fn connect(
         shared: &Arc<SharedState>,
         address: &ServerAddress,
@@ -274,7 +262,7 @@ impl ControlConn {
         }
     }
 
-    /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
+    /// Not cancel safe: the server would wait for the rest.
     async fn prove(&mut self, shared: &Arc<SharedState>, login: &ServerLogin<'_>) -> Result<ServerGreeting, OpenError> {
         let address = self.address.clone();
         let wish = shared.config.load().tls.binding;
@@ -311,12 +299,10 @@ impl ControlConn {
         matches!(self.stream, ControlStream::Tls(_))
     }
 
-    /// Goes on under another deadline.
     pub fn renew(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }
 
-    /// Bytes that have arrived behind the last message taken.
     pub fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox)
     }
@@ -325,24 +311,24 @@ impl ControlConn {
         OpenError::Broke { address: self.address.clone(), cause }
     }
 
-    /// Begins an exchange in which the server may say so much. Not cancel safe: a part may be on its way.
+    /// Not cancel safe: a part may be sent.
     async fn begin(&mut self, bytes: &[u8], bound: &GatherBound) -> Result<(), OpenError> {
         self.budget = GatherBudget::new(*bound);
         self.send(bytes).await
     }
 
-    /// Sends more of an exchange that has begun. Not cancel safe: a part may be on its way.
+    /// Not cancel safe: a part may be sent.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
         let sent = within(self.deadline, self.stream.write_all(bytes)).await;
         sent.map_err(|cause| self.broke(cause))
     }
 
-    /// Reads bytes past the messages: of a stream. Cancel safe. `TimedOut` at the deadline.
+    /// Reads bytes past the messages. `TimedOut` at the deadline. Cancel safe.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         within(self.deadline, self.stream.read(buffer)).await
     }
 
-    /// The next message: its tag and body. Cancel safe.
+    /// Cancel safe.
     pub async fn next(&mut self) -> Result<(u8, Vec<u8>), OpenError> {
         loop {
             let header = read_header(&self.inbox).map_err(|error| protocol(&self.address, error.to_string()))?;
@@ -362,14 +348,13 @@ impl ControlConn {
         }
     }
 
-    /// Waits for the end of a connection that owes nothing. Gives the server's last word, if there was one. Cancel safe.
+    /// Returns the server's last error, if any. Cancel safe.
     pub async fn ended(&mut self) -> Option<OpenError> {
-        // No limit of before counts while nothing is asked.
         (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, GatherBudget::new(bounds::REST));
         loop {
             match self.next().await {
                 Ok((back::ERROR, body)) => return Some(refused(&self.address, &body)),
-                // A parameter that changed, a notice.
+                // A changed parameter, or a notice.
                 Ok(_) => {}
                 Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
                     (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, GatherBudget::new(bounds::REST));
@@ -380,7 +365,7 @@ impl ControlConn {
         }
     }
 
-    /// Waits for more bytes of the message that has begun. Cancel safe.
+    /// Cancel safe.
     async fn more(&mut self) -> Result<(), OpenError> {
         let mut piece = [0; PIECE_BYTES];
         let bytes = within(self.deadline, self.stream.read(&mut piece)).await.map_err(|cause| self.broke(cause))?;
@@ -388,13 +373,13 @@ impl ControlConn {
         Ok(())
     }
 
-    /// Begins a simple query; its answer is read with `next`. Not cancel safe.
+    /// `next` reads the answer. Not cancel safe.
     pub async fn ask(&mut self, sql: &str) -> Result<(), OpenError> {
         own::check(sql);
         self.ask_unchecked(sql, &bounds::ANSWER).await
     }
 
-    /// Begins a question about the catalog, which names things by the `search_path` that every connection of this kind has. Not cancel safe.
+    /// Relies on the `search_path` of these connections. Not cancel safe.
     pub async fn ask_catalog(&mut self, question: weir_catalog::CatalogQuery) -> Result<(), OpenError> {
         let bound = match question {
             weir_catalog::CatalogQuery::Part(_) => &bounds::CATALOG_PART,
@@ -411,19 +396,19 @@ impl ControlConn {
         self.begin(&out, bound).await
     }
 
-    /// Runs a simple query and returns its rows as text. A server's error is `Refused`. Not cancel safe.
+    /// Returns rows as text. A server's error is `Refused`. Not cancel safe.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, OpenError> {
         self.ask(sql).await?;
         self.rows().await
     }
 
-    /// The same of a question about the catalog. Not cancel safe.
+    /// Not cancel safe.
     pub async fn query_catalog(&mut self, question: weir_catalog::CatalogQuery) -> Result<Rows, OpenError> {
         self.ask_catalog(question).await?;
         self.rows().await
     }
 
-    /// The same of a text that calls a function outside of `pg_catalog`, by a schema and an owner that were looked at. Not cancel safe.
+    /// Allows a function outside of `pg_catalog`, whose schema and owner were checked. Not cancel safe.
     pub async fn query_by_name(&mut self, sql: &str) -> Result<Rows, OpenError> {
         self.ask_unchecked(sql, &bounds::ANSWER).await?;
         self.rows().await
@@ -442,8 +427,7 @@ impl ControlConn {
         }
     }
 
-    /// Sends a CancelRequest to a process with its key, over a connection as this one's, and waits until the server has closed that. Errors
-    /// are the log's. Cancel safe: the request may not be sent.
+    /// Waits until the server closes the connection. Errors go to the log. Cancel safe: the request may not be sent.
     pub async fn cancel(shared: Arc<SharedState>, address: ServerAddress, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
@@ -456,7 +440,6 @@ impl ControlConn {
             let mut out = Vec::new();
             write::cancel_request(&mut out, pid, &key);
             conn.send(&out).await?;
-            // The server says nothing and closes.
             let _ = conn.read(&mut [0]).await;
             Ok::<_, OpenError>(())
         };
@@ -467,13 +450,12 @@ impl ControlConn {
     }
 }
 
-/// A row of text.
 pub fn read_row(address: &ServerAddress, body: &[u8]) -> Result<Vec<Option<String>>, OpenError> {
     let row = server::read_row(body).ok_or_else(|| protocol(address, "malformed row"))?;
     Ok(row.into_iter().map(|cell| cell.map(|cell| String::from_utf8_lossy(cell).into_owned())).collect())
 }
 
-/// Addresses of a name. Cancel safe.
+/// Cancel safe.
 async fn resolve(shared: &Arc<SharedState>, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
     if let Ok(ip) = hostname.parse() {
         return Ok(vec![ip]);
@@ -487,7 +469,7 @@ async fn resolve(shared: &Arc<SharedState>, hostname: &str, deadline: Instant) -
     shared.addresses(hostname, &question)
 }
 
-/// Tries each address of a name in turn. Cancel safe.
+/// Cancel safe.
 async fn connect_any(shared: &Arc<SharedState>, address: &ServerAddress, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for ip in resolve(shared, &address.hostname, deadline).await? {
@@ -503,7 +485,7 @@ async fn connect_any(shared: &Arc<SharedState>, address: &ServerAddress, deadlin
     Err(last)
 }
 
-/// Asks for TLS and begins it. Cancel safe: the connection is closed.
+/// Cancel safe: the connection is closed.
 async fn encrypt(
     shared: &SharedState,
     mut stream: TcpStream,
@@ -517,7 +499,7 @@ async fn encrypt(
     write::ssl_request(&mut out);
     within(deadline, stream.write_all(&out)).await.map_err(broke)?;
     let mut answer = [0];
-    // No more than the answer is taken: bytes behind it in clear text can only be taken for TLS, and fail.
+    // Only the answer is read: clear text behind it fails as TLS.
     within(deadline, stream.read_exact(&mut answer)).await.map_err(broke)?;
     match (answer[0], attempt) {
         (b'S', _) => {}
@@ -531,7 +513,7 @@ async fn encrypt(
     let name = server_name(check, &address.hostname).map_err(|cause| no_tls(cause.to_string()))?;
     let begun = within(deadline, TlsConnector::from(side.config(check)).connect(name, stream)).await;
     let stream = begun.map_err(|cause| match cause.kind() {
-        // The server went away, which says nothing of TLS.
+        // A lost connection says nothing of TLS.
         io::ErrorKind::TimedOut
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
@@ -542,7 +524,7 @@ async fn encrypt(
     Ok(ControlStream::Tls(Box::new(stream)))
 }
 
-/// The keys of a password under a salt: known, or derived on another thread. Cancel safe.
+/// Cancel safe.
 async fn derive(
     shared: &Arc<SharedState>,
     password: Zeroizing<Vec<u8>>,
@@ -560,7 +542,6 @@ async fn derive(
             shared.access.keys.learn(&key, keys.clone());
             Ok(keys)
         }
-        // Its thread has ended by a fault, and nobody will answer.
         Ok(Err(_)) | Err(_) => Err(SlowAnswerError::TimedOut),
     }
 }

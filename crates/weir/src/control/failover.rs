@@ -1,7 +1,7 @@
-//! Obeys the decisions about failover: the only caller of `failover::step`.
+//! Obeys decisions about failover: the only caller of `weir_failover::step`.
 //!
-//! One task feeds facts to `step` and obeys its actions in their order. A deed that takes time is a task of its own, with a limit. Its outcome is
-//! the next fact, so that no node delays another. Demands on this: `docs/design/failover.md`.
+//! One task obeys the actions in order. A long action is a task of its own with a limit, whose outcome is the next fact: no node
+//! delays another. Requirements: `docs/design/failover.md`.
 
 mod agent_orders;
 mod command;
@@ -40,10 +40,9 @@ use weir_failover::{
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
 
-/// Longest time between two looks at what is due: the state may have grown older unseen.
+/// Longest time between checks of what is due: the state ages without events.
 const TICK_MS: Ms = 1_000;
 
-/// See the module.
 struct FailoverDriver {
     c: Rc<ControlContext>,
     config: Arc<Config>,
@@ -53,18 +52,15 @@ struct FailoverDriver {
     write_switch: WriteSwitch,
     presence: WriterPresence,
     files: Rc<FailoverFiles>,
-    /// The deeds that were ordered and are not done.
     orders: JoinSet<()>,
-    /// Operators who wait for an answer.
     tickets: HashMap<u64, oneshot::Sender<Result<(), String>>>,
     next_ticket: u64,
-    /// Clients that have come, when last looked at.
     clients: u64,
     around_at: Instant,
     pace: StepPace,
 }
 
-/// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
+/// Cancel safe: orders under way end, and the next driver finds what they did.
 pub async fn watch(c: Rc<ControlContext>) {
     let bell = c.bell(WakeSubject::Failover);
     let mut driver = FailoverDriver::new(c.clone());
@@ -81,7 +77,6 @@ pub async fn watch(c: Rc<ControlContext>) {
         driver.publish();
         let due = driver.state.next_due().clamp(now + 1, now + TICK_MS);
         let until = c.shared.begun + Duration::from_millis(due);
-        // Either way it is looked at what is due.
         let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
     }
 }
@@ -116,12 +111,10 @@ impl FailoverDriver {
         driver
     }
 
-    /// Milliseconds since the start of the proxy.
     fn now(&self) -> Ms {
         self.c.millis(Instant::now())
     }
 
-    /// Takes another configuration in.
     fn reconfigure(&mut self) {
         let newest = self.c.shared.config.load_full();
         let rules = rules_of(&self.c, &newest);
@@ -158,7 +151,7 @@ impl FailoverDriver {
         }
     }
 
-    /// Takes in what nobody tells: that clients have come, and the file of `health_check_test`.
+    /// Looks for what no event tells.
     async fn look_around(&mut self) {
         let now = Instant::now();
         if now < self.around_at {
@@ -184,7 +177,7 @@ impl FailoverDriver {
         self.keep_pace(event).await;
         while self.orders.try_join_next().is_some() {}
         let now = self.now();
-        // First of all, so that nobody takes a connection to the server of before for one to the primary that this step may accept.
+        // First, so that no connection to the old server counts as one to a new primary.
         self.note_move(event);
         let actions = weir_failover::step(&mut self.state, &self.rules, event, now);
         say::event(&self.c, event);
@@ -202,7 +195,7 @@ impl FailoverDriver {
             AtAddress::Same => &[],
             AtAddress::AnotherStart if facts.is_primary() => &[ReportedRole::Primary],
             AtAddress::AnotherStart => &[ReportedRole::Standby],
-            // No connection of before is right, whatever its server's role.
+            // No earlier connection is right, whatever its server's role.
             AtAddress::AnotherCluster => &[ReportedRole::Primary, ReportedRole::Standby],
         };
         told.iter().for_each(|told| self.c.shared.stale.moves.moved(*node, begun_at * 1000, *told));
@@ -230,7 +223,7 @@ impl FailoverDriver {
     }
 }
 
-/// The rules of a configuration. A process that has handed its clients over promotes nothing any more: the one that took over does.
+/// A process that has handed its clients over promotes nothing: its successor does.
 fn rules_of(c: &ControlContext, config: &Config) -> FailoverRules {
     let mut rules = FailoverRules::of(config);
     if c.shared.is_handed_over() && rules.mode != FailoverMode::Off {

@@ -1,36 +1,31 @@
-//! Channels that a session listens to (`LISTEN`), and the two connections from which its notifications come.
+//! Channels that a session listens to, and the two connections that its notifications come from.
 //!
-//! LISTEN runs on the server connection that the session has at that moment, so that transactions, savepoints and functions
-//! keep their meaning. When the server reports the channels of this connection, they move to a connection that many sessions
-//! share (the hub). First the hub listens to them. Then the server connection sends a mark through the server's queue of
-//! notifications and stops listening. The queue has one order for all. Notifications before the mark are taken from the server
-//! connection, and those after it from the hub: none is lost, and none comes twice.
+//! LISTEN runs on the session's server connection, so that transactions, savepoints and functions keep their meaning. Then its
+//! channels move to a connection that many sessions share (the hub). First the hub listens to them. Then the server connection
+//! sends a mark through the server's one queue of notifications, and stops listening. Notifications before the mark come from the
+//! server connection, later ones from the hub: none is lost or doubled.
 //!
-//! No IO. In: answers and notifications. Out: messages to send and notifications to pass on.
+//! No IO.
 
 use std::collections::BTreeSet;
 
-/// Names of channels, as the server writes them.
 pub type Channels = BTreeSet<Vec<u8>>;
 
-/// A number in the queue of notifications that a session has sent to itself.
+/// Number of a notification that a session sends to itself.
 pub type Mark = u64;
 
-/// Channels of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenedChannels {
-    /// Taken from the hub.
     active: Channels,
-    /// Channels of its server connection, by the server's last answer.
+    /// By the server's last answer.
     on_conn: Channels,
     moving: Option<ChannelMove>,
-    /// The server connection has been told to listen to all of it, for a statement that may look at it or end it.
+    /// The server connection listens to all channels, for a statement that may look at them or end them.
     is_brought: bool,
     fence: NotifyFence,
     last_mark: Mark,
 }
 
-/// Channels on their way from the server connection to the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ChannelMove {
     channels: Channels,
@@ -45,71 +40,65 @@ enum ChannelMoveStage {
     Marked { mark: Mark, seen_on_link: bool, seen_on_hub: bool },
 }
 
-/// A transaction of the session that may notify itself: it hears of that before it hears that the transaction is over.
+/// A transaction that may notify its own session, which must hear that before the transaction's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum NotifyFence {
     #[default]
     None,
-    /// It runs. Notifications of its server process after the mark `before` are its own.
+    /// Notifications of its server process after the mark `before` are its own.
     Open { before: Option<Mark>, is_seen: bool },
-    /// It is over, which the client is told when the mark `after` has come.
+    /// Its end is told when the mark `after` has come.
     Closing { before: Option<Mark>, is_seen: bool, after: Mark },
 }
 
-/// The step to take on a server connection at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenStep {
     Nothing,
-    /// Send this mark, then listen to nothing.
+    /// Send this mark, then UNLISTEN.
     Mark(Mark),
-    /// The hub has it all: listen to nothing.
+    /// The hub has all channels.
     Unlisten,
 }
 
-/// An event from the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelEvent<'a> {
     Notification {
         channel: &'a [u8],
     },
     Mark(Mark),
-    /// The hub's connection broke: notifications of that time are lost, marks too.
+    /// The hub's connection broke: its notifications and marks are lost.
     Lost,
 }
 
-/// Treatment of an event from the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HubEventTreatment {
     Drop,
     Deliver,
     /// Deliver as the session's own, if its server process sent it.
     DeliverOwn,
-    /// The end of a transaction may be told now.
     Release,
-    /// Something on the server connection comes first: look at this again later.
+    /// Wait for the server connection.
     Wait,
 }
 
 impl ListenedChannels {
-    /// Nothing is listened to, or about to be.
+    /// True if nothing is listened to, or about to be.
     pub fn is_empty(&self) -> bool {
         self.active.is_empty() && self.on_conn.is_empty() && self.moving.is_none() && self.fence == NotifyFence::None
     }
 
-    /// Channels that the hub must listen to for this session.
     pub fn wanted(&self) -> Channels {
         let moving = self.moving.iter().flat_map(|moving| &moving.channels);
         self.active.iter().chain(moving).cloned().collect()
     }
 
-    /// Channels that the hub serves, or will serve once a mark has come.
+    /// Channels that the hub serves, or will after a mark.
     fn moved(&self) -> Channels {
         let is_marked = |moving: &&ChannelMove| matches!(moving.stage, ChannelMoveStage::Marked { .. });
         let marked = self.moving.iter().filter(is_marked).flat_map(|moving| &moving.channels);
         self.active.iter().chain(marked).cloned().collect()
     }
 
-    /// The server reports the channels of the session's connection.
     pub fn on_answer(&mut self, on_conn: Channels) {
         if std::mem::take(&mut self.is_brought) {
             self.active.retain(|channel| on_conn.contains(channel));
@@ -121,7 +110,7 @@ impl ListenedChannels {
         self.plan();
     }
 
-    /// Begins to move the channels that the hub does not serve, unless a move is under way.
+    /// Begins a move to the hub, unless one is marked.
     fn plan(&mut self) {
         if matches!(&self.moving, Some(ChannelMove { stage: ChannelMoveStage::Marked { .. }, .. })) {
             return;
@@ -130,7 +119,7 @@ impl ListenedChannels {
         self.moving = (!channels.is_empty()).then_some(ChannelMove { channels, stage: ChannelMoveStage::Subscribing });
     }
 
-    /// The step to take now that the server connection is at rest. `hub_has`: true if the hub listens to a channel.
+    /// `hub_has`: true if the hub listens to a channel.
     pub fn step(&mut self, hub_has: impl Fn(&[u8]) -> bool) -> ListenStep {
         if self.on_conn.is_empty() {
             return ListenStep::Nothing;
@@ -153,7 +142,6 @@ impl ListenedChannels {
         step
     }
 
-    /// True if a notification that came on the server connection is passed on. `mark`: it is one of this session's marks.
     pub fn on_conn(&mut self, channel: &[u8], mark: Option<Mark>) -> bool {
         if let Some(mark) = mark {
             if let Some(ChannelMove { stage: ChannelMoveStage::Marked { mark: awaited, seen_on_link, .. }, .. }) =
@@ -170,7 +158,7 @@ impl ListenedChannels {
         !self.active.contains(channel) && !self.moving.as_ref().is_some_and(is_past_mark)
     }
 
-    /// The server connection listens to nothing any more, or is gone: no mark comes there.
+    /// The mark of a server connection that is gone counts as seen.
     pub fn conn_done(&mut self) {
         if let Some(ChannelMove { stage: ChannelMoveStage::Marked { seen_on_link, .. }, .. }) = &mut self.moving {
             *seen_on_link = true;
@@ -178,7 +166,6 @@ impl ListenedChannels {
         self.finish();
     }
 
-    /// Forgets the channels of a server connection that is gone.
     pub fn conn_lost(&mut self) {
         self.conn_done();
         self.on_conn.clear();
@@ -186,7 +173,6 @@ impl ListenedChannels {
         self.plan();
     }
 
-    /// Decides on an event from the hub.
     pub fn on_event(&mut self, event: ChannelEvent<'_>) -> HubEventTreatment {
         match event {
             ChannelEvent::Notification { channel } => self.on_notification(channel),
@@ -244,7 +230,7 @@ impl ListenedChannels {
         HubEventTreatment::Drop
     }
 
-    /// A move is over when its mark has come on both ways.
+    /// A move ends when its mark has come on both ways.
     fn finish(&mut self) {
         if let Some(ChannelMove { stage: ChannelMoveStage::Marked { seen_on_link: true, seen_on_hub: true, .. }, .. }) =
             &self.moving
@@ -255,8 +241,7 @@ impl ListenedChannels {
         }
     }
 
-    /// Channels that the server connection must listen to before a statement that may look at them or end them. `None`: it does, or
-    /// there are none.
+    /// Returns the channels that the server connection must listen to first; `None`: no change.
     pub fn bring(&mut self) -> Option<Channels> {
         let moved = self.moved();
         if self.is_brought || moved.is_empty() {
@@ -266,7 +251,7 @@ impl ListenedChannels {
         Some(moved)
     }
 
-    /// A statement is about to be sent that may notify. `may_mark`: a mark can be sent before it; this one.
+    /// Opens the fence before a statement that may notify. Returns the mark to send before it.
     pub fn open_fence(&mut self, may_mark: MayMark) -> Option<Mark> {
         if self.fence != NotifyFence::None || self.moved().is_empty() {
             return None;
@@ -279,7 +264,7 @@ impl ListenedChannels {
         before
     }
 
-    /// The transaction is over. Some: the client is told so when this mark has come, which is to be sent now.
+    /// Ends the transaction. `Some`: send this mark; the client hears of the end when it has come.
     pub fn close_fence(&mut self, may_mark: MayMark) -> Option<Mark> {
         let NotifyFence::Open { before, is_seen } = self.fence else { return None };
         if may_mark == MayMark::No {
@@ -291,23 +276,19 @@ impl ListenedChannels {
         Some(self.last_mark)
     }
 
-    /// The client has yet to be told that its transaction is over.
     pub fn is_closing(&self) -> bool {
         matches!(self.fence, NotifyFence::Closing { .. })
     }
 
-    /// The fence comes to nothing: its server connection is gone.
     pub fn drop_fence(&mut self) {
         self.fence = NotifyFence::None;
     }
 
-    /// Moved or not, something is on its way from a server connection to the hub.
     pub fn is_moving(&self) -> bool {
         self.moving.is_some() || !self.on_conn.is_empty()
     }
 }
 
-/// `Yes` if a mark can be sent at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayMark {
     Yes,

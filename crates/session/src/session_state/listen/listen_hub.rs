@@ -1,5 +1,4 @@
-//! Sessions of one worker, user and database that listen, and their channels. `listen_task` feeds it from one server
-//! connection.
+//! Listening sessions of one worker, user and database. `listen_task` feeds the hub from one server connection.
 
 use crate::session_state::listen::channels::{Channels, ListenedChannels, Mark};
 use crate::task::{NO_TASK, TaskId};
@@ -10,31 +9,28 @@ use std::sync::Arc;
 use weir_wire::frame::{HEADER_BYTES, split_cstr};
 use weir_wire::write::identifier;
 
-/// Bytes of notifications that wait for one session; beyond that it ends. PostgreSQL itself keeps 8 GB for all.
+/// Limit of waiting notifications; beyond it the session ends. PostgreSQL keeps 8 GB for all.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// More channels that leave a hub at once, and more than stay, are left all together.
+/// Above this, and above the channels that stay, one `UNLISTEN *` drops all.
 const UNLISTENED_APART_MAX: usize = 16;
 
-/// Size of one event beside its bytes.
+/// Memory of an event beside its bytes.
 const EVENT_BYTES: usize = 64;
 
-/// One event for a session.
 pub enum HubEvent {
-    /// A whole NotificationResponse.
     Notification {
         frame: Rc<[u8]>,
     },
     Mark(Mark),
-    /// The connection broke; notifications until it stands again are lost.
+    /// The connection broke; notifications are lost until it is back.
     Lost,
-    /// It stands again: the client may look what it has missed.
+    /// The connection is back.
     Again,
 }
 
-/// Where a session finds its events.
 pub struct NotificationInbox {
-    /// Names it in marks. Never given twice, as process ids are: a mark may still come when its session has left.
+    /// Its number in marks. Never given twice, unlike process ids: a mark may arrive after its session left.
     pub(crate) number: u64,
     task: TaskId,
     events: RefCell<VecDeque<HubEvent>>,
@@ -44,7 +40,6 @@ pub struct NotificationInbox {
 }
 
 impl NotificationInbox {
-    /// Notifications and marks that are under way to this session may be lost.
     pub fn lose(&self) {
         self.push(HubEvent::Lost);
     }
@@ -59,7 +54,6 @@ impl NotificationInbox {
         self.events.borrow_mut().push_back(event);
     }
 
-    /// The next event, if `take` takes it.
     pub fn next_if(&self, take: impl FnOnce(&HubEvent) -> bool) -> Option<HubEvent> {
         let mut events = self.events.borrow_mut();
         if !take(events.front()?) {
@@ -76,18 +70,17 @@ impl NotificationInbox {
         self.events.borrow().is_empty() && !self.is_over.get()
     }
 
-    /// There was more than is kept for one session.
     pub fn is_over(&self) -> bool {
         self.is_over.get()
     }
 }
 
-/// One session's part of a hub. Dropped, it listens no more.
+/// A session's part, until dropped.
 pub struct HubSubscription {
     pub(crate) hub: Rc<NotificationHub>,
     pub(crate) inbox: Rc<NotificationInbox>,
     pub(crate) rules: ListenedChannels,
-    /// The server process that ran the session's last transaction that may have notified.
+    /// Server process of the last transaction that may have notified.
     pub(crate) pid: u32,
 }
 
@@ -97,20 +90,18 @@ impl Drop for HubSubscription {
     }
 }
 
-/// The sessions.
 pub struct NotificationHub {
-    /// The servers' user, the clients' name of the database, and the servers'.
+    /// The servers' user, the clients' name of the database, the servers'.
     pub key: (Arc<str>, Arc<str>, Arc<str>),
-    /// The channel marks are sent through; nobody else knows its name.
+    /// Channel of the marks, with a secret name.
     pub(crate) marks: String,
-    /// The task that feeds it.
     pub task: Cell<TaskId>,
-    /// Encoding in which the server sends channels and payloads; empty while nothing is known.
+    /// Encoding of channels and payloads; empty while unknown.
     pub encoding: RefCell<String>,
     inboxes: RefCell<HashMap<u64, Rc<NotificationInbox>>>,
     joined: Cell<u64>,
     by_channel: RefCell<HashMap<Vec<u8>, Vec<Rc<NotificationInbox>>>>,
-    /// Channels that the server has confirmed.
+    /// Confirmed by the server.
     listened: RefCell<HashSet<Vec<u8>>>,
 }
 
@@ -128,7 +119,6 @@ impl NotificationHub {
         }
     }
 
-    /// A place for a session that is served by this task.
     pub fn join(self: &Rc<NotificationHub>, task: TaskId) -> HubSubscription {
         let number = self.joined.get() + 1;
         self.joined.set(number);
@@ -149,7 +139,7 @@ impl NotificationHub {
         self.inboxes.borrow_mut().remove(&inbox.number);
     }
 
-    /// A session wants these channels from now on. True: there are others than before, which the task must hear of.
+    /// Sets a session's channels. True: they have changed, which the task must hear.
     pub fn want(&self, inbox: &Rc<NotificationInbox>, wanted: Channels) -> bool {
         let mut before = inbox.wanted.borrow_mut();
         if *before == wanted {
@@ -171,17 +161,16 @@ impl NotificationHub {
         true
     }
 
-    /// Nobody listens.
     pub fn is_unused(&self) -> bool {
         self.inboxes.borrow().is_empty()
     }
 
-    /// True if the server has said that it listens to a channel for us.
+    /// True if the server has confirmed the channel.
     pub fn has(&self, channel: &[u8]) -> bool {
         self.listened.borrow().contains(channel)
     }
 
-    /// Statements that make the server listen to the wanted channels only, and these channels. `None`: it does already.
+    /// `None`: no change. Returns the statements, and the channels listened to after them.
     pub fn change(&self) -> Option<(String, HashSet<Vec<u8>>)> {
         let by_channel = self.by_channel.borrow();
         let mut listened = self.listened.borrow_mut();
@@ -191,14 +180,14 @@ impl NotificationHub {
         let stays = |channel: &Vec<u8>| channel == marks || by_channel.contains_key(channel);
         let left = listened.iter().filter(|channel| stays(channel)).count();
         if listened.len() - left > left.max(UNLISTENED_APART_MAX) {
-            // A server looks through its list for each statement. All of this is one transaction: no notification is lost between.
+            // A server searches its list per statement. All this is one transaction: no notification is lost.
             sql.push_str("UNLISTEN *");
             listened.clear();
         }
         for new in wanted().filter(|channel| !listened.contains(*channel)) {
             push_statement(&mut sql, "LISTEN ", new);
         }
-        // From now on nobody may count on these, though the server has not answered yet.
+        // No session may count on these from now on, even before the server's answer.
         listened.retain(|channel| {
             let stays = stays(channel);
             if !stays {
@@ -209,12 +198,10 @@ impl NotificationHub {
         (!sql.is_empty()).then(|| (sql, wanted().map(<[u8]>::to_vec).collect()))
     }
 
-    /// The server listens to these.
     pub fn confirm(&self, listened: HashSet<Vec<u8>>) {
         *self.listened.borrow_mut() = listened;
     }
 
-    /// The connection stands again.
     pub fn again(&self) {
         self.inboxes
             .borrow()
@@ -223,23 +210,20 @@ impl NotificationHub {
             .for_each(|inbox| inbox.push(HubEvent::Again));
     }
 
-    /// Tasks of all sessions.
     pub fn tasks(&self) -> Vec<TaskId> {
         self.inboxes.borrow().values().map(|inbox| inbox.task).collect()
     }
 
-    /// The connection broke.
     pub fn lose(&self) {
         self.listened.borrow_mut().clear();
         self.inboxes.borrow().values().for_each(|inbox| inbox.lose());
     }
 
-    /// Hands a NotificationResponse to the sessions it is for. `None`: it is malformed.
+    /// Hands a NotificationResponse to its sessions. `None`: malformed.
     pub fn hand(&self, frame: &[u8], wake: impl Fn(TaskId)) -> Option<()> {
         let notification = NotificationBody::read(frame.get(HEADER_BYTES..)?)?;
         if notification.channel == self.marks.as_bytes() {
             let (number, mark) = notification.mark()?;
-            // Its session may have left.
             if let Some(inbox) = self.inboxes.borrow().get(&number) {
                 inbox.push(HubEvent::Mark(mark));
                 wake(inbox.task);
@@ -257,7 +241,6 @@ impl NotificationHub {
     }
 }
 
-/// Contents of a NotificationResponse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotificationBody<'a> {
     pub(crate) pid: u32,
@@ -266,7 +249,6 @@ pub struct NotificationBody<'a> {
 }
 
 impl<'a> NotificationBody<'a> {
-    /// Reads the body of one.
     pub fn read(body: &'a [u8]) -> Option<NotificationBody<'a>> {
         let (pid, rest) = body.split_first_chunk::<4>()?;
         let (channel, rest) = split_cstr(rest)?;
@@ -274,14 +256,14 @@ impl<'a> NotificationBody<'a> {
         rest.is_empty().then_some(NotificationBody { pid: u32::from_be_bytes(*pid), channel, payload })
     }
 
-    /// A mark, and the number of the inbox it is for.
+    /// Returns the inbox's number and the mark.
     pub fn mark(&self) -> Option<(u64, Mark)> {
         let (number, mark) = std::str::from_utf8(self.payload).ok()?.split_once(':')?;
         Some((number.parse().ok()?, mark.parse().ok()?))
     }
 }
 
-/// Appends a statement about a channel, after a semicolon if another one is there.
+/// Appends a statement about a channel, after a semicolon if needed.
 pub fn push_statement(sql: &mut String, verb: &str, channel: &[u8]) {
     if !sql.is_empty() {
         sql.push_str("; ");

@@ -1,4 +1,4 @@
-//! Files that survive a crash of the machine: written beside, synced, renamed, folder synced.
+//! Files that survive a crash of the machine.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -6,20 +6,18 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Behind the names of files in the making.
+/// Suffix of files being written.
 const TEMPORARY: &str = "weir_tmp";
 
-/// Has a folder's names on disk.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Has the folder of a path on disk.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Writes a file that only its owner reads, in one step. Its mode stays if it is there.
+/// Replaces a file in one step; an existing one keeps its mode.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mode = fs::metadata(path).map_or(0o600, |found| found.mode() & 0o777);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -34,7 +32,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Removes a file or folder; one that is not there is none.
+/// A missing file or folder is no error.
 pub fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -47,7 +45,6 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder that only its owner enters, if it is not there.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -55,13 +52,12 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Limits of a copy of small files.
 pub struct CopyLimits {
     pub files: u32,
     pub bytes: u64,
 }
 
-/// Copies files, folders and links into a folder, each over what is there, and syncs all. Error `FileTooLarge`: the budget is over.
+/// Copies into a folder over what it has, and syncs all. Error `FileTooLarge`: the budget is used up.
 pub fn copy_into(from: &Path, to: &Path, budget: &mut CopyLimits, is_wanted: &dyn Fn(&OsStr) -> bool) -> io::Result<()> {
     make_folder(to)?;
     for entry in fs::read_dir(from)? {

@@ -13,14 +13,14 @@ use weir_wire::scram::{
 use weir_wire::write;
 use zeroize::Zeroizing;
 
-/// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
+/// Far above passwords and SCRAM messages, below `PG_MAX_AUTH_TOKEN_LENGTH` (65535).
 const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-/// Time between two looks for a stop of the proxy.
+/// Time between checks for a stop of the proxy.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 impl ClientLogin<'_> {
-    /// True if the client knows an md5 password; `None` asks all the same and lets nobody in.
+    /// `None`: asks all the same, and fails.
     pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, ErrorReport> {
         let salt: [u8; 4] = self.w.random();
         let mut out = Vec::with_capacity(16);
@@ -28,13 +28,12 @@ impl ClientLogin<'_> {
         self.send(&out).await?;
         let body = self.proof_message().await?;
         let response = body.strip_suffix(&[0]).unwrap_or(&body);
-        // Computed for nobody, too, so that it takes as long.
+        // Computed for unknown users too, so that it takes as long.
         let nobody = Md5Secret::from_password(&self.w.shared.access.salt_secret, b"");
         let is_right = secret.unwrap_or(&nobody).verify(salt, response);
         Ok(is_right && secret.is_some())
     }
 
-    /// The client's password in clear text.
     pub(super) async fn ask_clear_text(&mut self) -> Result<Zeroizing<Vec<u8>>, ErrorReport> {
         let mut out = Vec::with_capacity(16);
         write::authentication(&mut out, 3, &[]);
@@ -44,17 +43,17 @@ impl ClientLogin<'_> {
             return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid password packet size"));
         }
         if body.is_empty() {
-            // Servers refuse it too: some of them would take it for "no password" and ask nobody.
+            // Servers refuse an empty password too; some would take it for no password.
             return Err(ErrorReport::fatal(sqlstate::INVALID_PASSWORD, "empty password returned by client"));
         }
         Ok(body)
     }
 
-    /// A whole SCRAM exchange. `None`: the proof is wrong, or nobody could have given it.
+    /// `None`: wrong proof, or a user who has none.
     pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<ScramAcceptance>, ErrorReport> {
         let protocol = |error: ScramError| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
         let mut out = Vec::with_capacity(128);
-        // The better one first: clients take the first they can.
+        // Clients take the first they support.
         let offer: &[&str] =
             if self.end_point.is_some() { &[MECHANISM_PLUS, "\0", MECHANISM, "\0\0"] } else { &[MECHANISM, "\0\0"] };
         write::authentication(&mut out, 10, offer.concat().as_bytes());
@@ -83,7 +82,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// A message with a proof, once it may be judged: all proofs are read here.
+    /// All proofs are read here, once they may be judged.
     async fn proof_message(&mut self) -> Result<Zeroizing<Vec<u8>>, ErrorReport> {
         let body = self.password_message().await?;
         self.take_place().await?;
@@ -111,7 +110,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Reads the client's next bytes. They may be a password, so nothing of them is left in the buffers they passed.
+    /// Leaves nothing in buffers: the bytes may be a password.
     pub(super) async fn read_more(&mut self) -> Result<(), ErrorReport> {
         loop {
             self.wait_for_bytes().await?;
@@ -123,7 +122,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Waits, and looks now and then for a stop of the proxy: a silent client shall not delay that.
+    /// Checks for a stop of the proxy, which a silent client must not delay.
     pub(super) async fn wait_for_bytes(&self) -> Result<(), ErrorReport> {
         loop {
             let look = self.w.now() + LOOK_PERIOD;
@@ -137,14 +136,13 @@ impl ClientLogin<'_> {
     }
 }
 
-/// The mechanism the client has chosen, and its first message, within SASLInitialResponse.
 fn initial_response(body: &[u8]) -> Result<(&str, &[u8]), ErrorReport> {
     let protocol = |text: &str| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text);
     let malformed = || protocol("malformed SASLInitialResponse");
     let (mechanism, rest) = split_cstr(body).ok_or_else(malformed)?;
     let mechanism = std::str::from_utf8(mechanism).map_err(|_| malformed())?;
     let (length, first) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
-    // A length of -1 stands for no response at all, which SCRAM has no use for.
+    // A length of -1 means no response.
     if usize::try_from(u32::from_be_bytes(*length)).ok() != Some(first.len()) {
         return Err(malformed());
     }

@@ -1,4 +1,4 @@
-//! A client's TLS: asked for by a packet of PostgreSQL's, or begun at once.
+//! A client's TLS: requested by a PostgreSQL packet, or direct.
 
 use super::ClientLogin;
 use crate::log::{Level, LogOrigin};
@@ -8,16 +8,16 @@ use weir_io::tls::{TlsSession, explain};
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::metrics::WorkerCounter;
 
-/// First byte of a TLS handshake. As the first packet's length it would be one that no packet may have.
+/// First byte of a TLS handshake; no valid packet length begins with it.
 const HANDSHAKE: u8 = 0x16;
 
 impl ClientLogin<'_> {
-    /// True if TLS is offered. As in PostgreSQL not over unix sockets, where nobody can listen, and not within itself.
+    /// As in PostgreSQL no TLS over unix sockets.
     pub(super) fn can_encrypt(&self) -> bool {
         self.peer.is_some() && !self.socket.is_encrypted() && self.w.shared.files.tls.load().server.is_some()
     }
 
-    /// Direct TLS: the first bytes are a handshake's. False: the connection is of no more use.
+    /// Begins direct TLS. False: the connection is unusable.
     pub(super) async fn begin_encrypted(&mut self) -> Result<bool, ErrorReport> {
         if self.buffer.first() != Some(&HANDSHAKE) {
             return Ok(true);
@@ -29,7 +29,7 @@ impl ClientLogin<'_> {
         if !Box::pin(self.encrypt()).await {
             return Ok(false);
         }
-        // Without its own name, our protocol could be mistaken for another one. Source: PostgreSQL manual, "Protocol Flow".
+        // Without ALPN the protocol could be mistaken. Source: PostgreSQL manual, "Protocol Flow".
         if self.socket.look_at_tls(TlsSession::has_alpn) != Some(true) {
             let text = "received direct TLS connection request without ALPN protocol negotiation extension";
             return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, text));
@@ -37,11 +37,11 @@ impl ClientLogin<'_> {
         Ok(true)
     }
 
-    /// Makes the connection a TLS session. False: it failed, and the log has the cause.
+    /// False: failed, with the cause in the log.
     pub(super) async fn encrypt(&mut self) -> bool {
         let Some(side) = self.w.shared.files.tls.load().server.clone() else { return false };
         if self.buffer.is_empty() {
-            // An error here shows again at the handshake.
+            // An error shows again at the handshake.
             let _ = self.wait_for_bytes().await;
         }
         while !self.w.takes_handshake() {

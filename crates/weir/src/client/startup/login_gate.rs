@@ -1,8 +1,7 @@
-//! Decides how a client must prove who it is, and judges the proof: by `pool_hba.conf`, or without it by what is known of the
-//! user.
+//! Decides how a client must prove its identity, and judges the proof.
 //!
-//! Invariant: a client that fails does not learn if the user exists. The exchange is the same, and so are the words. A refusal
-//! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
+//! Invariant: a client that fails does not learn whether the user exists. Exchange and words are the same. A refusal comes no
+//! sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and queries.
 
 use super::ClientLogin;
 use crate::auth::access::{AccessFiles, LooksUp, ProofDemand, SharedAccess, TrustQuestion, UserCredential};
@@ -29,10 +28,9 @@ use weir_wire::scram::{ScramChallenge, ScramVerifier, ServerSecret};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
-/// Longest wait for a server that judges a password, when logins have no limit of their own.
+/// Used when logins have no limit.
 const JUDGE_LIMIT: Duration = Duration::from_secs(60);
 
-/// The user and the database of a client that wants to log in.
 #[derive(Clone, Copy)]
 pub(super) struct LoginIdentity<'a> {
     pub(super) user: &'a str,
@@ -40,16 +38,13 @@ pub(super) struct LoginIdentity<'a> {
     pub(super) replication: ReplicationRequest,
 }
 
-/// A client that may go on.
 #[derive(Default)]
 pub(super) struct LoginAdmission {
-    /// Goes to the client before the welcome.
     pub(super) message: Vec<u8>,
-    /// Nothing was asked for and nothing proved: the servers themselves must trust the user. Never so after a password.
+    /// True if nothing was proved: the servers themselves must trust the user. Never after a password.
     pub(super) is_unproved: bool,
 }
 
-/// How a claim is proved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProofExchange {
     ClearText,
@@ -58,19 +53,18 @@ enum ProofExchange {
 }
 
 impl ClientLogin<'_> {
-    /// Lets the client in if it may enter.
     pub(super) async fn authenticate(&mut self, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         self.claim(caller.user);
         let proved = match self.unasked(caller) {
             Some(admission) => Ok(admission),
-            // Boxed: most logins of those who must prove something wait for it, and others do without its room.
+            // Boxed: logins without a proof do without its room.
             None => Box::pin(self.prove(caller)).await,
         };
-        // Before a server is waited for: others' proofs may wait for the place.
+        // Before waiting for a server: other proofs may wait for the place.
         self.settle_guess(proved.as_ref().err());
         let admission = proved?;
         if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
-            // The servers would judge another user, the forced one: nobody would have looked at this one.
+            // The servers would judge the forced user, and nobody this one.
             let files = self.w.shared.access.files();
             Box::pin(self.by_nothing(&files, caller)).await?;
             return Err(self.wrong_password(caller));
@@ -78,13 +72,11 @@ impl ClientLogin<'_> {
         Ok(admission)
     }
 
-    /// The entry for the client's name of a database.
     pub(super) fn entry_of(&self, database: &str) -> Option<DatabaseEntry> {
         self.w.peek_config().databases.get(database).cloned()
     }
 
-    /// The admission of a client that nobody here asks for anything: there are no rules, and nothing is known of the user. The servers themselves must
-    /// trust him: see `AccessFiles::keeps_proofs`.
+    /// Admits an unknown user without rules, whom the servers must trust: see `AccessFiles::keeps_proofs`.
     fn unasked(&self, caller: LoginIdentity<'_>) -> Option<LoginAdmission> {
         if self.w.peek_config().auth.allow_clear_text {
             return None;
@@ -105,7 +97,6 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// The rule of `pool_hba.conf` for this client, after a check of its outside name if the rule asks for one.
     async fn find_rule<'h>(
         &mut self,
         hba: &'h weir_config::hba::HbaRuleSet,
@@ -148,7 +139,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Name of the system user at the other end of a unix socket. Read from the file of users: only rules with `peer` ask.
+    /// Only rules with `peer` read the file.
     fn system_user(&self) -> Option<String> {
         let number = self.socket.peer_uid()?.to_string();
         let users = std::fs::read_to_string("/etc/passwd").ok()?;
@@ -172,7 +163,6 @@ impl ClientLogin<'_> {
         key_derivation::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(busy)
     }
 
-    /// Asks for the proof a rule wants.
     async fn follow(
         &mut self,
         rule: &HbaRule,
@@ -180,7 +170,7 @@ impl ClientLogin<'_> {
         caller: LoginIdentity<'_>,
     ) -> Result<LoginAdmission, ErrorReport> {
         let exchange = match rule.method {
-            // A name outside was looked at when the rule was found.
+            // External names were checked when the rule was found.
             HbaAuthMethod::Trust | HbaAuthMethod::Cert | HbaAuthMethod::Peer => return self.believe(rule, files, caller).await,
             HbaAuthMethod::Reject => return Err(self.rejected(caller, rule)),
             HbaAuthMethod::Ldap => {
@@ -200,14 +190,14 @@ impl ClientLogin<'_> {
             && !files.passwords.is_spoiled(caller.user)
             && self.looks_up(caller) == LooksUp::No;
         match (exchange, secret) {
-            // Nobody here can judge the password, so the servers do.
+            // Only servers can judge the password.
             (ProofExchange::ClearText, None) if is_askable => Box::pin(self.ask_for_servers(caller)).await,
             (ProofExchange::ClearText, secret) => self.by_clear_text(caller, secret).await,
-            // The method stands for SCRAM as well where the file has nothing else. Source: PostgreSQL manual, method md5.
+            // `md5` covers SCRAM where the file has nothing else. Source: PostgreSQL manual, method md5.
             (ProofExchange::Md5, Some(secret @ UserSecret::Scram(_))) => self.by_scram(caller, Some(secret)).await,
             (ProofExchange::Md5, Some(secret)) => self.by_md5(caller, Some(secret)).await,
             (ProofExchange::Md5, None) => match (files.passwords.usual(), is_askable) {
-                // Nobody has anything here, and servers store SCRAM verifiers.
+                // Servers store SCRAM verifiers.
                 (UsualSecretKind::Scram, _) | (UsualSecretKind::Nothing, false) => self.by_scram(caller, None).await,
                 (UsualSecretKind::Nothing, true) | (UsualSecretKind::Plain | UsualSecretKind::Md5, _) => {
                     self.by_md5(caller, None).await
@@ -217,7 +207,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Asks for no proof. The rule may want the user to be known nevertheless; a line without a usable password is enough for that.
+    /// A line without a usable password is enough for a rule that wants a known user.
     async fn believe(
         &self,
         rule: &HbaRule,
@@ -227,7 +217,6 @@ impl ClientLogin<'_> {
         self.admit_known(rule, files, caller, LoginAdmission::default()).await
     }
 
-    /// Lets a user in who has proved enough, unless the rule admits known users only and he is not known.
     async fn admit_known(
         &self,
         rule: &HbaRule,
@@ -242,7 +231,7 @@ impl ClientLogin<'_> {
         Err(self.no_entry(caller))
     }
 
-    /// Without rules: a user with a secret must prove it; for others the servers may be asked.
+    /// Users with a secret must prove it; for others servers may be asked.
     async fn by_what_is_known(&mut self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let asks_servers = self.looks_up(caller) == LooksUp::Yes;
@@ -255,15 +244,14 @@ impl ClientLogin<'_> {
             Some(secret) => Box::pin(self.by_scram(caller, Some(secret))).await,
             None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, caller)).await,
             None if allows_clear_text => Box::pin(self.ask_for_servers(caller)).await,
-            // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
+            // See `AccessFiles::keeps_proofs`.
             None => Ok(LoginAdmission { is_unproved: true, ..LoginAdmission::default() }),
         }
     }
 
-    /// True if a user with a line in `pool_passwd` is asked for no proof, since no server asks for one (`pool_passwd_proof = as_servers`).
+    /// True if no server asks a user with a line in `pool_passwd` for a proof (`pool_passwd_proof = as_servers`).
     ///
-    /// All servers that can be asked must agree: to one that wants a proof, Weir would give that of the line for whoever comes. Of a forced user, and
-    /// in the console, the servers know nothing.
+    /// All reachable servers must agree: Weir would give the line's proof to one that wants it, whoever comes.
     async fn is_left_to_servers(&self, caller: LoginIdentity<'_>) -> bool {
         let (proof, lifetime) = {
             let auth = &self.w.peek_config().auth;
@@ -290,7 +278,7 @@ impl ClientLogin<'_> {
         asked.inspect(|demand| access.learn_demand(entrant, *demand)) == Some(ProofDemand::Nothing)
     }
 
-    /// Asks all servers that are up, without a secret. `None`: one of them gave another answer, or there is none.
+    /// `None`: an unclear answer, or no server.
     async fn ask_for_demand(&self, entrant: &TrustQuestion) -> Option<ProofDemand> {
         let deadline = self.question_deadline();
         let parameters: Vec<(&str, &str)> = entrant.replication.iter().map(|kind| ("replication", *kind)).collect();
@@ -319,7 +307,7 @@ impl ClientLogin<'_> {
         demand
     }
 
-    /// The exchange that most users would have, for a user who cannot succeed.
+    /// Runs the exchange of most users for one who cannot succeed.
     pub(super) async fn by_nothing(
         &mut self,
         files: &AccessFiles,
@@ -331,7 +319,6 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// The secret that the user must prove: from the password file, or else from `auth_query`.
     async fn secret(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<Option<UserSecret>, ErrorReport> {
         Ok(match self.credential(files, caller).await? {
             UserCredential::Secret(secret) => Some(secret),
@@ -339,12 +326,11 @@ impl ClientLogin<'_> {
         })
     }
 
-    /// True if users without a line in the password file are looked up at the servers.
     fn looks_up(&self, caller: LoginIdentity<'_>) -> LooksUp {
         if self.w.peek_config().look_up(Some(caller.database)).user.is_empty() { LooksUp::No } else { LooksUp::Yes }
     }
 
-    /// The secret of the user as far as no server is asked for it.
+    /// Returns the credential without asking a server; `None`: a server must be asked.
     fn known_credential(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Option<UserCredential> {
         if let Some(secret) = files.passwords.get(caller.user) {
             return Some(UserCredential::Secret(secret.clone()));
@@ -355,13 +341,12 @@ impl ClientLogin<'_> {
         (self.looks_up(caller) == LooksUp::No).then_some(UserCredential::Nobody)
     }
 
-    /// The secret of the user: by the password file, or else by `auth_query`.
+    /// Returns the credential, from the password file or `auth_query`.
     async fn credential(&self, files: &AccessFiles, caller: LoginIdentity<'_>) -> Result<UserCredential, ErrorReport> {
         if let Some(known) = self.known_credential(files, caller) {
             return Ok(known);
         }
         let user = caller.user;
-        // Boxed: most logins ask no server.
         Box::pin(inquiry::credential(self.w, user, caller.database, self.question_deadline())).await.map_err(|error| {
             let text = format_args!("auth_query for user \"{user}\" failed: {error}");
             self.w.shared.log.say(Level::Warning, text);
@@ -393,10 +378,9 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// SCRAM against a verifier, one made of a password, or none at all.
     async fn by_scram(&mut self, caller: LoginIdentity<'_>, secret: Option<UserSecret>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
-        // Also where it is not needed: the time it takes must not tell.
+        // Also where it is not needed: the time must not tell.
         let challenge =
             key_derivation::steady_challenge(self.w, user, self.looks_up(caller), self.deadline).await.map_err(busy)?;
         let verifier = match secret {
@@ -454,7 +438,6 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Takes the password in clear text and lets a directory judge it.
     async fn by_directory(&mut self, rule: &HbaRule, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let password = self.ask_clear_text().await?;
@@ -469,7 +452,6 @@ impl ClientLogin<'_> {
         Ok(LoginAdmission::default())
     }
 
-    /// Takes the password in clear text and lets PAM judge it.
     async fn by_service(&mut self, rule: &HbaRule, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let user = caller.user;
         let password = self.ask_clear_text().await?;
@@ -487,7 +469,7 @@ impl ClientLogin<'_> {
         Ok(LoginAdmission::default())
     }
 
-    /// Obeys another judge's verdict on a password. `failed`: the client's error for a wrong one.
+    /// `failed`: the client's error for a wrong password.
     fn obey(
         &self,
         rule: &HbaRule,
@@ -512,7 +494,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Takes the password in clear text and has a server judge it. An accepted one is believed for `auth_cache_time`.
+    /// An accepted password is valid for `auth_cache_time`.
     async fn ask_for_servers(&mut self, caller: LoginIdentity<'_>) -> Result<LoginAdmission, ErrorReport> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
@@ -529,8 +511,7 @@ impl ClientLogin<'_> {
         Ok(LoginAdmission::default())
     }
 
-    /// Has a server judge the password: the first that can be reached. A server that lets this machine in without a question has judged
-    /// nothing, so that any password would do there: the client is refused as with a wrong one.
+    /// A server that lets this machine in without a question judges nothing: the client is refused, since any password would do.
     async fn let_judge(&self, caller: LoginIdentity<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), ErrorReport> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = UserSecret::Plain(password.clone());
@@ -568,7 +549,6 @@ impl ClientLogin<'_> {
         Err(fault)
     }
 
-    /// Keeps the proof of a client, unless the password file has as much.
     fn remember(&self, caller: LoginIdentity<'_>, secret: UserSecret) {
         let access: &SharedAccess = &self.w.shared.access;
         let is_in_file = matches!(access.files().passwords.get(caller.user), Some(UserSecret::Plain(_) | UserSecret::Md5(_)));
@@ -583,10 +563,9 @@ impl ClientLogin<'_> {
     }
 }
 
-/// Refusals, in PostgreSQL's words. The log has more to say than the client is told.
+/// Refusals, in PostgreSQL's words. The log says more.
 impl ClientLogin<'_> {
     fn wrong_password(&self, caller: LoginIdentity<'_>) -> ErrorReport {
-        // The verifier may be one that a server has told and has replaced since.
         inquiry::doubt(self.w, caller.user, caller.database);
         wrong_password(caller.user)
     }
@@ -633,7 +612,7 @@ impl ClientLogin<'_> {
         ErrorReport::fatal(sqlstate::INVALID_AUTHORIZATION, format!("{what} for {target}, {}", self.encryption()))
     }
 
-    /// The operator must hear it: with such servers no password of a user of whom Weir knows nothing is ever right.
+    /// With such servers no password of an unknown user is ever right.
     fn say_unjudged(&self, caller: LoginIdentity<'_>, server: &ServerAddress) {
         let (user, place) = (caller.user, self.place());
         let who = LogOrigin { user, database: caller.database, client: &place, ..LogOrigin::default() };
@@ -652,7 +631,6 @@ impl ClientLogin<'_> {
     }
 }
 
-/// The words for every wrong password and every unknown user.
 pub(super) fn wrong_password(user: &str) -> ErrorReport {
     ErrorReport::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
@@ -665,7 +643,6 @@ fn busy(error: SlowAnswerError) -> ErrorReport {
     ErrorReport::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
 }
 
-/// A question and its answer, as the rules see it.
 fn known<T>(asked: Option<Option<T>>) -> HbaFact<T> {
     match asked {
         None => HbaFact::NotAsked,

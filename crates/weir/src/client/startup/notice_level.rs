@@ -1,4 +1,4 @@
-//! Notices of a server that a client wants to hear.
+//! Filter of a server's notices by a client's `client_min_messages`.
 
 use weir_wire::back::read_report;
 use weir_wire::frame::{HEADER_BYTES, read_header};
@@ -13,14 +13,14 @@ fn level(word: &str) -> usize {
     LEVELS.iter().position(|level| *level == word).unwrap_or(0)
 }
 
-/// The whole NoticeResponses that a client with this `client_min_messages` hears; without one, all of them.
+/// Returns the messages for such a client; without `client_min_messages`, all.
 pub fn shown(messages: &[u8], min: Option<&str>) -> Vec<u8> {
     let Some(min) = min else { return messages.to_vec() };
     let (mut shown, mut rest) = (Vec::new(), messages);
     while let Ok(Some(header)) = read_header(rest) {
         let Some((message, after)) = rest.split_at_checked(header.frame_bytes()) else { break };
         let severity = String::from_utf8_lossy(read_report(&message[HEADER_BYTES..]).severity);
-        // A client hears INFO whatever it asks for. Source: `should_output_to_client` in elog.c.
+        // Clients receive INFO at any level. Source: `should_output_to_client` in elog.c.
         if severity == "INFO" || level(&severity) >= level(min) {
             shown.extend_from_slice(message);
         }

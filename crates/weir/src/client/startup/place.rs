@@ -1,4 +1,4 @@
-//! Places of a login's proofs among those of its visitor: none is judged without one.
+//! Places of a login's proofs: none is judged without one.
 
 use super::{ClientLogin, broke};
 use crate::auth::guesses::{CROWD_PERIOD, ProofOrigin, ProofPermit, ProofTurn};
@@ -12,16 +12,14 @@ use weir_session::metrics::WorkerCounter;
 /// Time from a wrong proof to its refusal. Deriving keys takes a millisecond, asking a server a few.
 const REFUSAL_AFTER: Duration = Duration::from_millis(20);
 
-/// The visitor whose proofs a login gives, and the number of failures that are free for him.
 pub(super) struct LoginProver {
     visitor: ProofClient,
     burst: u32,
-    /// The place of the proof that is being judged.
     guess: Option<ProofPermit>,
 }
 
 impl ClientLogin<'_> {
-    /// Begins the login of a user. A client that needs no proof is not held up by wrong ones of others.
+    /// Clients that need no proof are not delayed by others' wrong ones.
     pub(super) fn claim(&mut self, user: &str) {
         let burst = self.w.peek_config().auth.failures_max;
         let visitor = self.w.shared.access.guesses.visitor(self.origin(), user);
@@ -35,12 +33,10 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Takes a place for the proof that has just been read, after the wait that earlier wrong ones demand. Cancel safe: a place that was taken
-    /// counts as a wrong proof.
+    /// Takes a place, after the wait for earlier wrong proofs. Cancel safe: a place taken counts as a wrong proof.
     pub(super) async fn take_place(&mut self) -> Result<(), ErrorReport> {
         let guesses = self.w.shared.access.guesses.clone();
         let Some((visitor, burst)) = self.claimant.as_ref().map(|claimant| (claimant.visitor, claimant.burst)) else {
-            // Nobody asks for a proof before it is known whose it would be.
             return Err(ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, "a proof that nobody has asked for"));
         };
         let (guess, wait) = loop {
@@ -73,7 +69,6 @@ impl ClientLogin<'_> {
         Ok(())
     }
 
-    /// Waits, but not while the proxy stops.
     async fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         while self.w.now() < until && self.w.shared.stop_mode() < ProxyShutdown::Fast {
@@ -81,7 +76,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Gives the place of the last proof back, or makes a failure of it. `fault`: why the client was not let in.
+    /// `fault`: why the client was refused.
     pub(super) fn settle_guess(&mut self, fault: Option<&ErrorReport>) {
         let guess = self.claimant.as_mut().and_then(|claimant| claimant.guess.take());
         let judgement = match fault {
@@ -94,7 +89,7 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Ends a login that was refused. A refusal of a proof waits until its time has come.
+    /// The refusal of a proof waits for `REFUSAL_AFTER`.
     pub(super) async fn settle(&mut self, fault: &ErrorReport) {
         self.settle_guess(Some(fault));
         if let Some(at) = self.answered_at.filter(|_| is_refusal(fault)) {
@@ -103,7 +98,6 @@ impl ClientLogin<'_> {
     }
 }
 
-/// True if a fault counts as a wrong guess.
 fn is_refusal(fault: &ErrorReport) -> bool {
     fault.sqlstate == sqlstate::INVALID_PASSWORD || fault.sqlstate == sqlstate::INVALID_AUTHORIZATION
 }

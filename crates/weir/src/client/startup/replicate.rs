@@ -1,4 +1,4 @@
-//! The way in of a replication client: the rules of `pool_hba.conf` for such, then a server connection of its own.
+//! Login of replication clients, with a server connection of their own.
 
 use super::{ClientLogin, login_fault};
 use crate::client::startup::login_gate::LoginIdentity;
@@ -11,10 +11,10 @@ use weir_session::stats::StatCounter;
 use weir_wire::startup_packet::{StartupMessage, cut_name};
 use weir_wire::write;
 
-/// Physical replication has no database. In rules, this word takes its place, as in `pg_hba.conf`.
+/// Stands for the database in rules, as in `pg_hba.conf`.
 const NO_DATABASE: &str = "replication";
 
-/// The connection's purpose by its startup packet. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
+/// Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
 pub(super) fn asked(startup: &StartupMessage) -> Result<ReplicationRequest, ErrorReport> {
     let Some(word) = startup.get("replication") else { return Ok(ReplicationRequest::No) };
     if word == "database" {
@@ -30,8 +30,8 @@ pub(super) fn asked(startup: &StartupMessage) -> Result<ReplicationRequest, Erro
     }
 }
 
-/// The database of a client by rules, and by `database_file`. No server looks at the name that a physical replication client gives, so that it may be
-/// invented: one that is listed counts.
+/// Returns the names for rules and for `database_file`. Servers ignore a physical replication client's database, so only a listed
+/// one counts.
 pub(super) fn names<'a>(
     config: &Config,
     replication: ReplicationRequest,
@@ -45,7 +45,7 @@ pub(super) fn names<'a>(
     (NO_DATABASE, given.filter(|name| config.databases.named(name).is_some()).unwrap_or(NO_DATABASE))
 }
 
-/// As PostgreSQL reads it: words in any case, shortened as long as they are clear. Source: `parse_bool_with_len` in bool.c.
+/// Reads a boolean: any case, unambiguous prefixes. Source: `parse_bool_with_len` in bool.c.
 fn truth(word: &str) -> Option<bool> {
     let word = word.to_ascii_lowercase();
     let begins = |whole: &str, least: usize| word.len() >= least && whole.starts_with(&word);
@@ -59,7 +59,7 @@ fn truth(word: &str) -> Option<bool> {
 }
 
 impl ClientLogin<'_> {
-    /// Lets a replication client in and serves it to its end. `database`: the name that it gave.
+    /// `database`: the name the client gave.
     pub(super) async fn replicate(
         &mut self,
         caller: LoginIdentity<'_>,
@@ -70,8 +70,7 @@ impl ClientLogin<'_> {
         self.check_own_user(caller, database)?;
         let pools = self.w.pool_set(caller.user, database);
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
-        // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
-        // no SET.
+        // A walsender takes no SET: nothing can be set later.
         let (kind, purpose) = match caller.replication {
             ReplicationRequest::Logical => ("database", PoolPurpose::LogicalReplication),
             ReplicationRequest::Physical | ReplicationRequest::No => ("true", PoolPurpose::PhysicalReplication),
@@ -104,7 +103,6 @@ impl ClientLogin<'_> {
         if config.log.connections {
             self.w.log_client(&entry.status, "replication connection authorized");
         }
-        // A client that is gone already is found out by the first read.
         let _ = self.send(&out).await;
         let before = std::mem::take(&mut self.buffer).into_bytes();
         replication::serve(self.w, &self.socket, &before, conn, &entry, &pools).await;
@@ -114,8 +112,7 @@ impl ClientLogin<'_> {
         Ok(())
     }
 
-    /// Refuses a physical replication client of a database with a forced user. A rule that lets users replicate does not say that they may do so as
-    /// him, nor that their own name may reach a server.
+    /// A rule for replication permits neither the forced user nor the client's own name at a server.
     fn check_own_user(&self, caller: LoginIdentity<'_>, database: &str) -> Result<(), ErrorReport> {
         let is_forced = self.entry_of(database).is_some_and(|entry| entry.user.is_some());
         if caller.replication != ReplicationRequest::Physical || !is_forced {

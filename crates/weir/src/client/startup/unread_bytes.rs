@@ -1,4 +1,4 @@
-//! Bytes that a client has sent and nobody has read yet. They may be a password: nothing of them stays behind.
+//! Bytes from a client that nobody has read. They may be a password: nothing of them stays behind.
 
 use std::io;
 use std::ops::Deref;
@@ -6,10 +6,10 @@ use weir_io::reactor::Reactor;
 use weir_io::socket::{ReadOutcome, Socket};
 use zeroize::Zeroize;
 
-/// Most bytes of one read: few logins need two.
+/// Few logins need two reads.
 const READ_BYTES: usize = 512;
 
-/// See the module. The room behind the bytes holds nothing of earlier ones, so that wiping the bytes wipes all: a login costs little else.
+/// Invariant: memory behind the bytes holds nothing of earlier ones, so that wiping the bytes suffices.
 #[derive(Default)]
 pub(super) struct UnreadBytes(Vec<u8>);
 
@@ -28,11 +28,10 @@ impl Drop for UnreadBytes {
 }
 
 impl UnreadBytes {
-    /// Reads what has arrived, as far as there is room for.
     pub(super) fn read(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<ReadOutcome> {
         let held = self.0.len();
         if self.0.capacity() - held < READ_BYTES {
-            // A vector that grows by itself would leave a copy behind.
+            // A vector that grows by itself leaves a copy behind.
             let mut larger = UnreadBytes(Vec::with_capacity(held + READ_BYTES));
             larger.0.extend_from_slice(&self.0);
             *self = larger;
@@ -44,7 +43,7 @@ impl UnreadBytes {
         got
     }
 
-    /// Takes the first bytes out; they are wiped.
+    /// Removes and wipes the first bytes.
     pub(super) fn forget(&mut self, bytes: usize) {
         let rest = self.0.len() - bytes;
         self.0.copy_within(bytes.., 0);
@@ -52,7 +51,6 @@ impl UnreadBytes {
         self.0.truncate(rest);
     }
 
-    /// The bytes themselves, for somebody who reads them from now on.
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }

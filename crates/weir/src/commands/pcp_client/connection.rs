@@ -1,4 +1,4 @@
-//! A client's connection to a server of PCP. Errors are texts for the terminal, in Pgpool-II's form.
+//! Connection to a PCP server. Errors are in Pgpool-II's form.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,14 +9,12 @@ use weir_wire::pcp_protocol::{
     PcpPacket, PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity, REPLY_LENGTH_MAX, proof, read,
 };
 
-/// Folder of the unix socket where none is named. Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
+/// Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
 const SOCKET_FOLDER: &str = "/tmp";
-/// Name of the host of that socket in `.pcppass`.
+/// Name of that socket's host in `.pcppass`.
 const LOCAL_HOST: &str = "localhost";
-/// The most that is taken in of one answer.
 const ANSWER: GatherBound = GatherBound { thing: "the answer", count_max: 1 << 20, bytes_max: 64 << 20, parameter: "" };
 
-/// Where a server is.
 pub struct PcpAddress {
     host: String,
     pub(super) port: u16,
@@ -31,7 +29,7 @@ impl PcpAddress {
         self.host.starts_with('/')
     }
 
-    /// Its names in `.pcppass`.
+    /// Names in `.pcppass`.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![self.host.clone()];
         names.extend(self.is_socket().then(|| LOCAL_HOST.to_string()));
@@ -43,7 +41,6 @@ trait BlockingStream: Read + Write {}
 
 impl<S: Read + Write> BlockingStream for S {}
 
-/// See the module.
 pub struct PcpClientConn {
     stream: Box<dyn BlockingStream>,
     inbox: Vec<u8>,
@@ -63,7 +60,6 @@ impl PcpClientConn {
         Ok(PcpClientConn { stream, inbox: Vec::new(), is_debugged })
     }
 
-    /// Proves that the password is known.
     pub fn log_in(&mut self, user: &str, password: &[u8]) -> Result<(), String> {
         self.send(&PcpRequest::Salt)?;
         let salt = match self.receive()? {
@@ -78,7 +74,7 @@ impl PcpClientConn {
         }
     }
 
-    /// All packets of an answer. Notices go to the standard error.
+    /// Returns all packets of the answer. Notices go to stderr.
     pub fn ask(&mut self, request: &PcpRequest) -> Result<Vec<PcpReply>, String> {
         self.say(request);
         self.send(request)?;
@@ -94,7 +90,6 @@ impl PcpClientConn {
         }
     }
 
-    /// Says goodbye. The server may be gone already.
     pub fn end(mut self) {
         self.say(&PcpRequest::End);
         let _ = self.send(&PcpRequest::End);
@@ -114,7 +109,7 @@ impl PcpClientConn {
         self.stream.write_all(&out).map_err(|cause| format!("ERROR: cannot send to the server: {cause}"))
     }
 
-    /// The next packet but notices, and its bytes. Error: it is an error, or none comes.
+    /// Returns the next packet and its size. Prints notices; an error packet is an error.
     fn receive(&mut self) -> Result<(PcpReply, usize), String> {
         loop {
             let packet = read(&self.inbox, REPLY_LENGTH_MAX).map_err(|error| format!("ERROR: {error}"))?;
@@ -126,7 +121,7 @@ impl PcpClientConn {
                 self.inbox.drain(..used);
                 match reply {
                     PcpReply::Error(fault) => return Err(shown(&fault)),
-                    // Pgpool-II sends warnings of its own trouble along, which its clients keep to themselves.
+                    // Warnings are about Pgpool-II's own trouble; its clients do not show them.
                     PcpReply::Notice(fault) if fault.severity == PcpSeverity::Notice.word() => {
                         let _ = writeln!(std::io::stderr(), "{}", shown(&fault).trim_end());
                     }
@@ -147,11 +142,10 @@ impl PcpClientConn {
 }
 
 fn debug(way: &str, tag: u8, length: usize) {
-    // A server that reads no more misses nothing that counts.
     let _ = writeln!(std::io::stdout(), "DEBUG: {way}: tos=\"{}\", len={length}", tag.escape_ascii());
 }
 
-/// As Pgpool-II's clients print it, which end it with an empty line.
+/// Ends with an empty line, as in Pgpool-II's clients.
 fn shown(fault: &PcpReport) -> String {
     let detail = if fault.detail.is_empty() { String::new() } else { format!("DETAIL:  {}\n", fault.detail) };
     format!("{}:  {}\n{detail}", fault.severity, fault.message)

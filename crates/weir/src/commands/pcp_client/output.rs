@@ -4,12 +4,11 @@ use crate::log::utc;
 use serde_json::Value;
 use weir_wire::pcp_protocol::{NodeInfo, PcpReply, PcpReplyCode, PcpRequest};
 
-/// How much is shown.
 #[derive(Clone, Copy)]
 pub struct OutputShape {
-    /// A line for each value.
+    /// True for a line per value.
     pub(super) is_verbose: bool,
-    /// Also processes that serve nobody.
+    /// True to show processes without clients.
     pub(super) shows_all: bool,
 }
 
@@ -51,7 +50,7 @@ const HEALTH: [&str; 20] = [
     "Last Failed Health Check",
 ];
 
-/// Titles of a process' values, and the places of the values in the answer. Releases before 4.5 lack the last four, those before 4.7 three.
+/// Titles, and indexes in the answer. Releases before 4.5 lack the last four, those before 4.7 three.
 const PROCESS: [(&str, usize); 20] = [
     ("Database", 5),
     ("Username", 6),
@@ -75,10 +74,8 @@ const PROCESS: [(&str, usize); 20] = [
     ("Statement", 20),
 ];
 
-/// Place of the database in a process' values.
 const DATABASE: usize = 5;
 
-/// The answer to a request. Error: it is none.
 pub fn text(name: &str, request: &PcpRequest, replies: &[PcpReply], shape: OutputShape) -> Result<String, String> {
     let last = replies.last().map(PcpReply::strings).unwrap_or_default();
     let text = match request {
@@ -113,13 +110,11 @@ pub fn text(name: &str, request: &PcpRequest, replies: &[PcpReply], shape: Outpu
     text.ok_or_else(|| format!("ERROR: the answer is not understood: {replies:?}"))
 }
 
-/// The strings of the packets of one kind.
 fn rows(replies: &[PcpReply], kind: PcpReplyCode) -> Vec<Vec<String>> {
     let is_row = |reply: &&PcpReply| matches!(reply, PcpReply::Words { code, .. } if *code == kind);
     replies.iter().filter(is_row).map(PcpReply::strings).collect()
 }
 
-/// Values with their titles, or one line of values.
 fn values<'a>(values: impl Iterator<Item = (&'a str, &'a str)> + Clone, shape: OutputShape) -> String {
     if !shape.is_verbose {
         let all: Vec<&str> = values.map(|(_, value)| value).collect();
@@ -187,7 +182,6 @@ fn pool_status(rows: &[Vec<String>], shape: OutputShape) -> Option<String> {
     Some(text)
 }
 
-/// The watchdog's cluster, which is sent as JSON.
 fn watchdog(json: &str, shape: OutputShape) -> Option<String> {
     let cluster: Value = serde_json::from_str(json).ok()?;
     let (number, word) = (|name: &str| cluster[name].as_i64().unwrap_or(0), |name: &str| string(&cluster[name]));
@@ -227,7 +221,6 @@ fn watchdog(json: &str, shape: OutputShape) -> Option<String> {
     Some(format!("Watchdog Cluster Information \n{head}Watchdog Node Information \n{nodes}"))
 }
 
-/// A value without the quotes of a text.
 fn string(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }

@@ -1,4 +1,4 @@
-//! `.pcppass`: passwords by host, port and user. Lines of `host:port:user:password`; `*` stands for all, `\` makes the next letter ordinary.
+//! `.pcppass`: passwords by host, port and user. Lines are `host:port:user:password`; `*` fits all, `\` escapes.
 
 use super::connection::PcpAddress;
 use std::io::Write;
@@ -6,10 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
 
-/// Name of the file in the home folder.
 const FILE: &str = ".pcppass";
 
-/// The password of `$PCPPASSFILE`, or of the file in the home folder. Others must not be able to read it.
+/// A file that others can read is ignored.
 pub fn look_up(target: &PcpAddress, user: &str) -> Option<Zeroizing<String>> {
     let named = std::env::var_os("PCPPASSFILE").map(PathBuf::from);
     let path = named.or_else(|| std::env::home_dir().map(|home| home.join(FILE)))?;
@@ -26,7 +25,6 @@ pub fn look_up(target: &PcpAddress, user: &str) -> Option<Zeroizing<String>> {
     find(&text, &target.names(), target.port, user)
 }
 
-/// The password of the first line that fits.
 fn find(text: &str, hosts: &[String], port: u16, user: &str) -> Option<Zeroizing<String>> {
     let port = port.to_string();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -42,11 +40,10 @@ fn find(text: &str, hosts: &[String], port: u16, user: &str) -> Option<Zeroizing
 
 struct PassfileField {
     text: Zeroizing<String>,
-    /// It was a single star.
+    /// True if the field is a single star.
     is_any: bool,
 }
 
-/// A field between colons.
 struct PassfileFields<'a>(&'a str);
 
 impl Iterator for PassfileFields<'_> {

@@ -94,7 +94,6 @@ fn candidates(rules: &FailoverRules, cluster: &ClusterAnswers, notes: &mut Findi
     }
 }
 
-/// Sessions bring their own values to such a server, and what is not listed in `defaults` they cannot.
 fn defaults(cluster: &ClusterAnswers, found: &mut Vec<ReadinessFinding>) {
     let Some((primary, of_primary, _)) = cluster.primary() else { return };
     for (id, server) in cluster.servers().filter(|(id, _)| *id != primary) {

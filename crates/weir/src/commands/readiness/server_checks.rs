@@ -8,10 +8,9 @@ use super::{
 use weir_failover::conninfo::Conninfo;
 use weir_failover::{FailoverMode, FailoverRules, NodeId, parse_sync_names};
 
-/// Connections for Weir's own questions: roles, health, positions, defaults, four for catalogs, and one to spare.
+/// Weir's own connections: roles, health, positions, defaults, four for catalogs, one to spare.
 const OWN_CONNS: u32 = 9;
 
-/// Clocks that differ by less do no harm.
 const CLOCK_MS_MAX: u64 = 2_000;
 
 pub(super) fn look(
@@ -48,7 +47,7 @@ pub(super) fn look(
     }
 }
 
-/// Without a failover, Weir needs nothing of the server but that clients reach it.
+/// Without a failover clients must reach the server, no more.
 pub(super) fn look_plain(rules: &FailoverRules, asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
     let mut notes = FindingList { node: Some(asked.id), found };
     match (&asked.checker, &asked.server) {
@@ -66,11 +65,10 @@ pub(super) fn look_plain(rules: &FailoverRules, asked: &NodeAnswers, found: &mut
     }
 }
 
-/// Logins for clients.
 pub(super) fn logins(asked: &NodeAnswers, found: &mut Vec<ReadinessFinding>) {
     let mut notes = FindingList { node: Some(asked.id), found };
     for FailedLogin { needed, user, database, why } in &asked.failed_logins {
-        // That is told once, and not for each of them.
+        // Reported once, not for each login.
         if matches!(why, LoginFailure::Unreachable(_) | LoginFailure::Encryption(_)) {
             continue;
         }
@@ -125,7 +123,7 @@ fn version(rules: &FailoverRules, server: &ServerAnswers, notes: &mut FindingLis
 fn rights(rules: &FailoverRules, server: &ServerAnswers, whose: (&str, &str), notes: &mut FindingList<'_>) {
     let (parameter, user) = whose;
     for right in &server.missing {
-        // To see the others' state is of use in any mode.
+        // Other users' state is of use in any mode.
         let is_needed = rules.mode == FailoverMode::Builtin || *right == RequiredPrivilege::Monitor;
         if is_needed {
             let text = format!("{parameter} lacks {}", right.name());
@@ -167,7 +165,7 @@ fn settings(rules: &FailoverRules, cluster: &ClusterAnswers, id: NodeId, server:
         let text = format!("max_wal_senders is {senders_max}: as the primary it could not serve {others} standbys");
         notes.add(by_builtin(rules), text, format!("set max_wal_senders to {} or more", others + 2));
     }
-    // A standby keeps the name of its slot, which is made on the new primary.
+    // A standby keeps its slot's name; the slot is made on the new primary.
     let needed = cluster.servers().filter(|(other, server)| *other != id && !server.settings.slot_name.is_empty()).count() as u32;
     let has_own = matches!(server.role, ServerRole::Primary { .. });
     let wanted = if has_own { needed.max(*slots) } else { needed + slots };
@@ -178,7 +176,7 @@ fn settings(rules: &FailoverRules, cluster: &ClusterAnswers, id: NodeId, server:
     }
 }
 
-/// Connections kept for superusers are not for clients, and Weir's own questions want a few.
+/// Clients get no reserved connections, and Weir needs some.
 fn connections(cluster: &ClusterAnswers, settings: &ServerSettings, notes: &mut FindingList<'_>) {
     let (ServerSettings { conns_max, conns_reserved, .. }, wanted) = (settings, &cluster.conns);
     let usable = conns_max.saturating_sub(*conns_reserved);
@@ -218,7 +216,7 @@ fn streaming(receiver: StreamingStatus, notes: &mut FindingList<'_>) {
     match receiver {
         StreamingStatus::Streams => {}
         StreamingStatus::Hidden => {
-            // That the right is missing is said elsewhere.
+            // The missing right is reported elsewhere.
         }
         StreamingStatus::None => {
             let advice = "look at its log: primary_conninfo, the password, and the primary's pg_hba.conf for replication";
@@ -256,7 +254,6 @@ fn upstream(
     }
 }
 
-/// The name of a standby, in three places.
 fn name(rules: &FailoverRules, id: NodeId, own: &str, sync: &str, notes: &mut FindingList<'_>) {
     let known = rules.node(id).map(|node| node.application_name.as_str()).unwrap_or_default();
     let rule = parse_sync_names(sync).ok().flatten();

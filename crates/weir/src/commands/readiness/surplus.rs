@@ -1,9 +1,8 @@
-//! Rights that users of Weir's own have and Weir does not need: what somebody gets who steals their password, or finds a way to speak for them.
+//! Rights that Weir's own users do not need, and a thief of their passwords would gain.
 
 use super::{ALTER_VERSION, FindingLevel, FindingList, NodeAnswers};
 use weir_failover::{FailoverMode, FailoverRules};
 
-/// A user as whom Weir asks servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeirUserPurpose {
     /// `health_check_user`, who also carries out failovers.
@@ -24,7 +23,6 @@ impl WeirUserPurpose {
     }
 }
 
-/// One user of Weir's at a server, with all that he may do beyond what Weir needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnUser {
     pub errand: WeirUserPurpose,
@@ -33,14 +31,14 @@ pub struct OwnUser {
     pub surplus: Vec<String>,
 }
 
-/// Attributes that are looked at, in the order of the answer's columns.
+/// In the order of the answer's columns.
 pub const ATTRIBUTES: [&str; 4] = ["SUPERUSER", "CREATEROLE", "CREATEDB", "BYPASSRLS"];
 
 /// Predefined roles whose members reach data or the machine. Source: PostgreSQL manual, "Predefined Roles".
 pub const ROLES: [&str; 5] =
     ["pg_read_all_data", "pg_write_all_data", "pg_read_server_files", "pg_write_server_files", "pg_execute_server_program"];
 
-/// The surplus in a server's answer: the attributes, and the roles with commas between them. A superuser has everything else too.
+/// `roles`: separated by commas. A superuser has all else too.
 pub fn of_answer(attributes: [bool; 4], roles: &str) -> Vec<String> {
     if attributes[0] {
         return vec![ATTRIBUTES[0].to_owned()];
@@ -49,11 +47,11 @@ pub fn of_answer(attributes: [bool; 4], roles: &str) -> Vec<String> {
     has.chain(roles.split(',').filter(|role| !role.is_empty()).map(str::to_owned)).collect()
 }
 
-/// One warning for each user of a node, however many parameters name him.
+/// One warning for each user, however many parameters name him.
 pub(super) fn look(rules: &FailoverRules, version: u32, asked: &NodeAnswers, notes: &mut FindingList<'_>) {
     let mut named: Vec<&str> = Vec::new();
     for user in asked.own_users.iter().filter(|user| !user.surplus.is_empty()) {
-        // Before version 15 nobody else may change the settings that a failover changes.
+        // Before version 15 only superusers may change a failover's settings.
         let needs_superuser =
             rules.mode == FailoverMode::Builtin && version < ALTER_VERSION && user.errand == WeirUserPurpose::Failover;
         if needs_superuser {

@@ -1,4 +1,4 @@
-//! Orders of a switchover to the agents beside servers. An order that is cut short may be done: the next look tells.
+//! Orders of a switchover to agents. One cut short may be done: the next look tells.
 
 use crate::control::agent_client::{AgentEndpoint, AgentError};
 use crate::control::failover::node_logins::NodeAccess;
@@ -9,15 +9,12 @@ use weir_agent::{ClusterState, OrderAction, OrderFailureKind, ServerStatus};
 use weir_failover::operations::RejoinWay;
 use weir_failover::{Ballot, LookFailure, Lsn, Mark, NodeId, PrimaryStopMode, ServerStopResult};
 
-/// A server notes the time of its start twice: for its file when it begins, and for its function when it takes connections. On a busy machine it
-/// takes its time between.
+/// A server notes its start twice: in its file, and up to this later when it takes connections.
 const STARTS_S: u64 = 60;
-/// A time at which no server was started.
 const NEVER_S: u64 = 0;
-/// Of the time of an order, this much is left for its answer to arrive.
+/// Part of an order's time kept for its answer to arrive.
 const ANSWER: Duration = Duration::from_millis(200);
 
-/// Why an agent did not do something, as far as anybody knows.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderError {
     #[error(transparent)]
@@ -49,7 +46,7 @@ fn left_ms(deadline: Instant) -> u32 {
     u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Stops a server, if it is the one that was started then (microseconds since 1970). Not cancel safe: it may be stopped.
+/// Stops a server if it started at `started_at` (microseconds since 1970). Not cancel safe: the server may be stopped.
 pub async fn stop(
     reach: &NodeAccess,
     node: NodeId,
@@ -60,7 +57,7 @@ pub async fn stop(
     let agent = agent(reach, node)?;
     let (own, end) = match (agent.status(deadline).await?.server, mode) {
         (ServerStatus::Stopped, PrimaryStopMode::Clean) => return Ok(ServerStopResult::Before),
-        // Processes of a server that was killed may still answer clients. One that somebody starts meanwhile is not meant.
+        // Processes of a killed server may still answer clients. A server started meanwhile is not meant.
         (ServerStatus::Stopped, PrimaryStopMode::Crash) => (None, ServerStopResult::Before),
         (ServerStatus::Running(postmaster), _) => (Some(postmaster.started_at), ServerStopResult::Now),
     };
@@ -71,20 +68,21 @@ pub async fn stop(
     }
     let (mode, limit_ms) = match mode {
         PrimaryStopMode::Clean => (weir_agent::ServerStopMode::Fast, left_ms(deadline)),
-        // One that does not end within it is killed, which takes a moment.
+        // Killing a server that takes longer needs a moment.
         PrimaryStopMode::Crash => (weir_agent::ServerStopMode::Immediate, left_ms(deadline) / 2),
     };
     agent.order(&OrderAction::Stop { mode, limit_ms, started_at: own.or(Some(NEVER_S)) }, deadline, &mut |_| {}).await?;
     Ok(end)
 }
 
-/// Sees if an agent answers. Cancel safe.
+/// Cancel safe.
 pub async fn ask(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
     agent(reach, node)?.status(deadline).await?;
     Ok(())
 }
 
-/// Starts a standby anew, if it is the one that was started then (microseconds since 1970). The agent goes on alone. Not cancel safe: it may be done.
+/// Restarts a standby if it started at `started_at` (microseconds since 1970). The agent goes on alone. Not cancel safe: the
+/// restart may be done.
 pub async fn restart(reach: &NodeAccess, node: NodeId, started_at: u64, deadline: Instant) -> Result<(), OrderError> {
     let agent = agent(reach, node)?;
     let limit_ms = left_ms(deadline);
@@ -96,18 +94,18 @@ pub async fn restart(reach: &NodeAccess, node: NodeId, started_at: u64, deadline
         ServerStatus::Stopped => OrderAction::Start { limit_ms },
     };
     match agent.order(&deed, deadline, &mut |_| {}).await {
-        // It has much log to apply.
+        // The server has much WAL to apply.
         Err(AgentError::Failed { failure, .. }) if failure.kind == OrderFailureKind::Late => Ok(()),
         outcome => Ok(outcome?),
     }
 }
 
-/// True if the time in the server's file may be of the start that its function tells of.
+/// True if both times may be of one start.
 fn is_it(own_s: u64, started_at: u64) -> bool {
     (own_s..=own_s + STARTS_S).contains(&(started_at / 1_000_000))
 }
 
-/// Where the last record of a server begins that was stopped cleanly. Cancel safe.
+/// Returns where the last record of a cleanly stopped server begins. Cancel safe.
 pub async fn inspect(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Lsn, OrderError> {
     let status = agent(reach, node)?.status(deadline).await?;
     match (status.server, status.control) {
@@ -116,12 +114,12 @@ pub async fn inspect(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Res
     }
 }
 
-/// Starts a server. Not cancel safe: it may be started.
+/// Not cancel safe: the server may be started.
 pub async fn start(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
     Ok(agent(reach, node)?.order(&OrderAction::Start { limit_ms: left_ms(deadline) }, deadline, &mut |_| {}).await?)
 }
 
-/// Makes a stopped server a standby of another one, unless it has promised more than this ballot. Not cancel safe: it may be one.
+/// Refuses a server that has promised a newer ballot. Not cancel safe: the server may follow.
 pub async fn follow(
     reach: &NodeAccess,
     node: NodeId,
