@@ -1,10 +1,8 @@
-//! One client's session: its protocol, and everything that it decides.
+//! One client's session: the protocol and all its decisions.
 //!
-//! No socket, clock, thread or event loop is in here. Messages lie in two lanes; facts, the catalog, the cluster's view, the time and dice come
-//! in by [`context::Context`]. Bytes to send go into the lanes, and all other deeds go through three ports: [`pump::Sockets`] and a
-//! [`host::Host`] for each session, and a [`host::Program`] for all. `crates/weir` implements the ports; tests do so with scripts.
-//!
-//! The loop: [`pump`]. The way of a message: [`from_client`], [`plan`], [`concern`]; of an answer: [`from_server`].
+//! No socket, clock, thread or event loop is in here: messages lie in two lanes, all other input comes by [`context::Context`]. Effects
+//! go through [`pump::ClientServerSockets`] and [`host::WorkerServices`] of the session, and [`host::ProgramServices`] of all.
+//! `crates/weir` implements these, tests script them.
 
 pub mod account;
 pub mod catalogs;

@@ -1,8 +1,7 @@
-//! Statements that Weir answers itself, as their texts say it.
+//! Statements that Weir answers itself, recognised by their texts.
 
 use weir_sql::facts::{QueryEffect, QueryFacts, SessionVerb, TransactionEnd, TransactionVerb};
 
-/// Change of a parameter by `PGPOOL SET` and `PGPOOL RESET`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterAssignment {
     To(String),
@@ -11,33 +10,27 @@ pub enum ParameterAssignment {
     Reset,
 }
 
-/// A statement Weir answers itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalStatement {
-    /// Its number in the table of views.
+    /// Index of the view.
     View(usize),
-    /// `PGPOOL SHOW name`.
     Parameter(String),
-    /// `DEALLOCATE name`, if the name is of a statement prepared by the protocol.
+    /// `DEALLOCATE name`; `own_answers::is_ours` decides whether Weir answers it.
     Deallocate(String),
-    /// `SHOW route FOR '...'`: the statement.
+    /// `SHOW route FOR '...'`, with the statement in quotes.
     Route(String),
-    /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
     Set(String, ParameterAssignment),
-    /// `PGPOOL SET CACHE DELETE`, with the statement whose answers are meant or without.
     DeleteCache(Option<String>),
-    /// `PGPOOL` with something that is not built.
     Unknown(String),
-    /// The BEGIN of a transaction, if it may wait for the first statement: its text.
+    /// The text of a BEGIN, which may wait for the first statement.
     Begin(String),
-    /// COMMIT or ROLLBACK, if no server knows of the transaction.
+    /// COMMIT or ROLLBACK; Weir answers it if no server knows of the transaction.
     End(TransactionEnd),
 }
 
-/// The number of the view that a name after SHOW is of.
 pub type ViewOf = fn(&str) -> Option<usize>;
 
-/// The command of Weir's own in a text, if it is one. `PGPOOL ...` is no SQL, so the parser refuses it.
+/// Returns Weir's own command in a text. The parser refuses `PGPOOL ...`.
 pub fn local_of(facts: &QueryFacts, text: &str, view_of: ViewOf) -> Option<LocalStatement> {
     if let Some(name) = &facts.show {
         return view_of(name).map(LocalStatement::View);
@@ -84,20 +77,18 @@ fn deletes_cache(text: &str) -> Option<LocalStatement> {
     verb.eq_ignore_ascii_case("delete").then_some(LocalStatement::DeleteCache(Some(query)))
 }
 
-/// The text between quotes, if it is all there is; a doubled quote stands for itself.
+/// Returns the text between quotes if nothing else is there.
 fn unquoted(text: &str) -> Option<String> {
     let inner = text.strip_prefix('\'')?.strip_suffix('\'')?;
     let plain = inner.replace("''", "'");
     (plain.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(plain)
 }
 
-/// The text behind a first word, if it is this one.
 fn after_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let (first, after) = text.split_at_checked(word.len())?;
     (first.eq_ignore_ascii_case(word) && after.starts_with(|c: char| c.is_ascii_whitespace())).then(|| after.trim_start())
 }
 
-/// `name TO value`, `name = value`; a value may stand in quotes.
 fn read_set(text: &str) -> Option<LocalStatement> {
     let end = text.find(|c: char| c.is_ascii_whitespace() || c == '=')?;
     let (name, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
@@ -113,7 +104,7 @@ fn read_set(text: &str) -> Option<LocalStatement> {
     }
 }
 
-/// The statement in `SHOW route FOR '...'`, which is no SQL.
+/// Returns the statement in `SHOW route FOR '...'`, which is no SQL.
 fn asked_route(text: &str) -> Option<String> {
     let mut rest = text.trim().trim_end_matches(';').trim_end();
     for word in ["show", "route", "for"] {

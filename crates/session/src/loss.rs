@@ -1,16 +1,12 @@
-//! The outcome of the statements under way on a lost server connection, as far as anybody but the server can know.
+//! The outcome of the statements under way on a lost server connection. `teardown` carries it out.
 //!
-//! In: the transaction as the client knows it, and the messages sent and not answered. Out: the words to the client. No IO:
-//! `weir::teardown` obeys.
-//!
-//! The rule behind all: a statement that may have been committed is never said to have failed, and is never sent again.
+//! Rule: a statement that may have been committed is never reported as failed, and is never sent again.
 
 pub mod loss_words;
 pub mod owed_error;
 
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
 
-/// Possible commits by the commands under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PossibleCommit {
     #[default]
@@ -18,33 +14,31 @@ pub enum PossibleCommit {
     May,
 }
 
-/// The transaction behind the commands under way, if the server carries out all of them.
+/// The transaction after the commands under way, if all are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExpectedTransaction {
-    /// None of them begins or ends one.
+    /// No command begins or ends a transaction.
     #[default]
     AsBefore,
     Open,
     Closed,
 }
 
-/// The commands under way that begin and end transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionCommands {
     pub commits: PossibleCommit,
     pub behind: ExpectedTransaction,
 }
 
-/// Other work under way when a command on transactions is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorWork {
-    /// Nothing of the client's: all that was sent is answered.
+    /// All that the client sent is answered.
     Nothing,
     Something,
 }
 
 impl TransactionCommands {
-    /// The same behind a statement that begins or ends a transaction, or may. `is_within`: one was open when the server was last ready.
+    /// Adds a sent statement. `is_within`: a transaction was open at the last ReadyForQuery.
     #[must_use]
     pub fn sent(self, transaction: TransactionVerb, before: PriorWork, is_within: bool) -> TransactionCommands {
         let base = if before == PriorWork::Nothing { TransactionCommands::default() } else { self };
@@ -63,20 +57,19 @@ impl TransactionCommands {
                 TransactionCommands { commits: PossibleCommit::May, behind: ExpectedTransaction::Closed }
             }
             TransactionVerb::Prepared => TransactionCommands { commits: PossibleCommit::May, behind: base.behind },
-            // One of several statements that fails leaves a transaction failed that was begun among them.
+            // If one of several statements fails, a transaction begun among them stays open.
             TransactionVerb::Chain(TransactionEnd::Commit | TransactionEnd::Prepare) | TransactionVerb::Many => {
                 TransactionCommands { commits: PossibleCommit::May, behind: ExpectedTransaction::Open }
             }
         }
     }
 
-    /// The same behind a statement of which nothing is known.
     #[must_use]
     pub fn sent_unknown(self) -> TransactionCommands {
         TransactionCommands { commits: PossibleCommit::May, behind: self.behind }
     }
 
-    /// True if a transaction is open behind them; `is_within`: one was open when the server was last ready.
+    /// True if a transaction is open after the commands.
     #[must_use]
     pub fn is_open(self, is_within: bool) -> bool {
         match self.behind {
@@ -87,7 +80,7 @@ impl TransactionCommands {
     }
 }
 
-/// The messages of the client's that were not answered.
+/// Messages of the client without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnderWay {
     Nothing,
@@ -96,40 +89,34 @@ pub enum UnderWay {
     Something,
 }
 
-/// A connection that is lost.
 #[derive(Clone, Copy, Debug)]
 pub struct LostConn {
-    /// A transaction was open when the server was last ready.
+    /// A transaction was open at the last ReadyForQuery.
     pub is_within: bool,
     pub control: TransactionCommands,
     pub under_way: UnderWay,
-    /// Nothing that was sent can have written.
+    /// No sent statement can have written.
     pub only_reads: bool,
 }
 
-/// The transaction of a client that was told of a loss.
+/// State of a client's transaction after it was told of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionAfterLoss {
-    /// There is none.
     Outside,
-    /// It has failed, and waits for its end.
     Failed,
 }
 
-/// The outcome for the statements under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossOutcome {
     /// Nothing was under way.
     Unharmed,
-    /// A ROLLBACK was under way, and nothing else: it has happened, one way or the other.
+    /// Only a ROLLBACK was under way: the transaction is rolled back in any case.
     Ended,
-    /// Nothing was committed.
     RolledBack(TransactionAfterLoss),
     /// Only the server knows.
     Unknown(TransactionAfterLoss),
 }
 
-/// Judges a loss.
 pub fn judge(lost: &LostConn) -> LossOutcome {
     let LostConn { is_within, control, under_way, only_reads } = *lost;
     if under_way == UnderWay::Nothing {
@@ -140,7 +127,7 @@ pub fn judge(lost: &LostConn) -> LossOutcome {
         return LossOutcome::Ended;
     }
     let then = if control.is_open(is_within) { TransactionAfterLoss::Failed } else { TransactionAfterLoss::Outside };
-    // Statements behind a ROLLBACK may be outside of transactions.
+    // Statements after a ROLLBACK may run outside of transactions.
     let commits_itself = !control.is_open(is_within) && !only_reads;
     if control.commits == PossibleCommit::May || commits_itself {
         LossOutcome::Unknown(then)

@@ -1,4 +1,4 @@
-//! Counters. One row of `METRICS` per counter; each worker has its own numbers, which are summed when asked for.
+//! Counters. Every worker has its own numbers, summed by queries.
 
 use crate::histogram::{Histogram, HistogramCounts, add};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use weir_sql::facts::StatementVerb;
 /// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.
 pub const NODES_MAX: usize = 128;
 
-/// One counter: its index into `WorkerCounters` is its place here.
+/// A counter: its index into `METRICS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum WorkerCounter {
@@ -72,13 +72,12 @@ pub enum WorkerCounter {
     CacheStoresLost,
 }
 
-/// Name and meaning of a counter, in the order of `WorkerCounter`.
 pub struct CounterDescription {
     pub name: &'static str,
     pub help: &'static str,
 }
 
-/// The table of counters. Names follow Prometheus: unit or `_total` last.
+/// All counters, in the order of `WorkerCounter`. Names follow Prometheus: the unit or `_total` last.
 pub const METRICS: &[CounterDescription] = &[
     CounterDescription { name: "clients_accepted_total", help: "Client connections accepted." },
     CounterDescription { name: "clients_refused_total", help: "Client connections refused by a limit." },
@@ -224,30 +223,25 @@ pub const METRICS: &[CounterDescription] = &[
     },
 ];
 
-/// The counters of one worker. Only it writes, so an increment is a load and a store.
+/// The counters of one worker, their only writer: an increment is a load and a store.
 #[derive(Debug)]
 pub struct WorkerCounters {
     values: [AtomicU64; METRICS.len()],
-    /// Times a node was chosen for a read.
     reads: [AtomicU64; NODES_MAX],
-    /// Statements that needed a node, by the rule that chose it.
     rules: [AtomicU64; RoutingRule::COUNT],
-    /// Statements by node and kind, and their times.
     statements: Vec<[AtomicU64; VERBS.len()]>,
-    /// Errors by node and severity.
     severities: Vec<[AtomicU64; SEVERITIES.len()]>,
     times: Vec<Histogram>,
-    /// Errors of servers by class; the last place is for all others.
+    /// The last place is for other classes.
     errors: [AtomicU64; ERROR_CLASSES.len() + 1],
 }
 
-/// Kinds of statements, in the order of `StatementVerb`, by the names that Pgpool-II's columns begin with.
+/// Kinds of statements, in the order of `StatementVerb`, by the prefixes of Pgpool-II's columns.
 pub const VERBS: &[&str; 6] = &["select", "insert", "update", "delete", "ddl", "other"];
 
-/// Severities of errors.
 pub const SEVERITIES: &[&str; 3] = &["PANIC", "FATAL", "ERROR"];
 
-/// First two letters of SQLSTATEs, in order. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+/// First two letters of SQLSTATEs, sorted. Source: PostgreSQL manual, "PostgreSQL Error Codes".
 pub const ERROR_CLASSES: &[&str; 40] = &[
     "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "20", "21", "22", "23", "24", "25", "26", "27", "28", "2B", "2D", "2F",
     "34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
@@ -273,7 +267,6 @@ impl WorkerCounters {
         add(&self.values[metric as usize], 1);
     }
 
-    /// A read on the node with this number.
     #[inline]
     pub fn count_read(&self, node: u16) {
         if let Some(counter) = self.reads.get(usize::from(node)) {
@@ -281,18 +274,15 @@ impl WorkerCounters {
         }
     }
 
-    /// A statement got its node by this rule.
     #[inline]
     pub fn count_rule(&self, rule: RoutingRule) {
         add(&self.rules[rule as usize], 1);
     }
 
-    /// Statements that got their node by this rule.
     pub fn by_rule(&self, rule: RoutingRule) -> u64 {
         self.rules[rule as usize].load(Ordering::Relaxed)
     }
 
-    /// A statement sent to the node with this number.
     #[inline]
     pub fn count_statement(&self, node: u16, verb: StatementVerb) {
         if let Some(counters) = self.statements.get(usize::from(node)) {
@@ -300,7 +290,6 @@ impl WorkerCounters {
         }
     }
 
-    /// How long a statement took on the node with this number.
     #[inline]
     pub fn note_time(&self, node: u16, us: u64) {
         if let Some(times) = self.times.get(usize::from(node)) {
@@ -308,14 +297,12 @@ impl WorkerCounters {
         }
     }
 
-    /// An error a server reported.
     pub fn count_error(&self, sqlstate: &[u8]) {
         let class = sqlstate.get(..2).unwrap_or_default();
         let at = ERROR_CLASSES.binary_search_by(|known| known.as_bytes().cmp(class)).unwrap_or(ERROR_CLASSES.len());
         add(&self.errors[at], 1);
     }
 
-    /// An error of this severity that the node reported.
     pub fn count_severity(&self, node: u16, severity: &[u8]) {
         let at = SEVERITIES.iter().position(|known| known.as_bytes() == severity);
         if let Some((counters, at)) = self.severities.get(usize::from(node)).zip(at) {
@@ -323,24 +310,20 @@ impl WorkerCounters {
         }
     }
 
-    /// Statements of a node, in the order of `VERBS`.
     pub fn statements(&self, node: u16) -> [u64; VERBS.len()] {
         let load = |counters: &[AtomicU64; VERBS.len()]| counters.each_ref().map(|v| v.load(Ordering::Relaxed));
         self.statements.get(usize::from(node)).map(load).unwrap_or_default()
     }
 
-    /// Errors of a node, in the order of `SEVERITIES`.
     pub fn severities(&self, node: u16) -> [u64; SEVERITIES.len()] {
         let load = |counters: &[AtomicU64; SEVERITIES.len()]| counters.each_ref().map(|v| v.load(Ordering::Relaxed));
         self.severities.get(usize::from(node)).map(load).unwrap_or_default()
     }
 
-    /// Times of the statements of a node.
     pub fn times(&self, node: u16) -> HistogramCounts {
         self.times.get(usize::from(node)).map_or_else(HistogramCounts::default, Histogram::counted)
     }
 
-    /// Errors by class, in the order of `ERROR_CLASSES`, then all others.
     pub fn errors(&self) -> impl Iterator<Item = u64> {
         self.errors.iter().map(|v| v.load(Ordering::Relaxed))
     }
@@ -349,7 +332,6 @@ impl WorkerCounters {
         self.values.get(row).map_or(0, |v| v.load(Ordering::Relaxed))
     }
 
-    /// Times a node was chosen for a read.
     pub fn reads(&self, node: u16) -> u64 {
         self.reads.get(usize::from(node)).map_or(0, |v| v.load(Ordering::Relaxed))
     }

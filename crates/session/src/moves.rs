@@ -1,30 +1,29 @@
-//! Nodes whose address leads to another server than some of their open connections do: a name or a service address has moved.
+//! Nodes whose address has moved to another server than some of their open connections.
 //!
-//! Nobody tells Weir of that. The server of before may go on in another role, so that connections to it work and stay. Two things show it: a look finds
-//! another start of a server there, or a standby refuses a write although its node is the primary. In the latter case one connection is opened in the
-//! place of one that is open, and tells. Connections of before whose servers told another role are closed then instead of used. Where the address leads
-//! to a standby all the same, nothing is closed, and the next write that it refuses asks again after a while.
+//! The former server may work on in another role. A move shows by another start of a server at the address, or by a standby that refuses
+//! a write although its node is the primary. After a refused write one new connection tells the role at the address. If it is a primary,
+//! older connections to a standby are closed instead of used. If not, nothing is closed, and a later refused write may check again.
 
 use crate::conn::Conn;
 use crate::metrics::NODES_MAX;
 use crate::reports::ReportedRole;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shortest time between two connections that are opened to a node for refused writes: who writes to a standby shall cost others nothing.
+/// Shortest time between checks of a node: clients that write to a standby must not burden others.
 const ASK_AGAIN_US: u64 = 1_000_000;
 
-/// See the module. Times are microseconds since the start of the proxy; 0: never.
+/// Moved addresses by node. Times are microseconds since the start of the proxy; 0: never.
 pub struct MovedAddresses([AddressTimes; NODES_MAX]);
 
 #[derive(Default)]
 struct AddressTimes {
-    /// A standby refused a write, so that a connection is to be opened.
+    /// A standby refused a write: a new connection must check the address.
     asked_us: AtomicU64,
-    /// The last of those times for which somebody has begun to open one.
+    /// The `asked_us` whose check was last begun.
     claimed_us: AtomicU64,
-    /// The address led to a primary then, and to no standby of before.
+    /// The address led to a primary: earlier connections to a standby are out of date.
     primary_us: AtomicU64,
-    /// The reverse.
+    /// The address led to a standby: earlier connections to a primary are out of date.
     standby_us: AtomicU64,
 }
 
@@ -39,8 +38,7 @@ impl MovedAddresses {
         &self.0[usize::from(node) % NODES_MAX]
     }
 
-    /// A server refused a write over a connection to this node, which counts as the primary, as only a standby does. True: the connection is left, and
-    /// another one is opened.
+    /// Notes a write refused by a standby as the primary. True if a check is due: the caller leaves the connection and opens another.
     pub fn ask(&self, node: u16, now_us: u64) -> bool {
         let asked = &self.node(node).asked_us;
         let before = asked.load(Ordering::Relaxed);
@@ -48,7 +46,7 @@ impl MovedAddresses {
         is_due && asked.compare_exchange(before, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// True if a connection at rest is not to be used as it is: its node's address leads elsewhere now, or may.
+    /// True if a connection at rest must not be used as it is: the address of its node has moved, or may have.
     #[inline]
     pub fn is_doubted(&self, conn: &Conn) -> bool {
         let node = self.node(conn.status.address.node);
@@ -56,7 +54,7 @@ impl MovedAddresses {
         self.is_left(conn) || (conn.reported.told() == ReportedRole::Standby && is_asked())
     }
 
-    /// True if its node's address was seen to lead to a server of another role.
+    /// True if the address of the connection's node has since led to a server of another role.
     #[inline]
     pub fn is_left(&self, conn: &Conn) -> bool {
         self.has_moved(conn.status.address.node, conn.reported.told(), conn.opened_us)
@@ -73,7 +71,7 @@ impl MovedAddresses {
         opened_us < moved_us.load(Ordering::Relaxed)
     }
 
-    /// True if a connection is to be opened in the place of this one. It is true once for each time that somebody asked.
+    /// True if a new connection must be opened in the place of `conn`: once for each check.
     pub fn claim(&self, conn: &Conn) -> bool {
         let node = self.node(conn.status.address.node);
         let (claimed, asked) = (node.claimed_us.load(Ordering::Relaxed), node.asked_us.load(Ordering::Relaxed));
@@ -83,7 +81,7 @@ impl MovedAddresses {
             && node.claimed_us.compare_exchange(claimed, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// A connection was opened, and its server has told its role. Without a refused write nothing follows from that: the server may have been promoted.
+    /// Notes the role told on a new connection. Without a refused write it proves no move: the server may have been promoted.
     pub fn opened(&self, node: u16, begun_us: u64, told: ReportedRole) {
         let of = self.node(node);
         let asked = of.asked_us.load(Ordering::Relaxed);
@@ -96,7 +94,7 @@ impl MovedAddresses {
         }
     }
 
-    /// Another start of a server than before was found at the address, in this role.
+    /// Notes another start of a server at the address.
     pub fn moved(&self, node: u16, begun_us: u64, found: ReportedRole) {
         let of = self.node(node);
         match found {
@@ -106,7 +104,6 @@ impl MovedAddresses {
         }
     }
 
-    /// When the address was last seen to lead to another server; 0: never.
     pub fn moved_us(&self, node: u16) -> u64 {
         let of = self.node(node);
         of.primary_us.load(Ordering::Relaxed).max(of.standby_us.load(Ordering::Relaxed))

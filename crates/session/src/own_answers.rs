@@ -1,4 +1,4 @@
-//! Weir's own answers to a client: SHOW commands, and commands on the session that must not reach a shared server connection.
+//! Weir's own answers: SHOW commands, and session commands that must not reach a shared server connection.
 
 use crate::context::Context;
 use crate::fault::{ErrorReport, garbled, sqlstate};
@@ -14,7 +14,6 @@ use weir_config as config;
 use weir_wire::frame::{back, split_cstr};
 use weir_wire::write::{self, OutgoingReport};
 
-/// Answers a simple query.
 pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &LocalStatement) {
     if command(s, w, statement, local) {
         return s.say_ready(w);
@@ -37,7 +36,7 @@ pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &L
     s.say_ready(w);
 }
 
-/// True if the answer can be given now: what it shows is as new as the question, and it is known who may see it.
+/// True if the answer is as new as the question, and the viewer's rights are known where they matter.
 pub fn is_fresh(s: &Session, w: &Context, local: &LocalStatement) -> bool {
     match local {
         LocalStatement::View(at) => s.host.is_fresh(*at),
@@ -46,7 +45,7 @@ pub fn is_fresh(s: &Session, w: &Context, local: &LocalStatement) -> bool {
     }
 }
 
-/// Carries out what has no rows, and says its command tag. False: it is not of that kind.
+/// Runs a command without rows, other than SET, and writes its tag. False for the others.
 fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &LocalStatement) -> bool {
     let tag = match local {
         LocalStatement::Begin(_) => lazy_begin::hold(s, w, statement),
@@ -63,8 +62,7 @@ fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Loca
     true
 }
 
-/// Forgets all answers, as Pgpool-II does for everybody who asks, or those that this user got for one statement in this database.
-/// The notices are Pgpool-II's.
+/// Deletes all cached results, as in Pgpool-II, or those of this user, database and statement. Notices are Pgpool-II's.
 fn delete_cache(s: &mut Session, w: &Context, query: Option<&str>) -> &'static str {
     let round = w.shared.positions.next_round();
     if w.store.is_some() {
@@ -98,7 +96,7 @@ fn deallocate(s: &mut Session, w: &Context, name: &str) -> &'static str {
     "DEALLOCATE"
 }
 
-/// A parameter for this session. Those that servers know as made-up ones are settings like any other: every connection of it gets them.
+/// Sets a parameter. Custom parameters known to servers are settings of all the session's server connections.
 fn set(s: &mut Session, w: &Context, name: &str, change: &ParameterAssignment) -> Result<(), ErrorReport> {
     let value = match change {
         ParameterAssignment::To(value) => Some(value.as_str()),
@@ -135,7 +133,6 @@ fn has_rows(local: &LocalStatement) -> bool {
     }
 }
 
-/// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Context, local: &LocalStatement, formats: &[u16]) {
     if !has_rows(local) {
         return s.say_bare(w, back::NO_DATA);
@@ -151,7 +148,7 @@ pub fn describe(s: &mut Session, w: &Context, local: &LocalStatement, formats: &
     }
 }
 
-/// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
+/// Answers an Execute. `done`: the portal was run to its end. A returned error was already sent.
 pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bool) -> Result<(), ErrorReport> {
     let Some(local) = &statement.local else { return Ok(()) };
     if done && !has_rows(local) {
@@ -174,14 +171,12 @@ pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bo
     Ok(())
 }
 
-/// The result formats a Bind asks for, or what a server says of one that makes no sense.
 pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
     let (formats, left) = read_bound(body).and_then(|bound| bound.results).ok_or(garbled::TOO_SHORT)?;
     if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
 }
 
-/// A server's error for a Bind with another number of values than its statement has parameters.
-/// Source: `exec_bind_message` in postgres.c.
+/// Returns a server's error for a wrong number of values. Source: `exec_bind_message` in postgres.c.
 pub fn refuses_values(body: &[u8], parameters: usize) -> Option<ErrorReport> {
     let BindContents { name, formats, values, .. } = read_bound(body)?;
     let text = if formats > 1 && formats != values {
@@ -195,12 +190,11 @@ pub fn refuses_values(body: &[u8], parameters: usize) -> Option<ErrorReport> {
     Some(ErrorReport::error(sqlstate::PROTOCOL_VIOLATION, text))
 }
 
-/// The contents of a Bind.
 struct BindContents<'a> {
     name: &'a [u8],
     formats: usize,
     values: usize,
-    /// The result formats, and the bytes behind them; `None`: it ends before them.
+    /// The result formats and the rest; `None`: the Bind ends before.
     results: Option<(Vec<u16>, &'a [u8])>,
 }
 
@@ -223,7 +217,6 @@ fn skip_values(mut rest: &[u8], count: usize) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// A count and that many 16-bit words.
 fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     let (&count, rest) = bytes.split_first_chunk::<2>()?;
     let count = usize::from(u16::from_be_bytes(count));
@@ -231,13 +224,13 @@ fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     Some((words, &rest[count * 2..]))
 }
 
-/// True if it is not known yet whose a `DEALLOCATE` is: an earlier message may turn out not to have prepared its statement.
+/// True if an earlier message may have failed to prepare the statement of a `DEALLOCATE`.
 pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
     matches!(&statement.local, Some(LocalStatement::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
 }
 
-/// The command of a statement that Weir answers itself, here and now: SHOW commands, BEGIN, and the end of a transaction that no server knows of.
-/// `DEALLOCATE` of a statement prepared by the protocol is one, too: the server knows it by another name, and others may use it.
+/// Returns the command that Weir itself answers now: SHOW commands, BEGIN, the end of a transaction unknown to servers, and `DEALLOCATE`
+/// of a statement prepared by the protocol, which has another name on the server and may be shared.
 pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a LocalStatement> {
     let local = statement.local.as_ref()?;
     match local {
@@ -245,7 +238,7 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a LocalSta
         LocalStatement::End(_) => s.lazy_begin.is_open().then_some(local),
         LocalStatement::Deallocate(name) => {
             let name = name.as_bytes();
-            // No server can be asked for a statement prepared by SQL: one whose table is gone is not on the server connection.
+            // After DROP TABLE a statement prepared by SQL may be missing on the server connection.
             let is_by_sql = || {
                 s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && s.state.by_sql.has(name) && !s.state.by_sql.is_bound()
             };

@@ -1,7 +1,7 @@
-//! The messages that a client has sent behind one of a pipeline.
+//! Messages that follow one in a client's pipeline.
 //!
-//! Statements up to a Sync share an implicit transaction, and some need it: LOCK, DECLARE, SET LOCAL. So a read is answered elsewhere than
-//! on the primary only if all up to the Sync only reads, and is here to be looked at; or if nothing is executed yet.
+//! Statements up to a Sync share an implicit transaction, which LOCK, DECLARE and SET LOCAL need. A read leaves the primary only if all
+//! messages up to the Sync are here and only read, or if nothing is executed yet.
 
 pub mod batch;
 
@@ -15,42 +15,37 @@ use std::rc::Rc;
 use weir_sql::facts::TransactionVerb;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 
-/// Messages up to a Sync are waited for if they take no more than this.
+/// Longest pipeline that is waited for up to its Sync.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// The messages that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowingMessages {
-    /// Nothing that needs the implicit transaction.
+    /// Nothing needs the implicit transaction.
     Reads,
-    /// A message that is not all here: its rest must arrive first.
     More,
-    /// Something else, or nobody knows.
     Unknown,
 }
 
-/// How the messages end that are here.
+/// How the messages received so far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PipelineEnd {
     Sync,
-    /// More of them may come.
     Open {
         executes: bool,
     },
-    /// With a message that is here up to so many bytes of all.
+    /// `bytes`: up to the end of an incomplete message.
     Partial {
         bytes: usize,
     },
-    /// With something that is no part of a pipeline, or is not known.
+    /// With a message outside of pipelines, or an unknown one.
     Other,
 }
 
-/// Looks at what follows the message that is next; of a Query that is nothing.
+/// Classifies what follows the next message. Nothing follows a Query.
 #[inline]
 pub fn look(s: &mut Session, w: &Context) -> FollowingMessages {
     let here = s.up.unseen();
     let is_extended = matches!(here.first(), Some(&(front::PARSE | front::BIND | front::DESCRIBE)));
-    // Most pipelines are of one statement.
     s.reads.is_alone =
         !is_extended || (!s.reads.is_series_of_reads() && PipelineBatch::read(here).is_some_and(|batch| batch.is_synced));
     if s.reads.is_alone || s.reads.is_series_of_reads() {
@@ -81,10 +76,10 @@ fn look_far(s: &mut Session, w: &Context) -> FollowingMessages {
     }
 }
 
-/// Longest message that is looked at for the end of a transaction; a longer one is none.
+/// Longest message that may count as the end of a transaction.
 pub const END_BYTES_MAX: u32 = 1 << 10;
 
-/// The effect of the next message's statement on the transaction. A message that is not here, or is long, has none.
+/// Returns the effect of the next message on the transaction; `TransactionVerb::None` for incomplete and long messages.
 #[cold]
 pub fn transaction_next(s: &Session, w: &Context) -> TransactionVerb {
     let here = s.up.unseen();
@@ -106,18 +101,17 @@ pub fn transaction_next(s: &Session, w: &Context) -> TransactionVerb {
     }
 }
 
-/// Messages of a pipeline, looked at one after the other: nothing is collected, so that it costs no allocation.
+/// A scan of a pipeline's messages without allocation.
 #[derive(Default)]
 struct PipelineScan {
-    /// Bytes looked at.
     at: usize,
     executes: bool,
-    /// Where its last Parse is.
+    /// Where the last Parse is.
     parsed_at: Option<usize>,
 }
 
 impl PipelineScan {
-    /// The statement that the next message is the first to be about, if it is about one; or how the messages end.
+    /// Returns the statement first mentioned by the next message, if any; the error is how the messages end.
     fn next(&mut self, s: &Session, w: &Context) -> Result<Option<Rc<PreparedStatement>>, PipelineEnd> {
         let here = s.up.unseen();
         let rest = &here[self.at..];
@@ -154,7 +148,7 @@ impl PipelineScan {
         Ok(statement)
     }
 
-    /// True if a statement of this name is prepared by one of these messages: most by the last Parse.
+    /// True if a scanned message prepares this name, mostly the last Parse.
     fn has_parsed(&self, here: &[u8], name: &[u8]) -> bool {
         let Some(last) = self.parsed_at else { return false };
         parses(&here[last..], name) || {
@@ -169,7 +163,6 @@ impl PipelineScan {
     }
 }
 
-/// True if the first of these messages, which are all here, is a Parse of this name.
 fn parses(messages: &[u8], name: &[u8]) -> bool {
     messages.first() == Some(&front::PARSE)
         && messages.get(HEADER_BYTES..).and_then(split_cstr).is_some_and(|(parsed, _)| key(parsed) == key(name))

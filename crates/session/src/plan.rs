@@ -1,14 +1,14 @@
-//! The stages of a message that runs something, from top to bottom.
+//! The stages of a message that runs something:
 //!
-//! 1. classify: `classify`, `read_preference`, `lazy_begin` and `read_retry` say what kind of server the statement needs;
-//! 2. choose: `session::routing` names the node;
-//! 3. check out: the session keeps its server connection, takes one at rest, or waits for one (`checkout`);
-//! 4. bring: the server connection gets the session's settings and statements (`session_state`), and a deferred BEGIN goes in front;
+//! 1. classify: the kind of server needed (`classify`, `read_preference`, `lazy_begin`, `read_retry`);
+//! 2. choose: the node (`routing`);
+//! 3. check out: the session keeps its server connection, takes one at rest, or waits (`checkout`);
+//! 4. bring: the server connection gets settings and statements (`session_state`), then a deferred BEGIN;
 //! 5. refuse: a statement that cannot run where its transaction is;
-//! 6. note: every concern hears of the message (`concern::sent`);
-//! 7. send: the caller passes the client's bytes on, and notes the reply that is due.
+//! 6. note: every concern sees the message (`concern::sent`);
+//! 7. send: the caller forwards the bytes and notes the expected reply.
 //!
-//! Before the stages a statement may be answered without a server: by Weir itself (`answer`) or from the query cache (`query_cache`).
+//! Before, Weir itself (`own_answers`) or `query_cache` may answer.
 
 use crate::causal::held_read::{self, HeldReadOutcome};
 use crate::context::Context;
@@ -20,26 +20,24 @@ use crate::unit::StatementMessage;
 use crate::{checkout, concern, query_cache, sequences};
 use weir_wire::frame::MessageHeader;
 
-/// Why a statement cannot run where it would.
+/// Returns why a statement cannot run on the server of its transaction.
 type Refusal = fn(&mut Session, &Context, &Statement) -> Option<ErrorReport>;
 
-/// The plan for a message.
 pub enum MessagePlan {
-    /// A server connection is there on which it may run.
     Ready,
-    /// Something comes first; it is planned again then, from the top.
+    /// Another step comes first, then stage 1 again.
     Later(MessageFlow),
     Refused(ErrorReport),
 }
 
-/// Stages 1 to 5 of a message that runs this statement. An error ends the session.
+/// Runs stages 1 to 5. An error ends the session.
 #[inline]
 pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<MessagePlan, ErrorReport> {
     let (statement, refusal): (&Statement, Refusal) = match unit {
         StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => (statement, checkout::misplaced),
-        // The server may know a read by that name: in a transaction on a standby it says itself what it does not do.
+        // A server that knows such a read reports itself what it cannot do.
         StatementMessage::BindUnknown(statement) | StatementMessage::Call(statement) => (statement, sequences::refusal_of),
-        // They go where the Bind went, or define something only.
+        // Parse only defines; Execute goes where its Bind went.
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return Ok(MessagePlan::Ready),
     };
     if query_cache::must_let_go(s, w, statement) {
@@ -56,7 +54,7 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
     Ok(refusal(s, w, statement).map_or(MessagePlan::Ready, MessagePlan::Refused))
 }
 
-/// Stage 6, of a message that is about to be sent.
+/// Runs stage 6 for a message about to be sent.
 #[inline]
 pub fn note(s: &mut Session, w: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
     concern::sent(s, w, header, unit);

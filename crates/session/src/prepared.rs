@@ -1,5 +1,4 @@
-//! Statements that one server connection has prepared, under Weir's names; the servers' descriptions of them; and the choice of
-//! those to close when there are too many.
+//! Statements prepared on a server connection under Weir's names, and the choice of those to close.
 
 pub mod result_shape;
 pub mod reuse;
@@ -10,13 +9,11 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use weir_wire::frame::split_cstr;
 
-/// Identity of a statement text with its parameter types; the same text has the same identity for all clients of a worker.
+/// Identity of text and parameter types, common to a worker's clients.
 pub type StatementId = u64;
 
-/// Prefix of the names statements have on servers.
 pub const NAME_PREFIX: &[u8] = b"weir_";
 
-/// Appends a statement's name on the servers.
 pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
@@ -33,43 +30,40 @@ pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Bytes by which a server tells names of statements apart: `NAMEDATALEN - 1`. Source: `HASH_STRINGS` in dynahash.c; names of the protocol
-/// are not cut like identifiers, without a word and wherever a character ends, but two that begin so are one.
+/// Length of statement names compared by servers: `NAMEDATALEN - 1`. Source: `HASH_STRINGS` in dynahash.c. Unlike identifiers, longer
+/// names are not truncated, but are equal to others with the same beginning.
 const NAME_BYTES_MAX: usize = 63;
 
-/// The part of a client's statement name by which a server knows it.
+/// Returns the part of a client's statement name that a server compares.
 #[inline]
 pub fn key(name: &[u8]) -> &[u8] {
     name.get(..NAME_BYTES_MAX).unwrap_or(name)
 }
 
-/// A server's description of a statement, as one number: the types of its parameters, names and types of its columns.
+/// Hash of a statement's description: parameter types, names and types of columns.
 ///
-/// A client reads all later rows by the first description. So a server where the statement means something else by now must not
-/// answer (0A000 in PostgreSQL: `RevalidateCachedQuery` in plancache.c compares the result by `equalTupleDescs`). Parameters
-/// count too: a server that analyses the text anew may take them for another type than the client, which sends them in binary.
+/// A client reads later rows by the first description, so a server with another one must not answer (0A000, `RevalidateCachedQuery` in
+/// plancache.c). Parameters count too: a new analysis may infer other types than the client sends in binary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatementShape(u64);
 
 impl StatementShape {
-    /// Nobody has asked.
+    /// Not described yet.
     pub const UNKNOWN: StatementShape = StatementShape(0);
-    /// Neither parameters nor columns: there is nothing to be misread.
+    /// No parameters or columns to be misread.
     pub const EMPTY: StatementShape = StatementShape(1);
-    /// Its description is too long to be looked at.
+    /// The description is too long to be read.
     pub const VAST: StatementShape = StatementShape(2);
 
-    /// A number that tells it from others.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// By the body of a ParameterDescription.
     pub fn of_parameters(body: &[u8]) -> StatementShape {
         if body == [0, 0] { StatementShape::EMPTY } else { StatementShape::EMPTY.and(|hash| hash.write(body)) }
     }
 
-    /// With the body of a RowDescription. Tables' numbers and formats are left out: a table made anew gives the same rows.
+    /// Adds a RowDescription without OIDs of tables and formats: a recreated table gives the same rows.
     pub fn with_columns(self, body: &[u8]) -> StatementShape {
         const PLACE_BYTES: usize = 6;
         const TYPE_BYTES: usize = 10;
@@ -97,76 +91,71 @@ impl StatementShape {
         let mut hash = FixedState::with_seed(0).build_hasher();
         hash.write_u64(self.0);
         write(&mut hash);
-        // The first few numbers are taken.
+        // The first numbers are the constants above.
         StatementShape(hash.finish() | 1 << 63)
     }
 
-    /// True if a client that was told this may be answered by a server that would say `now`.
+    /// True if a client with this description may be served by one of `now`.
     #[inline]
     pub fn allows(self, now: StatementShape) -> bool {
         !self.can_change() || self == now
     }
 
-    /// True if there is something to be misread should it change.
     #[inline]
     pub fn can_change(self) -> bool {
         self != StatementShape::UNKNOWN && self != StatementShape::EMPTY
     }
 }
 
-/// True if an error in place of the first answer may be of what is kept, and a Parse of the text would bring another answer: types that were inferred for
-/// parameters, columns of a result, a statement that code took away. Nothing has run then.
+/// True if a first answer's error may come from the kept statement (inferred types, columns, deallocated): a Parse may help, nothing has
+/// run.
 ///
-/// Errors of the moment stand: conflicts, limits, cancel requests, faults of the server. So does its last word.
-/// Source: `RevalidateCachedQuery` in plancache.c keeps the types of parameters when it analyses a text anew.
+/// Errors of the moment count as answers: conflicts, limits, cancel requests, server faults. Source: `RevalidateCachedQuery` in
+/// plancache.c keeps the parameter types.
 pub fn may_be_of_kept(severity: &[u8], sqlstate: &[u8]) -> bool {
     const OF_THE_MOMENT: [&[u8]; 7] = [b"40", b"53", b"54", b"55", b"57", b"58", b"XX"];
     !matches!(severity, b"FATAL" | b"PANIC") && !OF_THE_MOMENT.iter().any(|class| sqlstate.starts_with(class))
 }
 
-/// A statement of a server connection.
 #[derive(Debug)]
 struct ServerStatement {
-    /// When it was used last.
     used: u64,
     shape: StatementShape,
-    /// A statement that its Parse had closed before. It is on the server still if that Parse did not happen.
+    /// Closed before this Parse; on the server still if the Parse failed.
     closed: Option<StatementId>,
-    /// Likewise, others that the limit has no room for any more. Empty unless it was lowered.
+    /// Statements closed too because the limit was lowered.
     surplus: Vec<StatementId>,
     analysis: ParseAnalysis,
 }
 
-/// The analysis of a statement that stands for Parses without a name.
+/// Analysis of a kept statement for unnamed Parses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseAnalysis {
-    /// In microseconds.
     pub at_us: u64,
-    /// How often something had been defined in its database, as far as was known.
+    /// Known number of definitions changed in the database.
     pub changes: u64,
-    /// Binds since.
     pub binds: u32,
 }
 
-/// The choice of plans for Parses without a name.
+/// The choice of plans for unnamed Parses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanCacheMode {
-    /// As for a new Parse each time: a plan for the values.
+    /// A plan for the values.
     #[default]
     OfValues,
-    /// As the server chooses for a statement that is kept: after some uses perhaps one plan for all values.
+    /// The server's choice, after some uses perhaps a generic plan.
     OfServer,
 }
 
-/// Binds for which a server makes plans for the values in any case. Source: `choose_custom_plan` in plancache.c.
+/// Binds that get a plan for their values. Source: `choose_custom_plan` in plancache.c.
 const PLANS_OF_VALUES: u32 = 5;
 
-/// Age from which a text is analysed anew. A kept analysis does not see a new object that takes a name earlier in the `search_path`, if that was
-/// made past the proxy. Source: PostgreSQL manual, PREPARE.
+/// Age after which a text is analysed again. A kept analysis misses new objects earlier in the `search_path`, if created without Weir.
+/// Source: PostgreSQL manual, PREPARE.
 const ANALYSIS_AGE_MAX_US: u64 = 1_000_000;
 
 impl ParseAnalysis {
-    /// True if the text would be analysed and planned alike now.
+    /// True if a new analysis and plan would be the same now.
     #[inline]
     pub fn stands(&self, now: ParseAnalysis, plans: PlanCacheMode, takes_values: bool) -> bool {
         self.changes == now.changes
@@ -175,16 +164,16 @@ impl ParseAnalysis {
     }
 }
 
-/// Statements beyond a lowered limit that make room at one Parse: more would be a flood of messages.
+/// Bounds the messages of one Parse after a lowered limit.
 const SURPLUS_MAX: usize = 256;
 
-/// The statements of one server connection, never more than the limit.
+/// The statements of a server connection, at most the limit.
 #[derive(Debug, Default)]
 pub struct ServerStatements {
     used: HashMap<StatementId, ServerStatement>,
-    /// Still on the server, but must be prepared anew before the next use. These make room first.
+    /// To be prepared again before use; evicted before used ones.
     stale: BTreeSet<StatementId>,
-    /// Perhaps still on the server: they are closed before the next use, and make room before all others.
+    /// Perhaps on the server: closed before use, evicted first.
     perhaps: BTreeSet<StatementId>,
     clock: u64,
 }
@@ -192,10 +181,11 @@ pub struct ServerStatements {
 /// The step before a statement can be used on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrepareStep {
-    /// It is there.
     Nothing,
-    /// Prepare it, and close the other first if one is named.
-    Parse { evict: Option<StatementId> },
+    /// Prepare it, after closing `evict`.
+    Parse {
+        evict: Option<StatementId>,
+    },
 }
 
 impl ServerStatements {
@@ -203,7 +193,7 @@ impl ServerStatements {
         self.used.contains_key(&id)
     }
 
-    /// Notes a use of a statement that is there as a client was `told`; false when it is not.
+    /// Notes a use. False if the statement is missing, or has another description than the client was `told`.
     pub fn use_if_known(&mut self, id: StatementId, told: StatementShape) -> bool {
         self.clock += 1;
         let Some(place) = self.used.get_mut(&id) else { return false };
@@ -211,27 +201,24 @@ impl ServerStatements {
         told.allows(place.shape)
     }
 
-    /// True if one more may be prepared, and none that is of use has to make room for it.
+    /// True if one more may be prepared without evicting a used one.
     #[inline]
     pub fn has_room(&self, max: usize) -> bool {
         self.used.len() < max.max(1)
     }
 
-    /// The analysis of a statement that is there.
     #[inline]
     pub fn analysis(&mut self, id: StatementId) -> Option<&mut ParseAnalysis> {
         self.used.get_mut(&id).map(|place| &mut place.analysis)
     }
 
-    /// Notes the server's description of a statement.
     pub fn describe(&mut self, id: StatementId, shape: StatementShape) {
         if let Some(place) = self.used.get_mut(&id) {
             place.shape = shape;
         }
     }
 
-    /// Notes that a statement is prepared now, by a Parse without a question for its description: undo with `forget` if that
-    /// fails.
+    /// Notes that a statement is prepared by a Parse without a Describe. Call `forget` if the Parse fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> PrepareStep {
         self.clock += 1;
         let (used, shape, surplus) = (self.clock, StatementShape::UNKNOWN, Vec::new());
@@ -250,7 +237,7 @@ impl ServerStatements {
         PrepareStep::Parse { evict }
     }
 
-    /// Makes room for a statement that was just touched where the limit was lowered. These are to be closed before its Parse, too.
+    /// Evicts statements beyond a lowered limit, to be closed before the Parse of `id`.
     #[inline]
     pub fn shed(&mut self, id: StatementId, max: usize) -> &[StatementId] {
         let all = self.used.len() + self.stale.len() + self.perhaps.len();
@@ -292,12 +279,12 @@ impl ServerStatements {
         Some(oldest)
     }
 
-    /// Linear, but only when a server connection is full and a new statement comes.
+    /// Linear; runs only for a new statement on a full server connection.
     fn oldest(&self) -> Option<StatementId> {
         self.used.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
     }
 
-    /// The Parse of a statement may not have happened, nor the Close before it.
+    /// Takes back a Parse and its Close: either may have failed.
     pub fn forget(&mut self, id: StatementId) {
         let Some(ServerStatement { closed, surplus, .. }) = self.used.remove(&id) else { return };
         for closed in closed.into_iter().chain(surplus) {
@@ -307,32 +294,31 @@ impl ServerStatements {
         }
     }
 
-    /// The server has none of them any more.
     pub fn clear(&mut self) {
         self.used.clear();
         self.stale.clear();
         self.perhaps.clear();
     }
 
-    /// Statements that the server has, unless code has deallocated some.
+    /// Number of statements on the server, unless code has deallocated some.
     pub fn certain(&self) -> usize {
         self.used.len() + self.stale.len()
     }
 
-    /// Takes in how many statements the server had when there were to be so many (`certain`).
+    /// Compares the number of statements on the server with the expected one (`certain`).
     pub fn counted(&mut self, on_server: usize, certain: usize) {
         if on_server < certain {
             self.doubt_all();
         }
     }
 
-    /// Code may have deallocated some of them, and nobody knows which.
+    /// Notes that code may have deallocated some statements.
     pub fn doubt_all(&mut self) {
         self.perhaps.extend(self.used.drain().map(|(id, _)| id));
         self.perhaps.append(&mut self.stale);
     }
 
-    /// The server still has them, but their meaning may have changed.
+    /// Notes that the meaning of the statements may have changed; all are still on the server.
     pub fn stale_all(&mut self) {
         self.stale.extend(self.used.drain().map(|(id, _)| id));
     }

@@ -1,7 +1,7 @@
-//! THE hot path: the loop that moves what a client says to a server and what the server says back.
+//! THE hot path: moves messages between a client and a server.
 //!
-//! It looks at both sockets through [`ClientServerSockets`]. A full socket stops reading on the other side, so that a session never holds more than its two
-//! lanes. In the steady state a statement costs two reads, two writes and no allocation (`crates/weir/tests/no_alloc.rs`).
+//! A full socket stops reading on the other side: a session holds at most its two lanes. In the steady state a statement costs two reads,
+//! two writes and no allocation (`crates/weir/tests/no_alloc.rs`).
 
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -14,66 +14,53 @@ use crate::{from_server, rerun, session_state, timing};
 use std::io;
 use weir_io::lane::ReadOutcome;
 
-/// Rounds of moving before other sessions get their turn.
 const ROUNDS_MAX: u32 = 16;
 
-/// The sockets of one session: its client's, and that of the server connection in use. Nothing in here waits.
+/// No call waits.
 pub trait ClientServerSockets {
     fn is_client_readable(&self) -> bool;
 
-    /// True if the server has said something that nobody has read.
     fn is_server_readable(&self) -> bool;
 
-    /// True if nobody is there any more to hear an answer.
     fn is_client_gone(&self) -> bool;
 
-    /// True if the client's socket has sent all it was given.
     fn is_client_sent(&self) -> bool;
 
-    /// Reads from the client into its lane.
     fn fill_up(&mut self, s: &mut Session) -> io::Result<ReadOutcome>;
 
-    /// Sends what the client's lane holds for the server. True when all is sent. `None`: there is no server connection.
+    /// True when all is sent. `None`: no server connection.
     fn drain_up(&mut self, s: &mut Session) -> Option<io::Result<bool>>;
 
-    /// Reads from the server into its lane. `None`: there is no server connection.
+    /// `None`: no server connection.
     fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<ReadOutcome>>;
 
-    /// Sends what the server's lane holds for the client. True when all is sent.
+    /// True when all is sent.
     fn drain_down(&mut self, s: &mut Session) -> io::Result<bool>;
 }
 
-/// Why a session ends.
 pub enum SessionEnd {
-    /// The client left.
     Client,
-    /// The client is told why.
     Fault(ErrorReport),
 }
 
-/// The next thing that a session's task does.
 pub enum SessionStep {
-    /// Nothing can be moved until something arrives.
     Park,
-    /// There is more to move, but others come first.
+    /// More can be moved, after the other sessions.
     Yield,
     /// The next message needs a server connection that is not at hand.
     Need(ConnRequirement),
-    /// The outcome of a COMMIT is asked for before anything else.
+    /// The outcome of a COMMIT must be known first.
     Doubt,
     End(SessionEnd),
 }
 
-/// The result of moving the client's bytes.
 enum ClientPumpResult {
     Moved,
     Nothing,
     Need(ConnRequirement),
-    /// The client is gone or said goodbye.
     Left,
 }
 
-/// A session with its sockets, for one step.
 pub struct SessionPump<'a, X> {
     pub s: &'a mut Session,
     pub w: &'a Context,
@@ -81,7 +68,6 @@ pub struct SessionPump<'a, X> {
 }
 
 impl<X: ClientServerSockets> SessionPump<'_, X> {
-    /// Moves what can be moved in both directions.
     pub fn step_on(&mut self) -> SessionStep {
         for _ in 0..ROUNDS_MAX {
             if self.s.intake.doubt.is_some() {
@@ -98,8 +84,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
                 Ok(ClientPumpResult::Left) => return SessionStep::End(SessionEnd::Client),
                 Err(fault) => return SessionStep::End(SessionEnd::Fault(fault)),
             };
-            // A server connection that broke while something was sent over it may have left messages of the client's to be sent again. No
-            // event tells of them.
+            // A server connection that broke while sending may leave messages to be sent again, without an event.
             let is_lost = had_server && !self.s.has_server();
             match self.pump_server() {
                 Ok(from_server) if (from_client || from_server || is_lost) && self.has_more(from_server || is_lost) => {}
@@ -117,16 +102,15 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         SessionStep::Yield
     }
 
-    /// Says the reason why a session ends, as far as the client can be told.
     pub fn say_final_error(&mut self, fault: &ErrorReport) {
-        // In the middle of a server's message there is nothing a client could read; it sees the connection close.
+        // In the middle of a server's message an error would be unreadable.
         if !self.s.down.is_mid_message() {
             self.s.say_error(self.w, fault);
         }
         let _ = self.sockets.drain_down(self.s);
     }
 
-    /// True if another round can move something: bytes have arrived since, or what waited for replies may go on.
+    /// True if another round can move something: new bytes, or messages that waited for replies.
     fn has_more(&self, from_server: bool) -> bool {
         let s = &*self.s;
         if s.down.has_pending() {
@@ -138,13 +122,12 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
             || (!s.up.has_pending() && (client_spoke || has_left || (from_server && s.up.has_unseen())))
     }
 
-    /// Moves all the client has sent as far as it can go.
     fn pump_client(&mut self) -> Result<ClientPumpResult, ErrorReport> {
         if !self.sockets.is_client_readable() && self.s.is_quiet() {
             self.settle()?;
             return Ok(ClientPumpResult::Nothing);
         }
-        // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
+        // A client that does not read is not read from, as in PostgreSQL.
         if !self.drain_down()? {
             return Ok(ClientPumpResult::Nothing);
         }
@@ -158,7 +141,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         }
         let (mut need, mut held) = (None, false);
         loop {
-            // Only answers of our own wait here: one at a time, so that asking without reading piles nothing up.
+            // One own answer at a time: a client that does not read piles up nothing.
             if !self.drain_down()? {
                 held = true;
                 break;
@@ -172,14 +155,13 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
             match on_client(self.s, self.w, header)? {
                 MessageFlow::Next => progressed = true,
                 MessageFlow::More => {
-                    // Only now is it known how much room the message needs: what came while there was none lies at the socket, and no other event
-                    // tells of it.
+                    // The message's size is known only now; bytes that did not fit raise no event.
                     progressed |= !self.s.intake.presence().has_left() && self.sockets.is_client_readable();
                     break;
                 }
                 MessageFlow::Hold => {
                     if self.s.has_barrier() {
-                        // The session waits for an exchange of ours, but the client waits, too.
+                        // The session waits for Weir's exchange, and so does the client.
                         timing::asked(self.s, self.w);
                     }
                     held = true;
@@ -205,21 +187,19 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         })
     }
 
-    /// True if nothing is left to be done for a client that has left.
-    ///
-    /// Its messages are carried out and answered, since it may only have ended its own sending; a message that it never finished is not.
+    /// True if a client that has left needs nothing more. Its complete messages are run and answered: it may have ended only its own
+    /// sending.
     #[cold]
     fn is_done(&mut self, is_sent: bool, held: bool) -> bool {
         let SessionPump { s, w, sockets } = self;
         let unfinished = usize::from(s.up.is_mid_message() && !s.intake.in_copy_message);
         let waits = (held && !s.replies().is_copying_in()) || s.replies().will_answer(unfinished) || session_state::is_holding(s);
-        // A held message must reach the server, whoever hears of it.
+        // A held message must reach the server even without a listener.
         let may_end = s.replies().is_only_ours() || (is_sent && !held);
         let waits = waits && !(may_end && is_in_vain(s, w, || sockets.is_client_gone()));
         is_sent && !waits && !s.down.has_pending() && sockets.is_client_sent()
     }
 
-    /// Moves all the server has sent as far as it can go. True if anything moved.
     fn pump_server(&mut self) -> Result<bool, ErrorReport> {
         if !self.drain_down()? {
             return Ok(false);
@@ -238,14 +218,13 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         Ok(true)
     }
 
-    /// Looks at a server connection that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
+    /// No other event may come for a server connection now at rest.
     #[inline(always)]
     fn settle(&mut self) -> Result<(), ErrorReport> {
         session_state::settle(self.s, self.w);
         self.drain_up().map(drop)
     }
 
-    /// Reads from the client. True when something came.
     fn fill_up(&mut self) -> Result<bool, ErrorReport> {
         if self.s.intake.presence().has_left() {
             return Ok(false);
@@ -267,7 +246,6 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         })
     }
 
-    /// Sends what waits for the server. True when all is sent.
     #[inline(always)]
     fn drain_up(&mut self) -> Result<bool, ErrorReport> {
         if self.s.up.has_pending() { self.send_up() } else { Ok(true) }
@@ -277,7 +255,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
     fn send_up(&mut self) -> Result<bool, ErrorReport> {
         match self.sockets.drain_up(self.s) {
             Some(Ok(all)) => Ok(all),
-            // The words of the server before it went are read first; the end of file follows.
+            // The server's last messages come first, then the end of file.
             Some(Err(_)) => {
                 self.s.up.forget_pending(&self.w.buffers);
                 self.pump_server()?;
@@ -290,7 +268,6 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         }
     }
 
-    /// Sends what waits for the client. True when all is sent.
     #[inline(always)]
     fn drain_down(&mut self) -> Result<bool, ErrorReport> {
         rerun::tap(self.s, self.w);
@@ -304,7 +281,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         sent.map_err(|cause| ErrorReport::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
     }
 
-    /// Reads from the server. False: nothing came. A server connection that is lost is gone then.
+    /// False: nothing came. A lost server connection is removed.
     #[inline(always)]
     fn read_more(&mut self) -> Result<bool, ErrorReport> {
         match self.sockets.fill_down(self.s) {

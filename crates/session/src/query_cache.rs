@@ -1,8 +1,7 @@
-//! A session and the cache of answers: its answers from memory, its answers that are stored, and the answers that its writes make untrue.
-//! The protocol is `weir_cache`'s; the cached results lie in `cached_results`.
+//! A session's use of the query cache. `weir_cache` decides; the results are in `cached_results`.
 //!
-//! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
-//! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
+//! Only with nothing under way, so that the session's own writes are settled. In transactions only while no server knows of them. Without
+//! a cache the cost is one look at a pointer.
 
 pub mod cache_side;
 pub mod cached_results;
@@ -40,27 +39,27 @@ use weir_sql::facts::BeginOptions;
 use weir_wire::frame::{MessageHeader, back};
 use writes::{moves, note_rest, note_write, settle};
 
-/// The parameter by which a session goes without the cache, or takes it again.
 pub const SETTING: &str = "weir.query_cache";
 
-/// Longest wait for an answer that another session has asked for: its client may be slow to take it.
+/// Longest wait for another session's answer, whose client may read slowly.
 const FLIGHT_WAIT: Duration = Duration::from_millis(200);
 
-/// Tables of an answer. One of more is not kept: each is looked at whenever it is given out.
+/// Most tables of a cached answer: each is checked at every use.
 const TABLES_MAX: usize = 64;
 
-/// True if a statement that wants databases for itself waits until their logs are not followed any more.
+/// True if a statement that needs databases for itself must wait until their logs are not followed any more.
 #[inline]
 pub fn must_let_go(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     !statement.vacates.is_empty() && fresh::must_let_go(s, w, &statement.vacates)
 }
 
-/// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
+/// Answers a Query from memory, waits for an answer requested by another session, or prepares to store the answer. `None`: the Query goes
+/// its usual way.
 #[inline]
 pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: MessageHeader) -> Option<MessageFlow> {
     w.shared.cached_results.as_ref()?;
     let caching = statement.caching.as_deref()?;
-    // An answer on its way is not stored if more comes before it is here. A question that did not get on its way comes by again.
+    // A retried question keeps its capture.
     let before = s.cache.capture.take();
     if caching.text.reads == CachePermission::Never || caching.is_indifferent(classify::place_of(s, w)) || !may_ask(s, w) {
         return None;
@@ -68,11 +67,10 @@ pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Mes
     ask(s, w, caching, before, header)
 }
 
-/// Answers a run of `[Parse] Bind [Describe] Execute [Sync]` from memory, if all of it is here and nothing else is under way; else as
-/// above. So of a pipeline all is answered up to the first that needs a server.
+/// As `on_query` for a complete batch `[Parse] Bind [Describe] Execute [Sync]`.
 #[inline]
 pub fn on_batch(s: &mut Session, w: &Context) -> Option<MessageFlow> {
-    // Within a run the answer to which is expected, nothing changes.
+    // Nothing changes within a batch whose answer is expected.
     if w.shared.cached_results.is_none() || !s.replies().is_settled() {
         return None;
     }
@@ -88,7 +86,7 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<AnswerCapture>>) -
         (prepared, told, batch.is_synced)
     };
     if !is_synced && shares_snapshot(s, w) {
-        // The statements before one Sync have one transaction, and may have one snapshot.
+        // Statements before one Sync may share a snapshot.
         return None;
     }
     let caching = prepared.statement.caching.as_deref()?;
@@ -114,7 +112,7 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<AnswerCapture>>) -
     }
     let batch = PipelineBatch::read(s.up.unseen())?;
     if !batch.is_synced {
-        // Where the next answer begins only a ReadyForQuery says.
+        // Without a Sync no ReadyForQuery tells where the next answer begins.
         return None;
     }
     let says = says_a_moment(&prepared.tail) || bind_holds_a_moment(batch.values);
@@ -134,24 +132,22 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<AnswerCapture>>) -
     }
 }
 
-/// True if a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
-/// That one was not begun by its client.
+/// True if a read of a pipeline may share its snapshot, or a needed implicit transaction, with the messages after it.
 fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
     let reads_committed = transaction_place::may_ask_memory(BeginOptions::default(), classify::defaults(s, w), true);
     !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != FollowingMessages::Reads)
 }
 
-/// Tags of commands that may commit before the server is ready: a client may take them for the end. Procedural code commits where it likes.
+/// Commands that may commit before ReadyForQuery; clients may act on the tag. Procedural code commits anywhere.
 const TAGS_OF_COMMITS: [&[u8]; 4] = [b"COMMIT\0", b"COMMIT PREPARED\0", b"CALL\0", b"DO\0"];
 
-/// True if a command tag of this length is looked at, since it may acknowledge writes.
 #[inline]
 pub fn may_acknowledge(writes: &PendingInvalidations, body_bytes: u32) -> bool {
     let has_writes = !writes.is_empty() || !writes.is_tracked;
     has_writes && TAGS_OF_COMMITS.iter().any(|tag| tag.len() == body_bytes as usize)
 }
 
-/// The client is about to see a command tag. A COMMIT among other commands is acknowledged before all of them are answered.
+/// Acknowledges writes before the client sees a commit's tag.
 #[inline]
 pub fn on_tag(s: &mut Session, w: &Context, header: MessageHeader) {
     if !s.upstream().is_some_and(|upstream| may_acknowledge(&upstream.writes, header.body_bytes)) {
@@ -162,14 +158,13 @@ pub fn on_tag(s: &mut Session, w: &Context, header: MessageHeader) {
     }
 }
 
-/// The result of looking further for an answer that our memory does not have.
 enum MemoryMissOutcome {
-    /// The bytes, and the round that shows what they show.
+    /// `u64`: the round that covers what they show.
     Found(Vec<u8>, u64),
     Flow(Option<MessageFlow>),
 }
 
-/// Looks in the store, if there is one; then prepares for a server's answer.
+/// Asks the store, if any, then prepares for a server's answer.
 fn seek(
     s: &mut Session,
     w: &Context,
@@ -181,9 +176,9 @@ fn seek(
     let key = stored::full(s, w, key);
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.store, &before) {
-        // In this order: the publisher of another catalog changes the database's slot after it.
+        // In this order: after publishing another catalog its publisher changes the database's slot.
         (None, _) => answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition()),
-        // The store was asked, and the message has not left since.
+        // The store was already asked for this message.
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
             StoreLookupResult::Wait => return MemoryMissOutcome::Flow(Some(MessageFlow::Hold)),
@@ -195,7 +190,7 @@ fn seek(
     MemoryMissOutcome::Flow(prepare(s, w, answers, before, key, deps))
 }
 
-/// The statement a run of messages is about, and the description its client has of it, if there is nothing to complain of.
+/// Returns a batch's statement and the client's description of it, unless a server would report an error.
 fn prepared_for(s: &Session, w: &Context, batch: &PipelineBatch<'_>) -> Option<(Rc<PreparedStatement>, StatementShape)> {
     let (prepared, told) = match batch.parse {
         // Only a server can describe a named statement to a client.
@@ -203,7 +198,7 @@ fn prepared_for(s: &Session, w: &Context, batch: &PipelineBatch<'_>) -> Option<(
             (w.statements.borrow_mut().of_parse(tail, s.state.meaning, ParseNaming::Unnamed)?, StatementShape::UNKNOWN)
         }
         Some(_) => return None,
-        // Nobody knows whether an answer is what was told.
+        // An answer must have the shape that the client was told.
         None => {
             let own = if batch.name.is_empty() {
                 s.statements.unnamed()?
@@ -237,7 +232,6 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>, byt
         s.say_ready(w);
     }
     for (at, header) in headers[..count].iter().enumerate() {
-        // The first was logged when it came.
         if at > 0 {
             statement_log::passed(s, w, *header);
         }
@@ -256,7 +250,7 @@ fn may_ask(s: &mut Session, w: &Context) -> bool {
         && may_ask_here(s, w)
 }
 
-/// True if the session is outside of transactions, or in one that no server knows of and that has no snapshot of its own.
+/// True if the session is outside of transactions, or in one unknown to servers and without a snapshot of its own.
 #[inline]
 fn may_ask_here(s: &mut Session, w: &Context) -> bool {
     match (&s.lazy_begin, s.transaction()) {
@@ -278,7 +272,7 @@ fn ask(
 ) -> Option<MessageFlow> {
     let answers = w.shared.cached_results.as_ref()?;
     let place = classify::place_of(s, w);
-    // First of all: most of what is not kept is known for that.
+    // Most uncached texts end here.
     let slots = slots_read(s, w, answers, caching, place)?;
     let who = who(s)?;
     let key = {
@@ -311,14 +305,14 @@ fn ask(
     }
 }
 
-/// True if a message may hold a name, in a string or a value, that the server reads in another encoding. Nothing of that is kept, so that nothing is found.
+/// True if the server may read names in the message by another encoding. Such answers are not stored.
 fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
     !message.is_ascii() && s.recoding() != EncodingEffect::None
 }
 
 fn give(s: &mut Session, w: &Context, header: MessageHeader, bytes: &[u8], round: u64) -> MessageFlow {
     s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
-    // For what comes after it in its transaction it was a read.
+    // Counts as a read for the rest of its transaction.
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
     w.count(WorkerCounter::CacheHits);
@@ -330,10 +324,9 @@ fn give(s: &mut Session, w: &Context, header: MessageHeader, bytes: &[u8], round
     MessageFlow::Next
 }
 
-/// The content of memory for a question.
 enum MemoryLookupResult {
     Answer(Arc<CachedResult>),
-    /// An answer that is not known yet to show what its asker must see: the statement waits a little.
+    /// An answer not yet known to be fresh: the statement waits a little.
     Unproven,
     Nothing,
 }
@@ -341,13 +334,12 @@ enum MemoryLookupResult {
 #[inline]
 fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> MemoryLookupResult {
     if w.store.is_some() {
-        // Nothing is kept here: `stored` asks whether an answer would be fresh.
         return MemoryLookupResult::Nothing;
     }
-    // In this order: the covered position was raised before.
+    // Before the lookup: the covered position was raised before.
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
-        // A session that has a server connection by now has waited.
+        // A session with a server connection has already waited.
         Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return MemoryLookupResult::Unproven,
         Some(answer) if is_fresh => {
             s.cache.end_wait();
@@ -359,7 +351,7 @@ fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> Me
     MemoryLookupResult::Nothing
 }
 
-/// Nobody has the answer: this session asks for it, or waits for another that does.
+/// Has this session request the answer, or wait for another session that does.
 fn prepare(
     s: &mut Session,
     w: &Context,
@@ -389,7 +381,7 @@ fn prepare(
         fresh::hurry(s, w);
         return None;
     };
-    // After the stamps: with another catalog by now it may be made of other tables.
+    // After the stamps: under another catalog the text may read other tables.
     if s.account.known.edition() != s.reads.place.edition() {
         return None;
     }
@@ -405,8 +397,7 @@ fn prepare(
     None
 }
 
-/// True if the answer that a session waits for is still on its way to another: it may have been woken for whatever reason. If that one has
-/// come and is not kept, those who waited ask all at once.
+/// True if the answer is still on its way to another session. If it was not stored, all waiters ask.
 fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], until: Instant) -> bool {
     let goes_on = w.now() < until && answers.is_awaited(key, s.waiter(w));
     if goes_on {
@@ -415,7 +406,7 @@ fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], un
     goes_on
 }
 
-/// The asker and its settings: all that shapes an answer beside its text. None: this session goes without the cache.
+/// Hash of the asker and settings that shape an answer. `None`: no cache.
 fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     if let Some(CacheKeyPrefix { settings, base, hash }) = s.cache.who.as_deref()
         && Arc::ptr_eq(settings, &s.state.settings)
@@ -426,7 +417,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     let (settings, base) = (s.state.settings.clone(), s.state.defaults.base.clone());
     let is_off =
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
-    // Nobody knows if a connection still has the settings of the query: another client's RESET takes them away.
+    // Another client's RESET may undo the connect query.
     let is_uncertain = !s.account.connect_query.is_empty();
     let who = (!is_off && !settings.needs_primary() && !is_uncertain).then(|| {
         let mut hash = Sha256::new();
@@ -436,7 +427,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         };
         add(&s.account.database);
         add(&s.account.user);
-        // A parameter that it has not set itself has the value of its login, on whatever server it reads.
+        // Unset parameters have the login's value on every server.
         let of_login = base.pairs().filter(|(name, _)| settings.get(name).is_none() && shapes_answers(name));
         let mut shaping: Vec<(&str, &str)> = settings.shaping_answers().chain(of_login).collect();
         shaping.sort_unstable();
@@ -450,7 +441,6 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     who
 }
 
-/// The slots that an answer depends on, if it may be kept.
 fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &TextCacheFacts, place: u64) -> Option<Rc<[Slot]>> {
     if place == 0 {
         return None;
@@ -461,7 +451,7 @@ fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &TextC
     let catalog = s.account.known.catalog()?;
     let never = &w.peek_config().cache.unsafe_tables;
     let tables = caching.text.tables_read(&catalog, &classify::path_in(s, &catalog), never);
-    // In a store that others fill only the log says what they may not know of.
+    // In a shared store only the log reports others' changes.
     let is_shared = w.store.as_ref().is_some_and(|stores| stores.is_shared());
     let is_told = |tables: &Vec<u32>| {
         let is_silent = (answers.follows_wal && catalog.has_materialised(tables)) || (is_shared && catalog.has_unlogged(tables));
@@ -478,7 +468,6 @@ fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &TextC
     slots
 }
 
-/// The concern of this module.
 pub struct QueryCache;
 
 impl SessionConcern for QueryCache {
@@ -509,7 +498,7 @@ impl SessionConcern for QueryCache {
     }
 }
 
-/// A statement is about to be sent over the session's server connection. Its possible changes are noted, and an answer that may be stored is expected.
+/// Notes the possible changes of a statement about to be sent, and expects an answer to store.
 #[inline]
 fn sent(s: &mut Session, w: &Context, statement: &Statement) {
     if w.shared.cached_results.is_none() && !w.shared.changes.are_tracked() {
@@ -521,18 +510,17 @@ fn sent(s: &mut Session, w: &Context, statement: &Statement) {
     s.cache.is_adrift |= moves(s, statement);
     let Some(answers) = &w.shared.cached_results else { return };
     if statement.caching.is_none() {
-        // By its text an answer was expected; by now nothing is known of it.
         give_up(s, w);
     }
-    // The next statement has needs of its own. The store's reply to this one comes too late by now: the same text may be asked for again much later.
+    // A late reply of the store is useless.
     s.cache.forget_waits();
-    // One whose question is on its way belongs to a statement before this one.
+    // A capture under way belongs to an earlier statement.
     if s.cache.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
         expect(s, w, answers);
     }
 }
 
-/// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
+/// Begins the capture as its question is sent. A standby must cover the last changes of its tables.
 fn expect(s: &mut Session, w: &Context, answers: &CachedResults) {
     let (Some(SessionServer { conn, .. }), Some(capture)) = (&s.server, &mut s.cache.capture) else { return };
     let needed = answers.versions.round_needed(&capture.deps);
@@ -541,18 +529,17 @@ fn expect(s: &mut Session, w: &Context, answers: &CachedResults) {
     } else {
         causal::verify(w, conn);
         give_up(s, w);
-        // A server connection that nobody vouches for yet needs a question that is asked after it was opened.
+        // A new server connection needs a round begun after it was opened.
         causal::want(w, needed.max(w.shared.positions.next_round()));
     }
 }
 
-/// Copies a message of the server's that belongs to an answer to be stored. False: more of it must arrive first.
+/// False: more of the message must arrive first.
 #[inline]
 pub fn watch(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     if s.cache.capture.is_none() || s.replies().is_our_turn() { true } else { copy(s, w, header) }
 }
 
-/// True if the messages of an answer are looked at one by one.
 #[inline]
 pub fn is_watching(s: &Session) -> bool {
     s.cache.capture.is_some()
@@ -564,7 +551,7 @@ fn copy(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     match header.tag {
         back::READY | back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE => return true,
         back::ROW_DESCRIPTION | back::DATA_ROW | back::COMMAND_COMPLETE => {}
-        // An error, a notice, a copy: not an answer that others may be given.
+        // Error, notice, COPY: not to be cached.
         _ => {
             give_up(s, w);
             return true;
@@ -582,7 +569,7 @@ fn copy(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     true
 }
 
-/// A client's statement is over, before it hears of it: the answer is stored, and writes are settled.
+/// Stores the answer and settles writes before the client sees ReadyForQuery.
 #[inline]
 fn ready(s: &mut Session, w: &Context, status: u8) {
     note_rest(s, status);
@@ -614,9 +601,9 @@ fn close(s: &mut Session, w: &Context, status: u8) {
 fn store(s: &Session, w: &Context, capture: AnswerCapture, status: u8) {
     let AnswerCapture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
     let Some(answers) = &w.shared.cached_results else { return };
-    // Other sessions begin with other settings than this server connection did: `ALTER ROLE ... SET`.
+    // After `ALTER ROLE ... SET` new sessions have other settings.
     let is_of_before = s.conn().is_some_and(|conn| conn.status.doomed.load(Ordering::SeqCst));
-    // Within a transaction it is what that began with: no other read is asked for there.
+    // Within a transaction only its first read is captured.
     let is_fine = is_whole && status != FAILED && !s.is_unsure() && !is_of_before;
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.now().saturating_duration_since(since).as_micros() as u64;
@@ -642,7 +629,7 @@ fn store(s: &Session, w: &Context, capture: AnswerCapture, status: u8) {
     }
 }
 
-/// Gives up storing the answer on its way; each session that waits for it asks by itself.
+/// Ends the capture; each waiting session asks by itself.
 fn give_up(s: &mut Session, w: &Context) {
     let Some(capture) = s.cache.capture.take() else { return };
     w.buffers.put_extra(capture.bytes);
@@ -651,20 +638,18 @@ fn give_up(s: &mut Session, w: &Context) {
     }
 }
 
-/// The next statement was refused before it was sent: nothing is waited for on its behalf.
+/// Ends capture and waits: the next statement was refused before it was sent.
 pub fn refused(s: &mut Session, w: &Context) {
     give_up(s, w);
     skipped(s);
 }
 
-/// The next message is thrown away, since one before it has failed: nothing is waited for on its behalf.
 #[inline]
 pub fn skipped(s: &mut Session) {
-    // The next statement has needs of its own. The store's reply to this one comes too late by now: the same text may be asked for again much later.
     s.cache.forget_waits();
 }
 
-/// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
+/// Settles writes after Weir's Sync ended an implicit transaction.
 fn synced(s: &mut Session, w: &Context, status: u8) {
     note_rest(s, status);
     if status == IDLE && may_have_written(s, w) {
@@ -672,9 +657,9 @@ fn synced(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
-/// The server connection is gone, and with it what was written over it: that may still be carried out (`Raised` is dropped unsettled).
+/// Sent writes may still be carried out (`RaisedSlots` is dropped unsettled).
 pub fn lost(s: &mut Session, w: &Context) {
     refused(s, w);
-    // A server that went down may have lost what it had not flushed.
+    // A crashed server may have lost unflushed commits.
     w.shared.changes.doubt_all(w.shared.positions.next_round());
 }

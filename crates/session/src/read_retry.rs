@@ -1,12 +1,11 @@
-//! The net below: a read that a standby refuses, or that goes down with it, runs again elsewhere, unseen by its client.
+//! Retry of reads refused by a standby or lost with it, unseen by the client.
 //!
-//! While reads are under way on a standby, the client's messages are kept, up to a bound, in groups that end with a Query or Sync. Before
-//! anything of a group's answer goes to the client, it is known how the answer begins: servers write it in one piece, so nobody waits.
-//! If it begins with an error that the primary might not give, the messages are put back as if they had just come, what they changed in
-//! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
+//! While a standby runs reads, the client's messages are kept, up to a bound, in groups that end with a Query or Sync. Of each group's
+//! answer the beginning is checked first; servers write it in one piece, so this costs no wait. After an error that the primary might not
+//! give, the messages are put back, their effects undone, and go to the primary. Once the client has seen something, errors are its own.
 //!
-//! Messages that may write are kept as well, where there are several nodes. They are sent again if the connection broke before a byte of them
-//! left, or if the server refused the one statement among them for not being the primary any more.
+//! With several nodes writes are kept too: they are sent again if no byte of them left, or if the server refused the only statement for
+//! not being the primary any more.
 
 pub mod kept_messages;
 pub mod standby_errors;
@@ -36,27 +35,25 @@ use weir_sql::facts::StatementVerb;
 use weir_wire::back::ReceivedReport;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header};
 
-/// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
+/// Longer reads are not retried.
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
-/// How far into an answer is looked for how it begins.
 const LOOK_BYTES_MAX: usize = 16 << 10;
 
-/// The messages kept before one is handled.
 pub struct ReadRetryMark {
     bytes: usize,
     is_kept: bool,
-    /// Nothing of the client's is under way.
+    /// True if nothing of the client's is under way.
     is_first: bool,
 }
 
-/// True if messages are looked at for what may be sent again.
+/// True if messages must be kept for a retry.
 #[inline]
 pub fn is_there(s: &Session, w: &Context) -> bool {
     w.has_readers() || w.peek_config().nodes.len() > 1 || s.lazy_begin.is_open() || s.has_begun_ahead()
 }
 
-/// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
+/// Keeps the next message: a standby may get it, or a BEGIN before it.
 #[inline]
 pub fn keep(s: &mut Session, header: MessageHeader) -> ReadRetryMark {
     let is_outside = s.transaction() == IDLE || s.has_begun_ahead();
@@ -73,7 +70,6 @@ pub fn keep(s: &mut Session, header: MessageHeader) -> ReadRetryMark {
     mark
 }
 
-/// The message was handled, or not (`is_done`).
 #[inline]
 pub fn kept(s: &mut Session, header: MessageHeader, mark: &ReadRetryMark, is_done: bool) {
     let is_under_way = is_done && !s.replies().is_empty();
@@ -81,7 +77,7 @@ pub fn kept(s: &mut Session, header: MessageHeader, mark: &ReadRetryMark, is_don
         s.retry.unsent_from = s.host.given().and_then(|given| NonZero::new(given + 1));
     }
     if !is_under_way || !is_wanted(s) {
-        // It will come by again, follows others on the primary, or was answered without a server.
+        // The message comes again, goes to the primary, or was answered without a server.
         s.retry.kept.truncate(mark.bytes);
         return;
     }
@@ -101,8 +97,7 @@ pub fn kept(s: &mut Session, header: MessageHeader, mark: &ReadRetryMark, is_don
     }
 }
 
-/// True if a message fits into groups that each bring one ReadyForQuery. A Query behind messages without a Sync does not: after an error
-/// of theirs the server passes it over.
+/// True if each group still gets one ReadyForQuery. After an error without Sync the server skips a Query.
 fn belongs(net: &KeptMessages, tag: u8) -> bool {
     match tag {
         front::QUERY => net.groups.back().is_none_or(|group| group.is_whole),
@@ -111,11 +106,10 @@ fn belongs(net: &KeptMessages, tag: u8) -> bool {
     }
 }
 
-/// The concern of this module.
 pub struct ReadRetry;
 
 impl SessionConcern for ReadRetry {
-    /// Messages are kept in front of all (`keep`), since it is not known yet where they go.
+    /// `keep` has kept the message.
     #[inline]
     fn sent(s: &mut Session, _: &Context, _: MessageHeader, unit: StatementMessage<'_>) {
         let is_write = match unit {
@@ -134,13 +128,13 @@ impl SessionConcern for ReadRetry {
         }
     }
 
-    /// The messages under way were not sent again, and the kept ones went with the connection.
+    /// The kept messages went with the connection and are not retried.
     fn lost(s: &mut Session, _: &Context) {
         s.retry.forget_times();
     }
 }
 
-/// True if a server that may not write refuses a statement before anything of it runs. Source: `ExecCheckXactReadOnly` in execMain.c,
+/// True if a read-only server refuses the statement before it runs. Source: `ExecCheckXactReadOnly` in execMain.c,
 /// `standard_ProcessUtility` in utility.c.
 #[inline]
 fn is_refused_first(statement: &Statement) -> bool {
@@ -151,7 +145,6 @@ fn is_refused_first(statement: &Statement) -> bool {
     is_plain && !statement.has(StatementTrait::Many)
 }
 
-/// The server is done with a group.
 #[inline]
 fn group_done(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut() {
@@ -174,13 +167,13 @@ fn group_done(s: &mut Session) {
     (net.unsent_from, net.statements) = (None, KeptStatements::None);
 }
 
-/// True if `holds_back` may hold back the next message of the server.
+/// True if `holds_back` may apply.
 #[inline]
 pub fn may_hold_back(s: &Session) -> bool {
     s.retry.is_unseen()
 }
 
-/// True if the next message of the server must not go its way: more must arrive first, or it is gone.
+/// True if the server's next message must wait, or is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Context) -> bool {
     if !s.retry.is_unseen() || s.replies().is_our_turn() {
@@ -192,14 +185,14 @@ pub fn holds_back(s: &mut Session, w: &Context) -> bool {
     (s.is_on_standby() || !is_all_here(s)) && look(s, w) != RetryDecision::Go
 }
 
-/// The primary answers messages that may write. True: it refused the only statement among them for not being the primary, and they wait for
-/// another one. An answer that comes in pieces is the client's: nothing waits for the rest of it.
+/// True if the server refused the only statement, a write, for not being the primary: it waits for another one. Answers in pieces go to
+/// the client.
 fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
     if matches!(s.down.unseen().first(), Some(&(back::PARAMETER_STATUS | back::NOTICE | back::NOTIFICATION))) {
         return false;
     }
     let found = find(s);
-    // A server that goes says nothing of the statement: the end of its connection follows.
+    // A server in shutdown says nothing about the statement.
     s.retry.is_told =
         !matches!(found, AnswerStart::Error { at, header } if verdict_of(s, at, header) == StandbyErrorMeaning::Lost);
     let AnswerStart::Error { at, header } = found else { return false };
@@ -226,13 +219,13 @@ fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// True if a connection whose server refused a write as a standby is to be left: its node's address leads elsewhere by now, or it is time to look if it does.
+/// True if the node's address has moved, or a check is due.
 fn may_leave(conn: &Conn, w: &Context) -> bool {
     w.shared.stale.moves.is_left(conn) || w.shared.stale.moves.ask(conn.status.address.node, w.now_us())
 }
 
-/// The fate of a connection over which its client hears of an error. A write that a standby refused, whose node counts as the primary, has the connection
-/// closed as soon as its session may leave it: the next statement gets another one.
+/// Returns the cleanup after an error. If a standby that counts as the primary refused a write, the connection is closed once the session
+/// may leave it.
 pub fn parting_after(conn: &Conn, w: &Context, report: &ReceivedReport) -> ConnCleanup {
     let is_by_standby = is_by_standby(report.sqlstate, report.routine, conn.reported.told() == ReportedRole::Standby);
     let is_left = is_by_standby && conn.is_to_primary(&w.view()) && may_leave(conn, w);
@@ -263,31 +256,27 @@ fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: MessageHead
     }
 }
 
-/// True if a statement goes to the server that refused it as the primary, and nothing new is known of that one.
+/// True if the refusing server would get the statement, with no news of the primary.
 #[inline]
 pub fn is_refused_there(s: &Session, view: &ClusterView) -> bool {
     s.retry.refused_under.is_some_and(|generation| generation.get() == view.generation)
 }
 
-/// The answer of the primary seems to be here to its end: its words stand, so that nothing is looked for. Its client sees it now.
+/// True if the primary's answer seems complete; it is passed.
 #[inline]
 fn is_all_here(s: &mut Session) -> bool {
     s.retry.is_told = s.down.unseen().ends_with(&[back::READY, 0, 0, 0, 5, IDLE]);
     s.retry.is_told
 }
 
-/// The treatment of the server's next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetryDecision {
-    /// It goes its way.
     Go,
-    /// More must arrive first.
     Wait,
-    /// All is sent again; nothing of the answer is left.
+    /// Sent again; the answer is dropped.
     Again,
 }
 
-/// Looks how the answer of the first group begins.
 fn look(s: &mut Session, w: &Context) -> RetryDecision {
     let look = match find(s) {
         AnswerStart::Error { at, header } => on_error(s, w, at, header),
@@ -303,7 +292,7 @@ fn look(s: &mut Session, w: &Context) -> RetryDecision {
     look
 }
 
-/// True if the server will say more by itself.
+/// True if the server will send more without another message.
 fn may_wait(s: &Session) -> bool {
     s.upstream().is_none_or(|upstream| upstream.flushed != FlushOrigin::ByUs)
         && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
@@ -314,9 +303,9 @@ enum AnswerStart {
         at: usize,
         header: MessageHeader,
     },
-    /// Something that only comes when there is no error before it, or that the client shall see at once.
+    /// A message that comes only without an error before it, or that the client must see at once.
     Answer,
-    /// Nothing yet; so many bytes are needed to see more.
+    /// Bytes needed to see more.
     End(usize),
 }
 
@@ -344,7 +333,7 @@ fn find(s: &Session) -> AnswerStart {
     }
 }
 
-/// A warning that the server goes down at once: a reset follows. Source: `quickdie` in postgres.c.
+/// True for the warning of an immediate shutdown; a reset follows. Source: `quickdie` in postgres.c.
 pub fn is_farewell(body: &[u8]) -> bool {
     let sqlstate = weir_wire::back::read_report(body).sqlstate;
     matches!(sqlstate, b"57P01" | b"57P02" | b"57P03")
@@ -353,7 +342,7 @@ pub fn is_farewell(body: &[u8]) -> bool {
 fn on_error(s: &mut Session, w: &Context, at: usize, header: MessageHeader) -> RetryDecision {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
-    // A standby that is behind may not have been able to prepare what an EXECUTE runs.
+    // A lagging standby may lack what an EXECUTE needs.
     let is_lacking = report.sqlstate == b"26000" && brought_refused(s, report.message);
     let verdict = if is_lacking { StandbyErrorMeaning::Passing } else { judge(report.severity, report.sqlstate) };
     let is_final = verdict == StandbyErrorMeaning::Stands
@@ -364,7 +353,7 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: MessageHeader) -> R
     }
     let refused = StandbyRefusal::of(verdict, report.sqlstate);
     let sqlstate = String::from_utf8_lossy(report.sqlstate).into_owned();
-    // The server connection serves others once it has said that it is ready; with more under way it is not worth the wait.
+    // After ReadyForQuery the connection can be reused; with more under way it is closed.
     let end = at + header.frame_bytes();
     let is_alone = s.retry.groups.len() == 1 && s.retry.groups.front().is_some_and(|group| group.is_whole) && !s.up.has_pending();
     let ready_bytes = HEADER_BYTES + 1;
@@ -391,7 +380,7 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: MessageHeader) -> R
     RetryDecision::Again
 }
 
-/// Notes what happened. True: the node may not be what it was.
+/// True: the node's role may have changed.
 fn note_error(s: &Session, w: &Context, at: usize, header: MessageHeader) -> bool {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
@@ -409,17 +398,16 @@ fn note_error(s: &Session, w: &Context, at: usize, header: MessageHeader) -> boo
     report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == StandbyErrorMeaning::Lost
 }
 
-/// True if what is under way may be sent again.
 fn may_again(s: &Session) -> bool {
     s.retry.is_unseen() && (s.only_reads() || is_unsent(s)) && is_movable(s)
 }
 
-/// True if no byte of what is under way has left.
+/// True if no byte under way has left.
 fn is_unsent(s: &Session) -> bool {
     s.retry.unsent_from.is_some_and(|from| s.host.taken().is_some_and(|taken| taken < from.get()))
 }
 
-/// True if what is kept may be sent again, as far as the session goes: nothing but it is on the server connection.
+/// True if the server connection carries nothing but the kept messages.
 fn is_movable(s: &Session) -> bool {
     let is_outside = s.transaction() == IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
     (is_outside || s.has_begun_ahead())
@@ -432,12 +420,11 @@ fn is_movable(s: &Session) -> bool {
         && s.upstream().is_none_or(|upstream| upstream.left.asking.is_none())
 }
 
-/// True if a BEGIN went ahead and nothing of its client's has followed it over the server connection: the transaction is as it was before.
 fn is_untouched(s: &Session) -> bool {
     s.has_begun_ahead() && s.retry.state == RetryState::Idle && s.retry.groups.is_empty() && is_movable(s)
 }
 
-/// The server connection is lost. True: the messages under way are sent again, and the session goes on without the connection.
+/// True: the messages are sent again, without the connection.
 pub fn on_loss(s: &mut Session, w: &Context) -> bool {
     if !may_again(s) && !is_untouched(s) {
         return false;
@@ -448,8 +435,8 @@ pub fn on_loss(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// The server refused a message that Weir sends ahead of the client's, so none of the client's has run. The kept ones go their way again, whatever
-/// they do. After an ERROR of a standby they go to the primary, after a FATAL to any node that may have them. True: the server connection is gone.
+/// Handles a refusal of a message sent ahead by Weir: no client message has run, so the kept ones are sent again, writes too. After a
+/// standby's ERROR they go to the primary, after a FATAL to any fitting node. True: the server connection is gone.
 pub fn on_refused_ahead(s: &mut Session, w: &Context, header: MessageHeader, is_lost: bool) -> bool {
     let is_kept = (s.retry.is_unseen() && is_movable(s)) || is_untouched(s);
     if !(is_kept && (is_lost || s.is_on_standby())) || w.program.stop_mode() >= ProxyShutdown::Fast {
@@ -464,7 +451,7 @@ pub fn on_refused_ahead(s: &mut Session, w: &Context, header: MessageHeader, is_
     true
 }
 
-/// Puts back what was under way, and parts with the server connection.
+/// Puts back what was under way, and gives up the server connection.
 fn again(s: &mut Session, w: &Context, on_primary: Option<StandbyRefusal>) -> Option<Box<Conn>> {
     if !s.retry.groups.is_empty() {
         w.count(if s.retry.unsent_from.is_some() { WorkerCounter::WritesSentAnew } else { WorkerCounter::ReadsRepeated });
@@ -484,24 +471,23 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<StandbyRefusal>) -> Op
     s.retry.kept = kept;
     let opened_us = lost.as_ref().map(|(conn, _)| conn.opened_us).filter(|_| on_primary.is_none());
     s.retry.count(opened_us, w.now_us());
-    // The last try is not made where the others failed.
+    // The last try goes to the primary.
     let is_last = was_on_standby && s.retry.times >= AGAIN_MAX && w.view().primary.is_some();
     s.retry.again = on_primary.or(is_last.then_some(StandbyRefusal::Passing));
     lost.map(|(conn, _)| conn)
 }
 
-/// True if what goes over the session's server connection is kept.
+/// True if messages over the server connection are kept.
 #[inline]
 fn is_wanted(s: &Session) -> bool {
     s.retry.unsent_from.is_some() || s.upstream().is_some_and(|upstream| upstream.only_reads() || upstream.txn.began.is_some())
 }
 
-/// True if a complaint is about a statement prepared by SQL that the server could not be brought.
 fn brought_refused(s: &Session, complaint: &[u8]) -> bool {
     s.upstream().is_some_and(|upstream| upstream.brought.why_refused(complaint).is_some())
 }
 
-/// Where a statement goes that a standby refused a moment ago.
+/// Returns the class of a statement that a standby has just refused.
 #[inline]
 pub fn class_of(s: &Session, statement: &Statement, class: RouteClass) -> RouteClass {
     match s.retry.again {

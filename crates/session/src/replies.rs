@@ -1,66 +1,56 @@
-//! Replies that a server still owes: one entry per message sent to it that is answered.
+//! Replies owed by a server: one entry per message that it answers, in order. Replies to Weir's own messages are eaten.
 //!
-//! The order of entries is the order of replies, so each server message is matched with the entry at the front. Entries the
-//! client did not cause (a Parse brought along, settings brought up to date) are eaten.
-//!
-//! Invariant: a server connection may go to another client only when `is_settled`.
-//! Source: PostgreSQL manual, "Message Flow"; `PostgresMain` and `SocketBackend` in postgres.c.
+//! Invariant: a server connection may serve another client only when `is_settled`. Source: PostgreSQL manual, "Message Flow";
+//! `PostgresMain` and `SocketBackend` in postgres.c.
 
 use std::collections::VecDeque;
 use weir_wire::frame::{HEADER_BYTES, back, front};
 use weir_wire::write;
 
-/// One awaited reply. `...Ours` are ours alone: the client must not see them.
+/// The client must not see replies named `...Ours`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedReply {
     Query,
-    /// A Query behind messages that may still fail: the journal notes that it drops the unnamed statement.
+    /// A Query after messages that may fail: the journal drops the unnamed statement.
     QueryChange,
-    /// A query made to fail in place of one we refuse; the server's error is exchanged for ours.
+    /// A query made to fail in place of a refused one.
     QueryRefused,
     FunctionCall,
-    /// A Parse of the client's.
     Parse,
-    /// A Parse of the client's that was not sent, since the server connection has the statement: its answer goes in front of the next one.
+    /// A Parse not sent: its answer precedes the next reply.
     ParseKnown,
-    /// A Parse made to fail in place of one we refuse.
+    /// A Parse made to fail in place of a refused message.
     Refused,
     ParseOurs,
     Bind,
     Describe,
-    /// A Describe of the client's whose answer is looked at.
     DescribeTold,
     DescribeOurs,
     Execute,
-    /// A Close of the client's.
     Close,
     CloseOurs,
-    /// CopyDone or CopyFail: never answered, but it ends the messages that a server ignores while it reads CopyData.
+    /// CopyDone or CopyFail: unanswered, ends the messages ignored during CopyData.
     CopyEnd,
     Sync,
-    /// A Sync with a body: it is answered by an error, and ends the same as a Sync.
+    /// A Sync with a body: answered by an error.
     SyncGarbled,
     SyncOurs,
-    /// A simple query that brings the session's settings; wholly eaten.
     SettingsOurs,
-    /// A simple query for the session's state; its rows are read and eaten.
     StateOurs,
-    /// A simple query that brings something else; wholly eaten.
+    /// Brings something else.
     PrepareOurs,
-    /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
+    /// Brings or removes a statement prepared by SQL.
     StatementOurs,
-    /// A simple query that ends all listening of the server connection; wholly eaten.
     UnlistenOurs,
-    /// The client's BEGIN, which it was answered before; wholly eaten.
+    /// The client's BEGIN, answered before.
     BeginOurs,
-    /// A query made to fail, since the transaction failed before the server knew of it; wholly eaten.
+    /// Fails a transaction that failed before the server knew of it.
     FailOurs,
-    /// A question for the transaction's number, by messages up to a Sync; its rows are read and eaten.
+    /// Asks for the xid by messages up to a Sync.
     NumberOurs,
 }
 
 impl ExpectedReply {
-    /// A simple query of ours.
     const fn is_query_of_ours(self) -> bool {
         matches!(
             self,
@@ -75,7 +65,7 @@ impl ExpectedReply {
         )
     }
 
-    /// The kind of the client's message that is answered. One we refuse ourselves counts as the Parse that stands in for it.
+    /// Tag of the client's message.
     const fn client_tag(self) -> Option<u8> {
         match self {
             ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::QueryRefused => Some(front::QUERY),
@@ -89,7 +79,7 @@ impl ExpectedReply {
         }
     }
 
-    /// ReadyForQuery comes after it, and with it all answers before.
+    /// True if a ReadyForQuery follows, and so all earlier answers.
     const fn ends_a_turn(self) -> bool {
         matches!(
             self,
@@ -103,13 +93,11 @@ impl ExpectedReply {
     }
 }
 
-/// Origin of the request that a ReadyForQuery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOrigin {
     Client,
-    /// The client, and a change of its own has happened.
+    /// The client; a change of its own has happened.
     ClientChange,
-    /// A Sync of ours.
     Sync,
     Settings,
     Inventory,
@@ -120,118 +108,104 @@ pub enum RequestOrigin {
     Number,
 }
 
-/// Treatment of a server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyTreatment {
     Pass,
-    /// Pass; a Parse or Close of the client's has happened.
+    /// The client's Parse or Close has happened.
     PassChange,
     Eat,
-    /// A part of a statement's description: to be looked at, and eaten or passed.
+    /// Part of a description: to be read, then eaten or passed.
     Description {
         is_ours: bool,
     },
-    /// A row of an inventory: read and eat it.
     Row,
-    /// A row with the transaction's number: the same.
     Number,
-    /// A ReadyForQuery with this status; eat it if it is not the client's.
+    /// A ReadyForQuery, eaten unless it is the client's.
     Ready {
         status: u8,
         whose: RequestOrigin,
     },
-    /// An ErrorResponse. Requests behind the failed message, up to the next Sync, will not be answered.
+    /// Requests up to the next Sync stay unanswered.
     Error(DroppedReplies),
-    /// The server refuses the settings of this session.
     SettingsRefused,
-    /// The server refuses to begin the transaction that the client believes to be in.
+    /// The server refuses the client's transaction, already begun for the client.
     BeginRefused,
-    /// The server refuses a question of ours, or a statement prepared by SQL before.
+    /// The server refuses Weir's query, or a statement prepared by SQL.
     OursRefused,
-    /// The server refuses the question for the transaction's number.
     NumberRefused,
-    /// The server reads a copy's data now, and the client has sent something else. The server takes that for a broken copy and
-    /// answers nothing else to it. The kind of the first such message.
+    /// A message during COPY, with its tag: the server treats it as a broken copy and answers nothing else.
     Misplaced {
         tag: u8,
     },
-    /// The server said something it was not asked for: it and we no longer agree, the server connection must go.
+    /// The server connection must go.
     Unasked,
 }
 
-/// Expected replies that an error took with it.
+/// Expected replies dropped by an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DroppedReplies {
-    /// Parses and Closes of the client's that will not happen, the failed one included.
+    /// The client's Parses and Closes that do not happen, the failed one included.
     pub changes: u32,
-    /// Parses of ours that will not happen.
     pub ours: u32,
-    /// Descriptions that were to be looked at.
     pub described: u32,
-    /// Refusals that come too late: an earlier error comes first.
+    /// Refusals preceded by an error.
     pub refused: u32,
     pub failed: FailedMessage,
     pub rest: RemainingMessages,
 }
 
-/// The message that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedMessage {
     #[default]
     Other,
-    /// The first of `DroppedReplies::changes`: a Parse the server refused.
+    /// First of `DroppedReplies::changes`.
     Parse,
-    /// One we refused: exchange the error.
+    /// A message refused by Weir: its error replaces the server's.
     Refused,
-    /// Of the last statement that was brought along: the question that a message of the client's waits for.
+    /// Weir's last Parse or Describe, awaited by a client's message.
     Question,
 }
 
-/// The client's messages behind those that were dropped, up to its Sync.
+/// The client's messages after the dropped ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemainingMessages {
     #[default]
     Served,
-    /// The server skips them: their Sync was not sent yet.
+    /// Skipped by the server: the Sync was not sent yet.
     Skipped,
-    /// They are to be thrown away by us: the server was given a Sync of ours.
+    /// Dropped by Weir, which has sent a Sync.
     Discarded,
 }
 
-/// Replies that a client waits for when its server connection is gone.
+/// Replies due to a client whose server connection is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwedReplies {
     /// ReadyForQuerys, each after an error.
     pub readies: u32,
-    /// Messages without a Sync so far: an error, then all is dropped until the Sync.
+    /// An error, then all up to the Sync is dropped.
     pub unsynced: bool,
-    /// The error was told already; all is dropped until the Sync.
+    /// The error was already sent.
     pub skipping: bool,
 }
 
-/// The replies due on one server connection.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {
     ring: VecDeque<ExpectedReply>,
-    /// Extended messages were sent since the last Sync: an implicit transaction may be open.
+    /// An implicit transaction may be open.
     unsynced: bool,
-    /// The server skips all until a Sync that was not sent yet.
+    /// The server skips all until a Sync not sent yet.
     skipping: bool,
-    /// The server reads CopyData.
     copying_in: bool,
 }
 
-/// Entries after which no more is read from a client until replies arrive. Replies of a pipeline without Sync stay in the server's
-/// output buffer, so the caller must send a Flush when it stops here.
+/// Most entries before replies arrive. The caller must then send a Flush: replies without a Sync stay in the server's buffer.
 pub const REPLIES_MAX: usize = 4096;
 
 impl ReplyQueue {
-    /// Nothing is due.
     pub const fn new() -> ReplyQueue {
         ReplyQueue { ring: VecDeque::new(), unsynced: false, skipping: false, copying_in: false }
     }
 
-    /// Notes that a message was sent.
     pub fn push(&mut self, expect: ExpectedReply) {
         match expect {
             ExpectedReply::Query
@@ -251,7 +225,7 @@ impl ReplyQueue {
                 }
                 self.unsynced = false;
             }
-            // A copy that nobody waits for has failed already: its end means nothing.
+            // The copy has failed already: its end means nothing.
             ExpectedReply::CopyEnd if self.copying_in || self.ring.is_empty() => {
                 self.copying_in = false;
                 return;
@@ -268,18 +242,17 @@ impl ReplyQueue {
         self.ring.push_back(expect);
     }
 
-    /// Nothing is due and no message is half-way: the server connection is the server's to rest.
+    /// True if nothing is due and no exchange half-done.
     pub fn is_settled(&self) -> bool {
         self.ring.is_empty() && !self.unsynced && !self.skipping && !self.copying_in
     }
 
-    /// Nothing is due (an unsynced implicit transaction may still be open).
+    /// An implicit transaction may be open.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Answers are on their way that come without anything more from the client: all of them, or those before messages it has not
-    /// followed by a Sync. The last `unfinished` entries are of messages that are not all here: they get none.
+    /// True if answers come without more from the client. The last `unfinished` entries are of incomplete messages.
     pub fn will_answer(&self, unfinished: usize) -> bool {
         let whole = self.ring.len().saturating_sub(unfinished);
         let is_answered = || self.ring.iter().take(whole).any(|expect| expect.ends_a_turn());
@@ -287,7 +260,7 @@ impl ReplyQueue {
         !self.copying_in && whole > 0 && (is_all_asked || is_answered())
     }
 
-    /// Too much is due; until half of it has come (`filling` says that it had been too much).
+    /// `filling`: until half has come.
     pub fn is_full(&self, filling: bool) -> bool {
         self.ring.len() >= if filling { REPLIES_MAX / 2 } else { REPLIES_MAX }
     }
@@ -296,12 +269,11 @@ impl ReplyQueue {
         self.unsynced
     }
 
-    /// The server ignores all but Sync: the caller may drop the client's messages.
     pub fn is_skipping(&self) -> bool {
         self.skipping
     }
 
-    /// The error after which it skips was the last thing the server said: its client waits for it.
+    /// Undoes the skipping: its error was the server's last message, and the client waits for it.
     pub fn unskip(&mut self) {
         self.skipping = false;
         self.unsynced = true;
@@ -311,62 +283,55 @@ impl ReplyQueue {
         self.copying_in
     }
 
-    /// The next reply belongs to a simple query of ours.
     pub fn is_our_turn(&self) -> bool {
         self.ring.front().is_some_and(|front| front.is_query_of_ours())
     }
 
-    /// The answer to a Parse that was not sent goes in front of the next reply.
+    /// True if the answer of an unsent Parse precedes the next reply.
     #[inline]
     pub fn owes_known_parse(&self) -> bool {
         self.ring.front() == Some(&ExpectedReply::ParseKnown)
     }
 
-    /// The reply behind that.
     pub fn behind_known_parse(&self) -> Option<ExpectedReply> {
         self.ring.get(1).copied()
     }
 
-    /// That answer is given.
     pub fn known_parse_answered(&mut self) {
         debug_assert!(self.owes_known_parse(), "no such answer is due");
         self.ring.pop_front();
     }
 
-    /// The next reply is an error, and the Parse counts as the message that failed.
+    /// Makes the unsent Parse the failed message of the coming error.
     pub fn known_parse_failed(&mut self) {
         if let Some(front) = self.ring.front_mut().filter(|front| **front == ExpectedReply::ParseKnown) {
             *front = ExpectedReply::Parse;
         }
     }
 
-    /// The next reply is about a statement prepared by SQL that is brought.
     pub fn is_bringing_statement(&self) -> bool {
         self.ring.front() == Some(&ExpectedReply::StatementOurs)
     }
 
-    /// Nothing of the client's is due and no transaction of a pipeline is open.
+    /// True if nothing of the client's is due and no implicit transaction open.
     pub fn is_only_ours(&self) -> bool {
         !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
     }
 
-    /// Settings are being brought to the server connection.
     pub fn is_setting(&self) -> bool {
         self.ring.iter().any(|expect| *expect == ExpectedReply::SettingsOurs)
     }
 
-    /// One reply is due and nothing behind it that is answered.
     pub fn is_last(&self) -> bool {
         self.ring.iter().skip(1).all(|expect| *expect == ExpectedReply::CopyEnd)
     }
 
-    /// All that the client waits for is the answer to one simple query.
     pub fn is_one_query(&self) -> bool {
         let mut asked = self.ring.iter().filter(|expect| !expect.is_query_of_ours());
         !self.unsynced && !self.skipping && matches!(asked.next(), Some(ExpectedReply::Query)) && asked.next().is_none()
     }
 
-    /// A Query or Execute is under way, not counting the one whose error came just now.
+    /// The entry of an error just received does not count.
     pub fn has_work_behind_error(&self) -> bool {
         let is_work = |expect: &ExpectedReply| {
             matches!(
@@ -380,14 +345,14 @@ impl ReplyQueue {
         self.ring.iter().skip(skip).any(is_work)
     }
 
-    /// Replies that the client still waits for, when the server connection is gone.
+    /// Returns the replies due to a client whose server connection is lost.
     pub fn owed(&self) -> OwedReplies {
         let mut readies = 0;
-        // Messages of the client's that only a Sync of ours ends: it waits for their answers all the same.
+        // Weir's Sync may end client messages.
         let (mut open, mut orphaned) = (false, false);
         for expect in &self.ring {
             match expect {
-                // The error is that of the first message, and a server skips the rest up to the Sync.
+                // A server skips the rest up to the Sync.
                 ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::QueryRefused | ExpectedReply::FunctionCall
                     if open => {}
                 ExpectedReply::Query
@@ -429,8 +394,8 @@ impl ReplyQueue {
         OwedReplies { readies, unsynced: (self.unsynced && !self.skipping) || orphaned || is_cut_off, skipping: self.skipping }
     }
 
-    /// The answer to one statement of the client's whose command tag is known, as far as it is still due: the statement was carried out, and
-    /// has neither parameters nor rows. `None`: more is due, or it is not known how it would look. `tag`: the command tag.
+    /// Returns the due rest of the answer to one client statement without parameters and rows that was carried out. `None`: more is due,
+    /// or its form is unknown. `tag`: command tag.
     pub fn answer_of_one(&self, tag: &str) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let (mut runs, mut is_ended) = (0, false);
@@ -459,7 +424,7 @@ impl ReplyQueue {
         is_whole.then_some(out)
     }
 
-    /// Matches a server's message, `first` being the first byte of its body.
+    /// `first`: first byte of the body.
     pub fn on_server(&mut self, tag: u8, first: u8) -> ReplyTreatment {
         while self.ring.front() == Some(&ExpectedReply::CopyEnd) {
             self.ring.pop_front();
@@ -471,10 +436,8 @@ impl ReplyQueue {
         reply
     }
 
-    /// Matches the whole messages at the beginning of `bytes` that are the client's and say nothing to be looked at: descriptions, rows, and
-    /// command tags that `passes` by the length of their body. Says how many bytes they have.
-    ///
-    /// The same as `on_server` for each of them, which answers `Pass`.
+    /// Consumes complete messages at the start of `bytes` for which `on_server` would answer `Pass` and that need no look: descriptions,
+    /// rows, command tags whose body length `passes`. Returns their bytes.
     pub fn pass_run(&mut self, bytes: &[u8], passes: impl Fn(u32) -> bool) -> usize {
         let mut at = 0;
         let mut front = self.ring.front().copied();
@@ -503,7 +466,6 @@ impl ReplyQueue {
         at
     }
 
-    /// The entry behind the front one, which is done.
     fn next(&mut self) -> Option<ExpectedReply> {
         self.ring.pop_front();
         while self.ring.front() == Some(&ExpectedReply::CopyEnd) {
@@ -595,7 +557,7 @@ impl ReplyQueue {
         self.pop(ReplyTreatment::Ready { status, whose })
     }
 
-    /// A server reading CopyData ignores Sync and Flush, so the Syncs sent before the client ended its CopyData get no answer.
+    /// Servers ignore Sync and Flush during CopyData: Syncs before its end get no answer.
     fn on_copy_in(&mut self, front: Option<ExpectedReply>) -> ReplyTreatment {
         if !matches!(front, Some(ExpectedReply::Execute | ExpectedReply::Query | ExpectedReply::QueryChange)) {
             return ReplyTreatment::Unasked;
@@ -615,13 +577,12 @@ impl ReplyQueue {
                 _ => return ReplyTreatment::Misplaced { tag: self.first_misplaced() },
             }
         }
-        // With the Syncs gone, the implicit transaction stays open beyond the copy.
+        // Without those Syncs the transaction outlives the copy.
         self.unsynced |= is_extended && !self.ring.iter().skip(1).any(|expect| expect.ends_a_turn());
         ReplyTreatment::Pass
     }
 
-    /// The kind of the client's first message behind a copy. A message of Weir's stands for the client's message that follows
-    /// it.
+    /// Weir's messages stand for the client message after them.
     fn first_misplaced(&self) -> u8 {
         self.ring.iter().skip(1).find_map(|expect| expect.client_tag()).unwrap_or(front::QUERY)
     }
@@ -629,7 +590,7 @@ impl ReplyQueue {
     fn on_error(&mut self, front: Option<ExpectedReply>) -> ReplyTreatment {
         self.copying_in = false;
         match front {
-            // An error nobody asked for is the server's last message; let the client have it.
+            // An unsolicited error is the server's last message.
             None => return ReplyTreatment::Error(DroppedReplies::default()),
             Some(ExpectedReply::SettingsOurs) => return ReplyTreatment::SettingsRefused,
             Some(

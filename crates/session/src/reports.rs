@@ -1,19 +1,18 @@
-//! Parameters that a server reported over one connection, in their last state.
+//! Parameters reported over one server connection.
 
 use weir_wire::back as server;
 use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
-/// PostgreSQL reports about fifteen parameters, and extensions may add some. The value of a few may be long (`search_path`).
+/// PostgreSQL reports about fifteen parameters, extensions may add some. Values may be long (`search_path`).
 const REPORTS: GatherBound =
     GatherBound { thing: "the list of parameters that the server reports", count_max: 256, bytes_max: 128 << 10, parameter: "" };
 
-/// The parameter that tells if a server is a standby.
 const ROLE: &str = "in_hot_standby";
 
-/// The role that a server has told over a connection.
+/// Role reported by a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReportedRole {
-    /// It does not say: its version is 13 or older.
+    /// Version 13 or older.
     #[default]
     Nothing,
     Primary,
@@ -21,7 +20,6 @@ pub enum ReportedRole {
 }
 
 impl ReportedRole {
-    /// By the value of the parameter.
     fn of(reported: &str) -> ReportedRole {
         match reported {
             "on" => ReportedRole::Standby,
@@ -31,7 +29,6 @@ impl ReportedRole {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct ReportedParameters {
     values: Vec<(String, String)>,
@@ -46,7 +43,7 @@ impl Default for ReportedParameters {
 }
 
 impl ReportedParameters {
-    /// Takes in the body of a ParameterStatus. Error: there are more than any server has, so that the connection is of no use.
+    /// An error makes the connection unusable.
     pub fn note(&mut self, body: &[u8]) -> Result<(), BoundExceeded> {
         let Some((name, value)) = server::read_parameter(body) else { return Ok(()) };
         let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
@@ -65,18 +62,16 @@ impl ReportedParameters {
         Ok(())
     }
 
-    /// The value of a parameter; empty if the server has not reported it.
+    /// Returns a parameter's value; empty if unreported.
     pub fn value(&self, name: &str) -> &str {
         self.values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
-    /// The role that the server has told last.
     #[inline]
     pub fn told(&self) -> ReportedRole {
         self.told
     }
 
-    /// All of them, in the order of their first reports.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }

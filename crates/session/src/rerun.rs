@@ -1,9 +1,9 @@
-//! `transaction_replay`: a transaction that is lost with its server runs again on the next primary, unseen by its client.
+//! `transaction_replay`: reruns a transaction lost with its server on the next primary, unseen by its client.
 //!
-//! The client's messages are kept from the BEGIN on, and a checksum of all bytes that the client was shown since. If the server is lost and nothing
-//! can have been committed, the messages are put back as if they had just come, and take their way again. As many bytes of the answers as were
-//! shown are swallowed; if they are the same, the rest is shown, and the transaction goes on. Else it fails with 40001, as without this. `repeat`
-//! says of each statement if it may run again. The owner of the sockets calls `tap` before it sends to the client, and `drained` after.
+//! From the BEGIN on, the client's messages are kept, with a checksum of all bytes sent to the client. If the server is lost and nothing
+//! can have been committed, the messages are processed again, and as many answer bytes as were sent are swallowed. If they are equal, the
+//! transaction goes on; else it fails with 40001. `repeatable` says what may run again. The owner of the sockets calls `tap` before it
+//! sends to the client, `drained` after.
 
 pub mod kept_transaction;
 pub mod repeatable;
@@ -24,24 +24,21 @@ use std::time::Duration;
 use weir_failover::rerun_rules::{RerunMatch, TransactionLosses, came_out};
 use weir_wire::frame::{MessageHeader, front, split_cstr};
 
-/// True if transactions of the session are kept.
 #[inline]
 pub fn is_on(s: &Session) -> bool {
     s.state.choice.replay.unwrap_or(s.account.limits.get().on_loss.replay)
 }
 
-/// True if a transaction runs again just now.
 #[inline]
 pub fn is_under_way(s: &Session) -> bool {
     s.intake.replay.as_ref().is_some_and(|record| record.is_under_way())
 }
 
-/// The messages kept before one is decided on.
 pub struct RerunMark {
     bytes: usize,
 }
 
-/// Keeps a message that is about to be decided on. `Err`: what comes first.
+/// `Err`: what comes first.
 #[cold]
 pub fn keep(s: &mut Session, w: &Context, header: MessageHeader) -> Result<RerunMark, MessageFlow> {
     warn(s, w);
@@ -50,18 +47,18 @@ pub fn keep(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Rerun
         drop_record(s);
         return Ok(RerunMark { bytes: 0 });
     }
-    // A question of ours about the transaction before may be under way.
+    // Weir's query about the last transaction may be under way.
     let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip() == MessageSkip::No;
     let max = usize::try_from(w.peek_config().failover.replay_bytes_max).unwrap_or(usize::MAX);
     let record = s.intake.replay.get_or_insert_default();
     record.finish();
-    // A BEGIN by the protocol has several messages, and nothing is begun before the last of them.
+    // An extended BEGIN has several messages.
     if is_rest && !record.is_mid_group && !record.is_under_way() {
         record.begin();
     }
     let mark = RerunMark { bytes: record.messages.len() };
     match &record.state {
-        // It is not known yet if the transaction goes on.
+        // Not known yet whether the transaction goes on.
         RerunState::Again(run) if run.left == 0 || record.waits() => return Err(MessageFlow::Hold),
         RerunState::Again(_) | RerunState::Spoiled => {}
         RerunState::Whole | RerunState::Ending => {
@@ -77,7 +74,7 @@ pub fn keep(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Rerun
     Ok(mark)
 }
 
-/// The session has it off by now.
+/// The session turned the feature off.
 fn drop_record(s: &mut Session) {
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
     if s.intake.replay.as_ref().is_some_and(|record| record.warning.is_none()) {
@@ -85,12 +82,11 @@ fn drop_record(s: &mut Session) {
     }
 }
 
-/// The message was decided on.
 #[cold]
 pub fn kept(s: &mut Session, header: MessageHeader, mark: &RerunMark, flow: &Result<MessageFlow, ErrorReport>) {
     let Some(record) = &mut s.intake.replay else { return };
     if matches!(flow, Ok(MessageFlow::Next)) {
-        // Behind a copy or a function call nothing is under way.
+        // After a copy or function call nothing is under way.
         record.is_mid_group = is_kind(header.tag) && !ends_group(header.tag);
     }
     match (&mut record.state, flow) {
@@ -101,7 +97,7 @@ pub fn kept(s: &mut Session, header: MessageHeader, mark: &RerunMark, flow: &Res
     record.finish();
 }
 
-/// True if a message may be one of a transaction that runs again.
+/// True if a rerun may hold the message.
 fn is_kind(tag: u8) -> bool {
     matches!(
         tag,
@@ -109,7 +105,7 @@ fn is_kind(tag: u8) -> bool {
     )
 }
 
-/// Bytes are about to be sent to the client: counts them, or swallows those that it has.
+/// Counts bytes for the client, or swallows those it has.
 #[inline]
 pub fn tap(s: &mut Session, w: &Context) {
     if s.intake.replay.is_some() && take(s, w) == RerunComparison::Other {
@@ -117,7 +113,6 @@ pub fn tap(s: &mut Session, w: &Context) {
     }
 }
 
-/// The answers of a transaction that runs again.
 #[derive(PartialEq, Eq)]
 enum RerunComparison {
     Same,
@@ -161,7 +156,6 @@ fn take(s: &mut Session, w: &Context) -> RerunComparison {
     RerunComparison::Same
 }
 
-/// They were sent, or some of them.
 #[inline]
 pub fn drained(s: &mut Session) {
     let left = s.down.pending().iter().map(|piece| piece.len()).sum();
@@ -170,7 +164,7 @@ pub fn drained(s: &mut Session) {
     }
 }
 
-/// True if the session's transaction, which is lost, may run again.
+/// True if the lost transaction may run again.
 pub fn may_begin(s: &Session, w: &Context) -> bool {
     let Some(record) = &s.intake.replay else { return false };
     let is_here = match &record.state {
@@ -185,7 +179,7 @@ pub fn may_begin(s: &Session, w: &Context) -> bool {
     is_on(s) && is_here && !s.down.is_mid_message() && !s.down.has_pending() && s.handle.final_error.borrow().is_none()
 }
 
-/// Has the transaction run again. The server connection is gone. Gives the words back if it cannot; those of the first loss are said here.
+/// Begins the rerun after the loss of the server connection. Returns `told` if there is none; a failed rerun reports its own first loss.
 #[cold]
 pub fn begin(s: &mut Session, w: &Context, told: RerunFailure) -> Option<RerunFailure> {
     let losses = if may_begin(s, w) { losses_with(s, &told) } else { None };
@@ -200,7 +194,7 @@ pub fn begin(s: &mut Session, w: &Context, told: RerunFailure) -> Option<RerunFa
     record.losses = losses;
     let all = record.messages.len();
     let (fed, run) = match std::mem::take(&mut record.state) {
-        // The client still hears of the first loss.
+        // The client still has to hear of the first loss.
         RerunState::Again(run) => (all - run.left.min(all), TransactionRerun { is_same: false, ..*run }),
         state => {
             let is_ending = matches!(state, RerunState::Ending);
@@ -234,7 +228,6 @@ pub fn begin(s: &mut Session, w: &Context, told: RerunFailure) -> Option<RerunFa
     None
 }
 
-/// The same; where it cannot run again, the client hears so.
 pub fn begin_or_tell(s: &mut Session, w: &Context, told: RerunFailure) {
     if let Some(told) = begin(s, w, told) {
         w.count(WorkerCounter::ReplaysRefused);
@@ -243,7 +236,7 @@ pub fn begin_or_tell(s: &mut Session, w: &Context, told: RerunFailure) {
     }
 }
 
-/// The losses of the session's transaction with the present one.
+/// Losses including the present one.
 fn losses_with(s: &Session, told: &RerunFailure) -> Option<TransactionLosses> {
     let record = s.intake.replay.as_ref()?;
     let sent = match &record.state {
@@ -256,7 +249,7 @@ fn losses_with(s: &Session, told: &RerunFailure) -> Option<TransactionLosses> {
     record.losses.with(had_it.then(|| groups.saturating_sub(told.owed.readies)))
 }
 
-/// The client hears that its transaction is lost, or may have been committed. `owed`: all that the server owed. Says what of it is the client's.
+/// Ends the record before a loss or doubt is reported. Returns the client's share of `owed`.
 pub fn give_up(s: &mut Session, w: &Context, owed: OwedReplies) -> OwedReplies {
     match s.intake.replay.as_mut().map(|record| std::mem::take(&mut record.state)) {
         Some(RerunState::Again(run)) => {
@@ -271,17 +264,16 @@ pub fn give_up(s: &mut Session, w: &Context, owed: OwedReplies) -> OwedReplies {
     }
 }
 
-/// The same of one that does not run again just now.
+/// Ends the record outside of a rerun.
 pub fn forget(s: &mut Session) {
     s.intake.replay.iter_mut().filter(|record| !record.is_under_way()).for_each(|record| record.spoil());
 }
 
-/// True if messages begin with one that a BEGIN can begin with. Behind the rest of one all would run outside of a transaction.
+/// True if the messages begin as a BEGIN may. After a partial one all would run outside of a transaction.
 fn is_whole(messages: &[u8]) -> bool {
     matches!(messages.first(), Some(&(front::QUERY | front::PARSE | front::BIND)))
 }
 
-/// The names that messages prepare statements under.
 fn parsed(messages: &[u8]) -> impl Iterator<Item = &[u8]> {
     frames(messages)
         .filter(|(header, _)| header.tag == front::PARSE)
@@ -290,7 +282,7 @@ fn parsed(messages: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|name| !name.is_empty())
 }
 
-/// The transaction did not come out the same, or cannot be run to its end: it has failed.
+/// Fails a rerun.
 #[cold]
 pub fn refuse(s: &mut Session, w: &Context) {
     let Some(record) = &mut s.intake.replay else { return };
@@ -307,11 +299,11 @@ pub fn refuse(s: &mut Session, w: &Context) {
     s.host.run_again();
 }
 
-/// Takes back what is left of a run. Its server connection is gone. Says the words of the first loss.
+/// Undoes the rest of a rerun whose server connection is gone. Returns the first loss.
 fn drop_run(s: &mut Session, w: &Context, run: TransactionRerun) -> RerunFailure {
     forget(s);
     if !run.is_same {
-        // Of these answers the client has seen nothing.
+        // The client has seen nothing of these answers.
         s.down.drop_unseen();
         s.down.forget_pending(&w.buffers);
         s.up.drop_rest();

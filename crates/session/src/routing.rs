@@ -1,8 +1,7 @@
 //! Chooses the server of a statement, and the reason.
 //!
-//! A text is classed once (`class_of`). Its names are judged once for each catalog and search_path (`Catalog::judge`). The
-//! class meets the session's state at every use (`choose`). Tables of rules are walked, first answer wins; logs and counters
-//! show the rule.
+//! A text is classed once (`class_of`), its names once per catalog and search_path (`Catalog::judge`); every use adds the session's state
+//! (`choose`). The first matching rule wins; logs and counters show it.
 
 pub mod classify;
 pub mod loads;
@@ -23,7 +22,6 @@ use weir_sql::facts::{
     AccessMode, BeginOptions, IsolationLevel, QualifiedName, QueryEffect, QueryFacts, RoutingHint, TextProperty, TransactionVerb,
 };
 
-/// Node on which a text may run, in any session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteClass {
     pub side: RouteSide,
@@ -31,7 +29,6 @@ pub struct RouteClass {
 }
 
 impl RouteClass {
-    /// For the primary, by this rule.
     pub const fn primary(rule: RoutingRule) -> RouteClass {
         RouteClass { side: RouteSide::Primary, rule }
     }
@@ -39,7 +36,7 @@ impl RouteClass {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteSide {
-    /// Any node with weight gives the answer.
+    /// Any node with weight.
     Reader,
     Primary,
 }
@@ -55,7 +52,7 @@ struct TextAsk<'a> {
     config: &'a Config,
 }
 
-/// Rules about the text alone, in order. The catalog judges the names in it, if it is a read so far.
+/// In order. The catalog then judges the names of a read.
 const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: RoutingRule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
     TextRule { rule: RoutingRule::NotParsed, decide: |ask| primary_if(ask.facts.effect == QueryEffect::Refused) },
@@ -72,10 +69,9 @@ const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: RoutingRule::Read, decide: |_| Some(RouteSide::Reader) },
 ];
 
-/// Rule of a text no rule answers; never seen, since the last one answers all.
+/// Unreachable, since the last rule answers all.
 const NO_RULE: RouteClass = RouteClass::primary(RoutingRule::NotKnownToRead);
 
-/// Classes a text by its facts and the configuration.
 pub fn class_of(facts: &QueryFacts, text: &str, config: &Config) -> RouteClass {
     let ask = TextAsk { facts, text, config };
     for rule in TEXT_RULES {
@@ -90,12 +86,11 @@ fn primary_if(condition: bool) -> Option<RouteSide> {
     condition.then_some(RouteSide::Primary)
 }
 
-/// True if it begins a transaction, which goes where its BEGIN wants to go.
 fn begins(ask: &TextAsk<'_>) -> bool {
     matches!(ask.facts.transaction, TransactionVerb::Begin(_)) && ask.facts.statements == 1
 }
 
-/// A transaction that says it only reads runs on a standby as a whole. Not a SERIALIZABLE one: hot standby has none.
+/// SERIALIZABLE is not possible in hot standby.
 fn begin_read_only(ask: &TextAsk<'_>) -> Option<RouteSide> {
     match ask.facts.transaction {
         TransactionVerb::Begin(BeginOptions { access: AccessMode::ReadOnly, isolation, .. })
@@ -113,7 +108,7 @@ fn matches_pattern(ask: &TextAsk<'_>) -> bool {
     ask.config.routing.primary_patterns.is_match(ask.text)
 }
 
-/// System catalogs tell of the server asked (`pg_stat_activity`) and are read by tools that compare: the primary's are meant.
+/// System catalogs describe the server asked (`pg_stat_activity`): the primary's are meant.
 fn is_catalog(relation: &QualifiedName) -> bool {
     match relation.schema.as_str() {
         "" => relation.name.starts_with("pg_"),
@@ -121,34 +116,31 @@ fn is_catalog(relation: &QualifiedName) -> bool {
     }
 }
 
-/// True if a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node is no such
-/// comment.
+/// True if `allow_sql_comments = off` keeps the text on the primary. A node hint does not count.
 pub fn is_held_by_comment(facts: &QueryFacts) -> bool {
     facts.has(TextProperty::Commented) && matches!(facts.hint, RoutingHint::None | RoutingHint::Unknown)
 }
 
-/// Facts about a statement that must be given a node, in a session that holds none.
+/// Routing of a statement without a server connection.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
     pub class: RouteClass,
     pub view: &'a ClusterView,
-    /// The node this session's reads go to, if it has one already (`statement_level_load_balance = off`).
+    /// The node of the session's reads so far (`statement_level_load_balance = off`).
     pub favourite: Option<NodeIndex>,
     pub statement_level: bool,
-    /// Where somebody wants the read to go.
     pub wish: Option<ReadPreference>,
-    /// The nodes' shares of the reads (`pick::shares`); none: their weights.
+    /// Shares by node (`pick::shares`); empty: weights.
     pub shares: &'a [f64],
-    /// A standby that lags too much leaves its reads to the one that lags least, not to the primary.
+    /// Reads leave a lagging standby for the least lagging one, not the primary.
     pub prefers_lower_delay: bool,
     pub dice: u32,
     /// Nodes that show all the session must see.
     pub fit: NodeSet,
-    /// Nodes that will soon, so that a wait for them is worth it.
+    /// Nodes that soon will.
     pub hopeful: NodeSet,
 }
 
-/// A node, and the rule that chose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteDecision {
     pub target: RouteTarget,
@@ -158,9 +150,9 @@ pub struct RouteDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteTarget {
     Node(NodeIndex),
-    /// A primary is needed and none is known now: wait for one.
+    /// No primary is known: wait for one.
     NoPrimary,
-    /// A standby will soon have replayed all that the session must see: wait for it.
+    /// Wait for a standby to catch up.
     Replay,
 }
 
@@ -169,7 +161,7 @@ struct SessionRule {
     decide: fn(&RouteRequest<'_>) -> Option<RouteTarget>,
 }
 
-/// Rules for a statement any reader may answer, in order. The others go to the primary under their own rule's name.
+/// Rules for reads, in order. Other statements keep their own rule.
 const SESSION_RULES: &[SessionRule] = &[
     SessionRule { rule: RoutingRule::ReadHinted, decide: |ask| wished(ask, RoutingRule::ReadHinted) },
     SessionRule { rule: RoutingRule::ReadBySetting, decide: |ask| wished(ask, RoutingRule::ReadBySetting) },
@@ -180,7 +172,6 @@ const SESSION_RULES: &[SessionRule] = &[
     SessionRule { rule: RoutingRule::ReadNoStandby, decide: |ask| Some(primary(ask.view)) },
 ];
 
-/// Chooses the node for a statement of a session that holds no server connection.
 pub fn choose(ask: &RouteRequest<'_>) -> RouteDecision {
     if ask.class.side == RouteSide::Reader {
         for rule in SESSION_RULES {
@@ -193,8 +184,7 @@ pub fn choose(ask: &RouteRequest<'_>) -> RouteDecision {
     RouteDecision { target: primary(ask.view), rule: ask.class.rule }
 }
 
-/// The route of a read whose node lags above the operator's threshold; `None` if it does not, or if the hint or the session
-/// named it.
+/// Another route for a read whose node lags too much, unless a hint or the session named it.
 fn relieve(ask: &RouteRequest<'_>, route: RouteDecision) -> Option<RouteDecision> {
     let RouteTarget::Node(node) = route.target else { return None };
     if !ask.view.nodes[node].lags || matches!(route.rule, RoutingRule::ReadHinted | RoutingRule::ReadBySetting) {
@@ -207,11 +197,10 @@ fn relieve(ask: &RouteRequest<'_>, route: RouteDecision) -> Option<RouteDecision
     Some(RouteDecision { target: another.map_or_else(|| primary(ask.view), RouteTarget::Node), rule: RoutingRule::ReadDelayed })
 }
 
-/// A wish by this rule, where it can be had.
 #[inline]
 fn wished(ask: &RouteRequest<'_>, rule: RoutingRule) -> Option<RouteTarget> {
     let wish = ask.wish.filter(|wish| wish.rule == rule)?;
-    // Other bits of this throw: the node of the read must not hang on the share of the wish.
+    // Other bits: the node must not depend on the share.
     let counts = wish.share == u32::MAX || ask.dice.wrapping_mul(OTHER_BITS).swap_bytes() < wish.share;
     match (wish.read_target, counts) {
         (ReadTarget::Primary, true) if wish.is_own() => Some(primary(ask.view)),
@@ -219,8 +208,7 @@ fn wished(ask: &RouteRequest<'_>, rule: RoutingRule) -> Option<RouteTarget> {
         (ReadTarget::Standby, true) => spread(ask, |at| ask.view.is_standby(at)),
         (ReadTarget::Node(node), true) => {
             let at = ask.view.serves(node)?;
-            // Also one that does not show enough: `relieve` gives the read to who is meant to have those of a node that lags. By weights it would go to
-            // any other one.
+            // A lagging node is kept even if not fit: `relieve` passes its reads on as configured, weights would not.
             let is_relieved = rule == RoutingRule::ReadRedirected && ask.view.nodes[at].lags;
             if is_relieved { Some(RouteTarget::Node(at)) } else { reach(ask, at) }
         }
@@ -231,7 +219,7 @@ fn wished(ask: &RouteRequest<'_>, rule: RoutingRule) -> Option<RouteTarget> {
     }
 }
 
-/// An odd number whose multiplication mixes the high bits. Source: the golden ratio, as in Knuth's multiplicative hashing.
+/// The golden ratio (Knuth's multiplicative hashing).
 const OTHER_BITS: u32 = 0x9E37_79B1;
 
 fn favourite(ask: &RouteRequest<'_>) -> Option<RouteTarget> {
@@ -242,7 +230,7 @@ fn favourite(ask: &RouteRequest<'_>) -> Option<RouteTarget> {
     reach(ask, node)
 }
 
-/// True if reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
+/// True if a node takes reads or is wanted.
 pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference>) -> bool {
     let is_wanted = || match wish?.read_target {
         ReadTarget::Primary => view.primary,
@@ -252,8 +240,8 @@ pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference
     view.takes_reads(node) || is_wanted() == Some(node)
 }
 
-/// True if the reads of the session go on going to the node that this read was given (`statement_level_load_balance = off`). A node that answers
-/// because another one could not be judged in this moment, or has not replayed enough yet, is none to stay with: late is not gone.
+/// True if the session's reads stay on the chosen node (`statement_level_load_balance = off`). A node that only replaces a lagging or not
+/// yet fit one does not count: the other will catch up.
 pub fn becomes_favourite(ask: &RouteRequest<'_>, rule: RoutingRule) -> bool {
     let is_late = |at: NodeIndex| !ask.fit.has(at);
     let redirected = ask.wish.filter(|wish| wish.rule == RoutingRule::ReadRedirected);
@@ -268,7 +256,7 @@ pub fn becomes_favourite(ask: &RouteRequest<'_>, rule: RoutingRule) -> bool {
     }
 }
 
-/// The node if it shows all that the session must see, or a wait for it.
+/// Returns the node if it is fit, or a wait for it.
 fn reach(ask: &RouteRequest<'_>, node: NodeIndex) -> Option<RouteTarget> {
     if ask.fit.has(node) {
         return Some(RouteTarget::Node(node));
@@ -276,19 +264,16 @@ fn reach(ask: &RouteRequest<'_>, node: NodeIndex) -> Option<RouteTarget> {
     ask.hopeful.has(node).then_some(RouteTarget::Replay)
 }
 
-/// One of the nodes that `may`, by their shares.
 fn spread(ask: &RouteRequest<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<RouteTarget> {
-    // A node that must be waited for keeps its share. If reads took the nearest fit node instead, all would end on the primary,
-    // which is fit nearly always.
+    // An awaited node keeps its share; else all reads would end on the primary, nearly always fit.
     let pick = |waits: bool| {
         pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || waits && ask.hopeful.has(at)) && may(at))
     };
-    // Without a primary nobody learns of a later position: the standby that answered last goes on, rather than that all wait.
+    // Without a primary no later position is learnt: a fit standby goes on.
     let node = if ask.view.primary.is_none() { pick(false).or_else(|| pick(true)) } else { pick(true) }?;
     reach(ask, node)
 }
 
-/// No standby that takes reads shows all that the session must see.
 fn not_replayed(ask: &RouteRequest<'_>) -> Option<RouteTarget> {
     let is_behind = |at: usize| ask.view.takes_reads(at) && !ask.fit.has(at);
     (0..ask.view.nodes.len()).any(is_behind).then(|| primary(ask.view))

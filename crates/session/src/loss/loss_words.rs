@@ -1,4 +1,4 @@
-//! The words to a client whose server connection is lost, and the state of its transaction behind them.
+//! Tells a client of its lost server connection.
 
 use crate::context::Context;
 use crate::fault::ErrorReport;
@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::{concern, lazy_begin};
 use weir_wire::write;
 
-/// A transaction was lost some time ago, and its client hears so now.
+/// Reports the loss of a transaction whose rerun failed.
 pub fn tell_lost(s: &mut Session, w: &Context, told: RerunFailure) {
     let RerunFailure { then, owed, fault, .. } = told;
     take_outcome(s, w, LossOutcome::RolledBack(then));
@@ -17,7 +17,6 @@ pub fn tell_lost(s: &mut Session, w: &Context, told: RerunFailure) {
     tell(s, w, LossOutcome::RolledBack(then), owed, &fault);
 }
 
-/// Brings the session's transaction to where the loss leaves it.
 pub fn take_outcome(s: &mut Session, w: &Context, outcome: LossOutcome) {
     match outcome {
         LossOutcome::Unharmed => {}
@@ -30,7 +29,7 @@ pub fn take_outcome(s: &mut Session, w: &Context, outcome: LossOutcome) {
     }
 }
 
-/// Each statement that was under way gets its error. A transaction without one is told of its loss with its next statement.
+/// Gives each statement under way its error. With none, the next statement of the transaction gets it.
 pub fn tell(s: &mut Session, w: &Context, outcome: LossOutcome, owed: OwedReplies, fault: &ErrorReport) {
     match outcome {
         LossOutcome::Unharmed => {}

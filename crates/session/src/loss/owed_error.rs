@@ -1,5 +1,5 @@
-//! An error that is owed to a client: its transaction was lost while nothing was under way, and the protocol has no word for that until the
-//! client speaks.
+//! An error owed to a client whose transaction was lost with nothing under way: the protocol allows none before the client's next
+//! message.
 
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -9,10 +9,9 @@ use crate::{pipeline, query_cache, rerun};
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
 use weir_wire::frame::{MessageHeader, front};
 
-/// Fails the message that is next, which no server has seen.
+/// Fails the next message, which no server has seen.
 pub fn fail_next(s: &mut Session, w: &Context, fault: &ErrorReport) -> Result<(), ErrorReport> {
     if rerun::is_under_way(s) {
-        // Its transaction was lost before, and does not run again.
         rerun::refuse(s, w);
         return Ok(());
     }
@@ -30,9 +29,7 @@ pub fn fail_next(s: &mut Session, w: &Context, fault: &ErrorReport) -> Result<()
     Ok(())
 }
 
-/// Fails the client's next statement with what is owed. `None`: the message is one for which that means nothing.
-///
-/// A COMMIT that fails ends its transaction, as one does that a server refuses. A ROLLBACK does what it is to do.
+/// Fails the client's next statement. `None`: it goes on. A failed COMMIT ends its transaction, as on a server.
 #[cold]
 pub fn tell(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Option<MessageFlow>, ErrorReport> {
     let is_statement =

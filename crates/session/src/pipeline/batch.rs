@@ -1,32 +1,29 @@
-//! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`, or without the Sync in a
-//! pipeline.
+//! A batch of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`, in a pipeline also without the Sync.
 
 use crate::prepared::{StatementShape, key};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header, split_cstr};
 
-/// Messages of a run.
 const COUNT_MAX: usize = 5;
 
-/// Kind of a key, beside that of a Query.
 const KEY_KIND: u8 = front::BIND;
 
-/// Such a run, all of it here.
+/// A complete batch.
 pub struct PipelineBatch<'a> {
     /// Name of the statement; empty: the unnamed one.
     pub(crate) name: &'a [u8],
-    /// The rest of its Parse, behind the name.
+    /// Parse after the name.
     pub(crate) parse: Option<&'a [u8]>,
-    /// The rest of its Bind, behind the names: formats and values.
+    /// Bind after the names.
     pub(crate) values: &'a [u8],
     is_described: bool,
-    /// Its Sync stands behind it; else another question does.
+    /// True if a Sync ends the batch; otherwise another question follows.
     pub(crate) is_synced: bool,
     pub(crate) headers: [MessageHeader; COUNT_MAX],
     pub(crate) count: usize,
 }
 
 impl<'a> PipelineBatch<'a> {
-    /// `None`: something else, or not all of it is here.
+    /// Returns the first batch if it is complete.
     pub fn read(mut bytes: &'a [u8]) -> Option<PipelineBatch<'a>> {
         let none = MessageHeader { tag: 0, body_bytes: 0 };
         let mut batch = PipelineBatch {
@@ -59,12 +56,11 @@ impl<'a> PipelineBatch<'a> {
         None
     }
 
-    /// All of the question is there.
     fn is_asked(&self) -> bool {
         self.count > 0 && self.headers[self.count - 1].tag == front::EXECUTE
     }
 
-    /// Takes a message in; gives the kinds that may follow it, none after the last.
+    /// Returns the tags that may follow; none after the last.
     fn take(&mut self, tag: u8, body: &'a [u8]) -> Option<&'static [u8]> {
         match tag {
             front::PARSE => {
@@ -93,8 +89,7 @@ impl<'a> PipelineBatch<'a> {
         }
     }
 
-    /// Writes its part of a key. `tail` is the statement's text and the types of its parameters. `told` is the description that the client has: rows
-    /// that no longer fit it are not its answer.
+    /// Appends to a cache key. `tail`: text and parameter types. `told`: the client's description, which the answer must fit.
     pub fn write_key(&self, tail: &[u8], told: StatementShape, key: &mut Vec<u8>) {
         key.push(if self.is_described { KEY_KIND } else { KEY_KIND.to_ascii_lowercase() });
         key.extend_from_slice(tail);

@@ -1,9 +1,9 @@
-//! Descriptions of prepared statements that clients have, and servers that would describe them otherwise by now.
+//! Clients' descriptions of prepared statements, compared with those of servers.
 //!
-//! A server keeps what a statement was when it was prepared, and refuses it once its table has changed. A server connection that lacks the statement
-//! would analyse it anew, and its client would read rows by a description that holds no more. So every Parse of a named statement is
-//! followed by a Describe of ours. A server connection where the statement may differ from the client's description is asked first. A changed
-//! statement is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
+//! A server refuses a statement whose table has changed since its Parse. A server connection without the statement would analyse it
+//! again, and the client would read rows by an outdated description. So Weir's Describe follows each Parse of a named statement. A server
+//! connection whose statement may differ from the client's description is asked first; a changed statement is refused in PostgreSQL's
+//! words.
 
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -18,14 +18,13 @@ use std::rc::Rc;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, split_cstr};
 use weir_wire::write;
 
-/// The error for a client whose statement is not what it was.
 pub fn changed() -> ErrorReport {
-    // By the routine drivers know that they may prepare it again (pgjdbc, asyncpg). Source: plancache.c.
+    // Drivers prepare again by the routine (pgjdbc, asyncpg). Source: plancache.c.
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         .routine("RevalidateCachedQuery")
 }
 
-/// True if the next message is the client's own Describe of this statement: then no other one is needed.
+/// True if the next message is the client's own Describe of this statement, so that Weir's is not needed.
 pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
     let next = s.up.unseen();
     let body = next.get(HEADER_BYTES..).and_then(|body| body.split_first());
@@ -33,8 +32,7 @@ pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
     is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(name, _)| key(name) == own))
 }
 
-/// Notes that the client's own Describe is about to be sent. The client goes by the first description that it hears.
-/// `whose`: of which statement, if the client has not heard one.
+/// Expects the client's own Describe; its first description counts. `whose`: the statement without one.
 pub fn expect(s: &mut Session, prepared: Rc<PreparedStatement>, told: StatementShape, whose: DescribeTarget) {
     if told != StatementShape::UNKNOWN {
         return s.expect_more(ExpectedReply::Describe);
@@ -42,7 +40,7 @@ pub fn expect(s: &mut Session, prepared: Rc<PreparedStatement>, told: StatementS
     await_description(s, ExpectedReply::DescribeTold, prepared, whose);
 }
 
-/// Writes a Describe of ours behind a Parse.
+/// Writes Weir's Describe after a Parse.
 pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, whose: DescribeTarget) {
     let id = prepared.id;
     write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
@@ -64,9 +62,9 @@ fn await_description(s: &mut Session, expect: ExpectedReply, prepared: Rc<Prepar
     }
 }
 
-/// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
-/// in a transaction, where an error is the client's, a Flush follows while it waits.
-/// `parameters`: the client's description of them, if the message is a Describe.
+/// Makes the next message wait for the answer to Weir's Describe. A lone Describe gets a Sync, so that its error harms nothing else; in a
+/// transaction, where an error is the client's, a Flush follows during the wait. `parameters`: the client's description of them, if the
+/// message is a Describe.
 pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, parameters: Option<Rc<[u8]>>) {
     if is_alone && s.transaction() == IDLE {
         write::bare(s.up.extra(&w.buffers), front::SYNC);
@@ -81,7 +79,7 @@ pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, param
     timing::asked(s, w);
 }
 
-/// A part of a description came. `is_here`: it is short enough to be looked at, and whole.
+/// `is_here`: whole and short enough to be read.
 pub fn on_description(s: &mut Session, header: MessageHeader, is_here: bool) {
     let body = if is_here { s.down.whole(header) } else { None };
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
@@ -100,7 +98,7 @@ pub fn on_description(s: &mut Session, header: MessageHeader, is_here: bool) {
         (DescribeTarget::Unnamed, Some((id, known))) if *id == prepared.id => *known = shape,
         _ => conn.known.describe(prepared.id, shape),
     }
-    // Also what was closed since: behind an error that close has not happened.
+    // After an error a Close has not happened.
     let closed = upstream.journal.iter_mut().filter_map(|entered| entered.change.before());
     for own in s.statements.of_mut(&whose).chain(closed) {
         if own.told == StatementShape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
@@ -110,8 +108,8 @@ pub fn on_description(s: &mut Session, header: MessageHeader, is_here: bool) {
     }
 }
 
-/// Says once more what parameters a client was told, if it is known: a server does so before it finds that it cannot describe the rest.
-/// Source: `exec_describe_statement_message` in postgres.c.
+/// Repeats known parameters: a server sends them before it fails to describe the rest. Source: `exec_describe_statement_message` in
+/// postgres.c.
 pub fn tell_parameters(s: &mut Session, w: &Context, parameters: Option<Rc<[u8]>>) {
     if let Some(body) = parameters {
         let out = s.down.extra(&w.buffers);

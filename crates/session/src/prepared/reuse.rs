@@ -1,11 +1,11 @@
-//! Parses without a name whose text the server connection has already: most drivers and pools send nothing else.
+//! Unnamed Parses whose text the server connection already has: most drivers and pools send only these.
 //!
-//! A text that comes for the second time is prepared under the number of its text, like a named one. From then on its Parse is not sent: the client's
-//! messages behind it go to that statement, and its ParseComplete goes in front of the first answer. A kept statement may be out of date. If the first
-//! answer is an error that may come of that, all messages up to the Sync run again with a Parse: nothing of them has run, and the client hears what the server
-//! says then. Where no error tells, the text is parsed anew after a while, and when something was defined (`session::prepared::Analysis`).
+//! At its second use a text is prepared under its number. From then on its Parse is not sent: the messages after it use that statement,
+//! and its ParseComplete precedes the first answer. If that is an error which an outdated statement may cause, all messages up to the
+//! Sync run again with a Parse, unseen by the client. Where no error would show it, the text is parsed again after a while and after
+//! changed definitions (`ParseAnalysis`).
 //!
-//! Outside of transactions only, where messages up to a Sync are here and nothing else is: an error within a transaction would be the client's.
+//! Only outside of transactions, where an error would be the client's, and with all messages up to a Sync at hand.
 
 use crate::context::Context;
 use crate::metrics::WorkerCounter;
@@ -20,24 +20,20 @@ use weir_sql::facts::StatementVerb;
 use weir_wire::back::{ReceivedReport, read_report};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header, split_cstr};
 
-/// Messages up to this size may run again.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
-/// How far into an answer is looked for an error.
 const LOOK_BYTES_MAX: usize = 16 << 10;
 
-/// The treatment of a Parse without a name.
+/// The treatment of an unnamed Parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnnamedParse {
-    /// It is sent as it is.
     Pass,
-    /// It is sent under the number of its text.
     Number,
-    /// It is not sent: the server connection has it.
+    /// Not sent: the server connection has the statement.
     Known,
 }
 
-/// Chooses the treatment of the Parse that is next. The session has the server connection for it.
+/// Chooses the treatment of the next Parse. The session holds its server connection.
 #[inline]
 pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, header: MessageHeader) -> UnnamedParse {
     let plans = match w.peek_config().pool.unnamed {
@@ -58,7 +54,7 @@ pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, he
     match known.analysis(prepared.id).map(|analysis| analysis.stands(now, plans, prepared.takes_values)) {
         Some(true) => {}
         Some(false) => return UnnamedParse::Number,
-        // It drives out no statement that somebody named, and many such texts do not drive out each other.
+        // Unnamed texts evict neither named statements nor each other.
         None if known.has_room(w.peek_config().pool.prepared_max as usize) => return UnnamedParse::Number,
         None => return UnnamedParse::Pass,
     }
@@ -69,13 +65,13 @@ pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, he
     UnnamedParse::Known
 }
 
-/// True if a server makes a plan for a statement. Of others nothing is spared that is worth a place on the connection.
+/// True if the server plans the statement; else reuse saves too little.
 #[inline]
 fn is_planned(statement: &Statement) -> bool {
     matches!(statement.verb, StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete)
 }
 
-/// True if the session is at rest outside of transactions, nothing of its own is on the server connection, and the text means to it what it means to others.
+/// True if the session is at rest outside of transactions, without state on the server connection, and reads the text as others do.
 #[inline]
 fn may_reuse(s: &Session, prepared: &PreparedStatement) -> bool {
     prepared.meaning.is_some_and(|meaning| meaning == s.state.meaning)
@@ -88,8 +84,8 @@ fn may_reuse(s: &Session, prepared: &PreparedStatement) -> bool {
         && s.intake.replay.is_none()
 }
 
-/// True if these messages are a Parse without a name, then messages about it that are answered at once, and a Sync; and nothing else is here.
-/// The first of them has the server look whether its text still means what it meant: a Bind, or a Describe of a statement with a result.
+/// True for an unnamed Parse, messages about it answered at once, and a Sync. The first must check the text's meaning: a Bind, or a
+/// Describe of a statement with a result.
 fn is_one_exchange(here: &[u8], parse: MessageHeader, has_result: bool) -> bool {
     let mut at = parse.frame_bytes();
     let mut is_used = false;
@@ -118,7 +114,6 @@ fn now(s: &Session, w: &Context) -> ParseAnalysis {
     ParseAnalysis { at_us: w.now_us(), changes: s.account.known.changes(), binds: 0 }
 }
 
-/// The text of a statement is about to be parsed on the server connection.
 pub fn analysed(s: &mut Session, w: &Context, id: StatementId) {
     let now = now(s, w);
     if let Some(analysis) = s.conn_mut().and_then(|conn| conn.known.analysis(id)) {
@@ -126,7 +121,6 @@ pub fn analysed(s: &mut Session, w: &Context, id: StatementId) {
     }
 }
 
-/// A statement is bound on the server connection.
 #[inline]
 pub fn bound(s: &mut Session, prepared: &PreparedStatement) {
     if prepared.naming == ParseNaming::Unnamed
@@ -136,7 +130,7 @@ pub fn bound(s: &mut Session, prepared: &PreparedStatement) {
     }
 }
 
-/// The Sync of the messages is about to be sent. Others wait until it is known that these do not run again.
+/// Makes later messages wait until a second run is ruled out.
 #[inline]
 pub fn synced(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage != ReuseStage::None) {
@@ -144,20 +138,16 @@ pub fn synced(s: &mut Session) {
     }
 }
 
-/// The treatment of the server's next message, where a Parse that was not sent is to be answered first.
+/// Treatment of a server's message before the answer to a skipped Parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReuseReplyFate {
-    /// It goes its way.
     Goes,
-    /// It stood before an error of the kept statement, and is gone.
     Eaten,
-    /// It is an error of the kept statement.
     Refused,
-    /// More must arrive first.
     More,
 }
 
-/// The answer begins.
+/// Handles the first answer.
 pub fn on_reply(s: &mut Session, w: &Context, header: MessageHeader) -> ReuseReplyFate {
     if matches!(header.tag, back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS) {
         return ReuseReplyFate::Goes;
@@ -167,7 +157,7 @@ pub fn on_reply(s: &mut Session, w: &Context, header: MessageHeader) -> ReuseRep
         return ReuseReplyFate::Refused;
     }
     if header.tag == back::PARAMETER_DESCRIPTION {
-        // A server says this before it finds that it cannot describe the rest. Source: `exec_describe_statement_message` in postgres.c.
+        // A server sends the parameters before it fails to describe the rest. Source: `exec_describe_statement_message` in postgres.c.
         match error_behind(s, header) {
             Some(true) => {
                 s.down.eat(header);
@@ -186,14 +176,14 @@ pub fn on_reply(s: &mut Session, w: &Context, header: MessageHeader) -> ReuseRep
     ReuseReplyFate::Goes
 }
 
-/// True if the message that is next is an error of the kept statement. A message that Weir made to fail stands behind the Parse.
+/// True if the next message is an error of the kept statement, not of a message that Weir made to fail.
 fn is_kept_refused(s: &Session, next: &[u8]) -> bool {
     let body = read_header(next).ok().flatten().and_then(|header| next.get(HEADER_BYTES..header.frame_bytes()));
     matches!(s.replies().behind_known_parse(), Some(ExpectedReply::Bind | ExpectedReply::Describe | ExpectedReply::DescribeTold))
         && body.is_some_and(|body| may_be(&read_report(body)))
 }
 
-/// True if an error of the kept statement stands behind a message. `None`: more must arrive first.
+/// True if an error of the kept statement follows this message. `None`: more must arrive first.
 fn error_behind(s: &mut Session, header: MessageHeader) -> Option<bool> {
     let at = header.frame_bytes();
     if at + HEADER_BYTES > LOOK_BYTES_MAX {
@@ -214,12 +204,12 @@ fn may_be(report: &ReceivedReport<'_>) -> bool {
     may_be_of_kept(report.severity, report.sqlstate)
 }
 
-/// True if an error is one of a kept statement, of which its client does not hear.
+/// True if an error is one of a kept statement, hidden from the client.
 pub fn is_of_kept(s: &Session, report: &ReceivedReport<'_>) -> bool {
     s.replies().owes_known_parse() && may_be(report)
 }
 
-/// The server skips what is behind the error, up to the Sync, and nothing has run.
+/// The server skips the rest up to the Sync; nothing has run.
 #[cold]
 fn refused(s: &mut Session) {
     let id = s.statements.unnamed().map(|own| own.prepared.id);
@@ -235,7 +225,7 @@ fn refused(s: &mut Session) {
     }
 }
 
-/// The server is ready behind an error of a kept statement: the messages run again. True if so.
+/// Runs the messages again if the server is ready after an error of the kept statement. True if so.
 #[inline]
 pub fn goes_again(s: &mut Session, w: &Context) -> bool {
     let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage == ReuseStage::Refused) else { return false };

@@ -1,9 +1,7 @@
-//! Results cached for all sessions, and their invalidation. Decisions are in `weir_cache`.
+//! Results cached for all sessions. `weir_cache` decides.
 //!
-//! A result is the bytes to send. Its key holds all that shapes it. It is served only while its tables are as they were when
-//! its question was sent. So the cost of a write depends on the number of its tables, and not on the number of results. A stale
-//! result is dropped when it is met, or when room is needed. `memqcache_total_size` bounds the memory, with keys, slots and an
-//! allowance for the table.
+//! A result is served only while its tables are as when its question was sent, so a write costs by its tables, not by results. Stale
+//! results go when room is needed. `memqcache_total_size` bounds the memory, with keys, slots and an allowance for the table.
 
 use crate::task::Waiter;
 use foldhash::fast::RandomState;
@@ -21,51 +19,44 @@ use weir_cache::{
 };
 use weir_config::CacheConfig;
 
-/// Size of a result beside its bytes and key: its place in the table, counts, allocations.
 const OVERHEAD_BYTES: usize = 256;
-/// Questions under way are noted in so many parts, so that threads rarely meet.
+/// Shards against contention.
 const BOARDS: usize = 64;
-/// Answers stored between two looks at how full the memory is, which takes all of its locks.
+/// Stores between checks of memory use, which take all locks.
 const PUTS_PER_LOOK: u64 = 64;
-/// Answers the table has room for at the start; it grows.
+/// Initial capacity in answers.
 const ANSWERS_FEW: usize = 1024;
 
-/// Questions under way, by their keys' hash, and the waiters of each.
+/// Waiters by hash of the key.
 type Board = Mutex<HashMap<u64, Vec<Waiter>, RandomState>>;
 
-/// A key: 32 bytes for the asker and his settings, then kind and text.
+/// 32 bytes for asker and settings, then kind and text.
 pub type Key = Box<[u8]>;
 
-/// Bytes of a key's begin.
 pub const WHO_BYTES: usize = 32;
 
-/// The text in a key.
 pub fn text_of(key: &[u8]) -> &[u8] {
     let text = key.get(WHO_BYTES + 1..).unwrap_or_default();
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// One answer.
 #[derive(Debug)]
 pub struct CachedResult {
     /// RowDescription, DataRows, CommandComplete.
     pub bytes: Box<[u8]>,
-    /// Versions of tables by which it is true.
+    /// Versions of its tables.
     pub deps: ResultDependencies,
     pub database: Arc<str>,
-    /// User of the login that asked for it.
     pub user: Arc<str>,
-    /// A round that began after all it shows was visible: a session that gets it must not see less from then on.
+    /// A round begun after all shown was visible: the receiver must not see less later.
     pub(crate) round: u64,
-    /// When it was stored, in milliseconds since the start of the proxy.
+    /// Milliseconds since the start of the proxy.
     pub made_ms: u64,
-    /// The server's time for it.
     pub took_us: u64,
     pub hits: AtomicU64,
 }
 
 impl CachedResult {
-    /// Memory it takes with its key.
     fn size_bytes(&self, key: &[u8]) -> u64 {
         (key.len() + self.bytes.len() + self.deps.bytes() + OVERHEAD_BYTES) as u64
     }
@@ -73,7 +64,7 @@ impl CachedResult {
 
 #[derive(Clone, Debug)]
 struct AnswerWeighter {
-    /// A small answer weighs this much, so that there are not more of them than there may be.
+    /// Least weight of an answer: limits their number.
     least: u64,
 }
 
@@ -83,27 +74,24 @@ impl Weighter<Key, Arc<CachedResult>> for AnswerWeighter {
     }
 }
 
-/// See the module.
 pub struct CachedResults {
     pub versions: Arc<TableVersions>,
     kept: Cache<Key, Arc<CachedResult>, AnswerWeighter, RandomState>,
     admission: CacheAdmission,
     puts: AtomicU64,
-    /// Bytes in use, as of the last look.
     used: AtomicU64,
     hasher: RandomState,
     boards: Box<[Board]>,
-    /// Writes past us invalidate results, too.
+    /// Writes past Weir invalidate results, too.
     pub(crate) follows_wal: bool,
     pub total_bytes: usize,
     pub(crate) answer_bytes_max: usize,
     expire_ms: u64,
-    /// Results lie in a store of the network, which workers share, and not in here.
+    /// Results are in the network store, not here.
     is_in_store: bool,
 }
 
 impl CachedResults {
-    /// None if there is to be no cache.
     pub fn new(config: &CacheConfig, versions: Arc<TableVersions>) -> Option<Arc<CachedResults>> {
         if !config.enabled || (config.is_in_memory() && (config.total_bytes == 0 || config.answers_max == 0)) {
             return None;
@@ -129,7 +117,6 @@ impl CachedResults {
         }))
     }
 
-    /// An answer that PostgreSQL would give now.
     #[inline]
     pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Arc<CachedResult>> {
         let answer = self.kept.get(key)?;
@@ -141,14 +128,14 @@ impl CachedResults {
         None
     }
 
-    /// Stores a result if it is worth its room. True: it is stored.
+    /// Stores a result if it is worth its room; true if so.
     pub fn put(&self, key: Key, answer: CachedResult) -> bool {
         if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
             self.used.store(self.kept.weight(), Ordering::Relaxed);
         }
         let price = ResultCost { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
         let used = self.used.load(Ordering::Relaxed);
-        // A stale result under this key shows that the question is asked again.
+        // A stale result proves repetition.
         let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
             || self.kept.peek(&*key).is_some();
         if is_worth_it {
@@ -157,17 +144,14 @@ impl CachedResults {
         is_worth_it
     }
 
-    /// Forgets all answers, those on their way included. `round` begins after now.
+    /// Forgets all answers, also those under way. `round` begins after now.
     pub fn clear(&self, round: u64) {
-        // First, so that results of earlier questions are not stored afterwards. The results in a store are not served any
-        // more.
+        // First, so that earlier questions are not stored, nor stored results served.
         self.versions.change(&[self.versions.of_all()], round);
         self.kept.clear();
     }
 
-    /// Forgets the results of one user and database to one text, with all settings and parameters. False: there is none.
-    ///
-    /// The keys in a store are not known here, so that all answers are forgotten there.
+    /// Forgets results of user, database and text; false: none. With a store all are forgotten, as its keys are unknown.
     pub fn remove(&self, user: &str, database: &str, text: &[u8], round: u64) -> bool {
         if self.is_in_store {
             self.clear(round);
@@ -180,18 +164,16 @@ impl CachedResults {
         !keys.is_empty()
     }
 
-    /// Number and size of the results.
     pub fn size(&self) -> (usize, u64) {
         (self.kept.len(), self.kept.weight())
     }
 
-    /// All of them, true or not.
+    /// Returns all results, stale ones included.
     pub fn all(&self) -> Vec<(Key, Arc<CachedResult>)> {
         self.kept.iter().collect()
     }
 
-    /// Notes that this question is about to be sent, unless another session's is under way: then notes the waiter for its
-    /// result.
+    /// Claims a question about to be sent. `None`: another session is asking, and its answer will wake `waiter`.
     pub fn coalesce(self: &Arc<CachedResults>, key: &[u8], waiter: Waiter) -> Option<CacheFill> {
         let hash = self.hasher.hash_one(key);
         let mut flights = self.board_of(hash).lock();
@@ -205,7 +187,6 @@ impl CachedResults {
         Some(CacheFill { answers: self.clone(), hash, is_over: false })
     }
 
-    /// True if somebody waits for the answer to a question under way, as he has said.
     pub fn is_awaited(&self, key: &[u8], waiter: Waiter) -> bool {
         let hash = self.hasher.hash_one(key);
         self.board_of(hash).lock().get(&hash).is_some_and(|waiters| waiters.contains(&waiter))
@@ -216,7 +197,7 @@ impl CachedResults {
     }
 }
 
-/// A question under way. When it is dropped, the waiters for its result look again.
+/// A question under way. Dropped: its waiters look again.
 pub struct CacheFill {
     answers: Arc<CachedResults>,
     hash: u64,
@@ -224,13 +205,12 @@ pub struct CacheFill {
 }
 
 impl CacheFill {
-    /// It is over: wakes the waiters.
     pub fn finish(mut self, mut wake: impl FnMut(Waiter)) {
         self.end().into_iter().for_each(&mut wake);
     }
 
     fn end(&mut self) -> Vec<Waiter> {
-        // Once: the place may be another's by now.
+        // Another question may have the place by now.
         if std::mem::replace(&mut self.is_over, true) {
             return Vec::new();
         }
@@ -239,27 +219,26 @@ impl CacheFill {
 }
 
 impl Drop for CacheFill {
-    /// The waiters look again after a while by themselves.
+    /// Waiters look again later by themselves.
     fn drop(&mut self) {
         let _ = self.end();
     }
 }
 
-/// Stands for all places, of which none has this number: they are counted from 1.
+/// Places count from 1.
 const ANYWHERE: u64 = u64::MAX;
 
-/// Knowledge of a text beside its class: permission to cache its result, and the tables it may change; by place (see
-/// `classify`).
+/// Cache facts of a text by place (see `classify`): whether its result may be cached, and the tables that it may change.
 #[derive(Debug)]
 pub struct TextCacheFacts {
     pub(crate) text: CacheTextFacts,
     pub(crate) reads: PlaceMemo<Option<Rc<[Slot]>>>,
     pub(crate) touches: PlaceMemo<Rc<[Slot]>>,
-    /// Slots of all that its answer may show; none: anything of its database.
+    /// Slots of all its answer may show; none: the whole database.
     pub(crate) shows: PlaceMemo<Option<Rc<[Slot]>>>,
-    /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
+    /// Place where the text is neither cached nor changes anything.
     indifferent: Cell<u64>,
-    /// The place where it writes although nothing shows it.
+    /// Place where the text writes although nothing shows it.
     unseen_write: Cell<u64>,
 }
 
@@ -275,8 +254,7 @@ impl TextCacheFacts {
         }
     }
 
-    /// The empty list of a text that changes no table, wherever it runs. It is remembered since an empty list takes an
-    /// allocation too.
+    /// Remembered, since an empty `Rc` allocates too.
     pub fn nothing_touched(&self) -> Rc<[Slot]> {
         self.touches.at(ANYWHERE).unwrap_or_else(|| {
             let nothing: Rc<[Slot]> = Rc::default();
@@ -285,7 +263,7 @@ impl TextCacheFacts {
         })
     }
 
-    /// A standby refused it as a write: the tables it changes are not known.
+    /// A standby refused the text as a write: its tables are unknown.
     pub fn note_unseen_write(&self, place: u64) {
         self.indifferent.set(0);
         self.unseen_write.set(place);
@@ -296,18 +274,16 @@ impl TextCacheFacts {
         place != 0 && self.unseen_write.get() == place
     }
 
-    /// True if it did so at any place.
     pub fn has_written_unseen(&self) -> bool {
         self.unseen_write.get() != 0
     }
 
-    /// True if it is known to be of no interest to the cache at a place; 0 is none.
     #[inline]
     pub fn is_indifferent(&self, place: u64) -> bool {
         place != 0 && self.indifferent.get() == place
     }
 
-    /// Notes that, if both is known and so. `may_keep`: there is a cache of answers.
+    /// `may_keep`: a cache exists.
     pub fn note_indifference(&self, place: u64, may_keep: bool) {
         let is_kept = || may_keep && self.text.reads != CachePermission::Never && !matches!(self.reads.at(place), Some(None));
         let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
@@ -317,7 +293,7 @@ impl TextCacheFacts {
     }
 }
 
-/// Findings in a few places.
+/// Findings for the last few places.
 #[derive(Debug)]
 pub struct PlaceMemo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
 
@@ -334,7 +310,6 @@ impl<T: Clone> PlaceMemo<T> {
         self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
     }
 
-    /// With more than a few places the oldest is forgotten.
     pub fn note(&self, place: u64, found: T) {
         let mut known = self.0.borrow_mut();
         known.rotate_right(1);

@@ -1,6 +1,6 @@
-//! Checks that an answer from memory shows the writes past us that its asker must see. With `memqcache_invalidation = proxy` nobody looks for those.
+//! Checks that a cached answer shows the writes past Weir that its asker must see; `memqcache_invalidation = proxy` ignores such writes.
 //!
-//! To be asked before the answer itself is looked at: the covered position was raised before.
+//! Check before looking at the answer: the covered position was raised before.
 
 use crate::catalogs::KnownDatabase;
 use crate::causal;
@@ -10,19 +10,19 @@ use crate::query_cache::cache_side::FreshnessWait;
 use crate::session::Session;
 use std::time::Duration;
 
-/// Time for a slot to go that is in the way of a statement.
+/// Longest wait for a replication slot to go.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks whether it has.
+/// Interval between two looks at it.
 const LEAVE_PERIOD: Duration = Duration::from_millis(5);
 
-/// True if the log of the session's database was taken in as far as the session must see.
+/// True if the log of the database was taken in as far as the session must see.
 #[inline]
 pub fn is_fresh(s: &Session, w: &Context) -> bool {
     let cache = &w.peek_config().cache;
     !cache.follows_wal || is_covered(s, w, round_needed(s, w), cache.lag_ms_max)
 }
 
-/// The round whose position must have been reached. While a statement waits, it is that of its begin.
+/// The round to cover; a wait keeps its first.
 fn round_needed(s: &Session, w: &Context) -> u64 {
     match s.cache.wait() {
         Some(wait) => wait.round,
@@ -35,13 +35,13 @@ fn is_covered(s: &Session, w: &Context, round: u64, lag_ms_max: u64) -> bool {
     let covered = s.account.known.follow.covered();
     let age_ms = w.now_ms().saturating_sub(covered.asked_ms);
     if age_ms > lag_ms_max / 2 {
-        // Before it is too old.
+        // Ask again before the round is too old.
         causal::want(w, w.shared.positions.next_round());
     }
     covered.shows(round, w.now_ms(), lag_ms_max)
 }
 
-/// True if a statement waits until its answer is fresh, which is there and not known to be so. It is woken when more is covered.
+/// True if the statement waits for a fresh answer. Coverage wakes it.
 pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     let config = w.peek_config();
     let (wait_ms, is_exact) = (config.routing.causal_wait_ms, config.cache.is_exact);
@@ -51,7 +51,7 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
         w.count(WorkerCounter::CacheBehind);
         return false;
     }
-    // The need of the statement does not grow while it waits. Only a round that is asked for from now on proves an age.
+    // The need does not grow during the wait. Only a new round proves an age.
     let next = w.shared.positions.next_round();
     let wait = s.cache.wait().unwrap_or_else(|| {
         w.count(WorkerCounter::CacheFollowWaits);
@@ -61,7 +61,7 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     s.cache.waits().fresh = Some(wait);
     let positions = &w.shared.positions;
     positions.enlist(s.waiter(w), 0);
-    // First the list, then the look: news in between is seen, and later news wakes.
+    // Enlist first, so that later news wakes.
     if is_covered(s, w, wait.round, config.cache.lag_ms_max) {
         s.wake();
     } else {
@@ -72,8 +72,8 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// An answer is not kept, since its tables are about to change. If that is a commit which the log has told and no round has shown yet, a round is asked
-/// for at once: it has most likely been visible for long, and all reads until the next round would go to servers.
+/// Asks for a round at once if the log has told a commit that no round has shown: it is most likely visible already, and reads would go
+/// to servers until the next round.
 pub fn hurry(s: &Session, w: &Context) {
     if s.account.known.follow.take_news() {
         w.shared.positions.hurry();
@@ -81,8 +81,7 @@ pub fn hurry(s: &Session, w: &Context) {
     }
 }
 
-/// True if a statement that wants these databases for itself waits until nobody follows their logs any more. A server refuses at once to drop
-/// a database that has a slot.
+/// True if the statement waits until the logs of these databases are not followed. A server refuses to drop a database with a slot.
 #[cold]
 pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
     let is_over = s.cache.wait().is_some_and(|wait| w.now() >= wait.until);
@@ -93,7 +92,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
             continue;
         }
         is_followed = true;
-        // The departure of a client just now may not be noticed yet.
+        // A client's departure may be unnoticed yet.
         if !w.program.has_clients_of(&known.name) {
             known.follow.leave();
             w.program.look_at(&known);

@@ -1,5 +1,5 @@
-//! How far the log of a database was taken in, for all threads. Written by `wal_follower` and `node_monitor`, on the control thread;
-//! read whenever an answer may come from memory. Decisions are `weir_cache`'s.
+//! How far a database's log was taken in. Written by `wal_follower` and `node_monitor` on the control thread, read by all. `weir_cache`
+//! decides.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -9,46 +9,39 @@ use weir_cache::{
     Slot, TableVersions, WalHistory,
 };
 
-/// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
 
-/// One database. See the module.
 #[derive(Debug)]
 pub struct WalProgress {
     round: AtomicU64,
     asked_ms: AtomicU64,
-    /// When the oldest round was asked for that is not covered.
+    /// When the oldest uncovered round was asked for.
     behind_since_ms: AtomicU64,
-    /// A commit was told that no round has shown yet, and nobody has asked for one in a hurry since.
+    /// The last told commit is not shown by a round yet.
     has_news: AtomicBool,
-    /// A task looks after it.
+    /// A task follows the database.
     watched: AtomicBool,
-    /// It is to leave the database alone.
+    /// The task must leave the database.
     unwanted: AtomicBool,
     machine: Mutex<Option<FollowerState>>,
     pub report: Mutex<WalProgressReport>,
 }
 
-/// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
 pub struct WalProgressReport {
     pub node: Option<u16>,
     pub slot: String,
     pub plugin: &'static str,
-    /// The step that it waits for, if it does not follow.
     pub step: &'static str,
     pub commits: u64,
-    /// Times the stream was lost.
     pub breaks: u64,
     pub error: Option<String>,
 }
 
-/// The protocol, and the versions it changes.
 #[derive(Debug)]
 struct FollowerState {
     follower: LogFollower,
     versions: Arc<TableVersions>,
-    /// The round after the last one that arrived.
     next: u64,
 }
 
@@ -74,7 +67,7 @@ impl Default for WalProgress {
 }
 
 impl WalProgress {
-    /// Nothing of this database is kept from now on until it is followed. True: nobody looks after it yet, and the caller must have it done.
+    /// Stores nothing until the log is followed. True: the caller must start a follower.
     pub fn want(&self, database: Slot, versions: &Arc<TableVersions>) -> bool {
         if self.watched.load(Ordering::SeqCst) {
             return false;
@@ -92,7 +85,6 @@ impl WalProgress {
         self.watched.load(Ordering::SeqCst)
     }
 
-    /// Tells the task that looks after it to leave the database alone.
     pub fn leave(&self) {
         self.unwanted.store(true, Ordering::SeqCst);
     }
@@ -101,28 +93,27 @@ impl WalProgress {
         self.unwanted.load(Ordering::SeqCst)
     }
 
-    /// Nobody looks after it any more.
+    /// Notes that the follower has ended.
     pub fn close(&self, next: u64) {
         self.lose(next);
         self.unwanted.store(false, Ordering::SeqCst);
         self.watched.store(false, Ordering::SeqCst);
     }
 
-    /// The round that is covered now. Ask for it before the versions of a result: a change is raised before it counts as
-    /// covered.
+    /// Call before the versions are read: a change is raised before it counts as covered.
     #[inline]
     pub fn covered(&self) -> CoveredRound {
         CoveredRound { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }
     }
 
-    /// True if a wait for a round is worth it: it follows, and has not lagged for longer than that.
+    /// True if the log is followed and lags less than `wait_ms`.
     pub fn is_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
         let since = self.behind_since_ms.load(Ordering::Relaxed);
         let is_late = since != NOT_BEHIND && now_ms.saturating_sub(since) >= wait_ms;
         self.round.load(Ordering::SeqCst) > 0 && !is_late
     }
 
-    /// A stream tells all that commits after this position.
+    /// Notes a stream of all commits after `position`.
     pub fn start(&self, history: WalHistory, position: u64, next: u64) {
         self.act(|machine| machine.follower.start(history, position, next));
     }
@@ -144,7 +135,7 @@ impl WalProgress {
         done.unwrap_or(Ok(()))
     }
 
-    /// Something is not kept, perhaps since a commit was told that no round has shown. True, once for each: it is worth to ask for a round at once.
+    /// True once per told commit without a round.
     #[inline]
     pub fn take_news(&self) -> bool {
         self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Relaxed)
@@ -154,7 +145,7 @@ impl WalProgress {
         self.act(|machine| machine.follower.reach(position));
     }
 
-    /// The primary has said where it is. True: another round is needed.
+    /// True: another round is needed.
     pub fn round(&self, round: &PositionRound) -> bool {
         let is_needed = self.act(|machine| {
             machine.next = round.number + 1;
@@ -167,17 +158,17 @@ impl WalProgress {
         self.act(|machine| machine.follower.redefine(&machine.versions));
     }
 
-    /// Results with earlier proofs are not served any more.
+    /// Stops serving results by earlier proofs.
     pub fn forget(&self, next: u64) {
         self.act(|machine| machine.follower.forget(next));
     }
 
-    /// The stream is gone. `next` is the number of the next round that is begun.
+    /// `next`: the next round.
     pub fn lose(&self, next: u64) {
         self.act(|machine| machine.follower.lose(next, &machine.versions));
     }
 
-    /// How far it is, up to which position, and how many transactions it has told that may not be visible yet.
+    /// State, position, and told transactions perhaps invisible yet.
     pub fn standing(&self) -> Option<(LogFollowerState, u64, usize)> {
         let machine = self.machine.lock();
         machine
@@ -185,7 +176,7 @@ impl WalProgress {
             .map(|FollowerState { follower, .. }| (follower.standing().clone(), follower.position(), follower.pending()))
     }
 
-    /// Changes the protocol's state and publishes the result. `None`: nobody has wanted it yet.
+    /// `None`: never wanted.
     fn act<T>(&self, act: impl FnOnce(&mut FollowerState) -> T) -> Option<T> {
         let mut machine = self.machine.lock();
         let machine = machine.as_mut()?;
@@ -198,8 +189,7 @@ impl WalProgress {
         Some(result)
     }
 
-    /// The proof of a result that came before this round began; see `cache::Proof`. Void if another node than the one that is
-    /// followed is the primary by now.
+    /// Returns the proof of a result that came before the round. Void if the followed node is not the primary.
     pub fn prove(&self, primary: Option<u16>, deps: &ResultDependencies, round: u64) -> ResultProofState {
         let machine = self.machine.lock();
         match machine.as_ref().filter(|machine| follows(&machine.follower, primary)) {
@@ -208,7 +198,7 @@ impl WalProgress {
         }
     }
 
-    /// Tells if a result with this proof is true now. Some: the round by which all it shows was visible.
+    /// Returns the round that covers all the result shows, if its proof makes it true now.
     pub fn admits(&self, primary: Option<u16>, slots: &[Slot], proof: &ResultProof) -> Option<u64> {
         let mut machine = self.machine.lock();
         let FollowerState { follower, versions, .. } = machine.as_mut().filter(|machine| follows(&machine.follower, primary))?;

@@ -1,4 +1,4 @@
-//! A store of the network in which results are kept, as a session sees it: bytes under keys.
+//! A network store of results.
 
 use crate::catalogs::KnownDatabase;
 use crate::query_cache::cached_results::CacheFill;
@@ -9,44 +9,37 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_cache::{LookupPolicy, ResultDependencies, ResultProofState, StoredResult};
 
-/// The digest of a key, under which its result is kept.
 pub type Digest = [u8; 32];
 
-/// Stores results. Nothing in here waits.
+/// No call waits.
 pub trait ResultStore {
-    /// Other Weirs have the same keys: a result is proven by the primary's log.
+    /// Other Weirs use the same keys: results are proven by the primary's log.
     fn is_shared(&self) -> bool;
 
-    /// By what the lookup policy knows a key.
     fn hash_of(&self, key: &[u8]) -> u64;
 
-    /// The rule by which a question is worth an exchange.
     fn lookup_policy(&self) -> RefMut<'_, LookupPolicy>;
 
-    /// Asks for a result; the task is woken when there is an answer. `None`: the store is out of reach, or has too much to do.
+    /// The answer wakes the task. `None`: out of reach or too busy.
     fn fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<StoreFetch>>;
 
-    /// Stores a result. True: it is on its way.
+    /// True: on its way.
     fn put(&self, digest: &Digest, kept: &StoredResult<'_>) -> bool;
 
-    /// Stores a result as soon as the log proves it.
+    /// Stores a result once the log proves it.
     fn await_proof(&self, pending: PendingAnswer);
 }
 
-/// The progress of a read.
 pub enum StoreFetchState {
     Waits,
-    /// The content under its key.
     Answered(Option<Vec<u8>>),
-    /// The host could not be asked.
     Failed,
 }
 
-/// A read of one answer.
 pub struct StoreFetch {
-    /// The key that is asked for. In the store it stands under its digest.
+    /// The full key; the store uses its digest.
     pub key: Box<[u8]>,
-    /// When it was wanted, in milliseconds.
+    /// Milliseconds.
     pub at_ms: u64,
     pub digest: Digest,
     pub task: TaskId,
@@ -58,7 +51,7 @@ impl StoreFetch {
         !matches!(*self.state.borrow(), StoreFetchState::Waits)
     }
 
-    /// The store's content under the key; `None` if it could not be asked. To be called once.
+    /// `None` if the store could not be asked. Call once.
     pub fn found(&self) -> Option<Option<Vec<u8>>> {
         match &mut *self.state.borrow_mut() {
             StoreFetchState::Answered(answer) => Some(answer.take()),
@@ -66,31 +59,28 @@ impl StoreFetch {
         }
     }
 
-    /// True if it is for this key.
     pub fn is_for(&self, key: &[u8]) -> bool {
         *self.key == *key
     }
 }
 
-/// The digest of a key, under which its answer is kept.
 pub fn digest_of(key: &[u8]) -> Digest {
     Sha256::digest(key).into()
 }
 
-/// An answer that waits.
+/// An answer that awaits its proof.
 pub struct PendingAnswer {
     pub digest: Digest,
     pub key: Box<[u8]>,
     pub bytes: Box<[u8]>,
     pub took_us: u64,
-    /// The words of its tables before it was asked for.
+    /// Versions before the question.
     pub deps: ResultDependencies,
     pub(crate) database: Arc<KnownDatabase>,
-    /// A round that began after it had come.
+    /// A round begun after the answer.
     pub(crate) round: u64,
-    /// When it had, in milliseconds.
+    /// Milliseconds.
     pub at_ms: u64,
-    /// The sessions that wait for it.
     pub flight: Option<CacheFill>,
 }
 

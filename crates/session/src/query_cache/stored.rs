@@ -1,4 +1,4 @@
-//! Answers that lie in a store: asked for while the client's message waits, given out if they prove themselves.
+//! Answers in a network store, served if proven.
 
 use super::{Context, Key, Session, TimedStoreFetch, fresh};
 use crate::causal;
@@ -8,20 +8,19 @@ use crate::query_cache::result_store::{PendingAnswer, ResultStore, digest_of};
 use std::rc::Rc;
 use weir_cache::{ResultDependencies, ResultValidity, Slot, StoredResult};
 
-/// The result of asking the store.
 pub(super) enum StoreLookupResult {
-    /// It is on its way: the message waits.
+    /// Under way: the message waits.
     Wait,
-    /// The bytes to send, and the round that shows what they show.
+    /// The bytes, and the round that covers what they show.
     Hit { bytes: Vec<u8>, round: u64 },
-    /// It has no answer; one that is asked for now hangs on this.
+    /// With the dependencies of an answer asked for now.
     Miss(ResultDependencies),
-    /// Nothing is stored either: the store was not asked, or something is about to change.
+    /// No answer, and none may be stored.
     Off,
 }
 
-/// The key under which an answer is kept. Where Weirs share the store it begins with what this one knows of definitions and rights: an answer
-/// of before a change is not found by who has seen the change.
+/// Returns the full key. In a shared store it begins with this Weir's knowledge of definitions and rights: after a change, earlier
+/// answers are not found.
 pub(super) fn full(s: &Session, w: &Context, key: Key) -> Key {
     match &w.store {
         Some(stores) if stores.is_shared() => [&s.account.known.print().to_le_bytes(), &*key].concat().into(),
@@ -29,7 +28,7 @@ pub(super) fn full(s: &Session, w: &Context, key: Key) -> Key {
     }
 }
 
-/// Asks the store for the answer to a key, or looks at what it said.
+/// Requests the answer of a key, or takes the store's reply.
 pub(super) fn look(
     s: &mut Session,
     w: &Context,
@@ -56,7 +55,7 @@ pub(super) fn look(
 }
 
 fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn ResultStore>, key: &[u8]) -> StoreLookupResult {
-    // A session that has a server connection by now has asked before: others would have it meanwhile, and the session would ask for ever.
+    // A session with a server connection has asked before, and would go on for ever.
     if s.has_server() {
         return StoreLookupResult::Off;
     }
@@ -68,7 +67,7 @@ fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn ResultStore>, key: &[u8]) -
         return StoreLookupResult::Off;
     }
     w.follow(&s.account.known);
-    // In this order: the covered position was raised before an answer is looked at.
+    // Before the lookup: the covered position was raised before.
     if !fresh::is_fresh(s, w) {
         if fresh::must_wait(s, w) {
             s.cache.waits().is_let_in = true;
@@ -85,13 +84,13 @@ fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn ResultStore>, key: &[u8]) -
     StoreLookupResult::Wait
 }
 
-/// The slots that an answer asked for now depends on. In this order: the publisher of another catalog changes the database's slot after it.
+/// In this order: after another catalog its publisher changes the database's slot.
 fn miss(s: &Session, answers: &CachedResults, slots: &[Slot]) -> StoreLookupResult {
     let deps = answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition());
     deps.map_or(StoreLookupResult::Off, StoreLookupResult::Miss)
 }
 
-/// The store's answer, if it belongs to this key and PostgreSQL would give the same now.
+/// Returns the answer if PostgreSQL would give the same now.
 fn proven(
     s: &Session,
     w: &Context,
@@ -115,19 +114,18 @@ fn proven(
     Some(StoreLookupResult::Hit { bytes: answer, round })
 }
 
-/// An answer of a server's that may be kept.
 pub(super) struct CacheableResult<'a> {
     pub(super) key: Key,
     pub(super) deps: ResultDependencies,
     pub(super) bytes: &'a [u8],
-    /// It begins after the answer has come.
+    /// Begins after the answer.
     pub(super) round: u64,
     pub(super) took_us: u64,
-    /// The sessions that wait for it: taken where it is not stored yet.
+    /// Taken if the answer is not stored yet.
     pub(super) flight: &'a mut Option<CacheFill>,
 }
 
-/// Has it stored, where Weirs share the store as soon as the log proves it. True: it is on its way.
+/// Stores a result, in a shared store once the log proves it. True: it is on its way.
 pub(super) fn keep(s: &Session, w: &Context, stores: &dyn ResultStore, result: CacheableResult<'_>) -> bool {
     let CacheableResult { key, deps, bytes, round, took_us, flight } = result;
     stores.lookup_policy().server_took(took_us);

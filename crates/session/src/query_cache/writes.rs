@@ -1,5 +1,5 @@
-//! The changes that a session's statements may make, and the answers that these make untrue. Changes are noted when statements are sent, raised
-//! before the commit leaves, and settled when it is answered. Without a cache nothing is raised: reads ask for what somebody was told.
+//! Invalidation by a session's statements. Changes are noted when a statement is sent, raised before the commit leaves, and settled when
+//! it is answered. Without a cache they only serve causal reads.
 
 use super::{Context, Session};
 use crate::catalogs::UNKNOWN;
@@ -14,10 +14,10 @@ use weir_cache::{PossibleTransactionEnd, Slot, WriterOutcome};
 use weir_catalog::{SearchPath, TouchedTables};
 use weir_sql::facts::{StateKind, StateKinds};
 
-/// True if it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
-/// that was sent it is not, until all is at rest and the server was asked: a rollback, also to a savepoint, may take it back again.
+/// True if unqualified names are uncertain: after a statement that may change them until the server was asked at rest, since a rollback
+/// may restore them.
 fn is_adrift(s: &Session, statement: &Statement) -> bool {
-    // Neither is it where the server's answer could not be read.
+    // The server's answer could not be read.
     let is_untold = s.is_unsure() || s.has_found(StateKind::Unknown);
     if is_untold || (statement.has(StatementTrait::Many) && moves(s, statement)) {
         return true;
@@ -25,15 +25,15 @@ fn is_adrift(s: &Session, statement: &Statement) -> bool {
     s.cache.is_adrift
 }
 
-/// All is at rest: the meaning of names is known, or about to be asked (`is_unsure`).
+/// Notes the rest: the meaning of names is known, or about to be asked (`is_unsure`).
 pub(super) fn note_rest(s: &mut Session, status: u8) {
-    // With `pool_mode = session` nobody asks.
+    // `pool_mode = session` never asks.
     if s.cache.is_adrift && status == IDLE && s.replies().is_only_ours() && !s.state.by_mode {
         s.cache.is_adrift = false;
     }
 }
 
-/// True if a statement may change what names without a schema mean. The effects of functions are due to be asked, where anybody asks.
+/// True if a statement may change unqualified names. Functions are asked for later, if at all.
 #[inline]
 pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     const SETS: StateKinds =
@@ -42,8 +42,7 @@ pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
         || ((statement.has(StatementTrait::Many) || s.state.by_mode) && !statement.state.may_change.common(SETS).is_empty())
 }
 
-/// True if a name of a statement's may mean a temporary relation. No catalog tells what that one runs, nor what several
-/// statements make if one of these relations is temporary.
+/// True if a name may mean a temporary relation, of which no catalog tells what it runs.
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
     let makes_one = statement.has(StatementTrait::Many)
@@ -56,20 +55,17 @@ fn names_one(statement: &Statement, temporaries: &TemporaryObjects) -> bool {
     statement.caching.as_deref().is_some_and(|caching| caching.text.names_one(|name| temporaries.hide(name)))
 }
 
-/// The place by which it is found what a statement may change.
 #[inline]
 fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
     if is_adrift { classify::place_anywhere(s, w) } else { classify::place_of(s, w) }
 }
 
-/// Possible meanings of the names in a statement that is about to be sent.
 #[derive(Clone, Copy)]
 struct NameMeaning {
-    /// It is not certain what those without a schema mean.
     is_adrift: bool,
-    /// One may mean a temporary relation.
+    /// A name may be of a temporary relation.
     is_hidden: bool,
-    /// The place by which it is found what the statement may change; 0: nothing is known of the database.
+    /// 0: the database is unknown.
     place: u64,
 }
 
@@ -79,7 +75,6 @@ fn meaning(s: &mut Session, w: &Context, statement: &Statement) -> NameMeaning {
     NameMeaning { is_adrift, is_hidden: is_hidden(s, statement), place: place_to_write(s, w, is_adrift) }
 }
 
-/// The slots that a statement may change; empty: it changes nothing.
 fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: NameMeaning) -> Rc<[Slot]> {
     let versions = &w.shared.changes.versions;
     let NameMeaning { is_adrift, is_hidden, place } = meaning;
@@ -116,14 +111,13 @@ fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: N
     slots
 }
 
-/// The plan for the possible writes of a statement, before it is sent.
 enum InvalidationPlan {
     Nothing,
-    /// It runs in a transaction: nobody but this session sees it before the commit. Or no answer is kept that it could make untrue.
+    /// No other session can see it before the commit, or no cached answer is concerned.
     Note(Rc<[Slot]>),
-    /// It ends a transaction, and nothing of that stays.
+    /// Ends a transaction without effect.
     RollBack,
-    /// It may commit: the noted slots and these are raised.
+    /// May commit: raises noted slots and these.
     Raise(Rc<[Slot]>),
 }
 
@@ -149,8 +143,8 @@ fn plan(s: &mut Session, w: &Context, statement: &Statement, meaning: NameMeanin
     }
 }
 
-/// A transaction about to commit may have written more than was known, if something was defined since the slots were found. An example is a trigger
-/// for whose maker's lock the write waited. That must be known before the commit leaves: a session that waits for its answer may be told late.
+/// Adds the database's slot if definitions changed since the slots were found: the transaction may have written more, for instance by a
+/// new trigger whose lock delayed the write. Needed before the commit leaves: a waiting session may hear of the change late.
 fn with_what_changed(s: &Session, writes: &PendingInvalidations, changes: &TableChanges, slots: Rc<[Slot]>) -> Rc<[Slot]> {
     let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
     if !has_more || !is_redefined(s, writes) {
@@ -159,12 +153,11 @@ fn with_what_changed(s: &Session, writes: &PendingInvalidations, changes: &Table
     slots.iter().copied().chain([s.account.known.slot(&changes.versions)]).collect()
 }
 
-/// True if what the open transaction writes was found in another catalog than the one of now.
+/// True if definitions changed since the writes were found.
 fn is_redefined(s: &Session, writes: &PendingInvalidations) -> bool {
     writes.edition == UNKNOWN || s.account.known.edition() != writes.edition
 }
 
-/// Notes what a statement may change, which is about to be sent.
 #[inline]
 pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     if !changes_nothing(s, statement) {
@@ -172,7 +165,6 @@ pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// True if it is known that a statement changes nothing, and what its names mean is certain.
 #[inline]
 fn changes_nothing(s: &Session, statement: &Statement) -> bool {
     let (Some(caching), Some(upstream)) = (statement.caching.as_deref(), s.upstream()) else { return false };
@@ -198,7 +190,7 @@ fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
         writes.edition = s.reads.place.edition();
     }
     if let (true, InvalidationPlan::Note(slots) | InvalidationPlan::Raise(slots)) = (s.state.by_mode, &plan) {
-        // A statement that may do anything may have changed the path or made temporary relations, and nobody will ask.
+        // A statement with unknown effects may have changed the path or created temporary relations.
         let wide = [changes.versions.of_all(), changes.versions.of_database(&s.account.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
@@ -212,7 +204,7 @@ fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
     match plan {
         InvalidationPlan::Nothing => {}
         InvalidationPlan::Note(slots) => {
-            // A rollback that was sent ends another transaction than this.
+            // A sent rollback ends a transaction before this statement.
             let ends = writes.ending != EndingCommand::No
                 || statement.caching.as_deref().is_none_or(|caching| caching.text.end != PossibleTransactionEnd::None);
             writes.ending = if ends { EndingCommand::MayEnd } else { EndingCommand::No };
@@ -238,11 +230,11 @@ fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// Some of the writes are committed, and their client hears of it, while more is under way.
+/// Tells of committed writes while more is under way.
 pub(super) fn acknowledge(s: &mut Session, w: &Context) {
     let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
     if s.state.effects.redefines && changes.are_tracked() {
-        // Reads of what was defined are to be found by the new definition from now on.
+        // Reads must now be found by the new definition.
         w.note_change(&s.account.known);
     }
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
@@ -263,7 +255,7 @@ pub(super) fn acknowledge(s: &mut Session, w: &Context) {
     }
 }
 
-/// Somebody is about to be told of changes. `whole`: the slot of their database; with another definition more may have been written than was known.
+/// Adds the database's slot `whole`, if redefined.
 fn note_told(changes: &TableChanges, whole: Slot, is_redefined: bool, wrote: &[Slot], round: u64) {
     changes.note_told(whole, wrote, round);
     if is_redefined {
@@ -271,7 +263,7 @@ fn note_told(changes: &TableChanges, whole: Slot, is_redefined: bool, wrote: &[S
     }
 }
 
-/// No transaction is open on the server connection: the writes hold now, if nothing more is under way.
+/// Settles the writes once no transaction is open; only acknowledges them while more is under way.
 pub(super) fn settle(s: &mut Session, w: &Context) {
     if !s.replies().is_only_ours() {
         acknowledge(s, w);
@@ -283,11 +275,11 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
-        // Something that nobody has looked at may be among what has ended.
+        // Untracked changes may be among those ended.
         changes.note_all_told(round);
         writes.is_tracked = true;
     }
-    // Without a cache these are all that was written; else those of a transaction that has ended without our knowing how.
+    // Without a cache these are all writes; otherwise those of a transaction of unknown outcome.
     if !writes.wrote.is_empty() {
         if writes.ending != EndingCommand::RollsBack {
             note_told(changes, whole, is_redefined, &writes.wrote, round);
@@ -300,7 +292,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     writes.ending = EndingCommand::No;
     if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
-            // Another definition has come meanwhile: it may have written more than was known.
+            // A redefinition meanwhile may have widened the writes.
             raised.add(&[s.account.known.slot(&changes.versions)]);
         }
         writes.room = raised.settle(WriterOutcome::Committed { round });

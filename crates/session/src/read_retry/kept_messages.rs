@@ -1,44 +1,39 @@
-//! Messages that a session keeps, so that they may be sent again elsewhere. `crate::read_retry` works with them.
+//! Messages kept by a session for `read_retry`.
 
 use crate::read_retry::standby_errors::{StandbyErrorMeaning, judge};
 use crate::upstream::IDLE;
 use std::collections::VecDeque;
 use std::num::NonZero;
 
-/// Room that a session keeps between statements.
+/// Capacity kept between statements.
 const ROOM_BYTES_MAX: usize = 1 << 10;
 
-/// Times one group of messages is sent again.
 pub const AGAIN_MAX: u8 = 3;
 
-/// Messages up to a Query or Sync.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageGroup {
     pub(crate) bytes: usize,
     pub(crate) is_whole: bool,
-    /// The client wants to see what there is so far: the answer comes in pieces.
+    /// A Flush asks for partial answers.
     pub(crate) is_flushed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryState {
-    /// Nothing is under way on a standby.
     #[default]
     Idle,
-    /// All that is under way is kept.
     Keeping,
-    /// Something is under way that was too long to be kept, or of another kind.
+    /// Something under way is too long or of another kind.
     Spoiled,
 }
 
-/// Why a standby refused a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandbyRefusal {
-    /// For its moment's sake.
+    /// At this moment only.
     Passing,
-    /// For what it is: its text is remembered.
+    /// Always: the text is remembered.
     Always,
-    /// The same: it writes.
+    /// Always, since it writes.
     Write,
 }
 
@@ -52,18 +47,16 @@ impl StandbyRefusal {
     }
 }
 
-/// The statements among the kept messages, as far as it matters when the primary refuses to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptStatements {
     #[default]
     None,
-    /// One that a server refuses before it begins, if it may not write.
+    /// Refused by a read-only server before it runs.
     OneWrite,
     Others,
 }
 
 impl KeptStatements {
-    /// The same with one more.
     pub fn and(self, is_write: bool) -> KeptStatements {
         match self {
             KeptStatements::None if is_write => KeptStatements::OneWrite,
@@ -72,25 +65,21 @@ impl KeptStatements {
     }
 }
 
-/// Messages kept, and how far their answers are.
 #[derive(Default)]
 pub struct KeptMessages {
     pub(crate) kept: Vec<u8>,
     pub(crate) groups: VecDeque<MessageGroup>,
     pub(crate) state: RetryState,
-    /// The client has seen something of the first group's answer.
     pub(crate) is_told: bool,
-    /// The next statement is one that a standby refused.
     pub(crate) again: Option<StandbyRefusal>,
-    /// See [`KeptMessages::count`].
     pub(crate) times: u8,
-    /// When a server connection was first lost under the first group, in microseconds.
+    /// First loss of a connection under the first group, in microseconds.
     lost_us: Option<NonZero<u64>>,
-    /// One more than the bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as
-    /// fewer than that left, no server has seen the messages.
+    /// One more than the bytes given to the socket before the first kept message, if that one may write. While fewer have left, no server
+    /// has seen the messages.
     pub(crate) unsent_from: Option<NonZero<u64>>,
     pub(crate) statements: KeptStatements,
-    /// The generation of the view under which the primary refused to write: the statement waits for another one.
+    /// View in which the primary refused to write.
     pub(crate) refused_under: Option<NonZero<u64>>,
 }
 
@@ -107,7 +96,7 @@ impl KeptMessages {
         self.statements = KeptStatements::None;
     }
 
-    /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.
+    /// Notes that a standby refused what Weir sent ahead. True: the statement goes to the primary.
     pub fn on_refused_ahead(&mut self, is_on_standby: bool, severity: &[u8], sqlstate: &[u8]) -> bool {
         let verdict = judge(severity, sqlstate);
         let may_again = is_on_standby && self.times < AGAIN_MAX;
@@ -119,8 +108,7 @@ impl KeptMessages {
         true
     }
 
-    /// The standby's server connection shows the next statement something else than its client was told of. True: the statement goes to the primary, and
-    /// the client has heard all that was read before it.
+    /// True: the statement goes to the primary, as the standby's description differs from the client's. All earlier reads are answered.
     pub fn on_changed(&mut self, is_on_standby: bool, transaction: u8) -> bool {
         if !is_on_standby || transaction != IDLE || self.times >= AGAIN_MAX {
             return false;
@@ -130,10 +118,10 @@ impl KeptMessages {
         true
     }
 
-    /// Counts a time that the kept messages are sent again. `lost`: when the server connection that is lost was opened; `None`: a server refused them.
+    /// Counts a retry. `lost`: when the lost connection was opened; `None`: a refusal.
     ///
-    /// Server connections of a server that falls end one after the other. Of those that were open at the first loss there are only so many, so that
-    /// their losses count once. A read that brings its server down loses those that are opened later.
+    /// A falling server ends connections one by one: those opened before the first loss count once. A read that crashes servers loses
+    /// later ones.
     pub(crate) fn count(&mut self, lost: Option<u64>, now_us: u64) {
         let first_us = self.lost_us.map(NonZero::get);
         if lost.is_some() && first_us.is_none() {
@@ -144,12 +132,11 @@ impl KeptMessages {
         }
     }
 
-    /// The first group is done.
     pub(crate) fn forget_times(&mut self) {
         (self.times, self.lost_us) = (0, None);
     }
 
-    /// All that is under way is kept, and the client has seen nothing of the answer.
+    /// True if all under way is kept and its answer unseen.
     #[inline]
     pub fn is_unseen(&self) -> bool {
         self.state == RetryState::Keeping && !self.is_told

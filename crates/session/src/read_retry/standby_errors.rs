@@ -1,29 +1,26 @@
-//! Errors of a standby that say nothing about the statement: the primary is asked then.
+//! Errors of a standby after which the primary is asked.
 
-/// Meaning of a standby's error for a read of which the client has seen nothing yet.
+/// Meaning of a standby's error for a read unseen by its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandbyErrorMeaning {
-    /// The primary would say the same: the client hears it.
+    /// The primary would answer the same.
     Stands,
-    /// The primary may answer; the next time a standby may.
     Passing,
-    /// The primary may answer, and no standby ever will, as long as nothing is defined anew.
+    /// The primary may answer; a standby never, unless definitions change.
     Remembered,
-    /// The connection ends with it.
     Lost,
 }
 
-/// Errors that come from being a standby, or from being behind.
+/// Errors of a standby or of lag.
 ///
-/// Class 42 is about names, types and rights, which may not have been replayed yet. A recovery conflict is 40001 (`ProcessInterrupts` in
-/// postgres.c); 57014 is a cancel request or a limit on time, and must end the statement. Others, like a division by zero, are
-/// about the data read, and a read on a standby has the data of its moment.
+/// Class 42: names, types and rights perhaps not replayed yet. 40001: a recovery conflict (`ProcessInterrupts` in postgres.c). 57014, a
+/// cancel request or timeout, must end the statement. Errors such as division by zero are about the data.
 const PASSING: [&[u8]; 8] = [b"22P02", b"3D000", b"3F000", b"40001", b"40P01", b"55000", b"58P01", b"XX000"];
 
 /// A write in a read-only transaction; an unlogged or temporary relation.
 const REMEMBERED: [&[u8]; 2] = [b"25006", b"0A000"];
 
-/// Judges an error by its severity, not translated, and SQLSTATE.
+/// Judges an error by untranslated severity and SQLSTATE.
 pub fn judge(severity: &[u8], sqlstate: &[u8]) -> StandbyErrorMeaning {
     if matches!(severity, b"FATAL" | b"PANIC") {
         return StandbyErrorMeaning::Lost;
@@ -38,8 +35,7 @@ pub fn judge(severity: &[u8], sqlstate: &[u8]) -> StandbyErrorMeaning {
     }
 }
 
-/// Errors that only a server in recovery raises, also in a transaction that only reads. They are known by the function that
-/// raises them, as the words may be translated. Source: utility.c, plancat.c, varsup.c, lock.c.
+/// Errors raised only in recovery, known by routine since messages may be translated. Source: utility.c, plancat.c, varsup.c, lock.c.
 const OF_RECOVERY: [(&[u8], &[u8]); 4] = [
     (b"25006", b"PreventCommandDuringRecovery"),
     (b"0A000", b"get_relation_info"),
@@ -47,54 +43,46 @@ const OF_RECOVERY: [(&[u8], &[u8]); 4] = [
     (b"55000", b"LockAcquireExtended"),
 ];
 
-/// True if only a standby says so.
 pub fn is_of_recovery(sqlstate: &[u8], routine: &[u8]) -> bool {
     OF_RECOVERY.contains(&(sqlstate, routine))
 }
 
-/// The standing of the server that refused a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrimaryStanding {
-    /// It counts as the primary.
     Primary,
-    /// The same, and so the operator says, whatever the server says of itself.
+    /// By the operator's word, whatever the server reports.
     PrimaryByConfiguration,
-    /// It counted as the primary when the statement was sent, and does not any more.
+    /// Was the primary when the statement was sent.
     GivenUp,
 }
 
-/// A statement that writes, refused with an error by the server that it was sent to as the primary.
+/// A write refused by the server that was its primary.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusedWrite<'a> {
     pub sqlstate: &'a [u8],
     pub routine: &'a [u8],
-    /// The error was raised within a function: something may have run before.
+    /// Raised within a function: something may have run.
     pub is_within: bool,
-    /// The server reports `in_hot_standby`.
     pub is_in_recovery: bool,
     pub standing: PrimaryStanding,
-    /// The session asked for transactions that only read.
+    /// The session asked for read-only transactions.
     pub is_wanted: bool,
 }
 
-/// The treatment of a refused statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalRemedy {
-    /// Its client hears of it.
     None,
-    /// It was refused for its server's role, before it ran, and waits for another primary.
+    /// Refused before it ran, for the server's role.
     AnotherPrimary,
-    /// The same, and the operator names the node as the primary. Its address may lead to another server than when the connection was opened.
+    /// The operator names the node; its address may have moved.
     AnotherConnection,
 }
 
-/// True if a server in recovery refused a write.
 pub fn is_by_standby(sqlstate: &[u8], routine: &[u8], is_in_recovery: bool) -> bool {
     sqlstate == b"25006" && (is_in_recovery || is_of_recovery(sqlstate, routine))
 }
 
-/// Judges a refused statement. A transaction that only reads by its client's wish, or by an operator's, is refused in the same words: then the server
-/// neither is in recovery nor was given up.
+/// Read-only transactions of client or operator are refused in the same words, but by a server neither in recovery nor given up.
 pub fn remedy(refused: &RefusedWrite<'_>) -> RefusalRemedy {
     let RefusedWrite { sqlstate, routine, is_within, is_in_recovery, standing, is_wanted } = *refused;
     let is_by_standby = is_by_standby(sqlstate, routine, is_in_recovery);

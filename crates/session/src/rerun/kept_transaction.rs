@@ -1,4 +1,4 @@
-//! A session's transaction, kept to run again. `replay` works with it.
+//! A session's transaction, kept for `rerun`.
 
 use crate::fault::ErrorReport;
 use crate::loss::TransactionAfterLoss;
@@ -10,27 +10,25 @@ use std::time::Instant;
 use weir_failover::rerun_rules::TransactionLosses;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header};
 
-/// Room that a session keeps between transactions.
 const ROOM_BYTES_MAX: usize = 4 << 10;
 
-/// The client's share of a transaction, and what it was shown.
 #[derive(Default)]
 pub struct KeptTransaction {
     pub messages: Vec<u8>,
-    /// Where among them those begin that are sent together with the COMMIT, if there is one.
+    /// Offset of the messages sent together with the COMMIT.
     pub commit_at: Option<usize>,
     /// The last message was neither a query nor a Sync.
     pub is_mid_group: bool,
     pub shown: AnswerDigest,
     pub state: RerunState,
     pub losses: TransactionLosses,
-    /// The bytes at the front of those to be sent that are counted already.
+    /// Pending bytes to the client that are counted already.
     pub counted: usize,
-    /// The client has yet to hear that the new primary may lack what it was shown.
+    /// Notice of data that the new primary may lack.
     pub warning: Option<Vec<u8>>,
 }
 
-/// Bytes in order.
+/// Length and hash of answer bytes.
 #[derive(Clone, Default)]
 pub struct AnswerDigest {
     pub bytes: u64,
@@ -39,38 +37,36 @@ pub struct AnswerDigest {
 
 #[derive(Default)]
 pub enum RerunState {
-    /// All messages since a BEGIN are kept.
+    /// Since a BEGIN.
     Whole,
-    /// The same, and the transaction may be over.
+    /// The transaction may be over.
     Ending,
-    /// It does not run again: its BEGIN was not kept, it is too long, or it does something that cannot be repeated.
+    /// BEGIN not kept, too long, or not repeatable.
     #[default]
     Spoiled,
     Again(Box<TransactionRerun>),
 }
 
-/// A transaction that runs again.
 pub struct TransactionRerun {
-    /// Bytes of its messages that were not looked at yet.
+    /// Bytes not processed yet.
     pub left: usize,
-    /// The answers so far, up to as many bytes as were shown.
+    /// Answers so far, up to the bytes shown before.
     pub answers: AnswerDigest,
     pub since: Instant,
     pub told: RerunFailure,
-    /// Statements that the transaction has prepared, as its client knows them.
+    /// Statements prepared in the transaction.
     pub prepared: Vec<(Box<[u8]>, ClientStatement)>,
-    /// The answers were the same as far as they were shown: the rest goes to the client.
+    /// The shown answers are equal: the rest goes to the client.
     pub is_same: bool,
-    /// The transaction may be over behind its messages.
     pub is_ending: bool,
 }
 
-/// The words that a client hears if its transaction does not run again.
+/// Report of a failed rerun.
 pub struct RerunFailure {
     pub then: TransactionAfterLoss,
     pub owed: OwedReplies,
     pub fault: ErrorReport,
-    /// The server's last word shows that it had what was under way before it.
+    /// The server has shown that it had what was under way.
     pub heard: ClientKnowledge,
 }
 
@@ -90,7 +86,6 @@ impl KeptTransaction {
         matches!(self.state, RerunState::Whole | RerunState::Ending)
     }
 
-    /// Another transaction.
     pub fn begin(&mut self) {
         self.messages.clear();
         if self.messages.capacity() > ROOM_BYTES_MAX {
@@ -107,7 +102,7 @@ impl KeptTransaction {
         self.messages = Vec::new();
     }
 
-    /// All messages were looked at and the answers were the same: the transaction goes on.
+    /// Ends a completed rerun with equal answers: the transaction goes on.
     pub fn finish(&mut self) {
         if let RerunState::Again(run) = &self.state
             && run.is_same
@@ -119,24 +114,22 @@ impl KeptTransaction {
 }
 
 impl KeptTransaction {
-    /// True if the transaction runs again just now.
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, RerunState::Again(_))
     }
 
-    /// True if the next message of a transaction that runs again is not to be sent before the answers to all before it are known to be the same:
-    /// nothing takes a COMMIT back.
+    /// True if the next message must wait for equal answers: a COMMIT cannot be undone.
     pub fn waits(&self) -> bool {
         let RerunState::Again(run) = &self.state else { return false };
         !run.is_same && self.commit_at.is_some_and(|at| self.messages.len() - run.left.min(self.messages.len()) >= at)
     }
 
-    /// Its last message ends the transaction by a COMMIT.
+    /// Notes that the last message commits.
     pub fn note_commit(&mut self) {
         self.commit_at = Some(last_group(&self.messages));
     }
 
-    /// Messages of a read were put back, and come again.
+    /// A read's messages come again.
     pub fn put_back(&mut self, messages: &[u8]) {
         match &mut self.state {
             RerunState::Again(run) => run.left += messages.len(),
@@ -149,7 +142,6 @@ impl KeptTransaction {
     }
 }
 
-/// Messages, one behind the other, each with its body.
 pub fn frames(messages: &[u8]) -> impl Iterator<Item = (MessageHeader, &[u8])> {
     let mut rest = messages;
     std::iter::from_fn(move || {
@@ -160,12 +152,11 @@ pub fn frames(messages: &[u8]) -> impl Iterator<Item = (MessageHeader, &[u8])> {
     })
 }
 
-/// True if the server is ready for more behind a message.
 pub fn ends_group(tag: u8) -> bool {
     matches!(tag, front::QUERY | front::SYNC)
 }
 
-/// Where the messages begin that are sent together with the last one: behind the last Sync or query before it.
+/// Offset after the Sync or query before the last message.
 fn last_group(messages: &[u8]) -> usize {
     let (mut begin, mut end) = (0, 0);
     for (header, _) in frames(messages) {

@@ -1,4 +1,4 @@
-//! Judges if the statements of a transaction may run again, should it be lost (`replay`).
+//! Judges whether a transaction's statements may run again (`rerun`).
 
 use crate::context::Context;
 use crate::rerun::kept_transaction::RerunState;
@@ -11,11 +11,10 @@ use weir_failover::rerun_rules::is_harmless;
 use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
 use weir_wire::frame::{MessageHeader, split_cstr};
 
-/// The concern of this module.
 pub struct RerunConcern;
 
 impl SessionConcern for RerunConcern {
-    /// To be called before the others take the statement in.
+    /// Before the other concerns.
     #[inline]
     fn sent(s: &mut Session, _: &Context, header: MessageHeader, unit: StatementMessage<'_>) {
         if s.intake.replay.is_some() {
@@ -26,11 +25,10 @@ impl SessionConcern for RerunConcern {
     #[inline]
     fn ready(_: &mut Session, _: &Context, _: ReadyStatus) {}
 
-    /// `teardown` has it run again, or not.
+    /// `teardown` decides on the rerun.
     fn lost(_: &mut Session, _: &Context) {}
 }
 
-/// Notes if a statement that is about to be sent may run again.
 fn note(s: &mut Session, header: MessageHeader, unit: StatementMessage<'_>) {
     let (statement, text) = match unit {
         StatementMessage::Query(statement) => (statement, s.up.whole_if_here(header).unwrap_or_default()),
@@ -59,7 +57,7 @@ fn note(s: &mut Session, header: MessageHeader, unit: StatementMessage<'_>) {
     record.state = next;
 }
 
-/// True if a statement has no effect outside of its transaction, for certain: it runs no code of users.
+/// True if the statement has no effect outside of its transaction: no user code runs.
 fn may_repeat(s: &Session, statement: &Statement, text: &[u8]) -> bool {
     let is_known = match statement.verb {
         StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete => true,
@@ -72,7 +70,6 @@ fn may_repeat(s: &Session, statement: &Statement, text: &[u8]) -> bool {
     is_known && !does_more && leaves_nothing && stays_inside(s, statement)
 }
 
-/// True if the catalog shows no effect outside of the database.
 fn stays_inside(s: &Session, statement: &Statement) -> bool {
     let objects = &statement.objects;
     let Some(names) = objects.all_names() else { return objects.written.is_empty() };

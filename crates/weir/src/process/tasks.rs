@@ -227,7 +227,7 @@ fn kill(w: &Rc<Worker>, victim: &TerminationTarget) {
         if is_meant {
             // The server's work for it shall not go on unseen.
             if matches!(victim, TerminationTarget::Client(_)) && entry.status.doing() == SessionActivity::Executing {
-                conn_opening::forward_cancel(&w, &entry.handle);
+                conn_opening::forward_cancel(w, &entry.handle);
             }
             *entry.final_error.borrow_mut() = Some(final_error.clone());
             w.reactor.wake(entry.task.get());
@@ -245,11 +245,11 @@ fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: CancelSender) {
         let text = format_args!("wrong key in cancel request for process {pid}");
         return w.shared.log.say(Level::Log, text);
     };
-    conn_opening::forward_cancel(&w, &entry.handle);
+    conn_opening::forward_cancel(w, &entry.handle);
 }
 
 fn interrupt(w: &Rc<Worker>, pid: u32) {
     if let Some(entry) = w.entries.borrow().get(&pid) {
-        conn_opening::forward_cancel(&w, &entry.handle);
+        conn_opening::forward_cancel(w, &entry.handle);
     }
 }

@@ -272,7 +272,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<SessionEntry>, limit_ms: u64, spent_ms: u64
     }
     w.count(WorkerCounter::Overtimes);
     *entry.overdue.borrow_mut() = OverdueStatement::Cancelling(Box::new(ErrorReport::error(sqlstate::QUERY_CANCELED, text)));
-    conn_opening::forward_cancel(&w, &entry.handle);
+    conn_opening::forward_cancel(w, &entry.handle);
 }
 
 /// Ends a session. Cancels the statement that runs for it: the server would not notice the end of the connection before that is done.
@@ -284,7 +284,7 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<SessionEntry>, fault: ErrorReport) {
     let is_asked = entry.clock.busy_since.get().or(entry.clock.asked_since.get()).is_some();
     let commits = matches!(*entry.overdue.borrow(), OverdueStatement::Commits | OverdueStatement::Asked(PossibleCommit::May));
     if is_asked && !commits && entry.conn.borrow().is_some() {
-        conn_opening::forward_cancel(&w, &entry.handle);
+        conn_opening::forward_cancel(w, &entry.handle);
     }
     *entry.final_error.borrow_mut() = Some(Box::new(fault));
     w.reactor.wake(entry.task.get());
