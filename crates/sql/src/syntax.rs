@@ -1,14 +1,13 @@
-//! Nodes of the grammar that stand for calls of functions on servers of other versions.
+//! Grammar nodes that stand for function calls on servers of other versions.
 //!
-//! The parser is that of PostgreSQL 18. It turns some names into nodes of their own, since they have become keywords that no function can have:
-//! those of SQL/JSON in 16 and 17, `merge_action` in 17. Servers before that call a function of the name, in whatever schema the `search_path`
-//! finds it. No other word that a function could have on 13 to 18 has become such a keyword; the lists of `pg_get_keywords()` were compared.
-//! `system_user` (16) is one, but its call with parentheses is refused by the parser.
+//! The parser is that of PostgreSQL 18, where these names are keywords: SQL/JSON since 16 and 17, `merge_action` since 17. Older
+//! servers call a function of the name, in whatever schema the `search_path` finds it. Compared with `pg_get_keywords()` of 13
+//! to 18: complete. `system_user` (16) is left out: the parser refuses its call with parentheses.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::JsonExprOp;
 
-/// The names, sorted. On a server to which one is a keyword, its node only computes.
+/// Function names, sorted. A server to which a name is a keyword calls no function.
 pub const FUNCTIONS: [&str; 12] = [
     "json",
     "json_array",
@@ -24,7 +23,7 @@ pub const FUNCTIONS: [&str; 12] = [
     "merge_action",
 ];
 
-/// The function that a node may call, and its place in the text; -1 if it is not known.
+/// Returns the function that a node may call, and its byte position (-1 if unknown).
 pub(crate) fn function_of(node: Node<'_>) -> Option<(&'static str, i32)> {
     Some(match node {
         Node::JsonParseExpr(of) => ("json", of.location),
@@ -42,7 +41,7 @@ pub(crate) fn function_of(node: Node<'_>) -> Option<(&'static str, i32)> {
         Node::JsonSerializeExpr(of) => ("json_serialize", of.location),
         Node::JsonTable(of) => ("json_table", of.location),
         Node::MergeSupportFunc(of) => ("merge_action", of.location),
-        // With the arguments of a function the parser makes a call of it, but of that in pg_catalog.
+        // With function arguments the parser makes a call of it, but of the one in pg_catalog.
         Node::FuncCall(call) if is_json_object(call) => ("json_object", call.location),
         _ => return None,
     })

@@ -1,6 +1,6 @@
-//! The walk over a parse tree, with a stack of its own: relations, functions, operators, row locks, nested writes.
+//! The walk over a parse tree, with its own stack: relations, functions, operators, row locks, nested writes.
 //!
-//! In: a node. Out: the public fields of `WalkFindings`, which add up over all statements of a text.
+//! `WalkFindings` add up over all statements of a text.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
@@ -11,35 +11,35 @@ use crate::leaves::{is_of_catalog, left_by_function};
 use crate::met_names::{NameCollector, is_temporary_schema, qualified};
 use crate::syntax::function_of;
 
-/// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
-/// so the statement goes to the primary. The bound keeps a text of 100,000 CTEs from taking a square of that.
+/// Limit of scopes searched for a CTE name: bounds the quadratic cost of a text of 100,000 CTEs. Beyond it a name counts as a
+/// relation, which the catalog does not know: the statement goes to the primary.
 const SCOPES_MAX: u32 = 200;
 
-/// The spellings of the SQL standard, and those that the `LIKE` family is turned into.
+/// Spellings of the SQL standard and of the `LIKE` family.
 const STANDARD_OPERATORS: [&str; 16] =
     ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
-/// Types to which a text means the same whenever and by whomever it is cast.
+/// Types whose text form means the same at any time and for any user.
 const PLAIN_TYPES: [&str; 23] = [
     "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb",
     "macaddr", "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
 ];
 
-/// Columns of the system's that change without a change of the row: a row lock, a rollback, a move.
+/// System columns that change while the row does not: by a row lock, a rollback, a move.
 const RESTLESS_COLUMNS: [&str; 4] = ["cmax", "cmin", "ctid", "xmax"];
 
-/// `time with time zone`: without a zone in it a text means the one that is in force today.
+/// True for `time with time zone`: text without a zone takes the offset in force today.
 fn hangs_on_today(kind: &str) -> bool {
     matches!(kind, "timetz" | "_timetz")
 }
 
-/// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
+/// A CTE name and its outer scope. Scope 0 is the outermost and has no name.
 struct CteScope<'a> {
     around: u32,
     name: &'a str,
 }
 
-/// A node still to visit and the scope it stands in.
+/// A node still to visit, and its scope.
 type Visit<'a> = (Node<'a>, u32);
 
 /// Time at which the calls and names that the walk meets take effect.
@@ -54,45 +54,41 @@ pub(crate) enum EffectTime {
     Never,
 }
 
-/// Findings of the walk so far.
 #[derive(Default)]
 pub(crate) struct WalkFindings<'a> {
     pub(crate) functions: NameCollector<'a>,
     pub(crate) relations: NameCollector<'a>,
     pub(crate) operators: NameCollector<'a>,
     pub(crate) casts: NameCollector<'a>,
-    /// Columns behind a dot, as often as they are named.
+    /// Columns after a dot, with repetitions.
     pub(crate) columns: Vec<u32>,
-    /// Targets of writes.
     pub(crate) written: NameCollector<'a>,
-    /// `Prepared`: an `EXECUTE` was met, or the view of prepared statements.
+    /// Includes `Prepared` for `EXECUTE` and the view of prepared statements.
     pub(crate) marks: TextProperties,
     pub(crate) keeps: StateKinds,
-    /// Calls of functions that leave something.
+    /// Calls of functions that leave session state.
     pub(crate) calls: Vec<&'a FuncCall>,
-    /// `UPDATE pg_settings`: parameters are set whose names the text may not show.
+    /// True for `UPDATE pg_settings`: sets parameters whose names the text may not show.
     pub(crate) sets_by_table: bool,
-    /// A constant is cast to `time`.
     pub(crate) casts_to_time: bool,
     scopes: Vec<CteScope<'a>>,
     start: i32,
 }
 
 impl<'a> WalkFindings<'a> {
-    /// A new statement begins at this byte of the text; names without a place of their own are put there.
+    /// Begins a statement at this byte of the text, the position of names without their own.
     pub(crate) fn start(&mut self, location: i32) {
         self.start = location.max(0);
         self.scopes.clear();
         self.scopes.push(CteScope { around: 0, name: "" });
     }
 
-    /// Where the statement begins that is walked over.
     pub(crate) fn place_of_start(&self) -> i32 {
         self.start
     }
 
-    /// Visits everything below and including `root`. The result is the effect of the nested statements: `Writes` for DML and
-    /// `INTO`, `Unsure` for row locks, `None` for all else.
+    /// Visits `root` and everything below. Returns the effect of nested statements: `Writes` for DML and `INTO`, `Unsure` for
+    /// row locks, else `None`.
     pub(crate) fn visit(&mut self, root: Node<'a>, run: EffectTime) -> QueryEffect {
         let mut effect = QueryEffect::None;
         let mut stack: Vec<Visit<'a>> = vec![(root, 0)];
@@ -106,34 +102,33 @@ impl<'a> WalkFindings<'a> {
         effect
     }
 
-    /// Notes a relation outside of any query, such as the target of a write or the object of a utility statement.
+    /// Notes a relation outside of queries: the target of a write or the object of a utility statement.
     pub(crate) fn target(&mut self, relation: Option<&'a RangeVar>, run: EffectTime) {
         if let Some(relation) = relation {
             self.relation(relation, 0, run);
         }
     }
 
-    /// Notes a relation given as a list of names.
     pub(crate) fn named(&mut self, name: (&'a str, &'a str), run: EffectTime) {
         self.owner(name.0, run);
         self.relations.add(name, self.start);
     }
 
-    /// Notes that an object in this schema is made or used.
+    /// Notes the schema of an object that is made or used.
     pub(crate) fn owner(&mut self, schema: &str, run: EffectTime) {
         if run != EffectTime::Never && is_temporary_schema(schema) {
             self.keep(StateKind::Temporary);
         }
     }
 
-    /// Notes where `INTO` or `CREATE TABLE AS` puts its rows.
+    /// Notes the target of `INTO` or `CREATE TABLE AS`.
     pub(crate) fn into(&mut self, into: Option<&'a IntoClause>, run: EffectTime) {
         if let Some(into) = into {
             self.created(into.rel(), into.on_commit, run);
         }
     }
 
-    /// Notes a table that is made. A temporary one that goes at commit leaves nothing behind.
+    /// Notes a created table. A temporary one dropped at commit leaves nothing behind.
     pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: EffectTime) {
         let goes = on_commit == OnCommitAction::ONCOMMIT_DROP;
         self.marks.add_if(TextProperty::MakesBrief, goes && run != EffectTime::Never);
@@ -148,7 +143,7 @@ impl<'a> WalkFindings<'a> {
         location.max(self.start)
     }
 
-    /// Opens the scopes of a `WITH` clause, schedules its queries, returns the scope of the statement that has it.
+    /// Opens the scopes of a `WITH` clause, schedules its queries, returns the scope of its statement.
     fn enter(&mut self, node: Node<'a>, outer: u32, stack: &mut Vec<Visit<'a>>) -> u32 {
         let clause: Option<&'a WithClause> = match node {
             Node::SelectStmt(s) => s.with_clause(),
@@ -159,7 +154,7 @@ impl<'a> WalkFindings<'a> {
             _ => None,
         };
         let Some(clause) = clause else { return outer };
-        // Each CTE sees those before it; in WITH RECURSIVE all see all.
+        // A CTE sees those before it; in WITH RECURSIVE all see all.
         let mut inner = outer;
         let first = stack.len();
         for cte in clause.ctes() {
@@ -224,11 +219,11 @@ impl<'a> WalkFindings<'a> {
         QueryEffect::None
     }
 
-    /// The target of a write is never a CTE, whatever its name.
+    /// Notes the target of a write, which is never a CTE.
     fn write(&mut self, relation: Option<&'a RangeVar>, run: EffectTime) -> QueryEffect {
         self.target(relation, run);
         self.writes(relation, run);
-        // Its rule calls set_config.
+        // The rule of pg_settings calls set_config.
         if run != EffectTime::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
             self.sets_by_table = true;
             self.marks.add(TextProperty::Moves);
@@ -237,7 +232,6 @@ impl<'a> WalkFindings<'a> {
         QueryEffect::Writes
     }
 
-    /// Notes a relation whose rows are changed.
     pub(crate) fn writes(&mut self, relation: Option<&'a RangeVar>, run: EffectTime) {
         if let (Some(relation), true) = (relation, run != EffectTime::Never) {
             let name = (relation.schemaname().unwrap_or_default(), relation.relname().unwrap_or_default());
@@ -283,7 +277,7 @@ impl<'a> WalkFindings<'a> {
         self.functions.add(name, self.place(call.location));
         self.marks.add_if(TextProperty::Prepared, name.1 == "pg_prepared_statement");
         self.owner(name.0, run);
-        // The literal names the parameter, and texts that differ in literals only have the same facts.
+        // The literal names the parameter, but texts that differ in literals only share their facts.
         self.marks.add_if(TextProperty::Moves, run == EffectTime::Now && name.1 == "set_config");
         if run == EffectTime::Now
             && let Some(keeps) = kept_by(name, call)
@@ -293,7 +287,7 @@ impl<'a> WalkFindings<'a> {
         }
     }
 
-    /// A name, and what stands before its dot.
+    /// Notes a column name and its qualifier.
     fn column(&mut self, (of, name): (&str, &str)) {
         if !of.is_empty() && !name.is_empty() {
             self.columns.push(hash_of_column(name));
@@ -301,7 +295,7 @@ impl<'a> WalkFindings<'a> {
         self.marks.add_if(TextProperty::Fleeting, RESTLESS_COLUMNS.contains(&name));
     }
 
-    /// The built-in sampling methods only read; another one is some extension's function.
+    /// Notes a sampling method. Built-in ones only read; others are functions of extensions.
     fn method(&mut self, name: (&'a str, &'a str), location: i32) {
         self.marks.add(TextProperty::Fleeting);
         if !matches!(name, ("" | "pg_catalog", "bernoulli" | "system")) {
@@ -312,20 +306,20 @@ impl<'a> WalkFindings<'a> {
     fn expression(&mut self, expression: &'a A_Expr) {
         use A_Expr_Kind as Kind;
         match expression.kind {
-            // Their names are keywords, or pg_catalog's regular expressions.
+            // Keywords, or regular expressions of pg_catalog.
             Kind::AEXPR_BETWEEN | Kind::AEXPR_NOT_BETWEEN | Kind::AEXPR_SIMILAR => {}
             Kind::AEXPR_BETWEEN_SYM | Kind::AEXPR_NOT_BETWEEN_SYM => {}
             _ => self.operator(qualified(expression.name().iter()), expression.location),
         }
     }
 
-    /// The words of the SQL standard stand for types of `pg_catalog`.
+    /// Notes a cast. Type names of the SQL standard mean those of `pg_catalog`.
     fn cast(&mut self, cast: &'a TypeCast) {
         let Some(kind) = cast.type_name() else { return };
         let name = qualified(kind.names().iter().map(Node::from));
         let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
         let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
-        // `x::timestamp` may read 'now' in a row, and `x::regclass` the object that has the name by then.
+        // `x::timestamp` may read 'now' from a row; `x::regclass` finds the object that has the name by then.
         self.marks
             .add_if(TextProperty::Fleeting, !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1)));
         self.casts_to_time |= matches!(name.1, "time" | "_time");
@@ -334,7 +328,7 @@ impl<'a> WalkFindings<'a> {
         }
     }
 
-    /// The type of a column that a function's rows are given: `json_to_record(...) AS x (a date)`. Also of one that is made.
+    /// Notes the type of a column: of a function's rows (`json_to_record(...) AS x (a date)`) or of a created table.
     fn typed(&mut self, kind: Option<&'a TypeName>) {
         let Some(kind) = kind else { return };
         let name = qualified(kind.names().iter().map(Node::from));
@@ -360,7 +354,7 @@ fn kept_by((schema, name): (&str, &str), call: &FuncCall) -> Option<StateKind> {
     (name != "set_config" || !is_local(call)).then_some(keeps)
 }
 
-/// True if the third argument of `set_config` is the constant `true`; anything that must be computed is not.
+/// True if the third argument of `set_config` is the constant `true`.
 fn is_local(call: &FuncCall) -> bool {
     match call.args().get(2) {
         Some(Node::A_Const(value)) => value.val().and_then(|value| value.bool_value()) == Some(true),

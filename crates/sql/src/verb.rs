@@ -5,7 +5,7 @@ use pg_raw_parse::Node;
 use crate::facts::StatementVerb;
 use crate::statement::writes;
 
-/// The kind of a statement. Definitions are those of `log_statement = ddl`. Source: `GetCommandLogLevel` in utility.c.
+/// Returns the kind of a statement, with the definitions of `log_statement = ddl`. Source: `GetCommandLogLevel` in utility.c.
 pub(crate) fn verb(node: Node<'_>) -> StatementVerb {
     match node {
         Node::SelectStmt(_) => StatementVerb::Select,

@@ -1,21 +1,21 @@
-//! Borrowed views of the few server messages Weir looks into.
+//! Borrowed views of server messages.
 
 use crate::frame::split_cstr;
 
-/// Fields of an ErrorResponse or NoticeResponse that matter to a proxy. Absent ones are empty.
+/// Fields of an ErrorResponse or NoticeResponse that a proxy needs; empty if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedReport<'a> {
     pub severity: &'a [u8],
     pub sqlstate: &'a [u8],
     pub message: &'a [u8],
     pub detail: &'a [u8],
-    /// The functions and statements within which it was raised.
+    /// Functions and statements within which the error was raised.
     pub context: &'a [u8],
-    /// The function of the server that said it.
+    /// C function of the server that raised it.
     pub routine: &'a [u8],
 }
 
-/// Reads an error's fields; a cut or malformed body gives what could be read.
+/// Reads a report; from a malformed body what can be read.
 pub fn read_report(mut body: &[u8]) -> ReceivedReport<'_> {
     let mut report = ReceivedReport::default();
     while let Some((&field, rest)) = body.split_first() {
@@ -35,20 +35,20 @@ pub fn read_report(mut body: &[u8]) -> ReceivedReport<'_> {
     report
 }
 
-/// Name and value of a ParameterStatus.
+/// Reads name and value of a ParameterStatus.
 pub fn read_parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let (name, rest) = split_cstr(body)?;
     let (value, _) = split_cstr(rest)?;
     Some((name, value))
 }
 
-/// Process id and key of a BackendKeyData. The key is 4 bytes in protocol 3.0, up to 256 in 3.2.
+/// Reads process id and key (4 bytes in protocol 3.0, up to 256 in 3.2) of a BackendKeyData.
 pub fn read_key(body: &[u8]) -> Option<(u32, &[u8])> {
     let (&pid, key) = body.split_first_chunk::<4>()?;
     (!key.is_empty() && key.len() <= 256).then_some((u32::from_be_bytes(pid), key))
 }
 
-/// The request in a server's AuthenticationXXX message.
+/// An authentication request of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthRequest<'a> {
     Ok,
@@ -56,11 +56,11 @@ pub enum AuthRequest<'a> {
     Md5 {
         salt: [u8; 4],
     },
-    /// Mechanisms, in the server's order of preference.
+    /// Mechanisms, by the server's preference.
     Sasl(Vec<&'a [u8]>),
     SaslContinue(&'a [u8]),
     SaslFinal(&'a [u8]),
-    /// A method Weir has no part in (GSSAPI, SSPI, ...): its code.
+    /// Code of a method without support (GSSAPI, SSPI).
     Other(u32),
 }
 
@@ -88,7 +88,7 @@ pub fn read_auth(body: &[u8]) -> Option<AuthRequest<'_>> {
     })
 }
 
-/// The columns of a DataRow; `None` when malformed, an inner `None` for NULL.
+/// Reads the columns of a DataRow; `None` if malformed, an inner `None` is NULL.
 pub fn read_row(body: &[u8]) -> Option<Vec<Option<&[u8]>>> {
     let (&count, mut rest) = body.split_first_chunk::<2>()?;
     let mut values = Vec::new();
@@ -106,7 +106,7 @@ pub fn read_row(body: &[u8]) -> Option<Vec<Option<&[u8]>>> {
     Some(values)
 }
 
-/// Like `read_row`, for a row of `N` columns and without an allocation; `None` also when the row has another number of columns.
+/// Reads a DataRow of exactly `N` columns, without allocation.
 pub fn read_columns<const N: usize>(body: &[u8]) -> Option<[Option<&[u8]>; N]> {
     let (&count, mut rest) = body.split_first_chunk::<2>()?;
     if usize::from(u16::from_be_bytes(count)) != N {

@@ -1,8 +1,8 @@
-//! FunctionCall: a function called by its number.
+//! FunctionCall: a function called by its OID.
 
-/// The arguments in a message's body, as far as it is here; NULL is left out. Never reads beyond the body.
+/// Returns the arguments received so far, without NULLs.
 pub fn arguments(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    // Number of the function, formats, count of the arguments.
+    // Function OID, formats, argument count.
     let mut rest = after_formats(body).and_then(|rest| rest.get(2..)).unwrap_or_default();
     std::iter::from_fn(move || {
         loop {

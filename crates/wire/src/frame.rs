@@ -1,14 +1,12 @@
-//! Message headers: one tag byte and a length word, found in a byte slice without copying.
-//!
-//! A proxy looks at five bytes of most messages and moves the rest unseen, so nothing here needs a whole message.
+//! Message headers: a tag byte and a length word, found without copying or waiting for the whole message.
 
-/// Bytes of a header: the tag and the length word.
+/// Tag and length word.
 pub const HEADER_BYTES: usize = 5;
 
-/// The largest body a peer may announce. PostgreSQL allows 1 GB for most messages (`PQ_LARGE_MESSAGE_LIMIT`, `MaxAllocSize - 1`).
+/// Limit of a body. PostgreSQL allows 1 GB for most messages (`PQ_LARGE_MESSAGE_LIMIT`, `MaxAllocSize - 1`).
 pub const BODY_BYTES_MAX: u32 = 0x3fff_fffe;
 
-/// A fault by which a peer is known not to speak protocol 3.
+/// A violation of protocol 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("invalid message length {length}, limit is {limit}")]
@@ -17,25 +15,23 @@ pub enum WireError {
     Malformed { tag: u8 },
 }
 
-/// A message's tag and the bytes of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageHeader {
     pub tag: u8,
-    /// Counts neither the tag nor the length word.
+    /// Excludes the tag and the length word.
     pub body_bytes: u32,
 }
 
 impl MessageHeader {
-    /// Bytes of the whole message on the wire.
     pub fn frame_bytes(self) -> usize {
         HEADER_BYTES + self.body_bytes as usize
     }
 }
 
-/// Reads one message header; `None` while fewer than 5 bytes are here.
+/// Reads one header; `None` below 5 bytes.
 ///
-/// Error: `BadLength` below 4 or above the limit; the peer does not speak protocol 3, close.
-/// Source: PostgreSQL manual, "Message Formats"; `pq_getmessage` in pqcomm.c.
+/// Error: `BadLength` below 4 or above the limit; close the connection. Source: PostgreSQL manual, "Message Formats";
+/// `pq_getmessage` in pqcomm.c.
 #[inline]
 pub fn read_header(bytes: &[u8]) -> Result<Option<MessageHeader>, WireError> {
     let Some((&[tag, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -48,7 +44,7 @@ pub fn read_header(bytes: &[u8]) -> Result<Option<MessageHeader>, WireError> {
     Ok(Some(MessageHeader { tag, body_bytes: length - 4 }))
 }
 
-/// Bytes of the whole messages of one kind at the beginning of `bytes`: rows of a result, data of a copy.
+/// Returns the bytes of the leading whole messages with this tag, such as rows of a result.
 pub fn run_bytes(bytes: &[u8], tag: u8) -> usize {
     let mut at = 0;
     while let Some((&[found, a, b, c, d], _)) = bytes[at..].split_first_chunk::<HEADER_BYTES>() {
@@ -62,14 +58,13 @@ pub fn run_bytes(bytes: &[u8], tag: u8) -> usize {
     at
 }
 
-/// The string that ends at the first NUL, and what follows it; `None` while the NUL is not here.
+/// Splits at the first NUL; `None` without one.
 pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    // `CStr` searches a word at a time.
     let end = std::ffi::CStr::from_bytes_until_nul(bytes).ok()?.count_bytes();
     Some((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// Tags of messages a client sends. Source: PostgreSQL manual, "Message Formats"; protocol.h.
+/// Tags of client messages. Source: PostgreSQL manual, "Message Formats"; protocol.h.
 pub mod front {
     pub const QUERY: u8 = b'Q';
     pub const PARSE: u8 = b'P';
@@ -87,7 +82,7 @@ pub mod front {
     pub const TERMINATE: u8 = b'X';
 }
 
-/// Tags of messages a server sends.
+/// Tags of server messages.
 pub mod back {
     pub const AUTHENTICATION: u8 = b'R';
     pub const BACKEND_KEY_DATA: u8 = b'K';

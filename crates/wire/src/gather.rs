@@ -1,29 +1,27 @@
-//! Bounds on what is gathered from the other side of a connection before it is looked at or kept: in bytes and in count.
+//! Bounds, in bytes and count, of what a peer can make a connection gather.
 //!
-//! A server that is broken or hostile may say the same kind of thing without end. Each reader counts against a `GatherBudget`, and the one that
-//! is passed costs the connection. The budget lies with the connection (`Conn`, `Talk`), so that code which forgets to ask for one uses up what is
-//! left of the budget before.
+//! A broken or hostile server may send without end. Exceeding a bound costs the connection. The budget belongs to the connection
+//! (`Conn`, `Talk`): code that forgets to start a new one uses up the previous one.
 
 use crate::frame::{HEADER_BYTES, back};
 
-/// Memory of a message beside its bytes: the place in a list, and an allocation.
+/// Memory of a message beside its bytes: list entry and allocation.
 const MESSAGE_BYTES: usize = 64;
 
-/// The same for one cell of a row.
+/// Memory of a row's cell beside its bytes.
 const CELL_BYTES: usize = 48;
 
-/// The most that is gathered of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatherBound {
-    /// The thing, in the words of an error.
+    /// Name of the thing in errors.
     pub thing: &'static str,
     pub count_max: usize,
     pub bytes_max: usize,
-    /// The parameter that raises `bytes_max`; empty if none does.
+    /// Parameter that raises `bytes_max`; empty if none.
     pub parameter: &'static str,
 }
 
-/// A bound was passed. The words do not change with how much came: an error that comes again is known by them.
+/// A bound exceeded. The text is independent of the amount: repeated errors are recognised by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundExceeded {
     #[error("{} has more than {} entries", .0.thing, .0.count_max)]
@@ -36,7 +34,6 @@ fn advice(bound: &GatherBound) -> String {
     if bound.parameter.is_empty() { String::new() } else { format!(" ({}, which may be raised)", bound.parameter) }
 }
 
-/// A bound, and how much of it is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatherBudget {
     bound: GatherBound,
@@ -49,30 +46,29 @@ impl GatherBudget {
         GatherBudget { bound, count: 0, bytes: 0 }
     }
 
-    /// Counts one more thing of so many bytes. It counts also if it is too much.
+    /// Counts a thing of so many bytes, even if it exceeds the bound.
     pub fn take(&mut self, bytes: usize) -> Result<(), BoundExceeded> {
         self.count = self.count.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
         self.check(self.bytes)
     }
 
-    /// Looks if a thing of so many bytes may come, before there is room made for it.
+    /// Checks the bound for a further thing before its memory is allocated.
     pub fn check_next(&self, bytes: usize) -> Result<(), BoundExceeded> {
         self.check(self.bytes.saturating_add(bytes))
     }
 
-    /// Something of so many bytes is not kept any more.
+    /// Takes a thing of so many bytes off the count.
     pub fn give_back(&mut self, bytes: usize) {
         self.count = self.count.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Bytes counted so far.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True if more came than so many times the bound.
+    /// True if the amount exceeds so many times the bound.
     pub fn is_over_by(&self, times: usize) -> bool {
         self.count > self.bound.count_max.saturating_mul(times) || self.bytes > self.bound.bytes_max.saturating_mul(times)
     }
@@ -88,7 +84,7 @@ impl GatherBudget {
     }
 }
 
-/// Memory that a server's message takes if all of it is kept, at least: small messages and empty cells take more than their bytes.
+/// Returns the least memory of a kept server message, including the overhead of small messages and empty cells.
 pub fn message_cost(tag: u8, body: &[u8]) -> usize {
     let cells = match (tag, body.first_chunk::<2>()) {
         (back::DATA_ROW, Some(count)) => usize::from(u16::from_be_bytes(*count)),

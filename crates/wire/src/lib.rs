@@ -1,4 +1,4 @@
-//! Bytes to messages and back, for PostgreSQL's frontend/backend protocol 3, for stores of answers and for PCP. No IO, no clock.
+//! Codecs of PostgreSQL's frontend/backend protocol 3, result stores and PCP. No IO, no clock.
 pub mod back;
 pub mod call;
 pub mod frame;

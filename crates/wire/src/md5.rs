@@ -1,30 +1,29 @@
-//! PostgreSQL's md5 authentication: the stored secret, the answer that is sent, and its check.
+//! PostgreSQL's md5 authentication.
 //!
-//! Stored: `md5` and the digest of password and user. Sent: `md5` and the digest of that and a salt of four bytes.
-//! The stored form is as good as the password for logging in, so it is wiped and never printed.
-//! Source: PostgreSQL's md5_common.c (`pg_md5_encrypt`), crypt.c (`md5_crypt_verify`).
+//! Stored: `md5` and the digest of password and user. Sent: `md5` and the digest of that and a 4-byte salt. The stored form
+//! suffices to log in, so it is wiped and never printed. Source: PostgreSQL's md5_common.c (`pg_md5_encrypt`), crypt.c
+//! (`md5_crypt_verify`).
 
 use md5::{Digest, Md5};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// Length of `md5` and 32 hex digits.
+/// `md5` and 32 hex digits.
 pub const MD5_TEXT_BYTES: usize = 35;
-/// Length of the salt in `AuthenticationMD5Password`.
 pub const MD5_SALT_BYTES: usize = 4;
 
-/// A stored md5 password, `md5` and 32 lower case hex digits. Compared in constant time.
+/// A stored md5 password in lower case. Compared in constant time.
 #[derive(Clone)]
 pub struct Md5Secret(Zeroizing<[u8; MD5_TEXT_BYTES]>);
 
 impl Md5Secret {
-    /// The text that PostgreSQL stores for this user. The user's name is the salt, so a renamed role loses its password.
+    /// Makes the stored form. The user name is the salt, so a renamed role loses its password.
     pub fn from_password(password: &[u8], user: &[u8]) -> Md5Secret {
         Md5Secret(Zeroizing::new(md5_text(&[password, user])))
     }
 
-    /// Reads the stored form; `None` if this is no md5 password. Upper case digits are taken and lowered.
+    /// Reads the stored form, in either case; `None` if malformed.
     pub fn parse(text: &[u8]) -> Option<Md5Secret> {
         let mut stored = Zeroizing::new(<[u8; MD5_TEXT_BYTES]>::try_from(text).ok()?);
         let digits = stored.strip_prefix(b"md5")?;
@@ -35,22 +34,21 @@ impl Md5Secret {
         Some(Md5Secret(stored))
     }
 
-    /// The stored form.
     pub fn text(&self) -> &[u8; MD5_TEXT_BYTES] {
         &self.0
     }
 
-    /// The answer to a server's salt; goes into `PasswordMessage`.
+    /// Returns the answer to a server's salt, for `PasswordMessage`.
     pub fn response(&self, salt: [u8; MD5_SALT_BYTES]) -> [u8; MD5_TEXT_BYTES] {
         md5_text(&[&self.0[3..], &salt])
     }
 
-    /// True if a client's answer to our salt is right; `response` without the zero byte that ends it on the wire.
+    /// True if `response`, without its NUL, answers our salt.
     pub fn verify(&self, salt: [u8; MD5_SALT_BYTES], response: &[u8]) -> bool {
         self.response(salt).as_slice().ct_eq(response).into()
     }
 
-    /// True if this password made the stored form; for logins in clear text.
+    /// True if this password made the stored form; for clear text logins.
     pub fn matches(&self, password: &[u8], user: &[u8]) -> bool {
         *self == Md5Secret::from_password(password, user)
     }
@@ -70,7 +68,6 @@ impl fmt::Debug for Md5Secret {
     }
 }
 
-/// `md5` and the digest of the parts as hex.
 fn md5_text(parts: &[&[u8]]) -> [u8; MD5_TEXT_BYTES] {
     let mut text = [0; MD5_TEXT_BYTES];
     text[..3].copy_from_slice(b"md5");
@@ -78,7 +75,6 @@ fn md5_text(parts: &[&[u8]]) -> [u8; MD5_TEXT_BYTES] {
     text
 }
 
-/// The digest of the parts as hex.
 pub(crate) fn hex(parts: &[&[u8]]) -> [u8; MD5_TEXT_BYTES - 3] {
     let mut digest = Md5::new();
     for part in parts {

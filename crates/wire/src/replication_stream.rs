@@ -1,36 +1,32 @@
-//! A server's stream to a logical replication client: the transactions that committed, their positions, and the tables they
-//! changed.
+//! The stream of a server to a logical replication client: committed transactions, their positions, and the tables they changed.
 //!
-//! Rows may be large and do not matter here, so only the beginning of a message is kept and the rest is passed over. The bytes
-//! may come from anybody: a message that is not understood is an error, and nothing is assumed of it.
-//! Source: PostgreSQL manual, "Streaming Replication Protocol" and "Logical Replication Message Formats"; `pg_decode_change` in
-//! test_decoding.c.
+//! Rows may be large and do not matter, so only the beginning of a message is kept. The input is untrusted: an unknown message
+//! is an error. Source: PostgreSQL manual, "Streaming Replication Protocol" and "Logical Replication Message Formats";
+//! `pg_decode_change` in test_decoding.c.
 
 use crate::frame::{HEADER_BYTES, WireError, back, read_header};
 use crate::write;
 use std::borrow::Cow;
 
-/// Bytes of a message that are looked at.
+/// Bytes kept of a message.
 const KEPT_BYTES: usize = 4096;
-/// Tables of one TRUNCATE; of more it is not told which.
+/// Limit of tables in a TRUNCATE; more are reported as `Any`.
 const TABLES_MAX: usize = 512;
-/// Seconds between 1970 and 2000, which the protocol counts from.
+/// Microseconds from 1970 to 2000, the epoch of the protocol.
 const EPOCH_US: u64 = 946_684_800 * 1_000_000;
 
-/// A piece of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReplicationMessage<'a> {
     /// All messages up to this position were sent.
     Reached { position: u64, wants_reply: bool },
-    /// A message of the plugin, and its position.
+    /// A plugin message and its position.
     Said { position: u64, body: &'a [u8], is_cut: bool },
     /// The server reports an error and ends.
     Failed(&'a [u8]),
-    /// The server ends the stream.
     Ended,
 }
 
-/// Cuts a stream into pieces, however it arrives.
+/// Splits a stream into messages, independent of how it arrives.
 #[derive(Debug, Default)]
 pub struct ReplicationStream {
     held: Vec<u8>,
@@ -38,7 +34,7 @@ pub struct ReplicationStream {
 }
 
 impl ReplicationStream {
-    /// Takes what has arrived and tells the pieces that are whole.
+    /// Takes received bytes and reports each whole message.
     pub fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(ReplicationMessage<'_>)) -> Result<(), WireError> {
         loop {
             let skipped = self.skipped_bytes.min(bytes.len());
@@ -64,7 +60,7 @@ impl ReplicationStream {
         }
     }
 
-    /// Holds so many bytes of a message. False: they are not all here.
+    /// Collects `count` bytes of a message. False while incomplete.
     fn hold(&mut self, bytes: &mut &[u8], count: usize) -> bool {
         let taken = count.saturating_sub(self.held.len()).min(bytes.len());
         self.held.extend_from_slice(&bytes[..taken]);
@@ -73,7 +69,7 @@ impl ReplicationStream {
     }
 }
 
-/// `Some(None)`: it says nothing that matters. `None`: it is malformed.
+/// Returns `None` if malformed, `Some(None)` if irrelevant.
 fn read_piece(tag: u8, body: &[u8], is_cut: bool) -> Option<Option<ReplicationMessage<'_>>> {
     match tag {
         back::ERROR => Some(Some(ReplicationMessage::Failed(body))),
@@ -92,7 +88,6 @@ fn read_piece(tag: u8, body: &[u8], is_cut: bool) -> Option<Option<ReplicationMe
 
 const COPY_DATA: u8 = b'd';
 const COPY_DONE: u8 = b'c';
-/// The server is ready to stream in both directions.
 pub const COPY_BOTH: u8 = b'W';
 
 fn number(bytes: &[u8], at: usize) -> Option<u64> {
@@ -103,7 +98,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Tells the server how far its stream was read, which it needs to keep no longer. `now_us` is microseconds since 1970.
+/// Appends the position read, up to which the server may drop its log. `now_us`: since 1970.
 pub fn status(out: &mut Vec<u8>, position: u64, now_us: u64, wants_reply: bool) {
     write::message(out, COPY_DATA, |out| {
         out.push(b'r');
@@ -114,16 +109,15 @@ pub fn status(out: &mut Vec<u8>, position: u64, now_us: u64, wants_reply: bool) 
     });
 }
 
-/// The plugin that turns a server's log into messages.
+/// An output plugin of logical decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputPlugin {
-    /// Built into servers; tells the changes of the tables in a publication.
+    /// Built in; reports the tables of a publication.
     Pgoutput,
-    /// Comes with servers; tells of every table.
+    /// A contrib module; reports every table.
     TestDecoding,
 }
 
-/// A table that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedTable<'a> {
     Number(u32),
@@ -131,28 +125,27 @@ pub enum ChangedTable<'a> {
         schema: Cow<'a, str>,
         name: Cow<'a, str>,
     },
-    /// Its name is not known.
+    /// Unknown name.
     Any,
 }
 
-/// A message of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginMessage<'a> {
-    /// A transaction that has committed is told.
+    /// Begins a committed transaction.
     Begin {
         xid: u32,
     },
     Table(ChangedTable<'a>),
     Tables(Vec<ChangedTable<'a>>),
-    /// All of the transaction was told. Its changes lie before this position, if the message has it.
+    /// Ends a transaction. Its changes are before `end`, if the message has it.
     Commit {
         end: Option<u64>,
     },
-    /// Something that changes no table.
+    /// No change of a table.
     Nothing,
 }
 
-/// Reads one message. `None`: it is not one that is known.
+/// Reads one message; `None` if unknown.
 pub fn read_change(plugin: OutputPlugin, body: &[u8], is_cut: bool) -> Option<PluginMessage<'_>> {
     match plugin {
         OutputPlugin::Pgoutput => read_pgoutput(body, is_cut),
@@ -174,7 +167,7 @@ fn read_pgoutput(body: &[u8], is_cut: bool) -> Option<PluginMessage<'_>> {
             let numbers = (0..count).map(|at| word(rest, 5 + 4 * at).map(ChangedTable::Number));
             numbers.collect::<Option<Vec<_>>>().map(PluginMessage::Tables)
         }
-        // A table's or type's columns, the origin of a change, a message of a function.
+        // Columns of a table or type, an origin, a message of a function.
         b'R' | b'Y' | b'O' | b'M' => Some(PluginMessage::Nothing),
         _ => None,
     }
@@ -208,13 +201,13 @@ fn read_text(body: &[u8], is_cut: bool) -> Option<PluginMessage<'_>> {
     }
 }
 
-/// A schema's and a table's name as PostgreSQL writes them.
+/// Reads schema and table name in PostgreSQL's quoting.
 fn read_table(text: &[u8]) -> Option<(ChangedTable<'_>, &[u8])> {
     let (schema, rest) = read_name(text)?;
     let (name, rest) = read_name(rest.strip_prefix(b".")?)?;
     let table = match (schema, name) {
         (Some(schema), Some(name)) => ChangedTable::Name { schema, name },
-        // In another encoding.
+        // Another encoding than UTF-8.
         _ => ChangedTable::Any,
     };
     Some((table, rest))

@@ -1,10 +1,9 @@
-//! SCRAM-SHA-256 as PostgreSQL speaks it: both sides as state machines, nothing else.
+//! SCRAM-SHA-256 as PostgreSQL speaks it: state machines of both sides.
 //!
-//! In: the peer's message, and nonces and salts made elsewhere. Out: our message, or the reason to stop. No randomness, no
-//! clock, no IO: `ScramClient` logs in to a server, `ScramServer` lets a client log in to us.
-//! Source: RFC 5802, RFC 7677; PostgreSQL's auth-scram.c, fe-auth-scram.c, scram-common.c.
-//! PostgreSQL departs from the RFC twice. The user name in the messages is ignored, because the startup message has it already.
-//! A password that SASLprep refuses is used as it is.
+//! `ScramClient` logs in to a server, `ScramServer` lets a client log in. Nonces and salts come from the caller: no randomness,
+//! clock or IO here. Source: RFC 5802, RFC 7677; PostgreSQL's auth-scram.c, fe-auth-scram.c, scram-common.c. PostgreSQL departs
+//! from the RFC twice: it ignores the user name in the messages (the startup message has it), and uses a password that SASLprep
+//! refuses as it is.
 
 mod keys;
 mod scram_client;
@@ -17,96 +16,85 @@ pub use keys::{SaltedKeys, ScramKey, ScramVerifier, fingerprint, steady_salt};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Name of the mechanism in `AuthenticationSASL`.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
-/// Name of the mechanism when both sides bind the exchange to their TLS channel.
+/// Mechanism with channel binding to TLS.
 pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
-/// Iterations of a verifier made here; PostgreSQL's own default.
+/// Iterations of verifiers made here; PostgreSQL's default.
 pub const ITERATIONS_DEFAULT: u32 = 4096;
-/// Most iterations a peer may ask for: about half a second of one core. More is an attack or a mistake.
+/// Limit of iterations: about half a second of one core.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
-/// Bytes of a salt made here, as in PostgreSQL.
+/// PostgreSQL's salt size.
 pub const SALT_BYTES: usize = 16;
-/// Longest salt a peer or a stored verifier may have. PostgreSQL makes 16 bytes.
+/// Limit of a received or stored salt.
 pub const SALT_BYTES_MAX: usize = 1024;
-/// Random bytes in a nonce, as in PostgreSQL.
+/// PostgreSQL's nonce size.
 pub const NONCE_RANDOM_BYTES: usize = 18;
-/// Longest message read. A real one has some 200 bytes; this has room for a long salt and a long nonce.
+/// Limit of a message. Usual ones have some 200 bytes; the rest is room for a long salt and nonce.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Why an exchange failed. After any of them the state machine answers `OutOfOrder` for ever.
+/// A failure of an exchange. The state machine then only returns `OutOfOrder`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScramError {
     /// Peer's fault, 08P01.
     #[error("malformed scram message: {what}")]
     Malformed {
-        /// The part that could not be read.
         what: &'static str,
     },
     /// Peer's fault, 08P01.
     #[error("scram message of {bytes} bytes, limit is {limit}")]
     TooLong {
-        /// Length received.
         bytes: usize,
-        /// `MESSAGE_BYTES_MAX`.
         limit: usize,
     },
-    /// Peer's fault, 08P01. A count that does not fit in 32 bits reads as `u32::MAX`.
+    /// Peer's fault, 08P01. A count beyond 32 bits reads as `u32::MAX`.
     #[error("scram iteration count {count} is outside 1 to {limit}")]
     Iterations {
-        /// Count asked for.
         count: u32,
-        /// `ITERATIONS_MAX`.
         limit: u32,
     },
-    /// Peer's fault, 08P01. Also the sign of a replayed message.
+    /// Peer's fault, 08P01. May be a replayed message.
     #[error("scram nonce does not continue ours")]
     Nonce,
     /// Client's fault, 0A000.
     #[error("{what}")]
     Unsupported {
-        /// The feature that the client wants.
         what: &'static str,
     },
-    /// Client's fault, 08P01. Also the sign of someone between the two ends.
+    /// Client's fault, 08P01. May be a man in the middle.
     #[error("scram channel binding: {what}")]
     Binding {
-        /// The part that does not fit.
         what: &'static str,
     },
-    /// Client's fault, 28P01: wrong password, or no such user. The two must look alike.
+    /// Client's fault, 28P01: wrong password or unknown user, which must look alike.
     #[error("scram proof does not match")]
     Proof,
-    /// Server's fault: it took our proof but does not know the password's keys. Close, do not use the server.
+    /// Server's fault: it accepted our proof without knowing the keys. Close the connection.
     #[error("scram signature of the server does not match")]
     ServerSignature,
-    /// The server's own word for a failure, cleaned of everything that does not print.
+    /// The server's reason, printable characters only.
     #[error("server ended the scram exchange: {reason}")]
     ServerRefused {
-        /// Value of the `e` attribute.
         reason: String,
     },
-    /// Peer's fault, 08P01: a message after the end, or after a failure.
+    /// Peer's fault, 08P01: a message after the end or a failure.
     #[error("scram message out of order")]
     OutOfOrder,
 }
 
-/// How an exchange is tied to the TLS channel it runs in.
-///
-/// One type for both sides, which have the same three cases: a TLS library only fills in the hash.
+/// Channel binding of an exchange to TLS, for both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScramBinding {
-    /// Client: cannot bind (`n`). Server: did not offer it; takes `n` and `y`.
+    /// Client: cannot bind (`n`). Server: not offered; accepts `n` and `y`.
     None,
-    /// Client: could bind, the server did not offer (`y`). Server: offered, the client chose the plain mechanism; a
-    /// `y` is then a lie told by someone in between, and refused.
+    /// Client: able, but not offered (`y`). Server: offered, the client chose the plain mechanism; `y` then means a man in the
+    /// middle and is refused.
     Unused,
-    /// Mechanism `SCRAM-SHA-256-PLUS`: hash of the server's certificate (RFC 5929, tls-server-end-point).
+    /// `SCRAM-SHA-256-PLUS`: hash of the server's certificate (RFC 5929, tls-server-end-point).
     EndPoint(Vec<u8>),
 }
 
 impl ScramBinding {
-    /// The GS2 header a client sends, which its final message repeats.
+    /// Returns the client's GS2 header, repeated in its final message.
     fn header(&self) -> &'static str {
         match self {
             ScramBinding::None => "n,,",
@@ -116,7 +104,7 @@ impl ScramBinding {
     }
 }
 
-/// Value of the `c` attribute: the header, and the certificate's hash if there is one.
+/// Returns the `c` attribute: the header and the certificate's hash, if any.
 fn channel_attribute(header: &str, binding: &ScramBinding) -> String {
     match binding {
         ScramBinding::EndPoint(hash) => STANDARD.encode([header.as_bytes(), hash].concat()),
@@ -124,17 +112,17 @@ fn channel_attribute(header: &str, binding: &ScramBinding) -> String {
     }
 }
 
-/// One side's part of the nonce: printable ASCII without a comma, never empty.
+/// One side's nonce: printable ASCII without a comma, not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScramNonce(String);
 
 impl ScramNonce {
-    /// From fresh random bytes; the only way production code makes one.
+    /// Encodes fresh random bytes; the only constructor for production code.
     pub fn from_random(bytes: &[u8; NONCE_RANDOM_BYTES]) -> ScramNonce {
         ScramNonce(STANDARD.encode(bytes))
     }
 
-    /// From text, for test vectors. `None` if it is empty or has a byte that a nonce must not have.
+    /// Takes a test vector; `None` if invalid.
     pub fn from_text(text: &str) -> Option<ScramNonce> {
         is_nonce(text.as_bytes()).then(|| ScramNonce(text.to_owned()))
     }
@@ -144,7 +132,6 @@ fn is_nonce(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| matches!(byte, 0x21..=0x7e) && *byte != b',')
 }
 
-/// A nonce as text; `is_nonce` makes sure that it is ASCII.
 fn nonce_text(bytes: &[u8]) -> Result<&str, ScramError> {
     match std::str::from_utf8(bytes) {
         Ok(text) if is_nonce(bytes) => Ok(text),
@@ -152,14 +139,14 @@ fn nonce_text(bytes: &[u8]) -> Result<&str, ScramError> {
     }
 }
 
-/// Reads `name=value` pairs separated by commas. PostgreSQL tolerates one comma at the very end; so do we.
+/// Reads `name=value` pairs separated by commas. Like PostgreSQL it tolerates a comma at the end.
 struct AttributeReader<'a> {
     message: &'a [u8],
     at: usize,
 }
 
 impl<'a> AttributeReader<'a> {
-    /// Starts at the first byte. Error: too long, or a zero byte, with which PostgreSQL would see a shorter message.
+    /// Error: too long, or a zero byte, where PostgreSQL would end the message.
     fn new(message: &'a [u8]) -> Result<AttributeReader<'a>, ScramError> {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(ScramError::TooLong { bytes: message.len(), limit: MESSAGE_BYTES_MAX });
@@ -174,7 +161,7 @@ impl<'a> AttributeReader<'a> {
         &self.message[self.at..]
     }
 
-    /// The next attribute, whatever its name; names are letters.
+    /// Returns the next attribute of any name (a letter).
     fn any(&mut self) -> Result<(u8, &'a [u8]), ScramError> {
         let [name, b'=', tail @ ..] = self.rest() else {
             return Err(ScramError::Malformed { what: "attribute expected" });
@@ -187,7 +174,7 @@ impl<'a> AttributeReader<'a> {
         Ok((*name, &tail[..length]))
     }
 
-    /// The next attribute, which must have this name.
+    /// Returns the next attribute, which must have this name.
     fn named(&mut self, expected: u8, what: &'static str) -> Result<&'a [u8], ScramError> {
         match self.any() {
             Ok((name, value)) if name == expected => Ok(value),
@@ -195,7 +182,7 @@ impl<'a> AttributeReader<'a> {
         }
     }
 
-    /// Skips the optional extensions that end a message; anything else there is garbage.
+    /// Skips optional extensions up to the end.
     fn skip_extensions(&mut self) -> Result<(), ScramError> {
         while !self.rest().is_empty() {
             self.any()?;
@@ -204,7 +191,7 @@ impl<'a> AttributeReader<'a> {
     }
 }
 
-/// Decodes base64 that may have at most `limit_bytes` when decoded, and not none.
+/// Decodes base64 of 1 to `limit_bytes` bytes.
 fn decode(text: &[u8], limit_bytes: usize, what: &'static str) -> Result<Vec<u8>, ScramError> {
     match STANDARD.decode(text) {
         Ok(bytes) if (1..=limit_bytes).contains(&bytes.len()) => Ok(bytes),
@@ -212,7 +199,6 @@ fn decode(text: &[u8], limit_bytes: usize, what: &'static str) -> Result<Vec<u8>
     }
 }
 
-/// Decodes one key, proof or signature.
 fn decode_key(text: &[u8], what: &'static str) -> Result<ScramKey, ScramError> {
     let bytes = zeroize::Zeroizing::new(decode(text, keys::KEY_BYTES, what)?);
     match <[u8; keys::KEY_BYTES]>::try_from(bytes.as_slice()) {
@@ -221,7 +207,6 @@ fn decode_key(text: &[u8], what: &'static str) -> Result<ScramKey, ScramError> {
     }
 }
 
-/// Reads an iteration count: digits only, within the limit.
 fn decode_iterations(text: &[u8]) -> Result<u32, ScramError> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return Err(ScramError::Malformed { what: "iteration count is not a number" });
@@ -233,7 +218,7 @@ fn decode_iterations(text: &[u8]) -> Result<u32, ScramError> {
     Ok(count)
 }
 
-/// The text that both sides sign: the three messages without the proof.
+/// Returns the text that both sides sign.
 fn signed_text(first_bare: &[u8], server_first: &[u8], without_proof: &[u8]) -> Vec<u8> {
     [first_bare, server_first, without_proof].join(&b',')
 }

@@ -1,5 +1,6 @@
 //! A session's own settings for lost transactions.
 
+use crate::lazy_begin::transaction_place::switch_of;
 use crate::session_state::client_settings::SettingValues;
 
 pub const OUTCOME: &str = "weir.commit_outcome";
@@ -14,16 +15,7 @@ pub struct LossChoices {
 impl LossChoices {
     /// A meaningless value counts as unset.
     pub fn of(settings: &SettingValues) -> LossChoices {
-        let own = |name: &str| settings.get(name).and_then(of_word);
+        let own = |name: &str| settings.get(name).and_then(switch_of);
         LossChoices { outcome: own(OUTCOME), replay: own(REPLAY) }
-    }
-}
-
-/// Takes PostgreSQL's words, unabbreviated.
-pub fn of_word(word: &str) -> Option<bool> {
-    match word.trim().to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Some(true),
-        "off" | "false" | "no" | "0" => Some(false),
-        _ => None,
     }
 }

@@ -177,11 +177,21 @@ fn is_like_anywhere(ask: &FirstStatementFacts) -> bool {
     may && !ask.stays && !ask.is_of_primary
 }
 
-/// Source: `parse_bool_with_len` in bool.c.
-pub fn is_on(value: &str) -> bool {
+/// `None`: no switch. Source: `parse_bool_with_len` in bool.c.
+pub fn switch_of(value: &str) -> Option<bool> {
     let value = value.trim().to_ascii_lowercase();
     let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);
-    value == "1" || begins("true", 1) || begins("yes", 1) || begins("on", 2)
+    if value == "1" || begins("true", 1) || begins("yes", 1) || begins("on", 2) {
+        Some(true)
+    } else if value == "0" || begins("false", 1) || begins("no", 1) || begins("off", 2) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+pub fn is_on(value: &str) -> bool {
+    switch_of(value) == Some(true)
 }
 
 /// 0 for an invalid value. Source: `parse_int` and `time_unit_conversion_table` in guc.c.
@@ -212,6 +222,18 @@ pub fn isolation_of(value: &str) -> IsolationLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_is_read_as_postgresql_reads_it() {
+        for (value, on) in
+            [("t", true), ("YES", true), (" on ", true), ("1", true), ("f", false), ("of", false), ("n", false), ("0", false)]
+        {
+            assert_eq!(switch_of(value), Some(on), "{value}");
+        }
+        for value in ["", "o", "truer", "2"] {
+            assert_eq!(switch_of(value), None, "{value}");
+        }
+    }
 
     const READ: RouteClass = RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read };
     const LIMITS: HeldLimits = HeldLimits { idle_ms: 0, whole_ms: 0 };

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::doubt::loss_choices;
 use crate::fault::{ErrorReport, sqlstate};
+use crate::lazy_begin::transaction_place::switch_of;
 use crate::routing::own_parameters::{OWN, OwnParameter, OwnParameterValue, OwnParameters};
 pub use crate::routing::own_parameters::{StatementLogLine, StatementLogLines};
 use crate::routing::read_targets::{ReadPreference, ReadingSession, SETTING, of_session};
@@ -36,8 +37,8 @@ pub const SETTINGS: [WeirSetting; 4] = [
         allowed: "off, session, tables, global",
         takes: |value| CausalReads::of_word(value).is_some(),
     },
-    WeirSetting { name: loss_choices::OUTCOME, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
-    WeirSetting { name: loss_choices::REPLAY, allowed: "on, off", takes: |value| loss_choices::of_word(value).is_some() },
+    WeirSetting { name: loss_choices::OUTCOME, allowed: "on, off", takes: |value| switch_of(value).is_some() },
+    WeirSetting { name: loss_choices::REPLAY, allowed: "on, off", takes: |value| switch_of(value).is_some() },
 ];
 
 /// Returns the target of a read. `hinted`: the target in the hint of the statement or its transaction.

@@ -1,18 +1,17 @@
-//! Proof of a password: its md5 digest is stored, and the answer to a salt shows that it is known.
+//! Proof of a password by its md5 digest and a salt.
 //!
-//! The stored digest is as good as the password for logging in, so it is wiped and never printed.
+//! The stored digest suffices to log in, so it is wiped and never printed.
 
 use crate::md5::{MD5_SALT_BYTES, hex};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// Bytes of a salt.
 pub const SALT_BYTES: usize = MD5_SALT_BYTES;
 /// Hex digits of a digest.
 pub const DIGEST_BYTES: usize = 32;
 
-/// A user's password as `pcp.conf` has it: its digest in lower case hex, as `pg_md5` prints it.
+/// A password digest of `pcp.conf`, in lower case hex as `pg_md5` prints it.
 #[derive(Clone)]
 pub struct StoredDigest(Zeroizing<[u8; DIGEST_BYTES]>);
 
@@ -21,7 +20,7 @@ impl StoredDigest {
         StoredDigest(Zeroizing::new(hex(&[password])))
     }
 
-    /// Reads the digits; `None` if these are none. Upper case digits are taken and lowered.
+    /// Reads the digits, in either case; `None` if malformed.
     pub fn parse(text: &[u8]) -> Option<StoredDigest> {
         let mut digits = Zeroizing::new(<[u8; DIGEST_BYTES]>::try_from(text).ok()?);
         if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -31,18 +30,17 @@ impl StoredDigest {
         Some(StoredDigest(digits))
     }
 
-    /// The digits.
     pub fn text(&self) -> &[u8; DIGEST_BYTES] {
         &self.0
     }
 
-    /// The answer to a salt that shows that the password is known.
+    /// Returns the answer to a salt.
     pub fn answer(&self, user: &[u8], salt: [u8; SALT_BYTES]) -> [u8; DIGEST_BYTES] {
         let with_user = Zeroizing::new(hex(&[self.0.as_slice(), user]));
         hex(&[with_user.as_slice(), &salt])
     }
 
-    /// True if an answer is right. Takes the same time for all answers.
+    /// True if an answer is right. Takes constant time.
     pub fn verify(&self, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
         self.answer(user, salt).as_slice().ct_eq(answer).into()
     }
@@ -54,7 +52,7 @@ impl fmt::Debug for StoredDigest {
     }
 }
 
-/// A client's answer to a salt.
+/// Returns a client's answer to a salt.
 pub fn proof(password: &[u8], user: &[u8], salt: [u8; SALT_BYTES]) -> [u8; DIGEST_BYTES] {
     StoredDigest::of_password(password).answer(user, salt)
 }

@@ -1,6 +1,5 @@
-//! Rows of answers, as the releases of Pgpool-II lay them out. A later release appends strings to a row, or puts them between others.
+//! Row layouts of Pgpool-II releases. A later release appends or inserts strings.
 
-/// The release whose layout is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PcpLayout {
     /// 4.3.0 alone.
@@ -13,17 +12,17 @@ pub enum PcpLayout {
     V4_7,
 }
 
-/// The numbers of strings of a node in the layouts.
+/// String counts of a node, by layout.
 pub const NODE_LAYOUTS: [usize; 3] = [11, 12, 13];
 
-/// Most strings of a process.
+/// Largest string count of a process.
 pub const PROCESS_STRINGS: usize = 21;
 
-/// A weight of 1 on the wire. Source: glibc, `RAND_MAX`, by which Pgpool-II draws.
+/// A weight of 1 on the wire. Source: glibc, `RAND_MAX`, which Pgpool-II draws by.
 const WEIGHT_UNIT: f64 = 2_147_483_647.0;
 
 impl PcpLayout {
-    /// The words of `pcp_protocol_version`.
+    /// Values of `pcp_protocol_version`.
     pub const WORDS: [&'static str; 6] = ["4.3.0", "4.3", "4.4", "4.5", "4.6", "4.7"];
     const ALL: [PcpLayout; 6] =
         [PcpLayout::V4_3_0, PcpLayout::V4_3, PcpLayout::V4_4, PcpLayout::V4_5, PcpLayout::V4_6, PcpLayout::V4_7];
@@ -33,12 +32,10 @@ impl PcpLayout {
         PcpLayout::ALL.get(at).copied()
     }
 
-    /// True if a delay may be a time.
     pub fn has_delay_by_time(self) -> bool {
         self >= PcpLayout::V4_4
     }
 
-    /// Strings of a process.
     pub fn process_strings(self) -> usize {
         match self {
             PcpLayout::V4_3_0 | PcpLayout::V4_3 | PcpLayout::V4_4 => 17,
@@ -48,15 +45,15 @@ impl PcpLayout {
     }
 }
 
-/// A node in an answer to `NodeInfo`.
+/// A node in the answer to `NodeInfo`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeInfo {
     pub hostname: String,
     pub port: u16,
     pub status: NodeStatus,
-    /// State of the server itself: `up`, `down` or `unknown`.
+    /// State of the server: `up`, `down` or `unknown`.
     pub pg_status: String,
-    /// Its share of reads, from 0 to 1.
+    /// Share of reads, from 0 to 1.
     pub weight: f64,
     pub role: NodeRole,
     /// `primary`, `standby` or `unknown`.
@@ -68,7 +65,6 @@ pub struct NodeInfo {
     pub changed_at_s: u64,
 }
 
-/// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStatus {
     Unused,
@@ -78,7 +74,6 @@ pub enum NodeStatus {
     Quarantined,
 }
 
-/// The role that a node counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRole {
     Main,
@@ -87,7 +82,6 @@ pub enum NodeRole {
     Standby,
 }
 
-/// How far a standby is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandbyDelay {
     Bytes(u64),
@@ -95,7 +89,7 @@ pub enum StandbyDelay {
 }
 
 impl std::fmt::Display for StandbyDelay {
-    /// As Pgpool-II writes it.
+    /// Formats as Pgpool-II does.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StandbyDelay::Bytes(bytes) => write!(f, "{bytes}"),
@@ -111,7 +105,7 @@ impl NodeStatus {
     const ALL: [NodeStatus; 5] =
         [NodeStatus::Unused, NodeStatus::Waiting, NodeStatus::Up, NodeStatus::Down, NodeStatus::Quarantined];
 
-    /// A quarantined node is a down one, with a mark of its own.
+    /// Returns the state's number. A quarantined node is down, with a separate mark.
     pub fn number(self) -> u8 {
         match self {
             NodeStatus::Unused => 0,
@@ -159,7 +153,6 @@ impl NodeRole {
 }
 
 impl NodeInfo {
-    /// Its strings on the wire.
     pub fn strings(&self, layout: PcpLayout) -> Vec<String> {
         let (is_by_time, delay) = match self.delay {
             StandbyDelay::Bytes(bytes) => ("0", bytes),
@@ -187,7 +180,7 @@ impl NodeInfo {
         strings
     }
 
-    /// Reads the strings of whichever release; their number tells which. `None` if they are no node.
+    /// Reads a node of any release, known by the string count; `None` if malformed.
     pub fn read(strings: &[String]) -> Option<NodeInfo> {
         let mut all: Vec<&str> = strings.iter().map(String::as_str).collect();
         if !NODE_LAYOUTS.contains(&all.len()) {

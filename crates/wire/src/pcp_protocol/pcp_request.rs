@@ -2,65 +2,62 @@
 
 use super::{DIGEST_BYTES, PcpError, packet, push, take};
 
-/// One request. Numbers are what the client sent; nothing says that such a node or process exists.
+/// A request. Its numbers are unchecked: such a node or process may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PcpRequest {
-    /// A salt, which each `Login` needs anew.
+    /// Asks for a salt, one for each `Login`.
     Salt,
     Login {
         user: Vec<u8>,
         answer: Vec<u8>,
     },
     NodeCount,
-    /// Of one node; -1: of all.
+    /// One node; -1: all.
     NodeInfo(i32),
     HealthCheckStats(i32),
     ProcessCount,
-    /// Of one process; 0: of all.
+    /// One process; 0: all.
     ProcessInfo(i32),
-    /// Of one proxy, 0 is this one; -1: of all.
+    /// One proxy, 0 is this one; -1: all.
     WatchdogInfo(i32),
     PoolStatus,
     Attach(i32),
     Detach(i32, DrainMode),
     Promote(i32, DrainMode, PromotionKind),
     Recover(i32),
-    /// The server of a standby is started anew. Of Weir only.
+    /// Restarts a standby's server. Weir only.
     Restart(i32),
-    /// So are all servers, one after the other. Of Weir only.
+    /// Restarts all servers in turn. Weir only.
     UpgradeWalk,
     Stop(PcpShutdownMode, CommandScope),
     Reload(CommandScope),
     RotateLog(CommandScope),
     InvalidateQueryCache,
-    /// A parameter for this connection.
+    /// Sets a parameter of this connection.
     Set {
         name: Vec<u8>,
         value: Vec<u8>,
     },
-    /// To stop a recovery. Pgpool-II answers nothing to it.
+    /// Pgpool-II does not answer it.
     StopRecovery,
     End,
 }
 
-/// If clients are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainMode {
     Now,
-    /// When all clients have left.
+    /// Waits until all clients have left.
     Gracefully,
 }
 
-/// Kinds of promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotionKind {
-    /// The proxy takes the node for the primary.
+    /// Changes the proxy's view of the primary only.
     Name,
-    /// The servers change their roles.
+    /// Changes the roles of the servers.
     Switchover,
 }
 
-/// How the proxy is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcpShutdownMode {
     Smart,
@@ -68,16 +65,15 @@ pub enum PcpShutdownMode {
     Immediate,
 }
 
-/// The processes that are to obey.
+/// The processes addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandScope {
     Local,
-    /// All proxies of the watchdog's cluster.
+    /// All proxies of the watchdog cluster.
     Cluster,
 }
 
 impl PcpRequest {
-    /// Reads the packet of a request.
     pub fn read(tag: u8, body: &[u8]) -> Result<PcpRequest, PcpError> {
         let node = || number(tag, body).map(|(node, _)| node);
         Ok(match tag {
@@ -122,7 +118,6 @@ impl PcpRequest {
         })
     }
 
-    /// Appends the packet.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         match self {
@@ -157,8 +152,7 @@ impl PcpRequest {
         packet(out, self.tag(), &body);
     }
 
-    /// The letter of its packet. `K` and `U` are letters that no release of Pgpool-II has used: its server answers that it does not know them, and
-    /// closes.
+    /// Returns the packet's tag. No Pgpool-II release uses `K` and `U`: its server rejects them as unknown and closes.
     pub fn tag(&self) -> u8 {
         match self {
             PcpRequest::Salt => b'M',
@@ -189,7 +183,6 @@ impl PcpRequest {
         }
     }
 
-    /// The letter of the packets that answer it.
     pub fn reply_tag(&self) -> u8 {
         match self {
             PcpRequest::Promote(..) => b'd',
@@ -200,7 +193,7 @@ impl PcpRequest {
 }
 
 impl std::fmt::Display for PcpRequest {
-    /// In words, for the log. A login's proof and a parameter's value are not shown.
+    /// Formats for the log, without a login's proof or a parameter's value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gracefully = |when: &DrainMode| if *when == DrainMode::Gracefully { " gracefully" } else { "" };
         match self {
@@ -235,7 +228,7 @@ impl std::fmt::Display for PcpRequest {
     }
 }
 
-/// The number that a body begins with, and what follows its string. A client may put blanks around it.
+/// Reads the leading number, in blanks or not, and returns the rest after its string.
 fn number(tag: u8, body: &[u8]) -> Result<(i32, &[u8]), PcpError> {
     let (text, rest) = take(body).ok_or(PcpError::Malformed(tag))?;
     let text = String::from_utf8_lossy(text);
@@ -244,7 +237,7 @@ fn number(tag: u8, body: &[u8]) -> Result<(i32, &[u8]), PcpError> {
 }
 
 impl PromotionKind {
-    /// Releases before 4.3 send none.
+    /// Clients before 4.3 send no kind.
     fn read(body: &[u8]) -> Result<PromotionKind, PcpError> {
         match body.first() {
             None | Some(b'n') => Ok(PromotionKind::Name),

@@ -2,13 +2,13 @@
 
 use super::{PcpError, SALT_BYTES, packet, push, take};
 
-/// One packet of an answer.
+/// A packet of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PcpReply {
     Salt([u8; SALT_BYTES]),
     Notice(PcpReport),
     Error(PcpReport),
-    /// `tag` is that of the request in lower case. `rest`: mostly zero-ended strings, see [`PcpReply::strings`].
+    /// `tag`: that of the request in lower case. `rest`: mostly NUL-terminated strings, see [`PcpReply::strings`].
     Words {
         tag: u8,
         code: PcpReplyCode,
@@ -16,20 +16,19 @@ pub enum PcpReply {
     },
 }
 
-/// The first word of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcpReplyCode {
     LoggedIn,
-    /// So many rows follow.
+    /// A row count.
     Count,
     Node,
     Process,
     Parameter,
-    /// All is done.
+    /// The end of an answer.
     Done,
 }
 
-/// How bad it is. After a fatal one the server closes.
+/// After a fatal report the server closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcpSeverity {
     Notice,
@@ -37,10 +36,9 @@ pub enum PcpSeverity {
     Fatal,
 }
 
-/// An error or a notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcpReport {
-    /// As it is written: `ERROR`.
+    /// Severity as written: `ERROR`.
     pub severity: String,
     pub message: String,
     pub detail: String,
@@ -85,8 +83,8 @@ impl PcpReport {
         self
     }
 
-    /// Appends it with the fields of PostgreSQL's errors. Pgpool-II's client misreads texts that begin with S, M or D: all begin in lower
-    /// case.
+    /// Appends the report with PostgreSQL's error fields. Pgpool-II's client misreads texts that begin with S, M or D, so all
+    /// begin in lower case.
     fn write(&self, out: &mut Vec<u8>, tag: u8) {
         let mut body = Vec::new();
         let mut field = |letter: u8, text: &str| {
@@ -122,31 +120,27 @@ impl PcpReport {
     }
 }
 
-/// A text whose first letter is small.
 fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 impl PcpReply {
-    /// An answer of strings.
     pub fn of<S: AsRef<[u8]>>(tag: u8, code: PcpReplyCode, strings: impl IntoIterator<Item = S>) -> PcpReply {
         let mut rest = Vec::new();
         strings.into_iter().for_each(|text| push(&mut rest, text.as_ref()));
         PcpReply::Words { tag, code, rest }
     }
 
-    /// The end of an answer without more.
     pub fn done(tag: u8) -> PcpReply {
         PcpReply::Words { tag, code: PcpReplyCode::Done, rest: Vec::new() }
     }
 
-    /// The number of parameters, which is the only one that is sent as four bytes.
+    /// Makes the parameter count, the only number sent as four bytes.
     pub fn binary_count(tag: u8, count: u32) -> PcpReply {
         PcpReply::Words { tag, code: PcpReplyCode::Count, rest: count.to_be_bytes().to_vec() }
     }
 
-    /// Appends the packet.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             PcpReply::Salt(salt) => packet(out, b'm', salt),
@@ -161,7 +155,6 @@ impl PcpReply {
         }
     }
 
-    /// Reads the packet of an answer.
     pub fn read(tag: u8, body: &[u8]) -> Result<PcpReply, PcpError> {
         match tag {
             b'm' => body.try_into().map(PcpReply::Salt).map_err(|_| PcpError::Malformed(tag)),
@@ -175,7 +168,7 @@ impl PcpReply {
         }
     }
 
-    /// The strings of an answer; none of a salt or an error.
+    /// Returns the strings of an answer; none of a salt or an error.
     pub fn strings(&self) -> Vec<String> {
         let mut strings = Vec::new();
         let PcpReply::Words { rest, .. } = self else { return strings };
