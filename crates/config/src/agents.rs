@@ -4,25 +4,21 @@ use crate::encryption::{PeerFiles, SslMode};
 use crate::hosts::StoreHost;
 use std::path::PathBuf;
 
-/// Port of an agent that is named without one.
 const PORT: u16 = 9797;
 
-/// Settings for all agents.
 #[derive(Debug, Clone, Default)]
 pub struct AgentConfig {
-    /// The secrets that are shared with them.
     pub secret_file: Option<PathBuf>,
-    /// The user as whom agents and standbys read the primary; empty: that of the health check.
+    /// User of agents and standbys on the primary; empty: that of the health check.
     pub user: String,
     pub rejoin: RejoinAuthority,
-    /// Time that transactions get to end before a switchover.
+    /// Time for transactions to end before a switchover.
     pub transaction_limit_ms: u64,
-    /// If connections to them are encrypted: no mode that would also do without.
+    /// Encryption of connections; no mode may fall back to plain text.
     pub ssl_mode: AgentSsl,
     pub tls: PeerFiles,
 }
 
-/// The one that brings a replaced primary back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RejoinAuthority {
     ByAgent,
@@ -30,7 +26,6 @@ pub enum RejoinAuthority {
     ByOperator,
 }
 
-/// Encryption of connections to agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentSsl(pub SslMode);
 
@@ -46,7 +41,7 @@ impl Default for AgentSsl {
     }
 }
 
-/// Reads the place of an agent; `None`: there is none.
+/// `None`: no agent.
 pub(crate) fn place(text: &str) -> Result<Option<(String, u16)>, String> {
     if text.is_empty() {
         return Ok(None);

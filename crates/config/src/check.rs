@@ -7,7 +7,7 @@ use crate::failover_settings::FailoverMode;
 use crate::params::ParamIndexing;
 use weir_sql::facts::{QueryEffect, TransactionVerb};
 
-/// Everything that is checked, in the order of the messages.
+/// In the order of the messages.
 const CHECKS: [fn(&mut CheckContext<'_>); 19] = [
     check_nodes,
     check_same_servers,
@@ -30,14 +30,12 @@ const CHECKS: [fn(&mut CheckContext<'_>); 19] = [
     check_agents,
 ];
 
-/// The input of the checks, and the problems that they found.
 struct CheckContext<'a> {
     config: &'a Config,
     given: &'a Given,
     problems: &'a mut Vec<ConfigProblem>,
 }
 
-/// Adds the problems of the whole to `problems`.
 pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<ConfigProblem>) {
     let mut findings = CheckContext { config, given, problems };
     for check in CHECKS {
@@ -52,19 +50,17 @@ impl CheckContext<'_> {
         self.problems.push(ConfigProblem::at(severity, &source, message));
     }
 
-    /// The whole number a setting has, in milliseconds or bytes where it has a unit.
+    /// In milliseconds or bytes where the setting has a unit.
     fn number(&self, name: &str) -> i64 {
         let setting = self.config.setting(name, None);
         setting.and_then(|setting| setting.param.kind.parse(name, &setting.raw).ok()).map_or(0, |value| value.int())
     }
 
-    /// The value of a setting as shown.
     fn shown(&self, name: &str) -> String {
         self.config.setting(name, None).map(super::ConfigSetting::shown).unwrap_or_default()
     }
 }
 
-/// Some node is there, and no setting is of a node that is not.
 fn check_nodes(findings: &mut CheckContext<'_>) {
     let known: BTreeSet<u16> = findings.config.nodes.iter().map(|node| node.id).collect();
     let mut unknown = BTreeSet::new();
@@ -83,8 +79,7 @@ fn check_nodes(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// A warning if several nodes are asked for their role and no user is named for it. The user `postgres` may do for it, so only
-/// `weir check` says this.
+/// User `postgres` may do, so only `weir check` says this.
 pub fn unnamed_role_user(config: &Config) -> Option<ConfigProblem> {
     let roles_are_asked = config.clustering_mode == ClusteringMode::StreamingReplication
         && config.nodes.len() > 1
@@ -95,7 +90,7 @@ pub fn unnamed_role_user(config: &Config) -> Option<ConfigProblem> {
     })
 }
 
-/// Two nodes on one address would get every write twice, or hide a lost server.
+/// One address for two nodes would hide a lost server.
 fn check_same_servers(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for (at, node) in config.nodes.iter().enumerate() {
@@ -107,7 +102,7 @@ fn check_same_servers(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// An address of IPv6 stands in brackets only where a port follows it.
+/// Brackets belong only before a port.
 fn check_host_names(findings: &mut CheckContext<'_>) {
     for node in &findings.config.nodes {
         if node.hostname.starts_with('[') {
@@ -118,7 +113,6 @@ fn check_host_names(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// The words of a flag do not exclude each other, and at most one node is always the primary.
 fn check_flags(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for node in &config.nodes {
@@ -136,7 +130,7 @@ fn check_flags(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// The mode is one that works. Writes that reach one node instead of all would be a silent loss, so the others are refused.
+/// Writes that reach one node instead of all would be a silent loss.
 fn check_mode(findings: &mut CheckContext<'_>) {
     match findings.config.clustering_mode {
         ClusteringMode::StreamingReplication | ClusteringMode::Raw => {}
@@ -170,7 +164,7 @@ fn check_reset(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// A session gets the connection as the query leaves it: in no transaction, and with nothing that it did not set.
+/// A session gets the connection as the query leaves it.
 fn check_check_query(findings: &mut CheckContext<'_>) {
     let facts = weir_sql::facts(findings.config.pool.check_query.as_bytes());
     let is_harmless =
@@ -181,7 +175,7 @@ fn check_check_query(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// With one node there is nothing to choose, so its weight does not matter.
+/// With one node its weight does not matter.
 fn check_weights(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     let is_balanced = config.routing.load_balance && config.clustering_mode != ClusteringMode::Raw;
@@ -224,7 +218,7 @@ fn check_peers(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// No user is looked up in the console, as PgBouncer refuses it: a database of the servers by that name needs another one in `database_file`.
+/// PgBouncer refuses look-ups in the console, too. A server database of that name needs another one in `database_file`.
 fn check_look_ups(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     let console = config.admin.database.as_str();
@@ -242,7 +236,6 @@ fn check_look_ups(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// The lists of preferred nodes can be read, and their nodes are there.
 fn check_redirects(findings: &mut CheckContext<'_>) {
     for name in ["user_redirect_preference_list", "database_redirect_preference_list", "app_name_redirect_preference_list"] {
         let text = findings.config.setting(name, None).map(|setting| setting.raw.clone()).unwrap_or_default();
@@ -252,7 +245,6 @@ fn check_redirects(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// Where answers are kept, if not in our memory.
 fn check_stores(findings: &mut CheckContext<'_>) {
     let cache = &findings.config.cache;
     let (Some(store), method) = (cache.store(), cache.method) else { return };
@@ -272,7 +264,7 @@ fn check_stores(findings: &mut CheckContext<'_>) {
 /// memcached takes keys of 250 bytes at most.
 const NAMESPACE_BYTES_MAX: usize = 64;
 
-/// Pairs of settings of which one must not be above the other, where Pgpool-II would use them.
+/// Pairs of settings of which the first must not be above the second, where Pgpool-II would use them.
 fn check_ranges(findings: &mut CheckContext<'_>) {
     let is_dynamic = findings.shown("process_management_mode") == "dynamic";
     let is_cached = findings.shown("memory_cache_enabled") == "on";
@@ -294,7 +286,6 @@ fn check_ranges(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// A failover has what it needs, and parameters of failovers that nobody makes are named.
 fn check_failover(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     let failover = &config.failover;
@@ -321,7 +312,6 @@ fn check_failover(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// Agents are named so that they can be reached, and there is a secret.
 fn check_agents(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     for node in &config.nodes {
@@ -341,7 +331,6 @@ fn check_agents(findings: &mut CheckContext<'_>) {
     }
 }
 
-/// Weir itself promotes.
 fn check_builtin(findings: &mut CheckContext<'_>) {
     let config = findings.config;
     if config.nodes.len() < 2 {

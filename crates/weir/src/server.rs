@@ -1,4 +1,4 @@
-//! Tasks for the connections to servers: warm connections, catalogs' inquiries, LISTEN, stores of the query cache.
+//! Tasks for the connections to servers and result stores.
 
 pub mod connection_list;
 pub mod first_look;

@@ -1,4 +1,4 @@
-//! A session at work: where its statements go, and the bytes between it and the server.
+//! Sessions at work: waits for server connections, relay, time limits.
 
 pub mod ask_outcome;
 pub mod checkout_wait;

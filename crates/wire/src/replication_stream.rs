@@ -18,9 +18,16 @@ const EPOCH_US: u64 = 946_684_800 * 1_000_000;
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReplicationMessage<'a> {
     /// All messages up to this position were sent.
-    Reached { position: u64, wants_reply: bool },
+    Reached {
+        position: u64,
+        wants_reply: bool,
+    },
     /// A plugin message and its position.
-    Said { position: u64, body: &'a [u8], is_cut: bool },
+    Said {
+        position: u64,
+        body: &'a [u8],
+        is_cut: bool,
+    },
     /// The server reports an error and ends.
     Failed(&'a [u8]),
     Ended,

@@ -37,34 +37,22 @@ pub const MESSAGE_BYTES_MAX: usize = 4096;
 pub enum ScramError {
     /// Peer's fault, 08P01.
     #[error("malformed scram message: {what}")]
-    Malformed {
-        what: &'static str,
-    },
+    Malformed { what: &'static str },
     /// Peer's fault, 08P01.
     #[error("scram message of {bytes} bytes, limit is {limit}")]
-    TooLong {
-        bytes: usize,
-        limit: usize,
-    },
+    TooLong { bytes: usize, limit: usize },
     /// Peer's fault, 08P01. A count beyond 32 bits reads as `u32::MAX`.
     #[error("scram iteration count {count} is outside 1 to {limit}")]
-    Iterations {
-        count: u32,
-        limit: u32,
-    },
+    Iterations { count: u32, limit: u32 },
     /// Peer's fault, 08P01. May be a replayed message.
     #[error("scram nonce does not continue ours")]
     Nonce,
     /// Client's fault, 0A000.
     #[error("{what}")]
-    Unsupported {
-        what: &'static str,
-    },
+    Unsupported { what: &'static str },
     /// Client's fault, 08P01. May be a man in the middle.
     #[error("scram channel binding: {what}")]
-    Binding {
-        what: &'static str,
-    },
+    Binding { what: &'static str },
     /// Client's fault, 28P01: wrong password or unknown user, which must look alike.
     #[error("scram proof does not match")]
     Proof,
@@ -73,9 +61,7 @@ pub enum ScramError {
     ServerSignature,
     /// The server's reason, printable characters only.
     #[error("server ended the scram exchange: {reason}")]
-    ServerRefused {
-        reason: String,
-    },
+    ServerRefused { reason: String },
     /// Peer's fault, 08P01: a message after the end or a failure.
     #[error("scram message out of order")]
     OutOfOrder,

@@ -1,11 +1,11 @@
-//! The defaults of the nodes' connections, and the differences that the log has told of.
+//! Defaults of the nodes' connections, and the differences already logged.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use weir_session::session_state::server_defaults::{DefaultDifference, ServerDefaults};
 
-/// The defaults of the connection to each node that was opened or asked last.
+/// Defaults of the connection opened or asked last, by node.
 #[derive(Default)]
 pub struct OfNodes {
     last: Mutex<HashMap<u16, NodeDefaults>>,
@@ -13,12 +13,11 @@ pub struct OfNodes {
 
 struct NodeDefaults {
     defaults: Arc<ServerDefaults>,
-    /// As the log has said.
     told: Vec<DefaultDifference>,
 }
 
 impl OfNodes {
-    /// Takes in the defaults of a node. Gives the nodes of whose differences from the primary the log has not told yet.
+    /// Returns the nodes whose differences from the primary are not logged yet.
     pub fn take_in(&self, node: u16, defaults: &Arc<ServerDefaults>, primary: u16) -> Vec<(u16, Vec<DefaultDifference>)> {
         let mut last = self.last.lock();
         let seen = last.entry(node).or_insert_with(|| NodeDefaults { defaults: defaults.clone(), told: Vec::new() });

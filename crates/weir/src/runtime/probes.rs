@@ -1,11 +1,11 @@
-//! Questions to each node for its role, and their results: `SHOW pool_health_check_stats`.
+//! Results of asking nodes for their roles: `SHOW pool_health_check_stats`.
 
 use crate::log::utc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Columns of `SHOW pool_health_check_stats` behind those that tell which node it is.
+/// Columns after those that name the node.
 pub const COLUMNS: [&str; 14] = [
     "total_count",
     "success_count",
@@ -23,11 +23,11 @@ pub const COLUMNS: [&str; 14] = [
     "last_failed_health_check",
 ];
 
-/// By the node's number. Written by one task, every few seconds.
+/// Counts by node number, written by one task.
 #[derive(Debug, Default)]
 pub struct ProbeStats(Mutex<BTreeMap<u16, ProbeCounts>>);
 
-/// Counts of one node. A node is never skipped, and asked once a round, so that nothing is tried again.
+/// Counts of a node, which is never skipped or retried.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeCounts {
     good: u64,
@@ -41,7 +41,6 @@ struct ProbeCounts {
 }
 
 impl ProbeStats {
-    /// A node was asked, which took so long, and answered or did not.
     pub fn note(&self, node: u16, has_answered: bool, took: Duration, now_s: u64) {
         let mut probes = self.0.lock();
         let counts = probes.entry(node).or_default();
@@ -53,12 +52,11 @@ impl ProbeStats {
         *(if has_answered { &mut counts.last_good_s } else { &mut counts.last_bad_s }) = now_s;
     }
 
-    /// Questions that a node has answered so far.
     pub fn answers(&self, node: u16) -> u64 {
         self.0.lock().get(&node).map_or(0, |counts| counts.good)
     }
 
-    /// The values of `COLUMNS`; durations in milliseconds.
+    /// Values of `COLUMNS`; durations in milliseconds.
     pub fn row(&self, node: u16) -> [String; COLUMNS.len()] {
         let counts = self.0.lock().get(&node).copied().unwrap_or_default();
         let total = counts.good + counts.bad;

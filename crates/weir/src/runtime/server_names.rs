@@ -1,8 +1,7 @@
-//! The addresses of servers' names.
+//! Addresses of servers' host names.
 //!
-//! The system is asked on a thread, since that blocks, and never twice at a time for one name: with a resolver that hangs there is one thread for
-//! each name. The addresses of the last answer are kept. A resolver that is away says nothing of a server, so that its last addresses serve
-//! meanwhile.
+//! The system's resolver blocks, so each lookup has a thread, one per name at most. The last addresses serve while the resolver is away,
+//! which says nothing of a server.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -11,28 +10,25 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time that a new answer has before the last one serves. A slow answer is known to who asks next.
+/// Time for a new answer before the last one serves.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Those that one answer wakes. Others wait for nothing.
+/// Waiters that one answer wakes. Further ones wait until their time is over.
 const WAITERS_MAX: usize = 1024;
 
 type Found = Result<Vec<IpAddr>, String>;
-/// Wakes somebody who waits for an answer.
 pub type Wake = Box<dyn FnOnce() + Send>;
 
-/// No address of a name is known: nothing was learned of the server.
+/// No address of a name is known, which says nothing of the server.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the name cannot be resolved: {0}")]
 pub struct ResolveError(String);
 
-/// Something for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolverEvent {
     Fails { cause: String },
     ResolvesAgain,
 }
 
-/// See the module.
 pub struct NameResolver {
     lookup: fn(&str) -> Found,
     known: Mutex<BTreeMap<String, ResolvedName>>,
@@ -40,13 +36,12 @@ pub struct NameResolver {
 
 #[derive(Default)]
 struct ResolvedName {
-    /// Those of the last answer; none: there was none.
+    /// Addresses of the last good answer.
     addresses: Vec<IpAddr>,
     last: ResolveOutcome,
     under_way: Option<(Instant, Arc<NameLookup>)>,
 }
 
-/// The last answer of the system.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum ResolveOutcome {
     #[default]
@@ -61,10 +56,8 @@ enum LookupProgress {
     Over(Found),
 }
 
-/// One wish for the addresses of a name.
 pub struct PendingLookup {
     lookup: Arc<NameLookup>,
-    /// No answer is waited for after this.
     pub until: Instant,
 }
 
@@ -82,8 +75,8 @@ impl NameResolver {
         NameResolver { lookup, known: Mutex::default() }
     }
 
-    /// Has the system asked, if it is not being asked already. `wake` is called at the answer, if that may be waited for, or dropped. `is_named`:
-    /// the configuration names this host. Others are forgotten.
+    /// Starts a lookup unless one is under way. `wake` is called at the answer or dropped. `is_named`: the configuration names this host;
+    /// other names are forgotten.
     pub fn ask(
         self: &Arc<NameResolver>,
         name: &str,
@@ -93,7 +86,7 @@ impl NameResolver {
         tell: impl FnOnce(ResolverEvent) + Send + 'static,
     ) -> PendingLookup {
         let now = Instant::now();
-        // The rest is left to connect in.
+        // The other half is left for connecting.
         let half = now + deadline.saturating_duration_since(now) / 2;
         let mut known = self.known.lock();
         if !known.contains_key(name) {
@@ -103,7 +96,7 @@ impl NameResolver {
         let (begun_at, lookup) = match &entry.under_way {
             Some(under_way) => under_way.clone(),
             None => {
-                // No thread: that is an answer like another one, and the next to ask tries again.
+                // A thread that cannot be started counts as an answer.
                 let begun = self.begin(name, tell);
                 let progress = begun
                     .as_ref()
@@ -123,7 +116,7 @@ impl NameResolver {
         PendingLookup { lookup, until }
     }
 
-    /// The caller holds the lock, so that the answer is taken in after it has noted the question.
+    /// The caller holds the lock, so that the answer is taken in after the question is noted.
     fn begin(self: &Arc<NameResolver>, name: &str, tell: impl FnOnce(ResolverEvent) + Send + 'static) -> io::Result<()> {
         let (names, of) = (self.clone(), name.to_owned());
         let work = move || {
@@ -135,7 +128,6 @@ impl NameResolver {
         std::thread::Builder::new().name("resolve".into()).spawn(work).map(drop)
     }
 
-    /// Takes in an answer, and wakes those who wait for it.
     fn finish(&self, name: &str, found: Found) -> Option<ResolverEvent> {
         let found = found.and_then(|all| if all.is_empty() { Err("it has no address".to_owned()) } else { Ok(all) });
         let mut known = self.known.lock();
@@ -161,7 +153,7 @@ impl NameResolver {
         news
     }
 
-    /// The addresses to try, once the answer is there or was waited for long enough.
+    /// Returns the addresses to try, after the answer or the wait.
     pub fn outcome(&self, name: &str, question: &PendingLookup) -> io::Result<Vec<IpAddr>> {
         let cause = match &*question.lookup.0.lock() {
             LookupProgress::Over(Ok(addresses)) => return Ok(addresses.clone()),

@@ -1,4 +1,4 @@
-//! The only things two threads see. Passed as an argument; nothing here is a `static`.
+//! State that threads share. Passed as an argument; nothing here is a `static`.
 
 use crate::auth::access::{AccessFiles, LooksUp, ProofFilter, SharedAccess};
 use crate::auth::client_limits::ClientCounts;
@@ -39,12 +39,11 @@ pub use weir_session::host::{ProxyShutdown, WorkerId};
 use weir_session::stats::StatTable;
 use weir_wire::startup_packet::CancelSender;
 
-/// Message of one thread to a worker.
 pub enum WorkerMessage {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
     Wake(TaskId),
-    /// Let go of a server connection's socket, which goes to another worker's event loop; wake the task there that waits for it.
+    /// Release the socket to another worker's event loop, and wake the task there.
     Release {
         ticket: SocketRelease,
         worker: WorkerId,
@@ -61,23 +60,22 @@ pub enum WorkerMessage {
     Refresh,
     Stop,
     Kill(TerminationTarget),
-    /// All databases are to be paused, or to go on.
+    /// Pause all databases, or end that.
     Pause,
     Resume,
-    /// A suspension has begun or ended. Whoever sends it may count the workers that know.
+    /// A suspension has begun or ended. The sender may count the workers that know.
     Suspended(Arc<AtomicU32>),
     /// Another process accepts clients from now on.
     CloseListeners,
-    /// A server connection in that worker's event loop that is to be closed.
+    /// Close a server connection in that worker's event loop.
     Close(ServerConn),
 }
 
-/// Whom an administrator wants gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TerminationTarget {
     Client(u32),
     Database(Arc<str>),
-    /// The sessions that a user began by then.
+    /// Sessions that a user began by then.
     User {
         user: Arc<str>,
         until_ms: u64,
@@ -85,15 +83,13 @@ pub enum TerminationTarget {
     All,
 }
 
-/// The way to a worker from other threads.
 pub struct WorkerMailbox {
     waker: mio::Waker,
     messages: Mutex<Vec<WorkerMessage>>,
-    /// Sessions of that worker, to place new ones evenly.
+    /// Sessions of the worker, to place new ones evenly.
     pub(crate) sessions: AtomicU32,
-    /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
+    /// Last housekeeping, in milliseconds since the start of the proxy. A stuck worker has none.
     pub(crate) beat_ms: AtomicU64,
-    /// The generation of the view that the worker goes by.
     pub(crate) view_known: AtomicU64,
 }
 
@@ -105,7 +101,7 @@ impl WorkerMailbox {
 
     pub fn send(&self, message: WorkerMessage) {
         self.messages.lock().push(message);
-        // A worker that cannot be woken has ended; its messages no longer matter.
+        // A worker that cannot be woken has ended.
         let _ = self.waker.wake();
     }
 
@@ -114,95 +110,74 @@ impl WorkerMailbox {
     }
 }
 
-/// Reads the configuration and the passwords again, and takes them. Says which parameters need a restart. Error: why nothing changed.
+/// Reads and adopts configuration and passwords. Returns the parameters that need a restart. Error: nothing changed.
 type ReadAll = dyn Fn(&SharedState) -> Result<Vec<String>, String> + Send + Sync;
 
-/// Reads the keys and certificates of a configuration.
 type ReadAccess = dyn Fn(&Config, &AccessFiles) -> Result<AccessFiles, String> + Send + Sync;
 type ReadTls = dyn Fn(&Config) -> Result<TlsFiles, String> + Send + Sync;
 
-/// How files are read again, by the code that knows their paths.
 pub struct FileReaders {
     pub(crate) all: Box<ReadAll>,
     pub(crate) tls: Box<ReadTls>,
     pub(crate) access: Box<ReadAccess>,
 }
 
-/// Everything shared by the threads of one proxy.
 pub struct SharedState {
     pub config: ArcSwap<Config>,
     pub(crate) files: FileReadState,
     pub(crate) access: SharedAccess,
     pub(crate) cluster: ClusterKnowledge,
-    /// Facts that sessions of all threads share.
     pub(crate) common: Arc<SharedContext>,
-    /// All that workers share of the stores of the network in which results are kept.
     pub(crate) store_common: Option<Arc<StoreKnowledge>>,
     pub(crate) mailboxes: Vec<WorkerMailbox>,
     pub(crate) pools: PoolRegistry,
     pub(crate) clients: ConnectedClients,
-    /// Databases an administrator closed.
     pub(crate) pause_state: PauseState,
-    /// Numbers by user and database.
     pub(crate) stats: StatTable,
     pub(crate) log: ProxyLog,
     pub(crate) listeners: ListeningSockets,
     pub(crate) life: ProcessLifetime,
-    /// The way to the control thread.
     pub(crate) control: ControlMail,
 }
 
-/// The operator's files.
 pub struct FileReadState {
     pub(crate) config_path: Option<PathBuf>,
-    /// Keys and certificates.
     pub(crate) tls: ArcSwap<TlsFiles>,
     pub(crate) readers: OnceLock<FileReaders>,
-    /// Held by whoever reads files again, so that the later one's stand.
+    /// Held while files are read, so that the later reading prevails.
     pub(crate) reading: Mutex<()>,
 }
 
-/// The servers, as the control thread sees them.
+/// Servers as the control thread sees them.
 pub struct ClusterKnowledge {
     pub(crate) view: ArcSwap<ClusterView>,
-    /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
+    /// Node health and failovers. Times are milliseconds since `begun`.
     pub(crate) failover: ArcSwap<FailoverView>,
-    /// How nodes answered who asked for their roles.
     pub(crate) probes: ProbeStats,
-    /// The defaults that connections to each node begin with.
     pub(crate) defaults: OfNodes,
-    /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
-    /// The last addresses of hosts.
     names: Arc<NameResolver>,
 }
 
-/// The clients of all workers.
 #[derive(Default)]
 pub struct ConnectedClients {
     pub(crate) connected: AtomicU32,
-    /// Administrators among them.
     pub(crate) consoles: AtomicU32,
-    /// By user, database and address.
     pub(crate) counts: ClientCounts,
-    /// The roles that the names of users stand for.
     pub(crate) roles: Mutex<RoleKnowledge>,
 }
 
-/// The listening sockets.
 #[derive(Default)]
 pub struct ListeningSockets {
-    /// Those that accept clients.
     pub(crate) open: AtomicU32,
-    /// Copies, for a process that takes over. As long as there is one, the kernel lets clients in.
+    /// Copies for a process that takes over. While one exists, the kernel accepts clients.
     pub(crate) copies: Mutex<Vec<OwnedFd>>,
-    /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
+    /// Another process takes over: no more clients are accepted, and accepted ones are served.
     pub(crate) handed_over: AtomicBool,
     /// Connections that pass cancel requests to other Weirs.
     pub(crate) passing: AtomicU32,
 }
 
-/// Begin and end of the process.
 pub struct ProcessLifetime {
     pub(crate) started_at: SystemTime,
     stop: AtomicU8,
@@ -253,7 +228,7 @@ impl SharedState {
         }
     }
 
-    /// True if a stop waits until no server connection is in use: no client gets one any more.
+    /// True if a stop waits until no server connection is in use.
     pub fn drains_servers(&self) -> bool {
         self.stop_mode() == ProxyShutdown::Smart && self.pause_state.is_all_paused()
     }
@@ -271,30 +246,27 @@ impl SharedState {
         self.listeners.handed_over.load(Ordering::Acquire)
     }
 
-    /// Asks for the roles of all servers to be looked at now.
     pub fn request_role_check(&self, why: RoleCheckReason) {
         self.control.send(ControlOrder::Look(why));
     }
 
-    /// A connection of a session to a server ended without being asked to.
+    /// Reports a session's server connection that ended unexpectedly.
     pub fn note_conn_died(&self, node: u16, how: ServerConnEnd) {
         self.control.send(ControlOrder::LinkDied(node, how));
     }
 
-    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    /// Notes that a database may have changed: it is not relied upon until the next look.
     pub fn note_change(&self, database: &Arc<KnownDatabase>) {
         database.note_change();
         self.control.send(ControlOrder::Changed(database.clone()));
     }
 
-    /// Has a database looked after while it has sessions.
     pub fn watch_catalog(&self, database: &Arc<KnownDatabase>) {
         if database.open(Instant::now()) {
             self.control.send(ControlOrder::Watch(database.clone()));
         }
     }
 
-    /// Takes a configuration into use.
     pub fn adopt(&self, config: Arc<Config>) {
         self.log.set(&config.log);
         self.pools.reconfigure(&config);
@@ -308,14 +280,15 @@ impl SharedState {
         self.request_role_check(RoleCheckReason::Reconfigured);
     }
 
-    /// Reads the files again. Blocks: not for a worker's thread.
+    /// Blocks: not for a worker's thread.
     pub fn reload(&self) -> Result<Vec<String>, String> {
         let readers = self.files.readers.get().ok_or("there is no configuration file")?;
         let _one = self.files.reading.lock();
         (readers.all)(self)
     }
 
-    /// Changes parameters until files are read again: all of them, or none. Blocks where `names_files` or `shapes_rules` says so: not for a worker's thread then.
+    /// Changes all parameters, or none, until files are read again. Blocks where `names_files` or `shapes_rules` says so: not for a
+    /// worker's thread then.
     pub fn set(&self, parameters: &[(String, String)]) -> Result<(), SetError> {
         let changed = |config: Arc<Config>| {
             let set = |config: Arc<Config>, (name, value): &(String, String)| config.set_while_running(name, value).map(Arc::new);
@@ -342,24 +315,24 @@ impl SharedState {
         Ok(())
     }
 
-    /// Begins to stop; a stronger mode overrides a weaker one that is under way.
+    /// Begins a stop; a stronger mode overrides a weaker one.
     pub fn begin_stop(&self, mode: ProxyShutdown) {
         self.log.say(Level::Log, format_args!("{}", mode.words()));
         self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
-        // Sessions that stand still would never leave.
+        // Suspended sessions would never leave.
         self.flow_on();
-        // A client that comes now is refused, and does not wait for nobody.
+        // New clients are refused instead of waiting in vain.
         self.listeners.copies.lock().clear();
         self.tell_all(|| WorkerMessage::Stop);
         self.request_role_check(RoleCheckReason::Stopping);
     }
 
-    /// Has all sessions stop between two statements; the number of workers that know so far. `None`: they do already.
+    /// Suspends all sessions between two statements. Returns the count of workers that know; `None`: suspended already.
     pub fn suspend(&self) -> Option<Arc<AtomicU32>> {
         self.session_statuses.suspension.begin().then(|| self.tell_suspension())
     }
 
-    /// Ends a suspension. False: there was none.
+    /// Ends a suspension. False: none was in force.
     pub fn flow_on(&self) -> bool {
         let was_on = self.session_statuses.suspension.end();
         if was_on {
@@ -374,7 +347,6 @@ impl SharedState {
         told
     }
 
-    /// Has the system asked for the addresses of a host. `wake`: see `NameResolver::ask`.
     pub(crate) fn ask_name(self: &Arc<SharedState>, hostname: &str, deadline: Instant, wake: Wake) -> PendingLookup {
         let config = self.config.load();
         let is_named = |name: &str| config.nodes.iter().any(|node| node.hostname == name);
@@ -391,17 +363,16 @@ impl SharedState {
         self.cluster.names.ask(hostname, deadline, is_named, wake, tell)
     }
 
-    /// The addresses of a host by an answer, or by the last one.
     pub(crate) fn addresses(&self, hostname: &str, question: &PendingLookup) -> io::Result<Vec<IpAddr>> {
         self.cluster.names.outcome(hostname, question)
     }
 
-    /// The secret for logins to servers as a user: for a database by another name its entry comes first.
+    /// Returns the secret for logins to servers; the entry of a configured database comes first.
     ///
-    /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
-    /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.
+    /// Weir's own questions (no `client_database`) may use any entry's password. A client needs the secret of its own entry: elsewhere it
+    /// may have proved nothing.
     pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<UserSecret> {
-        // Not this worker's own configuration, which may be of before a reload that others know of.
+        // The worker's configuration may predate a reload that others know.
         let config = self.config.load();
         let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
         let proofs = client_database.map_or(ProofFilter::Any, |name| {
@@ -413,7 +384,6 @@ impl SharedState {
         of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
     }
 
-    /// Tells all workers.
     pub fn tell_all(&self, message: fn() -> WorkerMessage) {
         for mailbox in &self.mailboxes {
             mailbox.send(message());

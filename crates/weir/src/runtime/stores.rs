@@ -1,6 +1,5 @@
-//! A worker's side of the stores of results: memcached or Redis. A store holds bytes under keys, and nothing else. Weirs do not
-//! coordinate through it, and its bytes are believed only as far as they prove themselves (`cache::Kept`). `store_conn` moves
-//! the bytes, with a task for each host.
+//! A worker's side of the result stores, memcached or Redis. Weirs do not coordinate through a store, and trust its bytes only as far as
+//! these prove themselves (`StoredResult`). `store_conn` moves the bytes, with a task per host.
 //!
 //! A key is at one host (`HashRing`). A host that is gone, slow or full costs misses.
 
@@ -25,59 +24,50 @@ use weir_config::{CacheConfig, MemqcacheMethod, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
 use weir_wire::store_protocol::{StoreDialect, StoreReply, StoreReplyKind, StoreRequest, is_moved, is_moving};
 
-/// Longest value that is read. Answers that come near it are not stored.
+/// Longest value read. Answers near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
 
-/// The time of a request that is not written yet.
+/// Time of a request not written yet.
 const UNSENT_MS: u64 = u64::MAX;
 
-/// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
+/// Questions under way at a host, beyond which it is too slow to be asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
-/// Bytes that wait for a connection to a host, beyond which no result is added: the host is slower than its writers.
+/// Unsent bytes beyond which no result is added: the host is slower than its writers.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
-/// A reply for whom.
 enum ReplyPurpose {
-    /// Answers that sessions want.
     CachedResults(Vec<Rc<StoreFetch>>),
-    /// An answer was stored.
     Put,
-    /// The greeting.
     Hello,
 }
 
-/// Result of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreReplyResult {
     Fine,
-    /// An answer was not stored, for this reason.
     Missed(String),
-    /// Another master has the keys.
     Moved,
-    /// The host refuses the request, in its own words: it is of no use.
+    /// The host is of no use, in its own words.
     Refused(String),
 }
 
-/// A request that was sent; the requests are in order.
+/// A request under way; replies come in order.
 pub struct SentStoreRequest {
     pub(crate) expect: StoreReplyKind,
-    /// When it went to the socket; `UNSENT_MS` until then.
+    /// Time of writing; `UNSENT_MS` until then.
     pub(crate) at_ms: u64,
     purpose: ReplyPurpose,
 }
 
-/// The workers' common knowledge of the stores.
 #[derive(Debug)]
 pub struct StoreKnowledge {
-    /// Another number for each start of Weir.
+    /// Random number of this run of Weir.
     instance: u64,
     seen: Arc<SeenQueries>,
-    /// Hashes questions for the lookup policy.
     hasher: RandomState,
-    /// Hosts the log knows to be out of reach, a bit for each.
+    /// Hosts logged as out of reach, a bit for each.
     logged: AtomicU64,
-    /// Hosts the log knows to take no answers.
+    /// Hosts logged as taking no answers.
     full: AtomicU64,
 }
 
@@ -88,7 +78,7 @@ impl StoreKnowledge {
         Arc::new(StoreKnowledge { instance, seen: Arc::default(), hasher: RandomState::default(), logged, full })
     }
 
-    /// True if the log has yet to be told that a host is out of reach, or back.
+    /// True if a host's loss or return is still to be logged; marks it as logged.
     pub fn is_news(&self, host: usize, is_up: bool) -> bool {
         let bit = 1 << (host % u64::BITS as usize);
         if is_up && self.logged.load(Ordering::Relaxed) & bit == 0 {
@@ -103,28 +93,25 @@ impl StoreKnowledge {
         is_news
     }
 
-    /// True if the log has yet to be told that a host takes no answers: once, until it was out of reach and is back.
+    /// True once, until the host was lost and is back.
     pub fn is_news_that_full(&self, host: usize) -> bool {
         let bit = 1 << (host % u64::BITS as usize);
         self.full.fetch_or(bit, Ordering::SeqCst) & bit == 0
     }
 }
 
-/// One host.
 pub struct StoreEndpoint {
     pub(crate) host: StoreHost,
     lanes: RefCell<Rc<[StoreLane]>>,
-    /// The map of a Redis Cluster.
+    /// Map of a Redis Cluster.
     shards: RefCell<Option<ShardMap>>,
     pub(crate) task: Cell<TaskId>,
     is_up: Cell<bool>,
-    /// Reads that nobody has asked it for yet.
+    /// Reads not asked for yet.
     wanted: RefCell<VecDeque<Rc<StoreFetch>>>,
-    /// Answers are asked for.
     is_asked: Cell<bool>,
 }
 
-/// See the module.
 pub struct WorkerStores {
     pub(crate) shelves: Vec<StoreEndpoint>,
     pub(crate) common: Arc<StoreKnowledge>,
@@ -133,28 +120,24 @@ pub struct WorkerStores {
     pub(crate) dialect: StoreDialect,
     /// Other Weirs have the same keys: an answer is proven by the primary's log.
     pub(crate) is_shared: bool,
-    /// Beginning of all keys.
     prefix: String,
     ring: HashRing,
     expire_seconds: u64,
-    /// Answers asked for in one question.
     together_max: usize,
-    /// Time in milliseconds since the start of the proxy, as the tasks of the shelves last knew it.
+    /// Milliseconds since the start of the proxy, as the host tasks last knew.
     now_ms: Cell<u64>,
-    /// Tasks of shelves that have something to write, and of sessions whose wait is over.
+    /// Host tasks with something to write, and sessions' tasks whose wait is over.
     woken: RefCell<Vec<TaskId>>,
-    /// Decides which questions are worth an exchange.
     lookup_policy: RefCell<LookupPolicy>,
-    /// Answers that wait for their proof.
     pending: RefCell<VecDeque<PendingAnswer>>,
     pending_bytes: Cell<usize>,
 }
 
 impl WorkerStores {
-    /// `None` if answers are kept in our memory, or nowhere.
+    /// `None`: answers are kept in Weir's memory, or nowhere.
     pub fn new(config: &CacheConfig, common: &Arc<StoreKnowledge>) -> Option<Rc<WorkerStores>> {
         let store = config.store()?;
-        // The configuration was checked.
+        // The configuration is checked.
         let hosts = hosts(&store.hosts, store.port).ok()?;
         let shelf = |host: &StoreHost| StoreEndpoint {
             host: host.clone(),
@@ -195,7 +178,6 @@ impl WorkerStores {
         key
     }
 
-    /// Tasks that are to run; the worker wakes them.
     pub fn take_woken(&self) -> Vec<TaskId> {
         self.woken.take()
     }
@@ -222,7 +204,7 @@ impl ResultStore for WorkerStores {
         self.begin_fetch(key, task, now_ms)
     }
 
-    /// Stores an answer. It does not matter when it gets there: it carries why it is true. Whether it is on its way.
+    /// Stores an answer at any later time: it carries its proof. True if it is on its way.
     fn put(&self, digest: &Digest, kept: &StoredResult<'_>) -> bool {
         let (at, key) = (self.home_of(digest), self.answer_key(digest));
         let shelf = &self.shelves[at];
@@ -242,7 +224,7 @@ impl ResultStore for WorkerStores {
     }
 }
 
-/// The part of the shelves' tasks.
+/// Methods of the host tasks.
 impl WorkerStores {
     fn greet(&self, at: usize) {
         let StoreConfig { user, password, database, .. } = &self.config;
@@ -264,7 +246,6 @@ impl WorkerStores {
         self.shelves[at].lanes().iter().all(|lane| lane.sent.borrow().is_empty())
     }
 
-    /// The connection is gone, with all that was under way.
     pub fn lose(&self, at: usize) {
         let shelf = &self.shelves[at];
         shelf.is_up.set(false);
@@ -283,7 +264,7 @@ impl WorkerStores {
         self.shelves[at].is_up.get()
     }
 
-    /// A reply to the first request that was sent.
+    /// Takes in the reply to the oldest request.
     pub fn hear(&self, at: usize, sent: SentStoreRequest, told: StoreReply) -> StoreReplyResult {
         let is_cluster = self.shelves[at].is_cluster();
         match (sent.purpose, told) {

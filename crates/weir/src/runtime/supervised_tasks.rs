@@ -1,17 +1,15 @@
-//! Tasks that others of a worker wait for. A task that ends by a fault in the proxy is begun again, as its waiters would wait
-//! for ever.
+//! Tasks on which others of a worker wait. After a panic they are started again, or their waiters would wait for ever.
 
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::time::Duration;
 use weir_io::reactor::{Reactor, TaskId};
 
-/// Time before a task is begun again: one with a fault at its begin must not keep its thread busy.
+/// A task that fails at its start must not keep its thread busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The function that begins a task, and the one that puts things in order first if it had a fault.
 struct SupervisedTask {
     task: TaskId,
     name: &'static str,
@@ -19,12 +17,11 @@ struct SupervisedTask {
     mend: Box<dyn Fn()>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct TaskSupervisor(RefCell<Vec<SupervisedTask>>);
 
 impl TaskSupervisor {
-    /// Begins a task, which is to wait for as long as it is told first. After a fault `mend` is called before anything else runs.
+    /// Starts a task; `begin` gets the time to wait first. After a panic `mend` runs before anything else.
     pub fn keep<F>(
         &self,
         reactor: &Reactor,
@@ -39,7 +36,7 @@ impl TaskSupervisor {
         self.0.borrow_mut().push(SupervisedTask { task, name, begin, mend: Box::new(mend) });
     }
 
-    /// A task has panicked. If it is one of these, it is begun again after a pause: says which.
+    /// Restarts a supervised task after a pause. Returns its name.
     pub fn after_panic(&self, reactor: &Reactor, task: TaskId) -> Option<&'static str> {
         let mut tenants = self.0.borrow_mut();
         let tenant = tenants.iter_mut().find(|tenant| tenant.task == task)?;

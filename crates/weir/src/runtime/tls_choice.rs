@@ -1,44 +1,34 @@
-//! Decisions about encryption: which attempts to reach a server a mode allows, which ciphers a list names, which name a certificate fits.
-//!
-//! In: words of the configuration and of certificates. Out: plain values. Keys, files and handshakes are the caller's.
+//! Decisions about encryption: attempts that a mode allows, ciphers, host names of certificates.
 
 use weir_config::SslMode;
 
-/// One way to open a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsAttempt {
-    /// Without encryption.
     Plain,
-    /// Encrypted; if the server has no TLS, the same connection goes on without.
+    /// Without TLS on the server the connection goes on unencrypted.
     Willing,
-    /// Encrypted, or not at all.
     Encrypted,
 }
 
-/// How much of a server's certificate is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateCheck {
-    /// Nothing: encryption against listeners only.
+    /// Encryption against listeners only.
     Nothing,
-    /// An authority that we trust has signed it.
     Authority,
-    /// That, and that it is of the host we meant.
+    /// `Authority`, and the certificate is of the intended host.
     HostName,
 }
 
-/// Meaning of a mode for one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsPlan {
-    /// In order; a later one is tried when the server refused the one before.
+    /// A later attempt follows a server's refusal.
     pub attempts: &'static [TlsAttempt],
-    /// Holds for every encrypted attempt.
     pub check: CertificateCheck,
 }
 
-/// The plan for a server. Source: PostgreSQL manual, "SSL Support", table of modes; `auto` is the meaning of Pgpool-II's `ssl`
-/// for servers.
+/// Returns the plan for a server. Source: PostgreSQL manual, "SSL Support", table of modes; `auto` is Pgpool-II's `ssl` for servers.
 ///
-/// Unix sockets are never encrypted: PostgreSQL refuses it, and nobody can listen.
+/// PostgreSQL refuses encryption over Unix sockets.
 pub fn plan(mode: SslMode, ssl: bool, has_authorities: bool, is_unix: bool) -> TlsPlan {
     use TlsAttempt::{Encrypted, Plain, Willing};
     let check = if has_authorities { CertificateCheck::Authority } else { CertificateCheck::Nothing };
@@ -51,17 +41,16 @@ pub fn plan(mode: SslMode, ssl: bool, has_authorities: bool, is_unix: bool) -> T
         SslMode::Auto => TlsPlan { attempts: &[Willing], check },
         SslMode::Allow => TlsPlan { attempts: &[Plain, Encrypted], check: CertificateCheck::Nothing },
         SslMode::Prefer => TlsPlan { attempts: &[Willing, Plain], check: CertificateCheck::Nothing },
-        // With authorities at hand it means verify-ca, as in libpq.
+        // With authorities it means verify-ca, as in libpq.
         SslMode::Require => TlsPlan { attempts: &[Encrypted], check },
         SslMode::VerifyCa => TlsPlan { attempts: &[Encrypted], check: CertificateCheck::Authority },
         SslMode::VerifyFull => TlsPlan { attempts: &[Encrypted], check: CertificateCheck::HostName },
     }
 }
 
-/// Numbers of the cipher suites that a list in OpenSSL's notation names, in the list's order.
+/// Indexes of the cipher suites that an OpenSSL list names, in its order.
 ///
-/// `known` are OpenSSL's names of the suites there are. Words for groups of suites stand for those of `known` that belong to
-/// them; unknown words (`!aNULL`, `+3DES`) change nothing.
+/// `known`: OpenSSL names of available suites. Groups stand for their members; unknown words (`!aNULL`, `+3DES`) change nothing.
 pub fn suites(list: &str, known: &[&str]) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     let mut banned: Vec<usize> = Vec::new();
@@ -79,7 +68,6 @@ pub fn suites(list: &str, known: &[&str]) -> Vec<usize> {
                 }
             }
             "+" => {
-                // Moves suites to the end that are chosen already.
                 let (moved, kept): (Vec<usize>, Vec<usize>) = chosen.iter().partition(|at| named.contains(at));
                 chosen = [kept, moved].concat();
             }
@@ -92,7 +80,7 @@ pub fn suites(list: &str, known: &[&str]) -> Vec<usize> {
     chosen
 }
 
-/// True if a suite is the named one or of the named group; `+` between words means all of them.
+/// Words joined by `+` must all fit.
 fn belongs(suite: &str, name: &str) -> bool {
     suite == name || name.split('+').all(|word| is_of_group(suite, word))
 }
@@ -100,7 +88,6 @@ fn belongs(suite: &str, name: &str) -> bool {
 fn is_of_group(suite: &str, word: &str) -> bool {
     let has = |part: &str| suite.split('-').any(|piece| piece == part);
     match word {
-        // Everything a modern library has is in OpenSSL's highest class.
         "HIGH" | "ALL" | "DEFAULT" | "TLSv1.2" => true,
         "ECDHE" | "EECDH" | "kECDHE" | "kEECDH" => has("ECDHE"),
         "RSA" | "aRSA" => has("RSA"),
@@ -113,7 +100,7 @@ fn is_of_group(suite: &str, word: &str) -> bool {
     }
 }
 
-/// True if a name in a certificate is that of the host. A star stands for the whole first label and nothing else.
+/// A star stands for the whole first label.
 ///
 /// Source: `wildcard_certificate_match` in PostgreSQL's fe-secure-common.c.
 pub fn is_name_of(pattern: &str, host: &str) -> bool {

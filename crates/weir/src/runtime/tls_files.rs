@@ -1,5 +1,4 @@
-//! TLS material from the operator's files: keys, certificates, authorities, revocation lists. Read at start and at every
-//! reload.
+//! TLS material from the operator's files. Read at start and at every reload.
 
 pub mod certificate;
 mod server_certificate;
@@ -27,13 +26,12 @@ use weir_config::{Config, ConfigProblem, PeerFiles, ProblemSeverity, SslMode, Tl
 use weir_io::tls::{ALPN, TlsSession};
 use zeroize::Zeroizing;
 
-/// Time for the command that prints a pass phrase: it may ask somewhere, but not a person.
 const PASSPHRASE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Stands for no authorities in the place of their file.
+/// File name for no authorities.
 const NO_AUTHORITIES: &str = "none";
 
-/// OpenSSL's names of the suites for TLS 1.2, by which `ssl_ciphers` knows them.
+/// OpenSSL names, for `ssl_ciphers`.
 const SUITES: [(CipherSuite, &str); 6] = [
     (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
     (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "ECDHE-ECDSA-AES128-GCM-SHA256"),
@@ -43,22 +41,19 @@ const SUITES: [(CipherSuite, &str); 6] = [
     (CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-RSA-CHACHA20-POLY1305"),
 ];
 
-/// Everything TLS needs, as the files have it now.
 #[derive(Clone, Default)]
 pub struct TlsFiles {
-    /// Towards clients; none if `ssl` is off.
+    /// None if `ssl` is off.
     pub(crate) server: Option<ServerSide>,
-    /// Towards servers; none if no server is reached by TLS.
+    /// None if no server uses TLS.
     pub(crate) client: Option<ClientSide>,
-    /// Towards stores of answers; none if they are not reached by TLS.
     pub(crate) store: Option<ClientSide>,
-    /// Towards agents; none if they are not reached by TLS.
     pub agent: Option<ClientSide>,
     own: Vec<OwnCertificate>,
 }
 
 impl TlsFiles {
-    /// Own certificates that others refuse because of their time, or will soon.
+    /// Warns of own certificates that are not valid, or soon expire.
     pub fn warnings(&self, config: &Config, now: SystemTime) -> Vec<ConfigProblem> {
         let said = |own: &OwnCertificate| {
             let text = format!("{}: {}", own.path.display(), own.validity.warning(now)?);
@@ -67,22 +62,20 @@ impl TlsFiles {
         self.own.iter().filter_map(said).collect()
     }
 
-    /// Weir's own certificates, and the end of each in seconds since 1970.
+    /// Own certificates with their ends, in seconds since 1970.
     pub fn ends(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.own.iter().map(|own| (own.path.as_path(), own.validity.until_s()))
     }
 }
 
-/// A certificate of Weir's own.
 #[derive(Clone)]
 struct OwnCertificate {
-    /// The parameter that names it.
     parameter: String,
     path: PathBuf,
     validity: ValidityPeriod,
 }
 
-/// Whom we are the client of: parameters that begin so, and the protocol we name.
+/// Prefix of parameters, files and protocol for a kind of peer.
 struct TlsPeer<'a> {
     prefix: &'static str,
     files: &'a PeerFiles,
@@ -93,11 +86,11 @@ struct TlsPeer<'a> {
 #[derive(Clone)]
 pub struct ServerSide {
     pub(crate) config: Arc<ServerConfig>,
-    /// Hash that logins are bound to; none if the certificate has nothing to bind to.
+    /// Certificate hash for channel binding.
     pub(crate) end_point: Option<Vec<u8>>,
 }
 
-/// Weir's side of TLS with servers: its certificate, and the checks of theirs.
+/// Weir's side of TLS with servers.
 #[derive(Clone)]
 pub struct ClientSide {
     unchecked: Arc<ClientConfig>,
@@ -107,13 +100,11 @@ pub struct ClientSide {
 }
 
 impl ClientSide {
-    /// Our side of a session in which we are the client of a host.
     pub fn towards(&self, check: CertificateCheck, host: &str) -> io::Result<TlsSession> {
         let name = server_name(check, host)?;
         TlsSession::towards(self.config(check), name)
     }
 
-    /// TLS configuration with this check of the server's certificate.
     pub fn config(&self, check: CertificateCheck) -> Arc<ClientConfig> {
         match check {
             CertificateCheck::Nothing => self.unchecked.clone(),
@@ -123,36 +114,29 @@ impl ClientSide {
     }
 }
 
-/// A host's name as TLS has it.
 pub fn server_name(check: CertificateCheck, host: &str) -> io::Result<ServerName<'static>> {
     match ServerName::try_from(host.to_owned()) {
         Ok(name) => Ok(name),
         Err(_) if check == CertificateCheck::HostName => {
             Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"))
         }
-        // Nobody compares it.
         Err(_) => Ok(ServerName::from(IpAddr::from([0, 0, 0, 0]))),
     }
 }
 
-/// Why the files cannot be used. Always the operator's to mend.
 #[derive(Debug, thiserror::Error)]
 #[error("{parameter}: {what}")]
 pub struct TlsFileError {
-    /// The parameter that names the file, or is wrong itself.
     parameter: String,
-    /// The file, if it is about one, and the fault.
     what: String,
 }
 
 impl TlsFileError {
-    /// An error at the line of the configuration.
     pub fn problem(&self, config: &Config) -> ConfigProblem {
         ConfigProblem::of_parameter(config, ProblemSeverity::Error, &self.parameter, &self.what)
     }
 }
 
-/// A file that a parameter names.
 struct ParameterFile<'a> {
     parameter: &'a str,
     path: PathBuf,
@@ -168,7 +152,7 @@ fn setting(name: &str, what: impl std::fmt::Display) -> TlsFileError {
     TlsFileError { parameter: name.to_owned(), what: what.to_string() }
 }
 
-/// Reads all that the configuration needs; `folder` is where it lies itself.
+/// Reads all files that the configuration needs. `folder`: that of the configuration file.
 pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let tls = &config.tls;
     let (provider, own) = (Arc::new(provider(tls)?), RefCell::default());
@@ -185,7 +169,6 @@ pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     Ok(TlsFiles { server, client, store, agent, own: files.own.into_inner() })
 }
 
-/// Algorithms of rustls: its choice, cut down to those that the configuration allows.
 fn provider(tls: &TlsConfig) -> Result<CryptoProvider, TlsFileError> {
     let mut provider = ring::default_provider();
     let (mut chosen, rest): (Vec<_>, Vec<_>) = provider.cipher_suites.into_iter().partition(|suite| suite.tls13().is_some());
@@ -207,7 +190,7 @@ fn provider(tls: &TlsConfig) -> Result<CryptoProvider, TlsFileError> {
             _ => return Err(setting("ssl_ecdh_curve", format!("\"{name}\" is none of X25519, prime256v1, secp384r1"))),
         });
     }
-    // The default of files that never thought of it.
+    // The default does not restrict rustls's choice.
     if tls.curves != "prime256v1" {
         provider.kx_groups = groups;
     }
@@ -223,13 +206,11 @@ fn versions(tls: &TlsConfig) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
-/// Reads files with one configuration.
 struct TlsFileReader<'a> {
     tls: &'a TlsConfig,
     folder: &'a Path,
     provider: Arc<CryptoProvider>,
     versions: &'static [&'static SupportedProtocolVersion],
-    /// Our own certificates, as they are read.
     own: RefCell<Vec<OwnCertificate>>,
 }
 
@@ -250,7 +231,7 @@ impl TlsFileReader<'_> {
             let roots = Arc::new(store("ssl_ca_cert", &trusted)?);
             let lists = self.revocations("ssl_crl_file", tls.crl_file.as_deref())?;
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone());
-            // The rules of pool_hba.conf decide if a certificate is needed.
+            // pool_hba.conf decides if a certificate is needed.
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().allow_unauthenticated().build();
             builder.with_client_cert_verifier(verifier.map_err(|cause| setting("ssl_ca_cert", cause))?)
         };
@@ -263,7 +244,7 @@ impl TlsFileReader<'_> {
         Ok(ServerSide { config: Arc::new(config), end_point })
     }
 
-    /// `None` if no connection of these modes is encrypted.
+    /// `None`: no connection of these modes is encrypted.
     fn towards(&self, peer: &TlsPeer<'_>, modes: &[SslMode]) -> Result<Option<ClientSide>, TlsFileError> {
         let prefix = peer.prefix;
         if modes.iter().all(|mode| plan(*mode, self.tls.enabled, false, false).attempts == [TlsAttempt::Plain]) {
@@ -332,7 +313,6 @@ impl TlsFileReader<'_> {
         ParameterFile { parameter, path: self.folder.join(file) }
     }
 
-    /// A certificate with its chain and its key.
     fn certified(&self, cert: &ParameterFile<'_>, key: &ParameterFile<'_>) -> Result<CertifiedKey, TlsFileError> {
         let chain = certificates(cert)?;
         if let Some(validity) = chain.first().and_then(certificate::validity) {
@@ -346,7 +326,7 @@ impl TlsFileReader<'_> {
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 Err(key.wrong(format_args!("is not the key of the certificate in {}", cert.path.display())))
             }
-            // Certificates of version 1 cannot be compared; a fault in one shows at the first handshake.
+            // Version 1 certificates cannot be compared.
             Ok(()) | Err(_) => Ok(certified),
         }
     }
@@ -385,7 +365,6 @@ impl TlsFileReader<'_> {
         Ok(PrivatePkcs8KeyDer::from(opened.as_bytes().to_vec()).into())
     }
 
-    /// Certificates of `ssl_ca_cert` and `ssl_ca_cert_dir`; none if neither is set.
     fn trusted_by_all(&self) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
         let mut trusted = Vec::new();
         if let Some(file) = &self.tls.ca_cert {
@@ -395,7 +374,7 @@ impl TlsFileReader<'_> {
             let folder = self.named("ssl_ca_cert_dir", folder);
             for entry in std::fs::read_dir(&folder.path).map_err(|cause| folder.wrong(cause))? {
                 let path = entry.map_err(|cause| folder.wrong(cause))?.path();
-                // OpenSSL's folders have lists, notes and links to nothing beside the certificates.
+                // OpenSSL's folders also have lists, notes and dangling links.
                 if path.is_file() {
                     trusted.extend(certificates(&ParameterFile { parameter: folder.parameter, path }).unwrap_or_default());
                 }
@@ -438,7 +417,7 @@ fn certificates(file: &ParameterFile<'_>) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-/// The fault of a file of keys, certificates or lists. The parser's own words show bytes.
+/// The parser's own words show bytes.
 fn pem_fault(cause: &pem::Error) -> String {
     match cause {
         pem::Error::MissingSectionEnd { .. } => "a section has no \"-----END\" line: the file is not whole".into(),
@@ -451,14 +430,14 @@ fn pem_fault(cause: &pem::Error) -> String {
 fn store(parameter: &str, trusted: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsFileError> {
     let mut store = RootCertStore::empty();
     let (added, _) = store.add_parsable_certificates(trusted.iter().cloned());
-    // A server's own certificate of version 1 is no authority, but may be trusted by itself.
+    // A server's version 1 certificate may be trusted by itself.
     if added == 0 {
         return Err(setting(parameter, "no certificate in the named files can be an authority"));
     }
     Ok(store)
 }
 
-/// Output of the command, without the end of its line. Source: `run_ssl_passphrase_command` in PostgreSQL's be-secure-common.c.
+/// Returns the output's first line. Source: `run_ssl_passphrase_command` in PostgreSQL's be-secure-common.c.
 fn passphrase(command: &str) -> Result<Zeroizing<Vec<u8>>, TlsFileError> {
     let failed = |what: String| setting("ssl_passphrase_command", what);
     let mut shell = Command::new("sh");
@@ -466,11 +445,10 @@ fn passphrase(command: &str) -> Result<Zeroizing<Vec<u8>>, TlsFileError> {
     let mut child = shell.spawn().map_err(|cause| failed(cause.to_string()))?;
     let Some(mut stdout) = child.stdout.take() else { return Err(failed("it has no output".into())) };
     let (sender, receiver) = mpsc::channel();
-    // A command that hangs must not hold up signals for ever; its thread ends with it.
+    // A command that hangs must not hold up signals.
     std::thread::spawn(move || {
         let mut said = Zeroizing::new(Vec::with_capacity(1024));
         let read = stdout.by_ref().take(1024).read_to_end(&mut said);
-        // Nobody waits any more.
         let _ = sender.send(read.map(|_| said));
     });
     let Ok(said) = receiver.recv_timeout(PASSPHRASE_LIMIT) else {

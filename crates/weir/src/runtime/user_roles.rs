@@ -1,21 +1,17 @@
-//! The role that each user's name stands for, as far as was seen.
+//! Roles that user names stand for, as last observed.
 //!
-//! A server process goes on as the role that logged in, even if the role is renamed. So a connection belongs to a user only as
-//! long as his name stands for the same role: the next role of that name must not get it.
-//! In: servers' answers, and the time. Out: a change of the role, and a wish to ask a server.
+//! A server process keeps the role that logged in. So a connection belongs to a user only while the name stands for the same role: the
+//! next role of that name must not get it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_wire::write::literal;
 
-/// Time for which an observed role counts as certain. Longer than the time between two looks at a catalog, so that logins need
-/// not ask while somebody looks anyway.
+/// Time for which an observed role is certain: longer than the period of catalog looks, so that logins need not ask.
 const CERTAIN_MS: u64 = 2_000;
 
-/// Shortest time between two looks at all users, however many databases are looked at.
 const LOOK_MIN_MS: u64 = 500;
 
-/// Knowledge of all users that have connections.
 #[derive(Debug, Default)]
 pub struct RoleKnowledge {
     seen: BTreeMap<Arc<str>, KnownRole>,
@@ -24,20 +20,17 @@ pub struct RoleKnowledge {
 
 #[derive(Debug)]
 struct KnownRole {
-    /// Empty: there is no such role.
+    /// Empty: no such role.
     oid: String,
     at_ms: u64,
-    /// It may be another one since.
     is_doubted: bool,
 }
 
-/// How well a user's role is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleCertainty {
     Certain,
-    /// Nobody has looked for a while.
     Old,
-    /// Nobody has ever looked, or it was seen that it may have changed.
+    /// The role was never looked at, or may have changed.
     Doubtful,
 }
 
@@ -51,27 +44,24 @@ impl RoleKnowledge {
         }
     }
 
-    /// Takes in a server's answer. If the role has changed: the time when the old one was last seen. Users who logged in by
-    /// then have the old role.
+    /// Returns, if the role has changed, when the old one was last seen: users who logged in by then have it.
     pub fn note(&mut self, user: &Arc<str>, oid: &str, now_ms: u64) -> Option<u64> {
         let now = KnownRole { oid: oid.to_owned(), at_ms: now_ms, is_doubted: false };
         let before = self.seen.insert(user.clone(), now)?;
         (before.oid != oid).then_some(before.at_ms)
     }
 
-    /// The name may stand for another role from now on.
     pub fn doubt(&mut self, user: &str, now_ms: u64) {
         if let Some(seen) = self.seen.get_mut(user) {
             (seen.at_ms, seen.is_doubted) = (now_ms, true);
         }
     }
 
-    /// Forgets users whom nobody relies upon any more.
     pub fn retain(&mut self, is_used: impl Fn(&str) -> bool) {
         self.seen.retain(|user, _| is_used(user));
     }
 
-    /// True if it is time to look at all users again; if so, somebody does.
+    /// True if a look at all users is due; the caller then makes it.
     pub fn begin_look(&mut self, now_ms: u64) -> bool {
         let is_due = self.looked_at_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= LOOK_MIN_MS);
         if is_due {
@@ -81,7 +71,7 @@ impl RoleKnowledge {
     }
 }
 
-/// The question which roles these names stand for: rows of name and number, which is null where there is none. Needs no right.
+/// Query for the roles of these names: rows of name and OID, null without a role. Needs no privilege.
 pub fn question<'a>(users: impl Iterator<Item = &'a str>) -> String {
     let mut sql =
         String::from("SELECT n, pg_catalog.to_regrole(pg_catalog.quote_ident(n))::pg_catalog.oid FROM pg_catalog.unnest(ARRAY[");
@@ -95,7 +85,6 @@ pub fn question<'a>(users: impl Iterator<Item = &'a str>) -> String {
     sql
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     vec![question(["joe", "it's"].into_iter())]
 }

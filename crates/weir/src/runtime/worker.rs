@@ -1,4 +1,4 @@
-//! One thread: an event loop, its sessions, and the data they share without locks.
+//! A worker thread: an event loop, its sessions, and the data they share without locks.
 
 use crate::auth::client_limits::{CountedClient, LoginCounts};
 use crate::auth::greetings::GreetingCache;
@@ -34,20 +34,17 @@ use weir_session::task::Us;
 mod orders;
 mod unused;
 
-/// A session as its worker knows it.
 pub struct SessionEntry {
     pub(crate) handle: Rc<SessionHandle>,
-    /// When it was let in, in milliseconds since the start of the proxy.
+    /// Milliseconds since the start of the proxy.
     pub(crate) since_ms: u64,
-    /// The key of a CancelRequest for it.
     pub(crate) key: CancelKey,
-    /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
+    /// None for administrators and replication clients, who have no time limits either.
     pub(crate) pools: Option<Rc<PoolSet>>,
-    /// Counts it among the clients of its user, database and address.
     pub(crate) counted: RefCell<Option<CountedClient>>,
 }
 
-/// The key of a CancelRequest. Longer ones came with protocol 3.2: few clients have one.
+/// Long keys came with protocol 3.2.
 pub enum CancelKey {
     Short([u8; 4]),
     Long(Box<[u8; 32]>),
@@ -72,17 +69,13 @@ impl Deref for SessionEntry {
     }
 }
 
-/// The pools of one user and database, by node number.
 pub struct PoolSet {
     pub(crate) account: Rc<Account>,
-    /// The names of its sessions, as others see them.
     pub(crate) whose: Arc<ClientIdentity>,
-    /// The counts of its clients.
     pub(crate) places: Arc<LoginCounts>,
-    /// The application of the last client; the next one mostly has the same.
+    /// Application of the last client; the next one mostly has the same.
     application: RefCell<Arc<str>>,
     pools: RefCell<Vec<Option<Arc<ConnPool>>>>,
-    /// Since when nobody uses it, as far as was seen.
     unused_since: Cell<Option<Us>>,
 }
 
@@ -95,7 +88,7 @@ impl Deref for PoolSet {
 }
 
 impl PoolSet {
-    /// The name of a client's application. Clients one after the other that have the same share it.
+    /// Clients in a row with the same application share its name.
     pub fn application(&self, name: &str) -> Arc<str> {
         let mut last = self.application.borrow_mut();
         if **last != *name {
@@ -117,7 +110,7 @@ impl PoolSet {
             .clone()
     }
 
-    /// The pool of server connections that clients do not share.
+    /// Pool of unshared server connections.
     pub fn apart(&self, w: &Worker, node: u16, purpose: PoolPurpose) -> Arc<ConnPool> {
         w.shared.pools.get(self.key(node, purpose), &w.shared.pause_state, &w.peek_config())
     }
@@ -128,10 +121,10 @@ impl PoolSet {
     }
 }
 
-/// By the servers' user, the clients' name of the database and the servers': a reload may lead a name elsewhere.
+/// Keyed by the servers' user, the clients' database name and the servers': a reload may redirect a name.
 type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<NotificationHub>>;
 
-/// A user and a database, by which a table is asked without a key of its own.
+/// Lookup key without ownership.
 trait UserDatabaseKey {
     fn user(&self) -> &str;
     fn database(&self) -> &str;
@@ -157,7 +150,7 @@ impl UserDatabaseKey for (&str, &str) {
 
 impl Hash for dyn UserDatabaseKey + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // As the tuple does.
+        // Hashes as the tuple does.
         (self.user(), self.database()).hash(state);
     }
 }
@@ -176,39 +169,32 @@ impl<'a> Borrow<dyn UserDatabaseKey + 'a> for (Arc<str>, Arc<str>) {
     }
 }
 
-/// By the clients' user and database.
+/// Keyed by the clients' user and database.
 type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 
-/// One worker thread's own.
 pub struct Worker {
-    /// All that its sessions are handed.
     ctx: Context,
     pub shared: Arc<SharedState>,
     pub(crate) tasks: TaskSupervisor,
     pub(crate) reactor: Reactor,
-    /// Sessions by the process id their clients were told.
+    /// Sessions by process id.
     pub(crate) entries: RefCell<HashMap<u32, Rc<SessionEntry>>>,
     pub(crate) greetings: RefCell<GreetingCache>,
-    /// The connection over which servers are asked about users.
     pub(crate) inquiry: WorkerInquiries,
     pub(crate) listening: ListeningSessions,
     pool_sets: RefCell<PoolSets>,
-    /// Tasks that accept clients.
     pub(crate) acceptors: RefCell<Vec<TaskId>>,
     pub(crate) view_waiters: RefCell<HashSet<TaskId>>,
-    /// The stores of the network in which results are kept, if they are.
     pub(crate) stores: Option<Rc<WorkerStores>>,
     randomness: RefCell<crate::RandomBytes>,
-    /// TLS handshakes begun in the round of that time.
+    /// Begin of the event loop's round, and its TLS handshakes.
     handshakes: Cell<(Instant, u32)>,
     serials: AtomicU64,
 }
 
-/// Sessions that listen.
 pub struct ListeningSessions {
-    /// By user and database.
     hubs: RefCell<Hubs>,
-    /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
+    /// Hubs without a task, which `hub_opener` starts, and their pools.
     pub(crate) new_hubs: RefCell<Vec<(Rc<NotificationHub>, Rc<PoolSet>)>>,
     pub(crate) hub_opener: Cell<TaskId>,
 }
@@ -221,12 +207,10 @@ impl Deref for Worker {
     }
 }
 
-/// TLS handshakes that begin in one round of the event loop. Each is a millisecond of arithmetic: a storm of them must leave the statements
-/// of others their turn.
+/// TLS handshakes per round of the event loop. Each computes for a millisecond: a storm must not hold up statements.
 const HANDSHAKES_MAX: u32 = 4;
 
 impl Worker {
-    /// True if a TLS handshake may begin in this round.
     pub fn takes_handshake(&self) -> bool {
         let now = self.reactor.now();
         let (round, begun) = self.handshakes.get();
@@ -273,7 +257,6 @@ impl Worker {
         })
     }
 
-    /// Wakes a task of any worker.
     pub fn wake_waiter(&self, (worker, task): (WorkerId, TaskId)) {
         if worker == self.id {
             self.reactor.wake(task);
@@ -288,10 +271,10 @@ impl Worker {
 
     pub fn refresh(&self) {
         let config = self.shared.config.load_full();
-        // Before the new one is in force: what it changes is compared.
+        // Before the new configuration is in force, so that both can be compared.
         let is_other = !Arc::ptr_eq(&config, &self.peek_config());
         if is_other {
-            // Each worker has opened connections as its own configuration said.
+            // Each worker has opened connections by its own configuration.
             if !config.reaches_servers_as(&self.peek_config()) {
                 self.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(self));
             }
@@ -313,16 +296,16 @@ impl Worker {
         }
     }
 
-    /// Has server connections closed, each after its use, that began with defaults that hold no more: those to a database, or all.
+    /// Has server connections with outdated defaults closed after their use.
     #[cold]
     pub fn renew_conns(&self, database: Option<&str>) {
         self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
-        // The greetings of clients are asked of a server anew.
+        // Clients' greetings are asked again.
         self.shared.tell_all(|| WorkerMessage::Refresh);
     }
 
-    /// A role was renamed or dropped, or may have been. Server processes go on as the role that logged in. So server
-    /// connections of this user are given to nobody any more.
+    /// Handles a role that may have been renamed or dropped. Server processes keep the role that logged in, so server connections of this
+    /// user are lent no more.
     #[cold]
     pub fn role_renamed(&self, user: &str) {
         self.shared.clients.roles.lock().doubt(user, self.now_ms());
@@ -331,13 +314,13 @@ impl Worker {
 
     fn renew_conns_of(&self, user: &str) {
         self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
-        // The greetings of clients are asked of a server anew.
+        // Clients' greetings are asked again.
         self.greetings.borrow_mut().clear();
         self.shared.tell_all(|| WorkerMessage::Refresh);
     }
 
-    /// Notes the role that a user's name stands for. If it is another one than before, server connections of the old role are
-    /// closed. So are its sessions, whose next statement would run with the rights of somebody else. True: it is another one.
+    /// After a change of the role, closes its server connections and sessions: their next statement would have another role's rights.
+    /// True: the role changed.
     pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
         let Some(until_ms) = self.shared.clients.roles.lock().note(user, oid, self.now_ms()) else { return false };
         self.renew_conns_of(user);
@@ -347,28 +330,25 @@ impl Worker {
         true
     }
 
-    /// A connection that was counted when it was accepted has ended.
     pub fn client_gone(&self) {
         self.mailbox().sessions.fetch_sub(1, Ordering::Relaxed);
         self.shared.clients.connected.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wakes the current task when the cluster's view changes.
     pub fn wake_at_new_view(&self) {
         self.view_waiters.borrow_mut().insert(self.reactor.current_task());
     }
 
-    /// Random bytes for keys and nonces.
     pub fn random<const N: usize>(&self) -> [u8; N] {
         self.randomness.borrow_mut().take()
     }
 
-    /// Numbers server connections, over all workers.
+    /// Unique over all workers.
     pub fn next_serial(&self) -> u64 {
         (u64::from(self.id) << 48) | self.serials.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The same in microseconds.
+    /// Microseconds since the start of the proxy.
     pub fn micros(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.shared.begun).as_micros() as u64
     }
@@ -419,23 +399,22 @@ impl Worker {
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 
-    /// Forgets a user and database that no server ever let in, so that invented names leave nothing behind.
+    /// Forgets a user and database that no server let in, so that invented names leave nothing behind.
     pub fn forget_pool_set(&self, pools: &Rc<PoolSet>) {
-        // The table's and the caller's own; another is of a login or a session under way.
+        // References of the table and the caller; another is of a login or session.
         const OWN: usize = 2;
         if pools.stats.get(StatCounter::Logins) > 0 || Rc::strong_count(pools) > OWN {
             return;
         }
         self.pool_sets.borrow_mut().remove(&(pools.client_user.clone(), pools.client_database.clone()));
         self.shared.stats.close(&pools.stats);
-        // Pools of a forced user are others', too.
+        // Pools of a forced user also belong to others.
         if pools.user == pools.client_user {
             self.shared.pools.forget_unused(&pools.user, &pools.client_database);
         }
         self.shared.catalogs.forget(&pools.known);
     }
 
-    /// The hub of sessions that listen and use these pools.
     pub fn hub(&self, pools: &Rc<PoolSet>) -> Rc<NotificationHub> {
         let key = (pools.user.clone(), pools.client_database.clone(), pools.database.clone());
         if let Some(hub) = self.listening.hubs.borrow().get(&key) {
@@ -448,20 +427,17 @@ impl Worker {
         hub
     }
 
-    /// Nobody listens there any more.
     pub fn forget_hub(&self, hub: &NotificationHub) {
         self.listening.hubs.borrow_mut().remove(&hub.key);
     }
 
-    /// Where a node of the view is.
     pub fn address_of(&self, node: usize) -> Option<ServerAddress> {
         ServerAddress::of(&self.view(), &self.peek_config(), node)
     }
 
-    /// Closes a server connection and gives its place to whoever waits.
     pub fn close_conn(&self, conn: ServerConn) {
         if conn.transport.home != self.id {
-            // Only the event loop it is in can let go of it.
+            // Only its own event loop can release the socket.
             return self.shared.mailboxes[usize::from(conn.transport.home)].send(WorkerMessage::Close(conn));
         }
         let (pool, serial) = (conn.transport.pool.clone(), conn.status.serial);
@@ -469,7 +445,6 @@ impl Worker {
         pool.forget(self, serial);
     }
 
-    /// Notes a session under the process id that its client will be told.
     pub fn enter(&self, make: impl FnOnce(SessionPid) -> SessionEntry) -> Rc<SessionEntry> {
         let number = SessionPid { pid: self.shared.session_statuses.next_pid(), worker: self.id };
         let entry = Rc::new(make(number));

@@ -1,4 +1,4 @@
-//! Connections that are there now: clients and server connections of each user and database, for SHOW and for metrics.
+//! Clients and server connections by user and database, for SHOW and metrics.
 
 use crate::runtime::pool::ConnPool;
 use crate::runtime::shared::SharedState;
@@ -9,23 +9,21 @@ use std::time::{Duration, Instant};
 use weir_session::conn::ConnStatus;
 use weir_session::status::SessionActivity;
 
-/// Clients of one user and database, and their server connections over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionGroup {
     /// Clients that do not wait for a server connection.
     pub(crate) clients: usize,
     pub(crate) waiting: usize,
     pub(crate) conns: ConnCounts,
-    /// How long the first one waits.
+    /// Wait of the first client.
     pub(crate) waits: Duration,
 }
 
-/// Server connections by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnCounts {
-    /// With a session, but not kept.
+    /// Used, but not kept.
     pub(crate) active: usize,
-    /// With a session that left state on it.
+    /// Kept by a session that left state on it.
     pub(crate) kept: usize,
     pub(crate) idle: usize,
     /// Between two sessions.
@@ -43,7 +41,6 @@ impl ConnCounts {
     }
 }
 
-/// Conns of a pool.
 pub fn conns_of(pool: &ConnPool) -> ConnCounts {
     let statuses = pool.statuses();
     let (idle, open, _) = pool.counts();
@@ -62,7 +59,6 @@ pub fn conns_of(pool: &ConnPool) -> ConnCounts {
     conns
 }
 
-/// All users and databases with clients or server connections.
 pub fn groups(shared: &SharedState) -> BTreeMap<(Arc<str>, Arc<str>), ConnectionGroup> {
     let mut groups = BTreeMap::<_, ConnectionGroup>::new();
     for status in shared.session_statuses.all() {
@@ -83,7 +79,6 @@ pub fn groups(shared: &SharedState) -> BTreeMap<(Arc<str>, Arc<str>), Connection
     groups
 }
 
-/// Every server connection: its pool and its status.
 pub fn conns(shared: &SharedState) -> Vec<(Arc<ConnPool>, Arc<ConnStatus>)> {
     let of_pool = |pool: Arc<ConnPool>| pool.statuses().into_iter().map(move |status| (pool.clone(), status));
     shared.pools.all().into_iter().flat_map(of_pool).collect()

@@ -1,10 +1,8 @@
-//! Asks a server about a user: his verifier (`auth_query`), his right to log in at all, the roles he is a member of.
+//! Asks a server about a user: verifier (`auth_query`), right to log in, role memberships.
 //!
-//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little; databases with
-//! an `auth_user` or `auth_dbname` of their own have up to eight more between them.
-//! The answers are believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and
-//! settings, the
-//! user's name travels as a value, and only `pg_catalog` is searched.
+//! Each worker asks one question at a time over one connection, so that a storm of logins costs a server little; databases with their own
+//! `auth_user` or `auth_dbname` share up to eight more. Answers are believed for `auth_cache_time`. Clients do not shape the connection:
+//! user names travel as values, and only `pg_catalog` is searched.
 
 pub mod viewer;
 
@@ -25,35 +23,32 @@ use weir_wire::frame::{back, front};
 use weir_wire::{back as server, write};
 use zeroize::Zeroizing;
 
-/// Roles the user $1 is a member of, himself included. Not `pg_has_role`, by which a superuser is a member of every role:
-/// `pg_hba.conf` does not count that (`is_member_of_role_nosuper`).
+/// Roles of the user $1, including itself. By `pg_has_role` a superuser is a member of every role, which `pg_hba.conf` does not count
+/// (`is_member_of_role_nosuper`).
 const GROUPS_QUERY: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1 \
     UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member OPERATOR(pg_catalog.=) member.oid) \
     SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid";
 
-/// True if the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
+/// True if the user $1 may log in now, and for how many seconds at least. No row: no such role.
 const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolvaliduntil OPERATOR(pg_catalog.>) pg_catalog.now()), \
     CASE WHEN pg_catalog.isfinite(rolvaliduntil) \
     THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil OPERATOR(pg_catalog.-) pg_catalog.now()))::pg_catalog.text END \
     FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1";
 
-/// True if the user $1 may have no connection to the database $2 at all, whatever the server has room for. Superusers are not counted. Source:
-/// `InitializeSessionUserId` in miscinit.c, `CheckMyDatabase` in postinit.c.
+/// True if a connection limit of 0 bars the user $1 from the database $2; superusers are exempt. Source: `InitializeSessionUserId` in
+/// miscinit.c, `CheckMyDatabase` in postinit.c.
 const LIMITS_QUERY: &str = "SELECT NOT r.rolsuper AND (r.rolconnlimit OPERATOR(pg_catalog.=) 0 OR d.datconnlimit OPERATOR(pg_catalog.=) 0) \
     FROM pg_catalog.pg_roles AS r, pg_catalog.pg_database AS d \
     WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name AND d.datname OPERATOR(pg_catalog.=) $2::pg_catalog.name";
 
-/// Time for which it is believed that there is no such user: he may be created any moment.
+/// A missing user may be created any moment.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and unknown users must not
-/// cost much memory.
+/// Names on servers have 63 bytes by default; unknown users must not cost much memory.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Time between two looks for a known server.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
-/// Why nothing is known.
 #[derive(Debug, thiserror::Error)]
 pub enum InquiryError {
     #[error("no server is up that could be asked")]
@@ -68,17 +63,16 @@ pub enum InquiryError {
     Disabled(String),
 }
 
-/// A right to have connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectRight {
     Granted,
-    /// The user, or the database, has a limit of none.
+    /// The user or the database has a connection limit of 0.
     Withdrawn,
 }
 
 type Row = Vec<Option<Zeroizing<Vec<u8>>>>;
 
-/// The roles a user is a member of, himself included. Cancel safe.
+/// Roles of a user, including itself. Cancel safe.
 pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTreeSet<String>>, InquiryError> {
     if user.len() > NAME_BYTES_MAX {
         return Ok(Arc::default());
@@ -88,7 +82,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
         return Ok(known);
     }
     let mut turn = InquiryTurn::take(w, None, deadline).await?;
-    // The task that had the turn before may have asked this question.
+    // The task before may have asked this question.
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
     }
@@ -100,7 +94,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     Ok(groups)
 }
 
-/// A user's credential by the `auth_query` of a database of clients. Cancel safe.
+/// Returns the answer of a database's `auth_query`. Cancel safe.
 pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<UserCredential, InquiryError> {
     if user.len() > NAME_BYTES_MAX {
         return Ok(UserCredential::Nobody);
@@ -118,7 +112,7 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
         let config = w.peek_config();
         (config.look_up(Some(database)).query.to_owned(), config.auth.query_cache_ms.unwrap_or(config.auth.cache_ms))
     };
-    // Both in one round trip. The second is ours, so that a query written long ago cannot overlook a password's end.
+    // One round trip for both. Weir's own query sees a password's end that an old `auth_query` overlooks.
     let mut answers = turn.ask(&[&query, ROLE_QUERY], &[user], deadline).await?;
     let (role, found) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
     let (credential, valid_for) = judge(user, &found, &role)?;
@@ -130,27 +124,27 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
     Ok(credential)
 }
 
-/// Refuses look-ups in a database that an administrator disabled. Answers that are known are not used either: DISABLE counts from now on.
+/// Known answers are refused, too: DISABLE counts at once.
 fn check_gate(w: &Worker, database: &str) -> Result<(), InquiryError> {
     let config = w.peek_config();
     let place = config.look_up_place(database);
     if w.shared.pause_state.own(place).disabled { Err(InquiryError::Disabled(place.to_owned())) } else { Ok(()) }
 }
 
-/// A client of the user could not prove what `auth_query` had said: perhaps the password was changed since.
+/// Doubts an answer that a client did not match: the password may have changed.
 pub fn doubt(w: &Worker, user: &str, database: &str) {
     w.shared.access.doubt_asked(&question(w, user, database));
 }
 
-/// A look-up, as its answer is remembered: by all that decides it, so that no database believes the answer that another's query gave.
+/// Cache key with all that decides the answer, so that no database believes the answer of another's query.
 fn question(w: &Worker, user: &str, database: &str) -> String {
     let config = w.peek_config();
     let look_up = config.look_up(Some(database));
-    // No name has a zero byte within, and the query comes last.
+    // No name has a zero byte, and the query comes last.
     [user, look_up.user, look_up.database, look_up.query].join("\0")
 }
 
-/// Asks if a user may have connections to a database at all: a server that is full says the same as one that keeps him out. Cancel safe.
+/// Asks if a user may have connections at all, which a full server's error does not tell. Cancel safe.
 pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<ConnectRight, InquiryError> {
     let mut answers = InquiryTurn::take(w, None, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
     let rows = answers.pop().unwrap_or_default();
@@ -158,7 +152,7 @@ pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Insta
     Ok(if is_none { ConnectRight::Withdrawn } else { ConnectRight::Granted })
 }
 
-/// Meaning of the rows: the user's credential, and the time until the role expires.
+/// Returns the credential, and the time until the role expires.
 fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(UserCredential, Option<Duration>), InquiryError> {
     let nobody = Ok((UserCredential::Nobody, None));
     let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return nobody };
@@ -169,7 +163,7 @@ fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(UserCredential, Opt
                 return Err(InquiryError::Answer("a row of another user"));
             }
             [Some(_), secret, ..] => secret,
-            // A function with OUT parameters that finds nobody gives a row of nothing, and the page on authentication shows one.
+            // A function with OUT parameters that finds no user gives a row of nulls.
             [None, None, ..] => return nobody,
             _ => return Err(InquiryError::Answer("a row without name and verifier")),
         },
@@ -190,7 +184,6 @@ fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(UserCredential, Opt
     }
 }
 
-/// The right to use a worker's connection for the questions of one asker.
 struct InquiryTurn<'a> {
     w: &'a Worker,
     asker: InquiryLogin,
@@ -198,7 +191,7 @@ struct InquiryTurn<'a> {
 }
 
 impl<'a> InquiryTurn<'a> {
-    /// For the look-ups of a database of clients; `None`: for other questions.
+    /// `None`: for questions other than look-ups.
     async fn take(w: &'a Worker, client_database: Option<&str>, deadline: Instant) -> Result<InquiryTurn<'a>, InquiryError> {
         let (own, asker) = (w.reactor.current_task(), asker(w, client_database));
         let kind = if asker == self::asker(w, None) { LaneKind::Common } else { LaneKind::OfDatabase };
@@ -225,14 +218,13 @@ impl<'a> InquiryTurn<'a> {
         }
     }
 
-    /// Runs queries with these values, in one round trip.
+    /// Runs queries in one round trip.
     async fn ask(&mut self, queries: &[&str], values: &[&str], deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
         let w = self.w;
         match self.line.take() {
             Some(mut line) if line.is_current(w) => {
                 line.talk.renew(w, deadline);
                 match line.run(w, queries, values).await {
-                    // It may have been closed while it was at rest.
                     Err(OpenError::Broke { .. }) if w.now() < deadline => line.talk.part(w),
                     other => return self.keep(line, other),
                 }
@@ -245,7 +237,7 @@ impl<'a> InquiryTurn<'a> {
         self.keep(line, answer)
     }
 
-    /// Keeps the connection unless it failed. A statement's error leaves it whole.
+    /// A statement's error leaves the connection whole.
     fn keep(&mut self, line: InquiryConn, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             self.line = Some(line);
@@ -262,12 +254,12 @@ impl Drop for InquiryTurn<'_> {
         inquiry.lanes.borrow_mut().give_back(&self.asker, self.line.take(), self.w.now());
         let lanes = inquiry.lanes.borrow();
         let mut waiting = inquiry.waiting.borrow_mut();
-        // The lane may be used, or taken away: one task of each kind that waits for that.
+        // One task that waits for this lane, and one that may evict it.
         let next =
             [waiting.iter().position(|(_, asker)| *asker == self.asker), waiting.iter().position(|(_, asker)| !lanes.has(asker))];
         let mut next: Vec<usize> = next.into_iter().flatten().collect();
         next.sort_unstable();
-        // From behind, so that the places of the others stay.
+        // From behind, so that indexes stay valid.
         for at in next.into_iter().rev() {
             if let Some((task, _)) = waiting.remove(at) {
                 self.w.reactor.wake(task);
@@ -276,7 +268,7 @@ impl Drop for InquiryTurn<'_> {
     }
 }
 
-/// Whom servers are asked as, and in which database, about users of a database of clients; `None`: about all else.
+/// User and database for questions about a database's users; `None`: for all others.
 fn asker(w: &Worker, client_database: Option<&str>) -> InquiryLogin {
     let config = w.peek_config();
     let look_up = config.look_up(client_database);
@@ -284,7 +276,7 @@ fn asker(w: &Worker, client_database: Option<&str>) -> InquiryLogin {
     InquiryLogin { user: user.unwrap_or("postgres").to_string(), database: look_up.database.to_string() }
 }
 
-/// The servers that may be asked, the primary first; waits until one is known. Empty at the deadline. Cancel safe.
+/// Servers that may be asked, the primary first. Waits until one is known; empty at the deadline. Cancel safe.
 pub async fn servers(w: &Worker, deadline: Instant) -> Vec<ServerAddress> {
     loop {
         let known: Vec<usize> = {
@@ -303,7 +295,6 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<ServerAddress> {
     }
 }
 
-/// A connection for questions of our own, as the user who asks about users.
 pub async fn talk_to(w: &Worker, address: &ServerAddress, deadline: Instant) -> Result<MessageConn, OpenError> {
     enter(w, address, &asker(w, None), deadline).await
 }
@@ -332,7 +323,7 @@ async fn enter(w: &Worker, address: &ServerAddress, asker: &InquiryLogin, deadli
 }
 
 impl InquiryConn {
-    /// To the primary, or to another server if it cannot be reached.
+    /// Connects to the primary, or to another server if it is unreachable.
     async fn open(w: &Worker, asker: &InquiryLogin, deadline: Instant) -> Result<InquiryConn, InquiryError> {
         let mut first = InquiryError::NoServer;
         for address in servers(w, deadline).await {
@@ -423,7 +414,6 @@ impl InquiryConn {
     }
 }
 
-/// For the list of Weir's own texts, beside the operator's `auth_query`.
 pub fn own_texts() -> Vec<String> {
     [GROUPS_QUERY, ROLE_QUERY, LIMITS_QUERY, viewer::PRIVILEGES_QUERY].map(str::to_owned).into()
 }

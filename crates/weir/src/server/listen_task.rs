@@ -1,4 +1,4 @@
-//! The connection over which a hub's sessions hear of notifications: opened to the primary, opened again elsewhere when that moves.
+//! The connection by which a hub's sessions get notifications: opened to the primary, and again when the primary moves.
 
 use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
@@ -19,25 +19,23 @@ use weir_session::session_state::listen::listen_hub::NotificationHub;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 
-/// Time between two looks: is the connection still needed, and still to the primary? Also before it is tried again.
+/// Time between two checks that the connection is needed and leads to the primary; also before a retry.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// After so much silence the server is asked for a sign of life.
+/// Silence after which the server is asked for a sign of life.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Time a server gets to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Bytes read before the sessions get their turn to pass them on.
 const READ_BYTES_MAX: usize = 128 << 10;
 
-/// A connection nobody needs is kept so long for the next one.
+/// Time for which an unused connection is kept.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Longest message: a notification has at most 8000 bytes, a report of a parameter or an error is not much longer.
+/// A notification has at most 8000 bytes.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Begins a task for each new hub. Never ends. Cancel safe: a hub waits to be taken.
+/// Cancel safe: a hub waits to be taken.
 pub async fn open_all(w: Rc<Worker>) {
     loop {
         for (hub, pools) in w.listening.new_hubs.take() {
@@ -47,7 +45,6 @@ pub async fn open_all(w: Rc<Worker>) {
     }
 }
 
-/// Feeds a hub as long as sessions use it.
 async fn attend(w: Rc<Worker>, hub: Rc<NotificationHub>, pools: Rc<PoolSet>) {
     hub.task.set(w.reactor.current_task());
     let mut is_again = false;
@@ -71,7 +68,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<NotificationHub>, pools: Rc<PoolSet>) {
             );
             w.shared.log.write(Level::Warning, &LogOrigin { user, database, ..LogOrigin::default() }, text);
             is_again = true;
-            // A server that refuses what we say is not to be stormed.
+            // A server that refuses Weir's messages must not be stormed.
             if w.now() >= opened_at + LOOK_PERIOD {
                 continue;
             }
@@ -84,7 +81,6 @@ async fn attend(w: Rc<Worker>, hub: Rc<NotificationHub>, pools: Rc<PoolSet>) {
     w.forget_hub(&hub);
 }
 
-/// A connection to the primary; `None` if there is none to be had now, which the log tells.
 async fn open(w: &Rc<Worker>, hub: &NotificationHub, pools: &PoolSet) -> Option<ServerConn> {
     let node = {
         let view = w.view();
@@ -118,18 +114,17 @@ enum ListenEnd {
     Broken(String),
 }
 
-/// The open connection.
 struct ListenConn<'a> {
     w: &'a Rc<Worker>,
     hub: &'a NotificationHub,
     conn: ServerConn,
     buffer: Vec<u8>,
-    /// Since when an answer is awaited, and the channels that it will confirm.
+    /// Time of the open question, and the channels that its answer confirms.
     asked: Option<(Instant, Option<HashSet<Vec<u8>>>)>,
     heard_at: Instant,
     used_at: Instant,
     look_at: Instant,
-    /// It replaces one that was lost, which the log is told when it listens.
+    /// True after a lost connection.
     is_again: bool,
 }
 
@@ -159,7 +154,6 @@ impl<'a> ListenConn<'a> {
         }
     }
 
-    /// Decides if it is time to end.
     fn look(&mut self, now: Instant) -> Option<ListenEnd> {
         if !self.hub.is_unused() {
             self.used_at = now;
@@ -178,7 +172,6 @@ impl<'a> ListenConn<'a> {
         is_another.then(|| ListenEnd::Broken("another server is the primary now".into()))
     }
 
-    /// Sends the change of channels, or asks for a sign of life.
     async fn ask(&mut self) -> Result<(), String> {
         let now = self.w.now();
         if self.asked.is_some() {
@@ -213,7 +206,7 @@ impl<'a> ListenConn<'a> {
             self.heard_at = self.w.now();
             self.take_messages()?;
         }
-        // There is more, but the sessions come first.
+        // The sessions come first.
         self.w.reactor.wake(self.w.reactor.current_task());
         Ok(())
     }

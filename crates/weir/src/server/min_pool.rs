@@ -1,5 +1,5 @@
-//! Keeps as many server connections open as `min_pool_size` wants: for users and databases with clients, and for databases with a forced user, whose
-//! pool is known before a client comes.
+//! Keeps `min_pool_size` server connections open: for users and databases with clients, and for databases with a forced user, whose pool
+//! is known beforehand.
 
 use crate::runtime::lease;
 use crate::runtime::pool::{PoolKey, PoolPurpose};
@@ -13,15 +13,13 @@ use weir_config::{Config, limits};
 use weir_failover::cluster::NodeHealth;
 use weir_session::checkout::pool_grant::missing;
 
-/// Time between two looks. A server connection that could not be opened is tried again then.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Conns opened for one pool at once: a server that comes back is not to be stormed.
+/// A server that returns must not be stormed.
 const OPENS_MAX: u32 = 8;
 
-/// Databases with a forced user that are looked at: the limits of each are those of a list.
+/// Databases with a forced user that are looked at: each needs a search of the limits.
 const FORCED_MAX: usize = 1000;
 
-/// A database of clients with a forced user.
 struct ForcedUserDatabase {
     client_database: Arc<str>,
     database: Arc<str>,
@@ -48,7 +46,6 @@ pub async fn keep(w: Rc<Worker>) {
     }
 }
 
-/// The databases with a forced user for which connections are kept.
 fn forced(config: &Config) -> Vec<ForcedUserDatabase> {
     let overrides = &config.limits.overrides;
     let named: HashSet<&str> = overrides.iter().flat_map(|entry| entry.database().into_iter().chain(entry.user())).collect();
@@ -66,7 +63,6 @@ fn forced(config: &Config) -> Vec<ForcedUserDatabase> {
         .collect()
 }
 
-/// Sees to it that such a database has a pool on the primary, while clients may come to it.
 fn begin_pools(w: &Worker, config: &Config, forced: &[ForcedUserDatabase]) {
     let Some(node) = w.view().primary.and_then(|at| w.view().nodes.get(at).map(|node| node.id)) else { return };
     let gates = &w.shared.pause_state;
@@ -98,7 +94,7 @@ fn open_missing(w: &Rc<Worker>, forced: &[ForcedUserDatabase]) {
             let (w, pool) = (w.clone(), pool.clone());
             let worker = w.clone();
             worker.reactor.spawn(async move {
-                // An error is in the log, and its permission given back.
+                // An error is logged, and its permission given back.
                 if let Ok(conn) = lease::open(&w, &pool, pool.key.node, &[]).await {
                     pool.give_back(&w, conn);
                 }

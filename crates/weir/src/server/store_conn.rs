@@ -1,6 +1,6 @@
-//! A task for each host of a store and each worker: one connection, on which all that the worker's sessions ask is sent behind each other.
+//! A task per worker and store host, with one connection for the requests of all sessions.
 //!
-//! A host that does not answer in time counts as gone: its requests are misses, and it is tried again. See `stores`.
+//! A host that does not answer in time counts as gone: its requests are misses, and it is tried again.
 
 mod arrival;
 
@@ -15,29 +15,23 @@ use weir_session::metrics::WorkerCounter;
 use weir_wire::gather::{GatherBound, GatherBudget};
 use weir_wire::store_protocol::{advice, is_too_large};
 
-/// Time between two looks at timers.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time before a host is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Time before a host is tried again that refuses requests: that takes an operator.
+/// A host that refuses requests needs an operator.
 const REFUSED_RETRY: Duration = Duration::from_secs(5);
 
-/// Bytes read before the sessions get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// A reply: to a question for as many answers as are asked for together (`stores::fetching`), each with its key.
+/// Reply to a question for as many answers as go together (`stores::fetching`).
 const REPLY: GatherBound =
     GatherBound { thing: "a reply of the store", count_max: usize::MAX, bytes_max: 64 << 20, parameter: "" };
 
-/// Bytes of one read: as much as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Why a connection is of no use any more.
 pub enum StoreConnFailure {
     Lost(String),
-    /// In the host's own words.
     Refused(String),
 }
 
@@ -49,7 +43,7 @@ impl StoreConnFailure {
         }
     }
 
-    /// The cause in words, and the advice to the operator.
+    /// Cause and advice.
     fn words(&self) -> (&str, &'static str) {
         match self {
             StoreConnFailure::Lost(text) => {
@@ -66,7 +60,7 @@ impl From<String> for StoreConnFailure {
     }
 }
 
-/// Keeps the connection to a host for as long as the worker runs. Not cancel safe.
+/// Not cancel safe.
 pub async fn attend(w: Rc<Worker>, stores: Rc<WorkerStores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());
@@ -103,27 +97,23 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<WorkerStores>, at: usize) {
     }
 }
 
-/// The task that kept the connection to a host is gone: its waiters go without an answer.
 pub fn give_up(w: &Worker, stores: &WorkerStores, at: usize) {
     stores.lose(at);
     wake(w, stores);
 }
 
-/// Wakes the tasks for which something has happened.
 pub fn wake(w: &Worker, stores: &WorkerStores) {
     stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
 }
 
-/// An open connection.
 struct StoreConn {
     socket: Socket,
-    /// Bytes that were read and not understood yet.
+    /// Bytes not parsed yet.
     buffer: Vec<u8>,
-    /// Bytes on their way out.
     written: Vec<u8>,
 }
 
-/// All that lead to a host, in the order of its lanes.
+/// Connections to a host, in the order of its lanes.
 struct StoreHostConns<'a> {
     w: &'a Rc<Worker>,
     stores: &'a Rc<WorkerStores>,
@@ -131,12 +121,11 @@ struct StoreHostConns<'a> {
     at: usize,
     lanes: Rc<[StoreLane]>,
     wires: Vec<StoreConn>,
-    /// Buffer of one read.
     piece: Box<[u8]>,
 }
 
 impl StoreHostConns<'_> {
-    /// Until it is of no use any more: says why.
+    /// Returns why the connections are of no use any more.
     async fn serve(&mut self) -> StoreConnFailure {
         let mut look_at = Instant::now();
         loop {
@@ -165,13 +154,12 @@ impl StoreHostConns<'_> {
         }
     }
 
-    /// Stores answers that the primary's log has proven by now; for the others it is woken when more of the log was taken in.
     fn put_proven(&self) {
         if !self.stores.has_pending() {
             return;
         }
         let positions = &self.w.shared.positions;
-        // First the list, then the look: news in between is seen, and later news wakes.
+        // The list before the look: news in between is seen, and later news wakes.
         positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
         self.stores.put_proven(self.w.primary_node(), self.w.now_ms(), |flight, is_stored| {
             if is_stored {
@@ -193,7 +181,7 @@ impl StoreHostConns<'_> {
         let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
         let mut out = lane.out.borrow_mut();
         if !out.is_empty() {
-            // The requests waited for this turn: their time begins now.
+            // The time of requests begins now.
             lane.stamp(self.w.millis(Instant::now()));
             wire.written.append(&mut out);
         }
@@ -224,7 +212,7 @@ impl StoreHostConns<'_> {
                 Err(cause) => return Err(StoreConnFailure::Lost(cause.to_string())),
             }
         }
-        // There is more, but the sessions come first.
+        // The sessions come first.
         self.w.reactor.wake(self.w.reactor.current_task());
         self.hear(number)
     }
@@ -266,7 +254,6 @@ impl StoreHostConns<'_> {
         }
     }
 
-    /// Answers it does not take are missed.
     fn say_full(&self, text: &str) {
         if !is_too_large(text) && self.stores.common.is_news_that_full(self.at) {
             let (host, advice) = (&self.shelf.host, advice(text));

@@ -1,6 +1,6 @@
-//! Lets a server say again, every so often, that it still lets a user in, before clients that have just come get connections that are open.
+//! Has servers confirm now and then that they still let a user in, before new clients get open connections.
 //!
-//! A real login replaces a connection of the pool, so that it needs no room beyond the limits. `weir::runtime::pool::recent_logins` decides when it is wanted.
+//! A real login replaces a connection of the pool, so that no limit is exceeded. `recent_logins` decides when.
 
 use crate::runtime::lease;
 use crate::runtime::pool::recent_logins::{ClientLoginDecision, LoginDenial};
@@ -14,22 +14,19 @@ use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_session::fault::ErrorReport;
 
-/// Time that a client waits at its login for a server that says nothing.
 const LOGIN_LIMIT: Duration = Duration::from_secs(3);
-/// Time for the question whether a user or a database may have connections at all.
 const LIMITS_LIMIT: Duration = Duration::from_secs(2);
 
-/// The outcome for a client.
 enum LoginCheckOutcome {
-    /// It may have connections that are open: this one, if it has one in hand.
+    /// Open connections may be used: this one, if in hand.
     Yes(Option<ServerConn>),
-    /// The connection in hand had to make room for a login that told nothing.
+    /// The connection in hand made room for an inconclusive login.
     Again,
     No(OpenError),
     GaveUp,
 }
 
-/// As `lease::lease_conn`, for a client that came then. Not cancel safe: a server connection may be on its way.
+/// Leases like `lease::lease_conn`, for a client that came at `came_ms`. Not cancel safe: a server connection may be on its way.
 pub async fn lease_conn(
     w: &Rc<Worker>,
     pool: &Arc<ConnPool>,
@@ -51,8 +48,8 @@ pub async fn lease_conn(
     }
 }
 
-/// Has the server asked for a client that logs in now, if it is time to. Error: it does not let the user in any more. A server that cannot be asked keeps
-/// nobody out whom it let in last, nor does a pool of which all connections are in use: there the first statement asks. Not cancel safe.
+/// Has a server confirm the user at login, if that is due. Error: the user is refused. A server that cannot be asked keeps out only users
+/// it refused last. If all connections are in use, the first statement asks. Not cancel safe.
 pub async fn at_login(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up: impl Fn() -> bool) -> Result<(), OpenError> {
     let until = Instant::now() + LOGIN_LIMIT;
     let gives_up = || {
@@ -61,7 +58,7 @@ pub async fn at_login(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up:
     };
     match vouch(w, pool, node, (w.now_ms(), None), gives_up).await {
         LoginCheckOutcome::Yes(Some(conn)) => pool.give_back(w, conn),
-        // No other client waits as long soon after. A client that left by itself says nothing of the server.
+        // Spares other clients the wait. A client that left by itself says nothing of the server.
         LoginCheckOutcome::GaveUp if w.now() >= until => pool.note_silent(w),
         LoginCheckOutcome::Yes(None) | LoginCheckOutcome::Again | LoginCheckOutcome::GaveUp => {}
         LoginCheckOutcome::No(error) => return Err(error),
@@ -69,7 +66,7 @@ pub async fn at_login(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up:
     Ok(())
 }
 
-/// The login that is asked for on behalf of all who wait; its end is told however it ends.
+/// A login for all who wait, who are told of its end on drop.
 struct LoginCheckGuard<'a> {
     w: &'a Worker,
     pool: &'a ConnPool,
@@ -103,14 +100,14 @@ async fn vouch(
             }
             ClientLoginDecision::Wanted => {
                 let _asking = LoginCheckGuard { w, pool };
-                // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
+                // Boxed: sessions that only wait hold no memory for a login.
                 return Box::pin(ask(w, pool, node, in_hand, gives_up)).await;
             }
         }
     }
 }
 
-/// Makes the login, beside the connections that are there or, where no room is left, in the place of one that nobody uses. Not cancel safe.
+/// Logs in beside the existing connections or in the place of an idle one. Not cancel safe.
 async fn ask(
     w: &Rc<Worker>,
     pool: &Arc<ConnPool>,
@@ -121,12 +118,11 @@ async fn ask(
     if pool.permit_more(w) {
         match log_in(w, pool, node, &gives_up).await {
             LoggedIn::Yes(conn) => {
-                // The pool is as large as before.
+                // Keeps the size of the pool.
                 in_hand.or_else(|| pool.take_surplus(w)).into_iter().for_each(|conn| w.close_conn(conn));
                 return LoginCheckOutcome::Yes(Some(conn));
             }
             LoggedIn::Refused(error) => {
-                // Those of a pool that has ended are closed.
                 in_hand.into_iter().for_each(|conn| pool.give_back(w, conn));
                 return LoginCheckOutcome::No(error);
             }
@@ -142,7 +138,7 @@ async fn ask(
         Some(conn) => lease::bring_home(w, conn).await,
         None => None,
     };
-    // Nothing is known and nothing is at hand: who gets a connection later asks.
+    // A later lease asks.
     let Some(conn) = place else { return LoginCheckOutcome::Yes(None) };
     lease::part(w, conn).await;
     match log_in(w, pool, node, &gives_up).await {
@@ -153,18 +149,15 @@ async fn ask(
     }
 }
 
-/// The outcome of a login.
 enum LoggedIn {
     Yes(ServerConn),
-    /// It shuts the client out.
     Refused(OpenError),
-    /// The server has no room, or a limit of connections is reached.
     NoRoom,
     Unknown,
     GaveUp,
 }
 
-/// Logs in under a permit that the caller has. Not cancel safe.
+/// Not cancel safe.
 async fn log_in(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up: impl Fn() -> bool) -> LoggedIn {
     let begun_ms = w.now_ms();
     let mut opening = Box::pin(lease::open(w, pool, node, &[]));
@@ -181,13 +174,13 @@ async fn log_in(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, gives_up: impl 
     }
 }
 
-/// True if a login that failed shuts the client out. Not cancel safe.
+/// True if a failed login shuts the client out. Not cancel safe.
 async fn is_final(w: &Worker, pool: &Arc<ConnPool>, error: &OpenError, begun_ms: u64) -> bool {
     let has_secret = || w.secret_for_server(&pool.key.user, Some(&pool.key.client_database)).is_some();
     let why = match error {
-        // It let the user in unasked before.
+        // The server asked for no password before.
         OpenError::Secret { .. } if !has_secret() => Some(LoginDenial::Password),
-        // A server says the same if it is full, if Weir's own connections have reached a limit, and if that limit is none at all.
+        // The error is the same for a full server, a reached limit, and a limit of 0.
         error if error.is_full() => {
             let deadline = Instant::now() + LIMITS_LIMIT;
             let asked = inquiry::may_connect(w, &pool.key.user, &pool.key.database, deadline).await;

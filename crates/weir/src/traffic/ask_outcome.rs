@@ -1,4 +1,4 @@
-//! Asks the primary for the outcome of a COMMIT whose answer was lost (`commit_outcome`). `failover::commit_outcome` judges its answers.
+//! Asks the primary for the outcome of a COMMIT whose answer was lost. `failover::commit_outcome` judges the answers.
 
 use crate::log::Level;
 use crate::runtime::lease;
@@ -14,22 +14,20 @@ use weir_io::reactor::parked;
 use weir_session::doubt::settle;
 use weir_session::task::Us;
 
-/// Time between two questions to a server that does not know yet, or refuses.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Longest time that one answer takes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Longest wait for the numbers of a promotion that another Weir made. A new primary is looked at anew at once, and they are on it by then.
+/// Longest wait for the transaction numbers of a promotion by another Weir. A new primary is looked at at once, and has them by then.
 const UNTOLD_LIMIT: Duration = Duration::from_secs(1);
 
-/// SQLSTATE of a number that was not given out yet. Source: `pg_xact_status` in xid8funcs.c.
+/// SQLSTATE of a number not given out yet. Source: `pg_xact_status` in xid8funcs.c.
 const FUTURE: &str = "22023";
 
-/// Has a synchronous standby acknowledge all that was committed before. Its own text goes nowhere.
+/// Has a synchronous standby acknowledge all earlier commits.
 const REPLICATE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'weir', '')";
 
-/// Ends the wait of a client whose COMMIT is in doubt. Not cancel safe: a server connection may be on its way.
+/// Not cancel safe: a server connection may be on its way.
 pub async fn find(served: &mut ServedSession) {
     let Some(doubt) = &served.s.intake.doubt else { return };
     let Some((number, asked_at)) = doubt.number else { return };
@@ -65,7 +63,7 @@ async fn ask(served: &ServedSession, number: &TransactionNumber, asked_at: Us) -
                     CommitOutcome::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}
                     CommitOutcome::Untold => return CommitOutcome::Unknown,
                     CommitOutcome::Committed => {
-                        // The commit came later than the loss of its connection. Its client hears of it now, and others read.
+                        // The commit may be later than the loss of its connection. Reads after the client's answer must show it.
                         w.shared.changes.note_all_told(w.shared.positions.next_round());
                         return verdict;
                     }
@@ -78,7 +76,7 @@ async fn ask(served: &ServedSession, number: &TransactionNumber, asked_at: Us) -
     CommitOutcome::Unknown
 }
 
-/// Waits for another view, or a little. Cancel safe.
+/// Cancel safe.
 async fn pause(w: &Worker, generation: u64, deadline: Option<Instant>) {
     let until = w.now() + PERIOD;
     let until = deadline.map_or(until, |deadline| deadline.min(until));
@@ -89,7 +87,6 @@ async fn pause(w: &Worker, generation: u64, deadline: Option<Instant>) {
     }
 }
 
-/// Asks for all that tells a transaction's outcome.
 fn status_of(xid: u64) -> String {
     format!(
         "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(\
@@ -102,7 +99,7 @@ fn status_of(xid: u64) -> String {
     )
 }
 
-/// Asks over one connection, which goes back to its pool. Not cancel safe.
+/// Not cancel safe.
 async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &TransactionNumber, (asked_at, lost_ms): (Us, u64)) -> CommitOutcome {
     let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
     let text = status_of(number.xid.get());
@@ -110,7 +107,6 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &TransactionNumber, 
     let mut said = said;
     let mut is_future = false;
     if matches!(&said, Err(OpenError::Refused { sqlstate, .. }) if sqlstate == FUTURE) {
-        // The rest is still to be known.
         is_future = true;
         let rest = text.replace(&format!("pg_catalog.txid_status({})", number.xid), "NULL");
         (conn, said) = conn_opening::ask(w, conn, &rest, Instant::now() + ANSWER_LIMIT).await;
@@ -123,7 +119,7 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &TransactionNumber, 
         give_back(w, conn);
         return CommitOutcome::NotYet;
     };
-    // Numbers up to the horizon are known only of the node that takes writes now.
+    // The horizon holds only for the node that takes writes now.
     let view = w.view().clone();
     let verdict =
         if view.is_primary(node) { judge(number, lost_ms, &answer, view.horizon.as_ref()) } else { CommitOutcome::NotYet };
@@ -157,7 +153,7 @@ fn give_back(w: &Rc<Worker>, conn: ServerConn) {
     pool.give_back(w, conn);
 }
 
-/// The answer, and true if commits wait for standbys.
+/// Returns the answer, and true if commits wait for standbys.
 fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(XidStatusAnswer, bool)> {
     let [timeline, system, started, checkpoint, synchronous, status] = rows.first()?.as_slice() else { return None };
     let whole = |cell: &Option<String>| cell.as_deref()?.split('.').next()?.parse::<u64>().ok();
@@ -176,7 +172,6 @@ fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(Xid
     Some((answer, synchronous.as_deref() == Some("t")))
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     vec![status_of(1), REPLICATE.to_owned()]
 }

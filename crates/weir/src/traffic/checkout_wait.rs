@@ -1,4 +1,4 @@
-//! Waits for the server connection that a session's next statement needs: one at rest, one that is opened, or one that another gives back.
+//! Waits for the server connection of a session's next statement.
 
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
@@ -25,10 +25,10 @@ use weir_session::session::Session;
 use weir_session::status::SessionActivity;
 use weir_session::{sequences, timing};
 
-/// Time a session waits for the server connection on which it drew from sequences, while another client has it. Others seldom take longer.
+/// Wait for the server connection with a session's sequence values, while another client has it.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Without one the need is another one now. Not cancel safe.
+/// Chooses a node and takes a server connection to it. Without one the need has changed. Not cancel safe.
 pub async fn wait(served: &mut ServedSession, need: ConnRequirement) -> Result<(), ErrorReport> {
     let started = served.w.now();
     let acquired = wait_since(served, need, started).await;
@@ -39,9 +39,9 @@ pub async fn wait(served: &mut ServedSession, need: ConnRequirement) -> Result<(
 async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: Instant) -> Result<(), ErrorReport> {
     let ServedSession { s, sockets: SessionSockets { client, host }, w } = served;
     let mut class = need.class;
-    // A transaction that waits may begin with this statement.
+    // A deferred BEGIN may go with this statement.
     let begins = s.lazy_begin.is_open();
-    // A client that had said all and gone before the wait began gets it done. One that leaves during the wait does not want it any more.
+    // A client that left before the wait gets its statement done; one that leaves during it does not.
     let was_gone = client.is_hung_up();
     let mut replay = StandbyWait::new(w);
     let mut waited_since = None;
@@ -80,7 +80,7 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
                     begin_with(s, w, host.take(conn), (need, class, node), begins);
                     return Ok(());
                 }
-                // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
+                // The standby has restarted, or the server connection is too new to be verified.
                 replay.verify_us = conn.opened_us;
                 conn.transport.pool.clone().give_back(w, conn);
                 if replay.is_over(w) {
@@ -93,21 +93,19 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
             CheckoutResult::Failed(error) => {
                 w.shared.request_role_check(RoleCheckReason::LoginFailed);
                 if class.side != RouteSide::Reader || was_primary {
-                    // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
+                    // Nothing was sent: the client loses nothing by waiting.
                     if error.passes().is_some() {
                         continue;
                     }
                     return Err(error.fault().as_fatal());
                 }
-                // A standby that cannot be reached, or does not know the user or the database yet, costs a read nothing but its way
-                // to the primary.
+                // A read goes to the primary if a standby is unreachable or does not know the user or database yet.
                 class = RouteClass::primary(RoutingRule::ReadNoStandby);
             }
         }
     }
 }
 
-/// The end of a wait for a primary that nothing is gained by.
 fn ends_without_primary(s: &mut Session, w: &Worker, need: ConnRequirement) -> Option<Result<(), ErrorReport>> {
     if need.ends_with_primary && w.view().primary.is_none() {
         // The message is looked at again: a standby may answer it now.
@@ -116,7 +114,7 @@ fn ends_without_primary(s: &mut Session, w: &Worker, need: ConnRequirement) -> O
     fails_anyway(s, w).map(Err)
 }
 
-/// Uses a server connection for what needed one. The class may be another than it came with: a read that no standby could be had for.
+/// `class` may differ from that of the need: a read without a standby.
 fn begin_with(
     s: &mut Session,
     w: &Worker,
@@ -128,7 +126,7 @@ fn begin_with(
     settle_in(s, w, conn, role_for(s, w, need, begins));
 }
 
-/// A statement in the number of those that wait for a primary, however its wait ends.
+/// Counts a statement that waits for a primary.
 struct PrimaryWaitGuard<'a>(&'a AtomicU32);
 
 impl PrimaryWaitGuard<'_> {
@@ -148,7 +146,7 @@ impl Drop for PrimaryWaitGuard<'_> {
     }
 }
 
-/// Waits until the view is another one: a primary may be there then. Cancel safe.
+/// Waits for another view. Cancel safe.
 async fn wait_for_primary(
     s: &Session,
     client: &Socket,
@@ -156,7 +154,7 @@ async fn wait_for_primary(
     (since, was_gone): (Instant, bool),
     rule: RoutingRule,
 ) -> Result<(), ErrorReport> {
-    // Not its client's silence: limits on that do not count.
+    // Limits on the client's silence do not count.
     show_waiting(s, w);
     let limit_ms = s.account.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
@@ -186,15 +184,13 @@ fn show_waiting(s: &Session, w: &Worker) {
     s.handle.status.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
-/// The result of waiting for a server connection of a node.
 enum CheckoutResult {
     ServerConn(ServerConn),
     Failed(OpenError),
-    /// The node is not the one to ask any more.
     Moved,
 }
 
-/// A server connection of the session's pool on a node. An error ends the session's wait.
+/// An error ends the session's wait.
 async fn lease(
     s: &Session,
     client: &Socket,
@@ -227,7 +223,7 @@ async fn lease(
     leased.map(|leased| leased.map_or_else(CheckoutResult::Failed, CheckoutResult::ServerConn))
 }
 
-/// True if a statement may still run on the node that was chosen for it: the view may have changed while it waited.
+/// The view may have changed during the wait.
 fn may_serve(w: &Worker, class: RouteClass, node: u16) -> bool {
     let view = w.view();
     let is_up = || view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at));
@@ -238,8 +234,8 @@ fn is_primary_node(w: &Worker, node: u16) -> bool {
     w.is_primary(node)
 }
 
-/// The server connection that has the values which a statement asks for. `None`: any other one will do. An error ends the session's wait. Not cancel
-/// safe: the server connection may be on its way.
+/// Returns the server connection with the values a statement asks for. `None`: any other will do. An error ends the session's wait. Not
+/// cancel safe: the server connection may be on its way.
 async fn where_it_drew(
     s: &Session,
     client: (&Socket, bool),
@@ -258,8 +254,8 @@ async fn where_it_drew(
     }
 }
 
-/// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. An
-/// error ends the session's wait. Not cancel safe: the server connection may be on its way.
+/// Waits briefly for the server connection a statement needs. `None`: unavailable. An error ends the session's wait. Not cancel safe: the
+/// server connection may be on its way.
 async fn lease_again(
     s: &Session,
     (client, was_gone): (&Socket, bool),
@@ -286,12 +282,10 @@ fn cancelled() -> ErrorReport {
     ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }
 
-/// The wait of a read for a standby.
 pub struct StandbyWait {
     until: Instant,
-    /// Counts what had become known when the session looked last.
     known: u64,
-    /// Age of a server connection that is to be vouched for.
+    /// Opening time of a server connection to be verified.
     verify_us: u64,
 }
 
@@ -305,10 +299,10 @@ impl StandbyWait {
         w.now() >= self.until
     }
 
-    /// Waits until more is known than when the session looked last, or there is no time left. Cancel safe.
+    /// Cancel safe.
     pub async fn wait(&mut self, w: &Worker) {
         let positions = &w.shared.positions;
-        // First the list, then the look: news in between is seen, and later news wakes.
+        // The list before the look: news in between is seen, and later news wakes.
         positions.enlist((w.id, w.reactor.current_task()), self.verify_us);
         if positions.published() == self.known {
             causal::wake_sampler(w);

@@ -1,4 +1,4 @@
-//! The task of a session: one step of its loop after the other (`weir_session::pump`), and the waits between them.
+//! The task of a session: steps of its loop (`weir_session::pump`), and the waits between them.
 
 use crate::traffic::served::ServedSession;
 use crate::traffic::{ask_outcome, checkout_wait, session_end};
@@ -11,27 +11,25 @@ use weir_session::loss::owed_error;
 use weir_session::pump::{SessionEnd, SessionStep};
 use weir_session::teardown::let_go;
 
-/// A wait of a session for more than its sockets. Boxed: sessions that do not wait hold no room for it.
+/// Boxed: sessions that do not wait hold no memory for it.
 type Wait<'a> = Pin<Box<dyn Future<Output = RelayFlow> + 'a>>;
 
-/// The acts of a session after its steps.
 enum RelayAction<'a> {
     Rests,
     Waits(Wait<'a>),
     Ends,
 }
 
-/// The way of a session after a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RelayFlow {
     GoesOn,
     Ends,
 }
 
-/// Serves one client until it leaves. Runs as the session's own task. Not cancel safe: it owns the server connection.
+/// Serves one client until it leaves. Not cancel safe: it owns the server connection.
 ///
-/// Most sessions rest, so their task is small: a block has what it captures once, where an `async fn` has its arguments twice, and nothing but a
-/// pointer lives beside it while the task is parked.
+/// Most sessions rest, so the task is small: an `async` block has its captures once, where an `async fn` has its arguments twice, and
+/// only a pointer lives beside them while parked.
 #[allow(clippy::manual_async_fn)]
 pub fn serve(mut served: ServedSession) -> impl Future<Output = ()> {
     async move {
@@ -39,7 +37,7 @@ pub fn serve(mut served: ServedSession) -> impl Future<Output = ()> {
         served.sockets.client.set_task(task);
         served.s.handle.task.set(task);
         loop {
-            // Within the pattern: what is bound before it would live in the task while that is parked.
+            // An earlier binding would live in the parked task.
             let Some(wait) = (match step_on(&mut served) {
                 RelayAction::Ends => break,
                 RelayAction::Rests => None,
@@ -56,7 +54,6 @@ pub fn serve(mut served: ServedSession) -> impl Future<Output = ()> {
     }
 }
 
-/// Moves what can be moved. A session that rests does so until something arrives.
 fn step_on(served: &mut ServedSession) -> RelayAction<'_> {
     // Also before the first step: a login may have waited.
     if served.s.handle.final_error.borrow().is_some()
@@ -80,13 +77,13 @@ fn step_on(served: &mut ServedSession) -> RelayAction<'_> {
     }
 }
 
-/// Waits for the server connection that the next message needs. Not cancel safe.
+/// Not cancel safe.
 async fn get(served: &mut ServedSession, need: ConnRequirement) -> RelayFlow {
     let fault = match checkout_wait::wait(served, need).await {
         Ok(()) => return RelayFlow::GoesOn,
         Err(fault) => fault,
     };
-    // The wait was cancelled: only the statement that waited fails.
+    // A cancelled wait fails only its statement.
     let outcome =
         if fault.severity == ErrorSeverity::Error { owed_error::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
     match outcome {
@@ -95,13 +92,13 @@ async fn get(served: &mut ServedSession, need: ConnRequirement) -> RelayFlow {
     }
 }
 
-/// Finds out what became of a COMMIT. Not cancel safe.
+/// Not cancel safe.
 async fn find(served: &mut ServedSession) -> RelayFlow {
     ask_outcome::find(served).await;
     RelayFlow::GoesOn
 }
 
-/// Parts with the server connection, and tells the client why. Not cancel safe.
+/// Not cancel safe.
 async fn end(served: &mut ServedSession, fault: ErrorReport) -> RelayFlow {
     say_final_error(served, &fault);
     let_go(&mut served.s, &served.w);

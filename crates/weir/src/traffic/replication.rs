@@ -1,8 +1,7 @@
 //! Replication clients: `pg_basebackup`, `pg_receivewal`, standbys, subscriptions.
 //!
-//! They speak no SQL, and their state belongs to a connection for its life. So each has a server connection of its own, to the primary,
-//! opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
-//! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
+//! Their state belongs to a connection for its life. So each has its own server connection to the primary, opened with the client's
+//! startup packet. Bytes pass in both directions independently, as in a CopyBoth. Time limits of statements and idle clients do not hold.
 
 use crate::log::{Level, LogOrigin};
 use crate::runtime::lease;
@@ -24,16 +23,13 @@ use weir_session::stats::StatCounter;
 use weir_session::status::SessionActivity;
 use weir_wire::frame::front;
 
-/// Rounds of moving before others get their turn.
 const ROUNDS_MAX: u32 = 16;
 
-/// Time the last words of one side get to reach the other.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(5);
 
-/// Time between two looks at whether there is a primary.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
-/// Opens a client's own connection to the primary; waits for one as long as a statement would. Not cancel safe.
+/// Opens a client's own connection to the primary. Not cancel safe.
 pub async fn open(
     w: &Rc<Worker>,
     client: &Socket,
@@ -52,7 +48,6 @@ pub async fn open(
     Ok(opened)
 }
 
-/// Number of the primary's node.
 async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, ErrorReport> {
     let started = w.now();
     loop {
@@ -82,7 +77,6 @@ async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Erro
     }
 }
 
-/// A replication client in the tables of clients and server connections; out of them however it ends.
 struct ReplicationClientGuard<'a> {
     w: &'a Worker,
     entry: &'a SessionEntry,
@@ -111,7 +105,7 @@ impl Drop for ReplicationClientGuard<'_> {
     }
 }
 
-/// Serves a client that has been welcomed until one side ends. `before`: the bytes it sent already. Not cancel safe: it owns the server connection.
+/// Serves a client until one side ends. `before`: bytes it sent already. Not cancel safe: it owns the server connection.
 pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &SessionEntry, pools: &PoolSet) {
     w.count(WorkerCounter::Replications);
     let listed = ReplicationClientGuard::new(w, entry, &conn);
@@ -136,13 +130,9 @@ pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerC
     w.close_conn(stream.conn);
 }
 
-/// Why it is over.
 enum ReplicationEnd {
-    /// The client left, or cannot be reached.
     Client,
-    /// The server closed the connection, or broke.
     Server(String),
-    /// The proxy ends it.
     Dismissed(ErrorReport),
 }
 
@@ -153,12 +143,11 @@ struct ReplicationRelay<'a> {
     up: RelayBuffer,
     down: RelayBuffer,
     pools: &'a PoolSet,
-    /// The client said goodbye.
     is_leaving: bool,
 }
 
 impl ReplicationRelay<'_> {
-    /// Moves what can be moved in both directions. True: there is more, but others come first.
+    /// True: more is there, but others come first.
     fn step(&mut self) -> Result<bool, ReplicationEnd> {
         for _ in 0..ROUNDS_MAX {
             let down = self.move_down()?;
@@ -184,7 +173,7 @@ impl ReplicationRelay<'_> {
             Ok(Some((ReadOutcome::Nothing, _)) | None) => Ok(false),
             Err(RelayFailure::Reading(cause)) => Err(ReplicationEnd::Server(cause)),
             Err(RelayFailure::Writing) => {
-                // The server shall not wait for a client that is gone.
+                // The server must not wait for a client that is gone.
                 let _ = self.up.drain(&self.conn.transport.socket, reactor);
                 Err(ReplicationEnd::Client)
             }
@@ -205,14 +194,13 @@ impl ReplicationRelay<'_> {
             Ok(Some((ReadOutcome::Nothing, _)) | None) => Ok(false),
             Ok(Some((ReadOutcome::End, _))) | Err(RelayFailure::Reading(_)) => Err(ReplicationEnd::Client),
             Err(RelayFailure::Writing) => {
-                // The words of the server before it went are read first; its end follows.
+                // The server's last words are read first.
                 self.up.forget_pending(&self.w.buffers);
                 Ok(true)
             }
         }
     }
 
-    /// Lets the other side have what was said last.
     async fn say_final_error(&mut self, end: &ReplicationEnd, entry: &SessionEntry) {
         let (w, status) = (self.w, &entry.status);
         let who = LogOrigin { user: &status.user, database: &status.database, session: status.pid, ..LogOrigin::default() };
@@ -225,7 +213,7 @@ impl ReplicationRelay<'_> {
             }
             ReplicationEnd::Dismissed(fault) => {
                 w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
-                // In the middle of a server's message there is nothing a client could read.
+                // Inside a server's message no client could read the error.
                 if !self.down.is_mid_message() {
                     fault.write(self.down.extra(&w.buffers));
                 }
@@ -251,13 +239,12 @@ impl ReplicationRelay<'_> {
     }
 }
 
-/// The end of a direction that failed.
 enum RelayFailure {
     Reading(String),
     Writing,
 }
 
-/// Moves one direction on by one read; tells the tag of the last message, too. `None`: the other side takes no more now.
+/// Moves one direction on by one read; returns the last message's tag. `None`: the other side takes no more now.
 fn pass(
     lane: &mut RelayBuffer,
     from: &Socket,
@@ -270,7 +257,7 @@ fn pass(
     }
     let got = lane.fill(from, &w.reactor).map_err(|cause| reading(cause.to_string()))?;
     let mut last = None;
-    // Also what lay there before the first read.
+    // Includes bytes from before the first read.
     while let Some(header) = lane.peek(&w.buffers).map_err(|error| reading(error.to_string()))? {
         lane.pass(header, &w.buffers);
         lane.pass_run(header.tag, &w.buffers);

@@ -1,4 +1,4 @@
-//! A session with its sockets: reads, writes, and nothing that decides.
+//! A session with its sockets: reads and writes without decisions.
 
 use crate::runtime::worker::Worker;
 use crate::traffic::session_ports::SessionHost;
@@ -8,21 +8,18 @@ use weir_io::socket::{ReadOutcome, Socket};
 use weir_session::pump::{ClientServerSockets, SessionPump};
 use weir_session::session::Session;
 
-/// A session and its sockets.
 pub struct ServedSession {
     pub(crate) s: Box<Session>,
     pub(crate) sockets: SessionSockets,
     pub(crate) w: Rc<Worker>,
 }
 
-/// A session's client's socket and its way to servers.
 pub struct SessionSockets {
     pub(crate) client: Socket,
     pub(crate) host: Rc<SessionHost>,
 }
 
 impl ServedSession {
-    /// The session with its sockets, for one step of the loop.
     #[inline]
     pub fn pump(&mut self) -> SessionPump<'_, SessionSockets> {
         SessionPump { s: &mut self.s, w: &self.w, sockets: &mut self.sockets }

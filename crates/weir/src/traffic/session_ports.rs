@@ -1,4 +1,4 @@
-//! The ports of a session: its task, and its way to server connections.
+//! Ports of a session: its task, and its way to server connections.
 
 use crate::admin::views::{self, VIEWS, ViewContext};
 use crate::runtime::lease;
@@ -19,27 +19,24 @@ use weir_session::handle::SessionHandle;
 use weir_session::host::{AnswerTable, Waiter, WorkerServices};
 use weir_session::session_state::listen::listen_hub::NotificationHub;
 
-/// Time between two looks at whether the nodes are settled, for a SHOW that waits for that.
 const FRESH_PERIOD: Duration = Duration::from_millis(20);
 
-/// What is known of the session's user for the answer that is to be given.
+/// Rights of the session's user, for the answer to be given.
 enum ViewerLookup {
     Asked,
     Known(Viewer),
 }
 
-/// See the module.
 pub struct SessionHost {
     pub(super) w: Rc<Worker>,
     handle: Rc<SessionHandle>,
-    /// When its client came, in milliseconds since the start of the proxy.
+    /// Milliseconds since the start of the proxy.
     pub(super) came_ms: u64,
     pub(super) pools: Rc<PoolSet>,
-    /// The way to the server of the connection in use.
     pub(super) transport: RefCell<Option<Box<ServerTransport>>>,
-    /// Since when it wants to see the nodes, in milliseconds since the start of the proxy.
+    /// Begin of a SHOW's wait, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
-    /// A task of its own may fill it in. `None`: nothing is asked that needs it.
+    /// Filled in by a task of its own, if a server must be asked.
     sight: RefCell<Option<Rc<RefCell<ViewerLookup>>>>,
 }
 
@@ -57,7 +54,6 @@ impl SessionHost {
         })
     }
 
-    /// A server connection is the session's from now on.
     pub fn take(&self, conn: ServerConn) -> Box<Conn> {
         let ServerConn { conn, transport } = conn;
         transport.socket.set_task(self.handle.task.get());
@@ -65,7 +61,6 @@ impl SessionHost {
         conn
     }
 
-    /// The session parts with its server connection.
     fn whole(&self, conn: Box<Conn>) -> Option<ServerConn> {
         let transport = self.transport.borrow_mut().take()?;
         Some(ServerConn { conn, transport })

@@ -1,4 +1,4 @@
-//! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
+//! Ends statements, transactions and sessions that exceed a time limit. `weir_session::time_limits` decides.
 
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{ConnStatus, MessageConn};
@@ -23,23 +23,20 @@ use weir_session::time_limits::{
 };
 use weir_session::timing::held_too_long;
 
-/// Time a server gets to carry out a cancel request; then the session ends with the statement.
+/// Time for a server to obey a cancel request; then the session ends.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time a server gets to say whether a statement waits for a standby.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Time for which the connection of a question is kept for another one.
+/// Time for which a question's connection is kept.
 const REST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time for a full server to get room for the next question.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The user sees only processes of its own if it lacks `pg_monitor`.
+/// Server processes that wait for a standby. Without `pg_monitor` a user sees only its own.
 const WAITING: &str = "SELECT pid FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) \
     WHERE wait_event OPERATOR(pg_catalog.=) 'SyncRep'";
 
-/// Looks at all sessions of a worker, for its life.
 pub async fn watch(w: Rc<Worker>) {
     let questions = Rc::new(TimeoutQuestions::default());
     while w.shared.stop_mode() <= ProxyShutdown::Smart {
@@ -94,7 +91,6 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<TimeoutQuestions>, entry: &Rc<SessionE
     }
 }
 
-/// True if a session at rest keeps a server connection that is to be closed.
 fn keeps_doomed(entry: &SessionEntry) -> bool {
     let is_doomed = |conn: &Arc<ConnStatus>| conn.doomed.load(Ordering::Relaxed);
     entry.status.doing() == SessionActivity::Idle && entry.conn.borrow().as_ref().is_some_and(is_doomed)
@@ -115,8 +111,8 @@ fn spent(entry: &SessionEntry, now: Us) -> SessionTimes {
     }
 }
 
-/// A statement on the primary took too long: before anything is done about it the server is asked whether it waits for a standby. True: it is
-/// asked. A cancel request would end that wait, and the server would say that the statement is done when no standby has it.
+/// Asks whether an overdue statement on the primary waits for a standby. True: the question is under way. A cancel request would end that
+/// wait, and the server would report success although no standby has the commit.
 fn ask_first(w: &Rc<Worker>, questions: &Rc<TimeoutQuestions>, entry: &Rc<SessionEntry>) -> bool {
     let Some(conn) = entry.conn.borrow().clone() else { return false };
     let since = entry.clock.busy_since.get();
@@ -143,7 +139,6 @@ fn ask_first(w: &Rc<Worker>, questions: &Rc<TimeoutQuestions>, entry: &Rc<Sessio
     true
 }
 
-/// A statement that is asked about.
 struct TimeoutQuestion {
     entry: Rc<SessionEntry>,
     conn: Arc<ConnStatus>,
@@ -151,7 +146,6 @@ struct TimeoutQuestion {
     commits: PossibleCommit,
 }
 
-/// A task of its own asks.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum QuestionTaskState {
     #[default]
@@ -159,20 +153,18 @@ enum QuestionTaskState {
     Asks,
 }
 
-/// A worker's questions to the primary. They go over one connection, those that came meanwhile together: hundreds of statements that take too long
-/// at once cost one login, and no more than one question at a time.
+/// A worker's questions to the primary, sent together over one connection: hundreds of overdue statements cost one login.
 #[derive(Default)]
 struct TimeoutQuestions {
     due: RefCell<Vec<TimeoutQuestion>>,
     asker: Cell<QuestionTaskState>,
-    /// The connection of the last question, to this node, and the time of that.
+    /// Node, connection and time of the last question.
     kept: RefCell<Option<(u16, MessageConn, Instant)>>,
-    /// A server that was full is not asked again before.
     again_at: Cell<Option<Instant>>,
 }
 
 impl TimeoutQuestions {
-    /// All that are due about the node of the first.
+    /// Takes the questions about the node of the first.
     fn take(&self) -> Vec<TimeoutQuestion> {
         let mut due = self.due.borrow_mut();
         let Some(node) = due.first().map(|question| question.conn.address.node) else { return Vec::new() };
@@ -187,7 +179,7 @@ impl TimeoutQuestions {
     }
 }
 
-/// Asks as long as something is due. Not cancel safe.
+/// Not cancel safe.
 async fn answer_all(w: Rc<Worker>, questions: Rc<TimeoutQuestions>) {
     let _asks = QuestionGuard(&questions);
     loop {
@@ -212,7 +204,6 @@ async fn answer_all(w: Rc<Worker>, questions: Rc<TimeoutQuestions>) {
     }
 }
 
-/// The time in which a task asks, however it ends.
 struct QuestionGuard<'q>(&'q TimeoutQuestions);
 
 impl Drop for QuestionGuard<'_> {
@@ -221,13 +212,13 @@ impl Drop for QuestionGuard<'_> {
     }
 }
 
-/// The server processes that are known to wait for a synchronous standby. One that Weir may not look at counts as one that does not wait, and so do
-/// all of a server that says nothing. `None`: the server is full, with those that wait perhaps.
+/// Returns the server processes known to wait for a synchronous standby. Processes that Weir may not see, and those of a silent server,
+/// count as not waiting. `None`: the server is full.
 async fn waiting_for_standby(w: &Worker, questions: &TimeoutQuestions, conn: &ConnStatus) -> Option<HashSet<u32>> {
     let kept = questions.kept.borrow_mut().take();
     if let Some((node, talk, _)) = kept {
         if node == conn.address.node {
-            // It may have ended since; then another one is opened.
+            // The kept connection may have ended.
             if let Some(waiting) = ask(w, questions, conn, talk).await {
                 return Some(waiting);
             }
@@ -242,7 +233,7 @@ async fn waiting_for_standby(w: &Worker, questions: &TimeoutQuestions, conn: &Co
     }
 }
 
-/// Asks over a connection, and keeps it. `None`: it failed, and is closed.
+/// `None`: the connection failed, and is closed.
 async fn ask(w: &Worker, questions: &TimeoutQuestions, conn: &ConnStatus, mut talk: MessageConn) -> Option<HashSet<u32>> {
     talk.renew(w, w.now() + ASK_LIMIT);
     match talk.query(w, &conn.address, WAITING).await {
@@ -257,7 +248,7 @@ async fn ask(w: &Worker, questions: &TimeoutQuestions, conn: &ConnStatus, mut ta
     }
 }
 
-/// Cancels the statement that runs; its client is told why, and goes on. A server that does not obey loses the session.
+/// Cancels the running statement. A server that does not obey loses the session.
 fn cancel(w: &Rc<Worker>, entry: &Rc<SessionEntry>, limit_ms: u64, spent_ms: u64) {
     let text = format!("canceling statement due to query_timeout = {limit_ms} ms");
     if spent_ms >= limit_ms + CANCEL_LIMIT.as_millis() as u64 {
@@ -275,7 +266,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<SessionEntry>, limit_ms: u64, spent_ms: u64
     conn_opening::forward_cancel(w, &entry.handle);
 }
 
-/// Ends a session. Cancels the statement that runs for it: the server would not notice the end of the connection before that is done.
+/// Ends a session. Cancels its statement, unless that may commit: the server would notice the end of the connection only after it.
 fn dismiss(w: &Rc<Worker>, entry: &Rc<SessionEntry>, fault: ErrorReport) {
     if entry.final_error.borrow().is_some() {
         return;
@@ -290,7 +281,6 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<SessionEntry>, fault: ErrorReport) {
     w.reactor.wake(entry.task.get());
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     vec![WAITING.to_owned()]
 }

@@ -1,4 +1,4 @@
-//! Opens server connections, and asks servers over them: message by message, for everything but the relay of a session.
+//! Opens server connections, and queries servers outside a session's relay.
 
 pub mod ask_defaults;
 
@@ -42,12 +42,11 @@ use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::gather::{GatherBound, GatherBudget, message_cost};
 use weir_wire::{back as server, write};
 
-/// Time for what a server connection says between sessions (reset), after which it is closed instead.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Opens a server connection for a pool and logs in. Not cancel safe: the permit it was opened under must be released on error.
+/// Opens a server connection and logs in. Not cancel safe: its permit must be released on error.
 ///
-/// `first`: a query of the operator's that the server answers before anybody has the server connection; empty for none.
+/// `first`: an operator's query to run before any session has the connection; empty for none.
 pub async fn open(
     w: &Worker,
     pool: Arc<ConnPool>,
@@ -58,7 +57,7 @@ pub async fn open(
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
-    // Taken before the login: all later changes are newer than the connection.
+    // Before the login, so that later changes are newer than the connection.
     let (generation, gate) = (w.view().generation, w.view().gate);
     let (mut talk, mut greeting) = MessageConn::enter(w, address, login, deadline).await?;
     if let WriteGate::Open { node, started_at: Some(started_at) } = gate
@@ -67,13 +66,13 @@ pub async fn open(
         && !is_of_start(w, &mut talk, address, started_at).await
     {
         talk.part(w);
-        // Another proxy may have replaced the server while it was away, so that it is looked at first.
+        // Another proxy may have replaced the server meanwhile: its role is looked at first.
         w.shared.note_conn_died(node, ServerConnEnd::Broken);
         return Err(OpenError::GivenUp { node });
     }
     let reloads = w.shared.stale.reloads.of(address.node);
     let defaults = match pool.key.purpose {
-        // After an operator's query, which sets what it likes, reports would pass for reloads.
+        // After an operator's query reports would pass for reloads.
         PoolPurpose::Statements | PoolPurpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
         PoolPurpose::Statements | PoolPurpose::Greeting => {
             match ask_defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
@@ -99,7 +98,7 @@ pub async fn open(
     let serial = w.next_serial();
     let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
     pool.add_status(w, status.clone(), renewals);
-    // Behind the list of statuses: a task that gives a node up changes the view first and looks at the list then.
+    // After the list: a task that gives a node up changes the view before it reads the list.
     if !w.shared.cluster.view.load().is_valid(address.node, generation) {
         pool.remove_status(serial);
         talk.part(w);
@@ -117,7 +116,6 @@ pub async fn open(
     Ok(ServerConn { conn, transport })
 }
 
-/// The status of a connection that was just opened.
 fn status_of(
     serial: u64,
     address: &ServerAddress,
@@ -145,18 +143,16 @@ fn status_of(
     }
 }
 
-/// The time of a server's start, in microseconds since 1970.
+/// Microseconds since 1970.
 pub const START: &str = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) \
     EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
 
-/// True if the server was started at this time, in microseconds since 1970.
 async fn is_of_start(w: &Worker, talk: &mut MessageConn, address: &ServerAddress, started_at: u64) -> bool {
     let rows = talk.query(w, address, START).await.unwrap_or_default();
     let told = rows.into_iter().flatten().next().flatten();
     told.is_some_and(|told| told.parse() == Ok(started_at))
 }
 
-/// A connection that no session has used.
 fn blank(w: &Worker, status: Arc<ConnStatus>, reported: ReportedParameters, defaults: Arc<ServerDefaults>, reloads: u64) -> Conn {
     Conn {
         known: ServerStatements::default(),
@@ -177,14 +173,13 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: ReportedParameters, defa
     }
 }
 
-/// Runs a query of ours over a server connection that no session has. Parameters that its server reports meanwhile are noted with the
-/// connection. Not cancel safe: the answer would be left for the next session.
+/// Runs a query over a server connection in no session. Not cancel safe: the answer would be left for the next session.
 pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     own::check(sql);
     ask_operators(w, conn, sql, deadline).await
 }
 
-/// The same of a text of the operator's. Not cancel safe: the answer would be left for the next session.
+/// Runs an operator's query, like `ask`. Not cancel safe.
 pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     let ServerConn { mut conn, transport } = conn;
     let ServerTransport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
@@ -203,7 +198,7 @@ pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: In
     (ServerConn { conn, transport }, answer)
 }
 
-/// The fault in what came behind an answer. A server that goes down says so at any time, and is then no other than one that refuses.
+/// Returns the error for bytes after an answer. A shutdown may be reported at any time.
 fn beyond_answer(address: &ServerAddress, rest: &[u8]) -> Option<OpenError> {
     if rest.is_empty() {
         return None;
@@ -213,7 +208,7 @@ fn beyond_answer(address: &ServerAddress, rest: &[u8]) -> Option<OpenError> {
 }
 
 impl MessageConn {
-    /// Connects, and begins TLS if the attempt is for that. Not cancel safe: the server would wait for the rest.
+    /// Connects, and begins TLS. Not cancel safe: the server would wait for the rest.
     async fn connect(
         w: &Worker,
         address: &ServerAddress,
@@ -235,14 +230,13 @@ impl MessageConn {
         match talk.encrypt(w, address, attempt, check).await {
             Ok(()) => Ok(talk),
             Err(error) => {
-                // The server is told why.
+                // `close` tells the server why.
                 talk.socket.close(&w.reactor);
                 Err(error)
             }
         }
     }
 
-    /// Asks for TLS and begins it.
     async fn encrypt(
         &mut self,
         w: &Worker,
@@ -256,10 +250,10 @@ impl MessageConn {
         self.send(w, address, &out).await?;
         let mut answer = [0];
         let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
-        // No more than the answer is taken: clear text behind it can only be taken for TLS, and fail.
+        // One byte only: clear text after it can only be taken for TLS, and fail.
         read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
         let letter = char::from(answer[0]).escape_default();
-        // Pgpool-II's words.
+        // Pgpool-II's wording.
         w.shared.log.say(Level::Debug1, format_args!("node {}: client->server SSL response: {letter}", address.node));
         match (answer[0], attempt) {
             (b'S', _) => {}
@@ -273,7 +267,7 @@ impl MessageConn {
         let tls = side.towards(check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
         let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
         begun.map_err(|cause| match cause.kind() {
-            // The server went away, which says nothing of TLS.
+            // A vanished server says nothing of TLS.
             io::ErrorKind::TimedOut
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
@@ -294,7 +288,7 @@ impl MessageConn {
         }
     }
 
-    /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it.
+    /// Connects and logs in as `backend_sslmode` demands.
     pub async fn enter(
         w: &Worker,
         address: &ServerAddress,
@@ -313,7 +307,7 @@ impl MessageConn {
                 match server_login::log_in(w, &mut talk, address, login).await {
                     Ok(greeting) => Ok((talk, greeting)),
                     Err(error) => {
-                        // Within a login the server takes proofs only.
+                        // During a login the server expects proofs, not Terminate.
                         talk.socket.part(&w.reactor, &[]);
                         Err(error)
                     }
@@ -326,23 +320,19 @@ impl MessageConn {
         }
     }
 
-    /// Closes a connection that has logged in.
     pub fn part(self, w: &Worker) {
         self.socket.part(&w.reactor, &TERMINATE);
     }
 
-    /// Time at which the exchange must be over.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Goes on under another deadline and, perhaps, in another task.
     pub fn renew(&mut self, w: &Worker, deadline: Instant) {
         self.deadline = deadline;
         self.socket.set_task(w.reactor.current_task());
     }
 
-    /// Begins an exchange in which the server may say so much.
     pub async fn ask_for(
         &mut self,
         w: &Worker,
@@ -354,18 +344,15 @@ impl MessageConn {
         self.send(w, address, bytes).await
     }
 
-    /// Sends more of an exchange that has begun.
     pub async fn send(&mut self, w: &Worker, address: &ServerAddress, bytes: &[u8]) -> Result<(), OpenError> {
         let sent = self.socket.write_all(&w.reactor, bytes, Some(self.deadline)).await;
         sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
     }
 
-    /// Bytes that have arrived after the last message taken.
     pub fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
 
-    /// The next message: its tag and body.
     pub async fn next(&mut self, w: &Worker, address: &ServerAddress) -> Result<(u8, Vec<u8>), OpenError> {
         loop {
             let header = read_header(&self.buffer).map_err(|e| protocol(address, e.to_string()))?;
@@ -388,7 +375,7 @@ impl MessageConn {
         }
     }
 
-    /// Runs a simple query and returns its rows as text. A server's error is `LoginRefusal`.
+    /// Runs a simple query. A server's error is `OpenError::Refused`.
     pub async fn query(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
         own::check(sql);
         self.run(w, address, sql).await
@@ -419,7 +406,7 @@ impl MessageConn {
     }
 }
 
-/// True if another kind of connection, encrypted or not, could change the outcome.
+/// True if a connection of the other kind, encrypted or not, could change the outcome.
 pub fn is_worth_another(error: &OpenError) -> bool {
     match error {
         OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::INVALID_AUTHORIZATION,
@@ -436,7 +423,6 @@ pub fn is_worth_another(error: &OpenError) -> bool {
     }
 }
 
-/// Tries each address of a name in turn.
 pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instant) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let tcp = tcp_options(&w.peek_config().tcp);
@@ -449,7 +435,6 @@ pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instan
     Err(last)
 }
 
-/// Addresses of a name. Numbers need no asking.
 async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
     if let Ok(ip) = hostname.parse() {
         return Ok(vec![ip]);
@@ -464,7 +449,7 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
     w.shared.addresses(hostname, &question)
 }
 
-/// Cleans a server connection by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.
+/// Cleans a server connection by `reset_query_list`; closes it on failure. Runs as its own task.
 pub async fn reset(w: Rc<Worker>, mut conn: ServerConn) {
     w.count(WorkerCounter::ConnsReset);
     let deadline = Instant::now() + RESET_TIMEOUT;
@@ -487,14 +472,13 @@ pub async fn reset(w: Rc<Worker>, mut conn: ServerConn) {
     pool.give_back(&w, conn);
 }
 
-/// Cancels the statement that a server process runs for a server connection.
 pub async fn cancel(w: &Worker, status: &ConnStatus) -> bool {
     cancel_process(w, &status.address, status.terms.is_encrypted, (status.pid, &status.key)).await
 }
 
-/// Sends a CancelRequest to a process with its key, and waits until the server has closed the connection: then the signal was sent.
+/// Sends a CancelRequest and waits until the server has closed the connection: then the signal was sent.
 ///
-/// False: it was sent, but when the server will act on it is not known.
+/// False: when the server acts is unknown.
 pub async fn cancel_process(w: &Worker, address: &ServerAddress, is_encrypted: bool, (pid, key): (u32, &[u8])) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     let (attempt, check) = if is_encrypted {
@@ -517,13 +501,12 @@ pub async fn cancel_process(w: &Worker, address: &ServerAddress, is_encrypted: b
         return false;
     }
     let mut byte = [0];
-    // The server says nothing and closes.
+    // The server closes without an answer.
     let end = talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await;
     talk.socket.part(&w.reactor, &[]);
     end.is_err_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Forwards a cancel request to the server connection that the session uses.
 pub fn forward_cancel(w: &Rc<Worker>, entry: &Rc<SessionHandle>) {
     let Some(conn) = entry.conn.borrow().clone() else {
         if entry.status.doing() == SessionActivity::WaitingForConnection {
@@ -535,7 +518,7 @@ pub fn forward_cancel(w: &Rc<Worker>, entry: &Rc<SessionHandle>) {
     if entry.is_ours.get() {
         return entry.cancel_waits.set(true);
     }
-    // One at a time: the statement that runs is being cancelled already.
+    // The running statement is being cancelled already.
     if entry.cancels.get() > 0 {
         return;
     }
@@ -545,7 +528,7 @@ pub fn forward_cancel(w: &Rc<Worker>, entry: &Rc<SessionHandle>) {
     w.reactor.spawn(async move {
         let w = worker;
         if !cancel(&w, &conn).await {
-            // It may still reach the server later, and must not hit another client's statement then.
+            // The request may arrive later, and must not hit another client's statement.
             conn.doomed.store(true, Ordering::Relaxed);
         }
         entry.cancels.set(entry.cancels.get() - 1);

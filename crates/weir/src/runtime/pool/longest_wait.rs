@@ -1,30 +1,28 @@
-//! Decides which pool gets a place under a limit that several pools share: the one whose first session has waited longest.
+//! Decides which pool gets a place under a shared limit: the one whose first session has waited longest.
 //!
-//! A pool stands in a queue once, however many of its sessions wait: an entry for each would be left behind by sessions that a
-//! server connection of their own pool serves, and a busy pool's would keep a quiet one from the front for ever.
+//! A pool is queued once. Entries per session would outlive sessions that their own pool serves, and a busy pool would keep a quiet one
+//! from the front for ever.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// Pools that lack a place under one limit, by the wait of their first sessions.
 ///
-/// A place in the order is a bound: the first session of a pool has waited since then, or for less long if others of the pool
-/// were served meanwhile. `longest` sees how it is and moves the pool, so that nothing has to be told when a session is served.
+/// A recorded time is a bound, which `longest` corrects, so that serving a session needs no update.
 pub struct LongestWaitQueue<T, P> {
     order: BTreeMap<(T, u64), P>,
     places: BTreeMap<u64, T>,
 }
 
-/// The result of a look at a pool in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLook<T> {
-    /// Nobody waits there for a place of this queue any more: the pool leaves it.
+    /// No session waits for a place of this queue: the pool leaves it.
     Nobody,
-    /// Its first session has waited since then, and a place would serve it.
+    /// The first session has waited since this time, and a place would serve it.
     Waits(T),
-    /// It lacks this limit still, where a pool with a higher maximum of its own may not.
+    /// The pool lacks this limit, where one with a higher maximum may not.
     Barred,
-    /// Nobody in the queue can be served.
+    /// No pool in the queue can be served.
     Closed,
 }
 
@@ -35,7 +33,7 @@ impl<T, P> Default for LongestWaitQueue<T, P> {
 }
 
 impl<T: Ord + Copy, P: Clone> LongestWaitQueue<T, P> {
-    /// A pool with a session that has waited since then. False: it stood here already, and keeps the earlier place.
+    /// Queues a pool. False: it was queued already, and keeps the earlier time.
     pub fn enter(&mut self, id: u64, since: T, pool: &P) -> bool {
         let before = self.places.get(&id).copied();
         if before.is_none_or(|before| since < before) {
@@ -46,7 +44,7 @@ impl<T: Ord + Copy, P: Clone> LongestWaitQueue<T, P> {
         before.is_none()
     }
 
-    /// The pool whose first session has waited longest of those that a place would serve, and since when it has.
+    /// Returns the pool that has waited longest among those that a place would serve.
     pub fn longest(&mut self, mut look: impl FnMut(&P) -> QueueLook<T>) -> Option<(T, P)> {
         let mut after = Bound::Unbounded;
         loop {
@@ -69,7 +67,6 @@ impl<T: Ord + Copy, P: Clone> LongestWaitQueue<T, P> {
         self.places.remove(&id).and_then(|since| self.order.remove(&(since, id)));
     }
 
-    /// Pools that stand here.
     pub fn len(&self) -> usize {
         self.order.len()
     }
@@ -79,31 +76,26 @@ impl<T: Ord + Copy, P: Clone> LongestWaitQueue<T, P> {
     }
 }
 
-/// Difference of two waits that is worth a login. A pool that waits for others' server connections at rest gets none before, if
-/// it has some of its own, which may come back.
+/// Difference of two waits that is worth a login. A pool with own server connections waits so long for idle ones of others.
 pub const ROOM_PATIENCE_MS: u64 = 50;
 
-/// Shortest time between two places that a pool with server connections gets from one where sessions wait, too. Without it
-/// all places move to and fro between two busy pools, since the places of now decide on the waits of later: a quarter of all
-/// statements cost a login in the model of the tests.
+/// Shortest time between two places for a pool with server connections from one where sessions wait too. Without it places move back and
+/// forth between busy pools: in the model of the tests a quarter of all statements cost a login.
 pub const SHARE_PERIOD_MS: u64 = 100;
 
-/// A pool beside another that competes for the same places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompetingPool {
-    /// Its server connections.
     pub open: u32,
-    /// Wait of its first session. `None`: nobody waits.
+    /// Wait of the first session. `None`: no session waits.
     pub waited_ms: Option<u64>,
-    /// Time since it was given a place under a limit of many pools.
+    /// Time since the pool got a place under a shared limit.
     pub given_ms: u64,
 }
 
-/// True if a server connection of one pool is closed so that a pool that lacks a permission may open one.
+/// True if a server connection of `gives` is closed so that `lacks` may open one.
 ///
-/// A closed server connection costs another login. So where the sessions of two pools wait about alike, both keep what they
-/// have, and limits that many pools share do not turn every statement into a login: only a pool that waits clearly longer, or
-/// has nothing that could come back, gets one of the other.
+/// A closed server connection costs a login. So only a pool that waits clearly longer, or has no connection that could come back, gets
+/// one.
 pub fn makes_room(lacks: CompetingPool, gives: CompetingPool) -> bool {
     let Some(waited_ms) = lacks.waited_ms else { return false };
     let has_none = lacks.open == 0;

@@ -1,51 +1,45 @@
-//! Places for the connections over which Weir looks at catalogs: a few for all databases together, so that a server with a
-//! database for each tenant is not filled by them. They count in the limits of server connections.
+//! Places for connections that look at catalogs: a few for all databases, so that a database per tenant does not fill a server. They
+//! count in the limits of server connections.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Such connections at the same time.
 const LOOKS_MAX: u32 = 4;
-/// Of the server connections that a limit allows, one in so many may look at catalogs.
+/// One in so many server connections may look at catalogs.
 const LOOKS_SHARE: u32 = 8;
 
-/// Connections that may look at catalogs where this many server connections are allowed.
 pub fn looks_max(conns_max: u32) -> u32 {
     (conns_max / LOOKS_SHARE).clamp(1, LOOKS_MAX)
 }
 
-/// Server connections left to clients while so many look at catalogs. Below `LOOKS_SHARE` the one that looks is beyond the limit:
-/// with it clients would have too few, or none.
+/// Server connections left to clients. Below `LOOKS_SHARE` the one that looks exceeds the limit, because clients would otherwise have too
+/// few.
 pub fn left_by_looks(conns_max: u32, looks: u32) -> u32 {
     conns_max - looks.min(conns_max / LOOKS_SHARE)
 }
 
 /// Shortest time that a database keeps its place while others wait.
 const HOLD_MIN: Duration = Duration::from_millis(100);
-/// Longest one: the time between two looks.
+/// Longest such time: the period between two looks.
 const HOLD_MAX: Duration = Duration::from_secs(1);
-/// A login and a look may take this share of a place's time, as where each database has a connection of its own.
+/// A place is held so many times as long as its login and look took.
 const HOLD_SHARE: u32 = 20;
 
-/// How long a database keeps its place while others wait; `took`: its login and its look.
+/// Time that a database keeps its place while others wait. `took`: its login and look.
 pub fn hold(took: Duration) -> Duration {
     (took * HOLD_SHARE).clamp(HOLD_MIN, HOLD_MAX)
 }
 
-/// How much a look matters, most first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LookUrgency {
-    /// Nothing is known of the database, or something was defined: its statements go to the primary until then.
+    /// Nothing is known of the database, or a definition changed: until the look statements go to the primary.
     Unknown,
-    /// It is time for another look.
     Routine,
 }
 
-/// Place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LookTicket(LookUrgency, u64);
 
-/// Holders of places, and waiters.
 #[derive(Debug, Default)]
 pub struct LookPlaces {
     taken: u32,
@@ -54,7 +48,6 @@ pub struct LookPlaces {
 }
 
 impl LookPlaces {
-    /// Queues behind those whose look matters as much.
     pub fn queue(&mut self, urgency: LookUrgency) -> LookTicket {
         let ticket = LookTicket(urgency, self.next);
         self.next += 1;
@@ -62,7 +55,7 @@ impl LookPlaces {
         ticket
     }
 
-    /// Takes a place, if one is free and nobody else comes first. It leaves the queue then.
+    /// Takes a place and leaves the queue, if one is free for the first ticket.
     pub fn take(&mut self, ticket: LookTicket, max: u32) -> bool {
         let takes = self.taken < max && self.waiting.first() == Some(&ticket);
         if takes {
@@ -72,17 +65,14 @@ impl LookPlaces {
         takes
     }
 
-    /// Waits no more.
     pub fn leave(&mut self, ticket: LookTicket) {
         self.waiting.remove(&ticket);
     }
 
-    /// Gives a place back.
     pub fn free(&mut self) {
         self.taken = self.taken.saturating_sub(1);
     }
 
-    /// True if somebody waits for whom no place is free.
     pub fn is_wanted(&self, max: u32) -> bool {
         self.waiting.len() > max.saturating_sub(self.taken) as usize
     }

@@ -1,76 +1,69 @@
-//! The decision if open connections of a pool may serve a client that came just now: its server must have let the user in not long before.
+//! Decides whether open connections of a pool may serve a new client: only if the server let the user in shortly before.
 //!
-//! A server asks nobody again who is connected. So rights that are withdrawn there (REVOKE CONNECT, `NOLOGIN`, a line of `pg_hba.conf`) would never
-//! reach a pool whose connections live. Every so often one login is a real one, and vouches for all clients that come until the next.
-//! In: when a client came, the outcomes of logins, and the time. Out: the decision about the client. Clients that came before need no other login.
+//! A server does not check connected users again, so withdrawn rights (REVOKE CONNECT, `NOLOGIN`, `pg_hba.conf`) would never reach a pool
+//! with long-lived connections. Now and then a real login vouches for all clients that come until the next.
 
-/// Shortest time between two logins for the sake of new clients, also with `auth_cache_time = 0`.
+/// Shortest time between two such logins, even with `auth_cache_time = 0`.
 const LEAST_MS: u64 = 1_000;
-/// Time after which a login that has not ended keeps nobody waiting: its server may hang.
+/// Time after which an unfinished login keeps no client waiting.
 const ASK_MAX_MS: u64 = 5_000;
 
-/// The outcomes of the logins of one user, database and node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecentLogins {
-    /// Begin of the last login that got in.
+    /// Begin of the last successful login.
     accepted_ms: Option<u64>,
-    /// Begin of a later one that was refused.
+    /// Begin of a later, refused login.
     refused_ms: Option<u64>,
-    /// A login for the sake of new clients is on its way since then.
     asked_ms: Option<u64>,
-    /// When one of these told nothing, and how many have since one got in: the server is full, or cannot be reached.
+    /// Time of the last inconclusive login (server full or unreachable), and its repetitions.
     unsure: Option<(u64, u32)>,
 }
 
-/// The decision about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientLoginDecision {
-    /// It may have connections that are open.
     Given,
-    /// It may have them, since the server cannot be asked.
+    /// The server cannot be asked, so open connections may be used.
     Unsure,
-    /// A login is on its way: its outcome counts for this one, too. It keeps nobody waiting beyond this time.
-    Awaited { until_ms: u64 },
-    /// A login is to be made.
+    /// The outcome of the login under way counts for this client too.
+    Awaited {
+        until_ms: u64,
+    },
+    /// A login must be made.
     Wanted,
 }
 
-/// The room for a login now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginAvailability {
     Open,
-    /// The server was full or away a moment ago, and it is not yet time to try again.
+    /// The server was full or away, and it is too early to try again.
     Held,
-    /// An administrator wants no connections here.
     Paused,
 }
 
-/// Why a server let somebody not in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginDenial {
-    /// The user has no right to be there (any more): no connection of his is lent on.
+    /// The user may not connect: no connection of the user is lent.
     Right,
-    /// The password is another one. Those who are there may stay, as on the server itself.
+    /// Connected users may stay, as on the server itself.
     Password,
 }
 
-/// The meaning of a refused login for the user. `None`: nothing, only that it did not succeed.
+/// Returns the meaning of a refused login for the user.
 ///
-/// Source: `ClientAuthentication` in auth.c, `InitializeSessionUserId` in miscinit.c, `CheckMyDatabase` and `InitPostgres` in postinit.c. Triggers on logins raise
-/// P0001 if they are not told another code.
+/// Source: `ClientAuthentication` in auth.c, `InitializeSessionUserId` in miscinit.c, `CheckMyDatabase` and `InitPostgres` in postinit.c.
+/// Login triggers raise P0001 by default.
 pub fn withdrawal(sqlstate: &str) -> Option<LoginDenial> {
     match sqlstate {
         "28P01" => Some(LoginDenial::Password),
-        // No role, or one that may not log in; no line of pg_hba.conf, or one that rejects.
+        // No role, no LOGIN, or rejected by pg_hba.conf.
         "28000" => Some(LoginDenial::Right),
-        // No database; no right to connect to it; it takes no connections; a trigger.
+        // No database, no right to connect, no connections allowed, or a login trigger.
         "3D000" | "42501" | "55000" | "P0001" => Some(LoginDenial::Right),
         _ => None,
     }
 }
 
 impl RecentLogins {
-    /// True if a client that came then may have connections that are open.
     pub fn covers(&self, came_ms: u64, cache_ms: u64) -> bool {
         let lifetime_ms = cache_ms.max(LEAST_MS);
         self.accepted_ms.is_some_and(|accepted_ms| came_ms <= accepted_ms.saturating_add(lifetime_ms))
@@ -86,12 +79,12 @@ impl RecentLogins {
         {
             return ClientLoginDecision::Awaited { until_ms: asked_ms + ASK_MAX_MS };
         }
-        // Sessions that nobody vouches for go on asking. Each time it takes twice as long, but no longer than a word counts.
+        // The pause doubles with each repetition, up to the time for which a login vouches.
         let pause_ms = |times: u32| cache_ms.max(LEAST_MS).min(LEAST_MS << times.min(16));
         let was_unsure = self.unsure.is_some_and(|(unsure_ms, times)| now_ms < unsure_ms + pause_ms(times));
         match room {
             LoginAvailability::Paused => ClientLoginDecision::Unsure,
-            // After a refusal silence opens no door.
+            // After a refusal only a successful login lets clients in again.
             LoginAvailability::Open | LoginAvailability::Held if self.is_refused() => ClientLoginDecision::Wanted,
             LoginAvailability::Held => ClientLoginDecision::Unsure,
             LoginAvailability::Open if was_unsure => ClientLoginDecision::Unsure,
@@ -99,29 +92,25 @@ impl RecentLogins {
         }
     }
 
-    /// True if the last login that told anything was refused.
     pub fn is_refused(&self) -> bool {
         self.refused_ms.is_some()
     }
 
-    /// A login for the sake of new clients is on its way.
     pub fn ask(&mut self, now_ms: u64) {
         self.asked_ms = Some(now_ms);
     }
 
-    /// It has ended.
     pub fn asked(&mut self) {
         self.asked_ms = None;
     }
 
-    /// A login that began then got in.
     pub fn accepted(&mut self, begun_ms: u64) {
         self.accepted_ms = self.accepted_ms.max(Some(begun_ms));
         self.refused_ms = self.refused_ms.filter(|refused_ms| *refused_ms > begun_ms);
         self.unsure = None;
     }
 
-    /// A login that began then was refused. False: a later one got in.
+    /// False: a later login succeeded.
     pub fn refused(&mut self, begun_ms: u64) -> bool {
         let is_news = self.accepted_ms.is_none_or(|accepted_ms| accepted_ms <= begun_ms);
         if is_news {
@@ -130,9 +119,8 @@ impl RecentLogins {
         is_news
     }
 
-    /// A login told nothing.
     pub fn unsure(&mut self, now_ms: u64) {
-        // Logins that fail together are one.
+        // Logins that fail within `LEAST_MS` count as one.
         let times = match self.unsure {
             None => 0,
             Some((unsure_ms, times)) => times.saturating_add(u32::from(now_ms >= unsure_ms + LEAST_MS)),

@@ -1,4 +1,4 @@
-//! A pool whose server lets nobody in for now: its waiters, and the one that asks again. `session::checkout::pool_grant::Backoff` decides when.
+//! A pool whose server refuses logins for now, and the session that asks again. `LoginBackoff` decides when.
 
 use super::{ConnLimits, ConnPool, PoolPurpose, WaiterGrant, WaiterSlot};
 use crate::runtime::pool::server_conn::OpenError;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_session::checkout::pool_grant::{LoginBackoff, LoginRefusal};
 
 impl ConnPool {
-    /// Why the server lets nobody in and its words, if no server connection can come free.
+    /// Returns the server's refusal if no server connection can become free.
     pub(super) fn turns_away(&self, w: &Worker) -> Option<(LoginRefusal, Arc<str>)> {
         let inner = self.inner.lock();
         let (backoff, words) = inner.backoff.as_ref()?;
@@ -15,12 +15,11 @@ impl ConnPool {
         (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| (backoff.why, words.clone()))
     }
 
-    /// The server starts, stops, or cannot be reached.
     pub(super) fn is_down(&self) -> bool {
         self.inner.lock().backoff.as_ref().is_some_and(|(backoff, _)| backoff.why == LoginRefusal::Down)
     }
 
-    /// When who waits for the server looks again. None: it lets everybody in.
+    /// Milliseconds until a waiter looks again. `None`: the server accepts logins.
     pub(super) fn looks_again_in_ms(self: &Arc<ConnPool>, w: &Worker) -> Option<u64> {
         let now_ms = w.now_ms();
         {
@@ -35,19 +34,19 @@ impl ConnPool {
         None
     }
 
-    /// Keeps the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
+    /// Takes the waiter off the queue with a permit to ask a server that refused logins, if it is time.
     pub(super) fn ask_again(self: &Arc<ConnPool>, w: &Worker, cell: &Arc<WaiterSlot>) -> bool {
         let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let has_room = !inner.paused && inner.open < inner.limits.pool_size;
-        // In this order: where all connections are in use, as is common, nobody looks through the queue.
+        // Before the scan of the queue, because usually all connections are in use.
         if !has_room || !inner.may_ask_again(w) {
             return false;
         }
         let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
         if w.shared.pools.permit(self, &inner.limits, ceilings).is_err() {
             drop(inner);
-            // A pool that may not ask stands in no queue of places.
+            // A pool that may not ask is in no queue of places.
             w.shared.pools.starve(w, self, ceilings);
             return false;
         }
@@ -56,7 +55,7 @@ impl ConnPool {
         true
     }
 
-    /// A login under a permit of this pool was refused; call before the permit is given back. All waiters look again.
+    /// Notes a refusal and wakes all waiters. Call before the permit is given back.
     pub fn note_refused(&self, w: &Worker, why: LoginRefusal, words: String) {
         if !self.is_shared() {
             return;
@@ -67,8 +66,7 @@ impl ConnPool {
         inner.waiters.iter().for_each(|waiter| waiter.wake(w));
     }
 
-    /// Tells all who wait for a server connection that the server refused a login under a permit of this pool, if that holds for all its users: each
-    /// would only ask for the same user and database, with the same password. Call before the permit is given back.
+    /// Tells all waiters of a refusal that holds for all of them: same user, database and password. Call before the permit is given back.
     pub fn tell_refused(self: &Arc<ConnPool>, w: &Worker, error: &OpenError) {
         let is_of_many = matches!(self.key.purpose, PoolPurpose::Statements | PoolPurpose::Greeting);
         if !is_of_many || error.for_others().is_none() {
@@ -80,7 +78,6 @@ impl ConnPool {
         }
     }
 
-    /// A login got in.
     pub fn note_accepted(self: &Arc<ConnPool>, w: &Worker) {
         let is_over = {
             let mut inner = self.inner.lock();

@@ -1,9 +1,9 @@
-//! The statements that clean a server connection for its next client.
+//! Statements that clean a server connection for its next client.
 
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
 
-/// The statements of `reset_query_list` that a server connection without an open transaction needs. One that ends a transaction does
-/// nothing there but to have the server write a warning to its log, unless another one of the list has begun one.
+/// Returns the statements of `reset_query_list` needed without an open transaction. The end of a transaction is left out unless an
+/// earlier statement begins one: the server would log a warning.
 pub fn needed_at_rest(list: &[String]) -> impl Iterator<Item = &String> {
     let mut is_open = false;
     list.iter().filter(move |query| match weir_sql::facts(query.as_bytes()).transaction {

@@ -1,10 +1,9 @@
-//! Room under the limits that many pools share: pools that lack only a permission, and pools whose server connections are
-//! closed for them. Decisions are in `weir::runtime::pool::longest_wait`.
+//! Room under limits that several pools share. `longest_wait` decides.
 //!
-//! A pool waits in the queue of the limit that it lacks: of its node, its database on that node, or its user there. A pool that
-//! lacks something else by its turn moves to that queue. So it keeps no pool waiting that lacks only a limit with room.
+//! A pool waits in the queue of the limit that it lacks: of its node, of its database on that node, or of its user there. At its turn a
+//! pool that lacks another limit moves to that queue, so that it blocks no others.
 //!
-//! A look at a queue locks the pools in it one by one. So nobody who holds the lock of a pool takes the one of a queue.
+//! A look at a queue locks its pools one by one. So a holder of a pool's lock must not take the lock of a queue.
 
 use super::{ConnLimits, ConnPool, PoolKey, PoolPurpose, PoolRegistry, ReachedLimit, WaiterGrant, WaiterSlot};
 use crate::runtime::pool::longest_wait::{CompetingPool, LongestWaitQueue, QueueLook, ROOM_PATIENCE_MS, makes_room};
@@ -21,15 +20,15 @@ use weir_session::metrics::NODES_MAX;
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
-/// Count that several pools share: the server connections of a node, or those of one database or user on a node.
+/// Server connections of a node, or of one database or user on a node.
 #[derive(Default)]
 pub(super) struct SharedPoolLimit {
     open: AtomicU32,
-    /// Connections over which Weir looks at catalogs, of a node. They take the places of as many for clients.
+    /// Connections of a node that look at catalogs, each in the place of a client's.
     looks: AtomicU32,
-    /// Pools with waiters that only lack a permission, this one's first of all.
+    /// Pools with waiters that lack only a permission.
     starved: Mutex<LongestWaitQueue<Instant, Arc<ConnPool>>>,
-    /// Pools in it.
+    /// Length of `starved`.
     starved_count: AtomicU32,
 }
 
@@ -39,7 +38,7 @@ impl SharedPoolLimit {
     }
 }
 
-/// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
+/// Returns the limits of a new pool's database and user, shared with other pools on the node.
 pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<ConnPool>>) -> [Arc<SharedPoolLimit>; 2] {
     let is_apart = |purpose| matches!(purpose, PoolPurpose::Listening | PoolPurpose::Greeting);
     if is_apart(key.purpose) {
@@ -53,8 +52,7 @@ pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<ConnPool>>)
 }
 
 impl ConnPool {
-    /// Lets waiters here have a permission, if there is one or another pool's server connection at rest may be closed. Returns
-    /// the limit that stood in the way.
+    /// Lets waiters have a permission, or closes an idle server connection elsewhere. Returns the limit in the way.
     pub(super) fn make_room(&self, w: &Worker, ceilings: ConnLimits) -> Option<ReachedLimit> {
         let pools = &w.shared.pools;
         let (limits, is_of_use) = {
@@ -65,14 +63,14 @@ impl ConnPool {
         let lacking = pools.lacking(self, &limits, ceilings);
         let limit = lacking.as_ref().filter(|_| is_of_use);
         match limit {
-            // Its closed connection gives back a permission, which goes to the pool that has waited longest.
+            // Its permission goes to the pool that has waited longest.
             Some(limit) => pools.take_idle_elsewhere(self, limit, w.now()).into_iter().for_each(|conn| w.close_conn(conn)),
             None => pools.feed_starved(w, self),
         }
         lacking
     }
 
-    /// True if a server connection of the other one that is closed can make room under this limit of ours.
+    /// True if closing a server connection of `other` can make room under this limit.
     fn shares(&self, limit: &ReachedLimit, other: &ConnPool) -> bool {
         match limit {
             ReachedLimit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
@@ -90,21 +88,19 @@ impl ConnPool {
         CompetingPool { open: inner.open, waited_ms, given_ms: inner.given_room_at.map_or(u64::MAX, ms_since) }
     }
 
-    /// True if a server connection that comes back here is to be closed for a pool that lacks only a permission.
+    /// True if a returning server connection is to be closed for a starved pool.
     pub(super) fn yields_to_starved(&self, w: &Worker) -> bool {
         let Some((pool, _)) = w.shared.pools.longest_near(w, self) else { return false };
         pool.key != self.key && makes_room(pool.need(w.now()), self.need(w.now()))
     }
 
-    /// True if a place that comes free here is another pool's, which lacks only a permission and has waited longer than anyone
-    /// here. A server connection is to be opened in any case.
+    /// True if a free place belongs to a starved pool that has waited longer. Either pool would have to open a server connection.
     pub(super) fn leaves_place_to_starved(&self, w: &Worker) -> bool {
         let Some((pool, since)) = w.shared.pools.longest_near(w, self) else { return false };
         pool.key != self.key && self.waits_since().is_none_or(|ours| since < ours)
     }
 
-    /// When a waiter is to look for room: the first one of a pool that may lack only a permission looks for all, whatever stood in
-    /// its way when it came.
+    /// Returns when a waiter looks for room: only the first one looks, for all.
     pub(super) fn looks_for_room_at(&self, w: &Worker, cell: &Arc<WaiterSlot>) -> Option<Instant> {
         if self.starving.load(Ordering::Relaxed) == 0 {
             return None;
@@ -116,7 +112,6 @@ impl ConnPool {
         Some((since + ROOM_PATIENCE).min(w.now() + ROOM_PATIENCE))
     }
 
-    /// Has the first waiter look for room by itself, if it may lack only a permission: the one before it did so until now.
     pub(super) fn wake_starved(&self, w: &Worker) {
         if self.starving.load(Ordering::Relaxed) > 0 {
             self.inner.lock().waiters.front().into_iter().for_each(|waiter| waiter.wake(w));
@@ -129,24 +124,22 @@ impl PoolRegistry {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
-    /// Server connections that clients may have to a node now.
     fn node_max(&self, node: u16, ceilings: ConnLimits) -> u32 {
         left_by_looks(ceilings.node, self.budget(node).looks.load(Ordering::Relaxed))
     }
 
-    /// A connection that looks at a catalog is being opened. It waits for no place of clients', which get that many fewer.
+    /// Counts a connection that looks at a catalog. It waits for no client's place; clients get that many fewer.
     pub fn look_began(&self, node: u16) {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.budget(node).looks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is closed. Pools that lack a permission find it when they look for room.
     pub fn look_ended(&self, node: u16) {
         self.looks.fetch_sub(1, Ordering::Relaxed);
         self.budget(node).looks.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The counts and limits for a server connection of a pool: the narrowest first.
+    /// Returns counts and limits for a server connection, narrowest first.
     fn bounds<'a>(
         &'a self,
         pool: &'a ConnPool,
@@ -154,7 +147,7 @@ impl PoolRegistry {
         ceilings: ConnLimits,
     ) -> [(&'a AtomicU32, ReachedLimit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
-        // A login waits for no place that clients hold. Its connection counts, and clients get the next one later.
+        // A login waits for no client's place, but its connection counts.
         let is_free = pool.key.purpose == PoolPurpose::Greeting;
         let shared = |max: u32| if is_free { u32::MAX } else { max };
         let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
@@ -170,7 +163,7 @@ impl PoolRegistry {
         ]
     }
 
-    /// Takes the permission to open one more server connection. Error: the limit that is reached.
+    /// Takes the permission to open a server connection. Error: the limit reached.
     pub(super) fn permit(&self, pool: &ConnPool, limits: &UserLimits, ceilings: ConnLimits) -> Result<(), ReachedLimit> {
         let bounds = self.bounds(pool, limits, ceilings);
         for (at, (open, limit, max)) in bounds.iter().enumerate() {
@@ -185,20 +178,17 @@ impl PoolRegistry {
         Ok(())
     }
 
-    /// Gives a permission back.
     pub(super) fn unpermit(&self, pool: &ConnPool) {
         for open in [&pool.of_database.open, &pool.of_user.open, &self.budget(pool.key.node).open, &self.open] {
             open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// The limit that stands in the way of another server connection, if any does.
     pub(super) fn lacking(&self, pool: &ConnPool, limits: &UserLimits, ceilings: ConnLimits) -> Option<ReachedLimit> {
         let bounds = self.bounds(pool, limits, ceilings);
         bounds.into_iter().find(|(open, _, max)| open.load(Ordering::Relaxed) >= *max).map(|(_, limit, _)| limit)
     }
 
-    /// Where a pool waits that lacks a permission under a limit.
     fn queue_of<'a>(&'a self, pool: &'a ConnPool, limit: &ReachedLimit) -> &'a Arc<SharedPoolLimit> {
         match limit {
             ReachedLimit::Database(_) => &pool.of_database,
@@ -211,7 +201,7 @@ impl PoolRegistry {
         }
     }
 
-    /// Notes that sessions of a pool may wait only for a permission.
+    /// Queues a pool whose sessions may wait only for a permission.
     pub(super) fn starve(&self, w: &Worker, pool: &Arc<ConnPool>, ceilings: ConnLimits) {
         let limits = pool.limits();
         let lacking = self.lacking(pool, &limits, ceilings);
@@ -221,7 +211,7 @@ impl PoolRegistry {
         }
     }
 
-    /// False: nobody waits there, or it stands in the queue already.
+    /// False: no session waits, or the pool is queued.
     fn enqueue(&self, queue: &SharedPoolLimit, pool: &Arc<ConnPool>) -> bool {
         let Some(since) = pool.waits_since() else { return false };
         let mut starved = queue.starved.lock();
@@ -234,7 +224,7 @@ impl PoolRegistry {
         is_new
     }
 
-    /// Takes a server connection at rest out of another pool under the same limit, to make room: out of the one that has most.
+    /// Takes an idle server connection of the pool with most connections under the same limit.
     fn take_idle_elsewhere(&self, pool: &ConnPool, lacking: &ReachedLimit, now: Instant) -> Option<ServerConn> {
         let need = pool.need(now);
         let others: Vec<_> = {
@@ -251,8 +241,8 @@ impl PoolRegistry {
         (!inner.idle.is_empty()).then(|| inner.idle.remove(0))
     }
 
-    /// The pool in a queue that has waited longest of those that a place would serve. `lacks`: the limit that a pool still lacks.
-    /// Pools that wait for nothing here leave on the way, or move to the queue of the limit that they lack.
+    /// Returns the pool of a queue that has waited longest among those that a place would serve. Pools that wait for nothing leave; those
+    /// that lack another limit move to its queue.
     fn longest_in(
         &self,
         w: &Worker,
@@ -265,7 +255,7 @@ impl PoolRegistry {
             let found = starved.longest(|pool| {
                 let (since, limits) = {
                     let inner = pool.inner.lock();
-                    // At its own limit it is not a permission that it lacks: its own server connections come back to it.
+                    // At its `pool_size` a pool waits for its own server connections, not for a permission.
                     let is_served = inner.paused || inner.open >= inner.limits.pool_size || inner.is_held(w);
                     (inner.waiters.front().filter(|_| !is_served).map(|waiter| waiter.since), inner.limits)
                 };
@@ -281,7 +271,7 @@ impl PoolRegistry {
                         moved.push((pool.clone(), limit));
                         leaves()
                     }
-                    // Their maximum is the same for all.
+                    // The maximum is the same for all pools.
                     Some(ReachedLimit::Node(_) | ReachedLimit::All(_)) => QueueLook::Closed,
                     Some(_) => QueueLook::Barred,
                 }
@@ -295,31 +285,28 @@ impl PoolRegistry {
         found.map(|(since, pool)| (pool, since))
     }
 
-    /// The limit of its database or user that a starved pool would still reach if a server connection of another pool were
-    /// closed for it.
+    /// Returns the limit of its database or user that a starved pool lacks even after a server connection of `giver` is closed.
     fn lacks_beyond(&self, giver: &ConnPool, pool: &ConnPool, limits: &UserLimits, ceilings: ConnLimits) -> Option<ReachedLimit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
         let is_lacking = |(open, limit, max): &(&AtomicU32, ReachedLimit, u32)| {
-            // A server connection of one that shares the limit is one less; the maximum of the other may be higher.
+            // A closed connection counts only where `giver` shares the limit.
             let after = open.load(Ordering::Relaxed).saturating_sub(u32::from(pool.shares(limit, giver)));
             after >= *max
         };
         [of_database, of_user].into_iter().find(is_lacking).map(|(_, limit, _)| limit)
     }
 
-    /// Queues with starved pools that a server connection of this pool could help.
     fn queues_near<'a>(&'a self, pool: &'a ConnPool, ceilings: ConnLimits) -> Vec<&'a Arc<SharedPoolLimit>> {
         let node = pool.key.node;
         let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
-        // A server connection of another node that is closed gives no permission for a node that has all of its own.
+        // A closed server connection of another node does not help a node at its own limit.
         let helps = |other: &u16| *other == node || self.node_open(*other) < self.node_max(*other, ceilings);
         let nodes = nodes.filter(helps).map(|node| self.budget(node));
         let queues = nodes.chain([&pool.of_database, &pool.of_user]);
         queues.filter(|queue| queue.starved_count.load(Ordering::Relaxed) > 0).collect()
     }
 
-    /// The pool that has lacked a permission for longest of those that a server connection of `giver`, if it is closed, would
-    /// serve, and since when.
+    /// Returns the pool that has waited longest among those that a closed server connection of `giver` would serve.
     fn longest_near(&self, w: &Worker, giver: &ConnPool) -> Option<(Arc<ConnPool>, Instant)> {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return None;
@@ -330,8 +317,7 @@ impl PoolRegistry {
         queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since)
     }
 
-    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those near `near`,
-    /// which gave something back.
+    /// Lets starved pools open server connections near `near`, which gave something back, longest wait first.
     pub(super) fn feed_starved(&self, w: &Worker, near: &ConnPool) {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return;
@@ -346,7 +332,6 @@ impl PoolRegistry {
         }
     }
 
-    /// Lets the first session of a starved pool open a server connection, if it still can.
     fn feed_one(&self, w: &Worker, pool: &Arc<ConnPool>, ceilings: ConnLimits) {
         let waiter = {
             let mut inner = pool.inner.lock();

@@ -1,4 +1,4 @@
-//! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
+//! Server connections: state, transport, errors.
 
 pub mod kept_inquiries;
 
@@ -22,25 +22,23 @@ use weir_session::task::Us;
 use weir_wire::frame::front;
 use weir_wire::gather::{BoundExceeded, GatherBudget};
 
-/// The last message of a session. Without it a server tells of an unexpected end.
+/// Without this message a server reports an unexpected end.
 pub const TERMINATE: [u8; 5] = [front::TERMINATE, 0, 0, 0, 4];
 
-/// Longest message read outside of a session's relay: login, reset, probes.
+/// Longest message read outside the relay.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// One server connection: what sessions know of it, and the way to its server. A session that uses it has the first, its task the second.
+/// A server connection. While in use, the session has `conn`, its task `transport`.
 pub struct ServerConn {
     pub(crate) conn: Box<Conn>,
     pub(crate) transport: Box<ServerTransport>,
 }
 
-/// The way to a server, and what only pools ask for.
 pub struct ServerTransport {
     pub(crate) socket: Socket,
-    /// The worker whose event loop has it.
+    /// Worker whose event loop has the socket.
     pub(crate) home: WorkerId,
     pub(crate) pool: Arc<ConnPool>,
-    /// What it said when it was opened, and behind the last query of ours.
     pub(crate) notices: Notices,
     pub(super) jitter: u8,
     pub(super) passwords_generation: u64,
@@ -69,7 +67,6 @@ impl weir_session::conn::ConnBreaker for SocketBreaker {
     }
 }
 
-/// Why a server connection could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("could not connect to {address}: {cause}")]
@@ -97,7 +94,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The same where the node is named already.
+    /// Error text for places that name the node.
     pub fn without_address(&self) -> String {
         match self {
             OpenError::Connect { cause, .. } => format!("could not connect: {cause}"),
@@ -114,7 +111,7 @@ impl OpenError {
         }
     }
 
-    /// The node cannot be reached, so another may be tried.
+    /// True if the node cannot be reached, so that another may be tried.
     pub fn is_unreachable(&self) -> bool {
         match self {
             OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Tls { .. } => true,
@@ -122,13 +119,13 @@ impl OpenError {
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
             OpenError::Secret { .. } | OpenError::Keys { .. } | OpenError::Protocol { .. } => false,
             OpenError::Gone { .. } | OpenError::GivenUp { .. } | OpenError::Held { .. } => true,
-            // It lets nobody in, whatever it is.
+            // A flooding server lets no client in.
             OpenError::Flooded { .. } => true,
         }
     }
 
-    /// This process is out of descriptors, ports, memory or time for keys, may not connect, or has never had an address of the name: nothing is known of the
-    /// node.
+    /// True if nothing is known of the node: this process lacks descriptors, ports, memory, permission or time for keys, or never
+    /// resolved the name.
     pub fn is_local(&self) -> bool {
         let cause = match self {
             OpenError::Connect { cause, .. } => cause,
@@ -159,12 +156,11 @@ impl OpenError {
             )
     }
 
-    /// The server is there, and lets no more in.
     pub fn is_full(&self) -> bool {
         matches!(self, OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("53"))
     }
 
-    /// The node is silent, or cannot be reached: statements under way there may never end.
+    /// True if the node is silent or unreachable: statements under way there may never end.
     pub fn is_silent(&self) -> bool {
         match self {
             OpenError::Connect { cause, .. } | OpenError::Broke { cause, .. } => matches!(
@@ -186,7 +182,7 @@ impl OpenError {
         }
     }
 
-    /// The refusal, as it is for all others of the same user and database; `None`: another may get in.
+    /// Returns a refusal that holds for every login of the same user and database.
     ///
     /// Source: errcodes.txt of PostgreSQL; class 28 is "Invalid Authorization Specification", 3D "Invalid Catalog Name".
     pub fn for_others(&self) -> Option<OpenError> {
@@ -199,17 +195,16 @@ impl OpenError {
         }
     }
 
-    /// Tells if another attempt may succeed a little later, and why this one failed.
+    /// Returns why the attempt failed, if another may succeed a little later.
     ///
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
     pub fn passes(&self) -> Option<LoginRefusal> {
         match self {
             OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::GivenUp { .. } => Some(LoginRefusal::Down),
-            // One attempt after the other would only be flooded.
             OpenError::Flooded { .. } => Some(LoginRefusal::Down),
             OpenError::Held { why, .. } => Some(*why),
             OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(LoginRefusal::Full),
-            // A login that a shutdown or a crash of another process ended is told so, too.
+            // A shutdown or a crash of another process ends logins with these codes too.
             OpenError::Refused { sqlstate, .. } => {
                 matches!(sqlstate.as_str(), sqlstate::CANNOT_CONNECT_NOW | sqlstate::ADMIN_SHUTDOWN | sqlstate::CRASH_SHUTDOWN)
                     .then_some(LoginRefusal::Down)
@@ -222,7 +217,7 @@ impl OpenError {
         }
     }
 
-    /// The client's error. A server's own refusal keeps its SQLSTATE.
+    /// Returns the error for the client. A server's own refusal keeps its SQLSTATE.
     pub fn fault(&self) -> ErrorReport {
         match self {
             OpenError::Connect { .. }
@@ -242,60 +237,52 @@ impl OpenError {
     }
 }
 
-/// A server's notices, as whole messages.
 #[derive(Default)]
 pub struct Notices {
-    /// Before it told the process id.
+    /// Before BackendKeyData.
     pub(crate) early: Vec<u8>,
-    /// Behind that: of event triggers of the login.
+    /// After BackendKeyData: from login event triggers.
     pub(crate) late: Vec<u8>,
-    /// While the last query of ours ran.
+    /// During Weir's last query.
     pub(crate) last: Vec<u8>,
 }
 
-/// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlowAnswerError {
-    /// As many as the limit allows wait already.
     #[error("too many logins at once")]
     Full,
-    /// The deadline passed.
     #[error("it took too long")]
     TimedOut,
 }
 
-/// Message by message, for everything but a session's relay.
+/// A connection read message by message, outside a session's relay.
 pub struct MessageConn {
     pub(crate) socket: Socket,
     pub(super) buffer: Vec<u8>,
-    /// Reports of parameters while the last query ran: bodies of ParameterStatus.
+    /// Bodies of ParameterStatus during the last query.
     pub(super) reports: Vec<Vec<u8>>,
-    /// Notices of that time.
     pub(super) notices: Vec<u8>,
-    /// The most that the server may still say in this exchange.
     pub(super) budget: GatherBudget,
     pub(super) deadline: Instant,
 }
 
-/// User, secret and settings of a login to a server.
 pub struct ServerLogin<'a> {
     pub(crate) user: &'a str,
     pub(crate) database: &'a str,
     pub(crate) secret: Option<&'a UserSecret>,
-    /// Number of the reading of the password file that has the secret.
+    /// Generation of the password file.
     pub(crate) generation: u64,
-    /// Parameters of the startup packet beside user and database.
+    /// Startup parameters beside user and database.
     pub(crate) parameters: &'a [(&'a str, &'a str)],
 }
 
 impl ServerConn {
-    /// Milliseconds since it was opened, and since its last use.
+    /// Milliseconds since opening and since last use.
     pub fn ages_ms(&self, now: Us) -> (u64, u64) {
         let ms = |since: Us| now.saturating_sub(since) / 1000;
         (ms(self.opened_us), ms(self.rested_at.get()))
     }
 
-    /// True if it was opened with the passwords in force.
     pub fn is_of_these_passwords(&self, w: &Worker) -> bool {
         self.transport.passwords_generation == w.shared.access.generation()
     }
@@ -304,16 +291,14 @@ impl ServerConn {
         self.transport.jitter
     }
 
-    /// Notes that no session uses it.
     pub fn at_rest(&self, now: Us) {
         self.conn.rests(now);
         self.transport.socket.set_idle();
     }
 
-    /// True if the server connection may still be used after its rest: nothing arrived and the server is there.
+    /// True if an idle server connection is usable.
     ///
-    /// After a short rest the event loop's record is enough. After a longer one the kernel is asked, because events may be
-    /// waiting unseen behind the ones being worked on.
+    /// After a longer rest the kernel is asked, because events may wait behind those being handled.
     pub fn is_fresh(&self, now: Us) -> bool {
         const TRUSTED_US: Us = 20_000;
         let socket = &self.transport.socket;
@@ -324,20 +309,16 @@ impl ServerConn {
     }
 }
 
-/// Rows of text.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// Error for a server that says more than is gathered.
 pub fn flooded(address: &ServerAddress, cause: BoundExceeded) -> OpenError {
     OpenError::Flooded { address: address.clone(), cause: cause.into() }
 }
 
-/// Notes a ParameterStatus of a login.
 pub fn note(reported: &mut ReportedParameters, address: &ServerAddress, body: &[u8]) -> Result<(), OpenError> {
     reported.note(body).map_err(|cause| flooded(address, cause))
 }
 
-/// Options of TCP in the types of `weir_io`.
 pub fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
     let TcpConfig { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms } = *tcp;
     TcpOptions { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms }

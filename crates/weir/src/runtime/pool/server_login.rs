@@ -1,4 +1,4 @@
-//! Weir logs in to a server.
+//! Logins of Weir to servers.
 
 use crate::runtime::bounds;
 use crate::runtime::key_derivation;
@@ -20,10 +20,8 @@ use weir_wire::startup_packet::ProtocolVersion;
 use weir_wire::write;
 use zeroize::Zeroizing;
 
-/// Room for an answer: a password, or a SCRAM message.
 const ANSWER_BYTES: usize = 1024;
 
-/// A server's messages once the login is through.
 pub struct ServerGreeting {
     pub(crate) pid: u32,
     pub(crate) key: Vec<u8>,
@@ -33,64 +31,56 @@ pub struct ServerGreeting {
     pub(crate) asked: ServerAsked,
 }
 
-/// The demand of a server that let us in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAsked {
-    /// Nothing: it trusts whoever comes from here, and has judged no password.
+    /// The server has judged no password.
     Nothing,
-    /// A proof, and it has accepted ours.
+    /// A proof, which the server has accepted.
     Proof,
 }
 
 impl ServerGreeting {
-    /// A parameter as the server reported it in the login.
     pub fn reported(&self, name: &str) -> Option<&str> {
         self.reported.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
     }
 }
 
-/// Notices of one login that are kept; more are dropped.
 const NOTICES_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of a server's refusal that are passed on.
 const WORDS_BYTES_MAX: usize = 8 << 10;
 
-/// Keeps a notice, by its body.
 pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
     if kept.len() + body.len() <= NOTICES_BYTES_MAX {
         write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));
     }
 }
 
-/// The connection that a login goes over, as far as its proof hangs on it.
+/// Connection properties on which a proof depends.
 #[derive(Clone, Debug, Default)]
 pub struct LoginChannel {
     pub(crate) is_encrypted: bool,
-    /// Hash of the server's certificate that a proof can be bound to.
+    /// Certificate hash for channel binding.
     pub(crate) end_point: Option<Vec<u8>>,
 }
 
-/// The next thing to do in a login.
 pub enum LoginStep {
-    /// The next message must come.
     Wait,
     Send(Zeroizing<Vec<u8>>),
-    /// Keys must be derived from a password, which takes long; they go to `LoginHandshake::derived`.
+    /// Derive keys, which takes long, and pass them to `LoginHandshake::derived`.
     Derive(Zeroizing<Vec<u8>>, ScramChallenge),
-    /// Logged in.
     Done,
 }
 
-/// One login, without its socket: messages of the server in, answers out.
+/// A login without its socket.
 pub struct LoginHandshake<'a> {
     proof: LoginProof<'a>,
     greeting: ServerGreeting,
-    /// The server's challenge for a proof by keys that must be derived.
+    /// Challenge for which keys must be derived.
     challenged: Vec<u8>,
 }
 
 impl<'a> LoginHandshake<'a> {
-    /// Begins a login. The bytes are to be sent first.
+    /// Returns the bytes to send first.
     pub fn begin(
         address: &'a ServerAddress,
         login: &'a ServerLogin<'a>,
@@ -114,7 +104,6 @@ impl<'a> LoginHandshake<'a> {
         (LoginHandshake { proof, greeting, challenged: Vec::new() }, out)
     }
 
-    /// Takes in a message of the server. `random` is used once at most.
     pub fn on_message(&mut self, tag: u8, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<LoginStep, OpenError> {
         let (address, greeting) = (self.proof.address, &mut self.greeting);
         match tag {
@@ -149,16 +138,14 @@ impl<'a> LoginHandshake<'a> {
         Ok(LoginStep::Wait)
     }
 
-    /// Takes in the keys that `LoginStep::Derive` asked for, and gives the bytes to be sent.
+    /// Takes the keys of `LoginStep::Derive`, and returns the bytes to send.
     pub fn derived(&mut self, keys: Result<SaltedKeys, SlowAnswerError>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let user = self.proof.login.user;
-        // It says nothing of the password.
         let keys = keys.map_err(|cause| OpenError::Keys { address: self.proof.address.clone(), user: user.into(), cause })?;
         let challenged = std::mem::take(&mut self.challenged);
         self.proof.prove(&challenged, Some(keys))
     }
 
-    /// The server's greeting, once the login is done.
     pub fn finish(self) -> ServerGreeting {
         self.greeting
     }
@@ -190,10 +177,10 @@ pub async fn log_in(
     }
 }
 
-/// A server's refusal in its own words. One without SQLSTATE or text gets them: drivers cannot do without.
+/// Returns a server's refusal. A missing SQLSTATE or text is filled in, because drivers need both.
 pub fn refused(address: &ServerAddress, body: &[u8]) -> OpenError {
     let report = server::read_report(body);
-    // The words are told to clients and to the log, perhaps again and again.
+    // Cut, because clients and the log may get the words repeatedly.
     let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(WORDS_BYTES_MAX)]).into_owned();
     let is_state = report.sqlstate.len() == 5 && report.sqlstate.iter().all(u8::is_ascii_alphanumeric);
     let sqlstate = if is_state { text(report.sqlstate) } else { weir_session::fault::sqlstate::CONNECTION_FAILURE.to_string() };
@@ -204,29 +191,23 @@ pub fn refused(address: &ServerAddress, body: &[u8]) -> OpenError {
     OpenError::Refused { address: address.clone(), sqlstate, message }
 }
 
-/// Error for a server that breaks the protocol.
 pub fn protocol(address: &ServerAddress, what: impl Into<String>) -> OpenError {
     OpenError::Protocol { address: address.clone(), what: what.into() }
 }
 
-/// Our side of the proof a server asks for.
 struct LoginProof<'a> {
     address: &'a ServerAddress,
     login: &'a ServerLogin<'a>,
-    /// The operator's wish for the proof to be bound to the server's certificate.
     wish: ChannelBinding,
     channel: LoginChannel,
-    /// Requests of the server so far.
     asked: GatherBudget,
     scram: Option<ScramClient>,
-    /// The proof is bound to the server's certificate.
     is_bound: bool,
-    /// The server has shown that it knows the user's keys.
+    /// True once the server has shown that it knows the user's keys.
     is_proved: bool,
 }
 
 impl LoginProof<'_> {
-    /// The answer to an authentication request.
     fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<LoginStep, OpenError> {
         self.asked.take(body.len()).map_err(|cause| flooded(self.address, cause))?;
         // Large enough not to move: it may hold a password.
@@ -234,7 +215,7 @@ impl LoginProof<'_> {
         let request = server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))?;
         self.check_binding(&request)?;
         match request {
-            // A server that asked for SCRAM and leaves it before its end does not know the keys.
+            // A server that leaves SCRAM before its end does not know the keys.
             AuthRequest::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
             AuthRequest::Ok => return Ok(LoginStep::Wait),
             AuthRequest::Cleartext => {
@@ -288,13 +269,12 @@ impl LoginProof<'_> {
         Ok(LoginStep::Send(out))
     }
 
-    /// Chooses among the server's offers, and binds the proof to the server's certificate where possible. Source:
-    /// `pg_SASL_init` in PostgreSQL's fe-auth.c.
+    /// Chooses a SASL mechanism, with channel binding where possible. Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
     fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, ScramBinding), OpenError> {
         let has = |name: &str| offered.contains(&name.as_bytes());
         let wish = self.wish;
         if has(MECHANISM_PLUS) && !self.channel.is_encrypted {
-            // Only somebody between could have passed that on.
+            // Only a man in the middle could have relayed that offer.
             return Err(self.protocol("the server offered SCRAM-SHA-256-PLUS over a connection without TLS"));
         }
         match self.channel.end_point.clone().filter(|_| wish != ChannelBinding::Disable) {
@@ -305,14 +285,14 @@ impl LoginProof<'_> {
             _ if wish == ChannelBinding::Require => {
                 Err(self.cannot("backend_channel_binding = require, and the server offers no SCRAM-SHA-256-PLUS over TLS".into()))
             }
-            // A server that did offer it will know that somebody between took it out.
+            // Lets a server that offered SCRAM-SHA-256-PLUS detect that the offer was removed.
             Some(_) if has(MECHANISM) => Ok((MECHANISM, ScramBinding::Unused)),
             None if has(MECHANISM) => Ok((MECHANISM, ScramBinding::None)),
             Some(_) | None => Err(self.protocol("the server offers no SASL mechanism that is supported here")),
         }
     }
 
-    /// Where a bound login is demanded, nothing is said to a server that asks for another one.
+    /// Where channel binding is required, refuses any other login before anything is sent.
     fn check_binding(&self, request: &AuthRequest<'_>) -> Result<(), OpenError> {
         let is_right = match request {
             AuthRequest::Sasl(_) | AuthRequest::SaslContinue(_) | AuthRequest::SaslFinal(_) => true,
@@ -326,13 +306,12 @@ impl LoginProof<'_> {
         Ok(())
     }
 
-    /// Answers a SCRAM challenge, with the keys of the password if they had to be derived.
     fn prove(&mut self, message: &[u8], derived: Option<SaltedKeys>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let mut client = self.scram.take().ok_or_else(|| self.protocol("SASL out of order"))?;
         let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
         match (self.secret(PasswordDemand::Scram, "scram-sha-256")?, derived) {
             (UserSecret::Plain(_), Some(keys)) => client.use_keys(keys),
-            // Keys are those of one salt. To prove anything with them under another one would only look like a wrong password.
+            // Keys belong to one salt. Under another one they would look like a wrong password.
             (UserSecret::Keys(known, _), _) if *known != challenge => {
                 let user = self.login.user;
                 let reason =
@@ -348,7 +327,6 @@ impl LoginProof<'_> {
         Ok(out)
     }
 
-    /// The secret for this kind of question.
     fn secret(&self, asked: PasswordDemand, method: &str) -> Result<&UserSecret, OpenError> {
         let user = self.login.user;
         let reason = match self.login.secret {

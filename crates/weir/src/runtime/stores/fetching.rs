@@ -1,5 +1,5 @@
-//! Fetching results. Several sessions' requests to a host at the same time go in one message, as a host's cost is to be woken
-//! up. While a request is under way, later ones wait for its reply and then go together; for `memqcache_timeout` at most.
+//! Fetches results. Waking a host is the main cost, so requests that come while one is under way go together after its reply; they wait
+//! `memqcache_timeout` at most.
 
 use super::{Digest, ReplyPurpose, StoreEndpoint, StoreLane, UNDER_WAY_MAX, WorkerStores};
 use std::cell::RefCell;
@@ -8,19 +8,17 @@ use weir_io::reactor::TaskId;
 use weir_session::query_cache::result_store::{StoreFetch, StoreFetchState, digest_of};
 use weir_wire::store_protocol::{StoreReplyKind, StoreRequest};
 
-/// Answers asked for in one question.
 const TOGETHER_MAX: usize = 64;
 
-/// Bytes of answers that are asked for together: a reply is taken in as a whole, by each worker.
+/// Bytes of answers per question: a worker takes in a reply as a whole.
 const REPLY_BYTES_MAX: usize = 32 << 20;
 
-/// Answers that are asked for together, if none is larger than that.
 pub(crate) fn together_max(answer_bytes_max: usize) -> usize {
     (REPLY_BYTES_MAX / answer_bytes_max.max(1)).clamp(1, TOGETHER_MAX)
 }
 
 impl WorkerStores {
-    /// Asks for an answer. `None`: its host is out of reach, or has too much to do.
+    /// `None`: the host is out of reach or overloaded.
     pub(crate) fn begin_fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<StoreFetch>> {
         self.now_ms.set(now_ms);
         let digest = digest_of(key);
@@ -35,13 +33,11 @@ impl WorkerStores {
         Some(fetch)
     }
 
-    /// The host at which an answer lies.
     pub(crate) fn home_of(&self, digest: &Digest) -> usize {
         if self.shelves.len() == 1 { 0 } else { self.ring.host_of(&self.answer_key(digest)) }
     }
 
-    /// Puts the wanted keys of a host into a question, unless one is under way. In a cluster each key is asked for at its own
-    /// node.
+    /// Asks for the wanted keys of a host, unless a question is under way. In a cluster each key goes to its own node.
     pub fn ask_for_wanted(&self, at: usize) {
         let shelf = &self.shelves[at];
         if shelf.is_cluster() {
@@ -68,7 +64,6 @@ impl WorkerStores {
         self.say(at, lane, StoreRequest::Get(&keys), StoreReplyKind::Values(keys.clone()), ReplyPurpose::CachedResults(reads));
     }
 
-    /// The reply to a question.
     pub(crate) fn answered(&self, at: usize, reads: Vec<Rc<StoreFetch>>, values: Vec<Option<Vec<u8>>>) {
         for (read, value) in reads.iter().zip(values) {
             self.end(read, StoreFetchState::Answered(value));
@@ -76,19 +71,17 @@ impl WorkerStores {
         self.shelves[at].is_asked.set(false);
     }
 
-    /// It will not be answered.
     pub(crate) fn unanswered(&self, at: usize, reads: &[Rc<StoreFetch>]) {
         reads.iter().for_each(|read| self.end(read, StoreFetchState::Failed));
         self.shelves[at].is_asked.set(false);
     }
 
-    /// Nobody is asked any more, nor will be.
     pub(crate) fn give_up_wanted(&self, at: usize) {
         let wanted: Vec<Rc<StoreFetch>> = self.shelves[at].wanted.take().into();
         self.unanswered(at, &wanted);
     }
 
-    /// Reads that have waited for too long to be asked for: the host takes its time for others.
+    /// Ends reads not asked for in time: the host is slow.
     pub fn expire_wanted(&self, at: usize) {
         let is_late = |read: &mut Rc<StoreFetch>| self.now_ms.get() > read.at_ms + self.timeout_ms;
         while let Some(read) = self.shelves[at].wanted.borrow_mut().pop_front_if(is_late) {
@@ -103,7 +96,6 @@ impl WorkerStores {
 }
 
 impl StoreEndpoint {
-    /// True if it can be asked for answers, and be given some.
     pub(crate) fn can_take(&self) -> bool {
         let is_busy = |lane: &StoreLane| lane.sent.borrow().len() >= UNDER_WAY_MAX;
         self.is_up.get() && self.wanted.borrow().len() < UNDER_WAY_MAX && !self.lanes.borrow().iter().any(is_busy)

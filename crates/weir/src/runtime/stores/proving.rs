@@ -1,5 +1,5 @@
-//! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
-//! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
+//! Answers for a store that Weirs share. Each waits until the primary's log proves it for a position (`ResultProofState`): a few
+//! milliseconds, in which its client has its answer already.
 
 use super::{UNSENT_BYTES_MAX, WorkerStores};
 use std::collections::VecDeque;
@@ -7,14 +7,14 @@ use weir_cache::{ResultProofState, ResultValidity, StoredResult};
 use weir_session::query_cache::cached_results::CacheFill;
 use weir_session::query_cache::result_store::{PendingAnswer, ResultStore};
 
-/// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
+/// Longest wait for a proof. Beyond it the log is not taken in as it should be.
 const PROOF_WAIT_MS: u64 = 2000;
 
-/// Longest time that others wait for an answer which its server has given already: then they ask the server themselves.
+/// Longest wait of others for an answer; then they ask the server themselves.
 const OTHERS_WAIT_MS: u64 = 20;
 
 impl WorkerStores {
-    /// Has an answer wait. Of more than memory should hold it is dropped.
+    /// Drops the answer if too many bytes wait.
     pub(crate) fn wait_for_proof(&self, pending: PendingAnswer) {
         let bytes = self.pending_bytes.get() + pending.held_bytes();
         if bytes < UNSENT_BYTES_MAX {
@@ -28,8 +28,7 @@ impl WorkerStores {
         !self.pending.borrow().is_empty()
     }
 
-    /// Stores results that are proven by now; drops those that never will be, or wait for too long. `primary`: the present
-    /// primary. Calls `over` for each, with true if it is on its way.
+    /// Stores proven results; drops those that cannot be proven, or wait too long. `over` gets true for results on their way.
     pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<CacheFill>, bool)) {
         let mut waiting = VecDeque::new();
         for mut pending in self.pending.take() {

@@ -1,4 +1,4 @@
-//! Contents of certificates: names, dates, and the hash a login can be bound to.
+//! Contents of certificates: names, dates, and the hash for channel binding.
 
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use sha2::{Digest, Sha256, Sha384, Sha512};
@@ -12,7 +12,6 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
-/// Time before the end of a certificate from which on it is told.
 const NOTICE: Duration = Duration::from_secs(14 * 86_400);
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
@@ -20,7 +19,7 @@ const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.
 const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
-/// OpenSSL's short names of attributes, which is how rules and maps of PostgreSQL write them.
+/// OpenSSL's short names, as in PostgreSQL's rules and maps.
 const SHORT_NAMES: [(&str, &str); 14] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.4", "SN"),
@@ -38,8 +37,8 @@ const SHORT_NAMES: [(&str, &str); 14] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// Hashes a certificate may be signed with, by the number of the signature or of the hash. MD5 and SHA-1 are replaced by SHA-256.
-/// Source: RFC 5929, section 4.1; PostgreSQL's `be_tls_get_certificate_hash`.
+/// Hashes for channel binding, by OID. MD5 and SHA-1 are replaced by SHA-256. Source: RFC 5929, section 4.1; PostgreSQL's
+/// `be_tls_get_certificate_hash`.
 const HASHES: [(&str, CertificateHash); 15] = [
     ("1.2.840.113549.1.1.4", CertificateHash::Sha256),
     ("1.2.840.113549.1.1.5", CertificateHash::Sha256),
@@ -66,16 +65,14 @@ enum CertificateHash {
     None,
 }
 
-/// Names of a certificate's subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateSubject {
-    /// The first common name; none if it holds a zero byte, behind which some programs would read another name than others.
+    /// None with a zero byte, at which some programs end the name.
     pub(crate) common_name: Option<String>,
-    /// All of it, as RFC 2253 and OpenSSL write it.
+    /// As RFC 2253 and OpenSSL write it.
     pub(crate) distinguished_name: Option<String>,
 }
 
-/// Names of a certificate that was accepted; none if it cannot be read.
 pub fn subject(der: &CertificateDer<'_>) -> CertificateSubject {
     let Ok(certificate) = Certificate::from_der(der) else { return CertificateSubject::default() };
     let name = &certificate.tbs_certificate.subject;
@@ -91,12 +88,11 @@ pub fn subject(der: &CertificateDer<'_>) -> CertificateSubject {
     }
 }
 
-/// The value of an attribute, if it is a text.
 fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     let bytes = attribute.value.value();
     match attribute.value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => String::from_utf8(bytes.to_vec()).ok(),
-        // In practice it holds Latin 1.
+        // In practice Latin 1.
         Tag::TeletexString => Some(bytes.iter().map(|&byte| char::from(byte)).collect()),
         Tag::BmpString => {
             let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
@@ -106,7 +102,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     }
 }
 
-/// `name=value`, or the numbers and the encoding of an attribute without a name.
+/// `name=value`, or OID and encoding.
 fn attribute(attribute: &AttributeTypeAndValue) -> String {
     let number = attribute.oid.to_string();
     let short = SHORT_NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
@@ -136,8 +132,7 @@ fn escape(value: &str) -> String {
     out
 }
 
-/// Hash that a login is bound to: of a server's certificate (tls-server-end-point). None if its signature has no hash of its
-/// own.
+/// Hash for channel binding (tls-server-end-point). `None`: the signature has no hash.
 pub fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let certificate = Certificate::from_der(der).ok()?;
     let signature = &certificate.signature_algorithm;
@@ -151,7 +146,7 @@ pub fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The hash that stands in the parameters of an RSASSA-PSS signature. Source: RFC 4055, section 3.1.
+/// Source: RFC 4055, section 3.1.
 fn pss_hash(signature: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
     let encoded = signature.parameters.as_ref()?.to_der().ok()?;
     let parameters = AnyRef::from_der(&encoded).ok()?;
@@ -160,13 +155,13 @@ fn pss_hash(signature: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
         reader.read_slice(reader.remaining_len())?;
         Ok(hash)
     });
-    // A hash that is left out is SHA-1.
+    // A missing hash is SHA-1.
     Some(found.ok()?.map_or(SHA1, |hash| hash.value.oid))
 }
 
-/// True if a host's name is the common name of a certificate that names no hosts in the place for it.
+/// True if the host is the common name of a certificate that names no hosts elsewhere.
 ///
-/// PostgreSQL's own instructions make such certificates. Source: `pq_verify_peer_name_matches_certificate` in fe-secure-common.c.
+/// PostgreSQL's instructions make such certificates. Source: `pq_verify_peer_name_matches_certificate` in fe-secure-common.c.
 pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
     let Ok(certificate) = Certificate::from_der(der) else { return false };
     let names = certificate.tbs_certificate.extensions.iter().flatten().find(|extension| extension.extn_id == SUBJECT_ALT_NAME);
@@ -177,7 +172,6 @@ pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
     !names_hosts && subject(der).common_name.is_some_and(|name| crate::runtime::tls_choice::is_name_of(&name, host))
 }
 
-/// The time of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidityPeriod {
     from: DateTime,
@@ -189,12 +183,11 @@ impl ValidityPeriod {
         self.from.to_system_time() <= now && now <= self.until.to_system_time()
     }
 
-    /// Its end, in seconds since 1970.
+    /// Seconds since 1970.
     pub fn until_s(&self) -> u64 {
         self.until.unix_duration().as_secs()
     }
 
-    /// A note for the operator.
     pub fn warning(&self, now: SystemTime) -> Option<String> {
         let (from, until) = (self.from, self.until);
         if now > until.to_system_time() {
@@ -208,21 +201,19 @@ impl ValidityPeriod {
     }
 }
 
-/// The time of a certificate, if it can be read.
 pub fn validity(der: &CertificateDer<'_>) -> Option<ValidityPeriod> {
     let validity = Certificate::from_der(der).ok()?.tbs_certificate.validity;
     Some(ValidityPeriod { from: validity.not_before.to_date_time(), until: validity.not_after.to_date_time() })
 }
 
-/// True if a certificate is in force at a time.
 pub fn is_in_force(der: &CertificateDer<'_>, now: SystemTime) -> bool {
     validity(der).is_some_and(|validity| validity.has(now))
 }
 
-/// Why a revocation list cannot be used, if it cannot. rustls wants version 2, which RFC 5280 (section 5.1.2.1) demands.
+/// rustls needs version 2, which RFC 5280 (section 5.1.2.1) demands.
 pub fn why_unusable(der: &CertificateRevocationListDer<'_>) -> Option<String> {
     let outer = AnyRef::from_der(der).ok()?;
-    // The list to be signed begins with its version; one of version 1 leaves it out and begins with an algorithm.
+    // Version 1 leaves its version out and begins with an algorithm.
     let first = outer.sequence(|reader| {
         let inner: AnyRef<'_> = reader.decode()?;
         reader.read_slice(reader.remaining_len())?;
@@ -237,7 +228,7 @@ pub fn why_unusable(der: &CertificateRevocationListDer<'_>) -> Option<String> {
     (first.ok()? == Tag::Sequence).then(|| text.into())
 }
 
-/// The public key of a certificate of any version.
+/// Works for certificates of any version.
 pub fn public_key(der: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let certificate = Certificate::from_der(der).ok()?;
     Some(SubjectPublicKeyInfoDer::from(certificate.tbs_certificate.subject_public_key_info.to_der().ok()?))

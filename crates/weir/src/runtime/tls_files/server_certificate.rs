@@ -1,4 +1,4 @@
-//! Checks servers' certificates as far as `backend_sslmode` asks for it.
+//! Checks of servers' certificates as `backend_sslmode` demands.
 
 use super::certificate;
 use crate::runtime::tls_choice::CertificateCheck;
@@ -10,15 +10,14 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Authorities by which servers' certificates are checked.
 #[derive(Debug)]
 pub struct TrustedAuthorities {
     pub(super) verifier: Arc<WebPkiServerVerifier>,
-    /// The trusted certificates themselves. One of them may be a server's own.
+    /// A server's own certificate may be among them.
     pub(super) trusted: Vec<CertificateDer<'static>>,
 }
 
-/// The check of one server's certificate. That the server has the certificate's key is checked always.
+/// Possession of the certificate's key is always checked.
 #[derive(Debug)]
 pub struct CertificateChecker {
     pub(super) check: CertificateCheck,
@@ -27,7 +26,6 @@ pub struct CertificateChecker {
 }
 
 impl TrustedAuthorities {
-    /// Checks that an authority has signed it, and compares its name with the host's.
     fn vouch(
         &self,
         own: &CertificateDer<'_>,
@@ -36,7 +34,7 @@ impl TrustedAuthorities {
         now: UnixTime,
     ) -> Result<HostNameMatch, Error> {
         if self.trusted.iter().any(|trusted| trusted == own) {
-            // Trusted by itself, as most servers of PostgreSQL that were set up by hand are.
+            // Trusted by itself, as most hand-made certificates of PostgreSQL servers are.
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
             if !certificate::is_in_force(own, time) {
                 return Err(CertificateError::Expired.into());
@@ -45,7 +43,7 @@ impl TrustedAuthorities {
                 .and_then(|parsed| rustls::client::verify_server_name(&parsed, name));
             return Ok(verified.map_or_else(HostNameMatch::Other, |()| HostNameMatch::Host));
         }
-        // Names are looked at last, so that this error says that all else is right.
+        // Names are checked last: all else is right.
         match self.verifier.verify_server_cert(own, others, name, &[], now) {
             Ok(_) => Ok(HostNameMatch::Host),
             Err(
@@ -58,10 +56,8 @@ impl TrustedAuthorities {
     }
 }
 
-/// Result of comparing the certificate's name.
 enum HostNameMatch {
     Host,
-    /// Another one's, as the error says.
     Other(Error),
 }
 
@@ -108,7 +104,7 @@ impl ServerCertVerifier for CertificateChecker {
         let algorithms = &self.provider.signature_verification_algorithms;
         let verified = verify_tls13_signature(message, own, signed, algorithms);
         match (&verified, certificate::public_key(own)) {
-            // Certificates of version 1, which PostgreSQL's instructions make, are unreadable to rustls, but their keys are not.
+            // rustls cannot read version 1 certificates, which PostgreSQL's instructions make, but can use their keys.
             (Err(Error::InvalidCertificate(CertificateError::Other(_))), Some(key)) => {
                 verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
             }

@@ -1,4 +1,4 @@
-//! Orders of an operator to a worker: databases that are paused, and databases by another name.
+//! Orders of an operator to a worker: pausing and redirecting databases.
 
 use super::Worker;
 use crate::runtime::pool::ConnPool;
@@ -7,8 +7,7 @@ use weir_config::Config;
 use weir_config::passwd::UserSecret;
 
 impl Worker {
-    /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between
-    /// sees the gate.
+    /// Pauses a database, or all. Closes the gate before the pools: a pool made in between sees the gate.
     pub fn pause(&self, database: Option<&str>) {
         match database {
             Some(name) => self.shared.pause_state.set_paused(name, true),
@@ -17,7 +16,7 @@ impl Worker {
         self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
     }
 
-    /// Ends every pause, and a suspension. False: there was none.
+    /// Ends every pause and suspension. False: none was in force.
     pub fn resume(&self) -> bool {
         let gates = &self.shared.pause_state;
         let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
@@ -28,7 +27,7 @@ impl Worker {
         self.shared.flow_on() || was_paused
     }
 
-    /// Databases whose entry has come, gone or changed: it serves all later logins. Sessions keep the one they have.
+    /// Applies changed database entries to later logins. Sessions keep theirs.
     pub(super) fn redirect(&self, config: &Config) {
         let before = &self.peek_config().databases;
         if *before == config.databases {
@@ -41,7 +40,6 @@ impl Worker {
         }
     }
 
-    /// See `Shared::secret_for_server`.
     pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<UserSecret> {
         self.shared.secret_for_server(user, client_database)
     }

@@ -1,19 +1,17 @@
-//! Users and databases that nobody uses any more: a worker keeps some of them, for the next login, and forgets the rest.
+//! Unused users and databases: a worker keeps some and forgets the rest.
 //!
-//! Roles and databases come and go (a new role each hour for each service, a database for each test), and nobody tells Weir when one has had
-//! its last client. So their number is bounded, and not their age.
+//! Roles and databases come and go (a database per test), and Weir is not told of their last client. So their number is bounded, not
+//! their age.
 
 use super::{PoolSet, Worker};
 use std::rc::Rc;
 use weir_session::task::Us;
 
-/// Pairs of user and database without sessions and server connections that a worker keeps.
 const UNUSED_MAX: usize = 100;
 
 impl PoolSet {
-    /// True if it serves no session or login, and has no server connection.
     fn is_unused(this: &Rc<PoolSet>) -> bool {
-        // The table's own.
+        // Reference of the table.
         Rc::strong_count(this) == 1
             && Rc::strong_count(&this.account) == 1
             && this.pools.borrow().iter().flatten().all(|pool| pool.is_empty())
@@ -21,7 +19,7 @@ impl PoolSet {
 }
 
 impl Worker {
-    /// Forgets users and databases that have not been used for longest, beyond those that are kept.
+    /// Forgets the pairs unused longest, beyond `UNUSED_MAX`.
     pub fn forget_unused(&self) {
         let now = self.now_us();
         let mut unused: Vec<(Us, Rc<PoolSet>)> = Vec::new();
@@ -40,11 +38,11 @@ impl Worker {
         }
         self.shared.pools.forget_unheld();
         for database in self.shared.catalogs.forget_unheld() {
-            // Nobody will notice what is defined there until somebody uses it again.
+            // Definitions there go unnoticed until the database is used again.
             self.shared.changes.doubt_database(&database.name, self.shared.positions.next_round());
         }
         let mut roles = self.shared.clients.roles.lock();
-        // A login takes its seat, and has a pool, before it notes a role.
+        // A login is counted and has a pool before it notes a role.
         let users = self.shared.pools.users();
         roles.retain(|user| users.contains(user) || self.shared.clients.counts.has_role(user));
     }

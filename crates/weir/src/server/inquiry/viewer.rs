@@ -1,4 +1,4 @@
-//! The rights of a client of an ordinary database to see values by SHOW: as much as the servers would show him of their own.
+//! Rights of an ordinary client in SHOW: as much as servers would show of their own.
 
 use super::{InquiryError, InquiryTurn, NAME_BYTES_MAX, Row};
 use crate::log::Level;
@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use weir_config::visibility::Viewer;
 use weir_session::account::Account;
 
-/// Roles whose privileges the user $1 has (`has_privs_of_role`). A superuser has those of every role, so that only those are asked for that
-/// make a difference.
+/// Roles whose privileges the user $1 has (`has_privs_of_role`). A superuser has those of all: only roles that matter are asked for.
 pub(super) const PRIVILEGES_QUERY: &str = "SELECT r.rolname FROM pg_catalog.pg_roles r, pg_catalog.pg_roles me \
     WHERE me.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
     AND pg_catalog.pg_has_role(me.oid, r.oid, 'USAGE'::pg_catalog.text) \
@@ -18,10 +17,9 @@ pub(super) const PRIVILEGES_QUERY: &str = "SELECT r.rolname FROM pg_catalog.pg_r
     OR r.rolname OPERATOR(pg_catalog.=) 'pg_read_all_stats'::pg_catalog.name) \
     LIMIT 10000";
 
-/// Longest wait of a SHOW for a server that hangs.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The rights of a client that are known without a question to a server, or by an answer that is still believed. `None`: a server is to be asked.
+/// `None`: a server must be asked.
 pub fn known(w: &Worker, account: &Account) -> Option<Viewer> {
     let config = w.peek_config();
     let is_in = |list: &[String]| list.iter().any(|name| **name == *account.client_user);
@@ -36,7 +34,7 @@ pub fn known(w: &Worker, account: &Account) -> Option<Viewer> {
     Some(viewer(&account.user, told.as_deref(), is_in(&config.admin.stats_users)))
 }
 
-/// The rights of a client by the word of a server. If none answers: those that counted before, or every user's. Cancel safe.
+/// Returns a server's answer, or else the earlier rights, or every user's. Cancel safe.
 pub async fn ask(w: &Worker, account: &Account) -> Viewer {
     if let Some(known) = known(w, account) {
         return known;
@@ -70,7 +68,7 @@ fn viewer(user: &str, roles: Option<&BTreeSet<String>>, is_monitor: bool) -> Vie
 }
 
 async fn roles(w: &Worker, user: &str, deadline: Instant) -> Result<BTreeSet<String>, InquiryError> {
-    // SHOW is of use when no server is up, and does not wait for one.
+    // SHOW must work while no server is up.
     if !(0..w.view().nodes.len()).any(|at| w.view().is_up(at)) {
         return Err(InquiryError::NoServer);
     }

@@ -1,8 +1,6 @@
-//! Connects a worker to a host of a store: one connection, or one to each master if the host turns out to be a node of Redis
-//! Cluster.
+//! Connects a worker to a store host: by one connection, or one to each master of a Redis Cluster.
 //!
-//! A map of a cluster that is out of date costs misses only: a node without a key says so (`MOVED`), and the map is asked for
-//! anew.
+//! An outdated map of a cluster costs only misses: a node without a key says so (`MOVED`), and the map is asked for again.
 
 use super::StoreConnFailure;
 use crate::runtime::pool::conn_opening;
@@ -20,10 +18,10 @@ use weir_io::socket::Socket;
 use weir_io::tls::explain;
 use weir_wire::store_protocol::{StoreDialect, StoreReply, StoreReplyKind, StoreRequest};
 
-/// Masters of the last map: one of them is asked if the host that is named does not answer.
+/// Masters of the last map, to be asked if the configured host does not answer.
 pub type Seeds = Vec<StoreHost>;
 
-/// Connects, and has the greeting sent. The sockets are in the order of the host's lanes. Not cancel safe.
+/// Sockets are in the order of the host's lanes. Not cancel safe.
 pub async fn arrive(
     w: &Rc<Worker>,
     stores: &Rc<WorkerStores>,
@@ -38,12 +36,12 @@ pub async fn arrive(
                 socket.close(&w.reactor);
                 return gather(w, stores, at, &host, &text, seeds).await;
             }
-            // While it reads its disk it does not say which of the two it is.
+            // A host that reads its disk does not say if it is in a cluster.
             Ok(StoreReply::Refused(text)) if text.starts_with("LOADING") => {
                 socket.close(&w.reactor);
                 return Err(StoreConnFailure::Lost(text));
             }
-            // It is of no cluster, or does not tell us.
+            // No cluster, or a host that does not tell.
             Ok(_) => {}
             Err(cause) => {
                 socket.close(&w.reactor);
@@ -65,7 +63,7 @@ async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, S
             let socket = conn_opening::connect_any(w, name, *port, deadline).await.map_err(lost)?;
             encrypt(w, name, socket, deadline).await.map_err(|cause| {
                 let text = format!("{host}: no TLS: {}", explain(&cause));
-                // A breach of the protocol, or a wrong certificate, takes an operator.
+                // A breach of the protocol or a wrong certificate needs an operator.
                 if cause.kind() == ErrorKind::InvalidData {
                     StoreConnFailure::Refused(text)
                 } else {
@@ -76,7 +74,7 @@ async fn open(w: &Worker, host: &StoreHost, timeout_ms: u64) -> Result<Socket, S
     }
 }
 
-/// As `memqcache_sslmode` has it. After an error the host has been told.
+/// After an error the host has been told.
 async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) -> io::Result<Socket> {
     let mode = w.peek_config().tls.store_mode;
     if mode == SslMode::Disable {
@@ -109,7 +107,6 @@ async fn open_any(w: &Worker, stores: &WorkerStores, host: &StoreHost, seeds: &S
     opened
 }
 
-/// Connects to all masters.
 async fn gather(
     w: &Rc<Worker>,
     stores: &Rc<WorkerStores>,
@@ -139,7 +136,7 @@ async fn gather(
     Ok(sockets)
 }
 
-/// A node that does not know its own address is the one that was asked.
+/// A node that does not know its address is the one that was asked.
 fn host_of(asked: &StoreHost, name: &str, port: u16) -> StoreHost {
     match asked {
         StoreHost::Tcp { name: own, .. } if name.is_empty() => StoreHost::Tcp { name: own.clone(), port },
@@ -148,7 +145,6 @@ fn host_of(asked: &StoreHost, name: &str, port: u16) -> StoreHost {
     }
 }
 
-/// Logs in if that is asked for, and asks for the nodes of a cluster.
 async fn ask_nodes(w: &Worker, stores: &WorkerStores, socket: &mut Socket) -> Result<StoreReply, StoreConnFailure> {
     let deadline = Some(Instant::now() + Duration::from_millis(stores.timeout_ms));
     let (user, password) = (stores.config.user.as_bytes(), stores.config.password.as_bytes());

@@ -1,4 +1,4 @@
-//! Asks servers for the defaults that connections begin with, and says once which nodes have others than the primary.
+//! Asks servers for the defaults of connections, and logs once which nodes differ from the primary.
 
 use super::ask;
 use crate::log::Level;
@@ -9,14 +9,11 @@ use std::time::{Duration, Instant};
 use weir_session::reports::ReportedParameters;
 use weir_session::session_state::server_defaults::{DefaultDifference, QUESTION, ServerDefaults};
 
-/// Time for the answer over a connection that was at rest.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Parameters that a line of the log names.
 const NAMES_MAX: usize = 8;
 
-/// Asks over a connection that nobody has used. A server that refuses to answer says nothing of its defaults, which is no reason not to use it. Not
-/// cancel safe.
+/// Asks over an unused connection. A server that refuses to answer is used all the same. Not cancel safe.
 pub async fn ask_first(
     w: &Worker,
     talk: &mut MessageConn,
@@ -35,7 +32,7 @@ pub async fn ask_first(
     Ok(defaults)
 }
 
-/// Asks over a connection that was at rest when its server read its configuration anew. `None`: it is closed. Not cancel safe.
+/// Asks after the server has reloaded its configuration. `None`: the connection is closed. Not cancel safe.
 pub async fn ask_again(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     let node = conn.status.address.node;
     let reloads = w.shared.stale.reloads.of(node);

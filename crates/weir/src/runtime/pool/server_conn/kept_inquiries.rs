@@ -1,7 +1,7 @@
-//! A worker's connections for questions about users, as they are kept between them. `client::inquiry` asks.
+//! A worker's connections for questions about users.
 //!
-//! Each pair of asking user and database has a lane of its own, with one question at a time: an `auth_query` that hangs, or is asked of many
-//! users, holds up nobody of another database. Lanes are few; the parameters' own is always there.
+//! Each pair of asking user and database has a lane, with one question at a time: a hanging `auth_query` holds up no other database.
+//! Lanes are few; the global parameters' lane is always there.
 
 use crate::runtime::pool::server_conn::{MessageConn, ServerAddress};
 use std::cell::RefCell;
@@ -9,24 +9,24 @@ use std::collections::VecDeque;
 use std::time::Instant;
 use weir_io::reactor::TaskId;
 
-/// Lanes of one worker for databases with an `auth_user` or `auth_dbname` of their own: as many connections to the servers.
+/// Lanes for databases with their own `auth_user` or `auth_dbname`, each with a connection to a server.
 const OWN_LANES_MAX: usize = 8;
 
-/// The user who asks, and the database of the servers.
+/// Asking user, and database of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InquiryLogin {
     pub(crate) user: String,
     pub(crate) database: String,
 }
 
-/// The lanes of a worker, and the tasks that wait for one.
+/// Lanes, and the tasks that wait for one.
 #[derive(Default)]
 pub struct WorkerInquiries {
     pub(crate) lanes: RefCell<InquiryLanes<InquiryConn>>,
     pub(crate) waiting: RefCell<VecDeque<(TaskId, InquiryLogin)>>,
 }
 
-/// A connection, and the reading of the files by which it is logged in.
+/// A connection, with the generation of the files that logged it in.
 pub struct InquiryConn {
     pub(crate) talk: MessageConn,
     pub(crate) address: ServerAddress,
@@ -44,19 +44,16 @@ struct InquiryLane<L> {
 
 enum LaneState<L> {
     Asks,
-    /// Since then, with the connection that is kept.
     Rests(Instant, Option<L>),
 }
 
-/// Why an asker wants a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneKind {
-    /// The parameters' own: it takes no place from others.
+    /// Lane of the global parameters.
     Common,
     OfDatabase,
 }
 
-/// A lane that was taken: its connection, and that of another one that made room for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LaneGrant<L> {
     pub(crate) kept: Option<L>,
@@ -70,7 +67,7 @@ impl<L> Default for InquiryLanes<L> {
 }
 
 impl<L> InquiryLanes<L> {
-    /// Takes the asker's lane, if nobody asks there; a new one may take the place of the one that has rested longest.
+    /// Takes the asker's lane if it is free; a new lane may evict the one idle longest.
     pub fn take(&mut self, asker: &InquiryLogin, kind: LaneKind) -> Option<LaneGrant<L>> {
         if let Some(lane) = self.all.iter_mut().find(|lane| lane.asker == *asker) {
             return match std::mem::replace(&mut lane.state, LaneState::Asks) {
@@ -90,14 +87,12 @@ impl<L> InquiryLanes<L> {
         Some(LaneGrant { kept: None, evicted })
     }
 
-    /// Ends the turn of an asker.
     pub fn give_back(&mut self, asker: &InquiryLogin, line: Option<L>, now: Instant) {
         if let Some(lane) = self.all.iter_mut().find(|lane| lane.asker == *asker) {
             lane.state = LaneState::Rests(now, line);
         }
     }
 
-    /// The connections at rest, which are kept no longer.
     pub fn take_all(&mut self) -> Vec<L> {
         let take = |lane: &mut InquiryLane<L>| match &mut lane.state {
             LaneState::Asks => None,
@@ -106,7 +101,6 @@ impl<L> InquiryLanes<L> {
         self.all.iter_mut().filter_map(take).collect()
     }
 
-    /// True if the asker has a lane, whoever uses it now.
     pub fn has(&self, asker: &InquiryLogin) -> bool {
         self.all.iter().any(|lane| lane.asker == *asker)
     }
