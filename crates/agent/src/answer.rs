@@ -1,35 +1,32 @@
-//! The answers of an agent.
+//! Answers of an agent.
 
 use crate::request::{OrderAction, OrderId};
 use crate::text::{SlotName, WordValue};
 use std::fmt;
 
-/// One answer. An order is answered by any number of `OrderProgress` and then one of the others.
+/// An order gets any number of `Progress` and then one of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentAnswer {
     Status(Box<AgentStatus>),
-    /// The order goes on.
     Progress(OrderProgress),
-    /// The order is done, or was before.
+    /// Done now or before.
     Done,
-    /// The order is not done.
     Failed(OrderFailure),
-    /// Another order is under way; this one was not begun.
+    /// Another order is under way.
     Busy(JobView),
 }
 
-/// The server, its data and the agent's job at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentStatus {
     pub server: ServerStatus,
     pub data: DataDirectoryState,
-    /// `None`: there is no control file, or it cannot be read.
+    /// `None`: no readable control file.
     pub control: Option<ControlFile>,
-    /// The server is, or will be when it starts, a standby.
+    /// True if the server is, or will start as, a standby.
     pub has_standby_signal: bool,
-    /// Weir's mark in `primary_conninfo`, as the file has it.
+    /// Weir's mark in `primary_conninfo`.
     pub mark: Option<WordValue>,
-    /// `primary_slot_name` of a server at rest whose data is whole, whichever of its files sets it.
+    /// `primary_slot_name` of a stopped server with whole data.
     pub slot: Option<SlotName>,
     pub job: Option<JobView>,
     pub last: Option<FinishedOrder>,
@@ -41,7 +38,7 @@ pub enum ServerStatus {
     Running(Postmaster),
 }
 
-/// A server that runs, as its `postmaster.pid` tells.
+/// A running server by its `postmaster.pid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Postmaster {
     pub pid: u32,
@@ -51,16 +48,14 @@ pub struct Postmaster {
     pub step: PostmasterState,
 }
 
-/// How far a server that runs has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostmasterState {
     Starting,
     Stopping,
-    /// It takes connections, also as a standby.
+    /// Accepts connections, also as a standby.
     Ready,
-    /// It is a standby that takes none (`hot_standby` is off).
+    /// A standby without connections (`hot_standby` is off).
     Standby,
-    /// The file says something else.
     Unknown,
 }
 
@@ -75,36 +70,31 @@ impl PostmasterState {
     }
 }
 
-/// If the files of a server are all of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataDirectoryState {
     Whole,
-    /// A rewind was cut short. The server is not started until a copy was made.
+    /// A rewind was interrupted. The server is not started before a copy.
     HalfRewound,
-    /// There are none.
     Absent,
 }
 
-/// Words of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlFile {
     pub system_identifier: u64,
     pub state: ClusterState,
-    /// Major version of PostgreSQL.
     pub major: u16,
-    /// Of the latest checkpoint.
+    /// Timeline of the latest checkpoint.
     pub timeline: u32,
-    /// Where the latest checkpoint is; after a clean stop it is the last record.
+    /// Position of the latest checkpoint; after a clean stop the last record.
     pub checkpoint: u64,
     pub redo: u64,
-    /// Of a standby: how far the log must be applied.
+    /// Position to which a standby must replay.
     pub recovery_end: u64,
     pub recovery_timeline: u32,
-    /// `wal_log_hints` or checksums: without either nothing can be rewound.
+    /// True with `wal_log_hints` or checksums, which a rewind needs.
     pub can_rewind: bool,
 }
 
-/// `Database cluster state` of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterState {
     Starting,
@@ -129,7 +119,6 @@ impl ClusterState {
         ClusterState::Unknown,
     ];
 
-    /// As `pg_controldata` names it.
     pub fn name(self) -> &'static str {
         match self {
             ClusterState::Starting => "starting up",
@@ -148,7 +137,6 @@ impl ClusterState {
     }
 }
 
-/// Kinds of deeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderKind {
     Stop,
@@ -183,7 +171,6 @@ impl OrderKind {
     }
 }
 
-/// An order under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     pub id: OrderId,
@@ -200,14 +187,14 @@ impl fmt::Display for JobView {
     }
 }
 
-/// How much of an order is done; zeros where nobody can say.
+/// Progress of an order; zeros if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderProgress {
     pub done_bytes: u64,
     pub total_bytes: u64,
 }
 
-/// The order before: kept until the next one is done, or the agent ends.
+/// Kept until the next order is done or the agent ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedOrder {
     pub id: OrderId,
@@ -226,41 +213,36 @@ impl fmt::Display for FinishedOrder {
 
 pub type Outcome = Result<(), OrderFailure>;
 
-/// Why an order is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderFailure {
     pub kind: OrderFailureKind,
-    /// For the log: printable, one line, at most `FAILURE_BYTES_MAX`.
+    /// Log text: printable, one line, at most `FAILURE_BYTES_MAX`.
     pub text: String,
 }
 
-/// Longest text of a failure.
 pub const FAILURE_BYTES_MAX: usize = 2000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderFailureKind {
-    /// The server runs, and must not for this order.
     Running,
-    /// `Stop`: another server runs than the one that was meant.
+    /// `Stop`: another server than the one meant runs.
     OtherServer,
-    /// The limit has passed. A stop or start that was begun may still come to its end.
+    /// Time limit exceeded. A begun stop or start may still complete.
     Late,
-    /// The source does not answer, or does not let the agent in. Nothing was changed.
+    /// Source unreachable or refuses. Nothing changed.
     Source,
-    /// The source is of another cluster or major version. Nothing was changed.
+    /// Source of another cluster or major version. Nothing changed.
     OtherCluster,
-    /// This server cannot be rewound to that source; a copy can be made.
+    /// A copy is possible.
     CannotRewind,
-    /// The layout of the files allows no copy (tablespaces, links, a mount point). Nothing was changed.
+    /// Tablespaces, links or a mount point prevent a copy. Nothing changed.
     Layout,
-    /// The files are not whole: a rewind was cut short, a copy must be made.
+    /// An interrupted rewind: needs a copy.
     HalfRewound,
-    /// The operating system or a program failed.
     Other,
 }
 
 impl OrderFailure {
-    /// A failure whose text is made fit for a log.
     pub fn new(kind: OrderFailureKind, text: impl AsRef<str>) -> OrderFailure {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
         let mut text: String = text.as_ref().trim().chars().map(clean).collect();

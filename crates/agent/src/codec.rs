@@ -1,6 +1,6 @@
-//! Messages as bytes: tags of one byte, numbers in network order, texts behind their length in two bytes.
+//! Encoding: tags of one byte, numbers in network order, texts after a 2-byte length.
 //!
-//! A message is read whole or not at all: bytes behind it are an error, and so is any value that is not one of its type.
+//! Trailing bytes and invalid values are errors.
 
 use crate::answer::{
     AgentAnswer, AgentStatus, ClusterState, ControlFile, DataDirectoryState, FAILURE_BYTES_MAX, FinishedOrder, JobView,
@@ -12,7 +12,6 @@ use crate::request::{
 };
 use crate::text::{ConninfoKeyword, DatabaseName, Host, SlotName, TextError, UserName, WordValue};
 
-/// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentMessageError {
     #[error("the message ends too early")]
@@ -64,7 +63,6 @@ impl<'a> AgentMessageReader<'a> {
         self.one_of(what, &[false, true])
     }
 
-    /// A value by its place in a list.
     fn one_of<T: Copy>(&mut self, what: &'static str, values: &[T]) -> Read<T> {
         let at = self.u8()?;
         values.get(usize::from(at)).copied().ok_or(AgentMessageError::Value { what, value: at.into() })
@@ -88,13 +86,13 @@ impl<'a> AgentMessageReader<'a> {
     }
 }
 
-/// The place of a value in a list. `None` cannot be: every list below holds all values, which a test proves by reading all of them back.
+/// Returns a value's index. Each list holds all values, as a test proves.
 fn place<T: PartialEq>(value: &T, values: &[T]) -> u8 {
     values.iter().position(|known| known == value).unwrap_or_default() as u8
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Longer ones do not exist: each type has a limit far below.
+    // Not reached: each type has a far lower limit.
     let end = text.floor_char_boundary(usize::from(u16::MAX));
     out.extend((end as u16).to_be_bytes());
     out.extend(&text.as_bytes()[..end]);
@@ -132,7 +130,6 @@ const FAILURES: [OrderFailureKind; 9] = [
     OrderFailureKind::Other,
 ];
 
-/// Reads a request.
 pub fn read_request(bytes: &[u8]) -> Result<AgentRequest, AgentMessageError> {
     let mut reader = AgentMessageReader(bytes);
     let request = match reader.u8()? {
@@ -243,7 +240,6 @@ fn put_source(out: &mut Vec<u8>, SourceServer { host, port, user, dbname }: &Sou
     put_text(out, dbname.as_str());
 }
 
-/// Reads an answer.
 pub fn read_answer(bytes: &[u8]) -> Result<AgentAnswer, AgentMessageError> {
     let mut reader = AgentMessageReader(bytes);
     let answer = match reader.u8()? {

@@ -1,8 +1,8 @@
-//! The words of `pg_controldata` (with `LC_ALL=C`), which reads the control file of its own version of PostgreSQL.
+//! Output of `pg_controldata` with `LC_ALL=C`, which reads its own version's control file only.
 
 use crate::answer::{ClusterState, ControlFile};
 
-/// Reads them; `major` is that of the program. `None`: something is missing.
+/// `major`: that of the program. `None`: incomplete.
 pub fn read(text: &str, major: u16) -> Option<ControlFile> {
     let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let checksums: u32 = word("Data page checksum version")?.parse().ok()?;
@@ -19,7 +19,6 @@ pub fn read(text: &str, major: u16) -> Option<ControlFile> {
     })
 }
 
-/// A place in the log, as `16/B374D848`.
 fn position(text: &str) -> Option<u64> {
     let (high, low) = text.split_once('/')?;
     let part = |text| u32::from_str_radix(text, 16).ok().map(u64::from);

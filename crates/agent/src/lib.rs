@@ -1,6 +1,7 @@
-//! The protocol between Weir and `weir agent`, which runs beside a PostgreSQL server and does what SQL cannot: stop, start, rewind, copy.
+//! Protocol between Weir and `weir agent`, which does beside a PostgreSQL server what SQL cannot: stop, start, rewind, copy.
 //!
-//! No IO, no clock, no randomness. `request` and `answer` are the messages, `codec` their bytes, `seal` makes them authentic. `settings`, `service`, `control_file` and `postmaster` read and write what the agent finds beside its server.
+//! No IO, clock or randomness. `codec` encodes and `seal` authenticates messages. `settings`, `service`, `control_file` and
+//! `postmaster` are for the server's files.
 
 mod answer;
 mod codec;

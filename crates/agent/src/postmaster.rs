@@ -1,13 +1,11 @@
-//! `postmaster.pid`: the file of a server that runs, or ran.
-//!
-//! Source: pidfile.h.
+//! `postmaster.pid` of a server that runs or ran. Source: pidfile.h.
 
 use crate::answer::{Postmaster, PostmasterState};
 
-/// Reads it. The step is unknown while the server has not written that far. `None`: it makes no sense.
+/// The state is unknown until written. `None`: malformed.
 pub fn read(text: &str) -> Option<Postmaster> {
     let line = |number: usize| text.lines().nth(number - 1).map(str::trim);
-    // A single-user server writes its number negative.
+    // A single-user server writes a negative pid.
     let pid: i32 = line(1)?.parse().ok()?;
     Some(Postmaster {
         pid: pid.unsigned_abs(),

@@ -1,70 +1,67 @@
-//! The requests of Weir to an agent.
+//! Requests to an agent.
 
 use crate::text::{ConninfoKeyword, DatabaseName, Host, SlotName, UserName, WordValue};
 
-/// Most words beside the place of the primary.
 pub const WORDS_MAX: usize = 8;
 
-/// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentRequest {
-    /// Answered at once, also while a job is under way.
+    /// Answered at once, even during a job.
     Status,
     Order(AgentOrder),
 }
 
-/// Number of an order, chosen by dice. The same number again asks for the outcome of the same order.
+/// A random number. Its repetition asks for the same order's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OrderId(pub u64);
 
-/// Something to be done. One is done at a time; it goes on if the connection is lost.
+/// One order is done at a time, and survives the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentOrder {
     pub id: OrderId,
     pub deed: OrderAction,
 }
 
-/// The deeds. One that is done already is no error.
+/// Actions; one already done is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderAction {
-    /// Ends the server and waits until its process is gone. `started_at`: only the server that began then (seconds since 1970, as in
-    /// `Postmaster`); another one is left alone, and the failure is `OtherServer`.
+    /// Waits for the server's process to end. `started_at`: only the server started then (as in `Postmaster`), else
+    /// `OtherServer`.
     Stop { mode: ServerStopMode, limit_ms: u32, started_at: Option<u64> },
-    /// Starts the server and waits until it takes connections, as a standby too.
+    /// Starts the server and waits until it accepts connections, also as a standby.
     Start { limit_ms: u32 },
-    /// Stops the standby that began then (as in `Stop`) and starts it: one order, so that nobody who dies leaves it stopped. It is stopped as by a crash
-    /// if it takes half of the time to stop in order. One that was started since is not stopped.
+    /// Restarts the standby started then (as in `Stop`): one order, so that a dead client leaves none stopped. Stops immediately
+    /// after half of the time. A server started since is not stopped.
     Restart { limit_ms: u32, started_at: u64 },
-    /// Makes the stopped server a standby: `standby.signal`, `primary_conninfo`, `primary_slot_name`. Weir's fence is taken away.
+    /// Makes the stopped server a standby: `standby.signal`, `primary_conninfo`, `primary_slot_name`. Removes Weir's fence.
     Follow(StandbyUpstream),
-    /// Brings the stopped server back to where its history left that of the source.
+    /// Rewinds to where its history left the source's.
     Rewind(RewindAction),
-    /// Replaces the files of the stopped server by a copy of the source's.
+    /// Replaces the files by a copy.
     BaseBackup(BaseBackup),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerStopMode {
-    /// Sessions end, a checkpoint is written, and all log is sent to the standbys.
+    /// Ends sessions, writes a checkpoint, sends all WAL to standbys.
     Fast,
     /// As a crash: the server recovers when it starts.
     Immediate,
 }
 
-/// Where a standby gets its log from.
+/// WAL source of a standby.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandbyUpstream {
     pub host: Host,
     pub port: u16,
     pub user: UserName,
-    /// `None`: the slot that is set stays away, too.
+    /// `None`: removes the slot setting.
     pub slot: Option<SlotName>,
-    /// Other words of `primary_conninfo`, such as `application_name` and Weir's mark. Words that are there already and not named here stay. So
-    /// does a mark.
+    /// Other words of `primary_conninfo`, such as Weir's mark. Present words not named stay.
     pub words: Vec<(ConninfoKeyword, WordValue)>,
 }
 
-/// A server that is read from. Its password, if it needs one, is in the passfile of the agent's user.
+/// A server to read from. The password, if any, is in the passfile of the agent's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceServer {
     pub host: Host,
@@ -87,20 +84,18 @@ pub struct BaseBackup {
     pub limit_ms: u32,
 }
 
-/// The slot that keeps the log on the source that is written during a copy. The agent needs no name for it.
+/// The slot that keeps WAL on the source during a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKeeper {
-    /// The one that the server uses as a standby afterwards. It holds log since before the copy began.
+    /// The slot of the later standby, which holds WAL since before the copy.
     Standby,
-    /// One of the copy's own, which ends with it.
+    /// A temporary slot of the copy.
     Copy,
 }
 
-/// The checkpoint with which a copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupCheckpoint {
-    /// At once.
     Fast,
-    /// Spread over the time that the source has set.
+    /// Spread as the source is configured.
     Spread,
 }

@@ -1,4 +1,4 @@
-//! Authenticity of a conversation: both sides prove that they know the secret, and every message is bound to its connection, direction and place.
+//! Mutual authentication by a shared secret; every message is bound to its connection, direction and number.
 //!
 //! ```text
 //! agent   magic, nonce A
@@ -7,8 +7,8 @@
 //! then    body, HMAC(key of the direction, number of the message, body); key = HMAC(secret, name of the direction, A, C)
 //! ```
 //!
-//! The client proves first, so that nobody without the secret gets anything made with it out of an agent. A message that is repeated, left out, moved
-//! or sent back has another number or key. Each frame begins with its length in four bytes.
+//! The client proves first, so that an agent computes nothing with the secret for a stranger. A repeated, omitted, moved or
+//! reflected message has another number or key. A frame begins with its length in four bytes.
 
 use crate::secret::AgentSecret;
 use hmac::{Hmac, Mac};
@@ -17,17 +17,12 @@ use subtle::ConstantTimeEq;
 
 pub const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
-/// Names protocol and version.
 const MAGIC: &[u8] = b"weir agent 2\n";
 
-/// Longest body of a message.
 pub const BODY_BYTES_MAX: usize = 8 << 10;
-/// Longest frame before both sides are known.
 pub const GREETING_BYTES_MAX: usize = NONCE_BYTES + TAG_BYTES;
-/// Longest frame afterwards.
 pub const FRAME_BYTES_MAX: usize = BODY_BYTES_MAX + TAG_BYTES;
 
-/// Why a frame is not taken. The conversation is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     #[error("a frame of {bytes} bytes, the limit is {limit}")]
@@ -43,28 +38,25 @@ pub enum SealError {
 pub type Nonce = [u8; NONCE_BYTES];
 type Tag = [u8; TAG_BYTES];
 
-/// Both sides' nonces.
 #[derive(Clone, Copy)]
 struct NoncePair {
     agent: Nonce,
     client: Nonce,
 }
 
-/// A frame with its length before it.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let mut out = (payload.len() as u32).to_be_bytes().to_vec();
     out.extend(payload);
     out
 }
 
-/// The length of the frame that follows these bytes.
 pub fn frame_bytes(head: [u8; 4], limit: usize) -> Result<usize, SealError> {
     let bytes = u32::from_be_bytes(head) as usize;
     if bytes > limit { Err(SealError::TooLong { bytes, limit }) } else { Ok(bytes) }
 }
 
 fn mac(key: &[u8], parts: &[&[u8]]) -> Tag {
-    // HMAC takes keys of any length; without one nothing it makes is ever accepted.
+    // Unreachable: HMAC takes keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; TAG_BYTES] };
     for part in parts {
         // A length before each part keeps parts apart.
@@ -84,16 +76,13 @@ impl NoncePair {
     }
 }
 
-/// The agent's first words.
 pub fn greeting(agent: &Nonce) -> Vec<u8> {
     [MAGIC, agent].concat()
 }
 
-/// The client's side of the beginning.
 pub struct ClientHello(NoncePair);
 
 impl ClientHello {
-    /// Answers the greeting of an agent; the second value is what is to be sent.
     pub fn answer(secret: &AgentSecret, greeting: &[u8], client: Nonce) -> Result<(ClientHello, Vec<u8>), SealError> {
         let agent = greeting.strip_prefix(MAGIC).and_then(|rest| rest.try_into().ok()).ok_or(SealError::Protocol)?;
         let nonces = NoncePair { agent, client };
@@ -101,7 +90,6 @@ impl ClientHello {
         Ok((ClientHello(nonces), proof))
     }
 
-    /// Takes the agent's proof.
     pub fn finish(self, secret: &AgentSecret, proof: &[u8]) -> Result<FrameSeal, SealError> {
         if !is_same(proof, &self.0.tag(secret, b"agent proves")) {
             return Err(SealError::Secret);
@@ -110,7 +98,6 @@ impl ClientHello {
     }
 }
 
-/// Takes the client's proof; the second value is the agent's, to be sent.
 pub fn admit(secret: &AgentSecret, agent: Nonce, proof: &[u8]) -> Result<(FrameSeal, Vec<u8>), SealError> {
     let (client, tag) = proof.split_first_chunk().ok_or(SealError::Protocol)?;
     let nonces = NoncePair { agent, client: *client };
@@ -121,7 +108,6 @@ pub fn admit(secret: &AgentSecret, agent: Nonce, proof: &[u8]) -> Result<(FrameS
     Ok((seal, nonces.tag(secret, b"agent proves").to_vec()))
 }
 
-/// One side of a conversation between two that know each other.
 pub struct FrameSeal {
     sending: Tag,
     receiving: Tag,
@@ -134,14 +120,14 @@ impl FrameSeal {
         FrameSeal { sending, receiving, sent: 0, received: 0 }
     }
 
-    /// The payload of the next frame to be sent.
+    /// Returns the payload of the next frame to send.
     pub fn close(&mut self, body: &[u8]) -> Vec<u8> {
         let tag = mac(&self.sending, &[&self.sent.to_be_bytes(), body]);
         self.sent += 1;
         [body, &tag].concat()
     }
 
-    /// The body in the payload of the next frame that came.
+    /// Verifies the next received payload; returns its body.
     pub fn open<'a>(&mut self, payload: &'a [u8]) -> Result<&'a [u8], SealError> {
         let (body, tag) = payload.split_last_chunk::<TAG_BYTES>().ok_or(SealError::Message)?;
         if !is_same(tag, &mac(&self.receiving, &[&self.received.to_be_bytes(), body])) {

@@ -1,21 +1,18 @@
 //! The file of shared secrets.
 //!
-//! A line is a secret for all agents, or `HOST:PORT SECRET` for one. With a secret of its own an agent takes no order that was meant for another
-//! one, whoever rules the network between.
+//! A line is a secret for all agents, or `HOST:PORT SECRET` for one, which then accepts no order redirected from another agent.
 
 use zeroize::Zeroizing;
 
-/// Fewer could be tried.
+/// Limit against guessing.
 pub const SECRET_BYTES_MIN: usize = 16;
 pub const SECRET_BYTES_MAX: usize = 1024;
-/// Longest file.
 pub const FILE_BYTES_MAX: usize = 64 << 10;
 
-/// A shared secret; wiped when it is dropped.
 #[derive(Clone)]
 pub struct AgentSecret(Zeroizing<Vec<u8>>);
 
-/// Why a file of secrets cannot be used. No text has a part of a secret.
+/// No text shows a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentSecretError {
     #[error("line {line}: the secret has {bytes} bytes, at least {SECRET_BYTES_MIN} are needed")]
@@ -35,7 +32,6 @@ impl AgentSecret {
         &self.0
     }
 
-    /// Takes a secret of the right length; `line` is for the error.
     fn new(line: usize, text: &str) -> Result<AgentSecret, AgentSecretError> {
         match text.len() {
             bytes if bytes < SECRET_BYTES_MIN => Err(AgentSecretError::Short { line, bytes }),
@@ -44,7 +40,7 @@ impl AgentSecret {
         }
     }
 
-    /// The secret for an agent, out of the text of a file. `None` as the place: the one for all.
+    /// `place` `None`: the general secret.
     pub fn read(text: &str, place: Option<&str>) -> Result<AgentSecret, AgentSecretError> {
         let (mut general, mut own) = (None, None);
         for (at, line) in text.lines().enumerate() {

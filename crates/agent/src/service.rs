@@ -1,18 +1,16 @@
-//! The service file by which `pg_rewind`, `pg_basebackup` and `psql` find a source: no word of it is on a command line or in a variable.
+//! The service file for `pg_rewind`, `pg_basebackup` and `psql`: keeps the source off command lines and variables.
 //!
-//! Source: `parseServiceFile` in fe-connect.c: a value is the rest of its line, without blanks at its end.
+//! Source: `parseServiceFile` in fe-connect.c.
 
 use crate::request::SourceServer;
 
-/// The name by which programs ask for it.
 pub const SERVICE: &str = "weir_source";
-/// Seconds to reach the source.
 const CONNECT_SECONDS: u32 = 10;
 
-/// Longest line of a service file that all versions read.
+/// Limit of a line in all versions.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// The text of the file for words of a connection string. `None`: such a file cannot hold them.
+/// Returns the file for connection words. `None`: it cannot hold them.
 pub fn show_words<'a>(words: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {
     let mut text = format!("[{SERVICE}]\n");
     for (name, value) in words {
@@ -25,7 +23,7 @@ pub fn show_words<'a>(words: impl IntoIterator<Item = (&'a str, &'a str)>) -> Op
     Some(text)
 }
 
-/// The text of the file. Each value is of a type that has neither line ends nor blanks at its ends.
+/// The types exclude line ends and outer blanks.
 pub fn show(source: &SourceServer) -> String {
     let SourceServer { host, port, user, dbname } = source;
     format!(

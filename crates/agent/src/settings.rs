@@ -1,13 +1,12 @@
-//! `postgresql.auto.conf`: reading a setting, and changing some while all else stays as it is.
+//! `postgresql.auto.conf`: reads a setting, and changes some while the rest stays.
 //!
 //! Source: `ParseConfigFp` and `DeescapeQuotedString` in guc-file.l, `write_auto_conf_file` in guc.c.
 
-/// The last value of a setting, as the server would take it.
 pub fn get(text: &str, name: &str) -> Option<String> {
     text.lines().rev().filter_map(split).find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| unquote(value))
 }
 
-/// The text with settings changed; `None` as a value takes the setting away.
+/// Changes settings; `None` removes one.
 pub fn change(text: &str, changes: &[(&str, Option<&str>)]) -> String {
     let is_changed =
         |line: &&str| split(line).is_some_and(|(known, _)| changes.iter().any(|(name, _)| known.eq_ignore_ascii_case(name)));
@@ -24,7 +23,6 @@ pub fn change(text: &str, changes: &[(&str, Option<&str>)]) -> String {
     out
 }
 
-/// Name and the rest of a line that sets something.
 fn split(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let end = line.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.' || c == '$')).unwrap_or(line.len());
@@ -43,7 +41,7 @@ fn unquote(value: &str) -> String {
         match c {
             '\'' if chars.peek() == Some(&'\'') => read.extend(chars.next()),
             '\'' => break,
-            // Letters and digits behind a backslash have meanings that no text of ours has.
+            // No text of ours has a letter or digit after a backslash, which is special.
             '\\' => read.extend(chars.next()),
             c => read.push(c),
         }

@@ -1,11 +1,10 @@
-//! Texts that the agent takes from the network: each with a limit of length and a set of characters.
+//! Texts from the network, with limits of length and characters.
 //!
-//! They end up in files that libpq and PostgreSQL read, never on a command line. The sets are such that no text can be an option, a second line or
-//! the end of a quoted value, however carelessly it were written there.
+//! They go into files of libpq and PostgreSQL, not onto command lines. None can be an option, a second line or the end of a
+//! quoted value.
 
 use std::fmt;
 
-/// Why a text is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     #[error("the {what} is empty")]
@@ -16,9 +15,9 @@ pub enum TextError {
     Character { what: &'static str },
 }
 
-/// Longest name of PostgreSQL: NAMEDATALEN - 1.
+/// PostgreSQL's NAMEDATALEN - 1.
 const NAME_BYTES_MAX: usize = 63;
-/// Longest host name (RFC 1035), and a path of a unix socket is shorter.
+/// Limit of a host name (RFC 1035); unix socket paths are shorter.
 const HOST_BYTES_MAX: usize = 253;
 const VALUE_BYTES_MAX: usize = 256;
 
@@ -35,7 +34,7 @@ fn check(what: &'static str, text: &str, limit: usize, is_allowed: impl Fn(char)
     Ok(())
 }
 
-/// Printable; blanks only inside.
+/// Printable, with blanks only inside.
 fn is_name(what: &'static str, text: &str, limit: usize) -> Result<(), TextError> {
     check(what, text, limit, |c| !c.is_control() && (c == ' ' || !c.is_whitespace()))?;
     if text.starts_with([' ', '-']) || text.ends_with(' ') {
@@ -51,7 +50,6 @@ macro_rules! text {
         pub struct $name(String);
 
         impl $name {
-            /// Takes a text that is allowed.
             pub fn new(text: &str) -> Result<$name, TextError> {
                 let check: fn(&str) -> Result<(), TextError> = $check;
                 check(text).map(|()| $name(text.to_string()))
@@ -71,35 +69,23 @@ macro_rules! text {
 }
 
 text!(
-    /// Name or address of a machine, or the folder of a unix socket.
+    /// A host name, an address, or the folder of a unix socket.
     Host,
     |text| {
         check("host", text, HOST_BYTES_MAX, |c| c.is_ascii_alphanumeric() || "._:%/-".contains(c))?;
         if text.starts_with('-') { Err(TextError::Character { what: "host" }) } else { Ok(()) }
     }
 );
+text!(UserName, |text| is_name("user", text, NAME_BYTES_MAX));
+text!(DatabaseName, |text| is_name("database", text, NAME_BYTES_MAX));
 text!(
-    /// Name of a user of PostgreSQL.
-    UserName,
-    |text| is_name("user", text, NAME_BYTES_MAX)
-);
-text!(
-    /// Name of a database.
-    DatabaseName,
-    |text| is_name("database", text, NAME_BYTES_MAX)
-);
-text!(
-    /// Name of a replication slot. Source: `ReplicationSlotValidateName` in slot.c.
+    /// Source: `ReplicationSlotValidateName` in slot.c.
     SlotName,
     |text| check("slot", text, NAME_BYTES_MAX, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 );
-text!(
-    /// The value of a word in `primary_conninfo`.
-    WordValue,
-    |text| is_name("value", text, VALUE_BYTES_MAX)
-);
+text!(WordValue, |text| is_name("value", text, VALUE_BYTES_MAX));
 
-/// Words of `primary_conninfo` that may be sent. None names a file, weakens encryption or gives options to the server.
+/// Keywords that name no file, weaken no encryption and pass no server options.
 pub(crate) const WORDS: [&str; 8] = [
     "application_name",
     "connect_timeout",
@@ -111,14 +97,12 @@ pub(crate) const WORDS: [&str; 8] = [
     "tcp_user_timeout",
 ];
 
-/// A word of `primary_conninfo` that may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConninfoKeyword(&'static str);
 
 impl ConninfoKeyword {
-    /// The name by which a standby is known (`synchronous_standby_names`).
     pub const APPLICATION_NAME: ConninfoKeyword = ConninfoKeyword(WORDS[0]);
-    /// Where Weir keeps its mark.
+    /// Keeps Weir's mark.
     pub const MARK: ConninfoKeyword = ConninfoKeyword(WORDS[2]);
 
     pub fn new(name: &str) -> Result<ConninfoKeyword, TextError> {

@@ -1,33 +1,29 @@
-//! Functions and operators of PostgreSQL's own `pg_catalog` whose result from a standby is as good as one from the primary.
-//! Data; `builtin.sql` makes it from PostgreSQL 15 and 18, and states the rule.
+//! Functions and operators of `pg_catalog` whose result from a standby is as good as one from the primary.
+//! `builtin.sql` makes the data from PostgreSQL 15 and 18, and states the rule.
 //!
-//! A name alone is no proof: a schema before `pg_catalog` in `search_path`, or a closer match of argument types, can put a
-//! user's function in its place. Callers look into the catalog for such functions first.
+//! A name alone proves nothing: `search_path` or a closer match of argument types can select a user's function instead.
+//! Callers look into the catalog for such functions first.
 
-/// True if every function of this name in `pg_catalog` may run on a standby. For names without a schema or in `pg_catalog`.
+/// True if every `pg_catalog` function of this name may run on a standby.
 ///
-/// Left out: functions that ask for the state of a server or session (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), or
-/// of WAL or transactions (`pg_current_*`, `txid_*`). Also those that read relations which the text does not name
-/// (`table_to_xml`). In: the grammar's own, which are functions of users on older servers if they are any.
+/// Excludes the state of servers and sessions (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), of WAL and transactions
+/// (`pg_current_*`, `txid_*`), and relations that the text does not name (`table_to_xml`). Includes the grammar's own.
 pub fn may_run_on_standby(name: &str) -> bool {
     FUNCTIONS.binary_search(&name).is_ok() || weir_sql::syntax::FUNCTIONS.contains(&name)
 }
 
-/// True if a function is PostgreSQL's own and leaves nothing on the session beside that which a text's facts say of it
-/// (`weir_sql::leaves`). For names without a schema or in `pg_catalog`.
-///
-/// Not those that run a text as SQL, nor functions that a version to come brings, whatever their names begin with.
+/// True if a built-in function leaves nothing on the session beside the text's facts (`weir_sql::leaves`). False for functions that run
+/// SQL texts, and for functions of later versions.
 pub fn leaves_nothing(name: &str) -> bool {
     !runs_text(name) && (may_run_on_standby(name) || LOOKED_THROUGH.binary_search(&name).is_ok())
 }
 
-/// True if a stable function of `pg_catalog` hangs on settings alone (TimeZone, DateStyle, the text search configuration):
-/// under the same settings it always gives the same answer. Of overloads, each that is stable.
+/// True if a stable `pg_catalog` function depends on settings alone (TimeZone, DateStyle, text search configuration), in each overload.
 pub fn hangs_on_settings(name: &str) -> bool {
     HANGING_ON_SETTINGS.binary_search(&name).is_ok()
 }
 
-/// Sorted by bytes. Not those that ask for the moment in some form (`age`, `date` of a text that says `now`).
+/// Sorted by bytes. Excludes dependence on the time (`age`, `date` of `now`).
 const HANGING_ON_SETTINGS: [&str; 38] = [
     "array_to_json",
     "array_to_string",
@@ -69,7 +65,7 @@ const HANGING_ON_SETTINGS: [&str; 38] = [
     "websearch_to_tsquery",
 ];
 
-/// True if a function of `pg_catalog` leaves all tables as they are, beside those that may run on a standby.
+/// True if a function changes no table, or may run on a standby.
 pub fn changes_no_table(name: &str) -> bool {
     const FAMILIES: [&str; 7] = ["pg_advisory_", "pg_try_advisory_", "txid_", "pg_current_", "pg_stat_get_", "has_", "pg_is_in_"];
     const NAMES: [&str; 14] = [
@@ -91,8 +87,8 @@ pub fn changes_no_table(name: &str) -> bool {
     may_run_on_standby(name) || NAMES.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
-/// True if a function of `pg_catalog` may run once more with its transaction, which was rolled back: it has no effect outside of that. Not
-/// `setval`, which no rollback undoes, nor what runs a text as SQL.
+/// True if a function may run again with its rolled back transaction. Excludes `setval`, which survives a rollback, and functions that
+/// run SQL texts.
 pub fn is_repeatable(name: &str) -> bool {
     const FAMILIES: [&str; 8] =
         ["has_", "lo_", "pg_advisory_xact_", "pg_current_", "pg_is_in_", "pg_stat_get_", "pg_try_advisory_xact_", "txid_"];
@@ -109,23 +105,20 @@ pub fn is_repeatable(name: &str) -> bool {
         "set_config",
         "version",
     ];
-    // They read and write files of the server.
     const OF_FILES: [&str; 2] = ["lo_export", "lo_import"];
     may_run_on_standby(name)
         || NAMES.contains(&name)
         || (FAMILIES.iter().any(|family| name.starts_with(family)) && !OF_FILES.contains(&name))
 }
 
-/// True if a function runs a text that it is given, or reads relations that it is told by name: PostgreSQL's own, and those in C of the
-/// extensions `tablefunc`, `xml2` and `pgrouting`.
+/// True if a function runs a text as SQL, or reads relations given by name: also in C in `tablefunc`, `xml2` and `pgrouting`.
 pub fn runs_text(name: &str) -> bool {
     const NAMES: [&str; 4] = ["connectby", "ts_rewrite", "ts_stat", "xpath_table"];
     const FAMILIES: [&str; 3] = ["crosstab", "pgr_", "_pgr_"];
     NAMES.contains(&name) || name.contains("_to_xml") || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
-/// True if a function of PostgreSQL's own makes a value of a type that it is told by number or name, or analyses a function's body. The check of
-/// a domain runs then.
+/// True if a function makes a value of a type given by OID or name, or analyses a function body: domain checks run.
 pub fn reads_types(name: &str) -> bool {
     const NAMES: [&str; 10] = [
         "array_in",
@@ -142,12 +135,12 @@ pub fn reads_types(name: &str) -> bool {
     NAMES.binary_search(&name).is_ok()
 }
 
-/// True if this operator exists in `pg_catalog` and none of the functions behind it is volatile.
+/// True if `pg_catalog` has this operator, and none of its functions is volatile.
 pub fn is_standard_operator(name: &str) -> bool {
     OPERATORS.binary_search(&name).is_ok()
 }
 
-/// Sorted by bytes, each once.
+/// Sorted by bytes.
 #[rustfmt::skip] // a table
 const OPERATORS: [&str; 74] = [
     "!!", "!~", "!~*", "!~~", "!~~*", "#", "##", "#-", "#>", "#>>", "%", "&", "&&", "&<", "&<|", "&>", "*", "*<", "*<=", "*<>",
@@ -156,8 +149,8 @@ const OPERATORS: [&str; 74] = [
     "|/", "|>>", "||", "||/", "~", "~*", "~<=~", "~<~", "~=", "~>=~", "~>~", "~~", "~~*",
 ];
 
-/// Functions of versions 13 to 18 that may not run on a standby, and leave nothing but what their facts say. Sorted by bytes, each once. Of the volatile
-/// ones `tests/builtin_volatile.txt` says what each leaves, and `e2e/builtin.rs` holds both against each version.
+/// Functions of versions 13 to 18 that may not run on a standby, and leave nothing beside their facts. Sorted by bytes.
+/// `tests/builtin_volatile.txt` describes the volatile ones; `e2e/builtin.rs` checks both.
 #[rustfmt::skip] // a table
 static LOOKED_THROUGH: [&str; 340] = [
     "brin_desummarize_range", "brin_summarize_new_values", "brin_summarize_range", "close_lb", "close_sl", "current_query",
@@ -251,7 +244,7 @@ static LOOKED_THROUGH: [&str; 340] = [
     "txid_snapshot_xmin", "txid_status", "txid_visible_in_snapshot", "version",
 ];
 
-/// Sorted by bytes, each once.
+/// Sorted by bytes.
 #[rustfmt::skip] // a table
 static FUNCTIONS: [&str; 1682] = [
     "abbrev", "abs", "aclcontains", "acldefault", "aclexplode", "aclinsert", "aclitemeq", "aclremove", "acos", "acosd", "acosh",

@@ -1,4 +1,4 @@
-//! A catalog in the making: takes rows in, judges views and policies, and sorts.
+//! A catalog in the making: takes in rows, judges views and policies, and sorts.
 
 use super::path::DbRoleSettings;
 use super::tables::{TableDependencies, TablesDraft, in_order};
@@ -13,19 +13,17 @@ use weir_config::{PatternSet, RoutingConfig};
 use weir_sql::facts::hash_of_column;
 use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
-/// Objects of one database that are remembered. Beyond, nothing is known of it, and statements with names go to the primary.
+/// Larger databases are not remembered: statements with names go to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
 
-/// Rows of a catalog: several for each object at most, beside those of its columns.
+/// Row limit: several for each object, beside those of its columns.
 const ROWS_MAX: usize = 16_000_000;
 
-/// Memory of a row beside its values, at most: a place in a list that may have just grown, an allocation.
+/// Overhead beside the values: a slot in a growing list, and an allocation.
 const ROW_BYTES: usize = 64;
 
-/// A row's values.
 pub(super) type Cells<'a> = [Option<&'a [u8]>];
 
-/// Why rows of a server's make no catalog.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DraftError {
     #[error("a row is not what was asked for")]
@@ -36,7 +34,7 @@ pub enum DraftError {
     TooMuch(#[from] BoundExceeded),
 }
 
-/// An object with its number, as long as numbers are needed.
+/// An object with its OID.
 pub(super) struct NumberedObject {
     pub(super) oid: u32,
     pub(super) object: CatalogObject,
@@ -45,19 +43,18 @@ pub(super) struct NumberedObject {
 /// Objects that a stored expression uses.
 struct ExpressionUses {
     relation: u32,
-    /// As the server wrote it: `funcid 12,relid 16400`.
+    /// As written by the server: `funcid 12,relid 16400`.
     list: Box<str>,
 }
 
-/// Casts that run functions without being asked for: one that may write, or one that is not steady.
+/// Implicit casts: if any may write, and if any is not steady.
 struct ImplicitCasts {
     hidden: bool,
     unsteady: bool,
 }
 
-/// A catalog in the making: the rows taken in so far.
 pub struct CatalogDraft {
-    /// What they take in memory. A server that sends rows without end is not listened to any longer when it is used up.
+    /// Stops a server that sends rows without end.
     pub(super) gathered: GatherBudget,
     text: String,
     schemas: Vec<(u32, Box<str>)>,
@@ -65,33 +62,30 @@ pub struct CatalogDraft {
     functions: Vec<NumberedObject>,
     /// Functions that may be called like a column.
     like_columns: HashSet<u32>,
-    /// With the function behind each.
     operators: Vec<(NumberedObject, u32)>,
-    /// Type, function, and true if the cast runs without being asked for.
+    /// Type, function, and true if the cast is implicit.
     casts: Vec<(CatalogObject, u32, bool)>,
     types: TypesDraft,
     parents: Vec<(u32, ObjectEffect)>,
-    /// Expressions of views and policies.
     expressions: Vec<ExpressionUses>,
-    /// Expressions of materialised views.
     refreshes: Vec<ExpressionUses>,
     defaults: CatalogDefaults,
     tables: TablesDraft,
     pub(super) unseen: super::unseen::UnseenDraft,
 }
 
-/// Types that run functions which are not immutable.
+/// Types that run non-immutable functions.
 #[derive(Default)]
 struct TypesDraft {
     named: Vec<CatalogObject>,
     numbers: HashSet<u32>,
-    /// Functions that have such types.
+    /// Functions that use such types.
     functions: Vec<u32>,
     runs_unseen: bool,
 }
 
 impl CatalogDraft {
-    /// An empty one, of rows that may take so much memory (`catalog_max_size`).
+    /// `bytes_max` limits the rows (`catalog_max_size`).
     pub fn new(bytes_max: usize) -> CatalogDraft {
         let bound = GatherBound { thing: "the catalog", count_max: ROWS_MAX, bytes_max, parameter: "catalog_max_size" };
         CatalogDraft {
@@ -113,12 +107,10 @@ impl CatalogDraft {
         }
     }
 
-    /// Memory that the rows taken in so far are counted as.
     pub fn gathered_bytes(&self) -> usize {
         self.gathered.bytes()
     }
 
-    /// Takes in a row of the answer to `PARTS[part]`.
     pub fn row(&mut self, part: usize, cells: &Cells<'_>) -> Result<(), DraftError> {
         let part = PARTS.get(part).ok_or(DraftError::Row)?;
         self.gathered.take(ROW_BYTES + cells.iter().flatten().map(|cell| cell.len()).sum::<usize>())?;
@@ -175,13 +167,12 @@ impl CatalogDraft {
 
     pub(super) fn cast(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (function, is_hidden) = (number(cells, 2)?, word(cells, 3)? == "i");
-        // Where the type is does not matter: such casts are rare, and a name is enough to be careful.
+        // The type's schema is ignored: such casts are rare.
         let object = self.object(word(cells, 1)?, 0, ObjectEffect::Writes)?;
         self.casts.push((object, function, is_hidden));
         Ok(())
     }
 
-    /// Notes a property of a relation or of a type (`CONTENTS`).
     pub(super) fn contents(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (what, oid) = (word(cells, 0)?, number(cells, 1)?);
         match what {
@@ -256,7 +247,7 @@ impl CatalogDraft {
         Ok(&mut self.defaults.transactions[at])
     }
 
-    /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
+    /// `None`: an unknown schema (temporary objects of other sessions).
     fn numbered(&mut self, cells: &Cells<'_>, fate: ObjectEffect) -> Result<Option<NumberedObject>, DraftError> {
         let (oid, schema, name) = (number(cells, 0)?, number(cells, 1)?, word(cells, 2)?);
         let Some(schema) = self.schemas.iter().position(|(known, _)| *known == schema) else { return Ok(None) };
@@ -271,7 +262,7 @@ impl CatalogDraft {
         Ok(CatalogObject { at, schema, bytes, fate, steady: false })
     }
 
-    /// Works out the fates and sorts. Takes a while for a large database: not for a worker's thread.
+    /// Slow for a large database: not for a worker thread.
     pub fn finish(mut self, routing: &RoutingConfig) -> Catalog {
         let pg_catalog = self.schemas.iter().position(|(_, name)| **name == *"pg_catalog").map(|at| at as u32);
         self.note_extract(pg_catalog);
@@ -344,7 +335,7 @@ impl CatalogDraft {
         }
     }
 
-    /// Up to version 13 `EXTRACT` calls `date_part`; texts are parsed as later versions do. Source: `func_expr_common_subexpr` in gram.y.
+    /// Before version 14 `EXTRACT` calls `date_part`. Source: `func_expr_common_subexpr` in gram.y.
     fn note_extract(&mut self, pg_catalog: Option<u32>) {
         let named = |name: &str| {
             let is_one =
@@ -362,13 +353,12 @@ impl CatalogDraft {
         self.functions.extend(renamed);
     }
 
-    /// Calls that are syntax to newer servers: functions of PostgreSQL's own in all but the name. An older server without such a
-    /// function refuses it, wherever it is sent.
+    /// Returns calls that newer servers treat as syntax. An older server without such a function refuses the call on any node.
     fn syntax(&mut self, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Vec<CatalogObject> {
         let Some(pg_catalog) = pg_catalog else { return Vec::new() };
         let mut made = Vec::new();
         for name in weir_sql::syntax::FUNCTIONS {
-            // The names of a catalog that is full are not known, and go to the primary.
+            // The names of a full catalog go to the primary.
             let Ok(object) = self.object(name, pg_catalog, ObjectEffect::Reads) else { return made };
             let function = NumberedObject { oid: 0, object: CatalogObject { steady: true, ..object } };
             let fate = used_fate(&function, &self.text, Some(pg_catalog), routing, &self.schemas);
@@ -377,7 +367,7 @@ impl CatalogDraft {
         made
     }
 
-    /// Names of users' functions that a text may call without naming them so that they are seen.
+    /// Returns users' functions that a text may call unnoticed.
     fn named(&self, pg_catalog: Option<u32>) -> UserFunctionNames<'_> {
         let name = |function: &NumberedObject| function.object.name(&self.text);
         let of_users = self.functions.iter().filter(|function| !is_builtin(function, pg_catalog));
@@ -386,7 +376,7 @@ impl CatalogDraft {
         UserFunctionNames { like_columns, like_own }
     }
 
-    /// Functions of a kind that may be called like a column.
+    /// Hashes names of functions callable like a column.
     fn columns_of(&self, is_one: impl Fn(&CatalogObject) -> bool) -> Box<[u32]> {
         let mut found: Vec<u32> = self
             .functions
@@ -399,8 +389,7 @@ impl CatalogDraft {
         found.into()
     }
 
-    /// Casts by functions that may write, and functions that run without being asked for, judged by their own effect. A cast's
-    /// function for a type is found by the statements that name or use the type.
+    /// Judges casts by their functions' own effects.
     fn judged_unasked(&mut self) -> (Vec<CatalogObject>, ImplicitCasts) {
         let casts = std::mem::take(&mut self.casts);
         let unsteady = casts.iter().any(|(_, function, _)| !self.steady_function(*function));
@@ -411,7 +400,6 @@ impl CatalogDraft {
         (explicit.into_iter().map(|(object, _, _)| object).collect(), ImplicitCasts { hidden, unsteady })
     }
 
-    /// Functions of types that run something are not steady.
     fn note_coded(&mut self) {
         for function in std::mem::take(&mut self.types.functions) {
             let Ok(at) = self.functions.binary_search_by_key(&function, |function| function.oid) else { continue };
@@ -420,13 +408,13 @@ impl CatalogDraft {
         }
     }
 
-    /// Notes functions and operators that give the same result for the same arguments.
+    /// Marks functions and operators with constant results.
     fn note_steady(&mut self, pg_catalog: Option<u32>) {
         for function in &mut self.functions {
             let name = function.object.name(&self.text);
             let is_builtin = is_builtin(function, pg_catalog);
             function.object.steady |= is_builtin && builtin::hangs_on_settings(name);
-            // A text constant of this type becomes one of today.
+            // A text constant depends on the current date.
             function.object.steady &= !(is_builtin && name.contains("timetz"));
         }
         for at in 0..self.operators.len() {
@@ -435,13 +423,13 @@ impl CatalogDraft {
         }
     }
 
-    /// True for the function of an operator or a cast that is steady; a stable one in C hangs on settings.
+    /// True if the function is steady; a stable one in C depends on settings only.
     fn steady_function(&self, oid: u32) -> bool {
         let found = self.functions.binary_search_by_key(&oid, |function| function.oid);
         self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
     }
 
-    /// Notes relations that views read, and views whose rows are always the same over the same tables.
+    /// Notes relations behind views, and views that are not steady.
     fn note_views(&mut self) {
         for uses in &self.expressions {
             for entry in uses.list.split(',') {
@@ -470,7 +458,7 @@ impl CatalogDraft {
         }
     }
 
-    /// PostgreSQL's own hang on settings at most.
+    /// Built-in operators depend on settings at most.
     fn steady_operator(&self, oid: u32) -> bool {
         match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
             Ok(at) => self.operators[at].0.object.steady,
@@ -478,13 +466,12 @@ impl CatalogDraft {
         }
     }
 
-    /// Gives relations the fates of the objects that their policies and definitions use, until nothing changes: views read
-    /// views.
+    /// Spreads effects to relations until nothing changes: views read views.
     fn follow(&mut self) {
         let mut open = std::mem::take(&mut self.expressions);
         loop {
             let before = open.len();
-            // A relation that already counts as more than reading is done; the others may still come to read one that does.
+            // A relation with a worse effect than reading is done.
             open.retain(|uses| {
                 let fate = self.fate_of_uses(uses);
                 self.worsen(uses.relation, fate);
@@ -512,7 +499,7 @@ impl CatalogDraft {
                 // Before version 16 a view names itself.
                 ("relid", Ok(relation)) if relation == uses.relation => ObjectEffect::Reads,
                 ("relid", Ok(relation)) => self.fate_of_relation(relation),
-                // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
+                // Built-in sampling methods only read; their handlers are not on the list of functions.
                 ("consttype" | "resulttype" | "funcresulttype", _) => ObjectEffect::Reads,
                 ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => ObjectEffect::Reads,
                 ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
@@ -537,7 +524,7 @@ impl CatalogDraft {
         }
     }
 
-    /// Operators of PostgreSQL's own only read.
+    /// Built-in operators only read.
     fn fate_of_operator(&self, oid: u32) -> ObjectEffect {
         match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
             Ok(at) => self.operators[at].0.object.fate,
@@ -547,27 +534,25 @@ impl CatalogDraft {
     }
 }
 
-/// The parser's name of the function behind the word.
+/// The parser's name of the function behind `EXTRACT`.
 const EXTRACT: &str = "extract";
 
-/// `timezone` of a `time with time zone`, by text and by interval.
+/// `timezone` of a `time with time zone`: depends on the current date.
 const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
 
-/// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
+/// Operators not named in a text's facts, or behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
 pub(super) const HIDDEN_OPERATORS: [&str; 16] =
     ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
-/// True if nothing of a database with so many objects and such names is remembered.
 fn is_too_much(objects: usize, text_bytes: usize) -> bool {
     objects > OBJECTS_MAX || text_bytes > u32::MAX as usize / 2
 }
 
-/// The numbers behind a label: one, or a list.
 fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
     rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }
 
-/// True if an operator's list names a function: by its name alone, or with its schema as in `public.f`.
+/// True if listed, with or without schema.
 fn is_listed(list: &PatternSet, function: &CatalogObject, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
     let name = function.name(text);
     if list.is_match(name) {
@@ -578,7 +563,6 @@ fn is_listed(list: &PatternSet, function: &CatalogObject, text: &str, schemas: &
     list.is_match(&qualified)
 }
 
-/// The fate of an object (operator, cast, view) by the function that it uses.
 fn used_fate(
     function: &NumberedObject,
     text: &str,
@@ -597,7 +581,7 @@ fn used_fate(
     }
 }
 
-/// The fate of a function that a text calls. With a list of those that only read, all others that a user made count as writing.
+/// Returns the effect of a call. With `read_only_functions`, users' other functions count as writing.
 fn called_fate(
     function: &NumberedObject,
     text: &str,
@@ -623,7 +607,7 @@ fn fate_of(kind: &str, persistence: &str) -> ObjectEffect {
     }
 }
 
-/// Sorts by name and schema; of one name in one schema one is left, with the worst fate, and steady only if all are.
+/// Merges duplicates by name and schema: the worst effect, steady only if all are.
 pub(super) fn sorted(objects: impl Iterator<Item = CatalogObject>, text: &str) -> SortedObjects {
     let mut objects: Vec<CatalogObject> = objects.collect();
     objects.sort_unstable_by(|one, other| (one.name(text), one.schema).cmp(&(other.name(text), other.schema)));
@@ -639,7 +623,7 @@ pub(super) fn sorted(objects: impl Iterator<Item = CatalogObject>, text: &str) -
 }
 
 pub(super) fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftError> {
-    // A name that is no UTF-8 cannot be in a text that was parsed.
+    // A name that is not UTF-8 cannot occur in a parsed text.
     cells.get(at).copied().flatten().map(|cell| std::str::from_utf8(cell).unwrap_or_default()).ok_or(DraftError::Row)
 }
 

@@ -1,18 +1,16 @@
-//! Demands of two parameters on all clients, beside the rules of `pool_hba.conf`: PgBouncer's `auth_type` and `client_tls_sslmode`.
+//! Demands on all clients beside `pool_hba.conf`: PgBouncer's `auth_type` and `client_tls_sslmode`.
 
-/// Demands on all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientDemands {
-    /// The method of rules that leave it to `auth_type`.
+    /// Method of rules that leave it to `auth_type`.
     pub method: CommonMethod,
-    /// The encryption of clients over TCP.
     pub tls: ClientTls,
 }
 
-/// A method for all, as PgBouncer means it.
+/// PgBouncer's method for all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CommonMethod {
-    /// None: the other rules decide.
+    /// The other rules decide.
     #[default]
     ByRules,
     Trust,
@@ -23,19 +21,18 @@ pub enum CommonMethod {
     Pam,
 }
 
-/// Demand on the encryption of clients.
+/// Encryption of clients over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientTls {
-    /// None: the rules decide.
+    /// The rules decide.
     #[default]
     Any,
     Required,
-    /// With a certificate by an authority we trust.
+    /// With a certificate of a trusted authority.
     Certified,
 }
 
 impl CommonMethod {
-    /// The meaning of a word that the parameter allows.
     pub fn from_word(word: &str) -> CommonMethod {
         match word {
             "trust" => CommonMethod::Trust,
@@ -50,7 +47,6 @@ impl CommonMethod {
 }
 
 impl ClientTls {
-    /// The meaning of a word that the parameter allows.
     pub fn from_word(word: &str) -> ClientTls {
         match word {
             "require" => ClientTls::Required,

@@ -1,18 +1,17 @@
-//! Notices for the operator about a configuration that works.
+//! Notices about a working configuration, for the log and `weir check`.
 //!
-//! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where
-//! many of them serve one purpose. Then one sentence names the missing feature and the way out.
+//! Rows without effect are named one by one, except where many serve one purpose: then one sentence names the missing feature.
 
 use super::{CausalReads, Config, ConfigSetting};
 use crate::params::{ConfigParam, ParamEffect, ParamGroup};
 
-/// Descriptors for sockets to listen on, files, and connections that ask servers.
+/// Descriptors for listening sockets, files, and connections of Weir's own.
 const DESCRIPTORS_OF_OURS: u64 = 64;
 
-/// Rows of one purpose, and the text behind their names.
+/// Rows of one purpose, and the text after their names.
 struct MissingFeature {
     has: fn(&ConfigParam) -> bool,
-    /// Without, nothing of it happens, and nothing needs to be said.
+    /// Switch of the feature; off: no notice.
     switch: Option<&'static str>,
     says: &'static str,
 }
@@ -31,7 +30,7 @@ const PURPOSES: &[MissingFeature] = &[
 ];
 
 impl Config {
-    /// Settings that are set and do not do what their name says.
+    /// Returns notices on settings without their promised effect.
     pub fn notices(&self) -> Vec<String> {
         let idle: Vec<&ConfigSetting> = self.settings.iter().filter(|setting| is_idle(setting)).collect();
         let mut notices = Vec::new();
@@ -52,8 +51,7 @@ impl Config {
         notices
     }
 
-    /// A hint for `weir check` if reads show less than by default, by a value that was the default once, with the place that sets it. It may be what is wanted, so
-    /// the log does not say it.
+    /// Returns a hint if reads show less than by default, by a value that was once the default. May be intended: not logged.
     pub fn older_causal_reads(&self) -> Option<String> {
         let is_older = self.nodes.len() > 1 && self.routing.causal_reads() == CausalReads::Session;
         let setting = self.setting("causal_reads", None).filter(|_| is_older)?;
@@ -64,7 +62,7 @@ impl Config {
         ))
     }
 
-    /// A warning if the system lets this process have no more than `limit` files open, and all clients and server connections need more.
+    /// Warns if clients and server connections need more open files than `limit`.
     pub fn descriptors_notice(&self, limit: u64) -> Option<String> {
         let clients = u64::from(self.pool.max_clients);
         let each = u64::from(self.conns_per_node_max());
@@ -88,7 +86,7 @@ impl Config {
     }
 }
 
-/// True if a setting was given another value than its default, although nothing reads it yet.
+/// True if a setting without effect has another value than its default.
 fn is_idle(setting: &ConfigSetting) -> bool {
     let param = setting.param;
     param.effect == ParamEffect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)

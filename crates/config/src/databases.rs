@@ -1,9 +1,9 @@
-//! Databases by another name, and forced users, from the file that `database_file` names.
+//! Databases by another name, and forced users, from `database_file`.
 //!
-//! In: the file's text. Out: the entries, and the faults of its lines. The lines are those of the section `[databases]` of a
-//! `pgbouncer.ini`: `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
-//! The name `*` stands for all databases without a line of their own, but for the administration console.
-//! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
+//! The lines are those of PgBouncer's section `[databases]`:
+//! `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
+//! The name `*` means all databases without a line, except the administration console.
+//! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in loader.c.
 
 use crate::PoolMode;
 use crate::passwd::UserSecret;
@@ -11,45 +11,39 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_wire::startup_packet::cut_name;
 
-/// Entries of one file: more is no file of databases.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The meaning of one database name of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseEntry {
-    /// The database of the servers; `None`: that of the clients' name.
+    /// `None`: the clients' name.
     pub database: Option<Arc<str>>,
-    /// All clients of the name use this user's server connections; `None`: each uses those of its own user.
+    /// User of all server connections; `None`: each client's own.
     pub user: Option<Arc<str>>,
-    /// Password of that user; `None`: the one in `pool_passwd`.
+    /// `None`: the one in `pool_passwd`.
     pub password: Option<UserSecret>,
     pub mode: Option<PoolMode>,
     pub pool_size: Option<u32>,
-    /// Runs once on each new server connection; empty: nothing does.
+    /// First query of new server connections; empty: none.
     pub connect_query: Arc<str>,
     pub look_up: OwnLookUp,
 }
 
-/// How users of one database are looked up, as far as it differs from the parameters of these names.
+/// Look-up of users, where it differs from the parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnLookUp {
-    /// `auth_user`; empty: nobody is looked up.
+    /// `auth_user`; empty: no look-ups.
     pub user: Option<Arc<str>>,
-    /// `auth_query`.
     pub query: Option<Arc<str>>,
     /// `auth_dbname`, by the clients' name.
     pub database: Option<Arc<str>>,
 }
 
-/// The entries by the name that clients use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseMap {
     entries: BTreeMap<Arc<str>, DatabaseEntry>,
-    /// The entry of all other names.
     others: Option<DatabaseEntry>,
 }
 
-/// A fault in a line; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatabaseError {
     #[error("there is no = behind the name of a database")]
@@ -82,46 +76,43 @@ pub enum DatabaseError {
     TooMany,
 }
 
-/// Words of a `connect_query` that would change the meaning of statements without Weir knowing it.
+/// Words that change the meaning of statements unseen by Weir.
 const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session authorization"];
 
-/// The name that stands for all databases without an entry.
+/// Name of the entry for databases without one.
 pub const OTHERS: &str = "*";
 
 impl DatabaseEntry {
-    /// The servers' name of a database that clients call `name`.
+    /// Returns the servers' name of a database.
     pub fn database<'a>(&'a self, name: &'a str) -> &'a str {
         self.database.as_deref().unwrap_or(name)
     }
 
-    /// Its password, if it is this user's.
     pub fn password_of(&self, user: &str) -> Option<&UserSecret> {
         self.password.as_ref().filter(|_| self.user.as_deref() == Some(user))
     }
 }
 
 impl DatabaseMap {
-    /// The entry that serves a name: its own, or that of all others.
+    /// Returns the name's own entry, or that of all others.
     pub fn get(&self, name: &str) -> Option<&DatabaseEntry> {
         self.named(name).or(self.others.as_ref())
     }
 
-    /// The entry of this very name.
     pub fn named(&self, name: &str) -> Option<&DatabaseEntry> {
         self.entries.get(name)
     }
 
-    /// The password of a forced user by any entry.
+    /// Returns a forced user's password from any entry.
     pub fn password_of(&self, user: &str) -> Option<&UserSecret> {
         self.entries.values().chain(&self.others).find_map(|entry| entry.password_of(user))
     }
 
-    /// Query that new server connections of a name run first; empty: none.
+    /// Empty: none.
     pub fn connect_query(&self, name: &str) -> Arc<str> {
         self.get(name).map_or_else(Arc::default, |entry| entry.connect_query.clone())
     }
 
-    /// All names that are listed, and their entries.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &DatabaseEntry)> {
         self.entries.iter()
     }
@@ -130,13 +121,13 @@ impl DatabaseMap {
         self.entries.is_empty() && self.others.is_none()
     }
 
-    /// True if a name is served by another entry than before.
+    /// True if another entry serves the name.
     pub fn is_changed(&self, before: &DatabaseMap, name: &str) -> bool {
         self.get(name) != before.get(name)
     }
 }
 
-/// Reads the file. Beside the entries: the lines that are wrong, from 1.
+/// The second value lists bad lines, from 1.
 pub fn read(text: &str) -> (DatabaseMap, Vec<(u32, DatabaseError)>) {
     let (mut databases, mut wrong) = (DatabaseMap::default(), Vec::new());
     for (line, number) in text.lines().zip(1..) {
@@ -178,7 +169,7 @@ fn read_line(line: &str) -> Result<(String, DatabaseEntry), DatabaseError> {
         name.to_string()
     };
     rest = rest.trim_start().strip_prefix('=').ok_or(DatabaseError::NoValue)?.trim_start();
-    // Clients and servers know it by no more than that.
+    // Clients and servers cut names to this length.
     let name = cut_name(&name).to_owned();
     if name.is_empty() {
         return Err(DatabaseError::NoValue);
@@ -205,7 +196,7 @@ fn read_line(line: &str) -> Result<(String, DatabaseEntry), DatabaseError> {
     Ok((name, entry))
 }
 
-/// Takes one `key=value` and the blanks behind it.
+/// Takes one `key=value` and the blanks after it.
 fn take_pair(rest: &mut &str) -> Result<(String, String), DatabaseError> {
     let end = rest.find(|c: char| c.is_whitespace() || c == '=').unwrap_or(rest.len());
     let (key, behind) = rest.split_at(end);
@@ -223,7 +214,7 @@ fn take_pair(rest: &mut &str) -> Result<(String, String), DatabaseError> {
     Ok((key.to_ascii_lowercase(), value))
 }
 
-/// Takes the text between quotes; a doubled one stands for itself.
+/// Takes the text between quotes; a doubled quote is one quote.
 fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
     let (mut text, mut chars) = (String::new(), rest.char_indices().skip(1).peekable());
     while let Some((at, c)) = chars.next() {
@@ -268,7 +259,7 @@ fn set(entry: &mut DatabaseEntry, key: &str, value: String) -> Result<(), Databa
     Ok(())
 }
 
-/// A verifier or an md5 hash is taken as such, all else as the password itself: no word before it means something here.
+/// Parses a secret. `TEXT` and `AES` have no meaning here.
 fn secret(value: String) -> Result<UserSecret, DatabaseError> {
     if value.is_empty() {
         return Err(DatabaseError::BadPassword);
@@ -278,7 +269,7 @@ fn secret(value: String) -> Result<UserSecret, DatabaseError> {
         return Ok(UserSecret::Plain(value.into_bytes().into()));
     }
     match UserSecret::parse(value.as_bytes(), None) {
-        // Nobody could log in to a server with it.
+        // A verifier cannot log in to a server.
         Ok(UserSecret::Scram(_)) | Err(_) => Err(DatabaseError::BadPassword),
         Ok(secret) => Ok(secret),
     }

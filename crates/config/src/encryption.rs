@@ -1,60 +1,48 @@
-//! Encryption settings of a [`Config`](super::Config). Only the setters of the parameter table write them.
+//! Encryption settings of a [`Config`](super::Config), written only by the setters of the parameter table.
 use std::path::PathBuf;
 
-/// Encryption of both sides. Files are relative to the directory of the configuration file.
+/// Encryption of both sides. Paths are relative to the configuration's directory.
 #[derive(Debug, Clone)]
 pub struct TlsConfig {
-    /// Offered to clients, and used with servers that have it.
+    /// Offered to clients, and used with servers that support it.
     pub enabled: bool,
-    /// File of the private key.
     pub key: Option<PathBuf>,
-    /// File of the certificates shown to clients.
     pub cert: Option<PathBuf>,
-    /// File of the authorities that are trusted.
+    /// Trusted authorities, also for servers without `root_cert`.
     pub ca_cert: Option<PathBuf>,
-    /// Directory of such files.
+    /// Directory of trusted authorities.
     pub ca_cert_dir: Option<PathBuf>,
-    /// File of revocation lists.
     pub crl_file: Option<PathBuf>,
     /// Ciphers for TLS 1.2, in OpenSSL's notation.
     pub ciphers: String,
-    /// Our order of ciphers counts, not the client's.
+    /// True if the proxy's order of ciphers counts, not the client's.
     pub prefer_server_ciphers: bool,
-    /// Curves for the key exchange.
     pub curves: String,
-    /// Prints the pass phrase of a key.
+    /// Command that prints a key's pass phrase.
     pub passphrase_command: String,
-    /// Oldest version spoken.
     pub min_version: TlsVersion,
-    /// Towards servers; when, is a node's.
+    /// Files towards servers; the mode belongs to each node.
     pub backend: PeerFiles,
-    /// Channel binding of logins to servers.
     pub binding: ChannelBinding,
-    /// Towards memcached or Redis.
+    /// Files towards memcached or Redis.
     pub store: PeerFiles,
-    /// When connections to these are encrypted: no mode that would also do without.
+    /// Mode towards the stores: none that may go unencrypted.
     pub store_mode: SslMode,
 }
 
-/// Files for connections in which we are the client.
+/// Files for connections on which the proxy is the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerFiles {
-    /// File of the authorities for the other side, if not those for clients.
+    /// Authorities for the other side, if not those for clients.
     pub root_cert: Option<PathBuf>,
-    /// File of revocation lists.
     pub crl_file: Option<PathBuf>,
-    /// File of the certificate shown to the other side.
     pub cert: Option<PathBuf>,
-    /// File of its key.
     pub key: Option<PathBuf>,
 }
 
-/// A version of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVersion {
-    /// 1.2.
     V1_2,
-    /// 1.3.
     V1_3,
 }
 
@@ -63,33 +51,28 @@ pub enum TlsVersion {
 pub enum SslMode {
     /// By `ssl`, as in Pgpool-II.
     Auto,
-    /// Never.
     Disable,
-    /// When the server insists.
+    /// If the server insists.
     Allow,
-    /// When the server can.
+    /// If the server can.
     Prefer,
-    /// Always.
     Require,
-    /// Always, with a certificate of an authority we trust.
+    /// Always, with a certificate of a trusted authority.
     VerifyCa,
-    /// Always, with such a certificate of that very host.
+    /// Always, with a trusted certificate of the host.
     VerifyFull,
 }
 
-/// Binding of logins by SCRAM to the TLS channel. Source: libpq's `channel_binding`.
+/// Binding of SCRAM logins to the TLS channel. Source: libpq's `channel_binding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelBinding {
     /// If the server offers it.
     Prefer,
-    /// Never.
     Disable,
-    /// Always.
     Require,
 }
 
 impl TlsConfig {
-    /// All zero: the table sets every field.
     pub(super) fn empty() -> TlsConfig {
         TlsConfig {
             enabled: false,
@@ -112,7 +95,6 @@ impl TlsConfig {
 }
 
 impl TlsVersion {
-    /// From a word of the table.
     pub(crate) fn from_word(word: &str) -> TlsVersion {
         match word {
             "TLSv1.3" => TlsVersion::V1_3,
@@ -122,7 +104,6 @@ impl TlsVersion {
 }
 
 impl SslMode {
-    /// From a word of the table.
     pub(crate) fn from_word(word: &str) -> SslMode {
         match word {
             "disable" => SslMode::Disable,
@@ -137,7 +118,6 @@ impl SslMode {
 }
 
 impl ChannelBinding {
-    /// From a word of the table.
     pub(crate) fn from_word(word: &str) -> ChannelBinding {
         match word {
             "disable" => ChannelBinding::Disable,

@@ -1,11 +1,10 @@
-//! Settings of failover, as typed fields. Only the setters of the parameter table write them.
+//! Settings of failover, written only by the setters of the parameter table.
 
 use std::fmt;
 
-/// Settings for the failure and the return of a node.
 #[derive(Debug, Clone)]
 pub struct FailoverConfig {
-    /// The authority that decides; `None`: `failover_command` if it is set, else somebody outside.
+    /// Authority for promotions; `None`: `failover_command` if set, else an outside authority.
     pub mode: Option<FailoverMode>,
     pub command: String,
     pub failback_command: String,
@@ -13,45 +12,43 @@ pub struct FailoverConfig {
     pub on_error: ConnEndPolicy,
     pub on_shutdown: ConnEndPolicy,
     pub false_primary: FalsePrimary,
-    /// Attach standbys that stream again.
+    /// True if standbys that stream again are attached.
     pub auto_failback: bool,
     pub auto_failback_interval_ms: u64,
-    /// Most that an asynchronous standby may lack to be promoted; below 0: any.
+    /// Most WAL that an asynchronous standby may lack for promotion; below 0: any.
     pub lag_bytes_max: i64,
-    /// The same as time; 0: any.
+    /// Longest lag for promotion; 0: any.
     pub lag_ms_max: u64,
-    /// Longest time that statements wait for a primary; 0 for ever.
+    /// Longest wait of statements for a primary; 0: for ever.
     pub wait_ms: u64,
     pub lost: OnLost,
-    /// `commit_outcome`.
     pub commit_outcome: bool,
-    /// `transaction_replay`.
     pub replay: bool,
-    /// Most bytes of messages of a transaction that is replayed.
+    /// Most message bytes of a transaction that may rerun.
     pub replay_bytes_max: u64,
     /// If other proxies promote the same servers.
     pub company: OtherPromoters,
-    /// A file names nodes whose checks fail.
+    /// True if a file names nodes whose checks fail.
     pub test_file: bool,
 }
 
-/// How a session hears that it was shown something the new primary lacks.
+/// How a session learns that it saw data which the new primary lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLost {
     Warning,
     Error,
 }
 
-/// How one node is checked. The password is masked in `Debug`.
+/// Health check of a node. `Debug` masks the password.
 #[derive(Clone, Default, PartialEq)]
 pub struct HealthConfig {
-    /// Time between two checks; 0 for none.
+    /// Time between two checks; 0: none.
     pub period_ms: u64,
-    /// Longest time of one attempt; 0 for no limit.
+    /// Longest time of one attempt; 0: no limit.
     pub timeout_ms: u64,
     pub retries: u32,
     pub retry_delay_ms: u64,
-    /// Empty: the user of the look at roles.
+    /// Empty: the user of the role check.
     pub user: String,
     pub password: String,
     pub database: String,
@@ -88,7 +85,7 @@ impl FailoverConfig {
         }
     }
 
-    /// The authority that decides, with its default.
+    /// Returns the authority, with its default.
     pub fn mode(&self) -> FailoverMode {
         self.mode.unwrap_or(if self.command.is_empty() { FailoverMode::Follow } else { FailoverMode::Command })
     }
@@ -100,45 +97,41 @@ impl OnLost {
     }
 }
 
-/// The authority that decides that a standby becomes the primary.
+/// The authority for promotions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailoverMode {
-    /// Weir does.
     Builtin,
-    /// The operator's `failover_command` does.
+    /// The operator's `failover_command`.
     Command,
-    /// Somebody else does, unasked.
     Follow,
-    /// Nobody but the operator.
+    /// Only the operator.
     Off,
 }
 
 /// If other Weirs promote the same servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherPromoters {
-    /// There may be some: a majority of the voters decides.
+    /// Possible: a majority of the voters decides.
     Possible,
-    /// The operator vouches that there is none.
+    /// None, by the operator's word.
     Alone,
 }
 
-/// Use of a client's broken connection as a sign of a failed node.
+/// Use of a broken client connection as a sign of a failed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnEndPolicy {
-    /// The node is looked at, and is down if the look fails.
+    /// The node is checked, and is down if the check fails.
     Counts,
-    /// The node is looked at.
+    /// The node is checked.
     Looks,
 }
 
 impl ConnEndPolicy {
-    /// The value of a switch.
     pub(crate) fn of(counts: bool) -> ConnEndPolicy {
         if counts { ConnEndPolicy::Counts } else { ConnEndPolicy::Looks }
     }
 }
 
-/// Treatment of a primary that is not the accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FalsePrimary {
     Ignored,
@@ -146,7 +139,7 @@ pub enum FalsePrimary {
 }
 
 impl FailoverMode {
-    /// The word of `failover_mode`; `None`: it hangs on `failover_command`.
+    /// Parses a word of `failover_mode`; `None`: `failover_command` decides.
     pub(crate) fn of_word(word: &str) -> Option<FailoverMode> {
         match word {
             "builtin" => Some(FailoverMode::Builtin),

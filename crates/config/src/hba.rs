@@ -1,8 +1,6 @@
-//! `pool_hba.conf`: users who may connect, from where, and by which proof. The rules are those of PostgreSQL's `pg_hba.conf`.
+//! `pool_hba.conf`: who may connect, from where, and by which proof, as in PostgreSQL's `pg_hba.conf`.
 //!
-//! In: bytes of files through a closure of the caller; then facts about one client. Out: the first rule that matches, the reason
-//! to refuse, or a question whose answer is needed first (a host's name, a user's groups). No IO.
-//! Why questions and not a callback: names and groups are asked of others and waited for; most rules need neither.
+//! Questions instead of a callback: host names and groups need a wait, and most rules need neither. No IO.
 //! Source: PostgreSQL manual, "The pg_hba.conf File"; `check_hba` and `parse_hba_line` in hba.c.
 
 mod address;
@@ -27,75 +25,57 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The rules of a file, in its order, and the maps of user names beside it.
 #[derive(Debug, Clone)]
 pub struct HbaRuleSet {
     rules: Vec<HbaRule>,
     maps: IdentMaps,
 }
 
-/// One line of the file.
 #[derive(Debug, Clone)]
 pub struct HbaRule {
-    /// The file it stands in, which may be an included one.
+    /// May be an included file.
     pub file: PathBuf,
-    /// Where it begins there, from 1.
     pub line: u32,
-    /// The proof that the client must give.
     pub method: HbaAuthMethod,
-    /// Demand for a certificate beside the method.
     pub certificate: ClientCertDemand,
-    /// The users that the rule lets in (`known_users`).
     pub admits: AdmittedUsers,
-    /// The directory that judges passwords, with method `Ldap`.
     pub directory: Option<Arc<LdapDirectory>>,
-    /// The PAM service that judges passwords, with method `Pam`.
     pub service: Option<Arc<PamService>>,
     connection: HbaConnectionType,
     databases: Vec<HbaNameEntry>,
     users: Vec<HbaNameEntry>,
     address: HbaAddress,
-    /// Name of the map between the certificate's name and the user's.
+    /// Map between outside names and users.
     map: Option<String>,
     by: CertificateName,
 }
 
-/// How a client proves who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HbaAuthMethod {
-    /// It is believed.
     Trust,
-    /// It is refused.
     Reject,
-    /// The password in clear text.
     Password,
-    /// md5, or SCRAM for users with a SCRAM verifier.
     Md5,
-    /// SCRAM-SHA-256.
     Scram,
-    /// A TLS certificate that names the user.
     Cert,
-    /// A unix socket whose other end belongs to a process of the user.
+    /// A unix socket to a process of the user.
     Peer,
-    /// The password in clear text, judged by a directory.
     Ldap,
-    /// The password in clear text, judged by the system's PAM.
     Pam,
 }
 
-/// Options of a `pam` rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PamService {
-    /// Name of the service: a file in `/etc/pam.d`.
+    /// A file in `/etc/pam.d`.
     pub name: String,
-    /// True if modules are told the name of the client's host, and not its address.
+    /// True if modules get the host name instead of the address.
     pub uses_host_name: bool,
-    /// True if Weir logs in to servers with the password that PAM accepted (`backend_use_passwd`).
+    /// True if Weir logs in to servers with this password (`backend_use_passwd`).
     pub is_password_for_servers: bool,
 }
 
 impl PamService {
-    /// Takes one option of a rule; one without a name for the service leaves it as it is, as in PostgreSQL.
+    /// Sets one option. Ignores an empty service name, as in PostgreSQL.
     fn set(&mut self, option: &str, value: &str) {
         match option {
             "pamservice" if !value.is_empty() => self.name = value.to_string(),
@@ -107,150 +87,117 @@ impl PamService {
 }
 
 impl Default for PamService {
-    /// The name is Pgpool-II's.
+    /// Pgpool-II's service name.
     fn default() -> PamService {
         PamService { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false }
     }
 }
 
-/// Demand on a client's certificate beside the method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertDemand {
-    /// Nothing.
     Any,
-    /// Signed by an authority we trust.
     VerifyCa,
-    /// Signed, and made out for the user.
     VerifyFull,
 }
 
-/// The users that a rule lets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmittedUsers {
-    /// All that match and give the method's proof.
     Anyone,
-    /// Of those, users with a line in `pool_passwd`, or with a password by `auth_query`: PgBouncer's rule for all methods.
+    /// Users in `pool_passwd` or with a password by `auth_query`: PgBouncer's rule for all methods.
     KnownUsers,
 }
 
-/// The name of a certificate that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CertificateName {
     Common,
     Distinguished,
 }
 
-/// The first field of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HbaConnectionType {
     Local,
     Host,
     HostSsl,
     HostNoSsl,
-    /// Never: there is no GSSAPI encryption.
+    /// Never matches: no GSSAPI encryption.
     HostGss,
     HostNoGss,
 }
 
-/// One entry of the database or user field.
 #[derive(Debug, Clone)]
 enum HbaNameEntry {
     All,
     SameUser,
     SameRole,
     Replication,
-    /// Members of this role.
     Group(String),
     Pattern(Regex),
     Name(String),
 }
 
-/// Knowledge of one client that wants to log in.
 #[derive(Debug, Clone, Copy)]
 pub struct LoginFacts<'a> {
-    /// Name given in the startup packet.
     pub user: &'a str,
-    /// Database given there, or the user's name.
+    /// Database in the startup packet, or the user's name.
     pub database: &'a str,
-    /// Its wish to replicate.
     pub replication: ReplicationRequest,
-    /// Where it comes from.
     pub origin: ClientOrigin,
-    /// Facts from its TLS session; `None` without one.
     pub tls: Option<ClientTlsFacts<'a>>,
-    /// Name of the system user at the other end of a unix socket, if there is one by that number.
+    /// System user at the other end of a unix socket.
     pub system_user: Option<&'a str>,
-    /// Networks this machine has an address in.
+    /// Networks in which this machine has an address.
     pub networks: &'a [IpNetwork],
-    /// Roles the user is a member of, himself included.
+    /// Roles of the user, itself included.
     pub groups: HbaFact<&'a BTreeSet<String>>,
-    /// Name of the client's host, if it is proved by the address behind the name.
+    /// Name confirmed by a forward lookup.
     pub host: HbaFact<&'a str>,
 }
 
-/// Where a client comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientOrigin {
-    /// A unix socket.
     Local,
-    /// TCP.
     Address(IpAddr),
 }
 
-/// Facts from a client's TLS session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientTlsFacts<'a> {
-    /// The certificate's common name, if one was shown and it was signed by an authority we trust.
+    /// From a certificate signed by a trusted authority.
     pub common_name: Option<&'a str>,
-    /// Its whole subject.
     pub distinguished_name: Option<&'a str>,
 }
 
 /// Purpose of a connection. Source: `am_walsender` and `am_db_walsender` in walsender.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicationRequest {
-    /// Statements.
     No,
-    /// All of the server's log of changes; matches the keyword `replication` only.
+    /// WAL of the server; matches the keyword `replication` only.
     Physical,
-    /// Changes of one database; matches its name.
     Logical,
 }
 
-/// The answer to a question that may not have been asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HbaFact<T> {
-    /// Nobody asked.
     NotAsked,
-    /// It was asked, and nobody could say.
+    /// Asked, without an answer.
     Nothing,
-    /// The answer.
     Is(T),
 }
 
-/// A fact that is needed before the rules can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HbaQuestion {
-    /// `LoginFacts::groups`.
     Groups,
-    /// `LoginFacts::host`.
     HostName,
 }
 
-/// Decision of the rules.
 #[derive(Debug, Clone, Copy)]
 pub enum HbaVerdict<'a> {
-    /// Find this out and ask again.
     Ask(HbaQuestion),
-    /// The first rule that matches.
     Apply(&'a HbaRule),
-    /// No rule matches.
     NoEntry,
-    /// This rule might match, but the user's groups cannot be asked for. Refused: the next rule may be more generous than meant.
+    /// The groups are unknown. Refused: the next rule may be more generous than meant.
     InDoubt(&'a HbaRule),
 }
 
-/// Match of one part of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HbaMatch {
     Yes,
@@ -266,12 +213,11 @@ impl From<bool> for HbaMatch {
 }
 
 impl HbaRuleSet {
-    /// Reads the rules in `path` and, if there is such a file, the maps in `ident`. `None` if anything is wrong with them.
     pub fn read(path: &Path, ident: Option<&Path>, loader: &mut FileLoader<'_>) -> (Option<HbaRuleSet>, Vec<ConfigProblem>) {
         HbaRuleSet::read_under(ClientDemands::default(), path, ident, loader)
     }
 
-    /// The same, under the demands that parameters make on all clients.
+    /// Reads as [`Self::read`], under the demands of parameters on all clients.
     pub fn read_under(
         demands: ClientDemands,
         path: &Path,
@@ -282,7 +228,7 @@ impl HbaRuleSet {
         let rules = hba_line::rules(path, loader, demands, &mut problems);
         let maps = ident.map(|path| ident::read(path, loader, &mut problems)).unwrap_or_default();
         if rules.is_empty() && problems.is_empty() {
-            // It would refuse everyone, which is more likely a mistake.
+            // An empty file refuses everyone: more likely a mistake.
             problems.push(problem(path, None, "the file contains no entries".into()));
         }
         for rule in &rules {
@@ -296,7 +242,7 @@ impl HbaRuleSet {
         (is_usable.then_some(HbaRuleSet { rules, maps }), problems)
     }
 
-    /// Warnings about rules that let nobody in because of the settings of encryption.
+    /// Warns of rules that admit no client because of the encryption settings.
     pub fn without_encryption(&self, tls: &TlsConfig) -> Vec<ConfigProblem> {
         let has_authority = tls.ca_cert.is_some() || tls.ca_cert_dir.is_some();
         let warning = |rule: &HbaRule| {
@@ -312,12 +258,10 @@ impl HbaRuleSet {
         self.rules.iter().filter_map(warning).collect()
     }
 
-    /// True if an ident file was read.
     pub fn has_maps(&self) -> bool {
         !self.maps.is_empty()
     }
 
-    /// The first rule that matches, or the fact that is needed to find it.
     pub fn decide(&self, visit: &LoginFacts<'_>) -> HbaVerdict<'_> {
         for rule in &self.rules {
             match rule.fit(visit) {
@@ -330,10 +274,7 @@ impl HbaRuleSet {
         HbaVerdict::NoEntry
     }
 
-    /// True if the client's outside name (in its certificate, or in the system) is enough for this rule, or if the rule wants
-    /// none.
-    ///
-    /// `None`: the groups must be known first.
+    /// True if the outside name (certificate or system user) satisfies the rule. `None`: the groups are needed first.
     pub fn accepts_outside_name(&self, rule: &HbaRule, visit: &LoginFacts<'_>) -> Option<bool> {
         let shown = visit.tls.and_then(|tls| match rule.by {
             CertificateName::Common => tls.common_name,
@@ -347,7 +288,7 @@ impl HbaRuleSet {
         }
     }
 
-    /// True if this outside name may be the user: by the rule's map, or as the same name.
+    /// True if the rule's map, or equality, makes the name this user.
     fn is_called(&self, rule: &HbaRule, outside: Option<&str>, visit: &LoginFacts<'_>) -> Option<bool> {
         let Some(name) = outside else { return Some(false) };
         match rule.map.as_ref().map(|map| self.maps.fit(map, name, visit)) {
@@ -358,17 +299,17 @@ impl HbaRuleSet {
         }
     }
 
-    /// True if some clients on other machines are believed without a proof.
+    /// True if some remote clients get in without a proof.
     pub fn trusts_hosts(&self) -> bool {
         self.unasked().any(|rule| rule.admits == AdmittedUsers::Anyone)
     }
 
-    /// True if a rule leaves passwords of users of whom nothing is known to the servers, where there is no `auth_user`.
+    /// True if passwords of unknown users go to the servers, where no `auth_user` is set.
     pub fn passes_passwords_on(&self) -> bool {
         self.rules.iter().any(|rule| rule.method == HbaAuthMethod::Password && rule.admits == AdmittedUsers::Anyone)
     }
 
-    /// Rules that let clients of other machines in and ask them for nothing.
+    /// Returns rules that let remote clients in without a proof.
     pub fn unasked(&self) -> impl Iterator<Item = &HbaRule> {
         self.rules.iter().filter(|rule| {
             let asks_nothing = rule.method == HbaAuthMethod::Trust && rule.certificate == ClientCertDemand::Any;
@@ -376,19 +317,17 @@ impl HbaRuleSet {
         })
     }
 
-    /// True if any rule asks for the system user.
     pub fn asks_for_system_user(&self) -> bool {
         self.rules.iter().any(|rule| rule.method == HbaAuthMethod::Peer)
     }
 }
 
 impl HbaRule {
-    /// A warning at its line.
     fn warning(&self, message: String) -> ConfigProblem {
         ConfigProblem { severity: ProblemSeverity::Warning, ..problem(&self.file, Some(self.line), message) }
     }
 
-    /// No part that asks is looked at when another part does not fit anyway.
+    /// Asks for no fact if another part does not match.
     fn fit(&self, visit: &LoginFacts<'_>) -> HbaMatch {
         if !self.connection.fits(visit) {
             return HbaMatch::No;
@@ -403,7 +342,6 @@ impl HbaRule {
 }
 
 impl HbaConnectionType {
-    /// True if a client of another machine can match.
     fn is_remote(self) -> bool {
         match self {
             HbaConnectionType::Local | HbaConnectionType::HostGss => false,
@@ -426,7 +364,7 @@ impl HbaConnectionType {
     }
 }
 
-/// The best match of these words; a fact that is needed is only asked for when no word matches without it.
+/// Asks for a fact only if no word matches without it.
 fn any(words: &[HbaNameEntry], fit: impl Fn(&HbaNameEntry) -> HbaMatch) -> HbaMatch {
     let mut best = HbaMatch::No;
     for word in words {
@@ -440,7 +378,6 @@ fn any(words: &[HbaNameEntry], fit: impl Fn(&HbaNameEntry) -> HbaMatch) -> HbaMa
 }
 
 impl HbaNameEntry {
-    /// Source: `check_db` in hba.c.
     fn fits_database(&self, visit: &LoginFacts<'_>) -> HbaMatch {
         if visit.replication == ReplicationRequest::Physical {
             return matches!(self, HbaNameEntry::Replication).into();
@@ -456,7 +393,6 @@ impl HbaNameEntry {
         }
     }
 
-    /// Source: `check_role` in hba.c.
     fn fits_user(&self, visit: &LoginFacts<'_>) -> HbaMatch {
         match self {
             HbaNameEntry::All => HbaMatch::Yes,
@@ -468,7 +404,7 @@ impl HbaNameEntry {
     }
 }
 
-/// Tells if the user is a member of a role. A role is a member of itself, if it exists at all.
+/// A role is a member of itself, if it exists.
 fn is_member(visit: &LoginFacts<'_>, role: &str) -> HbaMatch {
     match visit.groups {
         HbaFact::NotAsked => HbaMatch::Ask(HbaQuestion::Groups),
@@ -477,7 +413,6 @@ fn is_member(visit: &LoginFacts<'_>, role: &str) -> HbaMatch {
     }
 }
 
-/// An error at a place in a file.
 fn problem(path: &Path, line: Option<u32>, message: String) -> ConfigProblem {
     ConfigProblem { severity: ProblemSeverity::Error, path: Some(path.to_path_buf()), line, message }
 }

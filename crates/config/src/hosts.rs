@@ -1,16 +1,15 @@
-//! Hosts of a store of answers, as the operator lists them.
+//! Hosts of a store of answers.
 
-/// Most hosts: each has a bit in a word.
+/// Limit on hosts: each has a bit in a word.
 const HOSTS_MAX: usize = 32;
 
-/// A host of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreHost {
     Tcp {
         name: String,
         port: u16,
     },
-    /// The path of a unix socket.
+    /// Path of a unix socket.
     Unix(String),
 }
 
@@ -24,7 +23,7 @@ impl std::fmt::Display for StoreHost {
     }
 }
 
-/// Reads a list of hosts: `name`, `name:port`, `[::1]:port` or `/path`, with commas between them. Error: the fault, in words.
+/// Reads hosts separated by commas: `name`, `name:port`, `[::1]:port` or `/path`.
 pub fn hosts(list: &str, port: u16) -> Result<Vec<StoreHost>, String> {
     let hosts = list.split(',').map(|text| host(text.trim(), port)).collect::<Result<Vec<StoreHost>, String>>()?;
     if hosts.len() > HOSTS_MAX {
@@ -45,7 +44,7 @@ fn host(text: &str, port: u16) -> Result<StoreHost, String> {
     let bracketed = text.strip_prefix('[').and_then(|text| text.split_once(']'));
     let (name, given) = match bracketed {
         Some((name, rest)) => (name, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').unwrap_or(rest)) }),
-        // More than one colon: an address of IPv6 without a port.
+        // Several colons: an IPv6 address without a port.
         None if text.matches(':').count() > 1 => (text, None),
         None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
     };

@@ -1,12 +1,10 @@
-//! Limits of one user in one database.
-//!
-//! In: the configuration. Out: numbers. `limit_override_list` is read here.
+//! Limits of one user in one database, with `limit_override_list`.
 
 use crate::params::{self, ParamValue};
 use crate::{Config, LimitOverride, PoolMode, SequenceSessions};
 use weir_wire::startup_packet::cut_name;
 
-/// The limits of one user in one database. A limit of 0 is none, except for `pool_size`.
+/// Limits of one user in one database. 0: no limit, except for `pool_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserLimits {
     pub mode: PoolMode,
@@ -26,17 +24,17 @@ pub struct UserLimits {
     pub on_loss: OnLoss,
 }
 
-/// The treatment of a server connection that a session may give back.
+/// Treatment of a returned server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnRelease {
     pub sequences: SequenceSessions,
     /// `reset_query_always`.
     pub resets_always: bool,
-    /// `connection_life_time`: the age at which it is closed; 0 is none.
+    /// `connection_life_time`; 0: none.
     pub conn_life_ms: u64,
 }
 
-/// The treatment of transactions whose server is lost.
+/// Treatment of transactions whose server is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnLoss {
     /// `commit_outcome`.
@@ -45,26 +43,24 @@ pub struct OnLoss {
     pub replay: bool,
 }
 
-/// Most clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientsMax {
     pub per_user: u32,
     pub per_database: u32,
 }
 
-/// Longest times that a statement waits before it is sent, in milliseconds.
+/// Longest waits of a statement before it is sent, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitLimits {
-    /// For a server connection that others have.
+    /// For a server connection in use.
     pub conn_ms: u64,
-    /// For a primary that is there and lets somebody in.
+    /// For a primary that accepts connections.
     pub primary_ms: u64,
 }
 
-/// Stores one value.
 type Setter = fn(&mut UserLimits, &ParamValue);
 
-/// The parameters that can be overridden.
+/// Parameters that can be overridden.
 const OVERRIDABLE: &[(&str, Setter)] = &[
     ("pool_mode", |l, v| l.mode = PoolMode::from_word(v.word())),
     ("sequence_sessions", |l, v| l.on_release.sequences = SequenceSessions::from_word(v.word())),
@@ -88,7 +84,7 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("reset_query_always", |l, v| l.on_release.resets_always = v.bool()),
 ];
 
-/// A fault in the list; always the operator's.
+/// A fault in the list, by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     #[error("entry \"{0}\" has no colon after its user and database")]
@@ -109,7 +105,6 @@ fn overridable() -> String {
     OVERRIDABLE.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads `limit_override_list`.
 pub fn read_overrides(text: &str) -> Result<Vec<LimitOverride>, OverrideError> {
     let mut overrides = Vec::new();
     for entry in split_outside_quotes(text, |c| c == ';') {
@@ -151,7 +146,7 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// Splits where `is_end` says, except between double quotes.
+/// Splits at `is_end`, except between double quotes.
 fn split_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> Vec<&str> {
     let (mut parts, mut start, mut quoted) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
@@ -169,7 +164,7 @@ fn unquoted(text: &str) -> String {
     text.chars().filter(|c| *c != '"').collect()
 }
 
-/// The limits in force for a user in a database.
+/// Returns the limits of a user in a database.
 pub fn of(config: &Config, user: &str, database: &str) -> UserLimits {
     let base = &config.limits;
     let mut limits = UserLimits {
@@ -197,7 +192,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> UserLimits {
         limits.mode = entry.mode.unwrap_or(limits.mode);
         limits.pool_size = entry.pool_size.unwrap_or(limits.pool_size);
     }
-    // The narrower an entry is, the later it comes.
+    // Narrower entries come later.
     for wanted in [(false, true), (true, false), (true, true)] {
         for entry in base.overrides.iter().filter(|entry| (entry.user.is_some(), entry.database.is_some()) == wanted) {
             let is_meant = entry.user.as_ref().is_none_or(|name| name == user)
@@ -213,7 +208,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> UserLimits {
     limits
 }
 
-/// The limits of everybody, and those that each entry of the list makes of them.
+/// Returns the general limits, and those after each entry of the list.
 pub fn all(config: &Config) -> impl Iterator<Item = UserLimits> {
     let base = of(config, "", "");
     let overridden = config.limits.overrides.iter().map(move |entry| {

@@ -1,30 +1,25 @@
-//! The syntax of a configuration file: `name [=] value  # comment`, one per line, as in PostgreSQL's guc-file.l.
+//! Syntax of a configuration file: `name [=] value  # comment`, one per line, as in PostgreSQL's guc-file.l.
 //!
-//! In: the bytes of a file. Out: names and values with their lines, or the fault of a line.
-//! One difference: in quotes, `\` before anything but `\` and `'` stays. Files in use write the same regular expression
-//! as `'\d'` and as `'\\d'`; so both mean `\d`.
+//! One difference: in quotes, `\` stays unless before `\` or `'`. Existing files write the same regular expression as `'\d'` and as
+//! `'\\d'`: both mean `\d`.
 
-/// One line that sets something.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigLine {
-    /// Number, from 1.
+    /// From 1.
     pub number: u32,
-    /// Left of the sign, as written.
     pub name: String,
-    /// Right of the sign, quotes removed.
+    /// Value without quotes.
     pub value: String,
 }
 
-/// A line that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadConfigLine {
-    /// Number, from 1.
+    /// From 1.
     pub number: u32,
-    /// The fault.
     pub message: String,
 }
 
-/// Reads every line of a file. Empty lines and comments are left out.
+/// Reads the lines, without empty ones and comments.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = Result<ConfigLine, BadConfigLine>> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     bytes.split(|byte| *byte == b'\n').zip(1..).filter_map(|(line, number)| {
@@ -75,7 +70,7 @@ fn read_line(text: &str) -> Result<Option<(String, String)>, String> {
     }
 }
 
-/// Reads up to the closing quote; gives the text and what follows, `None` if the quote is not closed.
+/// Reads up to the closing quote; returns the text and the rest, `None` if the quote is not closed.
 fn read_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices().peekable();
@@ -116,7 +111,7 @@ fn is_value_char(c: char) -> bool {
     is_name_char(c) || matches!(c, '-' | '+' | ':' | '/')
 }
 
-/// Names the place of a mistake by the first word there, cut so that a line of any length gives a short message.
+/// Shows the first word of a fault, cut short.
 fn near(text: &str) -> String {
     let word: String = text.chars().take_while(|c| !is_blank(*c)).take(40).collect();
     format!("syntax error near \"{}\"", word.escape_debug())

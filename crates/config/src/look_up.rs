@@ -1,40 +1,39 @@
-//! The asker of the servers about a user, his query and his database: for each database of clients.
+//! User, query and database for look-ups of a client database's users.
 //!
-//! In: the parameters `auth_user`, `auth_query`, `auth_dbname`, and the words of these names in `database_file`. Out: what counts. No IO.
+//! From `auth_user`, `auth_query`, `auth_dbname`, and their words in `database_file`. No IO.
 
 use crate::Config;
 
-/// How the users of one database are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp<'a> {
-    /// The asker; empty: nobody is looked up.
+    /// The asking user; empty: no look-ups.
     pub user: &'a str,
     pub query: &'a str,
-    /// The servers' name of the database in which the question is asked.
+    /// The servers' name of the database of the query.
     pub database: &'a str,
 }
 
 impl Config {
-    /// How the users of a database of clients are looked up; `None`: the parameters' own way, which also serves questions of Weir's own.
+    /// Returns the look-up of a client database; `None`: that of the parameters, also for Weir's own queries.
     pub fn look_up(&self, client_database: Option<&str>) -> LookUp<'_> {
         let own = client_database.and_then(|name| self.databases.get(name)).map(|entry| &entry.look_up);
         let database = client_database.map_or(&*self.auth.ask_database, |name| self.look_up_place(name));
         LookUp {
             user: own.and_then(|own| own.user.as_deref()).unwrap_or(&self.auth.ask_user),
             query: own.and_then(|own| own.query.as_deref()).unwrap_or(&self.auth.ask_query),
-            // As with PgBouncer, it may be a database by another name.
+            // As in PgBouncer, a database by another name is allowed.
             database: self.databases.get(database).map_or(database, |entry| entry.database(database)),
         }
     }
 
-    /// The clients' name of the database in which the users of a database of clients are looked up.
+    /// Returns the clients' name of the database in which look-ups take place.
     pub fn look_up_place(&self, client_database: &str) -> &str {
         let own = self.databases.get(client_database).and_then(|entry| entry.look_up.database.as_deref());
         own.unwrap_or(&self.auth.ask_database)
     }
 
-    /// The databases that believe a user's proof of one another: those with this result. A database that looks up its users in a way of its
-    /// own stands alone: whoever writes its `auth_query` says what proves its users, and must not say it for others.
+    /// Returns the group of databases that accept each other's proofs of users. A database with its own look-ups is alone: the
+    /// author of its `auth_query` must not vouch for users of other databases.
     pub fn realm<'a>(&self, client_database: &'a str) -> &'a str {
         match self.databases.get(client_database) {
             Some(entry) if entry.look_up != crate::databases::OwnLookUp::default() => client_database,
@@ -42,7 +41,7 @@ impl Config {
         }
     }
 
-    /// Names in an `auth_query` that are found nowhere, since only `pg_catalog` is searched: with the database whose query it is.
+    /// Returns names in an `auth_query` that cannot be found, since only `pg_catalog` is searched, with their database.
     pub fn unqualified_look_ups(&self) -> Vec<(Option<&str>, &str)> {
         let own = self.databases.iter().filter_map(|(name, entry)| Some((Some(&**name), entry.look_up.query.as_deref()?)));
         let all = [(None, self.auth.ask_query.as_str())].into_iter().chain(own);
@@ -52,8 +51,7 @@ impl Config {
     }
 }
 
-/// A function or table in a query that is named without its schema and is none of the system's. A query with names of its own (`WITH`) is not
-/// looked at.
+/// Returns a function or table without schema that is not a system one. Queries with `WITH` are not examined.
 pub fn unqualified(query: &str) -> Option<&str> {
     let mut words = query.split_whitespace();
     if words.clone().next().is_some_and(|first| first.eq_ignore_ascii_case("with")) {

@@ -1,11 +1,10 @@
-//! Two texts made from the table: a sample `pgpool.conf` and the reference page of all parameters.
+//! A sample `pgpool.conf`, and the reference page of all parameters, made from the table.
 use crate::params::{self, ConfigParam, ParamEffect, ParamIndexing};
 use crate::visibility::ValueVisibility;
 
-/// Longest line of the sample file.
 const WIDTH: usize = 100;
 
-/// A configuration file that explains every parameter and changes none: every line is a comment.
+/// Returns a configuration file of comments that explains every parameter.
 pub fn sample_file() -> String {
     let mut text = String::from(
         "# Configuration of Weir, in the syntax of pgpool.conf: name = value, # begins a comment.\n\
@@ -25,7 +24,7 @@ pub fn sample_file() -> String {
     text
 }
 
-/// The reference page, in Markdown.
+/// Returns the reference page in Markdown.
 pub fn reference_page() -> String {
     let mut text = String::from(
         "# Parameters\n\n\
@@ -58,7 +57,7 @@ fn no_effect(param: &ConfigParam) -> &'static str {
     }
 }
 
-/// Who sees the value, unless everyone does.
+/// Says who sees the value, unless everyone does.
 fn shown_to(param: &ConfigParam) -> &'static str {
     match param.kind.visibility() {
         ValueVisibility::Everyone | ValueVisibility::Owner => "",
@@ -67,7 +66,7 @@ fn shown_to(param: &ConfigParam) -> &'static str {
     }
 }
 
-/// The line below the meaning in the sample file.
+/// Formats the line below the meaning in the sample file.
 fn notes(param: &ConfigParam) -> String {
     let mut notes = format!("Allowed: {}. A change needs a {}.", param.kind.describe(), param.applies.describe());
     if param.indexed == ParamIndexing::NodeOrDefault {
@@ -79,7 +78,7 @@ fn notes(param: &ConfigParam) -> String {
     notes
 }
 
-/// Name with its number. In the sample a parameter with a value for all nodes has none.
+/// Returns the numbered name. In the sample, parameters for all nodes have no number.
 fn written_name(param: &ConfigParam, number: &str) -> String {
     match (param.indexed, number) {
         (ParamIndexing::No, _) => param.name.to_string(),
@@ -96,7 +95,6 @@ fn written_default(param: &ConfigParam) -> String {
     param.kind.show(param.default)
 }
 
-/// Wraps a text into comment lines.
 fn comment(text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::from("#");

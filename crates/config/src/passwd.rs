@@ -1,10 +1,8 @@
 //! `pool_passwd`: users and their secrets.
 //!
-//! In: the file's bytes. Out: `PoolPasswdFile`, and a list of the lines that were left out. No IO.
-//! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
-//! `\:` is a colon and `\\` a backslash. Lines that are empty or begin with `#` mean nothing. Of two lines for one user
-//! the first counts. Source: Pgpool-II's manual, "pool_passwd", and how its `pool_get_user_credentials` reads the file.
-//! A bad line does not spoil the others: Pgpool-II skips it silently, we skip it and say so, and refuse its user.
+//! In: the file's bytes. Out: `PoolPasswdFile`, and the lines that were left out. No IO. A line is `user:credential`; a second colon ends
+//! it. A backslash escapes the next byte. Empty lines and `#` lines are skipped. The first line of a user counts. Source: Pgpool-II's
+//! manual, "pool_passwd", and `pool_get_user_credentials`. Pgpool-II skips a bad line silently; Weir reports it, and refuses its user.
 
 mod aes;
 
@@ -20,52 +18,41 @@ use weir_wire::scram::{SaltedKeys, ScramChallenge, ScramError, ScramVerifier};
 use weir_wire::startup_packet::cut_name;
 use zeroize::Zeroizing;
 
-/// Longest line read. A line holds two names and two credentials; a SCRAM verifier has about 140 bytes.
+/// Two names and two credentials; a SCRAM verifier has about 140 bytes.
 pub const LINE_BYTES_MAX: usize = 8192;
 
-/// How a verifier begins.
 const SCRAM_PREFIX: &[u8] = b"SCRAM-SHA-256$";
 
-/// Weir's knowledge of one user's password. Never printed, wiped when dropped.
+/// A password as far as Weir knows it. Never printed, wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub enum UserSecret {
-    /// The password itself, bytes because PostgreSQL does not ask for UTF-8. Answers every question.
+    /// Bytes: PostgreSQL does not ask for UTF-8.
     Plain(Zeroizing<Vec<u8>>),
-    /// `md5` and 32 hex digits: enough to answer a server that asks for md5.
+    /// Answers a server that asks for md5.
     Md5(Md5Secret),
-    /// A SCRAM verifier: enough to check a client, not to log in to a server.
+    /// Checks a client, cannot log in to a server.
     Scram(ScramVerifier),
-    /// Keys seen as a client proved that it knows the password of a verifier: enough to log in to servers that have the same
-    /// one. Never read from a file.
+    /// Keys from a client's proof: log in to servers with the same verifier. Never read from a file.
     Keys(ScramChallenge, SaltedKeys),
 }
 
-/// The kind of secret that most users of a file have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsualSecretKind {
-    /// Nothing: there are no users.
     Nothing,
-    /// Passwords.
     Plain,
-    /// md5.
     Md5,
-    /// SCRAM verifiers.
     Scram,
 }
 
-/// How a server can ask for a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PasswordDemand {
-    /// `AuthenticationCleartextPassword`.
     Cleartext,
-    /// `AuthenticationMD5Password`.
     Md5,
-    /// `AuthenticationSASL` with SCRAM-SHA-256.
     Scram,
 }
 
 impl UserSecret {
-    /// Reads one credential: also those of `*_password` parameters in the configuration file. `key` decrypts those of `pg_enc`.
+    /// Parses a credential, also of `*_password` parameters. `key` decrypts `pg_enc`.
     pub fn parse(text: &[u8], key: Option<&PasswdKey>) -> Result<UserSecret, UserSecretError> {
         if text.is_empty() {
             return Err(UserSecretError::Empty);
@@ -87,7 +74,7 @@ impl UserSecret {
         }
     }
 
-    /// Why this secret cannot answer a server that asks like this; `None` if it can.
+    /// Returns why this secret cannot answer; `None` if it can.
     pub fn refusal(&self, asked: PasswordDemand) -> Option<&'static str> {
         match (self, asked) {
             (UserSecret::Plain(_), _)
@@ -105,7 +92,7 @@ impl UserSecret {
         }
     }
 
-    /// True if these are the keys of this verifier.
+    /// True if these keys belong to `verifier`.
     pub fn is_of(&self, verifier: &ScramVerifier) -> bool {
         match self {
             UserSecret::Keys(challenge, keys) => {
@@ -117,22 +104,19 @@ impl UserSecret {
         }
     }
 
-    /// True if a server may ask for the password in clear text.
     pub fn can_answer_cleartext(&self) -> bool {
         self.refusal(PasswordDemand::Cleartext).is_none()
     }
 
-    /// True if a server may ask for md5.
     pub fn can_answer_md5(&self) -> bool {
         self.refusal(PasswordDemand::Md5).is_none()
     }
 
-    /// True if a server may ask for SCRAM-SHA-256.
     pub fn can_answer_scram(&self) -> bool {
         self.refusal(PasswordDemand::Scram).is_none()
     }
 
-    /// True if a client that sent this password in clear text may enter. A verifier costs about a millisecond.
+    /// Checks a clear text password. A verifier costs about a millisecond.
     pub fn matches(&self, user: &[u8], password: &[u8]) -> bool {
         match self {
             UserSecret::Plain(known) => known.ct_eq(password).into(),
@@ -154,16 +138,14 @@ impl fmt::Debug for UserSecret {
     }
 }
 
-/// Why a credential cannot be read. The operator's fault; the text never shows the credential.
+/// The text never shows the credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UserSecretError {
-    /// Nothing after the colon, or nothing after `TEXT`.
     #[error("password is empty")]
     Empty,
-    /// Begins like a verifier and is none. Taken as a password it would be one that nobody knows.
+    /// A malformed verifier. Taken as a password, no user would know it.
     #[error("bad scram verifier: {0}")]
     Verifier(#[from] ScramError),
-    /// Encrypted, and we have no key.
     #[error("password is encrypted by pg_enc (AES) and there is no key file")]
     NoKey,
     /// Encrypted with another key, or damaged.
@@ -171,12 +153,9 @@ pub enum UserSecretError {
     Decrypt(#[from] DecryptError),
 }
 
-/// A line that was left out. The operator's fault: log it as a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadPasswdLine {
-    /// Counts from 1.
     pub line: usize,
-    /// The fault.
     pub cause: PasswdLineError,
 }
 
@@ -186,44 +165,30 @@ impl fmt::Display for BadPasswdLine {
     }
 }
 
-/// Why a line was left out. User names are not shown: without a colon the "name" may be a password.
+/// Hides user names: without a colon the "name" may be a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PasswdLineError {
-    /// Longer than any real line.
     #[error("{bytes} bytes long, limit is {LINE_BYTES_MAX}")]
-    TooLong {
-        /// Length of the line.
-        bytes: usize,
-    },
-    /// A name alone, or a password alone.
+    TooLong { bytes: usize },
     #[error("no colon between user and password")]
     NoColon,
-    /// Begins with a colon.
     #[error("no user name before the colon")]
     NoUser,
-    /// The credential cannot be read.
     #[error(transparent)]
     Secret(#[from] UserSecretError),
-    /// An earlier line counts.
     #[error("user has an earlier line, at {earlier}; this one is not used")]
-    Duplicate {
-        /// Where that line is.
-        earlier: usize,
-    },
+    Duplicate { earlier: usize },
 }
 
-/// All users of a `pool_passwd` file.
 #[derive(Debug, Clone, Default)]
 pub struct PoolPasswdFile {
     by_user: HashMap<Vec<u8>, PasswdEntry>,
-    /// Users whose only lines have a credential that cannot be read.
+    /// Users whose only lines have unreadable credentials.
     spoiled: HashSet<Vec<u8>>,
     counts: SecretCounts,
-    /// Numbers of verifiers by their iterations.
     iterations: BTreeMap<u32, usize>,
 }
 
-/// Numbers of users by their kind of secret.
 #[derive(Debug, Clone, Copy, Default)]
 struct SecretCounts {
     plain: usize,
@@ -238,7 +203,7 @@ struct PasswdEntry {
 }
 
 impl PoolPasswdFile {
-    /// Reads the whole file. Unusable lines are left out and named in the second value.
+    /// The second value lists unusable lines.
     pub fn read(text: &[u8], key: Option<&PasswdKey>) -> (PoolPasswdFile, Vec<BadPasswdLine>) {
         let mut passwords = PoolPasswdFile::default();
         let mut bad = Vec::new();
@@ -251,18 +216,17 @@ impl PoolPasswdFile {
         (passwords, bad)
     }
 
-    /// The secret of this user; names are compared byte by byte.
+    /// Names are compared byte by byte.
     pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&UserSecret> {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
     }
 
-    /// True if the user has a line that cannot be used. Its meaning is not known, so the user must not count as one without a
-    /// line.
+    /// True if the user has only unusable lines. Such a user must not count as one without a line.
     pub fn is_spoiled(&self, user: impl AsRef<[u8]>) -> bool {
         self.spoiled.contains(user.as_ref())
     }
 
-    /// The kind of secret that most users have. An unknown user is asked in the same way, or he would learn that he is unknown.
+    /// Returns the most frequent kind. Unknown users are asked likewise, and do not learn that they are unknown.
     pub fn usual(&self) -> UsualSecretKind {
         let SecretCounts { plain, md5, scram } = self.counts;
         match () {
@@ -273,18 +237,16 @@ impl PoolPasswdFile {
         }
     }
 
-    /// Iterations of most of the verifiers; `None`: there are none. Unknown users are asked for as many.
+    /// Returns the most frequent iteration count, also for unknown users.
     pub fn usual_iterations(&self) -> Option<u32> {
-        // Of two that are as usual the lower one.
+        // A tie goes to the lower count.
         self.iterations.iter().rev().max_by_key(|(_, count)| **count).map(|(iterations, _)| *iterations)
     }
 
-    /// Number of users.
     pub fn len(&self) -> usize {
         self.by_user.len()
     }
 
-    /// True if there are no users.
     pub fn is_empty(&self) -> bool {
         self.by_user.is_empty()
     }
@@ -301,7 +263,7 @@ impl PoolPasswdFile {
         if user.is_empty() {
             return Err(PasswdLineError::NoUser);
         }
-        // Whoever logs in has no longer name.
+        // Logins cut names likewise.
         let user = std::str::from_utf8(&user).map_or(user.to_vec(), |name| cut_name(name).as_bytes().to_vec());
         let secret = match UserSecret::parse(&read_credential(rest), key) {
             Ok(secret) => secret,
@@ -332,8 +294,7 @@ impl PoolPasswdFile {
     }
 }
 
-/// The credential after the user's colon. The two colons inside a SCRAM verifier need no backslash, so that it can be
-/// copied from `pg_authid`; Pgpool-II cuts it at the first one and has no use for the rest.
+/// Reads the credential. A SCRAM verifier's colons need no backslash, so it can be copied from `pg_authid`; Pgpool-II cuts there.
 fn read_credential(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     let (mut credential, mut rest) = read_field(bytes);
     if credential.starts_with(SCRAM_PREFIX) {
@@ -348,7 +309,7 @@ fn read_credential(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     credential
 }
 
-/// A file's bytes with this credential for the user, in the place of the user's first line or at the end.
+/// Replaces the user's first line, or adds one.
 pub fn with_line(text: &[u8], user: &[u8], credential: &[u8]) -> Vec<u8> {
     let mut own = Vec::with_capacity(user.len() + credential.len() + 2);
     for byte in user {
@@ -376,9 +337,9 @@ pub fn with_line(text: &[u8], user: &[u8], credential: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes up to a colon without a backslash, and what follows the colon.
+/// Reads up to an unescaped colon.
 fn read_field(bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<&[u8]>) {
-    // Full size at once: a vector that grows would leave copies of a password behind.
+    // Full capacity at once: a growing vector would leave copies of a password behind.
     let mut field = Zeroizing::new(Vec::with_capacity(bytes.len()));
     let mut rest = bytes;
     while let [first, after @ ..] = rest {
@@ -389,7 +350,6 @@ fn read_field(bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<&[u8]>) {
                 field.push(*escaped);
                 rest = behind;
             }
-            // A backslash at the very end has nothing to escape.
             (b'\\', []) => {}
             _ => field.push(*first),
         }

@@ -2,17 +2,15 @@
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-/// Memory one compiled pattern may take; a longer one is refused instead of eating memory.
+/// Memory limit of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
-/// Memory that all patterns of a list may take together.
+/// Memory limit of a list's patterns.
 const LIST_BYTES_MAX: usize = 256 << 20;
 
-/// Patterns that match whole texts, small and capital letters alike. One automaton has them all: a text is looked at once, however many
-/// there are.
+/// Patterns that match whole texts without case, in one automaton: a text is scanned once for all of them.
 #[derive(Debug, Clone, Default)]
 pub struct PatternSet(RegexSet);
 
-/// The pattern that cannot be used, and why.
 #[derive(Debug)]
 pub struct BadPattern {
     pub pattern: String,
@@ -22,7 +20,7 @@ pub struct BadPattern {
 impl PatternSet {
     pub fn new(patterns: &[String]) -> Result<PatternSet, BadPattern> {
         let limit_bytes = PATTERN_BYTES_MAX.saturating_mul(patterns.len().max(1)).min(LIST_BYTES_MAX);
-        // Alone first: "a)|(b" must not become valid by the parentheses put around it.
+        // Alone first: "a)|(b" must not become valid by added parentheses.
         let alone = RegexSetBuilder::new(patterns).size_limit(limit_bytes).build().map(drop);
         let whole = patterns.iter().map(|pattern| whole(pattern));
         let set = RegexSetBuilder::new(whole).case_insensitive(true).dot_matches_new_line(true).size_limit(limit_bytes).build();
@@ -51,7 +49,7 @@ impl PartialEq for PatternSet {
     }
 }
 
-/// The first pattern that cannot be used by itself. If each can, all together are too many, which the last one says.
+/// Returns the first pattern invalid by itself; if none is, the last one, for a list that is too large.
 fn worst(patterns: &[String], of_list: regex::Error) -> BadPattern {
     let alone = |pattern: &String| whole_pattern(pattern).err().map(|cause| BadPattern { pattern: pattern.clone(), cause });
     let last = || BadPattern { pattern: patterns.last().cloned().unwrap_or_default(), cause: of_list };
@@ -62,9 +60,9 @@ fn whole(pattern: &str) -> String {
     format!("^(?:{pattern})$")
 }
 
-/// Compiles a pattern that must match a text from its first to its last character, small and capital letters alike.
+/// Compiles a pattern for whole texts, without case.
 pub(crate) fn whole_pattern(pattern: &str) -> Result<Regex, regex::Error> {
-    // As for a list.
+    // Alone first, as for a list.
     RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build()?;
     RegexBuilder::new(&whole(pattern)).case_insensitive(true).dot_matches_new_line(true).size_limit(PATTERN_BYTES_MAX).build()
 }

@@ -1,46 +1,43 @@
-//! Pgpool-II's administration, PCP: where it is reached, and `pcp.conf`, the file with its users.
+//! Pgpool-II's administration protocol PCP: its sockets, and `pcp.conf`, the file with its users.
 //!
-//! One line of the file is `user:digest`, the digest as `pg_md5` prints it. Lines that are empty or begin with `#` mean nothing. A user may
-//! have several lines: each of their passwords is right. Source: Pgpool-II's manual, "Configuring pcp.conf".
+//! A line is `user:digest`, as `pg_md5` prints it. Empty lines and `#` lines are skipped. All lines of a user are valid.
+//! Source: Pgpool-II's manual, "Configuring pcp.conf".
 
 use std::path::PathBuf;
 use weir_wire::pcp_protocol::{PcpLayout, SALT_BYTES, StoredDigest};
 
 /// Longest line read. Source: Pgpool-II, `MAX_FILE_LINE_LEN`.
 const LINE_BYTES_MAX: usize = 512;
-/// Longest name of a user. Source: Pgpool-II, `MAX_USER_PASSWD_LEN`.
+/// Longest user name. Source: Pgpool-II, `MAX_USER_PASSWD_LEN`.
 const USER_BYTES_MAX: usize = 128;
-/// Lines with users; more are left out.
+/// Limit on lines with users.
 const USERS_MAX: usize = 10_000;
 
-/// Where PCP is served, and how.
 #[derive(Debug, Clone, Default)]
 pub struct PcpConfig {
-    /// Addresses; `*` stands for all.
+    /// Addresses; `*`: all.
     pub addresses: Vec<String>,
     pub port: u16,
-    /// Folders of its unix sockets.
     pub socket_directories: Vec<PathBuf>,
-    /// The layout of its answers.
+    /// Format of the answers.
     pub layout: PcpLayout,
-    /// Every connection and command is logged.
     pub logs_connections: bool,
 }
 
-/// The users of `pcp.conf`. Never printed but for their number.
+/// Users of `pcp.conf`. `Debug` prints only their number.
 #[derive(Clone, Default)]
 pub struct PcpUsers(Vec<(Vec<u8>, StoredDigest)>);
 
-/// A line that was left out. It never shows the line, which may be a password.
+/// A skipped line. Never shows its text, which may be a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadUser {
-    /// Number, from 1.
+    /// From 1.
     pub line: u32,
     pub why: &'static str,
 }
 
 impl PcpUsers {
-    /// Reads the file's bytes. Lines that cannot be used spoil no others.
+    /// Reads the file. Unusable lines are skipped.
     pub fn read(bytes: &[u8]) -> (PcpUsers, Vec<BadUser>) {
         let (mut users, mut bad) = (Vec::new(), Vec::new());
         for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1..) {
@@ -54,11 +51,11 @@ impl PcpUsers {
         (PcpUsers(users), bad)
     }
 
-    /// True if this answer to a salt shows that a password of the user is known.
+    /// True if the answer to the salt proves a password of the user.
     pub fn verify(&self, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
         let mut is_right = false;
         for (name, stored) in &self.0 {
-            // For all lines, so that the time does not tell who exists.
+            // Compares all lines, so that timing does not reveal which users exist.
             is_right |= stored.verify(user, salt, answer) && name == user;
         }
         is_right

@@ -1,19 +1,16 @@
-//! Other Weirs behind the address that clients know: a cancel request may reach any of them.
-//!
-//! In: the entries of `peer_list`. Out: places, and the entry that is none. No IO.
+//! Other Weirs behind the clients' address: a cancel request may reach any of them.
 
-/// Peers of one list. A cancel request for an unknown session goes to each.
+/// Limit on peers. A cancel request for an unknown session goes to each.
 const PEERS_MAX: usize = 64;
 
-/// The place of another Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeirAddress {
-    /// A name, an address, or the folder of a unix socket.
+    /// Name, address, or folder of a unix socket.
     pub host: String,
     pub port: u16,
 }
 
-/// A fault in the list; always the operator's.
+/// A fault in the list, by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     #[error("\"{0}\" is no host:port; a folder of unix sockets stands for a host, and an IPv6 address has brackets")]
@@ -22,7 +19,6 @@ pub enum PeerError {
     TooMany,
 }
 
-/// Reads the entries.
 pub fn read<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Vec<WeirAddress>, PeerError> {
     let mut peers = Vec::new();
     for entry in entries {

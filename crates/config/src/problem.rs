@@ -4,62 +4,56 @@ use std::path::PathBuf;
 
 use super::{Config, SettingSource};
 
-/// Message about a configuration without a node.
 pub(super) const NO_NODE: &str = "no node is configured, set at least \"backend_hostname0\"";
 
-/// Result of reading a configuration.
 #[derive(Debug)]
 pub struct ConfigReadResult {
-    /// The configuration; `None` if any problem is an error.
+    /// `None` if any problem is an error.
     pub config: Option<Config>,
-    /// The readable part of it, also with errors: to look at, not to run.
+    /// The readable part, even with errors: to inspect, not to run.
     pub draft: Config,
-    /// Everything found, in the order of the lines; problems of the whole come last.
+    /// All problems by line; those of the whole come last.
     pub problems: Vec<ConfigProblem>,
 }
 
-/// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProblemSeverity {
-    /// Likely a mistake; it works all the same.
+    /// Likely a mistake, but usable.
     Warning,
-    /// The configuration cannot be used.
+    /// Not usable.
     Error,
 }
 
-/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// How bad it is.
     pub severity: ProblemSeverity,
-    /// The file, if it is about a file.
     pub path: Option<PathBuf>,
-    /// The line, from 1, if it is about a line.
+    /// From 1.
     pub line: Option<u32>,
-    /// The problem, lower case, without a full stop.
+    /// Lower case, without a full stop.
     pub message: String,
 }
 
 impl ConfigProblem {
-    /// A problem with what a parameter names, at the line that sets it.
+    /// Makes a problem with the object that a parameter names, at the parameter's line.
     pub fn of_parameter(config: &Config, severity: ProblemSeverity, name: &str, what: &str) -> ConfigProblem {
         let source = config.setting(name, None).map_or(SettingSource::Default, |setting| setting.source.clone());
         ConfigProblem::at(severity, &source, format!("{name}: {what}"))
     }
 
-    /// `path:line: message`, where the severity is told otherwise.
+    /// Formats `path:line: message`.
     pub fn place_and_message(&self) -> String {
         format!("{}{}", ProblemPlace(self), self.message)
     }
 
-    /// True if nothing is wrong but that no node is configured.
+    /// True if the only problem is a missing node.
     pub fn is_no_node(&self) -> bool {
         self.message == NO_NODE
     }
 }
 
 impl fmt::Display for ConfigProblem {
-    /// `path:line: severity: message`.
+    /// Formats `path:line: severity: message`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             ProblemSeverity::Warning => "warning",
@@ -69,7 +63,6 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// The file and line of a problem, if it has them.
 struct ProblemPlace<'a>(&'a ConfigProblem);
 
 impl fmt::Display for ProblemPlace<'_> {

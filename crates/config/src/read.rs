@@ -1,28 +1,26 @@
-//! Reads a configuration file and the files it includes, and collects every problem instead of stopping at the first.
+//! Reads a configuration file and its includes, and collects every problem instead of stopping at the first.
 use std::path::{Component, Path, PathBuf};
 
 use super::problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
 use super::{Config, ConfigSetting, Given, SettingSource, check, lines, place};
 use crate::params::{self, ConfigParam, INDEX_MAX, ParamLookup};
 
-/// The parameter that makes a number one of a node.
 const BACKEND_HOSTNAME: &str = "backend_hostname";
-/// Includes inside includes, as in PostgreSQL.
+/// Depth of includes, as in PostgreSQL.
 const DEPTH_MAX: usize = 10;
-/// Files read in all: ten levels of ten includes each would be 10^10.
+/// Limit on files: ten levels of ten includes would be 10^10.
 const FILES_MAX: usize = 1000;
-/// Problems kept: a file that is no configuration at all would give one per line.
+/// Limit on problems: a file of another kind gives one per line.
 const PROBLEMS_MAX: usize = 1000;
 
-/// Gives the bytes of a file, or why not. Bytes, not text: invalid UTF-8 is reported here with its line.
+/// Bytes, not text: invalid UTF-8 is reported here with its line.
 type Load<'a> = dyn FnMut(&Path) -> Result<Vec<u8>, String> + 'a;
 
-/// Reads the configuration in `path`.
 pub fn read(path: &Path, load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> ConfigReadResult {
     read_with(path, &[], load)
 }
 
-/// Reads the configuration in `path`; names and values from the command line win over it.
+/// Values from the command line override the file.
 pub fn read_with(
     path: &Path,
     command_line: &[(String, String)],
@@ -31,7 +29,6 @@ pub fn read_with(
     read_with_defaults(path, &[], command_line, load)
 }
 
-/// A value that stands for a parameter's default, and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubstituteDefault {
     pub name: &'static str,
@@ -39,7 +36,7 @@ pub struct SubstituteDefault {
     pub source: SettingSource,
 }
 
-/// Reads it with values that stand for defaults, as under systemd.
+/// Reads with other defaults, as under systemd.
 pub fn read_with_defaults(
     path: &Path,
     defaults: &[SubstituteDefault],
@@ -67,7 +64,7 @@ pub fn read_with_defaults(
     reader.read_databases(path, &mut config);
     let ConfigFileReader { given, mut problems, is_missing, .. } = reader;
     if !is_missing {
-        // A file that could not be read has no other problems.
+        // An unreadable file has no other problems.
         check::check(&config, &given, &mut problems);
     }
     let is_usable = problems.iter().all(|problem| problem.severity == ProblemSeverity::Warning);
@@ -78,16 +75,15 @@ struct ConfigFileReader<'a> {
     load: &'a mut Load<'a>,
     given: Given,
     problems: Vec<ConfigProblem>,
-    /// Files being read, the including ones first.
+    /// Files being read, outermost first.
     open: Vec<PathBuf>,
     files: usize,
-    /// The configuration itself could not be read.
     is_missing: bool,
-    /// Numbers of nodes whose host name stands in several lines.
+    /// Nodes with several host name lines.
     repeated: Vec<DuplicateHostname>,
 }
 
-/// A node whose host name has a second line, with what the lines before say of it.
+/// A node's repeated host name, with the server of the earlier lines.
 struct DuplicateHostname {
     index: u16,
     first: SettingSource,
@@ -97,7 +93,6 @@ struct DuplicateHostname {
 }
 
 impl ConfigFileReader<'_> {
-    /// Reads one file; `asked` is the line that includes it.
     fn read_file(&mut self, path: &Path, asked: &SettingSource) {
         let shown = path.display();
         let known = normalized(path);
@@ -142,7 +137,7 @@ impl ConfigFileReader<'_> {
         self.open.pop();
     }
 
-    /// Reads the file of databases by another name, which lies beside the configuration in `path`.
+    /// Reads `database_file`, beside the configuration in `path`.
     fn read_databases(&mut self, path: &Path, config: &mut Config) {
         let Some(file) = &config.auth.database_file else { return };
         let path = path.parent().unwrap_or(Path::new("")).join(file);
@@ -159,7 +154,6 @@ impl ConfigFileReader<'_> {
         config.databases = databases.into();
     }
 
-    /// Takes one setting, if its name is known and its value allowed.
     fn set(&mut self, name: &str, value: &str, source: SettingSource) {
         match params::resolve(name) {
             ParamLookup::Found { param, index, alias } => {
@@ -197,7 +191,7 @@ impl ConfigFileReader<'_> {
         }
     }
 
-    /// Keeps the place and the server of a node that a line of a file names again.
+    /// Notes a node whose host name a line sets again.
     fn note_repeated(&mut self, param: &'static ConfigParam, index: u16, second: &SettingSource) {
         let known = self.given.get(&(place(param), Some(index)));
         let (Some(known), SettingSource::File { .. }) = (known, second) else { return };
@@ -214,10 +208,10 @@ impl ConfigFileReader<'_> {
         });
     }
 
-    /// A copied block of lines whose number was left as it was would replace a server without a word. Another file may do so on purpose.
+    /// A copied block with an unchanged number would replace a server silently. In another file it may be intended.
     fn judge_repeated(&mut self, config: &Config) {
         for DuplicateHostname { index, first, second, hostname, port } in std::mem::take(&mut self.repeated) {
-            // Without a name at the end the node was taken out on purpose.
+            // An empty name at the end removes the node on purpose.
             let Some(node) = config.nodes.iter().find(|node| node.id == index) else { continue };
             let is_same_port =
                 port.as_ref().is_none_or(|port| config.setting("backend_port", Some(index)).is_some_and(|now| now.raw == *port));
@@ -250,7 +244,6 @@ fn are_of_one_file(one: &SettingSource, other: &SettingSource) -> bool {
 }
 
 impl ConfigProblem {
-    /// A problem in the line that `source` names.
     pub(super) fn at(severity: ProblemSeverity, source: &SettingSource, message: String) -> ConfigProblem {
         let (path, line) = match source {
             SettingSource::File { path, line } => (Some(path.clone()), Some(*line)),
@@ -265,9 +258,7 @@ impl ConfigProblem {
     }
 }
 
-/// Removes `.` and `..` by their names, so that two spellings of one file are seen as a cycle.
-///
-/// For comparing only: behind a symbolic server connection the name would be of another file.
+/// Resolves `.` and `..` textually, to see cycles of includes. Only for comparison: behind a symbolic link the path may be another file.
 fn normalized(path: &Path) -> PathBuf {
     let mut tidy = PathBuf::new();
     for component in path.components() {
@@ -282,7 +273,6 @@ fn normalized(path: &Path) -> PathBuf {
     tidy
 }
 
-/// A name from a file in a message: of any length there, short here.
 fn cut(name: &str) -> String {
     name.chars().take(64).collect()
 }

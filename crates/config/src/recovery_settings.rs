@@ -1,22 +1,22 @@
-//! Online recovery: a node is made anew out of the primary by the operator's scripts.
+//! Online recovery: scripts of the operator copy the primary to a node.
 
 use crate::agents::AgentConfig;
 use std::fmt;
 
-/// How a node is made anew. The password is masked in `Debug`.
+/// Settings of online recovery. `Debug` masks the password.
 #[derive(Clone, Default)]
 pub struct RecoveryConfig {
-    /// The user that calls the functions of `pgpool_recovery`; empty: there is no recovery.
+    /// User of the functions of `pgpool_recovery`; empty: no recovery.
     pub user: String,
-    /// Empty: that of the password file.
+    /// Empty: from the password file.
     pub password: String,
-    /// Where these functions are.
+    /// Database of these functions.
     pub database: String,
     /// Script in the primary's data directory.
     pub command: String,
-    /// Time that the node has to accept connections.
+    /// Time until the node must accept connections.
     pub timeout_ms: u64,
-    /// Programs beside the servers, which need no scripts.
+    /// Agents beside the servers, which need no scripts.
     pub agents: AgentConfig,
 }
 

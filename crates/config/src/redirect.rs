@@ -4,18 +4,16 @@ use crate::pattern::whole_pattern;
 use regex::Regex;
 use weir_sql::facts::RoutingHint;
 
-/// The node that a read preference asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadTarget {
     Primary,
     /// Any standby that takes reads.
     Standby,
-    /// The node with this number.
     Node(u16),
 }
 
 impl ReadTarget {
-    /// The node that a hint asks for; `None`: the hint asks for nothing, or is unknown.
+    /// Returns the target of a hint; `None` if without target or unknown.
     pub fn of_hint(hint: RoutingHint) -> Option<ReadTarget> {
         match hint {
             RoutingHint::None | RoutingHint::Unknown => None,
@@ -26,17 +24,17 @@ impl ReadTarget {
     }
 }
 
-/// An entry of a list: names, and the node that they prefer.
+/// An entry of a list: names, and their preferred node.
 #[derive(Clone, Debug)]
 pub struct RedirectPreference {
     /// Matches whole names.
     pub pattern: Regex,
     pub read_target: ReadTarget,
-    /// How many of the reads, of 2^32 less 1.
+    /// Share of the reads, in units of 1 / (2^32 - 1).
     pub share: u32,
 }
 
-/// A fault in a list; always the operator's.
+/// A fault in a list, by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectError {
     #[error("entry \"{0}\" has no colon between its pattern and its node")]
@@ -51,12 +49,12 @@ pub enum RedirectError {
     NoNode { entry: String, node: u16 },
 }
 
-/// Reads `pattern:node(ratio)` with commas between entries; `\,` is a comma of a pattern.
+/// Reads `pattern:node(ratio)`, separated by commas; `\,` is a comma of a pattern.
 pub fn read_redirects(text: &str) -> Result<Vec<RedirectPreference>, RedirectError> {
     entries(text).iter().map(|entry| read_redirect(entry)).collect()
 }
 
-/// The first entry that names a node that is not there.
+/// Reports the first entry with a missing node.
 pub fn check_nodes(text: &str, is_there: impl Fn(u16) -> bool) -> Result<(), RedirectError> {
     for entry in entries(text) {
         if let ReadTarget::Node(node) = read_redirect(&entry)?.read_target
@@ -76,7 +74,7 @@ fn entries(text: &str) -> Vec<String> {
 }
 
 fn read_redirect(entry: &str) -> Result<RedirectPreference, RedirectError> {
-    // The last one: a pattern may hold others.
+    // The last colon: a pattern may contain others.
     let (pattern, place) = entry.rsplit_once(':').ok_or_else(|| RedirectError::NoColon(entry.into()))?;
     let (node, ratio) = match place.split_once('(') {
         Some((node, ratio)) => (node.trim(), Some(ratio.trim())),
@@ -102,7 +100,7 @@ fn read_redirect(entry: &str) -> Result<RedirectPreference, RedirectError> {
         entry: entry.into(),
         cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
     };
-    // Between 0 and 2^32 - 1, so that the cast is exact enough.
+    // Within 0 and 2^32 - 1: the cast is exact enough.
     Ok(RedirectPreference {
         pattern: whole_pattern(pattern.trim()).map_err(wrong)?,
         read_target,

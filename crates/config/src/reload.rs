@@ -1,11 +1,9 @@
-//! Changes of a configuration: by a file that is read again, or by a session that sets something for itself.
+//! Changes of a configuration by a reload or a session.
 use super::problem::ProblemSeverity;
 use super::{Config, ConfigSetting, Given, SettingSource, check, place};
 use crate::params::{self, ConfigParam, ParamContext, ParamGroup, ParamIndexing, ParamLookup, ValueError};
 
-/// Takes the settings from `new` that may change while running, and names those that must wait for a restart.
-///
-/// A node that `new` no longer has stays, whole, until the restart.
+/// Takes the reloadable settings from `new`, and names those that need a restart. A node missing in `new` stays whole until then.
 pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
     let mut given = new.given();
     let mut waiting = Vec::new();
@@ -27,7 +25,7 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
             keep(&mut given, kept);
         }
     }
-    // A numbered setting that only `new` has is reported too, unless its node is new.
+    // A numbered setting only in `new` is reported too, unless its node is new.
     for added in new.settings.iter().filter(|s| s.param.applies == ParamContext::AtStart && s.index.is_some()) {
         if old.settings.iter().all(|s| s.name() != added.name()) {
             waiting.push(added.name());
@@ -41,7 +39,7 @@ fn has_node(config: &Config, id: Option<u16>) -> bool {
     config.nodes.iter().any(|node| Some(node.id) == id)
 }
 
-/// True if two texts mean the same: `60s` and `1min` do.
+/// True if two texts mean the same, as `60s` and `1min`.
 fn is_equal(a: &ConfigSetting, b: &ConfigSetting) -> bool {
     a.param.kind.show(&a.raw) == b.param.kind.show(&b.raw)
 }
@@ -59,28 +57,28 @@ fn keep(given: &mut Given, setting: &ConfigSetting) {
     };
 }
 
-/// Why a session cannot set a parameter; always the client's fault.
+/// Error of a session's SET, by the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
-    /// No such parameter. 42704.
+    /// 42704.
     #[error("unrecognized configuration parameter \"{0}\"")]
     Unknown(String),
-    /// Not for one session. 55P02.
+    /// 55P02.
     #[error("parameter \"{0}\" cannot be changed for one session")]
     NotPerSession(String),
-    /// Not while the proxy runs. 55P02.
+    /// 55P02.
     #[error("parameter \"{0}\" cannot be changed without a restart")]
     AtStart(String),
-    /// With the others it makes no sense. 22023.
+    /// The other settings contradict it. 22023.
     #[error("{0}")]
     Refused(String),
-    /// Not a value of it. 22023.
+    /// Not a valid value. 22023.
     #[error(transparent)]
     Value(#[from] ValueError),
 }
 
 impl Config {
-    /// This configuration with one parameter changed for a session (`PGPOOL SET name TO value`).
+    /// Returns the configuration changed for a session (`PGPOOL SET name TO value`).
     pub fn set_for_session(&self, name: &str, value: &str) -> Result<Config, SetError> {
         let param = session_param(name)?;
         param.kind.parse(param.name, value)?;
@@ -90,9 +88,8 @@ impl Config {
         Ok(self.rebuilt(&given))
     }
 
-    /// This configuration with one parameter changed for the whole proxy, until the file is read again (the console's SET).
-    ///
-    /// The rules are those of a reload of a file with this value. Where `names_files` says so, the files are to be read before it counts.
+    /// Returns the configuration changed for the whole proxy until the next reload (the console's SET), by the rules of a reload. Where
+    /// `names_files` says so, the caller reads the files first.
     pub fn set_while_running(&self, name: &str, value: &str) -> Result<Config, SetError> {
         let (param, index) = match params::resolve(name) {
             ParamLookup::Found { param, index, .. } => (param, index),
@@ -105,7 +102,7 @@ impl Config {
             return Err(SetError::AtStart(name.into()));
         }
         if param.name == "database_file" {
-            // It counts together with the file, which is read at a reload.
+            // Needs the file, which is read at a reload.
             return Err(SetError::Refused(format!("parameter \"{name}\" is changed in the file only, followed by RELOAD")));
         }
         param.kind.parse(param.name, value)?;
@@ -123,7 +120,7 @@ impl Config {
         }
     }
 
-    /// This configuration with one parameter, or all of them, as in `base` again (`PGPOOL RESET name | ALL`).
+    /// Returns the configuration with one parameter, or all, as in `base` (`PGPOOL RESET name | ALL`).
     pub fn reset_for_session(&self, name: &str, base: &Config) -> Result<Config, SetError> {
         if name.eq_ignore_ascii_case("all") {
             return Ok(base.clone());
@@ -137,18 +134,18 @@ impl Config {
         Ok(self.rebuilt(&given))
     }
 
-    /// From other settings, with the contents of files of their own.
+    /// Builds from `given`, with the present file contents.
     fn rebuilt(&self, given: &Given) -> Config {
         Config { databases: self.databases.clone(), ..Config::build(given) }
     }
 }
 
-/// True if a parameter counts together with keys and certificates.
+/// True if a parameter takes effect with keys and certificates.
 pub fn names_files(name: &str) -> bool {
     matches!(params::resolve(name), ParamLookup::Found { param, .. } if param.group == ParamGroup::Tls)
 }
 
-/// True if a parameter counts together with the rules of access.
+/// True if a parameter takes effect with the access rules.
 pub fn shapes_rules(name: &str) -> bool {
     matches!(params::resolve(name), ParamLookup::Found { param, .. } if matches!(param.name, "auth_type" | "client_sslmode"))
 }

@@ -1,9 +1,9 @@
-//! Compares open connections to servers with the TLS settings of a configuration.
+//! Compares server connections with the TLS settings of a configuration.
 
 use crate::{Config, SslMode};
 
 impl Config {
-    /// True if connections to servers that are open are encrypted and checked as another configuration would have it. Contents of files are not compared.
+    /// True if open server connections are encrypted and checked as `other` requires. Ignores file contents.
     pub fn reaches_servers_as(&self, other: &Config) -> bool {
         fn modes(config: &Config) -> impl Iterator<Item = (u16, SslMode)> + '_ {
             config.nodes.iter().map(|node| (node.id, node.ssl_mode))
@@ -16,7 +16,7 @@ impl Config {
             && ours.backend == theirs.backend
             && (is_own_root || (ours.ca_cert == theirs.ca_cert && ours.ca_cert_dir == theirs.ca_cert_dir))
             && (ours.min_version == theirs.min_version && ours.ciphers == theirs.ciphers)
-            // A node that is new or gone changes nothing for the others.
+            // New and removed nodes change nothing for the others.
             && modes(other).filter(has_node).all(|known| modes(self).any(|mode| mode == known))
     }
 }

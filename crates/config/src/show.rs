@@ -3,51 +3,47 @@ use super::{Config, ConfigSetting};
 use crate::params::{self, ConfigParam, ParamGroup, ParamIndexing, ParamLookup};
 use crate::visibility::{ValueVisibility, Viewer};
 
-/// One row of `PGPOOL SHOW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamRow {
-    /// Name, with its number.
+    /// Name with its number.
     pub name: String,
     /// Value with its unit; `*****` for a secret.
     pub value: String,
-    /// Where the value came from: `default`, `command line`, `session`, or a file and its line.
+    /// Origin: `default`, `command line`, `session`, or file and line.
     pub source: String,
     /// Unit of a plain number, or "".
     pub unit: &'static str,
-    /// Meaning.
     pub description: &'static str,
-    /// Who may see the row. A secret is a row for everyone, with its value masked.
+    /// Viewers of the row. Everyone sees a secret's row, with its value masked.
     pub seen_by: ValueVisibility,
 }
 
-/// Why there is nothing to show; always the client's fault.
+/// Error of a SHOW, by the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParamShowError {
-    /// No such parameter. 42704.
+    /// 42704.
     #[error("unrecognized configuration parameter \"{name}\"{hint}")]
     Unknown {
-        /// As written.
         name: String,
         /// Empty, or the nearest known name.
         hint: String,
     },
-    /// The parameter has no value with this number. 42704.
+    /// No value with this number. 42704.
     #[error("there is no \"{0}\", nothing has this number")]
     NoSuchNumber(String),
-    /// It is for operators. 42501, as PostgreSQL's `GetConfigOptionByName`.
+    /// For operators only. 42501, as in PostgreSQL's `GetConfigOptionByName`.
     #[error("permission denied to examine \"{0}\"")]
     Hidden(String),
 }
 
-/// Every parameter that the viewer may see, in the order of the table; old names are left out.
+/// Returns every parameter visible to the viewer, in table order, without old names.
 pub fn show_all(config: &Config, viewer: &Viewer) -> Vec<ParamRow> {
     let rows = config.settings.iter().filter(|setting| !setting.param.hidden).map(row);
     rows.filter(|row| viewer.sees(row.seen_by, None)).collect()
 }
 
-/// The rows for `PGPOOL SHOW name`: a parameter, a numbered one, all numbers of one, a family of them, or ALL.
-///
-/// What the viewer may not see is left out of lists, and an error where it is asked for by its name.
+/// Returns the rows for `PGPOOL SHOW name`: a parameter, a numbered one, all its numbers, a family, or ALL. Invisible rows are left out
+/// of lists, and an error if named.
 pub fn show_one(config: &Config, name: &str, viewer: &Viewer) -> Result<Vec<ParamRow>, ParamShowError> {
     if name.eq_ignore_ascii_case("all") {
         return Ok(show_all(config, viewer));
@@ -60,12 +56,11 @@ pub fn show_one(config: &Config, name: &str, viewer: &Viewer) -> Result<Vec<Para
     if named.iter().all(is_seen) { Ok(named) } else { Err(ParamShowError::Hidden(name.into())) }
 }
 
-/// True if what `PGPOOL SHOW name` shows depends on who asks.
+/// True if the output depends on the viewer.
 pub fn depends_on_viewer(config: &Config, name: &str) -> bool {
     show_one(config, name, &Viewer::operator()).is_ok_and(|rows| rows.iter().any(|row| row.seen_by != ValueVisibility::Everyone))
 }
 
-/// The rows of one parameter.
 fn show_named(config: &Config, name: &str) -> Result<Vec<ParamRow>, ParamShowError> {
     match params::resolve(name) {
         ParamLookup::Found { param, index: None, .. } | ParamLookup::NumberMissing(param) => Ok(show_every_number(config, param)),
@@ -81,10 +76,10 @@ fn show_named(config: &Config, name: &str) -> Result<Vec<ParamRow>, ParamShowErr
     }
 }
 
-/// All parameters of one numbering, number after number; `None` if `name` is no such family.
+/// Returns a family's parameters by number; `None` if `name` is no family.
 fn show_family(config: &Config, name: &str) -> Option<Vec<ParamRow>> {
     let is_member = |param: &&ConfigParam| param.indexed.family().is_some_and(|family| family.eq_ignore_ascii_case(name));
-    // `backend_sslmode` is numbered like health checks, and is none.
+    // `backend_sslmode` is numbered like health checks, but is not one.
     let members: Vec<_> = params::all().filter(is_member).filter(|param| param.group != ParamGroup::Tls).collect();
     let first = members.first()?;
     let mut rows = Vec::new();
@@ -104,7 +99,7 @@ fn show_every_number(config: &Config, param: &'static ConfigParam) -> Vec<ParamR
     bare.chain(numbered).collect()
 }
 
-/// The value in force for one number, under its numbered name.
+/// Returns the effective value for one number, under its numbered name.
 fn show_number(config: &Config, param: &'static ConfigParam, index: u16) -> Option<ParamRow> {
     if !numbers(config, param).contains(&index) {
         return None;
@@ -113,7 +108,6 @@ fn show_number(config: &Config, param: &'static ConfigParam, index: u16) -> Opti
     Some(ParamRow { name: format!("{}{index}", param.name), ..row(setting) })
 }
 
-/// The numbers a parameter has values for.
 fn numbers(config: &Config, param: &ConfigParam) -> Vec<u16> {
     match param.indexed {
         ParamIndexing::No => Vec::new(),

@@ -1,12 +1,11 @@
-//! Setups in which a client gets in and is asked for nothing, as far as the files say so.
+//! Setups in which clients get in without a proof, as far as the files say so.
 //!
-//! In: the configuration, the rules, the number of users with a password. Out: warnings. No IO.
-//! Servers that let this machine in without a password are another matter: they must be asked.
+//! Servers that trust this machine are not covered: they must be asked.
 
 use crate::hba::{AdmittedUsers, HbaRuleSet};
 use crate::{Config, ConfigProblem, PasswdProof, ProblemSeverity};
 
-/// A warning for each way in. `rules` are those in force, `users` the lines of `pool_passwd` that can be used.
+/// Warns of each way in. `rules`: those in force; `users`: usable lines of `pool_passwd`.
 pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Vec<ConfigProblem> {
     match rules {
         Some(rules) if config.listens_to_others() => rules
@@ -33,7 +32,7 @@ pub fn warnings(config: &Config, rules: Option<&HbaRuleSet>, users: usize) -> Ve
 /// With `enable_pool_hba = off` the servers decide about users without a known secret.
 fn without_rules(config: &Config, users: usize) -> Option<ConfigProblem> {
     let auth = &config.auth;
-    // A password in clear text that no server asks for is refused, so that a way in with it is no open one.
+    // A clear text password that no server asks for is refused: no open way in.
     if !auth.ask_user.is_empty() || auth.allow_clear_text {
         return None;
     }

@@ -1,60 +1,56 @@
-//! Rights to see values. Parameters, and columns of SHOW, say their [`ValueVisibility`]; whoever asks is a [`Viewer`], whatever face he asks by.
+//! Visibility of values: parameters and columns of SHOW state a [`ValueVisibility`], every request has a [`Viewer`].
 //!
-//! The rules are PostgreSQL's: parameters as those marked `GUC_SUPERUSER_ONLY` (guc.c, `ConfigOptionIsVisible`), sessions as in
-//! `pg_stat_activity` (pgstatfuncs.c, `HAS_PGSTAT_PERMISSIONS`).
+//! PostgreSQL's rules: parameters as `GUC_SUPERUSER_ONLY` (guc.c, `ConfigOptionIsVisible`), sessions as `pg_stat_activity`
+//! (pgstatfuncs.c, `HAS_PGSTAT_PERMISSIONS`).
 use std::collections::BTreeSet;
 
-/// Viewers of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueVisibility {
-    /// Everybody who may ask.
     Everyone,
-    /// The role whose session or connection the row is about, the roles that have its privileges, and those who read all statistics.
+    /// The role of the row's session or connection, roles with its privileges, and readers of all statistics.
     Owner,
-    /// Those who read all settings.
+    /// Readers of all settings.
     Operators,
-    /// Nobody: a secret. `*****` stands for it.
+    /// A secret: shown as `*****`.
     Nobody,
 }
 
-/// How much of something a viewer may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ViewExtent {
     All,
     Own,
 }
 
-/// One who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Viewer {
     settings: ViewExtent,
     statistics: ViewExtent,
-    /// Roles at the servers whose privileges he has, his own among them.
+    /// Roles at the servers whose privileges the viewer has, its own included.
     roles: BTreeSet<String>,
 }
 
-/// Members of it see parameters of operators.
+/// Members see operators' parameters.
 const READ_SETTINGS: &str = "pg_read_all_settings";
-/// Members of it see all sessions.
+/// Members see all sessions.
 const READ_STATISTICS: &str = "pg_read_all_stats";
 
 impl Viewer {
-    /// One who sees all but secrets: the administrator in the console, PCP, the command line.
+    /// Sees all but secrets: the administrator in the console, PCP, the command line.
     pub fn operator() -> Viewer {
         Viewer { settings: ViewExtent::All, statistics: ViewExtent::All, roles: BTreeSet::new() }
     }
 
-    /// One who sees all sessions: a user of `stats_users`.
+    /// Sees all sessions: a user of `stats_users`.
     pub fn monitor() -> Viewer {
         Viewer { settings: ViewExtent::Own, statistics: ViewExtent::All, roles: BTreeSet::new() }
     }
 
-    /// A user of whom nothing else is known.
+    /// A user without known roles.
     pub fn user(name: &str) -> Viewer {
         Viewer { settings: ViewExtent::Own, statistics: ViewExtent::Own, roles: BTreeSet::from([name.to_owned()]) }
     }
 
-    /// A user with the roles whose privileges he has by the word of a server.
+    /// A user with the roles that a server reported.
     pub fn with_roles(name: &str, roles: BTreeSet<String>) -> Viewer {
         let extent = |role: &str| if roles.contains(role) { ViewExtent::All } else { ViewExtent::Own };
         let (settings, statistics) = (extent(READ_SETTINGS), extent(READ_STATISTICS));
@@ -62,12 +58,12 @@ impl Viewer {
         Viewer { settings, statistics, roles }
     }
 
-    /// The same, and he sees all sessions.
+    /// Adds the right to see all sessions.
     pub fn and_statistics(self) -> Viewer {
         Viewer { statistics: ViewExtent::All, ..self }
     }
 
-    /// Decides if a value is shown. `owner`: the role at the servers that it is about, if it is about one.
+    /// Decides if a value is shown. `owner`: the server role it belongs to.
     pub fn sees(&self, visibility: ValueVisibility, owner: Option<&str>) -> bool {
         match visibility {
             ValueVisibility::Everyone => true,
@@ -79,7 +75,6 @@ impl Viewer {
 }
 
 impl ValueVisibility {
-    /// The name of these viewers, for the documents.
     pub fn describe(self) -> &'static str {
         match self {
             ValueVisibility::Everyone => "everyone",

@@ -1,15 +1,13 @@
-//! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf` and the parameters that they lean on.
+//! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf`, with the parameters they need.
 //!
-//! PgBouncer's order of checks, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca`
-//! and `verify-full` it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him,
-//! whatever the method, except with `pam` and `ldap`. The unix socket needs no TLS.
+//! PgBouncer's order of checks (`client.c`): first TLS for TCP clients if required, with a certificate for `verify-ca` and `verify-full`.
+//! Then the user must be known by `auth_file` or `auth_query`, except with `pam` and `ldap`. The unix socket needs no TLS.
 
 use super::Load;
 use crate::imported_databases::{PhysicalReplication, ReachableDatabases};
 use std::fmt::Write as _;
 use weir_config::params::{self, ConfigParam, ParamKind};
 
-/// The settings that decide.
 pub(super) struct AccessSettings<'a> {
     pub auth_type: &'a str,
     pub tls: &'a str,
@@ -21,10 +19,9 @@ pub(super) struct AccessSettings<'a> {
     pub replication: PhysicalReplication,
 }
 
-/// The console's database.
 const CONSOLE: &str = "pgbouncer";
 
-/// The text of `pool_hba.conf`, and notes.
+/// Returns the text of `pool_hba.conf`, and notes.
 pub(super) fn rules(setup: &AccessSettings<'_>, load: &mut Load<'_>) -> (String, Vec<String>) {
     let AccessSettings { auth_type, tls, .. } = setup;
     let tls = if tls.is_empty() { "disable" } else { tls };
@@ -42,12 +39,12 @@ pub(super) fn rules(setup: &AccessSettings<'_>, load: &mut Load<'_>) -> (String,
     }
     let mut databases = databases(setup.databases);
     let all = databases.clone();
-    // A physical replication connection is let in as any other; Weir refuses the one that names a database with a forced user. Lines of an
-    // `auth_hba_file` have the keyword themselves.
+    // Weir refuses physical replication connections to databases with a forced user. Lines of an `auth_hba_file` contain the keyword
+    // themselves.
     if setup.replication == PhysicalReplication::OfUsers {
         databases += ",replication";
     }
-    // Also where other rules decide at first: a SET of auth_type counts by these.
+    // Also present beside other rules: a SET of auth_type applies to it.
     let _ = writeln!(text, "local  {databases}  all  auth_type\nhost   {databases}  all  all  auth_type");
     match *auth_type {
         _ if is_by_parameter(auth_type) && setup.hba_file.is_empty() => {}
@@ -58,7 +55,7 @@ pub(super) fn rules(setup: &AccessSettings<'_>, load: &mut Load<'_>) -> (String,
                 text += "local  all  all  reject\nhost   all  all  all  reject\n";
             }
         },
-        // It counts once auth_type is hba.
+        // Counts once auth_type is hba.
         _ if is_by_parameter(auth_type) => {
             let bytes = load(setup.hba_file).unwrap_or_default();
             text += &translated(&bytes, setup, &mut notes);
@@ -77,13 +74,13 @@ pub(super) fn rules(setup: &AccessSettings<'_>, load: &mut Load<'_>) -> (String,
     (text, notes)
 }
 
-/// True if the parameter of the same name has this method.
+/// True if the parameter `auth_type` has this method.
 pub(super) fn is_by_parameter(auth_type: &str) -> bool {
     let is_one = |param: &ConfigParam| matches!(param.kind, ParamKind::Enum { values, .. } if values.contains(&auth_type));
     auth_type != "hba" && params::find("auth_type").is_some_and(is_one)
 }
 
-/// The method and options of rules that say it themselves.
+/// Returns method and options of rules with an explicit method.
 fn method(setup: &AccessSettings<'_>, notes: &mut Vec<String>) -> String {
     match setup.auth_type {
         "ldap" => format!("ldap {} backend_use_passwd=1", setup.ldap_options),
@@ -98,12 +95,12 @@ fn method(setup: &AccessSettings<'_>, notes: &mut Vec<String>) -> String {
     }
 }
 
-/// The rules of an `auth_hba_file`, with PgBouncer's own checks.
+/// Translates an `auth_hba_file`, with PgBouncer's own checks.
 fn translated(bytes: &[u8], setup: &AccessSettings<'_>, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
     for line in String::from_utf8_lossy(bytes).lines() {
         let mut fields = fields(line);
-        // Type, databases and users come first, and an address may.
+        // Type, databases and users come first, then maybe an address.
         let is_method = |(at, field): (usize, &String)| at >= 3 && METHODS.contains(&field.as_str());
         let Some(method_at) = fields.iter().enumerate().position(is_method) else {
             if !fields.is_empty() {
@@ -128,7 +125,7 @@ fn translated(bytes: &[u8], setup: &AccessSettings<'_>, notes: &mut Vec<String>)
         }
         let _ = writeln!(text, "{}", fields.join("  "));
         if method == "cert" {
-            // A client without TLS is refused here, and not by a later rule.
+            // Refuses a client without TLS before later rules.
             let kind = if is_tcp { "hostnossl" } else { "local" };
             let _ = writeln!(text, "{kind}  {}  reject", fields[1..method_at].join("  "));
         }
@@ -136,11 +133,10 @@ fn translated(bytes: &[u8], setup: &AccessSettings<'_>, notes: &mut Vec<String>)
     text
 }
 
-/// Methods of PgBouncer's hba files.
 const METHODS: [&str; 8] = ["trust", "reject", "md5", "password", "peer", "cert", "scram-sha-256", "ldap"];
 
-/// The fields of a line as they are written; quotes may hold blanks. Words with a comma between them are one field, with blanks on either side of it,
-/// of which PostgreSQL allows those behind it only.
+/// Splits a line into raw fields; quotes may hold blanks. Words around a comma are one field, with blanks on either side;
+/// PostgreSQL allows blanks only after the comma.
 fn fields(line: &str) -> Vec<String> {
     let mut fields: Vec<String> = Vec::new();
     let (mut in_quote, mut is_open) = (false, false);
@@ -161,7 +157,6 @@ fn fields(line: &str) -> Vec<String> {
     fields
 }
 
-/// The field of databases.
 fn databases(listed: &ReachableDatabases) -> String {
     match listed {
         ReachableDatabases::AllBut(_) => "all".to_string(),
@@ -172,7 +167,7 @@ fn databases(listed: &ReachableDatabases) -> String {
     }
 }
 
-/// Names with commas between them, in quotes, which take keywords their meaning.
+/// Joins names with commas, in quotes, which remove the meaning of keywords.
 fn list(names: &[String]) -> String {
     names.iter().map(|name| format!("\"{}\"", name.replace('"', "\"\""))).collect::<Vec<_>>().join(",")
 }

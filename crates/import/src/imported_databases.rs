@@ -1,67 +1,56 @@
-//! `[databases]`: the servers behind one Weir, and the databases that are on them.
+//! `[databases]`: the servers behind one Weir, and their databases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use weir_config::databases::OTHERS;
 
-/// Words of the way in which users are looked up.
 pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"];
 
-/// Words that `database_file` has, too. A password needs its user before it.
+/// Words that `database_file` also has. A password needs its user first.
 const EXCEPTIONS: [&str; 7] = ["dbname", "user", "password", LOOK_UPS[0], LOOK_UPS[1], LOOK_UPS[2], "connect_query"];
 
-/// Limits of the entry `*`, which have no list of their own.
+/// Limits of `*`, which have no list of their own.
 const EXCEPTIONS_OF_OTHERS: [&str; 6] = ["dbname", "user", "password", "pool_mode", "pool_size", "connect_query"];
 
-/// One line.
 #[derive(Clone, Debug)]
 pub(super) struct ImportedDatabase {
     pub line: u32,
-    /// The clients' name; `*` stands for all databases without a line.
+    /// `*`: all databases without a line.
     pub name: String,
     words: BTreeMap<String, String>,
 }
 
-/// Users with the right to open physical replication connections.
+/// Users who may open physical replication connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PhysicalReplication {
-    /// All databases have a forced user, who would not count for such a connection.
+    /// All databases have a forced user, who does not count for these.
     OfNobody,
-    /// Whoever may enter a database under his own name.
+    /// Users who may enter a database under their own name.
     OfUsers,
 }
 
-/// The databases that clients reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReachableDatabases {
-    /// All but these.
     AllBut(Vec<String>),
-    /// These and no others.
     Only(Vec<String>),
 }
 
-/// Where everything goes.
 pub(super) struct ImportedTopology {
-    /// Host and port of each server of the cluster.
     pub servers: Vec<Server>,
     pub listed: ReachableDatabases,
     /// Databases on other servers.
     pub refused: Vec<String>,
-    /// Databases whose reads go to standbys.
     pub readers: Vec<String>,
-    /// Databases with a forced user, of those that are listed.
+    /// Listed databases with a forced user.
     pub forced: Vec<String>,
     pub replication: PhysicalReplication,
-    /// The text of `database_file`; empty if no database needs it.
+    /// `database_file`; empty if not needed.
     pub entries: String,
-    /// With their lines.
     pub notes: Vec<(u32, String)>,
 }
 
-/// The address of this machine.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Host and port.
 type Server = (String, String);
 
 impl ImportedDatabase {
@@ -73,19 +62,19 @@ impl ImportedDatabase {
         self.words.get(word).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Its name on the server.
+    /// Returns the name on the server.
     fn database(&self) -> &str {
         self.get("dbname").unwrap_or(&self.name)
     }
 
-    /// Its servers; without a host that of the unix socket in PgBouncer's own folder.
+    /// Without a host, the unix socket in PgBouncer's folder.
     fn servers(&self, folder: &str) -> Vec<Server> {
         let (hosts, ports) = (self.get("host").unwrap_or(folder), self.get("port").unwrap_or("5432"));
         let port = |at: usize| ports.split(',').nth(at).or(ports.split(',').next()).unwrap_or("5432");
         let mut servers: Vec<Server> = Vec::new();
         for (at, host) in hosts.split(',').enumerate() {
             let host = host.trim();
-            // Names of this machine are one server. A unix socket may be another one's.
+            // Names of this machine mean one server. A unix socket may belong to another.
             let host = if matches!(host, "localhost" | "::1") { LOOPBACK } else { host };
             let server = (host.to_string(), port(at).trim().to_string());
             if !servers.contains(&server) {
@@ -95,13 +84,13 @@ impl ImportedDatabase {
         servers
     }
 
-    /// Its line in `database_file`, if it needs one, and notes on words that have no place there.
+    /// Formats the line in `database_file`, if needed, and notes words without a place there.
     fn exception(&self, notes: &mut Vec<(u32, String)>) -> Option<String> {
         let mut words: Vec<(&str, &str)> = Vec::new();
         let mut note = |text: String| notes.push((self.line, format!("{}: {text}", self.name)));
         let exceptions = if self.name == OTHERS { &EXCEPTIONS_OF_OTHERS[..] } else { &EXCEPTIONS[..] };
         for &word in exceptions {
-            // An empty user of look-ups means something: there are none.
+            // An empty `auth_user` has a meaning: no look-ups.
             let value = if word == "auth_user" { self.words.get(word).map(String::as_str) } else { self.get(word) };
             let Some(value) = value.filter(|value| word != "dbname" || *value != self.name) else { continue };
             if word == "password" && self.get("user").is_none() {
@@ -118,39 +107,36 @@ impl ImportedDatabase {
         (!words.is_empty()).then(|| line(&self.name, &words))
     }
 
-    /// True if its users are looked up in a way of its own.
     pub fn looks_up(&self) -> bool {
         LOOK_UPS.iter().any(|word| self.words.contains_key(*word))
     }
 
-    /// Gives it a word, unless it has that.
+    /// Adds a word, unless present.
     pub fn complete(&mut self, word: &str, value: &str) {
         self.words.entry(word.to_string()).or_insert_with(|| value.to_string());
     }
 
-    /// A word of the way in which its users are looked up.
     pub fn look_up(&self, word: &str) -> Option<&str> {
         self.words.get(word).map(String::as_str)
     }
 
-    /// True if every client uses the server connections of one user.
+    /// True if all clients share one user's server connections.
     fn is_forced(&self) -> bool {
         self.get("user").is_some()
     }
 }
 
-/// The name of this machine that most entries have: a certificate is checked by it.
+/// Returns the most frequent name of this machine: certificates are checked by it.
 fn own_name(entries: &[ImportedDatabase]) -> &'static str {
     let names = [LOOPBACK, "localhost", "::1"];
     let count = |name: &&str| {
         let hosts = entries.iter().filter_map(|entry| entry.get("host"));
         hosts.flat_map(|hosts| hosts.split(',')).filter(|host| host.trim() == *name).count()
     };
-    // The first of equals.
+    // A tie goes to the first.
     names.into_iter().rev().max_by_key(count).unwrap_or(LOOPBACK)
 }
 
-/// One line of `database_file`.
 fn line(name: &str, words: &[(&str, &str)]) -> String {
     let mut line = if name == OTHERS { "* =".to_string() } else { format!("\"{}\" =", name.replace('"', "\"\"")) };
     for (word, value) in words {
@@ -159,15 +145,14 @@ fn line(name: &str, words: &[(&str, &str)]) -> String {
     line
 }
 
-/// Takes the servers that most entries name, and refuses databases on others, which would not be the same databases: except replicas.
+/// Takes the most frequent servers. Refuses databases on others, except replicas.
 pub(super) fn place(entries: &[ImportedDatabase], folder: &str) -> ImportedTopology {
     let servers_of = |entry: &ImportedDatabase| entry.servers(folder);
     let count = |servers: &[Server]| entries.iter().filter(|entry| servers_of(entry) == servers).count();
-    // The first of equals.
     let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
     let mut servers = main.map(servers_of).unwrap_or_default();
     let main_servers = servers.clone();
-    // Each of an entry's hosts would do for PgBouncer, so that this one does.
+    // PgBouncer may use each host of an entry.
     let is_served = |entry: &ImportedDatabase| {
         servers_of(entry) == main_servers || servers_of(entry).iter().any(|one| main_servers == [one.clone()])
     };
@@ -223,8 +208,8 @@ pub(super) fn place(entries: &[ImportedDatabase], folder: &str) -> ImportedTopol
     ImportedTopology { servers, listed, refused, readers, forced, replication, entries: exceptions, notes }
 }
 
-/// Parts of a database's name that say that its server is a replica. Without one of them, two servers with a database of one name may as well be
-/// two clusters, such as production and its test, which must never become one.
+/// Marks of a replica in a database name. Other servers with a database of the same name may be another cluster, such as test and
+/// production, which must never become one.
 const READER_WORDS: [&str; 11] =
     ["ro", "read", "reader", "readonly", "reads", "replica", "replicas", "standby", "standbys", "secondary", "slave"];
 

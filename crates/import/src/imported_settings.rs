@@ -1,16 +1,14 @@
-//! Weir's name for each setting of `[pgbouncer]`, and the forms of its value.
+//! Weir's equal of each setting of `[pgbouncer]`.
 
 use weir_config::Config;
 
-/// The equal of a setting here.
 pub(super) enum SettingTranslation {
-    /// The parameter of this name, with the value brought into our form.
+    /// The parameter, and the conversion of the value.
     Is(&'static str, fn(&str) -> String),
-    /// Not needed: Weir does this unasked, or it means nothing here.
+    /// Done anyway, or without a meaning.
     Needless(&'static str),
-    /// There is nothing like it.
     Missing(&'static str),
-    /// It hangs on its value: see `by_value`, or on other settings.
+    /// Depends on its value (`by_value`) or on other settings.
     Known,
 }
 
@@ -20,7 +18,7 @@ fn same(value: &str) -> String {
     value.to_string()
 }
 
-/// Seconds, also broken ones, as PgBouncer writes times.
+/// Formats seconds, with fractions.
 pub(super) fn seconds(value: &str) -> String {
     match value.parse::<f64>() {
         Ok(seconds) if seconds.fract() == 0.0 => format!("{seconds}s"),
@@ -45,7 +43,7 @@ fn reset(value: &str) -> String {
     quoted(&format!("ABORT; {value}"))
 }
 
-/// Its word for a query without a statement. Source: PgBouncer's manual, `server_check_query`.
+/// Translates the word for an empty query. Source: PgBouncer's manual, `server_check_query`.
 fn check(value: &str) -> String {
     quoted(if value == "<empty>" { ";" } else { value })
 }
@@ -58,15 +56,14 @@ pub(super) fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Words for ciphers that name no cipher. Source: PgBouncer's manual, `client_tls_ciphers`.
+/// Values that name no cipher. Source: PgBouncer's manual, `client_tls_ciphers`.
 const CIPHER_WORDS: [&str; 8] = ["", "default", "secure", "fast", "normal", "legacy", "compat", "all"];
 
-/// Words that name no cipher mean the default here.
 fn ciphers(value: &str) -> String {
     quoted(if CIPHER_WORDS.contains(&value) { "HIGH:MEDIUM:+3DES:!aNULL" } else { value })
 }
 
-/// Every setting of PgBouncer 1.25 that may stand in `[pgbouncer]`.
+/// Every setting of `[pgbouncer]` in PgBouncer 1.25.
 #[rustfmt::skip] // one line a row keeps the table readable as one
 pub(super) const SETTINGS: &[(&str, SettingTranslation)] = &[
     ("admin_users", Is("admin_users", list)),
@@ -170,16 +167,14 @@ pub(super) const SETTINGS: &[(&str, SettingTranslation)] = &[
     ("verbose", Missing("use log_min_messages")),
 ];
 
-/// Meaning of a setting of PgBouncer's here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingMeaning {
-    /// These parameters, with values in the form of their file, and what is not the same. Without parameters, it is so in any case.
+    /// Parameters with values as in the file, and a note on differences; empty: always so.
     Sets(Vec<(&'static str, String)>, Option<String>),
-    /// It has no effect, for this reason.
     Nothing(String),
 }
 
-/// The meaning of a setting by PgBouncer's name while the proxy runs; `None`: it is none of PgBouncer's.
+/// Translates a setting while the proxy runs; `None`: unknown to PgBouncer.
 pub fn meaning_of(name: &str, value: &str, config: &Config) -> Option<SettingMeaning> {
     Some(match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate)? {
         Is(ours, form) => SettingMeaning::Sets(vec![(ours, form(value))], None),
@@ -188,10 +183,10 @@ pub fn meaning_of(name: &str, value: &str, config: &Config) -> Option<SettingMea
     })
 }
 
-/// Where PgBouncer finds the system's authorities on Debian.
+/// PgBouncer's system authorities on Debian.
 pub(super) const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The meaning of a setting whose value decides; `None`: other settings decide, too.
+/// Translates a setting by its value; `None`: other settings decide too.
 pub(super) fn by_value(name: &str, value: &str) -> Option<SettingMeaning> {
     let set = |name, value: &str| SettingMeaning::Sets(vec![(name, value.to_string())], None);
     let nothing = |why: &str| SettingMeaning::Nothing(why.to_string());
@@ -213,7 +208,7 @@ pub(super) fn by_value(name: &str, value: &str) -> Option<SettingMeaning> {
         ("client_tls_ecdhcurve", curve) => set("ssl_ecdh_curve", &quoted(curve)),
         ("server_lifetime", value) if whole_seconds(value) == "0" => SettingMeaning::Sets(
             vec![("connection_life_time", "1".to_string())],
-            // Here 0 keeps it for ever.
+            // Weir's 0 keeps a connection for ever.
             Some("a server connection is closed when it is a second old, not after one use".to_string()),
         ),
         ("server_lifetime", value) => set("connection_life_time", &whole_seconds(value)),
@@ -222,13 +217,12 @@ pub(super) fn by_value(name: &str, value: &str) -> Option<SettingMeaning> {
     })
 }
 
-/// Folder and name of a log file.
 fn log_file(path: &str) -> [(&'static str, String); 2] {
     let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
     [("log_directory", quoted(folder)), ("log_filename", quoted(&file.replace('%', "%%")))]
 }
 
-/// There is one lowest version for both sides.
+/// Weir has one lowest version for both sides.
 fn protocols(name: &str, value: &str) -> SettingMeaning {
     let has = |version: &str| value.contains(version);
     let lowest = |version: &str| vec![("ssl_min_protocol_version", version.to_string())];
@@ -246,7 +240,7 @@ fn protocols(name: &str, value: &str) -> SettingMeaning {
     }
 }
 
-/// The meaning of a setting that becomes something else while the proxy runs than in a file.
+/// Translates a setting that differs while running from a file.
 fn while_running(name: &str, value: &str, config: &Config) -> Option<SettingMeaning> {
     let nothing = |why: &str| SettingMeaning::Nothing(why.to_string());
     Some(match name {
@@ -270,7 +264,7 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<SettingMean
             let note = (demand.is_none() && !is_offer).then(|| rest.to_string());
             SettingMeaning::Sets([("ssl", flag_of_tls(value))].into_iter().chain(demand).collect(), note)
         }
-        // As in a file: PgBouncer checks servers' certificates in these modes only.
+        // As in a file: PgBouncer checks certificates in these modes only.
         "server_tls_sslmode" if matches!(value, "verify-ca" | "verify-full") => {
             let is_checked = config.setting("backend_sslrootcert", None).is_some_and(|setting| setting.raw != "none");
             let mut sets = vec![("backend_sslmode", value.to_string())];
@@ -287,22 +281,20 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<SettingMean
     })
 }
 
-/// A server of TLS in all modes but one.
 fn flag_of_tls(mode: &str) -> String {
     if mode == "disable" { "off" } else { "on" }.to_string()
 }
 
-/// Names of all settings.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|(name, _)| *name)
 }
 
-/// Names of all settings that have an equal, and that.
+/// Returns the settings with an equal parameter.
 pub fn equals() -> impl Iterator<Item = (&'static str, &'static str)> {
     SETTINGS.iter().filter_map(|(theirs, fate)| if let Is(ours, _) = fate { Some((*theirs, *ours)) } else { None })
 }
 
-/// Defaults of PgBouncer's that differ from Weir's.
+/// PgBouncer's defaults that differ from Weir's.
 pub(super) const DEFAULTS: [(&str, &str); 12] = [
     ("listen_addr", ""),
     ("listen_port", "6432"),

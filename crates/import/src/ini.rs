@@ -2,10 +2,9 @@
 
 use super::ImportNote;
 
-/// Files that may be included in all.
+/// Limit on included files.
 const FILES_MAX: usize = 100;
 
-/// One setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IniLine {
     pub section: String,
@@ -14,8 +13,7 @@ pub struct IniLine {
     pub value: String,
 }
 
-/// All settings of a file and those it includes, and the lines that cannot be read. A line of an included file has the number
-/// of the include.
+/// Reads the settings of a file and its includes, and the unreadable lines. Lines of an included file have the number of the include.
 pub fn read(bytes: &[u8], include: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>) -> (Vec<IniLine>, Vec<ImportNote>) {
     let mut reader = IniReader { include, section: String::new(), lines: Vec::new(), notes: Vec::new(), files: 0 };
     reader.file(bytes, None);
@@ -61,7 +59,7 @@ impl IniReader<'_> {
     }
 }
 
-/// Name and value; a name in double quotes may hold anything.
+/// Splits name and value; a name may be in double quotes.
 fn split(line: &str) -> Option<(String, String)> {
     let (name, rest) = match line.strip_prefix('"') {
         Some(quoted) => {
@@ -77,7 +75,7 @@ fn split(line: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name, value.to_string()))
 }
 
-/// The pairs of a connect string; values in single quotes may hold blanks, a doubled quote stands for itself.
+/// Splits a connect string; values in single quotes may hold blanks, a doubled quote is one quote.
 pub fn pairs(text: &str) -> Result<Vec<(String, String)>, ()> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start();

@@ -1,6 +1,6 @@
-//! `pgbouncer.ini` as a `pgpool.conf`: the same setup, and for each line that has no equal, why.
+//! `pgbouncer.ini` as a `pgpool.conf`: the same setup, with a reason for each line without an equal.
 //!
-//! In: the bytes of the files. Out: texts of `pgpool.conf`, `pool_hba.conf` and `pool_passwd`, and notes. No IO.
+//! In: files' bytes. Out: texts of `pgpool.conf`, `pool_hba.conf` and `pool_passwd`, and notes. No IO.
 
 use crate::imported_databases::{ImportedDatabase, ImportedTopology};
 use crate::imported_settings::{
@@ -20,32 +20,28 @@ mod users;
 pub use crate::imported_settings::{SettingMeaning, equals, meaning_of, names};
 pub use users::read_users;
 
-/// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
+/// A line without an equal, or to review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportNote {
-    /// From 1; 0 stands for the whole file.
+    /// From 1; 0: the whole file.
     pub line: u32,
     pub text: String,
 }
 
-/// A setup, translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportedSetup {
-    /// The text of `pgpool.conf`.
     pub conf: String,
-    /// The text of `pool_hba.conf`: PgBouncer's rules of access.
     pub rules: String,
-    /// The text of the file that `database_file` names, if any database needs it. It may hold passwords.
+    /// `database_file`, if needed. May hold passwords.
     pub databases: Option<String>,
-    /// `auth_file`, if the file names one: the users in it go to `pool_passwd`.
+    /// Users for `pool_passwd`.
     pub auth_file: Option<String>,
     pub notes: Vec<ImportNote>,
 }
 
-/// How another file that the setup names is read: its bytes, or why it cannot be read.
+/// Reads another file of the setup.
 pub type Load<'a> = dyn FnMut(&str) -> Result<Vec<u8>, String> + 'a;
 
-/// Translates `pgbouncer.ini`. `load` reads files that it includes or names.
 pub fn import(bytes: &[u8], load: &mut Load<'_>) -> ImportedSetup {
     let mut work = ImportBuilder::default();
     let (lines, notes) = ini::read(bytes, load);
@@ -64,14 +60,13 @@ pub fn import(bytes: &[u8], load: &mut Load<'_>) -> ImportedSetup {
 
 #[derive(Default)]
 struct ImportBuilder {
-    /// Values by PgBouncer's names, and their lines.
+    /// By PgBouncer's names, with lines.
     given: BTreeMap<String, (String, u32)>,
     entries: Vec<ImportedDatabase>,
     overrides: Vec<String>,
-    /// Places of other processes.
     peers: Vec<String>,
     notes: Vec<ImportNote>,
-    /// Parameters by our names.
+    /// By Weir's names.
     lines: Vec<(String, String)>,
 }
 
@@ -80,13 +75,12 @@ impl ImportBuilder {
         self.notes.push(ImportNote { line, text });
     }
 
-    /// Sets a parameter; of several values the last counts, as in PgBouncer.
+    /// The last value counts, as in PgBouncer.
     fn set(&mut self, name: &str, value: impl Into<String>) {
         self.lines.retain(|(known, _)| known != name);
         self.lines.push((name.to_string(), value.into()));
     }
 
-    /// The value of a setting of PgBouncer's; empty if it is not there.
     fn value(&self, name: &str) -> &str {
         self.given.get(name).map_or("", |(value, _)| value)
     }
@@ -110,7 +104,7 @@ impl ImportBuilder {
         }
     }
 
-    /// Settings that become several, or depend on their value.
+    /// Translates settings that depend on their value.
     fn known(&mut self, line: u32, name: &str, value: &str) {
         match by_value(name, value) {
             Some(SettingMeaning::Sets(parameters, note)) => {
@@ -120,7 +114,6 @@ impl ImportBuilder {
                 }
             }
             Some(SettingMeaning::Nothing(why)) => self.note(line, format!("{name} = {value}: no equal: {why}")),
-            // Its meaning hangs on others: it comes at the end.
             None => {}
         }
     }
@@ -134,11 +127,11 @@ impl ImportBuilder {
             match name.as_str() {
                 "host" | "port" | "dbname" | "user" | "password" | "connect_query" => {}
                 "auth_user" | "auth_query" | "auth_dbname" => {}
-                // They go to its line in `database_file`.
+                // Written to the line in `database_file`.
                 "pool_mode" | "pool_size" if line.name == OTHERS => {}
                 "pool_mode" | "pool_size" | "min_pool_size" | "max_db_connections" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
-                // 0 closes a connection after one use there, and keeps it for ever here.
+                // 0: one use per connection in PgBouncer, no limit in Weir.
                 "server_lifetime" => {
                     let value = Some(whole_seconds(value)).filter(|value| value != "0").unwrap_or_else(|| "1".to_string());
                     push_limit(&mut limits, "connection_life_time", &value);
@@ -152,7 +145,7 @@ impl ImportBuilder {
                 }
             }
         }
-        // Of two entries with one name the last counts, as in PgBouncer.
+        // The last entry of a name counts, as in PgBouncer.
         self.entries.retain(|entry| entry.name != line.name);
         self.entries.push(ImportedDatabase::new(line.number, &line.name, pairs));
         if !limits.is_empty() && line.name == OTHERS {
@@ -162,7 +155,7 @@ impl ImportBuilder {
         }
     }
 
-    /// PgBouncer names its peers by numbers, which are parts of its cancel keys. Weir needs none.
+    /// PgBouncer's peer numbers are parts of its cancel keys; not needed.
     fn peer(&mut self, line: &ini::IniLine) {
         let pairs: BTreeMap<String, String> = ini::pairs(&line.value).unwrap_or_default().into_iter().collect();
         let Some(host) = pairs.get("host") else {
@@ -235,17 +228,15 @@ impl ImportBuilder {
         let mode = self.value("client_tls_sslmode").to_string();
         if !matches!(mode.as_str(), "" | "disable") {
             self.set("ssl", "on");
-            // The words are the same.
             self.set("client_sslmode", mode);
         }
     }
 
-    /// PgBouncer looks at servers' certificates with `verify-ca` and `verify-full` only, and never by the authorities of clients.
+    /// PgBouncer checks servers' certificates with `verify-ca` and `verify-full` only, and never by the authorities of clients.
     fn tls_of_servers(&mut self) {
         let mode = Some(self.value("server_tls_sslmode")).filter(|mode| !mode.is_empty()).unwrap_or("prefer").to_string();
         let file = self.value("server_tls_ca_file").to_string();
         let verifies = matches!(mode.as_str(), "verify-ca" | "verify-full");
-        // The words are the same.
         self.set("backend_sslmode", mode.as_str());
         if !verifies {
             self.set("backend_sslrootcert", quoted("none"));
@@ -263,7 +254,7 @@ impl ImportBuilder {
         }
     }
 
-    /// PgBouncer asks `auth_query` in the client's database, with that database's `search_path`, unless `auth_dbname` names another entry.
+    /// PgBouncer asks `auth_query` in the client's database, with its `search_path`, unless `auth_dbname` names another entry.
     fn look_ups(&mut self) {
         self.look_ups_of_others();
         let is_placed = !self.value("auth_dbname").is_empty();
@@ -290,8 +281,7 @@ impl ImportBuilder {
         }
     }
 
-    /// The look-ups of the entry `*` hold for databases without an entry. Here the parameters do that, so that each other entry names the look-ups
-    /// that the parameters named.
+    /// Moves the look-ups of `*` to the parameters, which hold for databases without an entry; other entries get the former parameters.
     fn look_ups_of_others(&mut self) {
         let Some(others) = self.entries.iter().find(|entry| entry.name == OTHERS && entry.looks_up()).cloned() else { return };
         let default = |word: &str| weir_config::params::find(word).map_or("", |param| param.default).to_string();
@@ -300,7 +290,7 @@ impl ImportBuilder {
             let line = others.line;
             let former = self.given.insert(word.to_string(), (value.to_string(), line)).map(|(former, _)| former);
             self.set(word, quoted(value));
-            // A database in which nothing else is said asks in itself.
+            // Without another word, a database asks in itself.
             if word == "auth_dbname" && former.is_none() {
                 self.entries
                     .iter_mut()
@@ -313,7 +303,7 @@ impl ImportBuilder {
         }
     }
 
-    /// All texts of `auth_query`, each with the words before it in a note, and its line.
+    /// Returns all texts of `auth_query`, with a note prefix and a line.
     fn queries(&self) -> Vec<(String, String, u32)> {
         let own = self.entries.iter().filter(|entry| entry.name != OTHERS);
         let own =
@@ -321,7 +311,6 @@ impl ImportBuilder {
         [(String::new(), self.value("auth_query").to_string(), self.line_of("auth_query"))].into_iter().chain(own).collect()
     }
 
-    /// The servers there are, and the fate of each database.
     fn place(&mut self) -> ImportedTopology {
         let folder = if self.given.contains_key("unix_socket_dir") { self.value("unix_socket_dir") } else { "/tmp" };
         let place = imported_databases::place(&self.entries, folder);
@@ -404,7 +393,6 @@ impl ImportBuilder {
     }
 }
 
-/// A name as a regular expression of a list.
 fn escaped(name: &str) -> String {
     name.chars().flat_map(|c| (!c.is_alphanumeric() && c != '_').then_some('\\').into_iter().chain([c])).collect()
 }

@@ -2,9 +2,9 @@
 
 use super::ImportNote;
 
-/// The lines of `pool_passwd` for the users of a `userlist.txt`, and notes on the others.
+/// Returns the lines of `pool_passwd` for the users of a `userlist.txt`, and notes on the others.
 ///
-/// Each line is `"user" "password"`; a doubled quote stands for itself; the password is plain, md5 or a SCRAM verifier.
+/// A line is `"user" "password"`; a doubled quote is one quote; the password is plain, md5 or a SCRAM verifier.
 pub fn read_users(bytes: &[u8]) -> (String, Vec<ImportNote>) {
     let (mut passwd, mut notes) = (String::new(), Vec::new());
     for (line, number) in String::from_utf8_lossy(bytes).lines().zip(1..) {
@@ -38,7 +38,7 @@ pub fn read_users(bytes: &[u8]) -> (String, Vec<ImportNote>) {
     (passwd, notes)
 }
 
-/// As a field of `pool_passwd`, where a colon ends it and a `#` at the beginning makes the line a comment.
+/// Escapes a field of `pool_passwd`: colons, and a leading `#`.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace(':', "\\:");
     if text.starts_with('#') { format!("\\{text}") } else { text }
@@ -48,7 +48,7 @@ fn is_md5(password: &str) -> bool {
     password.strip_prefix("md5").is_some_and(|hash| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// A text in double quotes, and what follows it.
+/// Splits a text in double quotes from the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let inside = text.strip_prefix('"')?;
     let mut value = String::new();

@@ -1,18 +1,15 @@
-//! Buffers of a worker that nobody uses now.
+//! Unused buffers of a worker.
 
 use std::cell::RefCell;
 use weir_ring::SendBuffer;
 
-/// Buffers kept for reuse; more than this are given back to the allocator.
 const KEPT_MAX: usize = 256;
 
-/// First size of an `extra` buffer: enough for Weir's additions to a usual pipeline.
 const EXTRA_BYTES: usize = 8 << 10;
 
-/// An `extra` buffer that grew beyond this is not kept.
 const EXTRA_KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Buffers that wait to be used again: `bulk` of one size to receive into, `extra` that grow to write into.
+/// Buffers: `bulk` of fixed size to receive into, `extra` to write into.
 pub struct BufferPool {
     bulk: RefCell<Vec<Box<[u8]>>>,
     extra: RefCell<Vec<Vec<u8>>>,
@@ -26,7 +23,6 @@ impl BufferPool {
         BufferPool { bulk, extra, buffer_bytes }
     }
 
-    /// Buffers at rest.
     #[inline]
     pub fn kept(&self) -> usize {
         self.bulk.borrow().len()
@@ -59,7 +55,6 @@ impl BufferPool {
         }
     }
 
-    /// Takes back memory of either kind.
     #[inline]
     pub fn put(&self, bytes: SendBuffer) {
         match bytes {

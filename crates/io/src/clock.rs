@@ -1,9 +1,8 @@
-//! The time of an event loop's round, as a number: it is read and compared many times for each statement, and worked out once a round.
+//! The time of an event loop's round, computed once for many reads.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Time since an origin that all threads share.
 #[derive(Debug)]
 pub struct RoundClock {
     origin: Instant,
@@ -11,43 +10,38 @@ pub struct RoundClock {
 }
 
 impl RoundClock {
-    /// A clock that shows now, or the origin if that is later.
     pub fn new(origin: Instant) -> RoundClock {
         let clock = RoundClock { origin, us: Cell::default() };
         clock.tick();
         clock
     }
 
-    /// A new round begins.
     #[inline]
     pub fn tick(&self) {
         self.us.set(Instant::now().saturating_duration_since(self.origin).as_micros() as u64);
     }
 
-    /// Shows another time, for those who play with it.
+    /// Sets the time, for simulations.
     pub fn set(&self, at: Instant) {
         self.us.set(self.us_at(at));
     }
 
-    /// The round's time in µs since the origin.
     #[inline]
     pub fn now_us(&self) -> u64 {
         self.us.get()
     }
 
-    /// The round's time, to a µs.
     #[inline]
     pub fn now(&self) -> Instant {
         self.at(self.us.get())
     }
 
-    /// The moment so many µs after the origin.
     #[inline]
     pub fn at(&self, us: u64) -> Instant {
         self.origin + Duration::from_micros(us)
     }
 
-    /// µs from the origin to a moment, rounded up: what waits for it waits long enough.
+    /// Returns µs since the origin, rounded up so that waits are long enough.
     pub fn us_at(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.origin).as_nanos().div_ceil(1000) as u64
     }

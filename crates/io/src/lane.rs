@@ -1,13 +1,13 @@
-//! One direction's buffer between two sockets: bytes are read once, looked at by their headers, and sent from where they lie.
+//! The buffer of one direction between two sockets: bytes are read once, examined by header, and sent in place.
 //!
 //! ```text
-//!   buffer  | sent | to send as is | looked at, nothing to send | not looked at | free |
+//!   buffer  | sent | to send as is | examined, nothing to send | unexamined    | free |
 //!           0    start            mark                        seen             end
-//!   extra   bytes to send after `mark`: what we say ourselves and whatever follows it in the same batch
+//!   extra   bytes to send after `mark`: Weir's own messages and what follows them in the same batch
 //! ```
 //!
-//! Invariant: while `extra` holds something, nothing is added before it (`mark` stands still), so order is kept.
-//! An idle lane holds no memory: both buffers go back to the worker's `BufferPool`.
+//! Invariant: while `extra` is not empty, `mark` is fixed, which keeps the order. An idle lane holds no memory: both buffers
+//! go back to the worker's `BufferPool`.
 
 use crate::buffers::BufferPool;
 use crate::reactor::Reactor;
@@ -18,14 +18,13 @@ use weir_wire::frame::{MessageHeader, WireError, read_header, run_bytes};
 
 pub use crate::socket::ReadOutcome;
 
-/// Treatment of the rest of a message after the decision on its head.
+/// Treatment of the rest of a message whose head is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageRemainder {
     Forward,
     Drop,
 }
 
-/// The buffer of one direction.
 pub struct RelayBuffer {
     buffer: Option<Box<[u8]>>,
     start: usize,
@@ -34,10 +33,10 @@ pub struct RelayBuffer {
     end: usize,
     extra: Option<Vec<u8>>,
     extra_sent: usize,
-    /// Bytes still to come of a message already decided on.
+    /// Bytes yet to come of a decided message.
     rest_bytes: usize,
     rest: MessageRemainder,
-    /// Bytes that must lie whole in the buffer before the next message can be decided on.
+    /// Bytes needed to decide on the next message.
     want: usize,
 }
 
@@ -60,25 +59,23 @@ impl Default for RelayBuffer {
 }
 
 impl RelayBuffer {
-    /// Bytes wait to be sent.
     #[inline]
     pub fn has_pending(&self) -> bool {
         self.start < self.mark || self.extra.is_some()
     }
 
-    /// Bytes wait to be looked at.
     #[inline]
     pub fn has_unseen(&self) -> bool {
         self.seen < self.end
     }
 
-    /// The last message is not all here, or not yet moved on: nothing may be inserted now.
+    /// True if the last message is incomplete or not yet forwarded: nothing may be inserted.
     #[inline]
     pub fn is_mid_message(&self) -> bool {
         self.rest_bytes > 0
     }
 
-    /// Reads once from a socket. Makes room first; grows only for a message that must be looked at whole.
+    /// Reads once. Grows only for a message needed whole.
     #[inline]
     pub fn fill(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<ReadOutcome> {
         if !socket.is_readable() {
@@ -102,7 +99,7 @@ impl RelayBuffer {
         Ok(got)
     }
 
-    /// Takes what the ring has received. An empty lane takes the buffer itself; else the bytes are added to what is here.
+    /// Takes bytes from the ring, as their own buffer if the lane is empty.
     #[inline]
     fn adopt(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<ReadOutcome> {
         let Some(mut chunk) = socket.take(reactor)? else { return Ok(ReadOutcome::Nothing) };
@@ -141,7 +138,7 @@ impl RelayBuffer {
         }
     }
 
-    /// Gives bytes to the lane as if they had been read: a handshake may read too far.
+    /// Adds bytes that a handshake read too far.
     #[inline]
     pub fn preload(&mut self, bytes: &[u8], buffers: &BufferPool) {
         if bytes.is_empty() {
@@ -156,7 +153,7 @@ impl RelayBuffer {
         self.want = 0;
     }
 
-    /// Gives the lane bytes that came by no socket, as a read does: as many as it has room for now. Says how many those were.
+    /// Adds bytes without a socket; returns how many fit.
     pub fn feed(&mut self, bytes: &[u8], buffers: &BufferPool) -> usize {
         self.make_room(buffers);
         let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
@@ -167,7 +164,6 @@ impl RelayBuffer {
         taken
     }
 
-    /// Appends to `out` what waits to be sent over no socket, all of it.
     pub fn drain_to(&mut self, out: &mut Vec<u8>, buffers: &BufferPool) {
         if let Some(buffer) = &self.buffer {
             out.extend_from_slice(&buffer[self.start..self.mark]);
@@ -179,7 +175,7 @@ impl RelayBuffer {
         self.rest_if_empty(buffers);
     }
 
-    /// The next message's header, after the rest of the last message was moved on.
+    /// Returns the next header, after forwarding the last message's rest.
     #[inline]
     pub fn peek(&mut self, buffers: &BufferPool) -> Result<Option<MessageHeader>, WireError> {
         if self.rest_bytes > 0 {
@@ -196,32 +192,30 @@ impl RelayBuffer {
         read_header(self.unseen())
     }
 
-    /// All that is here and not looked at, the next message first.
     #[inline]
     pub fn unseen(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.seen..self.end])
     }
 
-    /// The part that is here of the rest of a message already decided on.
     #[inline]
     pub fn rest_here(&self) -> &[u8] {
         let unseen = self.unseen();
         &unseen[..self.rest_bytes.min(unseen.len())]
     }
 
-    /// The next message's body when it is all here; else notes that it must be.
+    /// Returns the next body, or notes that it is needed whole.
     #[inline]
     pub fn whole(&mut self, header: MessageHeader) -> Option<&[u8]> {
         if self.has_whole(header.frame_bytes()) { Some(&self.unseen()[5..header.frame_bytes()]) } else { None }
     }
 
-    /// The next message's body if it happens to be all here; notes nothing: the message is sent on as it comes.
+    /// Returns the next body if complete; notes nothing.
     #[inline]
     pub fn whole_if_here(&self, header: MessageHeader) -> Option<&[u8]> {
         self.unseen().get(..header.frame_bytes()).map(|frame| &frame[5..])
     }
 
-    /// True if the first `bytes` are here; else notes that they must be.
+    /// Notes the need for `bytes` if they are not here.
     #[inline]
     pub fn has_whole(&mut self, bytes: usize) -> bool {
         let here = self.end - self.seen >= bytes;
@@ -229,7 +223,7 @@ impl RelayBuffer {
         here
     }
 
-    /// Changes one byte of those not looked at yet, counted from their beginning. The byte must have arrived.
+    /// Changes an unexamined byte, which must have arrived.
     #[inline]
     pub fn change(&mut self, at: usize, byte: u8) {
         let at = self.seen + at;
@@ -238,10 +232,9 @@ impl RelayBuffer {
         }
     }
 
-    /// Sends the next message on as it is; the part that has not arrived yet follows by itself.
+    /// Forwards the next message, also its part yet to come.
     ///
-    /// If the caller has asked for the whole message before, that wish ends here: the buffer needs no room for the message any
-    /// more.
+    /// Cancels a request for the whole message: it needs no room.
     #[inline]
     pub fn pass(&mut self, header: MessageHeader, buffers: &BufferPool) {
         self.want = 0;
@@ -252,7 +245,7 @@ impl RelayBuffer {
         self.rest = MessageRemainder::Forward;
     }
 
-    /// Sends on the whole messages of one kind that come next.
+    /// Forwards the next whole messages with this tag.
     #[inline]
     pub fn pass_run(&mut self, tag: u8, buffers: &BufferPool) {
         if self.rest_bytes == 0 {
@@ -261,14 +254,13 @@ impl RelayBuffer {
         }
     }
 
-    /// Sends on the whole messages that come next and have so many bytes together.
+    /// Forwards the next whole messages, `bytes` together.
     #[inline]
     pub fn pass_whole(&mut self, bytes: usize, buffers: &BufferPool) {
         self.want = 0;
         self.forward(bytes, buffers);
     }
 
-    /// Drops the next message.
     #[inline]
     pub fn eat(&mut self, header: MessageHeader) {
         self.want = 0;
@@ -279,7 +271,7 @@ impl RelayBuffer {
         self.rest = MessageRemainder::Drop;
     }
 
-    /// Replaces the first `head_bytes` of the next message by the bytes that `write` appends; the rest is sent on as it is.
+    /// Forwards the next message with its first `head_bytes` replaced by `write`.
     #[inline]
     pub fn pass_with_head(
         &mut self,
@@ -318,14 +310,13 @@ impl RelayBuffer {
         self.seen += bytes;
     }
 
-    /// The buffer for Weir's own messages, which go out after all that was decided on so far.
+    /// Returns the buffer for Weir's messages, sent after all decided so far.
     #[inline]
     pub fn extra(&mut self, buffers: &BufferPool) -> &mut Vec<u8> {
         self.extra.get_or_insert_with(|| buffers.take_extra())
     }
 
-    /// Sends as much as the socket takes, in one call to the kernel. True when all is sent, or given to the ring to be sent
-    /// with the next turn.
+    /// Sends in one system call. True when all is sent or in the ring.
     #[inline]
     pub fn drain(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
         if !self.has_pending() {
@@ -355,7 +346,7 @@ impl RelayBuffer {
         Ok(true)
     }
 
-    /// Moves the bytes to send into the ring, which owns them until the kernel has them.
+    /// Moves the pending bytes into the ring, which owns them until the kernel has them.
     #[inline]
     fn give(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
         if self.start < self.mark {
@@ -378,7 +369,7 @@ impl RelayBuffer {
         Ok(true)
     }
 
-    /// Takes the bytes to send out of the buffer. These or the bytes still to be looked at are copied, whichever are fewer.
+    /// Cuts out the pending bytes, copying them or the unexamined ones, whichever are fewer.
     #[inline]
     fn cut(&mut self, buffers: &BufferPool) -> Option<SendPiece> {
         let (start, end) = (self.start, self.mark);
@@ -393,7 +384,6 @@ impl RelayBuffer {
         let rest = (left > 0).then(|| {
             let mut rest = buffers.take_bulk();
             if rest.len() <= left {
-                // These bytes belong to a message for which the buffer was enlarged.
                 rest = vec![0; buffer.len()].into_boxed_slice();
             }
             rest[..left].copy_from_slice(&buffer[self.seen..self.end]);
@@ -404,7 +394,6 @@ impl RelayBuffer {
         Some(SendPiece { bytes: SendBuffer::Buffer(sent), start, end })
     }
 
-    /// The bytes to send, in two pieces.
     #[inline]
     pub fn pending(&self) -> [&[u8]; 2] {
         let direct: &[u8] = self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.start..self.mark]);
@@ -412,7 +401,6 @@ impl RelayBuffer {
         [direct, extra]
     }
 
-    /// Drops the first of the bytes to send, as if they had been sent.
     pub fn skip_pending(&mut self, bytes: usize, buffers: &BufferPool) {
         let of_direct = bytes.min(self.mark - self.start);
         self.start += of_direct;
@@ -425,7 +413,6 @@ impl RelayBuffer {
         self.rest_if_empty(buffers);
     }
 
-    /// Drops the bytes to send: there is nobody to send them to any more.
     #[inline]
     pub fn forget_pending(&mut self, buffers: &BufferPool) {
         self.start = self.mark;
@@ -435,7 +422,6 @@ impl RelayBuffer {
         }
     }
 
-    /// Drops bytes that were read and not looked at.
     #[inline]
     pub fn drop_unseen(&mut self) {
         self.end = self.seen;
@@ -443,8 +429,7 @@ impl RelayBuffer {
         self.want = 0;
     }
 
-    /// Drops what was read and not looked at, and nothing more will come. A message of which a part was sent on stays half said: nothing may
-    /// follow it.
+    /// Drops unexamined bytes at the end of input. Nothing may follow a partly forwarded message.
     #[inline]
     pub fn cut_off(&mut self) {
         let is_half_said = self.rest_bytes > 0 && self.rest == MessageRemainder::Forward;
@@ -453,14 +438,13 @@ impl RelayBuffer {
         self.rest_bytes = rest_bytes;
     }
 
-    /// Drops what is still to come of the message under way: there is nobody to send it to any more.
+    /// Drops the current message's rest: the receiver is gone.
     #[inline]
     pub fn drop_rest(&mut self) {
         self.rest = MessageRemainder::Drop;
     }
 
-    /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
-    /// under way.
+    /// Puts messages back. Requires no pending bytes and no message under way.
     #[inline]
     pub fn unread(&mut self, bytes: &[u8], buffers: &BufferPool) {
         let here = self.end - self.seen;
@@ -478,7 +462,6 @@ impl RelayBuffer {
         self.want = 0;
     }
 
-    /// Gives the buffer back when it holds nothing.
     #[inline]
     pub fn rest_if_empty(&mut self, buffers: &BufferPool) {
         if self.start == self.mark && self.seen == self.end && self.extra.is_none() {
@@ -489,7 +472,6 @@ impl RelayBuffer {
         }
     }
 
-    /// Bytes of memory held now.
     #[inline]
     pub fn held_bytes(&self) -> usize {
         self.buffer.as_ref().map_or(0, |b| b.len()) + self.extra.as_ref().map_or(0, Vec::capacity)

@@ -1,4 +1,4 @@
-//! Bytes between the kernel and the lanes: the event loop, sockets, TLS; and files in folders of others.
+//! IO between the kernel and the lanes: event loop, sockets, TLS; files in shared folders.
 
 pub mod buffers;
 pub mod clock;

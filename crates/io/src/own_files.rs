@@ -1,7 +1,7 @@
-//! Files in folders that others may write in, such as `/tmp`: nobody else's are read, written or followed.
+//! Files in folders where others may write, such as `/tmp`: those of other users are not read, written or followed.
 //!
-//! In a folder like that anybody can put a file, a link or a pipe where Weir expects its own. So a file is opened without waiting and without
-//! following a link, and then looked at through its descriptor: what was looked at is what is used.
+//! Others can plant a file, link or pipe. So a file is opened without waiting or following a link, then checked by its
+//! descriptor.
 
 use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -9,16 +9,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Longest file that is read here.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Names that are tried for a file that is to take another one's place.
 const NAMES_MAX: u32 = 100;
 
-/// Group and others may write.
 const WRITABLE: u32 = 0o022;
 
-/// Reads a file that nobody but root and the user of this process can have written. Error `PermissionDenied`: somebody else may have.
+/// Error `PermissionDenied`: others than root and the process's user can have written the file.
 pub fn read(path: &Path) -> io::Result<String> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(flags(path)).open(path).map_err(|cause| explain(path, cause))?;
@@ -32,8 +29,7 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file for writing, which is made if it is not there. Error `PermissionDenied`: it lies in a folder of others, and is not ours.
-/// The options must not cut it.
+/// Opens or creates a file. Error `PermissionDenied`: another user's in a shared folder. `options` must not truncate.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     if !is_shared(path) {
         return options.open(path);
@@ -47,23 +43,21 @@ pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file so that after a crash it is the old one or the new one.
+/// Replaces a file atomically, also in a crash.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let (beside, mut file) = beside(path)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
     if let Err(cause) = written {
-        // Nothing is to be left of it.
         let _ = fs::remove_file(&beside);
         return Err(cause);
     }
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// A new file beside another one. Files that a crash, or somebody else, left under such a name are passed over.
+/// Creates a temporary file, skipping names already taken.
 fn beside(path: &Path) -> io::Result<(std::path::PathBuf, File)> {
     for number in 0..NAMES_MAX {
         let beside = path.with_extension(format!("{}-{number}.new", std::process::id()));
-        // One of ours that was left; that of somebody else stays.
         let _ = fs::remove_file(&beside);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside) {
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
@@ -73,17 +67,16 @@ fn beside(path: &Path) -> io::Result<(std::path::PathBuf, File)> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "all names beside it are taken"))
 }
 
-/// True if others can put files into the folder of a file.
+/// True if others can put files into the file's folder.
 pub fn is_shared(path: &Path) -> bool {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::metadata(folder).map_or(true, |about| about.mode() & 0o002 != 0 || !is_trusted(&about))
 }
 
-/// How a file is opened: a pipe is not waited for, and in a folder of others no link is followed.
+/// Never waits for a pipe; follows no link in a shared folder.
 fn flags(path: &Path) -> i32 {
     let never = OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = if is_shared(path) { never | OFlags::NOFOLLOW } else { never };
-    // All of them are small.
     i32::try_from(flags.bits()).unwrap_or_default()
 }
 
@@ -107,7 +100,6 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// The error of a link that is not followed says so.
 fn explain(path: &Path, cause: io::Error) -> io::Error {
     match fs::symlink_metadata(path) {
         Ok(about) if about.is_symlink() && is_shared(path) => {

@@ -1,14 +1,12 @@
 //! One thread's event loop: sockets become ready, tasks run, timers fire.
 //!
-//! A small executor of its own instead of a general runtime, because system calls and wake-ups are the cost of a statement here
-//! (docs/design/event-loop.md). A socket knows its task by number. So a wake-up is a push to a queue, without wakers, reference
-//! counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a server connection) ends in `wake`.
+//! No general runtime, because system calls and wake-ups dominate a statement's cost (docs/design/event-loop.md). A socket knows
+//! its task by number: a wake-up is a push to a queue, without wakers, reference counts or channels.
 //!
-//! Wake-ups may be spurious: a task looks at its condition again after each `parked`.
+//! Wake-ups may be spurious: a task checks its condition after each `parked`.
 //!
-//! Where the kernel has io_uring, connections live in a ring (`weir_ring`): the loop's one system call sends what this round's tasks
-//! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
-//! io_uring all of it is epoll.
+//! With io_uring, one system call sends a round's bytes and brings arrivals of the connections in the ring (`weir_ring`). The
+//! waker and connection attempts stay with epoll, which the ring watches. Without io_uring all is epoll.
 
 use crate::buffers::BufferPool;
 use crate::clock::RoundClock;
@@ -29,28 +27,24 @@ use std::time::{Duration, Instant};
 pub use weir_ring::{CLOSED, READ, WRITE};
 use weir_ring::{ReceivedChunk, Ring, RingHost, RoundWait, SendBuffer, SocketToken};
 
-/// Number of a task on its worker.
 pub type TaskId = u32;
 
-/// No task: events of the socket are only remembered.
+/// No task: events are only recorded.
 pub const NO_TASK: TaskId = u32::MAX;
 
-/// Token of the thread's own waker.
 const WAKE: mio::Token = mio::Token(usize::MAX);
 
-/// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 512;
 
-/// Times that tasks woken by tasks run before the kernel is asked again: no task can starve the sockets, and a task that only starts
-/// another one costs no system call.
+/// Passes before the kernel is asked: tasks cannot starve sockets, and a task that starts another costs no system call.
 const PASSES_MAX: u32 = 3;
 
-/// The event loop's knowledge of one socket. Only the loop's thread writes it; other threads may look at an idle connection's.
+/// Only the loop's thread writes it; other threads may read an idle connection's.
 #[derive(Debug)]
 pub struct SocketSlot {
     task: AtomicU32,
     ready: AtomicU8,
-    /// The ring it was in has let go of it.
+    /// True once its ring has released the socket.
     released: AtomicBool,
 }
 
@@ -60,7 +54,6 @@ impl SocketSlot {
         SocketSlot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
     }
 
-    /// True if the ring it was in has let go of it.
     #[inline]
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
@@ -74,29 +67,25 @@ impl SocketSlot {
     pub fn clear(&self, bits: u8) {
         self.ready.store(self.ready() & !bits, Ordering::Relaxed);
     }
-    /// Notes something that no event will tell of.
+    /// Records readiness that no event will report.
     #[inline]
     pub fn raise(&self, bits: u8) {
         self.ready.store(self.ready() | bits, Ordering::Relaxed);
     }
-    /// Names the task to wake when the socket becomes ready.
     #[inline]
     pub fn set_task(&self, task: TaskId) {
         self.task.store(task, Ordering::Relaxed);
     }
 }
 
-/// The place of a socket in its event loop.
 #[derive(Clone, Copy, Debug)]
 pub enum EventLoopPlace {
     Ring(SocketToken),
-    /// By its place in the list of slots.
     Epoll(u32),
-    /// It has left its event loop.
     Nowhere,
 }
 
-/// The longest wait of a round for events, in µs of the clock.
+/// Longest wait of a round, in µs of the clock.
 #[derive(Clone, Copy)]
 enum RoundPause {
     No,
@@ -107,11 +96,9 @@ enum RoundPause {
 struct ReactorTask {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     queued: bool,
-    /// The earliest timer set for it, in µs of the clock.
     armed: Option<u64>,
 }
 
-/// The event loop of one worker thread.
 pub struct Reactor {
     poll: RefCell<(mio::Poll, mio::Events)>,
     ring: Option<RefCell<Ring<Arc<SocketSlot>>>>,
@@ -130,8 +117,7 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// Parts of an event loop, for the thread that makes the loops of others: the kernel's side, and the waker for other
-    /// threads.
+    /// For a thread that creates the loops of others.
     #[inline]
     pub fn parts() -> io::Result<(mio::Poll, mio::Waker)> {
         let poll = mio::Poll::new()?;
@@ -139,8 +125,7 @@ impl Reactor {
         Ok((poll, waker))
     }
 
-    /// The event loop, on the thread that will run it; with a ring if that is wished for. Its times count from `origin`. Error: also if the
-    /// ring cannot be had.
+    /// To be called on the loop's thread. Error: also without a requested ring.
     pub fn new(poll: mio::Poll, buffers: BufferPool, with_ring: bool, origin: Instant) -> io::Result<Reactor> {
         let registry = poll.registry().try_clone()?;
         let mut reactor = Reactor {
@@ -165,7 +150,7 @@ impl Reactor {
         Ok(reactor)
     }
 
-    /// Takes a ring for an event loop that has served nobody yet. Error: it cannot be had, and the loop goes on without.
+    /// Before the loop serves. Error: goes on without a ring.
     pub fn begin_ring(&mut self) -> io::Result<()> {
         let mut ring = Ring::new(|| self.buffers.take_bulk())?;
         ring.watch(&self.poll.borrow().0);
@@ -173,7 +158,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Gives the ring back, before anybody is served: sockets move between event loops, which must all be of one kind.
+    /// Before the loop serves: all loops must be of one kind, as sockets move between them.
     pub fn end_ring(&mut self) {
         self.ring = None;
     }
@@ -183,13 +168,11 @@ impl Reactor {
         &self.registry
     }
 
-    /// The time at which the current batch of events was taken; cheap.
     #[inline]
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// The time of the round, for those who do not see the event loop.
     pub fn clock(&self) -> Rc<RoundClock> {
         self.clock.clone()
     }
@@ -199,7 +182,6 @@ impl Reactor {
         self.current.get()
     }
 
-    /// Starts a task; it runs in this round of the loop.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
         let task = ReactorTask { future: Some(Box::pin(future)), queued: false, armed: None };
         let mut tasks = self.tasks.borrow_mut();
@@ -218,7 +200,7 @@ impl Reactor {
         id
     }
 
-    /// Lets a task run again. Unknown and ended tasks are ignored.
+    /// Wakes a task. Unknown and ended tasks are ignored.
     #[inline]
     pub fn wake(&self, id: TaskId) {
         let mut tasks = self.tasks.borrow_mut();
@@ -230,8 +212,8 @@ impl Reactor {
         }
     }
 
-    /// Wakes the current task at `at` or before. To be asked again before every wait: a task has one timer, its earliest, so that
-    /// waits that end early leave nothing behind.
+    /// Wakes the current task at `at` or before. Call before every wait: a task has one timer, so waits that end early leave
+    /// nothing behind.
     #[inline]
     pub fn wake_at(&self, at: Instant) {
         let (id, at) = (self.current.get(), self.clock.us_at(at));
@@ -243,7 +225,7 @@ impl Reactor {
         }
     }
 
-    /// Waits until `at`. Cancel safe.
+    /// Cancel safe.
     pub async fn sleep_until(&self, at: Instant) {
         while self.now() < at {
             self.wake_at(at);
@@ -255,7 +237,7 @@ impl Reactor {
         self.sleep_until(Instant::now() + time).await;
     }
 
-    /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
+    /// Watches a socket for the current task. Assumes writability until a write fails.
     #[inline]
     pub fn register(
         &self,
@@ -275,13 +257,13 @@ impl Reactor {
         Ok((slot, EventLoopPlace::Epoll(place as u32)))
     }
 
-    /// Watches a socket of epoll's for other things than before. What is so already is told of, too.
+    /// Changes epoll's interest. Present readiness is reported, too.
     pub fn watch_for(&self, stream: &impl AsRawFd, place: u32, interest: Interest) -> io::Result<()> {
         self.registry.reregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()), mio::Token(place as usize), interest)
     }
 
-    /// Frees the places of sockets that were closed or are watched elsewhere now: nobody else holds their slots. Called now and
-    /// then, so that closing a socket is dropping it. Late events of an old socket only wake in vain.
+    /// Frees places of sockets closed or moved. Called now and then, so that dropping a socket closes it. Late events cause
+    /// spurious wake-ups.
     #[inline]
     pub fn sweep(&self) {
         let mut free = self.free_slots.borrow_mut();
@@ -302,7 +284,7 @@ impl Reactor {
         self.ring.is_some()
     }
 
-    /// Watches a connected socket for the current task: in the ring, by its token, or with epoll.
+    /// Watches a connected socket by the ring (token) or epoll.
     #[inline]
     pub fn receive<S>(&self, stream: Arc<S>, interest: Interest) -> io::Result<(Arc<SocketSlot>, EventLoopPlace)>
     where
@@ -317,10 +299,10 @@ impl Reactor {
         Ok((slot, EventLoopPlace::Ring(token)))
     }
 
-    /// Accepts at a listening socket for the current task: in the ring, by its token, or with epoll, which only tells when to.
+    /// Accepts by the ring (token), or on epoll's readiness.
     #[inline]
     pub fn listen<S: AsFd + Send + Sync + 'static>(&self, door: Arc<S>) -> io::Result<(Arc<SocketSlot>, Option<SocketToken>)> {
-        // The ring waits only for sockets that may be waited for.
+        // The ring waits only for blocking sockets.
         rustix::io::ioctl_fionbio(&door, !self.has_ring())?;
         let Some(ring) = &self.ring else {
             let fd = door.as_fd().as_raw_fd();
@@ -331,13 +313,12 @@ impl Reactor {
         Ok((slot, Some(token)))
     }
 
-    /// Has the current task look at a socket again though nothing new was told of it.
+    /// Makes the current task check a socket again without a new event.
     #[inline]
     pub fn retry(&self, slot: &SocketSlot) {
         self.raise(slot, READ);
     }
 
-    /// The next connection that arrived at a door of the ring.
     #[inline]
     pub fn accepted(&self, door: SocketToken, slot: &SocketSlot) -> io::Result<Option<OwnedFd>> {
         self.with_ring(Ok(None), |ring| {
@@ -349,7 +330,6 @@ impl Reactor {
         })
     }
 
-    /// Asks the ring, if there is one.
     #[inline]
     pub fn with_ring<T>(&self, without: T, ask: impl FnOnce(&mut Ring<Arc<SocketSlot>>) -> T) -> T {
         match &self.ring {
@@ -358,7 +338,6 @@ impl Reactor {
         }
     }
 
-    /// The next bytes that the ring has received for a socket.
     #[inline]
     pub fn take(&self, token: SocketToken, slot: &SocketSlot) -> io::Result<Option<ReceivedChunk>> {
         self.with_ring(Ok(None), |ring| {
@@ -370,39 +349,37 @@ impl Reactor {
         })
     }
 
-    /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, token: SocketToken, slot: &SocketSlot, chunk: ReceivedChunk) {
         slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
         self.with_ring((), |ring| ring.put_back(token, chunk));
     }
 
-    /// Closes a socket of the ring; bytes that it still had to send are tried once.
+    /// Closes a socket of the ring; pending bytes are tried once.
     #[inline]
     pub fn close(&self, token: SocketToken) {
         self.with_ring((), |ring| ring.close(token, self));
     }
 
-    /// Lets go of a socket that epoll watches. It was registered, so only a closed epoll could refuse.
+    /// Only a closed epoll could refuse.
     #[inline]
     pub fn forget(&self, stream: &impl AsRawFd, slot: &SocketSlot) {
         let _ = self.registry.deregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()));
         slot.released.store(true, Ordering::Release);
     }
 
-    /// Lets go of a socket of the ring: see `SocketSlot::is_released`.
     #[inline]
     pub fn release(&self, token: SocketToken) {
         self.with_ring((), |ring| ring.release(token, self));
     }
 
-    /// Runs what is runnable, then waits for events (at most until the next timer) and notes them.
+    /// Runs ready tasks, then waits for events, at most until the next timer.
     ///
-    /// Returns true when another thread used the waker.
+    /// True when another thread used the waker.
     #[inline]
     pub fn turn(&self) -> io::Result<bool> {
         self.run_tasks();
-        // After a fault there is something to be done at once.
+        // After a panic the round must not wait.
         let is_idle = self.runnable.borrow().is_empty() && self.panicked.borrow().is_empty();
         let pause = if is_idle { self.until_next_timer() } else { RoundPause::No };
         self.collect(pause)?;
@@ -410,7 +387,6 @@ impl Reactor {
         Ok(self.woken.replace(false))
     }
 
-    /// Sends what is still to be sent.
     #[inline]
     pub fn last_turn(&self) -> io::Result<()> {
         self.collect(RoundPause::No)
@@ -436,7 +412,7 @@ impl Reactor {
         };
         let Some(mut future) = future else { return };
         self.current.set(id);
-        // A fault in one session must not end the others: its task is dropped, and its sockets close. The panic hook has told the log.
+        // A panic must not end other sessions: the task is dropped, and its sockets close. The panic hook has logged it.
         let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
         self.current.set(NO_TASK);
         match poll {
@@ -447,13 +423,13 @@ impl Reactor {
             }
             Err(_) => {
                 drop(future);
-                // Nobody has this number until then: the code that looks after the fault must not meet another task.
+                // Reserved until then: the cleanup must not meet another task.
                 self.panicked.borrow_mut().push(id);
             }
         }
     }
 
-    /// Tasks that panicked since this was asked last.
+    /// Returns the tasks that panicked since the last call.
     #[inline]
     pub fn take_panicked(&self) -> Vec<TaskId> {
         self.panicked.take()
@@ -506,7 +482,7 @@ impl Reactor {
                 self.note(event);
                 seen += 1;
             }
-            // The ring hears of new events only.
+            // The ring reports new events only.
             if seen < EVENTS_MAX {
                 return Ok(());
             }
@@ -551,7 +527,7 @@ impl Reactor {
             };
             self.timers.borrow_mut().pop();
             let is_armed = match self.tasks.borrow_mut().get_mut(id as usize) {
-                // A timer that is not the task's earliest any more was asked for by a wait that is over.
+                // A superseded timer belongs to a wait that is over.
                 Some(task) if task.armed == Some(at) => task.armed.take().is_some(),
                 Some(_) | None => false,
             };
@@ -583,12 +559,11 @@ impl RingHost for Reactor {
     }
 }
 
-/// Gives the thread to others until the task is woken. May return early: look at the condition again. Cancel safe.
+/// Yields until the task is woken, or spuriously earlier. Cancel safe.
 pub fn parked() -> ParkFuture {
     ParkFuture { yielded: false }
 }
 
-/// Future of `parked`.
 pub struct ParkFuture {
     yielded: bool,
 }

@@ -1,4 +1,4 @@
-//! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
+//! A connection's socket, TCP or unix, watched by a worker's event loop.
 
 use crate::reactor::{CLOSED, EventLoopPlace, Interest, NO_TASK, READ, Reactor, SocketSlot, TaskId, WRITE, parked};
 use crate::tls::{PlaintextRead, TlsSession};
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use weir_ring::{ReceivedChunk, SendBuffer, SendPiece, SendProgress, SocketToken};
 use zeroize::Zeroize;
 
-/// All that epoll may tell of a socket.
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
 enum SocketStream {
@@ -23,8 +22,8 @@ enum SocketStream {
 }
 
 impl SocketStream {
-    /// System calls are made through `rustix`, which has no libc between: in a process with threads, libc's `send` and `recv` are
-    /// cancellation points and cost 3 % of a statement.
+    /// Through `rustix`, without libc, whose `send` and `recv` are cancellation points in a process with threads: 3 % of a
+    /// statement.
     #[inline]
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -33,10 +32,10 @@ impl SocketStream {
         }
     }
 
-    /// The things that epoll tells of it at all times.
+    /// Events that epoll always reports.
     ///
-    /// The kernel tells of room in a TCP socket only after it had none. Of a unix socket it tells each time that the peer reads: a wake-up for
-    /// every message sent, which brings nothing.
+    /// A unix socket reports room whenever the peer reads: a useless wake-up per message. TCP reports it only after there was
+    /// none.
     fn interest(&self) -> Interest {
         match self {
             SocketStream::Tcp(_) => BOTH,
@@ -52,39 +51,33 @@ impl AsFd for SocketStream {
     }
 }
 
-/// An open socket and the event loop's record of it.
+/// An open socket in an event loop.
 ///
-/// In a ring (`token`), the kernel receives unasked, and a session's bytes go out with the loop's next system call. Without
-/// one, a task waits for readiness, and reads and writes are calls of their own.
+/// In a ring (`token`), the kernel receives by itself and sends in the loop's system call. Otherwise a task waits for readiness
+/// and makes its own system calls.
 pub struct Socket {
     stream: Arc<SocketStream>,
     slot: Arc<SocketSlot>,
     home: EventLoopPlace,
-    /// Encrypts and decrypts between the lanes and the wire.
     tls: Option<Box<RefCell<TlsSession>>>,
-    /// Bytes that the kernel took by calls of our own, and none more after one of them failed.
+    /// Bytes the kernel took directly; none follow a failure.
     written: Cell<u64>,
     has_failed: Cell<bool>,
-    /// Epoll tells of room, though it does not do so at all times.
+    /// True while epoll reports room temporarily.
     awaits_room: Cell<bool>,
 }
 
-/// How the system finds out that a peer's machine is gone. 0: as the system is set.
+/// Detection of a dead peer. 0: the system's default.
 #[derive(Debug, Clone, Default)]
 pub struct TcpOptions {
-    /// Ask a peer that says nothing whether it is there.
     pub keepalive: bool,
-    /// Time of silence before the first question.
     pub keepidle_ms: u64,
-    /// Time between two questions.
     pub keepintvl_ms: u64,
-    /// Questions without an answer after which the connection is broken.
     pub keepcnt: u32,
-    /// Time after which the connection is broken if sent bytes are not acknowledged.
+    /// Time limit for the acknowledgement of sent bytes.
     pub user_timeout_ms: u64,
 }
 
-/// Has the system find out that a peer is gone.
 pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
     if tcp.user_timeout_ms > 0 {
         socket.set_tcp_user_timeout(Some(Duration::from_millis(tcp.user_timeout_ms)))?;
@@ -106,16 +99,16 @@ pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Breaks a connection from any thread, without holding it.
+/// Breaks a connection from any thread, without keeping it open.
 #[derive(Clone)]
 pub struct StreamBreaker(Weak<SocketStream>);
 
 impl StreamBreaker {
-    /// Ends the connection for both sides: a task that waits for it sees its end. Nothing happens if it is closed already.
+    /// Shuts the connection down for both sides, which wakes its task. No effect if closed.
     #[inline]
     pub fn shut(&self) {
         if let Some(stream) = self.0.upgrade() {
-            // It fails only if the peer was faster.
+            // Fails only if the peer was faster.
             let _ = rustix::net::shutdown(stream.fd(), rustix::net::Shutdown::Both);
         }
     }
@@ -128,43 +121,37 @@ impl std::fmt::Debug for StreamBreaker {
     }
 }
 
-/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     Bytes(usize),
-    /// Nothing is here yet.
     Nothing,
-    /// The peer sends no more.
     End,
 }
 
-/// Most reads of what a peer has sent before its connection is closed: one that goes on sending is not listened to.
+/// Limits reads before a close, against endless senders.
 const UNREAD_READS_MAX: usize = 64;
 
-/// Never waits, whatever the socket's mode.
+/// Non-blocking, whatever the socket's mode.
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 impl Socket {
-    /// Watches an accepted TCP connection. It has its options from the listening socket.
     #[inline]
     pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
         let socket = Socket::adopt(reactor, SocketStream::Tcp(mio::net::TcpStream::from_std(stream)))?;
         if socket.token().is_none() {
-            // Its first bytes are here, or it has said nothing for a while: doors defer. So they are read without a round of epoll.
+            // Listening sockets defer, so the first bytes are mostly here: read without a round of epoll.
             socket.slot.raise(READ);
         }
         Ok(socket)
     }
 
-    /// Watches an accepted unix connection.
     #[inline]
     pub fn accepted_unix(reactor: &Reactor, stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
         Socket::adopt(reactor, SocketStream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
-    /// Watches a connected socket. It stays in blocking mode, like accepted ones: the ring waits only for such sockets, and
-    /// Weir's own calls say that they do not wait.
+    /// Stays in blocking mode like accepted sockets, as the ring needs; Weir's own calls are non-blocking by flags.
     #[inline]
     fn adopt(reactor: &Reactor, stream: SocketStream) -> io::Result<Socket> {
         let interest = stream.interest();
@@ -185,7 +172,6 @@ impl Socket {
         }
     }
 
-    /// The system user at the other end of a unix socket.
     #[inline]
     pub fn peer_uid(&self) -> Option<u32> {
         match &*self.stream {
@@ -194,7 +180,6 @@ impl Socket {
         }
     }
 
-    /// The address at which the peer reached us; none for a unix socket.
     #[inline]
     pub fn local_ip(&self) -> Option<std::net::IpAddr> {
         match &*self.stream {
@@ -203,7 +188,7 @@ impl Socket {
         }
     }
 
-    /// Connects over TCP. Cancel safe: a dropped attempt closes its socket.
+    /// Cancel safe: a dropped attempt closes its socket.
     pub async fn connect_tcp(
         reactor: &Reactor,
         address: std::net::SocketAddr,
@@ -238,7 +223,6 @@ impl Socket {
         Ok(Socket::at(Arc::new(SocketStream::Tcp(stream)), slot, home))
     }
 
-    /// Connects over a unix socket: done or failed at once.
     #[inline]
     pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
         let stream = mio::net::UnixStream::connect(path)?;
@@ -246,7 +230,6 @@ impl Socket {
         Socket::adopt(reactor, SocketStream::Unix(stream))
     }
 
-    /// Its place in the ring, if it is in one.
     #[inline]
     fn token(&self) -> Option<SocketToken> {
         match self.home {
@@ -255,20 +238,18 @@ impl Socket {
         }
     }
 
-    /// True if a ring receives and sends the lanes' own bytes for it. With TLS a ring would move ciphertext, so Weir calls the
-    /// kernel itself.
+    /// True if a ring moves the lanes' bytes. Not with TLS, where the ring would move ciphertext.
     #[inline]
     pub fn is_ringed(&self) -> bool {
         self.token().is_some() && self.tls.is_none()
     }
 
-    /// True if it is encrypted.
     #[inline]
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The next bytes that the ring has received: an empty chunk is the end.
+    /// Returns received bytes: an empty chunk is the end.
     #[inline]
     pub fn take(&self, reactor: &Reactor) -> io::Result<Option<ReceivedChunk>> {
         match self.token() {
@@ -277,7 +258,6 @@ impl Socket {
         }
     }
 
-    /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, reactor: &Reactor, chunk: ReceivedChunk) {
         match self.token() {
@@ -286,13 +266,13 @@ impl Socket {
         }
     }
 
-    /// True if the ring accepts bytes to send now; if not, the task is woken when it does.
+    /// True if the ring accepts bytes; else the task is woken when it does.
     #[inline]
     pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
         self.token().map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
     }
 
-    /// Sends with the loop's next turn. To be called after `can_send`.
+    /// Sends in the loop's next turn. Call after `can_send`.
     #[inline]
     pub fn send(&self, reactor: &Reactor, piece: SendPiece) {
         if let Some(token) = self.token() {
@@ -300,12 +280,12 @@ impl Socket {
         }
     }
 
-    /// Bytes of the wire that were handed over to be sent. `None`: TLS keeps some, so that nobody can say.
+    /// Returns the wire bytes handed over. `None`: unknown, TLS keeps some.
     pub fn given(&self, reactor: &Reactor) -> Option<u64> {
         (!self.keeps_ciphertext()).then(|| self.written.get() + self.flow(reactor).given)
     }
 
-    /// Those of them that the kernel took, once it takes no more of them. `None`: it may.
+    /// Returns how many of the given bytes the kernel took, once final. `None`: it may take more.
     pub fn taken(&self, reactor: &Reactor) -> Option<u64> {
         let flow = self.flow(reactor);
         let has_failed = self.has_failed.get() || flow.has_failed;
@@ -322,7 +302,7 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.borrow().wants_write())
     }
 
-    /// True if nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
+    /// True if all given to `send` is in the kernel's buffers; else the task is woken then.
     #[inline]
     pub fn is_sent(&self, reactor: &Reactor) -> bool {
         let Some(token) = self.token() else { return true };
@@ -335,8 +315,7 @@ impl Socket {
         })
     }
 
-    /// Reads the bytes that have arrived. Asks the kernel only when the event loop saw something; after a short read it asks no
-    /// more.
+    /// Asks the kernel only after an event, until a short read.
     #[inline]
     pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         match &self.tls {
@@ -345,7 +324,7 @@ impl Socket {
         }
     }
 
-    /// Like `try_read`, for bytes that may be a password: it wipes them from the kernel's buffer, which other sockets get next.
+    /// Reads a possible password and wipes it from the ring's buffer, which other sockets get next.
     pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if !self.is_ringed() {
             return self.try_read(reactor, buffer);
@@ -363,7 +342,6 @@ impl Socket {
         Ok(ReadOutcome::Bytes(taken))
     }
 
-    /// Reads the bytes that have arrived as they are on the wire.
     fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         let ready = self.slot.ready();
         if ready & READ == 0 {
@@ -384,8 +362,7 @@ impl Socket {
             return match rustix::net::recv(self.stream.fd(), &mut *buffer, RECEIVE) {
                 Ok((0, _)) => Ok(ReadOutcome::End),
                 Ok((bytes, _)) => {
-                    // Edge triggered: less than asked for means drained, and the next arrival is a new event. An end of file
-                    // already announced has no further event, so then reading goes on.
+                    // Edge triggered: a short read means drained. A reported end of file has no further event, so reads go on.
                     if bytes < buffer.len() && ready & CLOSED == 0 {
                         self.slot.clear(READ);
                     }
@@ -401,8 +378,7 @@ impl Socket {
         }
     }
 
-    /// Writes as much of two pieces as fits, in one call of its own; 0 when the socket is full, or when a ring still sends
-    /// earlier bytes.
+    /// Writes directly what fits; 0 if the socket is full or the ring still sends.
     #[inline]
     pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match &self.tls {
@@ -411,7 +387,6 @@ impl Socket {
         }
     }
 
-    /// Writes as much as fits, as it is on the wire.
     fn transmit(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
             return Ok(0);
@@ -452,7 +427,6 @@ impl Socket {
         }
     }
 
-    /// Has epoll tell of room to write, or no more, where it does not do so at all times.
     #[cold]
     fn await_room(&self, reactor: &Reactor, awaits: bool) -> io::Result<()> {
         let always = self.stream.interest();
@@ -464,19 +438,17 @@ impl Socket {
         reactor.watch_for(&self.stream.fd(), place, if awaits { BOTH } else { always })
     }
 
-    /// Names the task that is woken by this socket.
     #[inline]
     pub fn set_task(&self, task: TaskId) {
         self.slot.set_task(task);
     }
 
-    /// Wakes nobody: a link at rest.
+    /// Wakes no task: a connection at rest.
     #[inline]
     pub fn set_idle(&self) {
         self.slot.set_task(NO_TASK);
     }
 
-    /// Something arrived or the peer is gone, as far as the event loop saw.
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.slot.ready() & READ != 0
@@ -487,15 +459,14 @@ impl Socket {
         self.slot.ready() & CLOSED != 0
     }
 
-    /// True if the peer can hear no more: it was reset, or has closed a unix socket. A peer that has only ended its sending
-    /// still listens. The end of a TCP connection's sending does not tell if anybody listens, so Weir answers all the same, as
-    /// PostgreSQL does.
+    /// True if the peer cannot receive: reset, or a closed unix socket. A TCP peer that ended its sending may listen, so Weir
+    /// answers, as PostgreSQL does.
     #[inline]
     pub fn is_hung_up(&self) -> bool {
         self.is_closed() && self.is_gone()
     }
 
-    /// Like `is_hung_up`, for a socket that nobody reads from: the event loop may not have noticed its end.
+    /// True if the peer is gone, also where no reader made the event loop notice.
     #[inline]
     pub fn is_gone(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
@@ -504,33 +475,30 @@ impl Socket {
         rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(hung_up)
     }
 
-    /// Asks the kernel whether anything arrived or the peer is gone, whatever the event loop saw so far.
+    /// Asks the kernel for bytes or the end, whatever the event loop saw.
     #[inline]
     pub fn peek(&self) -> bool {
         let mut byte = [0u8; 1];
         !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
     }
 
-    /// The handle by which the socket's event loop lets go of it.
     #[inline]
     pub fn ticket(&self) -> SocketRelease {
         SocketRelease { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token() }
     }
 
-    /// A handle that can break the connection while another thread or task has the socket.
     #[inline]
     pub fn breaker(&self) -> StreamBreaker {
         StreamBreaker(Arc::downgrade(&self.stream))
     }
 
-    /// Its ticket was released: it is in no event loop, and its place in the ring may be another socket's by now.
+    /// The socket was released: its place in the ring may be another's by now.
     #[inline]
     pub fn leave(&mut self) {
         self.home = EventLoopPlace::Nowhere;
     }
 
-    /// Puts the socket into another event loop, after it has left the one before. Bytes that have arrived already are reported
-    /// there.
+    /// Requires `leave`. Earlier arrivals are reported in this event loop.
     #[inline]
     pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
         self.awaits_room.set(false);
@@ -538,13 +506,12 @@ impl Socket {
         Ok(())
     }
 
-    /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep, and a peer that uses TLS is not told.
+    /// Closes at once. A drop delays the close in a ring to its next sweep and sends no TLS alert.
     #[inline]
     pub fn close(mut self, reactor: &Reactor) {
         if let Some(tls) = &self.tls {
             let mut tls = tls.borrow_mut();
             tls.close();
-            // A courtesy, as far as there is room for it.
             let _ = self.send_out(&mut tls, reactor);
         }
         if let EventLoopPlace::Ring(token) = std::mem::replace(&mut self.home, EventLoopPlace::Nowhere) {
@@ -552,10 +519,8 @@ impl Socket {
         }
     }
 
-    /// Says the last words of a protocol and closes. Bytes that have arrived are taken in first: a close with something unread is a reset, which the peer logs and
-    /// by which it may lose the words.
+    /// Sends a last message and closes. Reads first: a close with unread bytes is a reset, which may lose the message.
     pub fn part(self, reactor: &Reactor, words: &[u8]) {
-        // A peer that takes nothing now learns by the end that it is over.
         let _ = self.try_write(reactor, words, &[]);
         let mut unread = [0; 4096];
         for _ in 0..UNREAD_READS_MAX {
@@ -567,7 +532,7 @@ impl Socket {
         self.close(reactor);
     }
 
-    /// Waits until a read may bring something. Cancel safe. `TimedOut` at the deadline.
+    /// Cancel safe. `TimedOut` at the deadline.
     pub async fn readable(&self, reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
         while !self.is_readable() {
             wait(reactor, deadline).await?;
@@ -575,7 +540,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for bytes. Cancel safe. `TimedOut` at the deadline.
+    /// Cancel safe. `TimedOut` at the deadline.
     pub async fn read(&self, reactor: &Reactor, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
         loop {
             self.readable(reactor, deadline).await?;
@@ -587,10 +552,10 @@ impl Socket {
         }
     }
 
-    /// Writes all of it. Not cancel safe: a part may be on its way.
+    /// Not cancel safe: a part may be sent.
     pub async fn write_all(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
         self.write_on(reactor, bytes, deadline).await?;
-        // Ciphertext goes through the ring, which has yet to send it.
+        // The ring has yet to send the ciphertext.
         while self.tls.is_some() && !self.is_sent(reactor) {
             wait(reactor, deadline).await?;
         }
@@ -618,10 +583,8 @@ impl Socket {
     }
 }
 
-/// Encryption: plain bytes on our side, ciphertext on the wire's.
 impl Socket {
-    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at
-    /// the deadline; other errors: the peer's mistake, of which it has been told.
+    /// Not cancel safe. `TimedOut` at the deadline; other errors: the peer's fault, reported to it.
     pub async fn begin_tls(
         &mut self,
         reactor: &Reactor,
@@ -640,13 +603,13 @@ impl Socket {
                 break Err(cause);
             }
         };
-        // Bytes behind the handshake are decrypted already, so no arrival will report them.
+        // Bytes after the handshake are decrypted: no event reports them.
         self.slot.raise(READ);
         self.tls = Some(Box::new(RefCell::new(tls)));
         outcome
     }
 
-    /// Goes on with a handshake as far as possible. True at its end.
+    /// Continues a handshake. True at its end.
     fn shake_hands(&self, tls: &mut TlsSession, reactor: &Reactor, early: &mut &[u8]) -> io::Result<bool> {
         loop {
             let is_sent = self.send_out(tls, reactor)?;
@@ -660,7 +623,7 @@ impl Socket {
                 Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(cause) => {
-                    // The alert that says why.
+                    // Sends the alert.
                     let _ = self.send_out(tls, reactor);
                     return Err(cause);
                 }
@@ -668,7 +631,6 @@ impl Socket {
         }
     }
 
-    /// Reads from the TLS session what it knows of the peer; `None` without TLS.
     #[inline]
     pub fn look_at_tls<T>(&self, look: impl FnOnce(&TlsSession) -> T) -> Option<T> {
         self.tls.as_ref().map(|tls| look(&tls.borrow()))
@@ -680,7 +642,7 @@ impl Socket {
         }
         let read = tls.read(&mut CiphertextSocket { socket: self, reactor }, buffer);
         if tls.wants_write() {
-            // An alert, or the answer to new keys: bytes that cannot leave now go ahead of the next ones.
+            // An alert or key update; unsent, it precedes the next bytes.
             let _ = self.send_out(tls, reactor);
         }
         Ok(match read? {
@@ -698,7 +660,7 @@ impl Socket {
         })
     }
 
-    /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
+    /// Takes plaintext only with room for ciphertext: bounds memory if the peer does not read.
     #[inline]
     fn encrypt(&self, tls: &mut TlsSession, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.token().is_none() {
@@ -713,7 +675,7 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Sends the ciphertext there is. False if some could not leave; the task is woken when it can.
+    /// False if ciphertext is left; the task is woken when it can leave.
     fn send_out(&self, tls: &mut TlsSession, reactor: &Reactor) -> io::Result<bool> {
         if !tls.wants_write() {
             return Ok(true);
@@ -735,7 +697,7 @@ impl Socket {
     }
 }
 
-/// The socket as TLS sees it: ciphertext, or `WouldBlock`.
+/// The wire side for TLS: ciphertext, or `WouldBlock`.
 struct CiphertextSocket<'a> {
     socket: &'a Socket,
     reactor: &'a Reactor,
@@ -779,7 +741,7 @@ async fn wait(reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a socket leave the event loop it is in. Used on that loop's thread, while another owns the socket and waits.
+/// Used on the event loop's thread while another thread owns the socket and waits.
 pub struct SocketRelease {
     stream: Arc<SocketStream>,
     slot: Arc<SocketSlot>,
@@ -787,13 +749,12 @@ pub struct SocketRelease {
 }
 
 impl SocketRelease {
-    /// A handle for a wait on another thread.
     #[inline]
     pub fn watch(&self) -> Arc<SocketSlot> {
         self.slot.clone()
     }
 
-    /// Takes the socket out of the event loop; `SocketSlot::is_released` then holds. Not cancel safe.
+    /// Releases the socket; then `SocketSlot::is_released` holds. Not cancel safe.
     pub async fn release(self, reactor: &Reactor) {
         self.slot.set_task(reactor.current_task());
         match self.token {
@@ -807,7 +768,7 @@ impl SocketRelease {
 }
 
 impl Drop for Socket {
-    /// The ring still has the socket open: its peer must learn now that it is over.
+    /// Shuts down at once: the ring still has the socket open.
     #[inline]
     fn drop(&mut self) {
         if self.token().is_some() {

@@ -1,46 +1,39 @@
-//! Timers that stay in the kernel over many rounds. A timer set and taken back with every wait costs more than the rest of the
-//! wait. In a virtual machine this is worst, as the timer leaves the machine.
+//! Timers that stay in the kernel over many rounds: one per wait costs more than the rest of it, mostly in virtual machines.
 
 use crate::token::{RingOperation, SocketToken};
 use io_uring::types::Timespec;
 use io_uring::{opcode, squeue};
 use std::time::Instant;
 
-/// Alarms the kernel holds at once. Only times that come ever earlier need more than one.
+/// Several are needed only for ever earlier times.
 const ALARMS_MAX: usize = 16;
 
-/// How long a round waits for something to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundWait {
-    /// Only takes events that have happened already.
     Not,
-    /// At least until something happens or the time has come.
     Until(Instant),
     Ever,
 }
 
-/// The alarms of a ring.
 #[derive(Debug, Default)]
 pub struct KernelAlarms {
-    /// Alarms in the kernel; the earliest is the last.
+    /// Alarms in the kernel, the earliest last.
     set: Vec<Instant>,
-    /// Where the kernel reads from when the request is submitted.
+    /// Read by the kernel on submission.
     time: Box<Timespec>,
 }
 
-/// The step that makes a wait end in time.
 #[derive(Debug)]
 pub enum AlarmStep {
-    /// An alarm that is set wakes early enough.
+    /// A present alarm is early enough.
     Nothing,
-    /// The request is to be pushed, and submitted before `need` is called again.
+    /// Submit before the next `need`.
     Alarm(squeue::Entry),
-    /// There are too many: this wait ends by a timer of its own.
+    /// Too many alarms: this wait has its own timer.
     OwnTimer(Timespec),
 }
 
 impl KernelAlarms {
-    /// The step that a wait until `until` needs.
     pub fn need(&mut self, until: Instant, now: impl Fn() -> Instant) -> AlarmStep {
         if self.set.last().is_some_and(|&earliest| earliest <= until) {
             return AlarmStep::Nothing;
@@ -57,7 +50,6 @@ impl KernelAlarms {
         )
     }
 
-    /// The earliest one went off.
     pub fn went_off(&mut self) {
         self.set.pop();
     }

@@ -1,10 +1,9 @@
-//! Sockets over io_uring: all that a round of an event loop reads, sends and waits for is one system call.
+//! Sockets over io_uring: a round's reads, sends and wait are one system call.
 //!
-//! The only crate of ours with `unsafe` code. Its interface is safe because it owns the memory that the kernel works on until
-//! the kernel is done. Buffers to receive into are given away only after their completion, and bytes to send are moved in.
+//! The only crate of Weir with `unsafe` code. Sound because it owns the kernel's memory: receive buffers are given away only
+//! after completion, bytes to send are moved in.
 //!
-//! Needs Linux 6.1 (deferred task work; multishot receive is 6.0): [`Ring::new`] fails where it is missing or forbidden, and the event loop
-//! then works with epoll alone.
+//! Needs Linux 6.1 (deferred task work; multishot receive is 6.0), else [`Ring::new`] fails and epoll is used.
 
 mod kernel_timer;
 mod listening;
@@ -23,8 +22,7 @@ pub use scheduling::yield_when_woken;
 pub use token::SocketToken;
 pub use unread::ReceivedChunk;
 
-/// Has the kernel announce a TCP client only once it has sent something, or about `seconds` have passed. To be set before `listen`.
-/// Source: tcp(7), `TCP_DEFER_ACCEPT`.
+/// Defers a TCP connection until its first bytes or about `seconds`. Call before `listen`. Source: tcp(7), `TCP_DEFER_ACCEPT`.
 pub fn defer_accept(listener: &impl std::os::fd::AsRawFd, seconds: u32) -> std::io::Result<()> {
     let value = seconds as libc::c_int;
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
@@ -36,16 +34,16 @@ pub fn defer_accept(listener: &impl std::os::fd::AsRawFd, seconds: u32) -> std::
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Keeps a descriptor from programs that this process starts. For one that came from outside by its number and was left open for us.
+/// Keeps an inherited descriptor from child processes.
 pub fn keep_from_children(descriptor: &impl std::os::fd::AsRawFd) -> std::io::Result<()> {
     // SAFETY: no memory is handed over; of a number that is not open the kernel says so.
     let outcome = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Something arrived, or the end.
+/// Bytes or the end arrived.
 pub const READ: u8 = 1;
-/// Bytes can be sent again.
+/// Sending is possible again.
 pub const WRITE: u8 = 2;
 /// The peer closed its side or the socket failed.
 pub const CLOSED: u8 = 4;

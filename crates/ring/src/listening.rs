@@ -1,4 +1,4 @@
-//! Listening sockets: the kernel accepts unasked (multishot accept, Linux 5.19).
+//! Listening sockets with multishot accept (Linux 5.19).
 
 use crate::token::{RingOperation, SocketToken};
 use io_uring::{opcode, squeue, types};
@@ -7,10 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// One listening socket.
 pub struct RingListener<M> {
     pub mark: M,
-    /// None once the door is shut and nothing of it is in the kernel.
+    /// `None` once shut with no request in the kernel.
     file: Option<Arc<dyn AsFd + Send + Sync>>,
     came: VecDeque<OwnedFd>,
     failed: Option<i32>,
@@ -23,7 +22,6 @@ impl<M> RingListener<M> {
         RingListener { mark, file: Some(file), came: VecDeque::new(), failed: None, open: true, accepting: false }
     }
 
-    /// The request that accepts, unless one is under way or the door is shut.
     pub fn request(&mut self, token: SocketToken) -> Option<squeue::Entry> {
         if self.accepting || !self.open {
             return None;
@@ -34,7 +32,6 @@ impl<M> RingListener<M> {
         Some(accept.build().user_data(token.with(RingOperation::Accept)))
     }
 
-    /// Notes how an accept went.
     pub fn note(&mut self, result: i32, more: bool) {
         self.accepting &= more;
         if result >= 0 {
@@ -48,17 +45,17 @@ impl<M> RingListener<M> {
         }
     }
 
-    /// Connections that came before stay to be taken.
+    /// Earlier connections can still be taken.
     fn close(&mut self) {
         self.file = None;
     }
 
-    /// True if accepting goes on by itself; after a failure it begins anew only when it is asked for.
+    /// After a failure accepting restarts on request.
     pub fn goes_on(&self) -> bool {
         self.failed.is_none()
     }
 
-    /// The first connection that arrived and was not taken yet. Error: the reason why none can arrive, reported once.
+    /// Error: why no connection can arrive, reported once.
     pub fn take(&mut self) -> io::Result<Option<OwnedFd>> {
         if let Some(came) = self.came.pop_front() {
             return Ok(Some(came));
@@ -70,17 +67,15 @@ impl<M> RingListener<M> {
         !self.came.is_empty() || self.failed.is_some()
     }
 
-    /// True if nobody will come any more, and all connections were taken.
     pub fn is_shut(&self) -> bool {
         !self.open && !self.accepting && self.came.is_empty()
     }
 
-    /// True if the listening socket is ours no more.
     pub fn is_closed(&self) -> bool {
         self.file.is_none()
     }
 
-    /// Lets nobody in any more. True when a request is to be ended.
+    /// True when a request must be cancelled.
     pub fn shut(&mut self) -> bool {
         self.open = false;
         if !self.accepting {

@@ -1,18 +1,15 @@
-//! Bytes on their way to a socket, owned until the kernel has taken them.
+//! Bytes to send, owned until the kernel has taken them.
 
 use crate::token::{RingOperation, SocketToken};
 use io_uring::{opcode, squeue, types};
 use std::os::fd::RawFd;
 
-/// Pieces one system call can send.
+/// Limit of pieces per system call.
 pub const PIECES_MAX: usize = 4;
 
-/// Memory that can be sent from.
 #[derive(Debug)]
 pub enum SendBuffer {
-    /// A buffer of fixed size.
     Buffer(Box<[u8]>),
-    /// A buffer that grows.
     Vector(Vec<u8>),
 }
 
@@ -25,7 +22,6 @@ impl SendBuffer {
     }
 }
 
-/// A part of some memory.
 #[derive(Debug)]
 pub struct SendPiece {
     pub bytes: SendBuffer,
@@ -34,13 +30,12 @@ pub struct SendPiece {
 }
 
 impl SendPiece {
-    /// The bytes to send; empty when the bounds are wrong.
+    /// Returns the bytes; empty if the bounds are wrong.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.all().get(self.start..self.end).unwrap_or_default()
     }
 }
 
-/// The pieces that go to one socket in one call.
 pub struct VectoredSend {
     pieces: Vec<SendPiece>,
     vectors: [libc::iovec; PIECES_MAX],
@@ -69,14 +64,13 @@ impl VectoredSend {
         self.pieces.iter().map(|piece| piece.as_slice().len()).sum()
     }
 
-    /// The pieces, for reuse of their memory.
     pub fn take_pieces(&mut self) -> impl Iterator<Item = SendPiece> + '_ {
         self.pieces.drain(..)
     }
 
-    /// The request that sends all of it. It points into `self`, which must stay where it is and as it is until the request is over.
+    /// The request points into `self`, which must not move or change until completion.
     pub fn request(self: &mut Box<VectoredSend>, fd: RawFd, token: SocketToken) -> squeue::Entry {
-        // All or an error: the kernel goes on by itself when the socket was full.
+        // All or an error: the kernel continues by itself after a full socket.
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         if let [piece] = &self.pieces[..] {
             let bytes = piece.as_slice();

@@ -1,4 +1,4 @@
-//! Buffers the kernel fills as bytes arrive: a connection that waits holds none (`IORING_REGISTER_PBUF_RING`, Linux 5.19).
+//! Buffers that the kernel fills on arrival: a waiting connection holds none (`IORING_REGISTER_PBUF_RING`, Linux 5.19).
 
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
@@ -6,26 +6,23 @@ use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The only group of buffers a ring has.
+/// The only buffer group of a ring.
 pub const GROUP: u16 = 0;
 
-/// The kernel wants the ring of entries to begin a page.
+/// Alignment of the ring of entries.
 const PAGE_BYTES: usize = 4096;
 
-/// The ring of entries, and the buffers that are the kernel's now.
-///
-/// Never freed: the kernel may still write into a buffer while the ring's file is being closed. A process has a handful of rings, and
-/// they live as long as it does.
+/// Never freed: the kernel may write into a buffer while the ring is closed. A process has few rings, for its lifetime.
 pub struct ProvidedBuffers {
     entries: *mut BufRingEntry,
     mask: u16,
     tail: u16,
-    /// By number: the start of each buffer. Raw, since the kernel may write to it at any time.
+    /// Buffers by number. Raw, since the kernel may write at any time.
     buffers: Vec<*mut [u8]>,
 }
 
 impl ProvidedBuffers {
-    /// Gives the kernel `make()` for each of `count` places, which must be a power of two.
+    /// Registers `count` buffers, a power of two.
     pub fn register(uring: &IoUring, count: u16, mut make: impl FnMut() -> Box<[u8]>) -> io::Result<ProvidedBuffers> {
         let bytes = usize::from(count) * size_of::<BufRingEntry>();
         let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -44,7 +41,6 @@ impl ProvidedBuffers {
         Ok(provided)
     }
 
-    /// Takes a buffer the kernel has filled and gives it another in its place.
     pub fn swap(&mut self, number: u16, fresh: Box<[u8]>) -> Option<Box<[u8]>> {
         let place = self.buffers.get_mut(usize::from(number))?;
         let filled = std::mem::replace(place, Box::into_raw(fresh));

@@ -1,12 +1,11 @@
-//! How this thread gets a processor.
+//! Scheduling class of a thread.
 
 use std::io;
 
-/// Chooses how this thread wakes up: it lets the thread that runs on its processor go on (`SCHED_BATCH`), or may interrupt it
-/// (`SCHED_OTHER`). Threads and programs it starts afterwards inherit the choice. A thread that got another class from outside
-/// keeps it. Source: sched(7).
+/// Lets the running thread go on (`SCHED_BATCH`) or preempts it (`SCHED_OTHER`) on wake-up. Later threads and programs inherit
+/// it. Another class set from outside is kept. Source: sched(7).
 ///
-/// Error: the system forbids it, as a sandbox may; nothing has changed then.
+/// Error: forbidden, as by a sandbox; unchanged.
 pub fn yield_when_woken(yields: bool) -> io::Result<()> {
     // SAFETY: asks about this thread (0) and hands no memory over.
     let now = unsafe { libc::sched_getscheduler(0) };

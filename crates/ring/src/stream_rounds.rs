@@ -1,36 +1,34 @@
-//! Longer rounds while a thread does little else than pass a stream on.
+//! Longer rounds while a thread mostly forwards a stream.
 //!
-//! A server sends the rows of a large result 8 kB at a time. A wake-up for each piece costs more than moving it, so a round
-//! waits a moment for more. The longer the stream has lasted, the longer the wait: a result with no end in sight can wait.
+//! A server sends large results in pieces of 8 kB. A wake-up costs more than moving one, so a round waits for more, longer as
+//! the stream lasts.
 
 use crate::token::{RingOperation, SocketToken};
 
-/// Bytes that arrive at once where a stream flows; a smaller arrival is a question or an answer, which waits for nobody.
+/// Smaller arrivals are requests or answers, which must not wait.
 const BYTES_MIN: i32 = 4096;
 
-/// Rounds before the first wait: a result of a few pages is none the later for it.
+/// Small results are not delayed.
 const ROUNDS_MIN: u32 = 8;
 
-/// A round in which more came without waiting needs no wait: the thread wakes up seldom enough, for others want the processor, too.
+/// Bytes per round without need to wait, as wake-ups are rare.
 const BYTES_ENOUGH: i32 = 16 << 10;
 
-/// One of so many rounds does not wait, to see how much would come.
+/// Every so many rounds one does not wait, to measure.
 const LOOK_EVERY: u32 = 32;
 
-/// Each round of the stream adds a step to the wait of the next, up to a limit.
 const STEP_US: u32 = 2;
 const WAIT_MAX_US: u32 = 100;
 
-/// How many rounds in a row have brought nothing but parts of streams.
+/// Rounds in a row with stream data only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamPacing {
     rounds: u32,
-    /// Little came in the last round that did not wait.
+    /// True if the last round without wait brought little.
     wakes_often: bool,
 }
 
 impl StreamPacing {
-    /// Notes what a round has brought, as the ring tells it.
     pub fn note(&mut self, completions: &[(u64, i32, u32)]) {
         let did_wait = self.wait_us().is_some();
         let mut bytes = 0;
@@ -49,7 +47,7 @@ impl StreamPacing {
         }
     }
 
-    /// Microseconds the next round waits for more; `None`: it ends with the first thing that happens.
+    /// Returns the next round's wait for more; `None`: until the first event.
     pub fn wait_us(self) -> Option<u32> {
         let waits = self.wakes_often && self.rounds >= ROUNDS_MIN && !self.rounds.is_multiple_of(LOOK_EVERY);
         waits.then(|| self.rounds.saturating_mul(STEP_US).min(WAIT_MAX_US))

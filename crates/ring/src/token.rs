@@ -1,36 +1,30 @@
-//! How a request is known again when it is over.
+//! Identification of completed requests.
 
-/// Bits of the place in the number of a request. A process has fewer descriptors: Linux allows 2^30 at most, and each takes
-/// kilobytes.
+/// A process has fewer descriptors: at most 2^30, of kilobytes each.
 const PLACE_BITS: u32 = 28;
 
-/// A socket of one ring: its place, and how many sockets had this place before. The ring ignores a token of a socket that has
-/// left its place, also when another socket has the place now.
+/// A socket's place in a ring and the number of its predecessors there. Tokens of past sockets are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketToken {
     pub place: u32,
     pub turn: u32,
 }
 
-/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingOperation {
     Receive = 1,
     Send = 2,
-    /// Waits until a socket takes bytes again.
     Writable = 3,
-    /// Ends another request; its own end says nothing.
+    /// Cancels a request; its own completion is ignored.
     Cancel = 4,
     /// Waits for the other event queue.
     Watch = 5,
-    /// Accepts the next connection at a door.
     Accept = 6,
-    /// A time that was waited for has come.
     Alarm = 7,
 }
 
 impl SocketToken {
-    /// A token for a request of which a ring has one, and for doors, whose places are given once.
+    /// For unique requests, and listening sockets, whose places are not reused.
     pub const fn once(place: u32) -> SocketToken {
         SocketToken { place, turn: 0 }
     }
@@ -39,7 +33,6 @@ impl SocketToken {
         (op as u64) << (32 + PLACE_BITS) | u64::from(self.place) << 32 | u64::from(self.turn)
     }
 
-    /// Reads back what `with` made.
     pub fn split(user_data: u64) -> Option<(SocketToken, RingOperation)> {
         let op = match user_data >> (32 + PLACE_BITS) {
             1 => RingOperation::Receive,

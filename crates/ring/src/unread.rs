@@ -1,8 +1,7 @@
-//! The chunks that a socket has received and nobody has taken yet.
+//! Received chunks not yet taken.
 
 use std::collections::VecDeque;
 
-/// Bytes that arrived: a part of a buffer.
 #[derive(Debug)]
 pub struct ReceivedChunk {
     pub buffer: Box<[u8]>,
@@ -10,11 +9,10 @@ pub struct ReceivedChunk {
     pub end: usize,
 }
 
-/// Oldest first. Sockets that rest are many, and most have one chunk at a time: it takes no memory beside.
+/// Oldest first. Idle sockets are many, with mostly one chunk: no allocation.
 #[derive(Default)]
 pub struct ReceiveQueue {
     next: Option<ReceivedChunk>,
-    /// The chunks after it; without memory as long as there are none.
     behind: VecDeque<ReceivedChunk>,
 }
 

@@ -1,4 +1,4 @@
-//! The ring: sockets by token, bytes that arrived for them, and bytes on their way.
+//! The ring: sockets by token, received bytes, and bytes to send.
 
 use crate::kernel_timer::{AlarmStep, KernelAlarms, RoundWait};
 use crate::listening::RingListener;
@@ -15,56 +15,44 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Requests handed to the kernel at once.
 const REQUESTS: u32 = 512;
 
-/// Completions that fit without the kernel having to keep them aside.
+/// Completions without overflow in the kernel.
 const COMPLETIONS: u32 = 8192;
 
-/// Buffers the kernel has to receive into. More arrivals than this in one round end their receiving, which then begins anew.
+/// Receive buffers. With too few in a round, receiving ends and restarts.
 const BUFFERS: u16 = 128;
 
-/// More completions than a stream brings while a round waits for more of it: the time ends the wait.
+/// More completions than a stream brings, so that the time ends a wait.
 const MANY: usize = 16;
 
-/// Chunks a socket may have unread before its receiving is stopped.
+/// Unread chunks at which receiving stops.
 const UNREAD_MAX: usize = 4;
 
-/// The event loop's part: it supplies buffers and is told of events.
 pub trait RingHost {
-    /// The host's handle of a socket.
     type Mark;
-    /// A buffer to receive into.
     fn buffer(&self) -> Box<[u8]>;
-    /// Memory that was sent.
     fn spent(&self, bytes: SendBuffer);
-    /// `READ`, `WRITE` and `CLOSED` bits that became true of a socket.
     fn ready(&self, mark: &Self::Mark, bits: u8);
-    /// A socket that was to be let go is free of this ring.
     fn released(&self, mark: Self::Mark);
 }
 
-/// How receiving ended.
 #[derive(Clone, Copy, Debug)]
 enum ReceiveEnd {
     Closed,
     Failed(i32),
 }
 
-/// Bytes given to `send` for a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendProgress {
-    /// All of them.
     pub given: u64,
-    /// Those that the kernel has taken.
     pub taken: u64,
-    /// The rest is not lost yet: the kernel may still take it.
+    /// True if the kernel may still take the rest.
     pub is_open: bool,
-    /// A call to send has failed: the kernel takes no more.
+    /// True after a failed send: the kernel takes no more.
     pub has_failed: bool,
 }
 
-/// The end of a socket, once the kernel has no request for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SocketFate {
     Stay,
@@ -74,7 +62,7 @@ enum SocketFate {
 
 struct RingSocket<M> {
     mark: M,
-    /// Keeps the socket open as long as a request may name it.
+    /// Keeps the descriptor open while a request may name it.
     _file: Arc<dyn AsFd + Send + Sync>,
     fd: RawFd,
     unread: ReceiveQueue,
@@ -85,7 +73,6 @@ struct RingSocket<M> {
     next: Option<Box<VectoredSend>>,
     /// In the kernel.
     sending: Option<Box<VectoredSend>>,
-    /// Bytes given to `send`, and those of them that the kernel has taken.
     given: u64,
     taken: u64,
     failed: Option<i32>,
@@ -94,7 +81,7 @@ struct RingSocket<M> {
     fate: SocketFate,
 }
 
-/// Checks that the kernel has all that a ring needs. Error: the missing thing.
+/// Checks the kernel's features. Error: the missing one.
 pub fn available() -> io::Result<()> {
     build().map(drop)
 }
@@ -109,9 +96,8 @@ fn build() -> io::Result<IoUring> {
         .build(REQUESTS)
 }
 
-/// Where one socket is at a time.
 struct RingPlace<M> {
-    /// Turn of the socket that is here, or of the next one.
+    /// Turn of the present or the next socket.
     turn: u32,
     place: Option<RingSocket<M>>,
 }
@@ -122,16 +108,16 @@ impl<M> RingSocket<M> {
     }
 }
 
-/// Sockets of one thread. Must be used on the thread that made it.
+/// Sockets of one thread, to be used on it only.
 pub struct Ring<M> {
     uring: IoUring,
     provided: ProvidedBuffers,
     places: Vec<RingPlace<M>>,
     free: Vec<u32>,
     doors: Vec<RingListener<M>>,
-    /// Have something in `next`.
+    /// Sockets with bytes in `next`.
     dirty: Vec<SocketToken>,
-    /// Boxed already, as they are needed: see `VectoredSend::request`.
+    /// Boxed: see `VectoredSend::request`.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<VectoredSend>>,
     completions: Vec<(u64, i32, u32)>,
@@ -139,16 +125,16 @@ pub struct Ring<M> {
     watch_due: bool,
     alarms: KernelAlarms,
     streaming: StreamPacing,
-    /// The kernel can wait for several completions and be content with one after a while (Linux 6.12).
+    /// True if a wait for several completions can end with one after a time (Linux 6.12).
     can_linger: bool,
 }
 
 impl<M> Ring<M> {
-    /// Error: the kernel is too old or does not allow it.
+    /// Error: the kernel is too old or forbids it.
     pub fn new(buffer: impl FnMut() -> Box<[u8]>) -> io::Result<Ring<M>> {
         let uring = build()?;
         let provided = ProvidedBuffers::register(&uring, BUFFERS, buffer)?;
-        // Only saves a look-up; older kernels cannot.
+        // Optional: saves a look-up.
         let _ = uring.submitter().register_ring_fd();
         let can_linger = uring.params().is_feature_min_timeout();
         Ok(Ring {
@@ -168,14 +154,13 @@ impl<M> Ring<M> {
         })
     }
 
-    /// Waits for another event queue, too: [`Ring::turn`] returns true when it has something. The caller keeps it open as long as the
-    /// ring; a closed one only never has anything.
+    /// Watches another event queue, reported by [`Ring::turn`]. Once closed it reports nothing.
     pub fn watch(&mut self, queue: &impl AsRawFd) {
         self.watched = Some(queue.as_raw_fd());
         self.watch_due = true;
     }
 
-    /// Takes a socket in, and begins to receive. The socket must be in blocking mode: in the other one the kernel does not wait.
+    /// Begins to receive. Needs blocking mode, else the kernel does not wait.
     pub fn add(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> SocketToken {
         let fd = file.as_fd().as_raw_fd();
         let place = RingSocket {
@@ -206,7 +191,7 @@ impl<M> Ring<M> {
         token
     }
 
-    /// Accepts at a listening socket, which must be in blocking mode. `RingHost::ready` tells of callers.
+    /// Needs a socket in blocking mode. `RingHost::ready` reports connections.
     pub fn listen(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> SocketToken {
         self.doors.push(RingListener::new(file, mark));
         let door = SocketToken::once((self.doors.len() - 1) as u32);
@@ -220,7 +205,6 @@ impl<M> Ring<M> {
         }
     }
 
-    /// The first connection at a door that was not taken yet. Error: the reason why none can arrive; another call tries again.
     pub fn accepted(&mut self, token: SocketToken) -> io::Result<Option<OwnedFd>> {
         let Some(door) = self.doors.get_mut(token.place as usize) else { return Ok(None) };
         let came = door.take();
@@ -230,19 +214,18 @@ impl<M> Ring<M> {
         came
     }
 
-    /// True if anything is to be had from `accepted`.
     pub fn has_callers(&self, token: SocketToken) -> bool {
         self.doors.get(token.place as usize).is_some_and(RingListener::has_callers)
     }
 
-    /// Accepts nobody any more and gives the socket up: with the next turn it is closed, if nobody else has it.
+    /// The next turn closes the socket unless it has another owner.
     pub fn shut(&mut self, token: SocketToken) {
         if self.doors.get_mut(token.place as usize).is_some_and(RingListener::shut) {
             self.cancel(token, RingOperation::Accept);
         }
     }
 
-    /// Shuts all doors. True if no request names one any more.
+    /// True if no request names a listening socket.
     pub fn shut_all(&mut self) -> bool {
         for number in 0..self.doors.len() as u32 {
             self.shut(SocketToken::once(number));
@@ -250,8 +233,7 @@ impl<M> Ring<M> {
         self.doors.iter().all(RingListener::is_closed)
     }
 
-    /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all connections were
-    /// taken.
+    /// True without a request in the kernel or connections left.
     pub fn is_shut(&self, token: SocketToken) -> bool {
         self.doors.get(token.place as usize).is_none_or(RingListener::is_shut)
     }
@@ -281,7 +263,7 @@ impl<M> Ring<M> {
                 return;
             }
             if self.uring.submit().is_err() {
-                // Cannot happen with a sound ring; the socket will find out by its timeout.
+                // Impossible in a sound ring; a timeout would end the socket.
                 return;
             }
         }
@@ -310,7 +292,7 @@ impl<M> Ring<M> {
         self.push(&request);
     }
 
-    /// The next bytes that arrived. `Ok(None)`: none yet; an error, or an empty chunk for the end, after all were taken.
+    /// Returns the next bytes; `Ok(None)`: none yet. After all: an error, or an empty chunk at the end.
     pub fn take(&mut self, token: SocketToken) -> io::Result<Option<ReceivedChunk>> {
         let Some(place) = self.place(token) else { return Ok(None) };
         let chunk = place.unread.pop_front();
@@ -328,24 +310,21 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Puts back the rest of a chunk, as the next to be taken.
     pub fn put_back(&mut self, token: SocketToken, chunk: ReceivedChunk) {
         if let Some(place) = self.place(token) {
             place.unread.push_front(chunk);
         }
     }
 
-    /// True if anything is to be had from `take`.
     pub fn has_unread(&mut self, token: SocketToken) -> bool {
         self.place(token).is_some_and(|place| !place.unread.is_empty() || place.end.is_some() || place.failed.is_some())
     }
 
-    /// True if all that was given to `send` has left for the kernel's buffers.
+    /// True if all given to `send` is in the kernel's buffers, or sending failed.
     pub fn is_sent(&mut self, token: SocketToken) -> bool {
         self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
     }
 
-    /// The bytes given to `send` so far.
     pub fn flow(&mut self, token: SocketToken) -> SendProgress {
         let Some(place) = self.place(token) else { return SendProgress::default() };
         let has_failed = place.failed.is_some();
@@ -353,7 +332,7 @@ impl<M> Ring<M> {
         SendProgress { given: place.given, taken: place.taken, is_open, has_failed }
     }
 
-    /// True if `send` takes a piece now. If not, `ready` will tell when it may.
+    /// True if `send` takes a piece now; else `ready` reports when.
     pub fn can_send(&mut self, token: SocketToken) -> io::Result<bool> {
         let Some(place) = self.place(token) else { return Err(io::ErrorKind::NotConnected.into()) };
         if let Some(errno) = place.failed {
@@ -364,14 +343,14 @@ impl<M> Ring<M> {
         Ok(can)
     }
 
-    /// The host wants to hear when all is sent.
+    /// Makes `ready` report when all is sent.
     pub fn tell_when_sent(&mut self, token: SocketToken) {
         if let Some(place) = self.place(token) {
             place.wants_write = true;
         }
     }
 
-    /// Sends a piece with the next turn, after those given before. To be called after `can_send`.
+    /// Sends a piece in the next turn. Call after `can_send`.
     pub fn send(&mut self, token: SocketToken, piece: SendPiece) {
         let spare = &mut self.spare;
         let home = self.places.get_mut(token.place as usize).filter(|home| home.turn == token.turn);
@@ -388,7 +367,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Tells by `ready` when the socket takes bytes again: for callers who write to it directly.
+    /// Makes `ready` report room, for callers that write directly.
     pub fn poll_writable(&mut self, token: SocketToken) {
         let Some(place) = self.place(token) else { return };
         if place.polling || place.fate != SocketFate::Stay {
@@ -400,17 +379,16 @@ impl<M> Ring<M> {
         self.push(&request);
     }
 
-    /// Closes a socket: bytes given to `send` are tried once, all else under way ends.
+    /// Pending bytes are tried once, other requests end.
     pub fn close(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
         self.part(token, SocketFate::Close, host);
     }
 
-    /// Lets go of a socket without closing it; `RingHost::released` tells when nothing of it is in this ring any more.
+    /// `RingHost::released` reports the socket's end in the ring.
     pub fn release(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
         self.part(token, SocketFate::Release, host);
     }
 
-    /// Closes the sockets of which `is_over` says so.
     pub fn close_where(&mut self, is_over: impl Fn(&M) -> bool, host: &impl RingHost<Mark = M>) {
         for at in 0..self.places.len() {
             let home = &self.places[at];
@@ -439,14 +417,14 @@ impl<M> Ring<M> {
         self.settle(token, host);
     }
 
-    /// Frees the place of a socket that is to go, once nothing of it is in the kernel.
+    /// Frees a place once the kernel has no request.
     fn settle(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
         if !self.place(token).is_some_and(|place| place.fate != SocketFate::Stay && !place.is_busy()) {
             return;
         }
         let home = &mut self.places[token.place as usize];
         let Some(mut gone) = home.place.take() else { return };
-        // An old token must not reach the next socket in this place.
+        // Old tokens must not reach the next socket here.
         home.turn = home.turn.wrapping_add(1);
         self.free.push(token.place);
         while let Some(chunk) = gone.unread.pop_front() {
@@ -457,7 +435,6 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Makes requests of the collected bytes.
     fn flush(&mut self, host: &impl RingHost<Mark = M>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
@@ -481,8 +458,7 @@ impl<M> Ring<M> {
         self.spare.push(outgoing);
     }
 
-    /// Sends the collected bytes, waits for something to happen, and tells the host. True when the watched event queue has
-    /// something.
+    /// True when the watched queue has events.
     pub fn turn(&mut self, wait: RoundWait, host: &impl RingHost<Mark = M>) -> io::Result<bool> {
         self.flush(host);
         if self.watch_due
@@ -523,7 +499,7 @@ impl<M> Ring<M> {
         let entered = match (wait, need) {
             (RoundWait::Not, _) => {
                 let due = self.uring.submission().len() as u32;
-                // Deferred work is done only if asked for.
+                // Deferred work is done only on request.
                 const GETEVENTS: u32 = 1;
                 // SAFETY: no argument is passed, and all that the requests point to is owned (see `push`).
                 unsafe { self.uring.submitter().enter::<libc::sigset_t>(due, 0, GETEVENTS, None) }
@@ -542,7 +518,7 @@ impl<M> Ring<M> {
         match entered {
             Ok(_) => Ok(()),
             Err(cause) => match cause.raw_os_error() {
-                // Time is up, a signal came, or completions are to be taken first.
+                // Time is up, a signal came, or completions must be taken first.
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(cause),
             },
@@ -609,7 +585,7 @@ impl<M> Ring<M> {
 }
 
 impl<M> Drop for Ring<M> {
-    /// The kernel may still read the sent bytes while the ring's file is closed, so that memory is not freed.
+    /// Leaks the sent memory, which the kernel may read while the ring is closed.
     fn drop(&mut self) {
         for place in self.places.iter_mut().filter_map(|home| home.place.as_mut()) {
             std::mem::forget(place.sending.take());

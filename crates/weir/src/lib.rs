@@ -1,7 +1,7 @@
-//! Weir: a proxy for clusters of PostgreSQL. Time, files and threads; decisions are those of `weir_config`, `weir_catalog`, `weir_failover` and
-//! `weir_cache`.
+//! Weir: a proxy for PostgreSQL clusters. Decisions are made in `weir_config`, `weir_catalog`, `weir_failover` and `weir_cache`;
+//! this crate has time, files and threads.
 //!
-//! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.
+//! Layers: `xtask/src/layers.rs`. Folders: ARCHITECTURE.md.
 
 pub mod admin;
 pub mod agent;
@@ -15,20 +15,18 @@ pub mod runtime;
 pub mod server;
 pub mod traffic;
 
-/// The version, with the commit if one was known when it was built.
 pub const VERSION: &str = env!("WEIR_VERSION");
 
-/// A number of things in words: `1 node`, `2 nodes`.
+/// Returns `1 node`, `2 nodes`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Random bytes from the system, taken many at a time: a login needs few, and each asking is a system call.
+/// A stock of random bytes from the system, which saves a system call per login.
 #[derive(Default)]
 pub struct RandomBytes(zeroize::Zeroizing<Vec<u8>>);
 
 impl RandomBytes {
-    /// Bytes nobody else gets.
     pub fn take<const N: usize>(&mut self) -> [u8; N] {
         const STOCK: usize = 512;
         if self.0.len() < N {
@@ -45,10 +43,9 @@ impl RandomBytes {
     }
 }
 
-/// Random bytes from the system.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // Without randomness there are no keys and no nonces, and nothing safe can be done.
+    // Keys and nonces are impossible without randomness.
     getrandom::fill(&mut bytes).expect("the system's source of randomness works");
     bytes
 }

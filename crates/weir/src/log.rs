@@ -1,6 +1,6 @@
-//! One line per event, with the levels and the prefix of `pgpool.conf` or as JSON: to stderr, to files, to syslog.
+//! The log: text or JSON lines to stderr, files or syslog.
 //!
-//! Threads of its own write it (`writer`): a terminal, a disk or a daemon that hangs holds up nobody who logs.
+//! Each destination has a thread (`writer`), so that a blocked one delays no caller.
 
 mod file;
 mod log_line;
@@ -21,35 +21,31 @@ pub use outlet::last_words;
 pub use weir_config::LogLevel as Level;
 pub use weir_session::host::{LogField, LogOrigin};
 
-/// Longest time that an end waits for the last lines. A destination that takes no lines by then has had them for too long.
+/// Longest wait for the last lines at the end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The log of one proxy.
 #[derive(Debug)]
 pub struct ProxyLog {
     least: AtomicU8,
     shape: parking_lot::RwLock<LogOutputs>,
-    /// Of lines about the proxy itself.
+    /// For lines about the proxy itself.
     repeats: parking_lot::Mutex<RepeatFilter>,
 }
 
-/// How lines look and where they go.
 #[derive(Debug)]
 struct LogOutputs {
     form: LogLineFormat,
-    /// To stderr, or to files in its place.
     stream: Option<LogWriter>,
     syslog: Option<LogWriter>,
 }
 
-/// The destinations that a configuration names. stderr if none: nobody could read about that mistake.
+/// Returns (stderr, syslog). stderr if none is named, so that the mistake is logged.
 fn destinations(config: &LogConfig) -> (bool, bool) {
     let goes = |name: &str| config.destinations.iter().any(|destination| destination == name);
     (goes("stderr") || config.destinations.is_empty(), goes("syslog"))
 }
 
 impl ProxyLog {
-    /// Error: the first file cannot be opened, or a thread cannot be had.
     pub fn new(config: &LogConfig) -> std::io::Result<ProxyLog> {
         let (to_stream, to_syslog) = destinations(config);
         let stream = to_stream.then(|| LogWriter::start(LogOutlet::stream(config)?)).transpose()?;
@@ -61,7 +57,7 @@ impl ProxyLog {
         })
     }
 
-    /// Takes another configuration, at reload. Files are opened anew, so that they can be moved away before.
+    /// Applies a reloaded configuration. Files are reopened, so that they can be moved away before.
     pub fn set(&self, config: &LogConfig) {
         self.least.store(config.min_messages as u8, Ordering::Relaxed);
         let (to_stream, to_syslog) = destinations(config);
@@ -69,7 +65,7 @@ impl ProxyLog {
             let shape = self.shape.read();
             (shape.stream.is_some(), shape.syslog.is_some())
         };
-        // Opened before others are locked out: a disk may hang.
+        // Opened before the lock: a disk may block.
         let stream = begin(to_stream && !had.0, || LogOutlet::stream(config));
         let syslog = begin(to_syslog && !had.1, || Ok(LogOutlet::syslog(config)));
         let outcomes = {
@@ -82,21 +78,20 @@ impl ProxyLog {
         }
     }
 
-    /// Begins a new file. Error: the log is in none.
+    /// Starts a new file. Fails if the log has no file.
     pub fn rotate(&self) -> Result<(), String> {
         let shape = self.shape.read();
         let files = shape.stream.as_ref().filter(|stream| stream.has_files());
         files.map(LogWriter::rotate).ok_or_else(|| "logging_collector is off, or log_destination has no files".into())
     }
 
-    /// Waits until the lines said so far are written, for a while at most.
     pub fn flush(&self, limit: Duration) {
         let shape = self.shape.read();
         let until = Instant::now() + limit;
         shape.stream.iter().chain(&shape.syslog).for_each(|writer| writer.flush(until));
     }
 
-    /// Writes what is left to be written, at the end of the proxy. Later lines go nowhere.
+    /// Writes the remaining lines. Later ones are dropped.
     pub fn close(&self) {
         let (stream, syslog) = {
             let mut shape = self.shape.write();
@@ -108,17 +103,16 @@ impl ProxyLog {
         }
     }
 
-    /// True if a line of this level would be written: ask before building a costly one.
+    /// True if a line of this level would be written: to be asked before building a costly one.
     pub fn is_on(&self, level: Level) -> bool {
         level as u8 >= self.least.load(Ordering::Relaxed)
     }
 
-    /// Writes a line if its level is wanted. Never fails, and never waits: a log that cannot be written must not stop the proxy.
+    /// Writes a line. Never fails and never waits: a blocked log must not stop the proxy.
     pub fn write(&self, level: Level, who: &LogOrigin<'_>, text: std::fmt::Arguments<'_>) {
         self.event(level, who, text, &[]);
     }
 
-    /// Writes a line with values of its own.
     pub fn event(&self, level: Level, who: &LogOrigin<'_>, text: std::fmt::Arguments<'_>, fields: &[(&str, LogField<'_>)]) {
         if !self.is_on(level) {
             return;
@@ -135,7 +129,7 @@ impl ProxyLog {
         }
     }
 
-    /// A line about the proxy itself. One that repeats is left out beyond ten times a second, and counted.
+    /// Writes a line about the proxy itself. Beyond ten repeats a second it is left out and counted.
     pub fn say(&self, level: Level, text: std::fmt::Arguments<'_>) {
         if !self.is_on(level) {
             return;
@@ -153,7 +147,7 @@ impl ProxyLog {
 }
 
 impl Drop for ProxyLog {
-    /// The last words of a start that fails are told before its error.
+    /// Lines of a failed start appear before its error.
     fn drop(&mut self) {
         self.close();
     }
@@ -163,7 +157,7 @@ fn begin(is_new: bool, open: impl FnOnce() -> std::io::Result<LogOutlet>) -> std
     is_new.then(|| LogWriter::start(open()?)).transpose()
 }
 
-/// Has a destination begin, go on, or end. The lines that it has taken are written, at its own pace.
+/// Starts, reconfigures or ends a destination. Lines already taken are still written.
 fn redirect(
     writer: &mut Option<LogWriter>,
     config: &LogConfig,
@@ -179,7 +173,6 @@ fn redirect(
     Ok(())
 }
 
-/// Since 1970.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The process: start, reload, restart, its threads, and what each thread begins.
+//! The process: start, reload, restart, and its threads.
 
 pub mod acceptor;
 pub mod housekeeping;

@@ -1,4 +1,4 @@
-//! State that threads share, a worker, and the server connections that its sessions lease.
+//! State shared by threads, the worker, and server connections that sessions lease.
 
 pub mod agent_line;
 pub mod agents_seen;

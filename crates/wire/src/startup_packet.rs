@@ -1,17 +1,17 @@
-//! The first packet of a connection: it has no tag.
+//! The first packet of a connection, which has no tag.
 //!
 //! Source: PostgreSQL manual, "Message Formats"; `ProcessStartupPacket` in backend_startup.c.
 
 use crate::frame::split_cstr;
 
-/// A protocol version: major in the high half, minor in the low one.
+/// Major version in the high half, minor in the low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolVersion(pub u32);
 
 impl ProtocolVersion {
     pub const V3_0: ProtocolVersion = ProtocolVersion(3 << 16);
     pub const V3_2: ProtocolVersion = ProtocolVersion((3 << 16) | 2);
-    /// As which a server takes a request for encryption that was answered before.
+    /// Version that a server sees in a repeated encryption request.
     pub const SSL_REQUEST: ProtocolVersion = ProtocolVersion(SSL);
     pub const GSSENC_REQUEST: ProtocolVersion = ProtocolVersion(GSSENC);
 
@@ -23,19 +23,18 @@ impl ProtocolVersion {
     }
 }
 
-/// Longest startup packet a server takes, with its length. Source: `MAX_STARTUP_PACKET_LENGTH` in pqcomm.h, which is without.
+/// Limit of a startup packet with its length word. Source: `MAX_STARTUP_PACKET_LENGTH` in pqcomm.h (without it).
 pub const STARTUP_BYTES_MAX: u32 = 10_000 + 4;
 
 const CANCEL: u32 = (1234 << 16) | 5678;
 const SSL: u32 = (1234 << 16) | 5679;
 const GSSENC: u32 = (1234 << 16) | 5680;
-/// A cancel request that one Weir passes to another. PostgreSQL has no such code, and refuses it.
+/// Code of a cancel request between two Weirs. PostgreSQL refuses it.
 pub(crate) const PASSED_CANCEL: u32 = (1234 << 16) | 7345;
 
-/// Longest cancel key a client may show. Source: PostgreSQL 18 manual, `CancelRequest`.
+/// Source: PostgreSQL 18 manual, `CancelRequest`.
 const CANCEL_KEY_BYTES_MAX: usize = 256;
 
-/// A client's first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstPacket {
     Ssl,
@@ -46,40 +45,36 @@ pub enum FirstPacket {
         bearer: CancelSender,
     },
     Startup(StartupMessage),
-    /// A version whose major is not 3: refuse, in the form that version understands.
+    /// Refuse in the form of that version.
     Unsupported(ProtocolVersion),
 }
 
-/// The sender of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelSender {
     Client,
-    /// Another Weir, which serves no such session: it goes no further.
+    /// Another Weir: never passed on again.
     Peer,
 }
 
-/// A StartupMessage of protocol 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupMessage {
     pub version: ProtocolVersion,
-    /// Without those of `protocol_options`.
+    /// Excludes `protocol_options`.
     pub parameters: StartupParameters,
-    /// Names beginning with `_pq_.`: protocol extensions, none of which is known.
+    /// Names of unknown protocol extensions (`_pq_.`).
     pub protocol_options: Vec<String>,
 }
 
-/// Names and values of a StartupMessage in the order sent. One piece of memory: every login has them, and most only compare them with
-/// those of a login before.
+/// In one allocation: most logins only compare them with an earlier login's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StartupParameters {
-    /// Each name and each value, with a NUL after it.
     text: String,
 }
 
 impl StartupParameters {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut rest = &*self.text;
-        // By bytes: the words are short, and every login asks several times.
+        // By bytes: faster for short words, read often per login.
         let mut word = move || {
             let end = rest.bytes().position(|byte| byte == 0)?;
             let (word, after) = (&rest[..end], &rest[end + 1..]);
@@ -98,7 +93,7 @@ impl StartupParameters {
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for StartupParameters {
-    /// The rest of a name or value behind a NUL is left out, as in a packet.
+    /// Cuts names and values at a NUL, as in a packet.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> StartupParameters {
         let mut parameters = StartupParameters::default();
         let until_nul = |word: &'a str| word.split('\0').next().unwrap_or_default();
@@ -107,7 +102,6 @@ impl<'a> FromIterator<(&'a str, &'a str)> for StartupParameters {
     }
 }
 
-/// Why a first packet was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartupError {
     #[error("invalid length of startup packet: {length}")]
@@ -121,8 +115,8 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// A server closes the connection without a word: a peer that sends such bytes does not speak the protocol. Source:
-    /// `ProcessStartupPacket` and `ProcessCancelRequestPacket` in backend_startup.c (`COMMERROR`).
+    /// True if a server closes without an answer. Source: `ProcessStartupPacket` and `ProcessCancelRequestPacket` in
+    /// backend_startup.c (`COMMERROR`).
     pub fn is_unanswered(self) -> bool {
         match self {
             StartupError::BadLength { .. } | StartupError::BadCancel => true,
@@ -131,16 +125,16 @@ impl StartupError {
     }
 }
 
-/// Longest name that a server keeps whole, in bytes: `NAMEDATALEN - 1`.
+/// Limit of a name: `NAMEDATALEN - 1`.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// The part of a name of a user or a database that a server goes by, which ends between two characters. Source: `truncate_identifier` in scansup.c and
-/// `ProcessStartupPacket` in backend_startup.c.
+/// Truncates a user or database name as a server does. Source: `truncate_identifier` in scansup.c and `ProcessStartupPacket` in
+/// backend_startup.c.
 pub fn cut_name(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
-/// Reads the first packet; `None` while it is not all here. Also says how many bytes it took.
+/// Reads the first packet and its size; `None` while incomplete.
 pub fn read_first(bytes: &[u8]) -> Result<Option<(FirstPacket, usize)>, StartupError> {
     let Some((&word, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(word);
@@ -176,7 +170,7 @@ fn read_parameters(version: ProtocolVersion, list: &[u8]) -> Result<StartupMessa
     let mut options = Vec::new();
     let mut rest = list;
     let end = loop {
-        // A server does not look at the last byte: it is the terminator, or a name without a value.
+        // As in a server the last byte is unchecked: the terminator, or a name without a value.
         if rest.len() == 1 {
             break list.len() - 1;
         }
@@ -202,15 +196,14 @@ fn read_parameters(version: ProtocolVersion, list: &[u8]) -> Result<StartupMessa
     Ok(StartupMessage { version, parameters, protocol_options })
 }
 
-/// As `split_cstr`, for words of a few bytes: every login has a dozen of them.
 #[inline]
 fn split_word(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     Some((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// Parameters not all of which are UTF-8. An application's name is taken as a server takes it, which keeps only its ASCII. Others
-/// cannot be brought to a connection that is open already, where text has an encoding.
+/// Reads parameters with bytes outside UTF-8. An application name is cleaned as in a server. Others cannot be set on an open
+/// server connection, where text has an encoding.
 fn of_bytes(list: &[u8]) -> Result<StartupParameters, StartupError> {
     let mut parameters = StartupParameters::default();
     let mut rest = list;
@@ -219,7 +212,6 @@ fn of_bytes(list: &[u8]) -> Result<StartupParameters, StartupError> {
         rest = after;
         let utf8 = |word| std::str::from_utf8(word).map_err(|_| StartupError::NotUtf8);
         match (name, utf8(value)) {
-            // Only the name is looked at.
             (name, _) if name.starts_with(OPTION_PREFIX) => {}
             (b"application_name", Err(_)) => parameters.push("application_name", &clean(value)),
             (name, value) => parameters.push(utf8(name)?, value?),
@@ -228,8 +220,7 @@ fn of_bytes(list: &[u8]) -> Result<StartupParameters, StartupError> {
     Ok(parameters)
 }
 
-/// Bytes that do not print become numbers, as in servers since version 16; older ones put a `?`. Source: `pg_clean_ascii` in
-/// string.c.
+/// Escapes bytes that do not print, as servers since 16; older ones put `?`. Source: `pg_clean_ascii` in string.c.
 fn clean(value: &[u8]) -> String {
     let mut clean = String::with_capacity(4 * value.len());
     for byte in value {
@@ -241,17 +232,15 @@ fn clean(value: &[u8]) -> String {
     clean
 }
 
-/// Names that begin so are of protocol extensions.
 const OPTION_PREFIX: &[u8] = b"_pq_.";
 
 impl StartupMessage {
-    /// The value of a parameter; the last one counts, as in PostgreSQL.
+    /// Returns a parameter's last value, as PostgreSQL.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().filter(|(known, _)| *known == name).last().map(|(_, value)| value)
     }
 }
 
-/// Why startup `options` were refused, in a server's words where it refuses them, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     #[error("invalid command-line argument for server process: {0}")]
@@ -262,8 +251,8 @@ pub enum OptionsError {
     Unsupported(String),
 }
 
-/// Switches that set a parameter, and its value; without a value it is the text behind the switch. Switches of the postmaster
-/// are for the server to refuse. Source: `process_postgres_switches` in postgres.c.
+/// Switches, parameters and values; `None`: the value follows. Servers refuse postmaster switches. Source:
+/// `process_postgres_switches` in postgres.c.
 const SWITCHES: [(char, &str, Option<&str>); 12] = [
     ('B', "shared_buffers", None),
     ('e', "datestyle", Some("euro")),
@@ -279,10 +268,9 @@ const SWITCHES: [(char, &str, Option<&str>); 12] = [
     ('s', "log_statement_stats", Some("true")),
 ];
 
-/// Switches that a server ignores when a client sends them: those without a value, those with one.
+/// Switches that a server ignores from clients: without a value, with one.
 const IGNORED: [&str; 2] = ["bEjnT", "CDrv"];
 
-/// Plans that `-f` switches off, and statistics that `-t` switches on.
 const PLANS: [(&str, &str); 8] = [
     ("b", "enable_bitmapscan"),
     ("h", "enable_hashjoin"),
@@ -295,7 +283,7 @@ const PLANS: [(&str, &str); 8] = [
 ];
 const STATISTICS: [(&str, &str); 3] = [("pa", "log_parser_stats"), ("pl", "log_planner_stats"), ("e", "log_executor_stats")];
 
-/// Splits a startup `options` value into settings, as `pg_split_opts` and `process_postgres_switches` of a server do.
+/// Splits startup `options` into settings, as `pg_split_opts` and `process_postgres_switches` do.
 pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsError> {
     let mut settings = Vec::new();
     let mut words = split_words(options).into_iter();
@@ -308,12 +296,12 @@ pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsErro
             if takes_none(letter, &mut settings) {
                 continue;
             }
-            // They can only be set at the start of a connection, and ours are shared.
+            // Only settable at connection start; server connections are shared.
             if matches!(letter, 'P' | 'W') {
                 return Err(OptionsError::Unsupported(format!("-{letter}")));
             }
             let behind = if letters.is_empty() { words.next() } else { None };
-            // A server complains of the last word it has read.
+            // A server reports the last word it has read.
             let last = || OptionsError::Unknown(behind.as_ref().unwrap_or(&word).clone());
             let value = behind.as_deref().or((!letters.is_empty()).then_some(letters)).ok_or_else(last)?;
             settings.extend(set_by(letter, value).ok_or_else(last)??);
@@ -323,7 +311,7 @@ pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsErro
     Ok(settings)
 }
 
-/// True if a switch stands alone; its settings are added.
+/// Adds a valueless switch's settings. False for others.
 fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
     let found = SWITCHES.iter().find_map(|(letter, name, value)| value.filter(|_| *letter == switch).map(|value| (*name, value)));
     settings.extend(found.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -332,7 +320,7 @@ fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
 
 type Set = Result<Vec<(String, String)>, OptionsError>;
 
-/// The parameter that a switch with a value sets; `None` if there is no such switch, or it does not take this value.
+/// Returns a switch's settings; `None`: unknown switch or value.
 fn set_by(switch: char, value: &str) -> Option<Set> {
     let one = |name: &str, value: &str| Some(Ok(vec![(name.to_owned(), value.to_owned())]));
     match switch {
@@ -353,7 +341,7 @@ fn assignment(switch: char, text: &str) -> Set {
     Ok(vec![(name.replace('-', "_"), value.to_owned())])
 }
 
-/// The parameters that `-d` sets. Source: `set_debug_options` in postgres.c.
+/// Source: `set_debug_options` in postgres.c.
 fn debugging(level: &str) -> Vec<(String, String)> {
     const MORE: [(i64, &str, &str); 4] = [
         (2, "log_statement", "all"),
@@ -372,7 +360,7 @@ fn debugging(level: &str) -> Vec<(String, String)> {
     std::iter::once(("log_min_messages".to_owned(), messages)).chain(more).collect()
 }
 
-/// Words apart by white space; a backslash takes the next character as it is.
+/// Splits at white space; a backslash escapes the next character.
 fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,6 +1,6 @@
-//! Requests to a store of cached results, memcached or Redis, and its replies: one to each request, in order.
+//! Protocols of a result store, memcached or Redis: one reply per request, in order.
 //!
-//! A reply is bytes from the network: its lengths and counts are bounded, and bytes that are no reply end the connection.
+//! Replies are untrusted: sizes are bounded, and a malformed reply ends the connection.
 
 mod memcached;
 mod redis;
@@ -8,54 +8,50 @@ mod redis;
 #[cfg(test)]
 mod tests;
 
-/// Longest line of a reply: a header, or an error in words.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// The store's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreDialect {
     Memcached,
     Redis,
 }
 
-/// A question. Keys are letters, digits and colons, 250 bytes at most: memcached takes no others.
+/// Keys are letters, digits and colons, at most 250 bytes, as memcached requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreRequest<'a> {
-    /// Asks for the values of these keys.
     Get(&'a [Vec<u8>]),
-    /// Sets the value of a key for so many seconds; 0: for as long as the store likes.
-    Set { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
-    /// Logs in with a user, which may be empty, and a password.
-    LogIn { user: &'a [u8], password: &'a [u8] },
-    /// Chooses one of Redis' databases.
+    /// `seconds` 0: no limit.
+    Set {
+        key: &'a [u8],
+        bytes: &'a [u8],
+        seconds: u64,
+    },
+    LogIn {
+        user: &'a [u8],
+        password: &'a [u8],
+    },
     Select(u32),
-    /// Asks for the nodes of Redis Cluster.
     Nodes,
 }
 
-/// The reply that is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreReplyKind {
-    /// To a `Get` of these keys.
     Values(Vec<Vec<u8>>),
-    /// To `Nodes`.
     Text,
-    /// To all else.
     Done,
 }
 
-/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreReply {
-    /// By place of the keys.
+    /// In the order of the keys.
     Values(Vec<Option<Vec<u8>>>),
     Text(String),
     Done,
-    /// The store will not, in its own words: no room, too large.
+    /// The store's words: no room, too large.
     Refused(String),
 }
 
-/// A reply that is none. The connection is of no use any more.
+/// Malformed: the connection is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("a line of more than {LINE_BYTES_MAX} bytes")]
@@ -67,7 +63,6 @@ pub enum StoreError {
 }
 
 impl StoreDialect {
-    /// Appends a question.
     pub fn write(self, ask: StoreRequest<'_>, out: &mut Vec<u8>) {
         match self {
             StoreDialect::Memcached => memcached::write(ask, out),
@@ -75,7 +70,7 @@ impl StoreDialect {
         }
     }
 
-    /// Reads a reply, and says how many bytes it took; `None` while not all of it is here.
+    /// Reads a reply and its size; `None` while incomplete.
     pub fn read(
         self,
         expect: &StoreReplyKind,
@@ -91,7 +86,6 @@ impl StoreDialect {
     }
 }
 
-/// Reads lines and values.
 struct StoreReplyReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -99,7 +93,6 @@ struct StoreReplyReader<'a> {
 }
 
 impl<'a> StoreReplyReader<'a> {
-    /// A line, without its end.
     fn line(&mut self) -> Result<Option<&'a [u8]>, StoreError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let looked = &rest[..rest.len().min(LINE_BYTES_MAX)];
@@ -113,7 +106,6 @@ impl<'a> StoreReplyReader<'a> {
         }
     }
 
-    /// So many bytes and the end of a line.
     fn block(&mut self, length: u64) -> Result<Option<&'a [u8]>, StoreError> {
         let large = StoreError::Large { bytes: length, limit_bytes: self.limit_bytes };
         let length = usize::try_from(length).ok().filter(|length| *length <= self.limit_bytes).ok_or(large)?;
@@ -127,7 +119,7 @@ impl<'a> StoreReplyReader<'a> {
     }
 }
 
-/// Advice to the operator on a refusal, by the words in it. The first row that fits counts.
+/// Advice by words of a refusal; the first match counts.
 const ADVICE: &[(&str, &str)] = &[
     ("OOM", "Give it more memory, or let it drop what is asked for least: maxmemory-policy allkeys-lru"),
     ("out of memory", "Give it more memory (-m), and let it drop what is asked for least: no -M"),
@@ -146,22 +138,20 @@ const ADVICE: &[(&str, &str)] = &[
     ("one of a cluster's nodes", "Give memqcache_redis_host one entry, best a name that leads to all nodes"),
 ];
 
-/// Advice to the operator when a store refuses a request with these words.
 pub fn advice(words: &str) -> &'static str {
     ADVICE.iter().find(|(sign, _)| words.contains(sign)).map_or("See the store's own log", |(_, advice)| advice)
 }
 
-/// True if it was only that one value was too large.
 pub fn is_too_large(words: &str) -> bool {
     words.contains("too large")
 }
 
-/// True if another node of a cluster has the key for good.
+/// True if another cluster node has the key permanently.
 pub fn is_moved(words: &str) -> bool {
     words.starts_with("MOVED ")
 }
 
-/// True if the key is on its way to another node: that is over soon.
+/// True while the key moves to another node.
 pub fn is_moving(words: &str) -> bool {
     ["ASK ", "TRYAGAIN "].iter().any(|sign| words.starts_with(sign))
 }
@@ -171,7 +161,6 @@ fn unexpected(bytes: &[u8]) -> StoreError {
     StoreError::Unexpected(bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii().to_string())
 }
 
-/// A number in digits.
 fn number(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()

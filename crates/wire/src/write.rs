@@ -1,9 +1,8 @@
-//! Encoders of messages. All append to a buffer the caller owns.
+//! Message encoders, which append to the caller's buffer.
 
 use crate::frame::{back, front};
 use crate::startup_packet::ProtocolVersion;
 
-/// Appends one message: the tag, its length, and the bytes that `body` writes.
 pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     let at = out.len();
@@ -12,20 +11,18 @@ pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     patch_length(out, at);
 }
 
-/// Writes the length word at `at`, counting itself and all that follows it.
 fn patch_length(out: &mut [u8], at: usize) {
     let length = (out.len() - at) as u32;
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Appends a NUL-terminated string; a NUL inside would end it early, so it is cut there.
+/// Appends a NUL-terminated string, cut at a NUL inside.
 pub fn cstr(out: &mut Vec<u8>, text: &[u8]) {
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
     out.extend_from_slice(&text[..end]);
     out.push(0);
 }
 
-/// Severity, SQLSTATE and texts of an ErrorResponse or NoticeResponse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingReport<'a> {
     pub severity: &'a str,
@@ -33,16 +30,14 @@ pub struct OutgoingReport<'a> {
     pub message: &'a str,
     pub detail: &'a str,
     pub hint: &'a str,
-    /// The function of PostgreSQL's that reports it.
+    /// The C function of PostgreSQL that reports it.
     pub routine: &'a str,
 }
 
-/// An ErrorResponse. Empty texts are left out.
 pub fn error(out: &mut Vec<u8>, report: &OutgoingReport<'_>) {
     report_message(out, back::ERROR, report);
 }
 
-/// A NoticeResponse.
 pub fn notice(out: &mut Vec<u8>, report: &OutgoingReport<'_>) {
     report_message(out, back::NOTICE, report);
 }
@@ -68,7 +63,7 @@ fn report_message(out: &mut Vec<u8>, tag: u8, report: &OutgoingReport<'_>) {
     });
 }
 
-/// The error form protocol 2 clients read: `E` and a text, no length. Source: `send_message_to_frontend` in elog.c.
+/// Appends a protocol 2 error: no length. Source: `send_message_to_frontend` in elog.c.
 pub fn error_v2(out: &mut Vec<u8>, text: &str) {
     out.push(b'E');
     cstr(out, format!("FATAL:  {text}\n").as_bytes());
@@ -89,12 +84,10 @@ pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
     });
 }
 
-/// A message without a body, of either side.
 pub fn bare(out: &mut Vec<u8>, tag: u8) {
     message(out, tag, |_| {});
 }
 
-/// An AuthenticationXXX request: its code and its data.
 pub fn authentication(out: &mut Vec<u8>, code: u32, rest: &[u8]) {
     message(out, back::AUTHENTICATION, |out| {
         out.extend_from_slice(&code.to_be_bytes());
@@ -109,7 +102,6 @@ pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
     });
 }
 
-/// Tells a client the newest minor version we speak and the protocol options we do not know.
 pub fn negotiate_version(out: &mut Vec<u8>, newest: ProtocolVersion, unknown: &[String]) {
     message(out, back::NEGOTIATE_VERSION, |out| {
         out.extend_from_slice(&newest.0.to_be_bytes());
@@ -120,7 +112,7 @@ pub fn negotiate_version(out: &mut Vec<u8>, newest: ProtocolVersion, unknown: &[
     });
 }
 
-/// Type of a column, and its size; -1 for one that varies. Source: `pg_type.dat`.
+/// Size -1: variable. Source: `pg_type.dat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnType {
     pub oid: u32,
@@ -132,17 +124,16 @@ pub const INT4: ColumnType = ColumnType { oid: 23, bytes: 4 };
 pub const INT8: ColumnType = ColumnType { oid: 20, bytes: 8 };
 pub const NUMERIC: ColumnType = ColumnType { oid: 1700, bytes: -1 };
 
-/// Text columns only, as in answers to `SHOW`. Type `text`, so that drivers that look types up can read it.
+/// Type `text`, which drivers that look types up can read.
 pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = &'a str>, formats: &[u16]) {
     typed_row_description(out, columns.map(|name| (name, TEXT)), formats);
 }
 
-/// The format of a column by the formats in a Bind: none for text, one for all, or one each. 0 is text.
+/// `formats`: none for text, one for all, or one each. 0 is text.
 pub fn format_of(formats: &[u16], column: usize) -> u16 {
     formats.get(column).or(formats.first().filter(|_| formats.len() == 1)).copied().unwrap_or(0)
 }
 
-/// Columns of any type; `formats` are those asked for in Bind.
 pub fn typed_row_description<'a>(
     out: &mut Vec<u8>,
     columns: impl ExactSizeIterator<Item = (&'a str, ColumnType)>,
@@ -173,7 +164,6 @@ pub fn data_row<S: AsRef<str>>(out: &mut Vec<u8>, values: &[S]) {
     });
 }
 
-/// A row of values in any form; `None` is NULL.
 pub fn data_row_of<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Option<&'a [u8]>>) {
     message(out, back::DATA_ROW, |out| {
         out.extend_from_slice(&(values.len() as u16).to_be_bytes());
@@ -189,7 +179,7 @@ pub fn data_row_of<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = 
     });
 }
 
-/// The binary form of a whole number as `numeric`: digits to the base of 10,000. Source: `numeric_send` in numeric.c.
+/// Source: `numeric_send` in numeric.c.
 pub fn numeric(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = Vec::new();
     while number > 0 {
@@ -199,13 +189,12 @@ pub fn numeric(out: &mut Vec<u8>, mut number: u64) {
     let weight = digits.len().saturating_sub(1) as u16;
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let shown = &digits[zeros..];
-    // Number of digits, weight of the first, sign, digits after the point.
+    // Digit count, weight of the first, sign, digits after the point.
     for word in [shown.len() as u16, weight, 0, 0].iter().chain(shown.iter().rev()) {
         out.extend_from_slice(&word.to_be_bytes());
     }
 }
 
-/// A ParameterDescription without parameters.
 pub fn no_parameters(out: &mut Vec<u8>) {
     message(out, back::PARAMETER_DESCRIPTION, |out| out.extend(0u16.to_be_bytes()));
 }
@@ -216,7 +205,7 @@ pub fn query(out: &mut Vec<u8>, text: &str) {
     message(out, front::QUERY, |out| cstr(out, text.as_bytes()));
 }
 
-/// A Parse under another name; `tail` is the original message's body after its name: query, parameter types.
+/// `tail`: the original body after its name.
 pub fn parse(out: &mut Vec<u8>, name: &[u8], tail: &[u8]) {
     message(out, front::PARSE, |out| {
         cstr(out, name);
@@ -224,7 +213,7 @@ pub fn parse(out: &mut Vec<u8>, name: &[u8], tail: &[u8]) {
     });
 }
 
-/// Describe or Close of a statement (`S`) or portal (`P`).
+/// Appends Describe or Close of a statement (`S`) or portal (`P`).
 pub fn named(out: &mut Vec<u8>, tag: u8, kind: u8, name: &[u8]) {
     message(out, tag, |out| {
         out.push(kind);
@@ -232,7 +221,7 @@ pub fn named(out: &mut Vec<u8>, tag: u8, kind: u8, name: &[u8]) {
     });
 }
 
-/// The head of a Bind with another statement name; `rest_bytes` of the original message follow, sent by the caller.
+/// The caller sends the original's other `rest_bytes`.
 pub fn bind_head(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest_bytes: usize) {
     out.push(front::BIND);
     let length = 4 + portal.len() + 1 + statement.len() + 1 + rest_bytes;
@@ -253,7 +242,6 @@ pub fn startup<'a>(out: &mut Vec<u8>, version: ProtocolVersion, parameters: impl
     patch_length(out, at);
 }
 
-/// Asks a server for TLS.
 pub fn ssl_request(out: &mut Vec<u8>) {
     out.extend_from_slice(&8u32.to_be_bytes());
     out.extend_from_slice(&((1234u32 << 16) | 5679).to_be_bytes());
@@ -263,7 +251,7 @@ pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
     cancel(out, (1234 << 16) | 5678, pid, key);
 }
 
-/// A cancel request that a client brought, for another Weir.
+/// Appends a client's cancel request for another Weir.
 pub fn passed_cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
     cancel(out, crate::startup_packet::PASSED_CANCEL, pid, key);
 }
@@ -277,7 +265,7 @@ fn cancel(out: &mut Vec<u8>, code: u32, pid: u32, key: &[u8]) {
     patch_length(out, at);
 }
 
-/// An SQL literal that means `text` whatever `standard_conforming_strings` says.
+/// Appends an SQL literal, valid with either `standard_conforming_strings`.
 pub fn literal(out: &mut String, text: &str) {
     out.push_str(if text.contains('\\') { " E'" } else { "'" });
     for c in text.chars() {
@@ -289,7 +277,6 @@ pub fn literal(out: &mut String, text: &str) {
     out.push('\'');
 }
 
-/// An SQL identifier, quoted.
 pub fn identifier(out: &mut String, name: &str) {
     out.push('"');
     for c in name.chars() {

@@ -3,22 +3,18 @@
 use super::{ClientOrigin, HbaFact, HbaMatch, HbaQuestion, LoginFacts};
 use core::net::IpAddr;
 
-/// Hosts that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HbaAddress {
-    /// Every one, and unix sockets.
+    /// All hosts, and unix sockets.
     All,
-    /// The addresses of this machine.
     SameHost,
-    /// The networks this machine is in.
     SameNet,
-    /// These addresses.
     Network(IpNetwork),
     /// The host with this name, or all below `.name`.
     Host(String),
 }
 
-/// A range of addresses. The mask may have holes, as PostgreSQL's.
+/// A range of addresses. The mask may have holes, as in PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpNetwork {
     address: IpAddr,
@@ -26,12 +22,12 @@ pub struct IpNetwork {
 }
 
 impl IpNetwork {
-    /// An address and the mask of its network, both of one family; `None` if they are not.
+    /// Makes a network; `None` if the families differ.
     pub fn new(address: IpAddr, mask: IpAddr) -> Option<IpNetwork> {
         (address.is_ipv4() == mask.is_ipv4()).then_some(IpNetwork { address, mask: bits(mask) })
     }
 
-    /// An address and the number of bits that count; `None` if there are more than it has.
+    /// Makes a network; `None` if the prefix is too long.
     pub fn with_prefix(address: IpAddr, prefix: u32) -> Option<IpNetwork> {
         let width = if address.is_ipv4() { 32 } else { 128 };
         let all = u128::MAX >> (128 - width);
@@ -39,12 +35,11 @@ impl IpNetwork {
         (prefix <= width).then_some(IpNetwork { address, mask: all & !low })
     }
 
-    /// True if all addresses of the other one lie in it.
+    /// True if the network includes all addresses of `other`.
     pub(super) fn covers(&self, other: &IpNetwork) -> bool {
         self.contains(other.address) && self.mask & other.mask == self.mask
     }
 
-    /// True if the address lies in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && (bits(self.address) ^ bits(address)) & self.mask == 0
     }
@@ -58,7 +53,7 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 impl HbaAddress {
-    /// True if hosts beside this one are meant.
+    /// True if other hosts than this one match.
     pub fn has_others(&self) -> bool {
         match self {
             HbaAddress::All | HbaAddress::SameNet => true,
@@ -86,7 +81,7 @@ impl HbaAddress {
     }
 }
 
-/// Capital and small letters count as the same; `.example.com` stands for every host below it.
+/// Compares without case; `.example.com` matches every host below it.
 fn is_host(wanted: &str, host: &str) -> bool {
     if !wanted.starts_with('.') {
         return wanted.eq_ignore_ascii_case(host);
@@ -95,8 +90,8 @@ fn is_host(wanted: &str, host: &str) -> bool {
     at.filter(|at| *at > 0).and_then(|at| host.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(wanted))
 }
 
-/// An address in numbers. IPv4 in all forms that `getaddrinfo` takes, by which PostgreSQL reads the field. `0` is 0.0.0.0, as
-/// in `0/0`, and the last of fewer than four parts fills the remaining bytes. Source: inet(3).
+/// Parses a numeric address. IPv4 in all forms of `getaddrinfo`, as in PostgreSQL: `0` is 0.0.0.0, and the last of fewer than four parts
+/// fills the remaining bytes. Source: inet(3).
 pub(super) fn numeric(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse() {
         return Some(ip);
@@ -109,29 +104,29 @@ pub(super) fn numeric(text: &str) -> Option<IpAddr> {
     is_in_range.then(|| IpAddr::V4((first | last).into()))
 }
 
-/// A part of such an address: decimal, octal behind a 0, hexadecimal behind 0x.
+/// Parses a part: decimal, octal after 0, hexadecimal after 0x.
 fn part(text: &str) -> Option<u32> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
         None => (text, 10),
     };
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let is_number = digits.starts_with(|c: char| c.is_ascii_hexdigit());
     is_number.then(|| u32::from_str_radix(digits, radix).ok()).flatten()
 }
 
-/// Reads the field. Error: its fault. `Ok(None)`: an address alone, whose mask must follow.
+/// Parses the field. `Ok(None)`: an address without its mask, which must follow.
 pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<IpNetwork>), Option<String>> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),
         None => (text, None),
     };
-    // An IPv6 address of a server connection may carry the server connection's name.
+    // A link-local IPv6 address may carry the name of its interface.
     let bare = address.split('%').next().unwrap_or(address);
     let Some(ip) = numeric(bare) else {
         return match prefix {
-            // No number: the name of a host.
+            // A host name.
             None => Err(None),
             Some(_) => Err(Some(format!("specifying both host name and CIDR mask is invalid: \"{text}\""))),
         };

@@ -1,20 +1,20 @@
-//! Rules that never match, since an earlier one matches all that they match: the first rule that matches decides.
+//! Finds rules that never match, because an earlier rule matches the same clients first.
 //!
-//! In: the rules in their order. Out: warnings. Only a single earlier rule is looked for: several that cover a later one together are not found.
+//! Only a single covering rule is looked for, not several together.
 
 use super::address::HbaAddress;
 use super::{HbaConnectionType, HbaNameEntry, HbaRule};
 use crate::ConfigProblem;
 
-/// Rules that are compared: each with all before it.
+/// Limit on compared rules: each is compared with all before it.
 const RULES_MAX: usize = 2_000;
 
-/// A warning for each rule that an earlier one covers.
+/// Warns of each covered rule.
 pub(super) fn warnings(rules: &[HbaRule]) -> Vec<ConfigProblem> {
     let rules = &rules[..rules.len().min(RULES_MAX)];
     let mut found = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
-        // It matches nobody anyway, which is said elsewhere.
+        // A rule that matches no client is reported elsewhere.
         if rule.connection == HbaConnectionType::HostGss {
             continue;
         }
@@ -42,7 +42,7 @@ impl HbaRule {
     }
 }
 
-/// `all` names every database, and no physical replication.
+/// `all` excludes physical replication.
 fn covers_databases(words: &[HbaNameEntry], later: &[HbaNameEntry]) -> bool {
     later.iter().all(|word| match word {
         HbaNameEntry::Replication => words.iter().any(|own| matches!(own, HbaNameEntry::Replication)),
@@ -53,7 +53,7 @@ fn covers_databases(words: &[HbaNameEntry], later: &[HbaNameEntry]) -> bool {
 impl HbaConnectionType {
     fn covers(self, later: HbaConnectionType) -> bool {
         match (self, later) {
-            // There is no GSSAPI encryption, so that all TCP connections are without.
+            // Without GSSAPI encryption all TCP connections are `hostnogssenc`.
             (HbaConnectionType::Host | HbaConnectionType::HostNoGss, later) => later != HbaConnectionType::Local,
             (one, other) => one == other,
         }

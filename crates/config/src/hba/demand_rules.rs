@@ -1,15 +1,13 @@
-//! The demands of two parameters on all clients, as rules.
-//!
-//! In: parameters and a rule of a file. Out: the rule in force.
+//! Demands of two parameters on all clients, applied to the rules.
 
 use super::{AdmittedUsers, ClientCertDemand, HbaAuthMethod, HbaConnectionType, HbaRule, PamService};
 use crate::client_demands::{ClientTls, CommonMethod};
 
-/// The word of a rule that leaves its method to the parameter `auth_type`.
+/// The method of rules that leave it to `auth_type`.
 pub(super) const BY_PARAMETER: &str = "auth_type";
 
 impl CommonMethod {
-    /// Gives a rule this method. PgBouncer lets in users that it knows, whatever the method, but for those whom another one judges.
+    /// Gives a rule this method. PgBouncer admits only users that it knows, except for methods judged elsewhere.
     pub(super) fn give_to(self, rule: &mut HbaRule) {
         let (method, admits) = match self {
             CommonMethod::ByRules => (HbaAuthMethod::Reject, AdmittedUsers::Anyone),
@@ -17,7 +15,7 @@ impl CommonMethod {
             CommonMethod::Plain => (HbaAuthMethod::Password, AdmittedUsers::KnownUsers),
             CommonMethod::Md5 => (HbaAuthMethod::Md5, AdmittedUsers::Anyone),
             CommonMethod::Scram => (HbaAuthMethod::Scram, AdmittedUsers::Anyone),
-            // It asks for TLS, which these connections have not.
+            // Requires TLS, which these connections lack.
             CommonMethod::Cert
                 if matches!(
                     rule.connection,
@@ -41,10 +39,10 @@ impl CommonMethod {
 }
 
 impl ClientTls {
-    /// Takes clients without TLS out of a rule.
+    /// Removes clients without TLS from a rule.
     pub(super) fn give_to(self, rule: &mut HbaRule) {
         match (self, rule.connection) {
-            // No client has GSS encryption: a rule for such clients must not become one for others.
+            // GSS encryption is not supported: a rule for it must not become one for other clients.
             (ClientTls::Any, _) | (_, HbaConnectionType::Local | HbaConnectionType::HostGss) => return,
             (_, HbaConnectionType::HostNoSsl) => rule.method = HbaAuthMethod::Reject,
             (_, HbaConnectionType::Host | HbaConnectionType::HostSsl | HbaConnectionType::HostNoGss) => {

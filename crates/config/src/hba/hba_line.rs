@@ -1,4 +1,4 @@
-//! One line of `pool_hba.conf` becomes a rule. Source: `parse_hba_line` and `parse_hba_auth_opt` in PostgreSQL's hba.c.
+//! Parses a line of `pool_hba.conf` into a rule. Source: `parse_hba_line` and `parse_hba_auth_opt` in PostgreSQL's hba.c.
 
 use super::address::{self, HbaAddress, IpNetwork};
 use super::ldap::LdapDirectory;
@@ -11,15 +11,14 @@ use regex::{Regex, RegexBuilder};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Memory one compiled pattern may take; a longer one is refused instead of eating memory.
+/// Memory limit of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// Methods of PostgreSQL and Pgpool-II that are not here, so that they are told apart from a slip of the pen.
+/// Unsupported methods of PostgreSQL and Pgpool-II, told apart from typing errors.
 const NOT_BUILT: [&str; 8] = ["ident", "gss", "sspi", "krb5", "radius", "bsd", "oauth", "crypt"];
 
-/// All rules of a file and of those it includes.
-///
-/// Where `auth_type` names a method, rules behind the last one that leaves its method to it do not count; where it does not, that one does not.
+/// Returns the rules of a file and its includes. With `auth_type` set, rules after the last `auth_type` line do not
+/// count; without it, `auth_type` lines do not count.
 pub(super) fn rules(
     path: &Path,
     loader: &mut FileLoader<'_>,
@@ -62,7 +61,6 @@ pub(super) fn rules(
     rules
 }
 
-/// The place that names the method of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MethodSource {
     Line,
@@ -70,7 +68,6 @@ enum MethodSource {
     Parameter,
 }
 
-/// The fields of a line, taken one after the other.
 struct HbaLineFields<'a> {
     rest: std::slice::Iter<'a, Vec<HbaToken>>,
 }
@@ -163,7 +160,7 @@ pub(super) fn user(token: &HbaToken) -> Result<HbaNameEntry, String> {
     }
 }
 
-/// A name, or a pattern after a slash.
+/// Parses a name, or a pattern after a slash.
 fn name(token: &HbaToken) -> Result<HbaNameEntry, String> {
     match token.text.strip_prefix('/') {
         Some(text) => pattern(text).map(HbaNameEntry::Pattern),
@@ -174,7 +171,7 @@ fn name(token: &HbaToken) -> Result<HbaNameEntry, String> {
 pub(super) fn pattern(text: &str) -> Result<Regex, String> {
     let built = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
     built.map_err(|cause| {
-        // The cause shows the pattern over several lines; its last line names the fault.
+        // The regex error is a drawing over several lines; the last one names the fault.
         let cause = cause.to_string();
         let last = cause.lines().last().unwrap_or_default();
         format!("invalid regular expression \"{text}\": {}", last.trim_start_matches("error: "))

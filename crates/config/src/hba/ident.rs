@@ -1,4 +1,4 @@
-//! Maps from the name in a certificate to users. Source: PostgreSQL manual, "User Name Maps"; `check_ident_usermap` in hba.c.
+//! Maps from outside names to users. Source: PostgreSQL manual, "User Name Maps"; `check_ident_usermap` in hba.c.
 
 use super::tokens::{self, FileLoader, HbaLine};
 use super::{HbaMatch, HbaNameEntry, LoginFacts, problem};
@@ -7,11 +7,10 @@ use crate::hba::hba_line::{pattern, user};
 use regex::Regex;
 use std::path::Path;
 
-/// All maps of a file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdentMaps(Vec<IdentMapEntry>);
 
-/// One line: a person with this outside name may be that user here.
+/// One line: an outside name and a user.
 #[derive(Debug, Clone)]
 struct IdentMapEntry {
     map: String,
@@ -25,7 +24,6 @@ enum SystemUserName {
     Pattern(Regex),
 }
 
-/// Reads the maps of a file and of those it includes.
 pub(super) fn read(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<ConfigProblem>) -> IdentMaps {
     let mut maps = IdentMaps::default();
     for line in tokens::lines(path, loader, problems) {
@@ -64,12 +62,11 @@ impl IdentMaps {
         self.0.is_empty()
     }
 
-    /// True if any line belongs to this map.
     pub fn has(&self, map: &str) -> bool {
         self.0.iter().any(|entry| entry.map == map)
     }
 
-    /// Tells if a person with the name `outside` may be the user he says he is.
+    /// Tells if the person called `outside` may be the requested user.
     pub fn fit(&self, map: &str, outside: &str, visit: &LoginFacts<'_>) -> HbaMatch {
         let mut best = HbaMatch::No;
         for entry in self.0.iter().filter(|entry| entry.map == map) {

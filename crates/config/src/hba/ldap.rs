@@ -1,19 +1,18 @@
-//! Settings of an `ldap` rule: the directory that judges passwords.
+//! Settings of an `ldap` rule.
 //!
 //! Source: PostgreSQL manual, "LDAP Authentication"; `parse_hba_auth_opt` and `parse_hba_line` in hba.c, `CheckLDAPAuth` in auth.c.
 
 use std::fmt;
 
-/// A directory, and how a user is found in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LdapDirectory {
-    /// Hosts to ask, one after the other until one answers.
+    /// Hosts, asked in order until one answers.
     pub servers: Vec<String>,
-    /// 0: that of the scheme.
+    /// 0: the scheme's default.
     port: u16,
-    /// True if the connection begins with TLS (`ldaps`).
+    /// True for TLS from the start (`ldaps`).
     pub is_ldaps: bool,
-    /// True if the connection asks for TLS before anything else (`ldaptls`).
+    /// True for StartTLS (`ldaptls`).
     pub starts_tls: bool,
     prefix: Option<String>,
     suffix: Option<String>,
@@ -23,11 +22,11 @@ pub struct LdapDirectory {
     attribute: Option<String>,
     filter: Option<String>,
     scope: LdapSearchScope,
-    /// True if Weir logs in to servers with the password that the directory accepted (`backend_use_passwd`, of Pgpool-II).
+    /// True if Weir logs in to servers with the accepted password (Pgpool-II's `backend_use_passwd`).
     pub is_password_for_servers: bool,
 }
 
-/// A password that is not shown.
+/// A password hidden in `Debug`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BindPassword(String);
 
@@ -37,45 +36,38 @@ impl fmt::Debug for BindPassword {
     }
 }
 
-/// How far below the base is searched.
+/// Depth of the search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum LdapSearchScope {
-    /// The entry itself.
     Base,
-    /// The entries right below it.
     OneLevel,
-    /// All below it.
     #[default]
     Subtree,
 }
 
-/// Steps by which the directory tells if a password is a user's.
+/// Steps to check a user's password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LdapSteps<'a> {
     /// Bind by this name.
     Bind(String),
-    /// Bind by `name` and `password`, search, and bind by the name that was found.
+    /// Bind by `name` and `password`, search, and bind by the name found.
     Search {
-        /// The user who searches; empty for an anonymous search.
+        /// Empty for an anonymous search.
         name: &'a str,
-        /// That user's password.
         password: &'a str,
-        /// Where to search.
         base: &'a str,
-        /// How far.
         scope: LdapSearchScope,
-        /// Filter of the search, with the user's name in it.
+        /// Filter with the user's name inserted.
         filter: String,
     },
 }
 
-/// A switch in the ways Pgpool-II's file has it.
+/// Reads a switch as Pgpool-II writes it.
 pub(super) fn is_on(value: &str) -> bool {
     matches!(value, "1" | "on" | "true" | "yes")
 }
 
 impl LdapDirectory {
-    /// The port to connect to.
     pub fn port(&self) -> u16 {
         match (self.port, self.is_ldaps) {
             (0, false) => 389,
@@ -84,7 +76,7 @@ impl LdapDirectory {
         }
     }
 
-    /// `None`: a user of that name cannot be searched for, since his name would mean something in a filter.
+    /// Returns the steps; `None` if the user's name has filter characters.
     pub fn steps(&self, user: &str) -> Option<LdapSteps<'_>> {
         let Some(base) = &self.base else {
             let part = |part: &Option<String>| part.clone().unwrap_or_default();
@@ -103,7 +95,7 @@ impl LdapDirectory {
         Some(LdapSteps::Search { name, password, base, scope: self.scope, filter })
     }
 
-    /// Takes an option of a rule; `None` if it is none of a directory's.
+    /// Sets an option; `None` if it does not belong to a directory.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
         let text = Some(value.to_string());
         match name {
@@ -132,7 +124,7 @@ impl LdapDirectory {
         Some(Ok(()))
     }
 
-    /// `ldap[s]://host[:port]/basedn[?[attribute][?[scope][?[filter]]]]`, as in RFC 4516.
+    /// Parses `ldap[s]://host[:port]/basedn[?[attribute][?[scope][?[filter]]]]` (RFC 4516).
     fn take_url(&mut self, url: &str) -> Result<(), String> {
         let wrong = |what: &str| format!("could not parse LDAP URL \"{url}\": {what}");
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("no scheme"))?;
@@ -165,7 +157,7 @@ impl LdapDirectory {
         Ok(())
     }
 
-    /// Checks that the options fit each other.
+    /// Checks that the options fit together.
     pub(super) fn check(&self) -> Result<(), String> {
         let searches = self.bind_name.is_some()
             || self.bind_password.is_some()
@@ -192,7 +184,7 @@ impl LdapDirectory {
     }
 }
 
-/// Percent-encoded text; `None` if it is not.
+/// Decodes percent-encoding; `None` if invalid.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,52 +1,44 @@
-//! Files of fields: lines, fields and lists as `pg_hba.conf` and `pg_ident.conf` write them, with everything they include.
+//! Lines, fields and lists of `pg_hba.conf` and `pg_ident.conf`, with includes.
 //!
-//! Source: `next_token`, `next_field_expand` and `tokenize_auth_file` in PostgreSQL's hba.c. One departure: a quote that is not
-//! closed on its line is an error here, PostgreSQL closes it silently.
+//! Source: `next_token`, `next_field_expand` and `tokenize_auth_file` in PostgreSQL's hba.c. One departure: a quote not closed on its
+//! line is an error; PostgreSQL closes it silently.
 
 use super::problem;
 use crate::ConfigProblem;
 use std::path::{Path, PathBuf};
 
-/// Includes inside includes, as in PostgreSQL (`CONF_FILE_MAX_DEPTH`).
+/// Depth of includes, as in PostgreSQL (`CONF_FILE_MAX_DEPTH`).
 const DEPTH_MAX: usize = 10;
-/// Files read in all: ten levels of ten includes each would be 10^10.
+/// Limit on files: ten levels of ten includes would be 10^10.
 const FILES_MAX: usize = 1000;
-/// Problems kept: a file of another kind would give one per line.
+/// Limit on problems: a file of another kind gives one per line.
 const PROBLEMS_MAX: usize = 1000;
 
-/// Why a file could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
-    /// There is none.
     NotFound,
-    /// Anything else, in words.
     Other(String),
 }
 
-/// How files are read.
 pub struct FileLoader<'a> {
-    /// The bytes of a file.
     pub file: &'a mut dyn FnMut(&Path) -> Result<Vec<u8>, LoadError>,
-    /// The files in a folder.
     pub folder: &'a mut dyn FnMut(&Path) -> Result<Vec<PathBuf>, LoadError>,
 }
 
-/// One word of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HbaToken {
     pub text: String,
-    /// Begins with a quote, so that it is no keyword.
+    /// True if the word begins with a quote, and so is no keyword.
     pub is_quoted: bool,
 }
 
 impl HbaToken {
-    /// True if this is the keyword, which quotes would make an ordinary name.
+    /// True if the word is this keyword, without quotes.
     pub fn is(&self, keyword: &str) -> bool {
         !self.is_quoted && self.text == keyword
     }
 }
 
-/// One line that says something: its fields, each a list of words.
 #[derive(Debug)]
 pub(super) struct HbaLine {
     pub file: PathBuf,
@@ -54,7 +46,7 @@ pub(super) struct HbaLine {
     pub fields: Vec<Vec<HbaToken>>,
 }
 
-/// All lines of a file and of those it includes.
+/// Returns all lines of a file and its includes.
 pub(super) fn lines(path: &Path, loader: &mut FileLoader<'_>, problems: &mut Vec<ConfigProblem>) -> Vec<HbaLine> {
     let mut reader = HbaReader { loader, problems, lines: Vec::new(), open: Vec::new(), files: 0 };
     reader.read_file(path, None, IfMissing::Complain);
@@ -71,12 +63,11 @@ struct HbaReader<'a, 'b> {
     loader: &'a mut FileLoader<'b>,
     problems: &'a mut Vec<ConfigProblem>,
     lines: Vec<HbaLine>,
-    /// Files being read, the including ones first.
+    /// Files being read, outermost first.
     open: Vec<PathBuf>,
     files: usize,
 }
 
-/// The line that asks for another file.
 type Asked<'a> = Option<(&'a Path, u32)>;
 
 impl HbaReader<'_, '_> {
@@ -85,7 +76,7 @@ impl HbaReader<'_, '_> {
         self.problems.push(problem(path, line, message));
     }
 
-    /// The text of a file, within the limits; `None` if it was complained about or may be missing.
+    /// Returns a file's bytes within the limits; `None` if it was reported or may be missing.
     fn load(&mut self, path: &Path, asked: Asked<'_>, missing: IfMissing) -> Option<Vec<u8>> {
         let shown = path.display();
         self.files += 1;
@@ -150,7 +141,7 @@ impl HbaReader<'_, '_> {
         }
     }
 
-    /// Every file of a folder whose name ends in `.conf` and does not begin with a dot, in the order of the names.
+    /// Reads a folder's files in the order of their names: `*.conf`, not beginning with a dot.
     fn read_folder(&mut self, folder: &Path, path: &Path, number: u32) {
         let mut files = match (self.loader.folder)(folder) {
             Ok(files) => files,
@@ -171,7 +162,7 @@ impl HbaReader<'_, '_> {
         }
     }
 
-    /// Puts the words of a file in place of `@file`.
+    /// Replaces `@file` by the file's words.
     fn expand(&mut self, path: &Path, number: u32, field: Vec<HbaToken>) -> Vec<HbaToken> {
         let mut words = Vec::with_capacity(field.len());
         for token in field {
@@ -198,12 +189,12 @@ impl HbaReader<'_, '_> {
     }
 }
 
-/// A name in a file means a place beside that file.
+/// Resolves a name relative to the file that contains it.
 fn beside(path: &Path, name: &str) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).join(name)
 }
 
-/// Lines with their numbers; one that ends in a backslash goes on in the next.
+/// Returns numbered lines; a backslash at the end continues a line.
 fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = (u32, Result<String, String>)> {
     let mut rest = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).split(|byte| *byte == b'\n').zip(1u32..);
     std::iter::from_fn(move || {
@@ -219,7 +210,7 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = (u32, Result<String, String
     })
 }
 
-/// The fields of a line. A comma right behind a word lets its field go on in the next one.
+/// Splits a line into fields. A comma right after a word continues its field.
 fn split(text: &str) -> Result<Vec<Vec<HbaToken>>, String> {
     let mut fields: Vec<Vec<HbaToken>> = Vec::new();
     let mut goes_on = false;
@@ -239,7 +230,7 @@ fn split(text: &str) -> Result<Vec<Vec<HbaToken>>, String> {
     }
 }
 
-/// The word that begins here, and true if a comma follows it.
+/// Takes the next word; the flag is true if a comma follows.
 fn next_token(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<(HbaToken, bool), String> {
     let mut token = HbaToken { text: String::new(), is_quoted: chars.peek() == Some(&'"') };
     let mut in_quote = false;

@@ -6,10 +6,8 @@ use weir_wire::pcp_protocol::PcpLayout;
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
-/// Common values of the rows of this area.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Admin, since: "Weir 0.1", effect: ParamEffect::Built, ..super::ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "admin_database", kind: ParamKind::Text(Everyone), default: "pgbouncer", applies: ParamContext::OnReload,

@@ -6,10 +6,8 @@ use crate::PasswdProof;
 use crate::client_demands::{ClientTls, CommonMethod};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { group: ParamGroup::Auth, effect: ParamEffect::Built, ..super::ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "enable_pool_hba", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,

@@ -4,12 +4,9 @@ use crate::ClusteringMode;
 use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Backend, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "backend_clustering_mode", kind: ParamKind::Enum { values: &["streaming_replication", "native_replication", "logical_replication", "snapshot_isolation", "raw"], also: &[] }, default: "streaming_replication", applies: ParamContext::AtStart,

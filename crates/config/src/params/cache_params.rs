@@ -3,12 +3,9 @@ use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKi
 use crate::MemqcacheMethod;
 use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Cache, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "memory_cache_enabled", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart,

@@ -4,12 +4,9 @@ use crate::LogDelay;
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
 use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Check, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "sr_check_period", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "10", applies: ParamContext::OnReload,

@@ -1,15 +1,12 @@
-//! What happens when a node fails or returns.
+//! Failure and return of a node.
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::OnLost;
 use crate::failover_settings::{ConnEndPolicy, FailoverMode, FalsePrimary, OtherPromoters};
 use crate::visibility::ValueVisibility::Operators;
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Failover, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "failover_command", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload,

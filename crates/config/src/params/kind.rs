@@ -1,119 +1,88 @@
-//! Form of a parameter's values: reading, checking, printing. Rules are those of PostgreSQL's settings.
+//! Form of a parameter's values: reading, checking, printing, by the rules of PostgreSQL's settings.
 //!
-//! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
-//! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
+//! PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and first rounds a fraction to a whole number of the next smaller unit
+//! (guc.c, `parse_int` and `convert_to_base_unit`).
 use super::{ParamValue, ValueError};
 use crate::pattern::{BadPattern, PatternSet};
 use crate::visibility::ValueVisibility;
 
-/// The form of a parameter's values. Limits are in the unit of the parameter.
+/// The form of a parameter's values, with limits in the parameter's unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ParamKind {
-    /// on or off.
     Bool,
-    /// A whole number.
     Int {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
-    /// File permissions, shown in octal; written with a leading 0 as in `chmod`.
+    /// File permissions in octal, with a leading 0 as in `chmod`.
     Octal {
-        /// Largest.
         max: i64,
     },
-    /// A number with a fraction.
     Float {
-        /// Smallest.
         min: f64,
-        /// Largest.
         max: f64,
     },
-    /// A size whose plain number counts bytes.
+    /// A size in bytes.
     Bytes {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
-    /// A size whose plain number counts units of 1024 bytes.
+    /// A size in units of 1024 bytes.
     Kilobytes {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
-    /// A time whose plain number counts milliseconds.
     Millis {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
-    /// A time whose plain number counts seconds.
     Seconds {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
-    /// A time whose plain number counts minutes.
     Minutes {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
-    /// Any text. A text may hold anything, so each says who sees it.
+    /// Any text; each parameter says who sees it.
     Text(ValueVisibility),
-    /// Texts with a separator between them.
+    /// Texts.
     List {
-        /// Stands between two entries.
         separator: char,
-        /// Who sees it.
         seen_by: ValueVisibility,
     },
-    /// Regular expressions with a separator between them; `\` before a separator makes it part of the expression.
+    /// Separated regular expressions; `\` makes a separator part of an expression.
     Patterns {
-        /// Stands between two entries.
         separator: char,
-        /// Who sees it.
         seen_by: ValueVisibility,
     },
-    /// Any number of known words with a separator between them.
     Words {
-        /// Stands between two words.
         separator: char,
-        /// The words.
         values: &'static [&'static str],
     },
-    /// One of several words.
     Enum {
-        /// The words.
         values: &'static [&'static str],
-        /// Further spellings, each with the word it stands for.
+        /// Other spellings, each with its word.
         also: &'static [(&'static str, &'static str)],
     },
 }
 
-/// A unit that may follow a number, and its size in the smallest unit of its family (bytes, or microseconds).
+/// A unit and its size in bytes or microseconds.
 type Unit = (&'static str, f64);
 
-/// Units of sizes, largest first.
+/// Largest first.
 const SIZES: &[Unit] = &[("TB", 1_099_511_627_776.0), ("GB", 1_073_741_824.0), ("MB", 1_048_576.0), ("kB", 1_024.0), ("B", 1.0)];
-/// Units of times, largest first.
+/// Largest first.
 const TIMES: &[Unit] = &[("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3), ("us", 1.0)];
 
-/// Limits and unit of the kinds that are whole numbers.
 #[derive(Clone, Copy)]
 struct IntegerRange {
     min: i64,
     max: i64,
     units: &'static [Unit],
-    /// Place of the plain number's unit in `units`.
+    /// Position of the plain number's unit in `units`.
     base: usize,
-    /// How many milliseconds or bytes the plain number's unit has.
+    /// Milliseconds or bytes in the plain number's unit.
     scale: i64,
 }
 
@@ -131,7 +100,7 @@ impl IntegerRange {
         if self.unit().is_empty() { number.to_string() } else { format!("{number} {}", self.unit()) }
     }
 
-    /// The value in its plain unit, rounded as PostgreSQL does; `None` if the text is not a number with a known unit.
+    /// Returns the value in its plain unit, rounded as in PostgreSQL; `None`: not a number with a known unit.
     fn read(self, text: &str) -> Option<f64> {
         let (number, unit) = split_number(text.trim())?;
         if unit.is_empty() {
@@ -146,7 +115,6 @@ impl IntegerRange {
         Some(converted.round_ties_even())
     }
 
-    /// The number in the largest unit that needs no fraction.
     fn show(self, value: i64) -> String {
         let plain = value / self.scale;
         if self.units.is_empty() || plain <= 0 {
@@ -164,15 +132,13 @@ impl IntegerRange {
 }
 
 impl ParamKind {
-    /// Checks `text`, the value of parameter `name`.
-    ///
-    /// Numbers come back in milliseconds or bytes where the kind has a unit.
+    /// Checks the value of parameter `name`. Numbers with a unit come back in milliseconds or bytes.
     pub fn parse(&self, name: &str, text: &str) -> Result<ParamValue, ValueError> {
         let wrong = || ValueError::Wrong { name: name.into(), value: text.into(), wanted: self.describe() };
         if let Some(number) = self.number() {
             let read = number.read(text).ok_or_else(wrong)?;
             let checked = check_range(name, read, number);
-            // A range in decimal would puzzle an operator who wrote 777 and meant 0777.
+            // A decimal range would puzzle an operator who wrote 777 for 0777.
             let checked = if matches!(self, ParamKind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
             return checked.map(ParamValue::Int);
         }
@@ -198,12 +164,12 @@ impl ParamKind {
                 .map(ParamValue::Word)
                 .ok_or_else(wrong),
             ParamKind::Patterns { separator, .. } => read_patterns(name, text, separator),
-            // `number` has answered the other kinds.
+            // `number` handled the other kinds.
             _ => Ok(ParamValue::Text(text.to_string())),
         }
     }
 
-    /// The value as SHOW prints it; `text` unchanged if it is not a value of this kind.
+    /// Formats as SHOW does; `text` unchanged if invalid.
     pub fn show(&self, text: &str) -> String {
         match (self, self.parse("", text)) {
             (ParamKind::Octal { .. }, Ok(ParamValue::Int(value))) => format!("{value:04o}"),
@@ -215,12 +181,11 @@ impl ParamKind {
         }
     }
 
-    /// The unit of a plain number, or "".
+    /// Returns the unit of a plain number, or "".
     pub fn unit(&self) -> &'static str {
         self.number().map_or("", IntegerRange::unit)
     }
 
-    /// The values that are allowed, in words.
     pub fn describe(&self) -> String {
         if let ParamKind::Octal { max } = self {
             return format!("octal permissions with a leading 0, from 0000 to {max:04o}");
@@ -235,7 +200,6 @@ impl ParamKind {
             if number.units.is_empty() {
                 return range;
             }
-            // Largest to smallest in the table, smallest first in the text.
             let units: Vec<_> = number.units.iter().rev().map(|(name, _)| *name).collect();
             return format!("{range}; units are {}", units.join(", "));
         }
@@ -254,7 +218,6 @@ impl ParamKind {
         }
     }
 
-    /// Who may see a value. Numbers and words of a list have nothing to hide.
     pub fn visibility(&self) -> ValueVisibility {
         match *self {
             ParamKind::Text(seen_by) | ParamKind::List { seen_by, .. } | ParamKind::Patterns { seen_by, .. } => seen_by,
@@ -268,7 +231,6 @@ impl ParamKind {
         }
     }
 
-    /// True if values are written in quotes.
     pub fn is_quoted(&self) -> bool {
         match self {
             ParamKind::Text(_) | ParamKind::List { .. } | ParamKind::Patterns { .. } | ParamKind::Words { .. } => true,
@@ -306,7 +268,7 @@ fn sign(separator: char) -> &'static str {
 }
 
 fn check_range(name: &str, read: f64, number: IntegerRange) -> Result<i64, ValueError> {
-    // The comparison as f64 comes first: it also turns away infinity and NaN, so that the cast below is exact enough.
+    // The f64 comparison rejects infinity and NaN, and makes the cast exact enough.
     if (number.min as f64..=number.max as f64).contains(&read) {
         return Ok((read as i64).saturating_mul(number.scale));
     }
@@ -318,7 +280,7 @@ fn check_range(name: &str, read: f64, number: IntegerRange) -> Result<i64, Value
     })
 }
 
-/// Splits `1.5h` into 1.5 and `h`; `None` if the text does not begin with a number.
+/// Splits `1.5h` into 1.5 and `h`; `None` without a leading number.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let factor = if text.starts_with('-') { -1.0 } else { 1.0 };
@@ -352,7 +314,7 @@ fn count_digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }
 
-/// PostgreSQL's rule: any beginning of true, false, yes, no; of on and off from the second letter; 1 and 0.
+/// PostgreSQL's rule: any prefix of true, false, yes, no; of on and off from two letters; 1 and 0.
 fn read_bool(text: &str) -> Option<bool> {
     let word = text.trim().to_ascii_lowercase();
     let begins = |whole: &str, letters_min: usize| word.len() >= letters_min && whole.starts_with(&word);
@@ -373,7 +335,7 @@ fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
     text.split(separator).map(str::trim).filter(|entry| !entry.is_empty())
 }
 
-/// Splits at separators that have no `\` before them, and removes that `\`.
+/// Splits at separators without a `\` before them, and removes that `\`.
 fn split_escaped(text: &str, separator: char) -> Vec<String> {
     let mut entries = vec![String::new()];
     let mut chars = text.chars().peekable();
@@ -398,7 +360,7 @@ fn read_patterns(name: &str, text: &str, separator: char) -> Result<ParamValue, 
     let wrong = |BadPattern { pattern, cause }| ValueError::BadPattern {
         name: name.into(),
         pattern,
-        // The parser's error is a drawing over several lines; its last line names the fault.
+        // The regex error is a drawing over several lines; the last one names the fault.
         cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
     };
     Ok(ParamValue::Patterns(PatternSet::new(&split_escaped(text, separator)).map_err(wrong)?))

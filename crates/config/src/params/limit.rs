@@ -1,16 +1,14 @@
-//! How much of everything there may be, and for how long.
+//! Limits on counts and times.
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::visibility::ValueVisibility::Operators;
 
-/// Common values of the rows of this area.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Limit, since: "Weir 0.1", effect: ParamEffect::Built, ..super::ROW };
 
-/// Clients or server connections: 0 stands for no limit.
+/// Clients or server connections; 0: no limit.
 const COUNT: ParamKind = ParamKind::Int { min: 0, max: 1_000_000 };
-/// A time: 0 stands for no limit.
+/// 0: no limit.
 const TIME: ParamKind = ParamKind::Millis { min: 0, max: INT_MAX };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "max_client_connections_per_user", kind: COUNT, default: "0",

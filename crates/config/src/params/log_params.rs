@@ -6,12 +6,9 @@ use crate::LogLevel;
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Log, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "log_destination", kind: ParamKind::Words { separator: ',', values: &["stderr", "syslog"] }, default: "stderr", applies: ParamContext::OnReload,

@@ -1,9 +1,7 @@
 //! The parameter table: one row per parameter of `pgpool.conf`, and the only list of them.
 //!
-//! In: nothing. Out: rows. The file reader, reload, SHOW, the sample file and the reference page are all derived from
-//! these rows, so a new parameter is one row here and one field in `Config`.
-//! Numbered ports have the documented value as default (5432, 9000, 9999, 9694): Pgpool-II's built-in 0 means "not set"
-//! there and is outside of its own range.
+//! The file reader, reload, SHOW, the sample file and the reference page derive from these rows. Numbered ports have the
+//! documented default (5432, 9000, 9999, 9694): Pgpool-II's built-in 0 means "not set", and is outside of its own range.
 use crate::Config;
 use crate::visibility::ValueVisibility;
 
@@ -27,95 +25,70 @@ mod weir_params;
 pub use crate::value::{ParamValue, ValueError};
 pub use kind::ParamKind;
 
-/// Largest value of a 32-bit integer parameter, where Pgpool-II names no smaller one.
+/// Limit of 32-bit integer parameters, unless Pgpool-II has a smaller one.
 pub const INT_MAX: i64 = 2_147_483_647;
-/// Largest number a node, watchdog peer or heartbeat device may have; Pgpool-II has room for 128 of each.
+/// Largest number of a node, watchdog peer or heartbeat device; Pgpool-II has room for 128 of each.
 pub const INDEX_MAX: u16 = 127;
 
-/// One parameter.
 pub struct ConfigParam {
-    /// Name in the file, without the number of an indexed parameter.
+    /// Name in the file, without number.
     pub name: &'static str,
-    /// Form of its values.
     pub kind: ParamKind,
-    /// Value used when the file does not set it, written as in the file.
+    /// Value when not set, written as in the file.
     pub default: &'static str,
-    /// When a changed value begins to count.
+    /// When a changed value takes effect.
     pub applies: ParamContext,
-    /// Area it is listed under.
     pub group: ParamGroup,
-    /// Repetition of the parameter with a number.
     pub indexed: ParamIndexing,
-    /// Effect of the parameter in this version.
     pub effect: ParamEffect,
-    /// Pgpool-II release that brought it; "4.3" means 4.3 or older, "next" means not released yet.
+    /// Pgpool-II release that introduced it; "4.3": 4.3 or older, "next": unreleased.
     pub since: &'static str,
-    /// Left out of lists; still readable by its own name.
+    /// Hidden in lists; readable by name.
     pub hidden: bool,
-    /// The parameter that this one is an old name of.
+    /// The current name, if this one is old.
     pub alias_of: Option<&'static str>,
-    /// Meaning, unit and special values.
     pub help: &'static str,
     /// Stores a checked value; the number is the node's for indexed parameters, else 0.
     pub set: fn(&mut Config, u16, &ParamValue),
 }
 
-/// When a changed value begins to count.
+/// When a changed value takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamContext {
-    /// Only when the proxy starts.
     AtStart,
-    /// When the file is read again.
     OnReload,
-    /// When the file is read again, for a node that was not there before; a known node keeps its value until a restart.
+    /// On reload for a new node; a known node keeps its value until a restart.
     NewNodeOnReload,
-    /// When the file is read again, and for one session with `PGPOOL SET`.
+    /// On reload, and for one session with `PGPOOL SET`.
     PerSession,
 }
 
-/// The area a parameter belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamGroup {
-    /// Sockets clients connect to.
     Listen,
-    /// Processes, clients and server connections.
     Pool,
-    /// PostgreSQL servers and the clustering mode.
     Backend,
-    /// Logins of clients.
     Auth,
-    /// Encryption.
     Tls,
-    /// Routing of statements to nodes.
     Route,
-    /// Looking at the servers: health, lag, role.
     Check,
-    /// The failure and the return of a server.
     Failover,
-    /// Bringing a server back by copying another one.
     Recovery,
-    /// Several proxies as one.
     Watchdog,
-    /// Cache of query results.
     Cache,
-    /// Logging and files.
     Log,
-    /// How much of everything there may be.
     Limit,
-    /// The administration console and monitoring.
     Admin,
-    /// Parameters that Pgpool-II does not have.
+    /// Parameters without an equal in Pgpool-II.
     Weir,
 }
 
-/// Repetition of a parameter with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamIndexing {
-    /// Once.
     No,
     /// Once per node: `backend_port0`.
     Node,
-    /// Once for all nodes, and again for one node where it differs: `connect_timeout`, `connect_timeout1`.
+    /// Once for all nodes, and again where one differs: `connect_timeout`, `connect_timeout1`.
     NodeOrDefault,
     /// Once per watchdog peer: `wd_port0`.
     Watchdog,
@@ -123,24 +96,21 @@ pub enum ParamIndexing {
     Heartbeat,
 }
 
-/// Effect of a parameter in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamEffect {
-    /// It does what its help says.
     Built,
-    /// It is accepted and checked, and changes nothing.
+    /// Accepted and checked, without effect.
     NotYet,
-    /// It is accepted and will never change anything: its subject is not needed, or always done. Its help says why.
+    /// Accepted, and never with an effect: not needed, or always done. Its help says why.
     Needless,
 }
 
-/// Setter of every parameter that nothing reads yet.
 fn nothing(_: &mut Config, _: u16, _: &ParamValue) {}
 
-/// Common values of most rows; a row states only how it differs.
+/// Common values of most rows.
 const ROW: ConfigParam = ConfigParam {
     name: "",
-    // A row that says nothing hides everything.
+    // A row without a kind hides its values.
     kind: ParamKind::Text(ValueVisibility::Nobody),
     default: "",
     applies: ParamContext::OnReload,
@@ -154,7 +124,7 @@ const ROW: ConfigParam = ConfigParam {
     set: nothing,
 };
 
-/// Every area, in the order of the sample file.
+/// The areas in the order of the sample file.
 const TABLES: [(ParamGroup, &[ConfigParam]); 15] = [
     (ParamGroup::Listen, listen_params::ROWS),
     (ParamGroup::Pool, pool_params::ROWS),
@@ -173,42 +143,36 @@ const TABLES: [(ParamGroup, &[ConfigParam]); 15] = [
     (ParamGroup::Weir, weir_params::ROWS),
 ];
 
-/// Every parameter, always in the same order.
 pub fn all() -> impl Iterator<Item = &'static ConfigParam> {
     TABLES.iter().flat_map(|(_, rows)| rows.iter())
 }
 
-/// Every area with its parameters, in the order of [`all`].
 pub fn groups() -> impl Iterator<Item = (ParamGroup, &'static [ConfigParam])> {
     TABLES.iter().copied()
 }
 
-/// Finds a parameter by its name in the table, without a number; small and capital letters count as the same.
+/// Finds a parameter by name without number, in any case.
 pub fn find(name: &str) -> Option<&'static ConfigParam> {
     all().find(|param| param.name == name).or_else(|| all().find(|param| param.name.eq_ignore_ascii_case(name)))
 }
 
-/// Result of looking up a written name.
 #[derive(Clone, Copy)]
 pub enum ParamLookup {
-    /// A parameter, or one of its numbered forms; an old name has been replaced by the new one.
+    /// A parameter or numbered form; an old name is already replaced.
     Found {
-        /// The row.
         param: &'static ConfigParam,
-        /// The number behind the name.
         index: Option<u16>,
-        /// The old name that was written.
+        /// The old name, if written.
         alias: Option<&'static str>,
     },
-    /// A numbered parameter without its number.
+    /// A numbered parameter without number.
     NumberMissing(&'static ConfigParam),
-    /// A numbered parameter with a number above [`INDEX_MAX`].
+    /// A number above [`INDEX_MAX`].
     NumberTooHigh(&'static ConfigParam),
-    /// Nothing.
     Unknown,
 }
 
-/// Finds the row for a name as it is written in the file, such as `backend_port0`.
+/// Finds the row of a name as written, such as `backend_port0`.
 pub fn resolve(written: &str) -> ParamLookup {
     if let Some(found) = find(written) {
         let alias = found.alias_of.map(|_| found.name);
@@ -228,9 +192,9 @@ pub fn resolve(written: &str) -> ParamLookup {
     }
 }
 
-/// The known name that looks most like `written`, with its number, if one is near.
+/// Returns the most similar known name, with its number, if one is near.
 pub fn nearest(written: &str) -> Option<String> {
-    // Longer names cannot be near a known one; the bound keeps a hostile file from costing time.
+    // Longer names cannot be near; the bound saves time on a hostile file.
     if written.len() > 64 {
         return None;
     }
@@ -247,7 +211,7 @@ pub fn nearest(written: &str) -> Option<String> {
     Some(format!("{}{number}", param.name))
 }
 
-/// How many letters must be added, removed or replaced to turn one word into the other.
+/// Returns the Levenshtein distance.
 fn edit_distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -264,14 +228,14 @@ fn edit_distance(from: &str, to: &str) -> usize {
 }
 
 impl ConfigParam {
-    /// True if nobody is shown a value: `*****` stands for it.
+    /// True if `*****` hides the value from everyone.
     pub fn is_secret(&self) -> bool {
         self.kind.visibility() == ValueVisibility::Nobody
     }
 }
 
 impl ParamContext {
-    /// The step by which an operator makes a changed value count.
+    /// Says how a changed value takes effect.
     pub fn describe(self) -> &'static str {
         match self {
             ParamContext::AtStart => "restart",
@@ -283,7 +247,6 @@ impl ParamContext {
 }
 
 impl ParamGroup {
-    /// Heading of the area.
     pub fn title(self) -> &'static str {
         match self {
             ParamGroup::Listen => "Sockets for clients",
@@ -306,7 +269,7 @@ impl ParamGroup {
 }
 
 impl ParamIndexing {
-    /// Name under which `PGPOOL SHOW` lists all parameters of this numbering.
+    /// Name by which `PGPOOL SHOW` lists all parameters of this numbering.
     pub fn family(self) -> Option<&'static str> {
         match self {
             ParamIndexing::No => None,

@@ -5,16 +5,13 @@ use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKi
 use crate::agents::{AgentSsl, RejoinAuthority};
 use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Recovery, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 fn file(value: &ParamValue) -> Option<PathBuf> {
     Some(value.text()).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "recovery_user", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload,

@@ -4,19 +4,16 @@ use crate::OnWrite;
 use crate::redirect::{RedirectPreference, read_redirects};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Route, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
-/// A row that has nothing to say here, as its help tells.
+/// A row without a meaning in Weir, as its help says.
 const NEEDLESS: ConfigParam = ConfigParam { effect: ParamEffect::Needless, ..ROW };
 
-/// The entries of a redirect list; `config::check` tells of those that are wrong.
+/// Reads a redirect list; `config::check` reports wrong entries.
 fn redirects(value: &ParamValue) -> Vec<RedirectPreference> {
     read_redirects(&value.text()).unwrap_or_default()
 }
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "load_balance_mode", kind: ParamKind::Bool, default: "on", applies: ParamContext::AtStart,

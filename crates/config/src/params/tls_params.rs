@@ -5,18 +5,15 @@ use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, P
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 use crate::{ChannelBinding, SslMode, TlsVersion};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Tls, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
-/// A row that does what its help says, of a parameter that Pgpool-II does not have.
+/// A row of Weir's own.
 const OURS: ConfigParam = ConfigParam { since: "Weir 0.1", ..BUILT };
 
 fn file(value: &ParamValue) -> Option<PathBuf> {
     Some(value.text()).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "ssl", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,

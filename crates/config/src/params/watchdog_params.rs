@@ -2,10 +2,8 @@
 use super::{ConfigParam, INT_MAX, ParamContext, ParamGroup, ParamIndexing, ParamKind};
 use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
-/// A row of this area that nothing reads yet.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Watchdog, ..super::ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "use_watchdog", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart,

@@ -5,12 +5,9 @@ use crate::{IoMethod, PoolMode, SequenceSessions, SigintStop, UnnamedStatements}
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::visibility::ValueVisibility::Everyone;
 
-/// Common values of the rows of this area.
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Weir, ..super::ROW };
-/// A row of this area that does what its help says.
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
-/// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "pool_mode", kind: ParamKind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: ParamContext::OnReload, since: "Weir 0.1",

@@ -1,8 +1,7 @@
 //! Passwords encrypted by Pgpool-II's `pg_enc`: AES-256 in CBC mode, in base64 behind `AES`.
 //!
-//! Key and first block come from the text in the key file by SHA-1, without salt, one round. So equal passwords have equal
-//! cipher texts, and only the result tells a wrong key from a right one. It hides passwords from a glance, and keeps old files
-//! working; verifiers are better. Source: OpenSSL's `EVP_BytesToKey`, as Pgpool-II calls it.
+//! Key and IV come from the key file's text by SHA-1, without salt, one round (OpenSSL's `EVP_BytesToKey`, as called by Pgpool-II). Equal
+//! passwords have equal cipher texts, and only the result reveals a wrong key. Weak: kept for old files; verifiers are better.
 
 use aes::Aes256;
 use base64::Engine;
@@ -17,23 +16,22 @@ const KEY_TEXT_BYTES_MAX: usize = 256;
 const KEY_BYTES: usize = 32;
 const BLOCK_BYTES: usize = 16;
 
-/// The key that decrypts `AES...` credentials. Wiped when dropped, never printed.
+/// The key of `AES...` credentials. Wiped when dropped, never printed.
 #[derive(Clone)]
 pub struct PasswdKey(Zeroizing<[u8; KEY_BYTES + BLOCK_BYTES]>);
 
-/// Why a credential could not be decrypted. The text never shows it.
+/// Error of a decryption. The text never shows the credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecryptError {
-    /// Not in the form that `pg_enc` writes.
     #[error("encrypted password (AES) is not valid base64")]
     Encoding,
-    /// It was encrypted with another key, or changed.
+    /// Encrypted with another key, or changed.
     #[error("encrypted password (AES) does not fit the key in the key file")]
     Key,
 }
 
 impl PasswdKey {
-    /// From the bytes of a key file: its first line. `None` if that is empty or too long.
+    /// Reads the first line of a key file. `None` if empty or too long.
     pub fn new(file: &[u8]) -> Option<PasswdKey> {
         let line = file.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let text = line.strip_suffix(b"\r").unwrap_or(line);
@@ -56,7 +54,7 @@ impl PasswdKey {
         Some(PasswdKey(key))
     }
 
-    /// A password as it stands behind `AES`; `None`: it is empty or has a zero byte, which no server takes.
+    /// Encrypts a password for the text behind `AES`; `None` if empty or with a zero byte, which no server accepts.
     pub fn encrypt(&self, password: &[u8]) -> Option<String> {
         if password.is_empty() || password.contains(&0) {
             return None;
@@ -66,14 +64,14 @@ impl PasswdKey {
         Some(STANDARD.encode(encryptor.encrypt_padded_vec_mut::<Pkcs7>(password)))
     }
 
-    /// The password in what follows `AES`.
+    /// Decrypts the text behind `AES`.
     pub fn decrypt(&self, cipher: &[u8]) -> Result<Zeroizing<Vec<u8>>, DecryptError> {
         let mut bytes = Zeroizing::new(STANDARD.decode(cipher.trim_ascii()).map_err(|_| DecryptError::Encoding)?);
         let (key, first_block) = self.0.split_at(KEY_BYTES);
         let decryptor = cbc::Decryptor::<Aes256>::new_from_slices(key, first_block).map_err(|_| DecryptError::Key)?;
         let length = decryptor.decrypt_padded_mut::<Pkcs7>(&mut bytes).map_err(|_| DecryptError::Key)?.len();
         bytes.truncate(length);
-        // A wrong key passes the check of the padding once in 256 times, and leaves garbage: PostgreSQL takes no zero byte.
+        // A wrong key passes the padding check once in 256 times, and leaves garbage: PostgreSQL accepts no zero byte.
         if bytes.is_empty() || bytes.contains(&0) { Err(DecryptError::Key) } else { Ok(bytes) }
     }
 }

@@ -1,6 +1,4 @@
-//! Faults of handshakes in an operator's words: rustls has its own types and numbers of algorithms in its texts.
-//!
-//! In: the error of a handshake. Out: a sentence without a name of the peer, which the caller knows.
+//! Texts for failed handshakes, in an operator's words, without the peer's name.
 
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
@@ -8,7 +6,6 @@ use std::io;
 
 const DAY_S: u64 = 86_400;
 
-/// Why a handshake failed.
 pub fn explain(cause: &io::Error) -> String {
     match cause.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(fault)) => of_certificate(fault),
@@ -25,9 +22,7 @@ pub fn explain(cause: &io::Error) -> String {
     }
 }
 
-/// The certificate that the peer has shown is not taken.
 fn of_certificate(fault: &CertificateError) -> String {
-    // Names of one authority with several keys.
     let other_key = "the authority that the certificate names as its issuer has not signed it: \
                      the authorities here have one of that name with another key";
     match fault {
@@ -72,7 +67,6 @@ fn of_certificate(fault: &CertificateError) -> String {
     }
 }
 
-/// The peer ended the handshake and said why.
 fn of_peer(alert: AlertDescription) -> String {
     let why = match alert {
         AlertDescription::UnknownCA => "it trusts none of the authorities that signed our certificate",
@@ -108,7 +102,6 @@ fn of_versions(fault: &PeerIncompatible) -> String {
     }
 }
 
-/// The time between two moments, in whole days.
 fn days(from: UnixTime, to: UnixTime) -> String {
     match to.as_secs().saturating_sub(from.as_secs()) / DAY_S {
         0 => "less than a day".into(),
@@ -117,7 +110,6 @@ fn days(from: UnixTime, to: UnixTime) -> String {
     }
 }
 
-/// A name out of `DnsName("name")` or `IpAddress(name)`.
 fn bare(presented: &str) -> &str {
     let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.map_or(presented, |name| name.trim_matches('"'))

@@ -1,4 +1,4 @@
-//! A timer of microseconds. The runtime's own counts milliseconds, and rounds up: a standby is asked twice in one.
+//! A timer with microseconds: the runtime's rounds up to milliseconds, in which a standby is asked twice.
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
 use std::io;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// See the module.
 pub struct FineTimer(AsyncFd<OwnedFd>);
 
 impl FineTimer {
@@ -17,9 +16,9 @@ impl FineTimer {
         Ok(FineTimer(AsyncFd::with_interest(timer, Interest::READABLE)?))
     }
 
-    /// Waits for so long. Cancel safe: the next wait sets the timer anew.
+    /// Cancel safe: the next wait sets the timer again.
     pub async fn after(&self, wait: Duration) -> io::Result<()> {
-        // A timer of no time would be off.
+        // Zero would disarm the timer.
         let wait = wait.max(Duration::from_nanos(1));
         let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
@@ -27,7 +26,7 @@ impl FineTimer {
         loop {
             let mut ready = self.0.readable().await?;
             let mut count = [0; 8];
-            // An error is of a wait that was dropped, and set anew before it was over.
+            // The error comes from a dropped wait whose timer was set again.
             if let Ok(read) = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut count)?)) {
                 return read.map(drop);
             }

@@ -1,4 +1,4 @@
-//! Waits for a place to look at a catalog. `weir::runtime::pool::look_places` decides.
+//! Waits for a place to look at a catalog. Decisions: `runtime::pool::look_places`.
 
 use crate::runtime::pool::look_places::{LookPlaces, LookTicket, LookUrgency};
 use std::cell::RefCell;
@@ -6,18 +6,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Time between two looks whether the wait is still wanted.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The places of the control thread. `max`: how many there are now.
 #[derive(Default)]
 pub struct LookPlaceQueue {
     state: RefCell<LookPlaces>,
-    /// Rings when somebody comes or leaves.
     changed: Notify,
 }
 
-/// A place in use.
 pub struct LookPlace(Rc<LookPlaceQueue>);
 
 impl Drop for LookPlace {
@@ -27,7 +23,6 @@ impl Drop for LookPlace {
     }
 }
 
-/// A place in the queue, left however the wait ends.
 struct QueuedLook<'p>(&'p LookPlaceQueue, LookTicket);
 
 impl Drop for QueuedLook<'_> {
@@ -38,17 +33,16 @@ impl Drop for QueuedLook<'_> {
 }
 
 impl LookPlaceQueue {
-    /// True if a database waits for which no place is free.
     pub fn is_wanted(&self, max: u32) -> bool {
         self.state.borrow().is_wanted(max)
     }
 
-    /// Until somebody comes or leaves. Cancel safe.
+    /// Cancel safe.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Waits for a place. `None`: nobody wants it any more. Cancel safe.
+    /// `None`: not wanted any more. Cancel safe.
     pub async fn take(
         self: &Rc<LookPlaceQueue>,
         urgency: LookUrgency,
@@ -65,7 +59,6 @@ impl LookPlaceQueue {
             if !is_wanted() {
                 return None;
             }
-            // Either way it is looked at again.
             let _ = tokio::time::timeout(TICK, self.changed()).await;
         }
     }

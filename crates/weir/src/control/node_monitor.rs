@@ -1,8 +1,7 @@
 //! Watches the nodes: roles, lag and WAL positions. The only writer of `Shared::positions`.
 //!
-//! Each node has one task with one connection (`node_task`). This task asks all of them for their role in rounds, every `sr_check_period` and
-//! whenever somebody saw a reason (`RoleCheckReason`), and publishes what follows. Each node's answer counts when it comes. Decisions are
-//! `failover::looks`'s.
+//! Each node has a task with one connection (`node_task`). This task asks all for their role in rounds, every `sr_check_period`
+//! and for each `RoleCheckReason`. Decisions: `failover::looks`.
 
 mod monitor_desk;
 mod node_task;
@@ -26,24 +25,21 @@ use weir_failover::lag::LagHistory;
 use weir_failover::looks::{self, Answer, MonitorLogLevel, MonitorLogLine, RoundStep};
 use weir_failover::streams::FaultyStreams;
 
-/// The nodes of one configuration, and the tasks that ask them.
 struct MonitoredNodes {
     config: Arc<Config>,
     desk: Rc<MonitorBoard>,
-    /// They end with it.
     _tasks: Vec<TaskGuard>,
 }
 
-/// A time at which all nodes are asked but those that still owe the answer to an earlier question.
+/// A round asks all nodes except those that still owe an answer.
 struct RoleRound {
     started: Instant,
     asked: Vec<bool>,
     answers: Vec<Answer>,
-    /// Answers came that are not taken in yet.
     has_news: bool,
 }
 
-/// Runs until the proxy stops. Cancel safe: nodes are asked anew.
+/// Runs until the proxy stops. Cancel safe.
 pub async fn watch(c: Rc<ControlContext>) {
     let bell = c.bell(WakeSubject::Roles);
     let (mut history, mut streams) = (LagHistory::default(), FaultyStreams::default());
@@ -75,7 +71,6 @@ pub async fn watch(c: Rc<ControlContext>) {
                 RoundStep::Wait(None) => bell.rung().await,
                 RoundStep::Wait(Some(ms)) => {
                     let until = round.started + Duration::from_millis(ms);
-                    // Either way it is looked at what is due.
                     let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
                 }
             }
@@ -98,7 +93,7 @@ fn reason(why: RoleCheckReason) -> &'static str {
 }
 
 impl MonitoredNodes {
-    /// Begins a task for each node. The view takes other nodes and addresses in with the first answers.
+    /// The view changes nodes and addresses with the first answers.
     fn begin(c: &Rc<ControlContext>, config: Arc<Config>) -> MonitoredNodes {
         let known = c.shared.cluster.view.load_full();
         let view = ClusterView::new(&config, Some(&known), seconds(SystemTime::now()));
@@ -113,7 +108,6 @@ impl MonitoredNodes {
         MonitoredNodes { config, desk, _tasks: tasks }
     }
 
-    /// Has all nodes asked that owe nothing.
     fn begin_round(&self) -> RoleRound {
         let started = Instant::now();
         let asked = self.desk.ask_all(started);
@@ -121,7 +115,6 @@ impl MonitoredNodes {
         RoleRound { started, asked, answers, has_news: false }
     }
 
-    /// Publishes the view with what was said in a round so far.
     fn take_in(&self, c: &ControlContext, answers: &[Answer], history: &mut LagHistory, streams: &mut FaultyStreams) {
         let mut view = c.view.borrow().clone();
         let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));

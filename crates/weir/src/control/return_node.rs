@@ -1,4 +1,4 @@
-//! Brings a server back as a standby by its agent, deed by deed as `failover::rejoin` decides.
+//! Brings a server back as a standby by its agent. Decisions: `failover::rejoin`.
 
 use crate::control::agent_client::{AgentEndpoint, AgentError};
 use crate::control::control_conn::ControlConn;
@@ -18,30 +18,24 @@ use weir_failover::operations::RejoinWay;
 use weir_failover::rejoin::{self, RejoinFacts, RewindFitness, ServerRunState, SoFar};
 use weir_failover::{Ballot, Mark, NodeId};
 
-/// Time for a stop in order; then the server is stopped as by a crash.
+/// Time for a fast stop, before an immediate one.
 const STOP_MS: u32 = 30_000;
-/// Time for a start. A standby that must apply much log goes on starting beyond it, and is waited for by the looks.
+/// A standby with much log to apply may take longer; later looks find it.
 const START_MS: u32 = 300_000;
-/// Time for a question.
 const STATUS_LIMIT: Duration = Duration::from_secs(15);
-/// As servers show it.
 const NAME: &str = "weir_return";
-/// Error of a slot that is there already.
+/// SQLSTATE of an existing slot.
 const ALREADY_THERE: &str = "42710";
-/// Deeds of one return: each of them once or twice, and looks between.
 const STEPS_MAX: usize = 16;
 
-/// Which node is to follow which.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeReturn {
     pub node: NodeId,
     pub primary: NodeId,
     pub way: RejoinWay,
-    /// The attempt by which the node was replaced, if a Weir decided that.
     pub ballot: Option<Ballot>,
 }
 
-/// Why a server is not back.
 #[derive(Debug, thiserror::Error)]
 pub enum ReturnError {
     #[error(transparent)]
@@ -58,13 +52,12 @@ pub enum ReturnError {
     Outrun,
 }
 
-/// The agent of a node.
 pub fn agent_of(c: &ControlContext, config: &Config, node: NodeId) -> Option<AgentEndpoint> {
     let folder = c.shared.files.config_path.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
     AgentEndpoint::of(config, c.shared.files.tls.load().agent.as_ref(), folder, node)
 }
 
-/// See the module. Cancel safe: a deed that was begun goes on.
+/// Cancel safe: the step under way goes on.
 pub async fn bring_back(c: &ControlContext, config: &Config, order: NodeReturn, deadline: Instant) -> Result<(), ReturnError> {
     let NodeReturn { node, mut way, ballot, .. } = order;
     let agent = agent_of(c, config, node).ok_or(ReturnError::NoAgent(node))?;
@@ -76,7 +69,7 @@ pub async fn bring_back(c: &ControlContext, config: &Config, order: NodeReturn, 
         if ballot.is_some() && !is_primary(c, order.primary) {
             return Err(ReturnError::Outrun);
         }
-        // Later its files may be those of its primary, which name that one's own slot.
+        // Before the files are replaced: those of the primary may name its own slot.
         if matches!(next, rejoin::RejoinStep::Rewind | rejoin::RejoinStep::Copy)
             && deeds.follow.slot.is_none()
             && let Some((slot, log_keeper)) = slot(c, config, &status, order.primary, deadline).await?
@@ -103,7 +96,7 @@ pub async fn bring_back(c: &ControlContext, config: &Config, order: NodeReturn, 
                 say(c, Level::Log, node, &format!("it cannot be rewound, and is copied: {}", failure.text));
                 way = RejoinWay::Copy;
             }
-            // It has much log to apply: the looks tell when it takes connections.
+            // Later looks find the node.
             (Err(AgentError::Failed { failure, .. }), rejoin::RejoinStep::Start) if failure.kind == OrderFailureKind::Late => {
                 so_far = then
             }
@@ -118,7 +111,7 @@ fn is_primary(c: &ControlContext, node: NodeId) -> bool {
     view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|known| known.id == node)
 }
 
-/// Stops the server that was seen, in order if it does so in time.
+/// Stops the observed server fast, else immediately.
 async fn stop(
     c: &ControlContext,
     agent: &AgentEndpoint,
@@ -182,7 +175,6 @@ fn seen(status: &AgentStatus) -> RejoinFacts {
     }
 }
 
-/// The deeds that name the primary.
 struct RejoinParameters {
     source: SourceServer,
     follow: StandbyUpstream,
@@ -221,7 +213,7 @@ impl RejoinParameters {
     }
 }
 
-/// How a node is to follow its primary. The slot for it is made there. Cancel safe: a slot may be left.
+/// Makes the slot on the primary, and returns the node's upstream. Cancel safe: a slot may be left.
 pub async fn follow(
     c: &ControlContext,
     config: &Config,
@@ -233,7 +225,7 @@ pub async fn follow(
     Ok(StandbyUpstream { slot: slot.map(|(slot, _)| slot), ..RejoinParameters::new(config, order)?.follow })
 }
 
-/// The slot that the server is set to use, made on its primary. Cancel safe: it may be left there.
+/// Makes the server's configured slot on its primary. Cancel safe: a slot may be left.
 async fn slot(
     c: &ControlContext,
     config: &Config,
@@ -247,8 +239,8 @@ async fn slot(
     Ok(Some((slot, log_keeper)))
 }
 
-/// Makes a slot, drops it if it is of no use, and looks whether it keeps log. Source: PostgreSQL manual, `pg_replication_slots`: "unreserved" may
-/// still be caught up with.
+/// Makes a slot; drops a useless one; checks if it keeps log. PostgreSQL manual, `pg_replication_slots`: "unreserved" may still
+/// be caught up with.
 fn slot_texts(name: &str) -> [String; 3] {
     let of_it = format!("FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{name}'");
     [
@@ -261,13 +253,12 @@ fn slot_texts(name: &str) -> [String; 3] {
     ]
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     slot_texts("slot").into()
 }
 
-/// Makes a slot for a standby that keeps log from now on, if there is none. One that is there and has no position yet, or has lost log, is of no use to
-/// anybody, and is made anew. Gives the keeper of the log that is written during a copy. Cancel safe: it may be made, or be gone.
+/// Makes a slot that keeps log from now on. An inactive slot without a position, or with lost log, is replaced. Returns what
+/// keeps the log written during a copy. Cancel safe: the slot may be made, or dropped.
 pub async fn make_slot(
     c: &ControlContext,
     config: &Config,

@@ -1,4 +1,4 @@
-//! Tasks of the control thread. One that panics ends alone, and is begun again.
+//! Tasks of the control thread. A task that panics is restarted and ends no other.
 
 use crate::control::control_context::ControlContext;
 use crate::log::Level;
@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};
 
-/// Time before a task is begun again: one whose fault comes at once must not keep its thread busy.
+/// A task that panics at once must not keep the thread busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A task that ends when this is dropped.
+/// A task that is aborted on drop.
 #[must_use = "the task ends at once"]
 pub struct TaskGuard(JoinHandle<()>);
 
@@ -19,7 +19,7 @@ impl Drop for TaskGuard {
     }
 }
 
-/// Begins a task, and begins it again after a fault. `mend` puts in order what the fault left, before anything else of it runs.
+/// Starts a task, and restarts it after a panic; `mend` repairs the state before.
 pub fn keep<F: Future<Output = ()> + 'static>(
     c: &Rc<ControlContext>,
     name: String,
@@ -34,7 +34,7 @@ pub fn keep<F: Future<Output = ()> + 'static>(
     TaskGuard(spawn_local(survive(begin, fault)))
 }
 
-/// Begins a task that ends by itself. After a fault, and a pause, `order` has another one begun if one is still wanted.
+/// Starts a task that ends by itself. After a panic and a pause, `order` may start another.
 pub fn run<F: Future<Output = ()> + 'static>(c: &Rc<ControlContext>, name: String, task: F, order: impl FnOnce() + 'static) {
     let own = c.clone();
     spawn_local(async move {
@@ -51,14 +51,12 @@ fn tell(c: &ControlContext, name: &str) {
     c.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
 }
 
-/// Runs a task until it ends by itself. `fault` is called after each panic. Cancel safe: the task ends, too.
+/// Runs a task until it ends by itself, calling `fault` after each panic. Cancel safe: the task ends, too.
 async fn survive<F: Future<Output = ()> + 'static>(begin: impl Fn() -> F, fault: impl Fn()) {
     loop {
-        // A task of its own, since a panic ends the one it happens in.
         let mut task = TaskGuard(spawn_local(begin()));
         match (&mut task.0).await {
             Err(error) if error.is_panic() => fault(),
-            // It is over, or the thread ends.
             Ok(()) | Err(_) => return,
         }
         tokio::time::sleep(PAUSE).await;

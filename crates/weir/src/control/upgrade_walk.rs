@@ -1,9 +1,9 @@
-//! The rolling upgrade, as the console and PCP begin it: all nodes as they are now, for `failover::rolling_restart`.
+//! The rolling upgrade for console and PCP.
 
 use crate::runtime::shared::SharedState;
 use weir_failover::rolling_restart::{self, RestartMember, RollingRestart};
 
-/// Decides what is to be done. Whoever asked does it, one step after the other, so that the walk ends when that one is gone.
+/// Returns the plan. The requester executes the steps, so that the upgrade ends if it disconnects.
 pub fn plan(shared: &SharedState) -> RollingRestart {
     let config = shared.config.load();
     let configured = |id: u16| config.nodes.iter().find(|node| node.id == id);

@@ -1,8 +1,7 @@
-//! Takes in the log of a database from the primary by logical replication, so that writes past us make answers untrue too.
+//! Reads a database's log from the primary by logical replication, so that writes past Weir invalidate cached answers too.
 //!
-//! One task for each database whose answers somebody wants to keep, with one connection and one slot, which is
-//! temporary: it goes with the connection, and keeps nothing back on the primary after it. Data that arrive are taken in at once and
-//! kept nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), the knowledge lies in `follow`.
+//! One task per database, with one connection and one temporary slot, which ends with the connection and then retains no WAL.
+//! Nothing is buffered that could fill up. Decisions: `weir_cache::LogFollower`.
 
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::{ControlConn, read_row};
@@ -27,25 +26,20 @@ use weir_wire::replication_stream::{
 };
 use weir_wire::write;
 
-/// Time for connecting, or for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time until the next attempt.
 const RETRY: Duration = Duration::from_secs(2);
 const APPLICATION_NAME: &str = "weir_cache";
-/// Time between two looks whether the task is still wanted, and between two words to the server of how far it was read.
+/// Period of `is_wanted` checks, and of position reports.
 const TICK: Duration = Duration::from_secs(1);
-/// After so long without a word the server is asked for one.
+/// Silence after which a message is requested.
 const QUIET: Duration = Duration::from_secs(10);
-/// And after so long it counts as gone.
+/// Silence after which the server counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Time without sessions after which a database is left alone.
+/// Time without sessions after which following ends.
 const LINGER: Duration = Duration::from_secs(60);
-/// Time for the server to let go of the slot.
 const PART_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes read at once.
 const INBOX_BYTES: usize = 64 << 10;
 
-/// Why a database is not followed.
 #[derive(Debug, thiserror::Error)]
 enum FollowerError {
     #[error("there is no primary")]
@@ -90,7 +84,6 @@ enum FollowerError {
     Unwanted,
 }
 
-/// Closes the books when the task ends, however it ends.
 struct FollowGuard {
     c: Rc<ControlContext>,
     database: Arc<KnownDatabase>,
@@ -102,7 +95,7 @@ impl Drop for FollowGuard {
     }
 }
 
-/// Follows one database until it has had no sessions for a while. Cancel safe: the stream ends, and with it the slot.
+/// Follows one database until it has had no sessions for `LINGER`. Cancel safe: stream and slot end.
 pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let _duty = FollowGuard { c: c.clone(), database: database.clone() };
     let bell = c.bell(WakeSubject::Database(database.name.clone()));
@@ -116,7 +109,6 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
         tell(&c, &database, &error);
         let until = Instant::now() + if matches!(error, FollowerError::Moved) { TICK } else { RETRY };
         while Instant::now() < until && is_wanted(&c, &database, &mut used_at) {
-            // Either way it is looked at what is due.
             let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
         }
     }
@@ -130,7 +122,6 @@ fn is_wanted(c: &ControlContext, database: &KnownDatabase, used_at: &mut Instant
     is_used && c.shared.stop_mode() < ProxyShutdown::Fast
 }
 
-/// Notes why it is not followed; a new reason is logged.
 fn tell(c: &ControlContext, database: &KnownDatabase, error: &FollowerError) {
     let text = error.to_string();
     let mut report = database.follow.report.lock();
@@ -148,21 +139,18 @@ fn tell(c: &ControlContext, database: &KnownDatabase, error: &FollowerError) {
     report.error = Some(text);
 }
 
-/// A stream that is being taken in.
 struct FollowedStream<'a> {
     c: Rc<ControlContext>,
     database: Arc<KnownDatabase>,
-    /// Rings when the database may be wanted no more.
     bell: &'a TaskBell,
     address: ServerAddress,
     conn: ControlConn,
-    /// The server process, and the key to cancel what it does.
     process: (u32, Vec<u8>),
     plugin: OutputPlugin,
     publication: String,
 }
 
-/// Follows as long as it goes well. Not cancel safe.
+/// Not cancel safe.
 async fn follow(
     c: &Rc<ControlContext>,
     database: &Arc<KnownDatabase>,
@@ -192,7 +180,7 @@ fn primary(c: &ControlContext) -> Option<ServerAddress> {
     view.primary.and_then(|at| ServerAddress::of(&view, &c.shared.config.load(), at))
 }
 
-/// Opens a connection for a stream. Cancel safe.
+/// Cancel safe.
 async fn log_in(
     c: &ControlContext,
     database: &KnownDatabase,
@@ -222,7 +210,7 @@ const IDENTIFY: &str = "IDENTIFY_SYSTEM";
 const LEVEL: &str = "SELECT pg_catalog.current_setting('wal_level')";
 const NAMES: &str = "SELECT pg_catalog.current_setting('synchronous_standby_names')";
 
-/// Asks if a publication tells of all writes to all tables.
+/// Checks if a publication has all writes to all tables.
 fn publication(name: &str) -> String {
     let mut text = String::from(
         "SELECT p.puballtables AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate \
@@ -233,13 +221,12 @@ fn publication(name: &str) -> String {
     text
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     [IDENTIFY, LEVEL, NAMES].map(str::to_owned).into_iter().chain([publication("it's")]).collect()
 }
 
 impl FollowedStream<'_> {
-    /// Makes the slot and begins the stream. Not cancel safe.
+    /// Makes the slot and starts the stream. Not cancel safe.
     async fn begin(&mut self, used_at: &mut Instant) -> Result<(), FollowerError> {
         let (c, database) = (self.c.clone(), self.database.clone());
         let history = self.identify().await?;
@@ -276,7 +263,7 @@ impl FollowedStream<'_> {
         Ok(())
     }
 
-    /// Asks whose history the stream will be of. Not cancel safe.
+    /// Not cancel safe.
     async fn identify(&mut self) -> Result<WalHistory, FollowerError> {
         let rows = self.conn.query(IDENTIFY).await?;
         let cell = |at: usize| rows.first()?.get(at)?.as_deref();
@@ -288,7 +275,7 @@ impl FollowedStream<'_> {
         }
     }
 
-    /// Checks that the server writes enough to its log, and that the publication tells of all of it. Not cancel safe.
+    /// Checks `wal_level`, the names of synchronous standbys, and the publication. Not cancel safe.
     async fn check_server(&mut self) -> Result<(), FollowerError> {
         let rows = self.conn.query(LEVEL).await?;
         let level = rows.into_iter().flatten().flatten().next().unwrap_or_default();
@@ -312,7 +299,7 @@ impl FollowedStream<'_> {
         }
     }
 
-    /// Asks something that may take as long as others' transactions do. Not cancel safe.
+    /// Runs a command that may wait for the end of other transactions. Not cancel safe.
     async fn ask_with_patience(&mut self, text: &str, used_at: &mut Instant) -> Result<Vec<Vec<Option<String>>>, FollowerError> {
         self.conn.renew((Instant::now() + ANSWER_TIMEOUT).into());
         self.conn.ask(text).await?;
@@ -337,13 +324,14 @@ impl FollowedStream<'_> {
         }
     }
 
-    /// Ends what the server process waits for: it would not notice before that we are gone, and take up one of `max_wal_senders`.
+    /// Cancels the waiting server process: otherwise it would not notice the end of the connection, and occupy one of
+    /// `max_wal_senders`.
     fn cancel(&self) {
         let (shared, address) = (self.c.shared.clone(), self.address.clone());
         tokio::task::spawn_local(ControlConn::cancel(shared, address, self.conn.is_encrypted(), self.process.clone()));
     }
 
-    /// Begins the stream. Not cancel safe.
+    /// Not cancel safe.
     async fn start_stream(&mut self, slot: &str) -> Result<(), FollowerError> {
         let options = match self.plugin {
             OutputPlugin::Pgoutput => {
@@ -367,7 +355,7 @@ impl FollowedStream<'_> {
         }
     }
 
-    /// Takes leave, and waits until the server has let go of the slot: its database may be about to be dropped. Not cancel safe.
+    /// Terminates, and waits until the slot is released: the database may be about to be dropped. Not cancel safe.
     async fn part(&mut self) {
         let mut out = Vec::new();
         write::bare(&mut out, front::TERMINATE);
@@ -389,7 +377,7 @@ impl FollowedStream<'_> {
         Ok(())
     }
 
-    /// Takes in what arrives. Not cancel safe.
+    /// Not cancel safe.
     async fn take_all(&mut self, used_at: &mut Instant) -> Result<std::convert::Infallible, FollowerError> {
         let (mut stream, mut inbox) = (ReplicationStream::default(), vec![0; INBOX_BYTES]);
         let (mut heard_at, mut said_at, mut has_asked) = (Instant::now(), Instant::now(), false);
@@ -411,7 +399,7 @@ impl FollowedStream<'_> {
             self.conn.renew((now + TICK).into());
             let read = tokio::select! {
                 read = self.conn.read(&mut inbox) => read,
-                // It is looked at first whether the database is still wanted.
+                // Leads to `check_wanted`.
                 () = self.bell.rung() => Err(io::ErrorKind::TimedOut.into()),
             };
             match read {
@@ -419,7 +407,7 @@ impl FollowedStream<'_> {
                     (heard_at, has_asked) = (Instant::now(), false);
                     must_answer = self.take(&mut stream, &inbox[..bytes])?;
                     if bytes == inbox.len() {
-                        // There is more: others get their turn first.
+                        // More data wait: other tasks run first.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -429,7 +417,6 @@ impl FollowedStream<'_> {
         }
     }
 
-    /// Notes that it follows again, after it did not.
     fn tell_if_well(&self) {
         let follow = &self.database.follow;
         if follow.covered().round == 0 || follow.report.lock().error.take().is_none() {
@@ -440,7 +427,7 @@ impl FollowedStream<'_> {
         self.c.shared.log.write(Level::Warning, &who, format_args!("the log of database \"{name}\" is followed again"));
     }
 
-    /// Says how far the stream was taken in: the server keeps its log until then, and has not to keep it longer. Not cancel safe.
+    /// Reports the position up to which the server need not retain its log. Not cancel safe.
     async fn say(&mut self, wants_reply: bool) -> Result<(), FollowerError> {
         let position = self.database.follow.standing().map_or(0, |(_, position, _)| position);
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
@@ -450,7 +437,7 @@ impl FollowedStream<'_> {
         Ok(self.conn.send(&out).await?)
     }
 
-    /// Takes in a few bytes. Gives whether the server wants an answer.
+    /// Returns true if the server wants a reply.
     fn take(&self, stream: &mut ReplicationStream, bytes: &[u8]) -> Result<bool, FollowerError> {
         let follow = &self.database.follow;
         let (before, mut must_answer, mut outcome) = (follow.covered(), false, Ok(()));
@@ -511,7 +498,6 @@ impl FollowedStream<'_> {
     }
 }
 
-/// Somebody needs the primary's position.
 fn want_round(c: &ControlContext) {
     c.want(c.shared.positions.next_round());
 }

@@ -1,4 +1,4 @@
-//! Files of the log: their names, and when the next one begins.
+//! Log files: their names and their rotation.
 
 use super::outlet::LineWriteError;
 use crate::log::log_line::civil;
@@ -9,21 +9,18 @@ use std::path::{Path, PathBuf};
 use weir_config::LogFileConfig;
 use weir_io::own_files;
 
-/// Permissions of the folder, if it has to be made.
 const FOLDER_MODE: u32 = 0o700;
 
-/// The file that is written now.
 #[derive(Debug)]
 pub struct LogFile {
     config: LogFileConfig,
     file: File,
     path: PathBuf,
     bytes: u64,
-    /// When the next one is due because of its age, in seconds since 1970.
+    /// End of the file by age, in seconds since 1970.
     ends_at_s: Option<u64>,
 }
 
-/// Why a new file begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RotationCause {
     Start,
@@ -48,8 +45,7 @@ impl LogFile {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&config.directory)?;
         }
         let path = config.directory.join(name_of(&config.name, now_s));
-        // As PostgreSQL: a file is overwritten only when its turn comes because of time, and never if it was written just
-        // before.
+        // As in PostgreSQL: only rotation by age truncates, and never the file just written.
         let truncates = config.truncates && why == RotationCause::Age && before != Some(&path);
         let mut options = OpenOptions::new();
         let file = own_files::open(&path, options.create(true).append(true).mode(config.mode))?;
@@ -60,7 +56,7 @@ impl LogFile {
         Ok(LogFile { config: config.clone(), file, path, bytes, ends_at_s: next_end_s(config.rotation_age_ms, now_s) })
     }
 
-    /// Writes a line, to the next file if this one is too old or too large.
+    /// Writes a line, after a rotation if it is due.
     pub fn write(&mut self, line: &[u8], now_s: u64) -> Result<(), LineWriteError> {
         let why = if self.ends_at_s.is_some_and(|end| now_s >= end) {
             Some(RotationCause::Age)
@@ -71,7 +67,7 @@ impl LogFile {
         if let Some(why) = why {
             let begun = LogFile::begin(&self.config, now_s, why, Some(&self.path));
             *self = begun.map_err(|cause| failed("open a file in", &self.config.directory, cause))?;
-            // A name without a time in it: the same file goes on, and is not looked at again for every line.
+            // Without a time in the name the same file goes on.
             if why == RotationCause::Size {
                 self.bytes = 0;
             }
@@ -92,7 +88,6 @@ impl LogFile {
         Ok(())
     }
 
-    /// Opens the file anew, after it was moved away or its configuration changed.
     pub fn reopen(&mut self, config: &LogFileConfig, now_s: u64) -> io::Result<()> {
         *self = LogFile::begin(config, now_s, RotationCause::Start, None)?;
         Ok(())
@@ -103,14 +98,14 @@ fn failed(act: &str, path: &Path, cause: io::Error) -> io::Error {
     io::Error::new(cause.kind(), format!("cannot {act} {}: {cause}", path.display()))
 }
 
-/// The end of the period a time lies in. Periods begin at midnight 1970 in UTC, so that a day's file holds a day. Source: PostgreSQL,
+/// The end of the present period. Periods count from midnight 1970 UTC, so that a day's file holds a day. Source: PostgreSQL,
 /// `set_next_rotation_time` in syslogger.c.
 fn next_end_s(age_ms: u64, now_s: u64) -> Option<u64> {
     let age_s = age_ms / 1000;
     (age_s > 0).then(|| (now_s / age_s + 1) * age_s)
 }
 
-/// Expands the % signs of strftime that stand for numbers and names of UTC; others stay.
+/// Expands the strftime escapes for numbers and names, in UTC; others stay.
 fn name_of(pattern: &str, now_s: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -146,7 +141,6 @@ fn name_of(pattern: &str, now_s: u64) -> String {
     name
 }
 
-/// Days since the first of January.
 fn day_of_year(year: i64, month: i64, day: i64) -> i64 {
     const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

@@ -1,17 +1,13 @@
-//! The text of one line: with the prefix of `pgpool.conf`, or as JSON.
+//! The text of one line.
 
 use super::{Level, LogField, LogOrigin};
 use std::fmt::Write as _;
 use std::time::Duration;
 use weir_config::LogConfig;
 
-/// How lines look.
 #[derive(Debug)]
 pub enum LogLineFormat {
-    /// With the words of `log_line_prefix`.
-    Text {
-        prefix: String,
-    },
+    Text { prefix: String },
     Json,
 }
 
@@ -20,7 +16,7 @@ impl LogLineFormat {
         if config.is_json { LogLineFormat::Json } else { LogLineFormat::Text { prefix: config.line_prefix.clone() } }
     }
 
-    /// The line with its end. `now` counts from 1970.
+    /// `now` counts from 1970.
     pub fn line(
         &self,
         level: Level,
@@ -58,7 +54,6 @@ fn name(level: Level) -> &'static str {
     }
 }
 
-/// One object: time, level, the session, the text, and the line's own values.
 fn push_json(
     line: &mut String,
     level: Level,
@@ -100,8 +95,7 @@ fn push_quoted(line: &mut String, text: &str) {
     line.push_str(&serde_json::Value::from(text).to_string());
 }
 
-/// Writes control characters as escapes. Names and statements are a client's. A line break in one must not look like a line of
-/// ours, nor may its bytes move an operator's terminal.
+/// Escapes control characters: a client's text must neither look like another line nor control the operator's terminal.
 fn make_one_line(line: &mut String) {
     let is_control = |c: char| c.is_control() && c != '\t';
     if !line.contains(is_control) {
@@ -121,7 +115,7 @@ fn make_one_line(line: &mut String) {
     *line = clean;
 }
 
-/// Expands `log_line_prefix`. Source: `pgpool.conf`, `log_line_prefix`: %a %p %P %t %m %d %u %l %%.
+/// Expands `log_line_prefix`. Source: `pgpool.conf`.
 fn push_prefix(line: &mut String, prefix: &str, who: &LogOrigin<'_>, seconds: u64, millis: u32) {
     let mut chars = prefix.chars();
     while let Some(c) = chars.next() {
@@ -152,7 +146,7 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Date of a day counted from 1970-01-01, in the Gregorian calendar: eras of 400 years that begin in March.
+/// Date of a day since 1970-01-01, Gregorian: eras of 400 years that begin in March.
 pub fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -1,6 +1,4 @@
-//! One destination of the log, and the lines that it did not take: they are counted, and the count is written once it takes some again.
-//!
-//! The thread of the destination owns it, and may be held up by it.
+//! One destination of the log, owned by its thread. Lines not written are counted, and the count is written once possible.
 
 use super::file::LogFile;
 use super::{Level, LogOrigin, now};
@@ -11,11 +9,11 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use weir_config::LogConfig;
 
-/// Where syslog listens. Source: syslog(3).
+/// Source: syslog(3).
 const SYSLOG: &str = "/dev/log";
-/// Longest line for syslog; datagrams have a limit.
+/// Datagrams have a limit.
 const SYSLOG_BYTES_MAX: usize = 8 << 10;
-/// Longest text that a pipe takes whole or not at all. Source: pipe(7), PIPE_BUF.
+/// The longest text written atomically to a pipe. Source: pipe(7), PIPE_BUF.
 const WORDS_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
@@ -25,15 +23,14 @@ enum LogDestination {
     Syslog(Option<UnixDatagram>),
 }
 
-/// The state of the destination.
 #[derive(Debug, PartialEq, Eq)]
 enum LogGap {
     Closed,
-    /// These lines are missing since the last one that was written.
+    /// Lines missing since the last written one.
     Open {
         lines: u64,
         why: String,
-        /// A part of one of them was written: the next one begins on a line of its own.
+        /// True if a line was partly written: the next needs a line break before it.
         is_torn: bool,
     },
 }
@@ -50,11 +47,9 @@ impl LogGap {
     }
 }
 
-/// A line that was not written whole.
 #[derive(Debug)]
 pub struct LineWriteError {
     pub cause: io::Error,
-    /// A part of it was.
     pub is_torn: bool,
 }
 
@@ -64,7 +59,6 @@ impl From<io::Error> for LineWriteError {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct LogOutlet {
     place: LogDestination,
@@ -74,7 +68,7 @@ pub struct LogOutlet {
 }
 
 impl LogOutlet {
-    /// stderr, or files in its place. Error: the first file cannot be opened.
+    /// stderr, or files in its place.
     pub fn stream(config: &LogConfig) -> io::Result<LogOutlet> {
         let place = match config.file.is_used {
             true => LogDestination::File(Box::new(LogFile::open(&config.file, now().as_secs())?)),
@@ -100,14 +94,14 @@ impl LogOutlet {
         matches!(self.place, LogDestination::File(_))
     }
 
-    /// The configuration was read again: files may have been moved away.
+    /// Applies a reloaded configuration. Files may have been moved away.
     pub fn set(&mut self, config: LogConfig) {
         self.form = LogLineFormat::of(&config);
         self.settings = config;
         self.reopen();
     }
 
-    /// Opens the file anew: the next one if its name has another time in it by now.
+    /// Reopens the file, under a new name if it has the time in it.
     pub fn reopen(&mut self) {
         let LogDestination::File(file) = &mut self.place else { return };
         if let Err(cause) = file.reopen(&self.settings.file, now().as_secs()) {
@@ -117,7 +111,7 @@ impl LogOutlet {
         }
     }
 
-    /// Lines were left out, since too many waited.
+    /// Counts lines dropped from a full queue.
     pub fn note_lost(&mut self, lines: u64) {
         if lines == 0 {
             return;
@@ -125,7 +119,6 @@ impl LogOutlet {
         self.gap.add(lines, "they came faster than they could be written", false);
     }
 
-    /// Writes a line, after the count of those that are missing before it.
     pub fn write(&mut self, level: Level, line: &str) {
         if let Err(LineWriteError { cause, is_torn }) = self.fill_gap().and_then(|()| self.put(level, line)) {
             if self.gap == LogGap::Closed && !matches!(self.place, LogDestination::Stderr) {
@@ -135,7 +128,6 @@ impl LogOutlet {
         }
     }
 
-    /// The end: a count that could not be told goes to stderr.
     pub fn finish(&mut self) {
         if let Err(LineWriteError { cause, .. }) = self.fill_gap()
             && let LogGap::Open { lines, .. } = &self.gap
@@ -174,7 +166,7 @@ impl LogOutlet {
     }
 }
 
-/// Writes to stderr, and waits where it takes nothing now. Not by the standard library's handle, whose lock others would wait for.
+/// Writes to stderr, waiting if it is full. The standard library's handle has a lock that would block others.
 fn write_stderr(mut bytes: &[u8]) -> Result<(), LineWriteError> {
     let whole = bytes.len();
     let stderr = rustix::stdio::stderr();
@@ -186,7 +178,7 @@ fn write_stderr(mut bytes: &[u8]) -> Result<(), LineWriteError> {
                 continue;
             }
             Err(Errno::INTR) => continue,
-            // Some parent made it non-blocking, for all who have it.
+            // A parent process made it non-blocking for all holders.
             Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None) {
                 Ok(_) | Err(Errno::INTR) => continue,
                 Err(cause) => cause.into(),
@@ -198,17 +190,16 @@ fn write_stderr(mut bytes: &[u8]) -> Result<(), LineWriteError> {
     Ok(())
 }
 
-/// Writes to stderr what it takes at once: for those who may not be held up.
+/// Writes what stderr takes at once, for callers that must not block.
 pub fn last_words(text: &str) {
     let stderr = rustix::stdio::stderr();
     let at_once = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     if at_once.is_ok_and(|ready| ready > 0) {
-        // There is no other place for it.
         let _ = rustix::io::write(stderr, &text.as_bytes()[..text.len().min(WORDS_BYTES_MAX)]);
     }
 }
 
-/// Priority, name, process number and text. Source: RFC 3164.
+/// Source: RFC 3164.
 fn datagram(settings: &LogConfig, level: Level, text: &[u8]) -> Vec<u8> {
     let priority = facility(settings.syslog_facility) * 8 + severity(level);
     let mut out = format!("<{priority}>{}[{}]: ", settings.syslog_ident, std::process::id()).into_bytes();
@@ -217,7 +208,7 @@ fn datagram(settings: &LogConfig, level: Level, text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Numbers of facilities. Source: RFC 3164, section 4.1.1.
+/// Source: RFC 3164, section 4.1.1.
 fn facility(word: &str) -> u32 {
     match word {
         "USER" => 1,
@@ -228,7 +219,7 @@ fn facility(word: &str) -> u32 {
     }
 }
 
-/// As PostgreSQL maps its levels, `write_syslog` in elog.c.
+/// As `write_syslog` in PostgreSQL's elog.c.
 fn severity(level: Level) -> u32 {
     match level {
         Level::Debug5 | Level::Debug4 | Level::Debug3 | Level::Debug2 | Level::Debug1 => 7,

@@ -1,20 +1,17 @@
-//! Lines about the proxy itself that repeat: a fault that turns in a circle must not fill the disk.
-//!
-//! In: the text of a line, and the time. Out: whether it is written, and how many of which were left out before. No IO.
+//! Limits repeated lines about the proxy itself: a looping fault must not fill the disk. No IO.
 
 use super::Level;
 use std::hash::BuildHasher;
 
-/// The most times that one text is written in a second.
+/// Most lines of one text in a second.
 const LINES_MAX: u32 = 10;
-/// Texts that are remembered; with more of them in a second, those seen first are forgotten and written again.
+/// Texts remembered; beyond it the oldest is forgotten.
 const TEXTS_MAX: usize = 64;
 const SECOND_MS: u64 = 1_000;
 
 #[derive(Debug)]
 struct RepeatedText {
     hash: u64,
-    /// Begin of its second.
     since_ms: u64,
     times: u32,
     level: Level,
@@ -28,20 +25,17 @@ impl RepeatedText {
     }
 }
 
-/// The texts of the last second.
 #[derive(Debug, Default)]
 pub struct RepeatFilter {
     seen: Vec<RepeatedText>,
 }
 
-/// The decision about a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RepeatVerdict {
     Written,
     LeftOut,
 }
 
-/// A text of a second that is over, and how often it was left out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OmittedRepeats {
     pub level: Level,
@@ -50,7 +44,7 @@ pub struct OmittedRepeats {
 }
 
 impl RepeatFilter {
-    /// Takes in a line. The omissions are to be told before it.
+    /// Takes in a line. The omissions are to be written before it.
     pub fn note(&mut self, level: Level, text: &str, now_ms: u64) -> (RepeatVerdict, Vec<OmittedRepeats>) {
         let is_over = |seen: &RepeatedText| now_ms.saturating_sub(seen.since_ms) >= SECOND_MS;
         let mut told: Vec<OmittedRepeats> =

@@ -1,4 +1,4 @@
-//! The thread of one destination of the log: one that hangs must hold up neither clients nor signals nor the other destination.
+//! The thread of one destination: if blocked it delays neither clients nor signals nor the other destination.
 
 use super::Level;
 use super::outlet::LogOutlet;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use weir_config::LogConfig;
 
-/// Lines that wait to be written; more are counted and left out.
+/// Lines queued; more are counted and left out.
 const LINES_MAX: usize = 16 << 10;
-/// Their length in all: a line holds a statement, and that may be long.
+/// Bytes queued: a line may hold a long statement.
 const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -21,16 +21,15 @@ struct QueuedLine {
     lost: u64,
 }
 
-/// Lines that wait for the thread.
 #[derive(Debug, Default)]
 struct LineQueue {
     lines: VecDeque<QueuedLine>,
     bytes: usize,
-    /// Lines that found no room since the last one that did.
+    /// Lines left out since the last queued one.
     lost: u64,
     settings: Option<Box<LogConfig>>,
     rotation: RotationRequest,
-    /// Lines that were ever taken in, and those done with.
+    /// Lines ever queued, and lines done.
     taken: u64,
     done: u64,
     life: WriterState,
@@ -47,13 +46,10 @@ enum RotationRequest {
 enum WriterState {
     #[default]
     Open,
-    /// No more lines come.
     Closed,
-    /// The thread has ended.
     Over,
 }
 
-/// One thing for the thread to do.
 enum WriterTask {
     Line(QueuedLine),
     Settings(Box<LogConfig>),
@@ -64,13 +60,11 @@ enum WriterTask {
 #[derive(Debug, Default)]
 struct WriterChannel {
     queue: Mutex<LineQueue>,
-    /// For the thread: there is something to do.
     work: Condvar,
-    /// For those who wait for it.
     progress: Condvar,
 }
 
-/// The way to the thread. Dropped, it lets the thread write what it has, and end.
+/// Handle of the thread. On drop the thread writes what is queued, and ends.
 #[derive(Debug)]
 pub struct LogWriter {
     desk: Arc<WriterChannel>,
@@ -84,7 +78,6 @@ enum OpenFiles {
 }
 
 impl LogWriter {
-    /// Error: no thread can be had.
     pub fn start(outlet: LogOutlet) -> std::io::Result<LogWriter> {
         let files = if outlet.has_files() { OpenFiles::Some } else { OpenFiles::None };
         let desk = Arc::new(WriterChannel::default());
@@ -97,11 +90,11 @@ impl LogWriter {
         self.files == OpenFiles::Some
     }
 
-    /// Has a line written. It is left out, and counted, when too many wait already.
+    /// Queues a line, or counts it as lost if the queue is full.
     pub fn line(&self, level: Level, text: String) {
         self.change(|queue| {
             let is_full = queue.lines.len() >= LINES_MAX || queue.bytes + text.len() > BYTES_MAX;
-            // A line longer than all that may wait is taken where none does.
+            // An empty queue takes a line of any length.
             if is_full && !queue.lines.is_empty() {
                 queue.lost += 1;
                 return;
@@ -121,13 +114,11 @@ impl LogWriter {
         self.change(|queue| queue.rotation = RotationRequest::Wanted);
     }
 
-    /// Waits until all lines of before are done with.
     pub fn flush(&self, until: Instant) {
         let wanted = self.desk.queue.lock().taken;
         self.wait(until, |queue| queue.done >= wanted);
     }
 
-    /// Waits until all is written and the thread has ended.
     pub fn end(self, until: Instant) {
         self.close();
         self.wait(until, |queue| queue.life == WriterState::Over);
@@ -142,7 +133,7 @@ impl LogWriter {
 
     fn change(&self, change: impl FnOnce(&mut LineQueue)) {
         change(&mut self.desk.queue.lock());
-        // After the lock is free, so that the thread runs from here on: tests look whether it rests.
+        // After the unlock, so that the thread can run: tests check whether it sleeps.
         self.desk.work.notify_one();
     }
 
@@ -163,7 +154,6 @@ impl Drop for LogWriter {
 }
 
 impl WriterChannel {
-    /// Waits for something to do.
     fn next(&self) -> WriterTask {
         let mut queue = self.queue.lock();
         loop {

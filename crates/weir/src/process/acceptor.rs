@@ -1,4 +1,4 @@
-//! Accepts clients: the first worker watches the listening sockets, and hands new clients to the worker with the fewest.
+//! Accepts clients: the first worker watches the listening sockets, and hands clients to the worker with the fewest.
 
 use crate::client::startup;
 use crate::log::Level;
@@ -19,17 +19,16 @@ use weir_config::Config;
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
 
-/// Largest backlog asked of the kernel, which cuts it at `net.core.somaxconn` anyway.
+/// The kernel cuts it at `net.core.somaxconn`.
 const BACKLOG_MAX: u32 = 65_535;
 
-/// Accepted before other tasks get their turn.
 const ACCEPTS_MAX: u32 = 64;
 
 fn backlog(config: &Config) -> u32 {
     config.pool.num_init_children.saturating_mul(config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX)
 }
 
-/// Opens all sockets the configuration names. Error: any of them cannot be opened, with address and cause.
+/// Opens all configured sockets. Fails with address and cause.
 pub fn open(
     config: &Config,
     inherited: &mut InheritedSockets,
@@ -57,13 +56,13 @@ pub fn open(
 /// Behaviour of unix sockets while a smart stop waits for clients to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmartStopAdmission {
-    /// They let in clients of the console; others are told that the proxy stops.
+    /// Console clients are admitted; others are told that the proxy stops.
     Console,
-    /// They let in nobody: systemd keeps them, and new clients wait for the next process.
+    /// No client is admitted: systemd keeps the sockets, and new clients wait for the next process.
     Nobody,
 }
 
-/// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
+/// Accepts clients at one socket until the proxy stops, as a task of the first worker.
 pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: SmartStopAdmission) {
     let last_mode = match (&door, drain) {
         (ListeningSocket::Unix(..), SmartStopAdmission::Console) => ProxyShutdown::Smart,
@@ -87,10 +86,9 @@ pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: SmartStopAdmiss
                 parked().await;
                 continue;
             }
-            // Gone before we came to the door.
             Err(cause) if matches!(cause.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(cause) => {
-                // Out of file descriptors, most likely: those waiting stay in the backlog until some are free.
+                // Mostly out of file descriptors: clients wait in the backlog.
                 shortage.note(&w.shared, "clients", &cause);
                 w.reactor.sleep(std::time::Duration::from_millis(100)).await;
                 watched.retry(&w.reactor);
@@ -102,7 +100,7 @@ pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: SmartStopAdmiss
             parked().await;
         }
     }
-    // The kernel may have let some in already: they are clients like the others.
+    // Clients that the kernel has accepted are served.
     watched.shut(&w.reactor);
     while !watched.is_shut(&w.reactor) {
         match watched.accept(&w.reactor) {
@@ -114,13 +112,13 @@ pub async fn accept(w: Rc<Worker>, door: ListeningSocket, drain: SmartStopAdmiss
     w.shared.listeners.open.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// Gives a client to the worker with the fewest.
 fn hand_over(w: &Rc<Worker>, caller: AcceptedClient) {
     let mut target = least_loaded(&w.shared);
     let counted = |at: usize| &w.shared.mailboxes[at].sessions;
     w.shared.clients.connected.fetch_add(1, Ordering::Relaxed);
     counted(target).fetch_add(1, Ordering::SeqCst);
-    // A worker ends when it sees the stop and then no counted client: now it has seen this one, or we see the stop.
+    // A worker ends after seeing the stop and then no counted client: either it has seen this client, or the stop is visible
+    // here.
     if w.shared.stop_mode() != ProxyShutdown::No {
         let own = usize::from(w.id);
         counted(own).fetch_add(1, Ordering::SeqCst);
@@ -137,7 +135,7 @@ fn hand_over(w: &Rc<Worker>, caller: AcceptedClient) {
     receive(w, caller);
 }
 
-/// Begins the login of a client. Not a part of its task: that would have the socket twice.
+/// Starts a client's login. Not async: its task would store the socket twice.
 fn receive(w: &Rc<Worker>, caller: AcceptedClient) {
     let (socket, peer) = match caller {
         AcceptedClient::Tcp(stream, peer) => (Socket::accepted_tcp(&w.reactor, stream), Some(peer)),
@@ -154,7 +152,6 @@ fn receive(w: &Rc<Worker>, caller: AcceptedClient) {
     }
 }
 
-/// Serves a client that the first worker accepted.
 pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
     let caller = match message {
         WorkerMessage::Tcp(stream, peer) => AcceptedClient::Tcp(stream, peer),

@@ -1,5 +1,4 @@
-//! The work of each second on a worker. It closes connections at rest that are due, takes its turns on a busy processor, and
-//! gives a sign of life.
+//! A worker's work of each second: closes due idle server connections, sets its scheduling, and reports that it runs.
 
 use crate::log::Level;
 use crate::process::turns::{ThreadSchedStats, YieldPolicy};
@@ -11,10 +10,9 @@ use std::time::{Duration, Instant};
 use weir_failover::cluster::ClusterView;
 use weir_session::checkout::pool_grant::{RetireReason, retire};
 
-/// Time between two rounds of housekeeping: server connections at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// How long this thread ran, and waited to run.
+/// Run time and wait time of this thread.
 const OWN_SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
 /// Never ends. Cancel safe.
@@ -30,7 +28,7 @@ pub async fn housekeep(w: Rc<Worker>) {
     }
 }
 
-/// Sees to how this thread gets a busy processor. Where the system forbids to change it, it stays as it is.
+/// Sets how this thread is scheduled, where permitted.
 fn take_turns(w: &Worker, turns: &mut YieldPolicy) {
     let wished = w.peek_config().worker_yields;
     let counted = if wished { std::fs::read_to_string(OWN_SCHEDSTAT).ok() } else { None };
@@ -40,13 +38,12 @@ fn take_turns(w: &Worker, turns: &mut YieldPolicy) {
     }
 }
 
-/// Closes server connections at rest that are too old, unused for too long, or dead.
+/// Closes idle server connections that are too old, unused for too long, or dead.
 fn retire_conns(w: &Worker) {
     let config = w.config();
     let now = w.now_us();
     let places = w.view().clone();
     for pool in w.shared.pools.all() {
-        // A limit that a reload has lowered.
         let own = pool.limits();
         let mut above = pool.counts().1.saturating_sub(own.pool_size);
         let gone = pool.retire(|conn, surplus| {
@@ -62,7 +59,7 @@ fn retire_conns(w: &Worker) {
             let why = retire(age_ms, idle_ms, conn.jitter(), limits.0, limits.1);
             let goes = match why {
                 Some(RetireReason::Lifetime) => true,
-                // Connections that `min_pool_size` keeps are idle by nature.
+                // Connections kept by `min_pool_size` are idle by nature.
                 Some(RetireReason::Idle) => surplus > 0,
                 None => false,
             };
@@ -74,7 +71,6 @@ fn retire_conns(w: &Worker) {
     }
 }
 
-/// True if a node is at another address now.
 fn is_elsewhere(view: &ClusterView, address: &ServerAddress) -> bool {
     let now = view.nodes.iter().find(|node| node.id == address.node);
     now.is_some_and(|node| (&node.hostname, node.port) != (&address.hostname, address.port))

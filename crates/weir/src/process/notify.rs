@@ -1,4 +1,4 @@
-//! Messages to a service manager, by systemd's protocol: one datagram per message. Without `NOTIFY_SOCKET` nobody listens.
+//! Messages to a service manager, one datagram each. Source: sd_notify(3). Without `NOTIFY_SOCKET` none are sent.
 
 use crate::admin::exposition;
 use crate::log::Level;
@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The way to the service manager. Source: sd_notify(3).
 #[derive(Clone, Debug, Default)]
 pub struct SystemdNotifier {
     socket: Option<PathBuf>,
@@ -18,7 +17,7 @@ pub struct SystemdNotifier {
 }
 
 impl SystemdNotifier {
-    /// As the environment says. A watchdog that is meant for another process is not ours.
+    /// Reads the environment. A watchdog for another process is ignored.
     pub fn from_env() -> SystemdNotifier {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
@@ -30,7 +29,7 @@ impl SystemdNotifier {
         self.send(&format!("READY=1\nMAINPID={}", std::process::id()));
     }
 
-    /// A reload begins; `ready` ends it.
+    /// Starts a reload; `ready` ends it.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let us = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
@@ -41,24 +40,21 @@ impl SystemdNotifier {
         self.send("STOPPING=1");
     }
 
-    /// One line for `systemctl status`.
     pub fn status(&self, text: &str) {
         self.send(&format!("STATUS={text}"));
     }
 
     fn send(&self, text: &str) {
         let Some(path) = &self.socket else { return };
-        // A name that begins with @ is in no folder.
+        // `@` marks an abstract name.
         let address = match path.as_os_str().as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
             _ => SocketAddr::from_pathname(path),
         };
         let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) else { return };
-        // A service manager that is gone needs no news.
         let _ = socket.send_to_addr(text.as_bytes(), &address);
     }
 
-    /// Tells the watchdog that all is well, for as long as it is and the proxy lives.
     pub fn feed_watchdog(&self, shared: &Arc<SharedState>) {
         let Some(limit) = self.watchdog else { return };
         let (notify, shared) = (self.clone(), Arc::downgrade(shared));

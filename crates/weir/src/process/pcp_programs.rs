@@ -1,5 +1,5 @@
-//! Pgpool-II's own PCP programs on this machine. They have the layout of answers compiled in and send the same bytes in all releases, so that a server cannot
-//! tell which one they want; but each says its release to whoever asks it.
+//! Pgpool-II's own PCP programs on this machine. The layout of answers is compiled into them, and a server cannot tell their
+//! releases apart; but `--version` does.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use weir_config::{Config, ConfigProblem, ProblemSeverity};
 use weir_wire::pcp_protocol::PcpLayout;
 
-/// Where packages put the program whose answers differ most. Sources: Debian's `pgpool2`, and the RPM packages.
+/// Paths of Debian's `pgpool2`, and of RPM packages.
 const PLACES: [&str; 2] = ["/usr/sbin/pcp_node_info", "/usr/bin/pcp_node_info"];
-/// Time for a program to say its version.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
-/// The warning about a program here that would misread a node.
 pub fn warning(config: &Config) -> Option<ConfigProblem> {
     PLACES.into_iter().find_map(|place| {
         let text = misread(place, &version(Path::new(place))?, config.pcp.layout)?;
@@ -21,7 +19,7 @@ pub fn warning(config: &Config) -> Option<ConfigProblem> {
     })
 }
 
-/// A program's words on its version. `None`: it is not there, or does not answer.
+/// `None`: absent, or no answer in time.
 fn version(program: &Path) -> Option<String> {
     if !program.exists() {
         return None;
@@ -32,7 +30,6 @@ fn version(program: &Path) -> Option<String> {
     let asked = Instant::now();
     while child.try_wait().ok()?.is_none() {
         if asked.elapsed() >= ANSWER_LIMIT {
-            // It may have ended just now.
             let _ = child.kill();
             let _ = child.wait();
             return None;
@@ -43,7 +40,7 @@ fn version(program: &Path) -> Option<String> {
     Some(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Why a program that says this is not served well, if it is Pgpool-II's: in 4.4 a value was put into the middle of a node.
+/// Returns why this program would misread nodes: Pgpool-II 4.4 inserted a value into the middle.
 fn misread(place: &str, said: &str, layout: PcpLayout) -> Option<String> {
     let release = said.lines().find_map(|line| line.split_once("(pgpool-II) "))?.1.trim();
     let minor = release.match_indices('.').nth(1).map_or(release, |(at, _)| release.get(..at).unwrap_or(release));

@@ -1,10 +1,8 @@
-//! The file with the process number, and the lock that names its owner.
+//! The PID file, and the lock that names its owner.
 //!
-//! A number in a file proves nothing: the process may have ended and another got its number, or somebody wrote there. So the
-//! running proxy holds a lock on the file, which ends with it in any case. The kernel, not the text, says which process that
-//! is. The text is for people and scripts.
-//! The lock is a record lock (`fcntl`): it names its holder and is not handed on to children. But it is lost when its process
-//! closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
+//! A number in a file may be reused or forged. So the running proxy holds a lock on the file, and the kernel tells the owner. A
+//! record lock (`fcntl`) names its holder and is not inherited by children. Closing any descriptor of the file releases it, so
+//! this process must not open the file elsewhere while `PidFile` lives.
 
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
@@ -16,19 +14,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_io::own_files;
 
-/// Looks at a file that is removed as often as it is made.
 const TRIES_MAX: u32 = 100;
 
-/// Treatment of another process that has the file.
+/// Behaviour if another process has the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PidFileClaim {
-    /// That process stays: this one does not start.
+    /// Refuses to start.
     Alone,
-    /// This process relieves that one, which ends later.
+    /// Relieves the other process, which ends later.
     Relief,
 }
 
-/// The file while it is ours; gone when the proxy is.
+/// The owned file, removed on drop.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
@@ -36,7 +33,6 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Makes the file ours. Error: it cannot be written, or another process has it.
     pub fn take(path: &Path, claim: PidFileClaim) -> anyhow::Result<PidFile> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).with_context(|| format!("pid_file_name: cannot create {}", folder.display()))?;
@@ -44,7 +40,7 @@ impl PidFile {
         let mut file = match claim {
             PidFileClaim::Alone => lock_at(path)?,
             PidFileClaim::Relief => {
-                // The old one keeps its lock, on a file that has no name any more.
+                // The old process keeps its lock, on a file without a name.
                 let beside = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
                 let file = lock_at(&beside)?;
                 let moved = std::fs::rename(&beside, path);
@@ -61,21 +57,20 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // After a takeover the name is of another process's file.
+        // After a takeover the name is another process's file.
         if is_at(&self.file, &self.path) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Opens and locks the file that has this name now.
 fn lock_at(path: &Path) -> anyhow::Result<File> {
     for _ in 0..TRIES_MAX {
         let mut options = OpenOptions::new();
         let file = own_files::open(path, options.read(true).write(true).create(true).truncate(false));
         let file = file.with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // The process that had the file may have removed it meanwhile.
+            // The former owner may have removed it meanwhile.
             Ok(()) if !is_at(&file, path) => {}
             Ok(()) => return Ok(file),
             Err(Errno::AGAIN | Errno::ACCESS) => {
@@ -97,7 +92,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     (ours.dev(), ours.ino()) == (there.dev(), there.ino())
 }
 
-/// The process that holds the lock. Error: it is held by one that has no number here (of another namespace).
+/// Returns the lock's holder. Fails for a process of another PID namespace.
 fn holder(file: &File) -> anyhow::Result<Option<Pid>> {
     let all = Flock::from(FlockType::WriteLock);
     let Some(lock) = fcntl_getlk(file, &all).context("cannot ask for its lock")? else { return Ok(None) };
@@ -106,13 +101,13 @@ fn holder(file: &File) -> anyhow::Result<Option<Pid>> {
     Ok(Some(pid))
 }
 
-/// The running proxy that owns the file. `None`: none runs, whatever number the file has.
+/// Returns the process that holds the lock, whatever the file says.
 pub fn running(path: &Path) -> anyhow::Result<Option<Pid>> {
     let name = || format!("pid_file_name: {}", path.display());
     if path.as_os_str().is_empty() {
         bail!("pid_file_name is empty: nothing says which process to look for");
     }
-    // A pipe that somebody put there is not waited for.
+    // Does not block on a FIFO.
     let mut options = OpenOptions::new();
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     match options.read(true).custom_flags(flags).open(path) {
@@ -122,7 +117,7 @@ pub fn running(path: &Path) -> anyhow::Result<Option<Pid>> {
     }
 }
 
-/// Says why the file could not be written, without making anything.
+/// Checks if the file could be written, without creating anything.
 pub fn try_path(path: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     if path.as_os_str().is_empty() {

@@ -1,4 +1,4 @@
-//! Builds the threads' shared data, starts the threads, and obeys signals until all is over.
+//! Starts the proxy, and obeys signals until its end.
 
 use crate::admin::{http, pcp, views};
 use crate::auth::trust;
@@ -32,28 +32,25 @@ use weir_config::{self as config, Config, ConfigProblem, IoMethod, ProblemSeveri
 use weir_io::buffers::BufferPool;
 use weir_io::reactor::Reactor;
 
-/// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
+/// The C parser recurses as deep as a statement nests, up to its own limit. Virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;
 
-/// Signals that are obeyed: those of Pgpool-II and of PgBouncer.
+/// The signals of Pgpool-II and of PgBouncer.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
 
-/// Time that an immediate stop has. After it the process ends with whatever hangs: a worker, a disk, a terminal.
+/// Time of an immediate stop, after which the process exits whatever blocks.
 const IMMEDIATE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The listening sockets.
 struct ClientSockets {
     listeners: Vec<ListeningSocket>,
-    /// Of metrics and PCP.
     control: thread::ControlSockets,
-    /// Copies of all, for whoever takes over from us.
+    /// Copies of all sockets, for a takeover.
     copies: Vec<OwnedFd>,
     drain: SmartStopAdmission,
 }
 
 impl ClientSockets {
-    /// Opens the sockets that the configuration names, and takes those that are open already: systemd's, or those of the proxy
-    /// that is to be relieved.
+    /// Opens the configured sockets, or inherits them from systemd or the proxy to relieve.
     fn open(
         files: &OperatorFiles,
         config: &Config,
@@ -85,14 +82,12 @@ impl ClientSockets {
     }
 }
 
-/// Starter of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartedBy {
-    /// Somebody who sees the process itself.
     Foreground,
-    /// A command that ends before it runs: only the pid file names the process.
+    /// Only the PID file names the process.
     Daemon,
-    /// The demo: it ends with its terminal, since nobody would find it again.
+    /// Ends with its terminal, since it could not be found again.
     Demo,
 }
 
@@ -105,7 +100,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {}", cause.problem(&config)))?;
     let mut warnings = warnings_of(files, (&config, &tls), &problems, start, files_max);
-    // Gone again if the start fails.
+    // Removed if the start fails.
     let mut made = CreatedUnixSockets::default();
     let (sockets, old) = ClientSockets::open(files, &config, &mut made, &mut warnings)?;
     let mut paths: Vec<PathBuf> =
@@ -129,7 +124,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     let claim = if old.is_some() { PidFileClaim::Relief } else { PidFileClaim::Alone };
     let pid_file = take_pid_file(&shared.config.load(), claim, start, &mut warnings)?;
     announce(&shared, &warnings);
-    // From here on nothing can fail any more that would leave the clients without a proxy.
+    // From here on no error may leave the clients without a proxy.
     let is_relief = old.is_some();
     if let Some(old) = old {
         relieve(old, &shared);
@@ -137,7 +132,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     if !way.as_os_str().is_empty() {
         match takeover::offer(&way, sockets.copies, &shared) {
             Ok(()) => paths.push(way),
-            // The old one has gone: there is no way back.
+            // The old proxy has gone: go on.
             Err(cause) if is_relief => {
                 shared.log.say(Level::Error, format_args!("nobody can take over from this process: {cause:#}"))
             }
@@ -163,7 +158,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     outcome
 }
 
-/// Writes the last lines of the log when it goes, before the error of a start that failed is told.
+/// Writes the last log lines before the error of a failed start is shown.
 struct LastLines(Arc<SharedState>);
 
 impl Drop for LastLines {
@@ -172,18 +167,16 @@ impl Drop for LastLines {
     }
 }
 
-/// Ends the process after a while, should it still be there.
 fn end_in_any_case() {
     let end = || {
         std::thread::sleep(IMMEDIATE_LIMIT);
         last_words(&format!("weir: ended after {} s of an immediate stop\n", IMMEDIATE_LIMIT.as_secs()));
         std::process::exit(1);
     };
-    // Without a thread the stop is as orderly as it can be.
     drop(std::thread::Builder::new().name("end".into()).spawn(end));
 }
 
-/// Has a fault tell its place on stderr without waiting for whoever reads that.
+/// Makes panics print to stderr without blocking on it.
 fn tell_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -194,7 +187,6 @@ fn tell_of_panics() {
     }));
 }
 
-/// Everything that is to be told before the start.
 fn warnings_of(
     files: &OperatorFiles,
     (config, tls): (&Config, &TlsFiles),
@@ -205,13 +197,12 @@ fn warnings_of(
     let mut warnings: Vec<String> = problems.iter().map(ConfigProblem::place_and_message).collect();
     warnings.extend(tls.warnings(config, SystemTime::now()).iter().map(ConfigProblem::place_and_message));
     warnings.extend(warnings_of_system(config, start, files_max));
-    // The errors among them show as the start goes on; systemd may have opened what this one could not.
+    // Errors appear later in the start, unless systemd has opened the socket.
     let places = places::findings(files, config).into_iter().filter(|found| found.severity == ProblemSeverity::Warning);
     warnings.extend(places.map(|found| found.problem(config).place_and_message()));
     warnings
 }
 
-/// Obeys signals until all is over.
 fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &SystemdNotifier, start: StartedBy) {
     let mut asked = ProxyShutdown::No;
     for signal in signals.forever() {
@@ -219,13 +210,12 @@ fn obey_all(signals: &mut Signals, shared: &Arc<SharedState>, notify: &SystemdNo
         asked = stop_of(signal, asked, shared.config.load().sigint_stop);
         obey(signal, asked, shared, notify);
         if signal == SIGQUIT && start != StartedBy::Demo {
-            // The demo has servers to stop.
+            // The demo must stop its servers.
             end_in_any_case();
         }
     }
 }
 
-/// Warnings about settings that the system, or the way of the start, does not allow.
 fn warnings_of_system(config: &Config, start: StartedBy, files_max: u64) -> impl Iterator<Item = String> {
     let nowhere = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
     let is_nowhere = start == StartedBy::Daemon && !config.log.is_kept();
@@ -236,7 +226,7 @@ fn warnings_of_system(config: &Config, start: StartedBy, files_max: u64) -> impl
     config.descriptors_notice(files_max).into_iter().chain(said)
 }
 
-/// Servers are asked on a thread of their own: one that does not answer delays nobody.
+/// Checks on another thread: a silent server must not delay the start.
 fn warn_of_trust(shared: &Arc<SharedState>) {
     let shared = shared.clone();
     let look = move || {
@@ -244,11 +234,10 @@ fn warn_of_trust(shared: &Arc<SharedState>) {
             shared.log.say(Level::Warning, format_args!("{warning}"));
         }
     };
-    // A warning is no reason not to start.
     drop(std::thread::Builder::new().name("trust".into()).spawn(look));
 }
 
-/// Takes the pid file. Where nobody has chosen one, and nobody needs it, the proxy runs without.
+/// Takes the PID file. A default one that nothing needs may be missing.
 fn take_pid_file(
     config: &Config,
     claim: PidFileClaim,
@@ -268,7 +257,7 @@ fn take_pid_file(
     }
 }
 
-/// Has the old proxy accept no more clients. One that does not answer may still accept some; it has them, then.
+/// Has the old proxy stop accepting. Without its answer it may still accept and serve some clients.
 fn relieve(old: OldProxy, shared: &SharedState) {
     match old.relieve() {
         Ok(()) => shared.log.say(Level::Log, format_args!("taken over from the running proxy")),
@@ -276,7 +265,6 @@ fn relieve(old: OldProxy, shared: &SharedState) {
     }
 }
 
-/// Lets signals and administrators have the files read again.
 fn allow_reloads(shared: &SharedState, files: &OperatorFiles) {
     let (all, own, rules) = (files.clone(), files.clone(), files.clone());
     let readers = FileReaders {
@@ -287,20 +275,18 @@ fn allow_reloads(shared: &SharedState, files: &OperatorFiles) {
             access.ok_or_else(|| first_error("a file of access cannot be used", &problems))
         }),
     };
-    // Nobody else sets it.
     let _ = shared.files.readers.set(readers);
 }
 
 type Worker0 = JoinHandle<std::io::Result<()>>;
 
-/// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventLoopKind {
     Ring,
     Epoll,
 }
 
-/// The way in which connections are served, by the first ring that could not be had. Error: the configuration insists on io_uring.
+/// Chooses by the first refused ring. Fails if the configuration requires io_uring.
 fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &SharedState) -> anyhow::Result<EventLoopKind> {
     match (method, refused) {
         (IoMethod::Epoll, _) => Ok(EventLoopKind::Epoll),
@@ -316,15 +302,15 @@ fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &SharedState) 
     }
 }
 
-/// The way that can be had, as far as one ring tells, before anything is begun.
+/// Tries one ring before anything is started.
 fn first_way(shared: &SharedState) -> anyhow::Result<EventLoopKind> {
     let method = shared.config.load().io_method;
     let refused = if method == IoMethod::Epoll { None } else { weir_ring::available().err() };
     way(method, refused, shared)
 }
 
-/// Begins the workers. Each takes its ring first: a user's locked memory may do for one and not for all, and is still counted for those of a process
-/// that has just ended. All serve in one way, since sockets move between them.
+/// Starts the workers. Each takes its ring first: locked memory may suffice for one ring but not for all, and that of an ended
+/// process is freed late. All use one kind, since sockets move between them.
 fn start_workers(
     shared: &Arc<SharedState>,
     polls: Vec<mio::Poll>,
@@ -343,7 +329,6 @@ fn start_workers(
         threads.push(thread.spawn(move || {
             let buffers = BufferPool::new(shared.config.load().memory_buffer_bytes);
             let mut reactor = Reactor::new(poll, buffers, false, shared.begun)?;
-            // Nobody hears it who has given up the start.
             let _ = tell.send(if wished == EventLoopKind::Ring { reactor.begin_ring() } else { Ok(()) });
             drop(tell);
             match decided.recv() {
@@ -363,7 +348,7 @@ fn start_workers(
         })?);
     }
     drop(tell);
-    // Ends when each has told, or ended without a word, which whoever joins it hears.
+    // Ends when each worker has reported, or ended.
     let refused = told.iter().filter_map(Result::err).last();
     let way = if wished == EventLoopKind::Ring { way(shared.config.load().io_method, refused, shared)? } else { wished };
     for verdict in verdicts {
@@ -372,7 +357,6 @@ fn start_workers(
     Ok(threads)
 }
 
-/// Waits for all workers, and then for the control thread; lets the main thread go on.
 fn start_joiner(
     shared: &Arc<SharedState>,
     workers: Vec<Worker0>,
@@ -401,7 +385,6 @@ fn join(workers: Vec<Worker0>) -> anyhow::Result<()> {
     outcome
 }
 
-/// Problems in one line.
 fn list(problems: &[ConfigProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -430,7 +413,6 @@ fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &Systemd
     match signal {
         SIGHUP => {
             notify.reloading();
-            // The errors are in the log already.
             let _ = shared.reload();
             return notify.ready();
         }
@@ -445,7 +427,7 @@ fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &Systemd
     shared.begin_stop(stop);
 }
 
-/// The stop that signals ask for, this one and those before. A second signal is of somebody who waited long enough.
+/// Returns the stop that all signals so far ask for: a second signal stops faster.
 fn stop_of(signal: i32, asked: ProxyShutdown, sigint: SigintStop) -> ProxyShutdown {
     match signal {
         SIGTERM if asked == ProxyShutdown::No => ProxyShutdown::Smart,
@@ -456,14 +438,14 @@ fn stop_of(signal: i32, asked: ProxyShutdown, sigint: SigintStop) -> ProxyShutdo
     }
 }
 
-/// The first worker has an event loop, which pools need to close connections.
+/// Sends to the first worker, whose event loop the pools need to close connections.
 fn tell_first(shared: &SharedState, message: WorkerMessage) {
     if let Some(mailbox) = shared.mailboxes.first() {
         mailbox.send(message);
     }
 }
 
-/// Reads the configuration again. A wrong one changes nothing.
+/// Reads the configuration again. An invalid one changes nothing.
 fn reload(files: &OperatorFiles, shared: &SharedState) -> Result<Vec<String>, String> {
     let say = |problems: &[ConfigProblem]| {
         for problem in problems {
@@ -517,12 +499,11 @@ fn first_error(text: &str, problems: &[ConfigProblem]) -> String {
     first.map_or_else(|| text.to_string(), |problem| format!("{text}: {}", problem.place_and_message()))
 }
 
-/// Raises the limit of file descriptors as far as the system allows, since each client takes one. Returns the new limit.
+/// Raises the limit of file descriptors to its maximum, and returns it: each client takes one.
 pub fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let is_raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_ok();
-    // Refused only where the limit is forbidden to move.
     let allowed = if is_raised { limit.maximum } else { limit.current };
     allowed.unwrap_or(u64::MAX)
 }

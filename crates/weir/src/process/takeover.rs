@@ -1,8 +1,7 @@
-//! A new proxy takes the listening sockets over from the running one, so that a restart refuses nobody.
+//! A new proxy takes the listening sockets over, so that a restart refuses no client.
 //!
-//! The sockets themselves are passed on, over a unix socket (`takeover_socket`): the next process that accepts serves the clients in
-//! their queues. With sockets of its own on one port (SO_REUSEPORT), the clients in the old ones' queues would be lost. Only one of
-//! the two processes accepts at a time:
+//! The sockets are passed over a unix socket (`takeover_socket`), so that the clients in their queues are served. New sockets on
+//! the same port (SO_REUSEPORT) would lose those. Only one process accepts at a time:
 //!
 //! ```text
 //!   new                                         old
@@ -14,7 +13,7 @@
 //!    |  accepts clients                          |  drains, ends
 //! ```
 //!
-//! If anything goes wrong before "ready" the old one goes on as if nothing had been.
+//! After a failure before "ready" the old proxy goes on unchanged.
 
 use crate::log::Level;
 use crate::runtime::inherit::InheritedSockets;
@@ -39,21 +38,18 @@ const SOCKETS: &str = "sockets";
 const READY: &str = "ready";
 const CLOSED: &str = "closed";
 
-/// Time for one word of the conversation.
 const WORD_LIMIT: Duration = Duration::from_secs(5);
-/// Time the new one gets to make itself ready.
+/// Time for the new proxy to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// Time the old one gets to serve those it has accepted.
+/// Time for the old proxy to serve the clients it has accepted.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-/// Sockets that are passed on at most.
 const SOCKETS_MAX: usize = 64;
 
-/// The proxy that runs, while we take over from it.
 pub struct OldProxy {
     line: BufReader<UnixStream>,
 }
 
-/// Asks the running proxy for its sockets. `None`: none runs.
+/// `None`: none runs.
 pub fn ask(path: &Path) -> anyhow::Result<Option<(InheritedSockets, OldProxy)>> {
     let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -76,7 +72,7 @@ impl OldProxy {
         self.line.get_mut().write_all(format!("{word}\n").as_bytes())
     }
 
-    /// Tells it that we can serve, and waits until it accepts no more. Error: it did not say so; it may still accept.
+    /// Has the old proxy stop accepting. After an error it may still accept.
     pub fn relieve(mut self) -> anyhow::Result<()> {
         self.line.get_ref().set_read_timeout(Some(CLOSE_LIMIT))?;
         self.say(READY)?;
@@ -91,7 +87,7 @@ impl OldProxy {
     }
 }
 
-/// Only a process that could as well kill this one may take over.
+/// Only a process that could also kill this one may take over.
 fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
     let peer = socket_peercred(stream)?.uid;
     let own = rustix::process::geteuid();
@@ -99,14 +95,13 @@ fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for a process that wants to take over, on a thread of its own. `sockets` are copies of the listening sockets.
+/// Waits on a thread for a process that takes over. `sockets` are copies of the listening sockets.
 pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>) -> anyhow::Result<()> {
     ensure!(
         sockets.len() <= SOCKETS_MAX,
         "takeover_socket: {} listening sockets, at most {SOCKETS_MAX} can be passed",
         sockets.len()
     );
-    // The process that had the path has ended, or this one has relieved it.
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -144,7 +139,7 @@ fn serve(stream: &UnixStream, shared: &Arc<SharedState>) -> anyhow::Result<()> {
     shared.log.say(Level::Log, format_args!("another process has taken over; ending when the last client has left"));
     shared.begin_stop(ProxyShutdown::Smart);
     end_later(shared);
-    // It goes on without this word, only later.
+    // Without this message the new proxy goes on later.
     let _ = said;
     Ok(())
 }
@@ -158,7 +153,7 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the doors closed, and waits until all accepted connections are clients.
+/// Closes the listening sockets, and waits until all accepted connections are clients.
 fn close_listeners(shared: &SharedState) -> anyhow::Result<()> {
     shared.listeners.handed_over.store(true, Ordering::Release);
     shared.tell_all(|| WorkerMessage::CloseListeners);
@@ -171,14 +166,12 @@ fn close_listeners(shared: &SharedState) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends sessions that stay too long after another process has taken over.
 fn end_later(shared: &Arc<SharedState>) {
     let limit_ms = shared.config.load().admin.takeover_drain_ms;
     if limit_ms == 0 {
         return;
     }
     let shared = Arc::downgrade(shared);
-    // Without the thread the clients stay as long as they like.
     let _ = std::thread::Builder::new().name("drain".into()).spawn(move || {
         std::thread::sleep(Duration::from_millis(limit_ms));
         if let Some(shared) = shared.upgrade() {
@@ -188,7 +181,6 @@ fn end_later(shared: &Arc<SharedState>) {
     });
 }
 
-/// A stop that began in the same moment has closed them.
 fn ensure_some(sockets: &[OwnedFd]) -> std::io::Result<()> {
     if sockets.is_empty() { Err(std::io::Error::other("the proxy is stopping already")) } else { Ok(()) }
 }

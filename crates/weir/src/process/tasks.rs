@@ -1,4 +1,4 @@
-//! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
+//! A worker's tasks, its mail, and its end.
 
 use crate::client::peer_cancels;
 use crate::log::Level;
@@ -20,13 +20,11 @@ use weir_io::reactor::{NO_TASK, TaskId};
 use weir_session::status::SessionActivity;
 use weir_wire::startup_packet::CancelSender;
 
-/// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
+/// Rounds for closing the listening sockets at the end; usually two suffice.
 const LAST_TURNS_MAX: u32 = 16;
 
-/// While the proxy stops: time between two looks if all is paused and no server connection is in use.
 const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
-/// Runs until the proxy stops. Error: the event loop itself failed.
 pub fn run(w: &Rc<Worker>) -> io::Result<()> {
     w.reactor.spawn(housekeeping::housekeep(w.clone()));
     w.listening.hub_opener.set(w.reactor.spawn(listen_task::open_all(w.clone())));
@@ -55,7 +53,6 @@ pub fn run(w: &Rc<Worker>) -> io::Result<()> {
     }
 }
 
-/// Begins a task that has to do with stores, and begins it again after a fault.
 fn keep<F: Future<Output = ()> + 'static>(
     w: &Rc<Worker>,
     name: &'static str,
@@ -75,23 +72,22 @@ fn keep<F: Future<Output = ()> + 'static>(
     w.tasks.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
 }
 
-/// True if clients are left, also another worker's. The first worker has tasks for all, and any worker may have a server
-/// connection that another's client needs.
+/// True while any worker has clients: they may need the first worker's tasks, or a server connection of any worker.
 fn is_needed(w: &Worker) -> bool {
     w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
 }
 
-/// Takes leave of servers, keeps the listening sockets, and sends all remaining bytes. A request of the ring keeps its socket open a moment longer than
-/// the process lives: a proxy that is started again at once could not listen on its port.
+/// Closes server connections, shuts the listening sockets, and sends all remaining bytes. A pending ring request keeps its socket
+/// open beyond the process, and a restarted proxy could not listen on the port.
 fn end(w: &Worker) -> io::Result<()> {
     for pool in w.shared.pools.all() {
-        // Those of other event loops are theirs to close.
+        // Other event loops close their own.
         let own = pool.retire(|conn, _| conn.transport.home == w.id);
         own.into_iter().for_each(|conn| w.close_conn(conn));
     }
     let lines = w.inquiry.lanes.borrow_mut().take_all();
     lines.into_iter().for_each(|line| line.talk.part(w));
-    // They may have waited for our clients.
+    // Other workers may wait for this one's clients.
     w.shared.tell_all(|| WorkerMessage::Wake(NO_TASK));
     for _ in 0..LAST_TURNS_MAX {
         if w.reactor.with_ring(true, |ring| ring.shut_all()) {
@@ -102,7 +98,7 @@ fn end(w: &Worker) -> io::Result<()> {
     w.reactor.last_turn()
 }
 
-/// Gives back the places of a session whose task panicked: its own, and its server connection's place in the pool.
+/// Releases what a panicked session held: its own place, and its server connection's place in the pool.
 fn after_panic(w: &Worker, task: TaskId) {
     if let Some(name) = w.tasks.after_panic(&w.reactor, task) {
         w.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
@@ -149,7 +145,7 @@ fn read_mail(w: &Rc<Worker>) {
                 w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1, or gracefully over PCP)"));
                 w.pause(None);
             }
-            // As with PgBouncer: what a stop drains stays drained.
+            // As in PgBouncer: a stop is not undone.
             WorkerMessage::Resume if w.shared.stop_mode() != ProxyShutdown::No => {}
             WorkerMessage::Resume => {
                 w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
@@ -165,7 +161,7 @@ fn read_mail(w: &Rc<Worker>) {
     }
 }
 
-/// Ends all sessions; before that those that wait for a server connection, if none will get one.
+/// Ends all sessions; in a smart stop only those waiting for a server connection that none will get.
 fn stop_sessions(w: &Worker) {
     if w.shared.stop_mode() < ProxyShutdown::Fast {
         if w.shared.drains_servers() {
@@ -184,7 +180,7 @@ fn stop_sessions(w: &Worker) {
     }
 }
 
-/// Sessions that begin to wait later look themselves. A console may wait for such an end.
+/// Ends the waiting sessions; later ones check themselves. Consoles are spared, as they may wait for such an end.
 fn dismiss_waiting(w: &Worker) {
     let console = w.peek_config().admin.database.clone();
     let is_waiting = |entry: &&Rc<SessionEntry>| {
@@ -196,8 +192,7 @@ fn dismiss_waiting(w: &Worker) {
     }
 }
 
-/// A smart stop waits for clients to leave. Where all is paused they can only wait, so the stop waits for the server
-/// connections in use instead: running statements may end.
+/// Makes a smart stop fast once all databases are paused and no server connection is in use: paused clients cannot finish.
 fn stop_when_paused(w: &Rc<Worker>) {
     let own = w.clone();
     w.reactor.spawn(async move {
@@ -211,7 +206,7 @@ fn stop_when_paused(w: &Rc<Worker>) {
     });
 }
 
-/// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
+/// Ends sessions for an administrator. The console's own sessions end by number only.
 fn kill(w: &Rc<Worker>, victim: &TerminationTarget) {
     let final_error = Box::new(lease::ended());
     let console = w.peek_config().admin.database.clone();
@@ -225,7 +220,7 @@ fn kill(w: &Rc<Worker>, victim: &TerminationTarget) {
             TerminationTarget::All => *entry.status.database != *console,
         };
         if is_meant {
-            // The server's work for it shall not go on unseen.
+            // The server must not go on working for it.
             if matches!(victim, TerminationTarget::Client(_)) && entry.status.doing() == SessionActivity::Executing {
                 conn_opening::forward_cancel(w, &entry.handle);
             }
@@ -238,7 +233,7 @@ fn kill(w: &Rc<Worker>, victim: &TerminationTarget) {
 fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: CancelSender) {
     let entries = w.entries.borrow();
     let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
-        // A session of another Weir may have this number, too.
+        // The number may also be a session of another Weir.
         if bearer == CancelSender::Client && peer_cancels::pass_cancel(w, pid, key) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The control thread: it begins its tasks, reads its mail, and ends when no worker is left.
+//! The control thread: starts its tasks, reads its mail, and ends after the workers.
 
 use crate::admin::http;
 use crate::admin::pcp::{self, PcpService};
@@ -21,24 +21,19 @@ use tokio::task::LocalSet;
 use weir_failover::FailoverEvent;
 use weir_session::catalogs::KnownDatabase;
 
-/// Name of the thread.
 const NAME: &str = "weir-control";
 
-/// Threads for work that blocks: names of hosts, keys of passwords, pages. A name server that does not answer holds a few for each node.
+/// Threads for blocking work. A silent name server occupies a few per node.
 const BLOCKING_MAX: usize = 128;
 
-/// Time between two signs of life, and between two looks at whether a period of averages is over.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Listening sockets that are served here.
 #[derive(Default)]
 pub struct ControlSockets {
-    /// Of `metrics_port`.
     pub(crate) readers: Vec<TcpListener>,
     pub(crate) pcp: PcpService,
 }
 
-/// Starts the thread.
 pub fn start(shared: &Arc<SharedState>, sockets: ControlSockets) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -51,21 +46,20 @@ pub fn start(shared: &Arc<SharedState>, sockets: ControlSockets) -> anyhow::Resu
 }
 
 fn serve(runtime: Runtime, shared: Arc<SharedState>, sockets: ControlSockets) {
-    // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
+    // Unlike a worker it preempts: busy sessions must not make nodes look silent.
     if let Err(cause) = weir_ring::yield_when_woken(false) {
         shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
     }
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, attend(ControlContext::new(shared), sockets));
-    // Connections close with their tasks.
     drop(tasks);
-    // Somebody may still wait for a name server.
+    // A name lookup may still block.
     runtime.shutdown_background();
 }
 
-/// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
+/// Starts all tasks and obeys orders until `ControlOrder::End`. Cancel safe: all tasks end.
 async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
-    // The first, so that nobody gets writes before it says so.
+    // First, so that no node gets writes before failover permits it.
     let own = c.clone();
     let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
     let own = c.clone();
@@ -76,7 +70,6 @@ async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
     tasks.extend(begin_pcp(&c, sockets.pcp));
     let mut beat_at = Instant::now();
     loop {
-        // Nothing is lost if the time is over first: orders stay where they are.
         let _ = tokio::time::timeout(BEAT, c.shared.control.arrived()).await;
         if beat_at.elapsed() >= BEAT {
             beat_at = Instant::now();
@@ -120,7 +113,7 @@ fn watch(c: &Rc<ControlContext>, database: Arc<KnownDatabase>) {
     run(c, name, catalog_watch::watch(c.clone(), database), order);
 }
 
-/// The next session whose answer would be kept has the log followed again after a fault.
+/// After a panic the next session with an answer to keep starts it again.
 fn follow(c: &Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let name = format!("the log of \"{}\"", database.name);
     run(c, name, wal_follower::watch(c.clone(), database), || {});

@@ -1,49 +1,45 @@
-//! How a worker takes its turn on a busy processor.
+//! Whether a worker yields its turn on a busy processor.
 //!
-//! A worker that yields when it is woken finds several statements at once when its turn comes, and serves them with one system
-//! call. The thread before it was about to wait anyway: a server at the end of its answer, an application between two
-//! statements. Beside programs that compute for milliseconds the worker would wait for each of them, though. The kernel's count
-//! of its waits tells the two cases apart.
+//! A worker that yields when woken finds several statements at its turn, and serves them with one system call; the thread that
+//! runs meanwhile was about to wait anyway. Beside programs that compute for milliseconds, however, the worker would wait for
+//! each. The kernel's schedstat distinguishes the cases.
 
 use std::time::Duration;
 
-/// A worker that waits this many times as long as it runs is starved. Where servers and applications alone fill the processors it is 2 at most,
-/// measured with 1 to 64 clients; with two computing programs to a processor 4 to 9.
+/// Ratio of wait to run time of a starved worker. Measured: at most 2 with servers and applications only (1 to 64 clients), 4 to
+/// 9 with two computing programs per processor.
 const STARVED: u32 = 4;
 
-/// Less waiting than this in all of a look's time hurts nobody.
+/// Less waiting than this between two looks is harmless.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// After this it is tried again.
+/// Looks until yielding is tried again.
 const REST_LOOKS: u32 = 60;
 
-/// The kernel's counts of a thread, since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
+/// A thread's counts since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSchedStats {
-    /// Time on a processor.
     pub ran: Duration,
-    /// Time it was ready and waited for one.
+    /// Time ready without a processor.
     pub waited: Duration,
 }
 
 impl ThreadSchedStats {
-    /// Reads the kernel's text: nanoseconds, nanoseconds, a count. `None` if it is something else.
     pub fn parse(text: &str) -> Option<ThreadSchedStats> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok().map(Duration::from_nanos));
         Some(ThreadSchedStats { ran: fields.next()??, waited: fields.next()?? })
     }
 }
 
-/// Decides if a worker yields, about once a second.
 #[derive(Debug, Default)]
 pub struct YieldPolicy {
     last: Option<ThreadSchedStats>,
-    /// Looks for which it does not.
+    /// Remaining looks without yielding.
     resting: u32,
 }
 
 impl YieldPolicy {
-    /// True to yield until the next look, if the operator wishes it at all. `now`: the kernel's counts, if it counts.
+    /// True to yield until the next look. `wished`: the operator's setting. `now`: the kernel's counts, if any.
     pub fn yields(&mut self, wished: bool, now: Option<ThreadSchedStats>) -> bool {
         let before = std::mem::replace(&mut self.last, now);
         if !wished {

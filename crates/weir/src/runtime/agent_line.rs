@@ -1,6 +1,4 @@
-//! A connection between Weir and an agent, over any stream: frames that are cut apart, bounded and authentic (`weir_agent::seal`).
-//!
-//! Nothing here has a limit of time: the callers have.
+//! A connection between Weir and an agent: bounded, authenticated frames (`weir_agent::seal`). Callers set time limits.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -9,12 +7,10 @@ use weir_agent::seal::{
 };
 use weir_agent::{AgentMessageError, AgentSecret};
 
-/// A stream that bytes flow over.
 pub trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 
-/// Why a conversation is over.
 #[derive(Debug, thiserror::Error)]
 pub enum SealedStreamError {
     #[error(transparent)]
@@ -26,7 +22,6 @@ pub enum SealedStreamError {
 }
 
 impl SealedStreamError {
-    /// True if the other side just went away.
     pub fn is_end(&self) -> bool {
         match self {
             SealedStreamError::Io(cause) => {
@@ -37,20 +32,20 @@ impl SealedStreamError {
     }
 }
 
-/// See the module. Dropping it closes the connection.
+/// A sealed stream, closed on drop.
 pub struct SealedStream<S> {
     stream: S,
     seal: FrameSeal,
 }
 
 impl<S: ByteStream> SealedStream<S> {
-    /// Weir's side of the beginning. Not cancel safe: the connection is of no use then.
+    /// Weir's side of the handshake. Not cancel safe: the connection is useless then.
     pub async fn to_agent(mut stream: S, secret: &AgentSecret) -> Result<SealedStream<S>, SealedStreamError> {
         let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
         let (hello, proof) = ClientHello::answer(secret, &theirs, crate::random())?;
         write_frame(&mut stream, &proof).await?;
         let proof = match read_frame(&mut stream, GREETING_BYTES_MAX).await {
-            // An agent says nothing to one who does not know the secret.
+            // An agent closes without an answer if the secret is wrong.
             Err(SealedStreamError::Io(cause)) if cause.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(SealError::Secret.into());
             }
@@ -60,7 +55,7 @@ impl<S: ByteStream> SealedStream<S> {
         Ok(SealedStream { stream, seal })
     }
 
-    /// The agent's side. Not cancel safe: the connection is of no use then.
+    /// The agent's side of the handshake. Not cancel safe: the connection is useless then.
     pub async fn to_weir(mut stream: S, secret: &AgentSecret) -> Result<SealedStream<S>, SealedStreamError> {
         let nonce = crate::random();
         write_frame(&mut stream, &greeting(&nonce)).await?;
@@ -70,13 +65,13 @@ impl<S: ByteStream> SealedStream<S> {
         Ok(SealedStream { stream, seal })
     }
 
-    /// Not cancel safe: a part may be on its way.
+    /// Not cancel safe: a part may be sent.
     pub async fn send(&mut self, body: &[u8]) -> Result<(), SealedStreamError> {
         let payload = self.seal.close(body);
         write_frame(&mut self.stream, &payload).await
     }
 
-    /// The next message. Not cancel safe: a part of it may be lost.
+    /// Not cancel safe: a part may be lost.
     pub async fn next(&mut self) -> Result<Vec<u8>, SealedStreamError> {
         let payload = read_frame(&mut self.stream, FRAME_BYTES_MAX).await?;
         Ok(self.seal.open(&payload)?.to_vec())

@@ -1,11 +1,10 @@
-//! The agents beside the servers, as they were last asked: `SHOW pool_agents`.
+//! The last answers of the agents: `SHOW pool_agents`.
 
 use crate::log::utc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use weir_agent::{AgentStatus, DataDirectoryState, ServerStatus};
 
-/// Columns of `SHOW pool_agents`.
 pub const COLUMNS: [&str; 13] = [
     "node_id",
     "hostname",
@@ -22,13 +21,11 @@ pub const COLUMNS: [&str; 13] = [
     "last_asked",
 ];
 
-/// If an agent answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentContact {
     Connected,
     Unreachable,
     WrongSecret,
-    /// Something else keeps Weir from asking it; the error tells.
     Failed,
 }
 
@@ -43,37 +40,34 @@ impl AgentContact {
     }
 }
 
-/// One answer, or the lack of it.
 #[derive(Clone, Debug)]
 pub struct AgentSighting {
     pub contact: AgentContact,
-    /// `Err`: why there is no status.
     pub outcome: Result<Box<AgentStatus>, String>,
     /// In seconds since 1970.
     pub asked_at_s: u64,
 }
 
-/// By the node's number. Written by one task, every few seconds.
+/// Answers by node number.
 #[derive(Debug, Default)]
 pub struct AgentsSeen(Mutex<BTreeMap<u16, AgentSighting>>);
 
 impl AgentsSeen {
-    /// Notes an answer. Gives the contact before.
+    /// Returns the previous contact.
     pub fn note(&self, node: u16, answer: AgentSighting) -> Option<AgentContact> {
         self.0.lock().insert(node, answer).map(|before| before.contact)
     }
 
-    /// If the agent of a node answers; `None`: it has none, or was not asked yet.
+    /// `None`: no agent, or not asked yet.
     pub fn contact(&self, node: u16) -> Option<AgentContact> {
         self.0.lock().get(&node).map(|answer| answer.contact)
     }
 
-    /// Forgets the agents of all other nodes.
     pub fn keep(&self, nodes: &[u16]) {
         self.0.lock().retain(|node, _| nodes.contains(node));
     }
 
-    /// The values of `COLUMNS` for a node. `place`: host and port of its agent, if it has one.
+    /// Returns the values of `COLUMNS`. `place`: host and port of the agent, if the node has one.
     pub fn row(&self, node: u16, place: Option<(String, u16)>) -> Vec<String> {
         let place = place.map(|(host, port)| (host, port.to_string()));
         let known = self.0.lock().get(&node).cloned();
@@ -96,7 +90,6 @@ impl AgentsSeen {
     }
 }
 
-/// The columns from `server` to `last_order`.
 fn told(status: &AgentStatus) -> [String; 7] {
     let server = match (status.server, status.data) {
         (ServerStatus::Running(server), _) => server.step.name(),

@@ -1,4 +1,4 @@
-//! Listening sockets that were open before we began: from systemd, or from the proxy we take over from.
+//! Listening sockets from systemd, or from the proxy being relieved.
 
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
@@ -8,26 +8,23 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// First descriptor of systemd's. Source: sd_listen_fds(3).
+/// Source: sd_listen_fds(3).
 const FIRST: i32 = 3;
-/// More than this is a mistake.
 const SOCKETS_MAX: i32 = 64;
 
-/// Sockets nobody has asked for yet.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
-    /// From systemd: a TCP socket counts by its port, with any address.
+    /// From systemd: a TCP socket is found by its port, with any address.
     by_port: bool,
 }
 
 impl InheritedSockets {
-    /// Sockets that systemd's socket units opened for this process.
+    /// Takes the sockets opened by systemd's socket units.
     ///
-    /// The descriptors are duplicated, since safe code cannot own a number that came from outside; the originals stay open
-    /// until the process ends. Programs that this process starts get neither: a module of PAM must not hold the port open, or
-    /// take clients from it.
+    /// Descriptors are duplicated, since safe code cannot own a foreign number; the originals stay open. Child processes get
+    /// neither: a PAM module must not hold the port open, or accept clients.
     pub fn from_systemd() -> anyhow::Result<InheritedSockets> {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
         let is_ours = number("LISTEN_PID") == i32::try_from(std::process::id()).ok();
@@ -47,11 +44,10 @@ impl InheritedSockets {
         Ok(inherited)
     }
 
-    /// Sockets by their descriptors. Those that are no listening sockets are closed.
+    /// Closes descriptors that are no listening sockets.
     pub fn of(descriptors: Vec<OwnedFd>) -> InheritedSockets {
         let mut inherited = InheritedSockets::default();
         for descriptor in descriptors {
-            // Error: not ours to use.
             let _ = inherited.add(descriptor);
         }
         inherited
@@ -70,7 +66,7 @@ impl InheritedSockets {
         Ok(())
     }
 
-    /// The TCP sockets that serve this port on any address; the addresses of the configuration are not opened then.
+    /// Takes the TCP sockets of this port with any address, in place of the configured addresses.
     pub fn take_port(&mut self, port: u16) -> Vec<TcpListener> {
         if !self.by_port {
             return Vec::new();
@@ -79,13 +75,11 @@ impl InheritedSockets {
         self.tcp.extract_if(.., is_meant).collect()
     }
 
-    /// The TCP socket of this address.
     pub fn take_tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
         let at = self.tcp.iter().position(|socket| socket.local_addr().is_ok_and(|found| found == address))?;
         Some(self.tcp.swap_remove(at))
     }
 
-    /// The unix socket at this path.
     pub fn take_unix(&mut self, path: &Path) -> Option<UnixListener> {
         let is_there = |socket: &UnixListener| {
             socket.local_addr().is_ok_and(|address| address.as_pathname().is_some_and(|found| found == path))
@@ -94,7 +88,6 @@ impl InheritedSockets {
         Some(self.unix.swap_remove(at))
     }
 
-    /// Sockets nobody wanted.
     pub fn left(&self) -> usize {
         self.tcp.len() + self.unix.len()
     }

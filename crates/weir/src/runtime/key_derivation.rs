@@ -1,5 +1,4 @@
-//! Waits for slow answers without holding up the event loop: keys of passwords, names of hosts, verdicts of directories and
-//! PAM.
+//! Waits for password keys, host names, LDAP and PAM without blocking the event loop.
 
 use crate::auth::access::{LooksUp, SaltedPassword};
 use crate::auth::blocking_jobs::{BlockingJobs, JobState, Promise, Waiter};
@@ -18,10 +17,9 @@ use weir_io::reactor::parked;
 use weir_wire::scram::{SaltedKeys, ScramChallenge, fingerprint, steady_salt};
 use zeroize::Zeroizing;
 
-/// Time between two looks for the word of a server, should nobody wake us.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
-/// The keys of a password under a salt: known, or derived on a thread of their own. Cancel safe.
+/// Returns the keys of a password under a salt, known or derived on a thread. Cancel safe.
 pub async fn keys(
     w: &Worker,
     password: &Zeroizing<Vec<u8>>,
@@ -37,7 +35,7 @@ pub async fn keys(
     wait(w, &w.shared.access.keys, &key, work, deadline).await
 }
 
-/// The challenge of a user who has no verifier, in which nothing tells why he has none. Cancel safe.
+/// Returns a challenge for a user without a verifier, which does not tell why there is none. Cancel safe.
 pub async fn steady_challenge(
     w: &Worker,
     user: &str,
@@ -52,7 +50,7 @@ pub async fn steady_challenge(
             ChallengeBasis::Awaited(_) if deadline.is_some_and(|deadline| w.now() >= deadline) => {
                 return Err(SlowAnswerError::TimedOut);
             }
-            // Nobody is left who could tell soon, and an administrator may wait at the console.
+            // No server can tell soon, and an administrator may wait at the console.
             ChallengeBasis::Awaited(_) if w.view().nodes.iter().all(|node| node.cause.is_some()) => break None,
             ChallengeBasis::Awaited(_) if w.shared.stop_mode() >= ProxyShutdown::Fast => break None,
             ChallengeBasis::Awaited(until) => {
@@ -74,14 +72,13 @@ pub async fn steady_challenge(
             Zeroizing::new(*secret)
         }
     };
-    // Where servers are asked for verifiers, most users have theirs from there.
+    // With lookups, most verifiers come from servers.
     let in_file = w.shared.access.files().passwords.usual_iterations().filter(|_| looks_up == LooksUp::No);
     let iterations = in_file.unwrap_or_else(|| challenges.iterations());
     Ok(ScramChallenge { salt: steady_salt(&*secret, user.as_bytes()).to_vec(), iterations })
 }
 
-/// The keys of a password, if they fit `stored_key`. Cancel safe. Keys that do not fit are not remembered: guesses shall not
-/// take the place of keys.
+/// Returns the keys if they match `stored_key`. Keys of wrong guesses are not kept, so as not to displace others. Cancel safe.
 pub async fn fits(
     w: &Worker,
     password: &Zeroizing<Vec<u8>>,
@@ -98,13 +95,13 @@ pub async fn fits(
     Ok(None)
 }
 
-/// The name of a host, if the name's own addresses include the one we see. Cancel safe.
+/// Returns a host's name if the name resolves to this address. Cancel safe.
 ///
-/// Source: `check_hostname` in PostgreSQL's hba.c: the owner of an address may give it any name, so the name must know it, too.
+/// Source: `check_hostname` in PostgreSQL's hba.c: the owner of an address may give it any name.
 pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, SlowAnswerError> {
     let work = move || {
         let name = dns_lookup::lookup_addr(&address).ok()?;
-        // Without a name the system gives the number.
+        // Without a name the system returns the number.
         if name.parse::<IpAddr>().is_ok() {
             return None;
         }
@@ -114,7 +111,7 @@ pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -
     wait(w, &w.shared.access.hosts, &address, work, deadline).await
 }
 
-/// A directory's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
+/// Asks LDAP. Acceptance is cached for `auth_cache_time`. Cancel safe.
 pub async fn ask_directory(
     w: &Worker,
     directory: &Arc<LdapDirectory>,
@@ -139,13 +136,12 @@ pub async fn ask_directory(
     let work = move || directory::judge(&claim.directory, &claim.user, &password, limit);
     let verdict = wait(w, directories, &key, work, deadline).await?;
     if verdict.outcome != PasswordVerdict::Right {
-        // It may be mended by the next attempt, and guesses shall not take the place of answers.
         directories.forget(&key);
     }
     Ok(verdict.outcome)
 }
 
-/// PAM's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
+/// Asks PAM. Acceptance is cached for `auth_cache_time`. Cancel safe.
 pub async fn ask_pam(
     w: &Worker,
     service: &Arc<PamService>,
@@ -177,8 +173,7 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
 ) -> Result<V, SlowAnswerError> {
     let mut promise: Option<Promise<V>> = None;
     loop {
-        // An answer that deserves no place is forgotten by the first reader. All who waited with him have it through their
-        // promise.
+        // The first reader forgets an answer not worth caching; others have it through their promise.
         if let Some(answer) = promise.as_ref().and_then(|promise| promise.get()) {
             return Ok(answer.clone());
         }

@@ -1,4 +1,4 @@
-//! A server connection of a pool for anybody who asks. It was at rest and can be used, is opened, or is given back by another.
+//! Leases server connections: at rest, opened, or returned by another session.
 
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening::{self, ask_defaults};
@@ -22,11 +22,10 @@ use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
 use weir_session::session_state::connection_defaults::are_stale;
 
-/// Time the worker that has a server connection gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A server connection of a pool: at rest, opened, or waited for. Not cancel safe: a server connection may be on its way. `parameters`: of the startup packet
-/// of one that is opened; only for pools whose server connections nobody shares.
+/// Leases a server connection. `parameters`: for the startup packet; only for pools whose connections are not shared. Not cancel
+/// safe: a server connection may be on its way.
 pub async fn lease_conn(
     w: &Rc<Worker>,
     pool: &Arc<ConnPool>,
@@ -43,7 +42,7 @@ pub async fn lease_conn(
         };
         match leased {
             PoolLease::ServerConn(conn) if w.shared.stale.moves.claim(&conn) => {
-                // One whose server refused a write: another one tells if the node's address leads elsewhere now.
+                // Its server refused a write: a new connection tells if the address leads elsewhere now.
                 let Some(conn) = bring_home(w, conn).await else { continue };
                 part(w, conn).await;
             }
@@ -58,19 +57,18 @@ pub async fn lease_conn(
             }
             PoolLease::Permit => {}
         }
-        // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
+        // Boxed, so that a waiting session has no room for a login.
         let mut opening = Box::pin(open(w, pool, node, parameters));
         if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
             return Ok(opened);
         }
-        // A login that hangs keeps nobody who has a better place to go to, or wants no more.
         drop(opening);
         pool.release_permit(w);
         return Err(wait_fault(w, pool, CheckoutRefusal::GaveUp));
     }
 }
 
-/// The output of a future, unless its caller gives up before. Cancel safe if the future is.
+/// Polls a future until `give_up`. Cancel safe if the future is.
 pub async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>, give_up: impl Fn() -> bool) -> Option<T> {
     std::future::poll_fn(|context| {
         w.wake_at_new_view();
@@ -83,7 +81,7 @@ pub async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>
     .await
 }
 
-/// A server connection of a pool that is at rest, if there is one that can be used. Not cancel safe.
+/// Not cancel safe.
 pub async fn at_rest(w: &Worker, pool: &ConnPool) -> Option<ServerConn> {
     while let Some(conn) = pool.take_any(w) {
         if let Some(conn) = fit(w, conn).await {
@@ -93,7 +91,6 @@ pub async fn at_rest(w: &Worker, pool: &ConnPool) -> Option<ServerConn> {
     None
 }
 
-/// True if a server connection that was at rest can be used; one that cannot is closed.
 fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
     if !conn.is_of_these_passwords(w) || w.shared.stale.moves.is_left(conn) {
         return false;
@@ -105,7 +102,6 @@ fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
     is_fresh
 }
 
-/// The same for a server connection of this worker, without waiting.
 pub fn fit_near(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     if is_usable(w, &conn) {
         return Some(conn);
@@ -114,12 +110,11 @@ pub fn fit_near(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     None
 }
 
-/// Makes a server connection that was at rest usable here: not dead, and in this worker's event loop. Not cancel safe.
+/// Makes a server connection that was at rest usable in this worker, or closes it. Not cancel safe.
 pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     let is_here = is_brought_home(w, &mut conn).await;
     if is_here && is_usable(w, &conn) {
         let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now_us(), ms));
-        // Boxed: where no server is asked nobody pays for the room.
         let conn = if must_ask { Box::pin(ask_first(w, conn)).await? } else { conn };
         let are_stale = are_stale(&conn.conn, w);
         return if are_stale { Box::pin(ask_defaults::ask_again(w, conn)).await } else { Some(conn) };
@@ -128,8 +123,7 @@ pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     None
 }
 
-/// A server connection that was at rest, in this worker's event loop, usable or not. None: it could not be had from another one's, and is closed. Not
-/// cancel safe.
+/// Moves a server connection to this worker's event loop, usable or not, or closes it. Not cancel safe.
 pub async fn bring_home(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     if is_brought_home(w, &mut conn).await {
         return Some(conn);
@@ -142,11 +136,10 @@ async fn is_brought_home(w: &Worker, conn: &mut ServerConn) -> bool {
     conn.transport.home == w.id || fetch(w, conn).await
 }
 
-/// Time that a server gets to see a session off.
 const PART_LIMIT: Duration = Duration::from_secs(1);
 
-/// Closes a server connection of this worker and keeps its permit. The server has freed the session's place when it closes its end. Not cancel safe: the
-/// permit would be lost.
+/// Terminates a server connection of this worker and keeps its permit. Waits until the server closes its end, by when the
+/// session's slot is free. Not cancel safe: the permit would be lost.
 pub async fn part(w: &Worker, conn: ServerConn) {
     let ServerConn { conn, transport } = conn;
     let ServerTransport { socket, pool, .. } = *transport;
@@ -154,17 +147,16 @@ pub async fn part(w: &Worker, conn: ServerConn) {
     if socket.try_write(&w.reactor, &TERMINATE, &[]).is_ok() {
         let mut rest = [0; 64];
         let deadline = Some(Instant::now() + PART_LIMIT);
-        // Nobody reads the server's last words.
         while socket.read(&w.reactor, &mut rest, deadline).await.is_ok() {}
     }
     socket.close(&w.reactor);
     pool.lose(w, conn.status.serial);
 }
 
-/// Longest wait for the answer where `connect_timeout` is no limit.
+/// Longest wait for the answer if `connect_timeout` is 0.
 const CHECK_MS_MAX: u64 = 10_000;
 
-/// Asks a server `server_check_query`; a server connection that it does not answer over is closed. Not cancel safe.
+/// Runs `server_check_query`, and closes the server connection if it fails. Not cancel safe.
 async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     let limit_ms = match conn.status.address.connect_timeout_ms {
         0 => CHECK_MS_MAX,
@@ -180,7 +172,7 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     if error.is_silent() {
         w.shared.suspects.suspect(conn.status.address.node);
         w.shared.request_role_check(RoleCheckReason::ConnectionLost);
-        // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
+        // Connections at rest for as long are probably dead, too.
         let rested_ms = check_after_ms(w).unwrap_or(0);
         for other in pool.retire(|other, _| other.has_rested(w.now_us(), rested_ms)) {
             w.close_conn(other);
@@ -190,7 +182,6 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     None
 }
 
-/// Moves a server connection from the event loop of the worker that had it into this one's.
 async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     let deadline = Instant::now() + FETCH_TIMEOUT;
     let ticket = conn.transport.socket.ticket();
@@ -206,7 +197,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     }
     conn.transport.socket.leave();
     conn.transport.home = w.id;
-    // Bytes that arrived there before it left were not asked for, or are the end.
+    // Early bytes are unsolicited, or the end of the connection.
     if conn.transport.socket.is_readable() || conn.transport.socket.join(&w.reactor).is_err() {
         return false;
     }
@@ -214,18 +205,17 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     true
 }
 
-/// Opens a server connection under a permit of its pool.
 pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let (begun_ms, begun_us) = (w.now_ms(), w.micros(Instant::now()));
     let opened = match address {
         Some(address) => {
-            // First the number, then the secret: a reload in between makes the server connection old at once.
+            // Before the secret: a reload in between makes the server connection outdated at once.
             let generation = w.shared.access.generation();
             let secret = w.secret_for_server(&pool.key.user, Some(&pool.key.client_database));
             let (user, database) = (&*pool.key.user, &*pool.key.database);
             let login = ServerLogin { user, database, secret: secret.as_ref(), generation, parameters };
-            // A walsender takes no such query, and notifications need none.
+            // A walsender takes no query, and notifications need none.
             let first = match pool.key.purpose {
                 PoolPurpose::Statements | PoolPurpose::Greeting => {
                     w.shared.config.load().databases.connect_query(&pool.key.client_database)
@@ -254,7 +244,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &
         Err(error) => {
             w.count(WorkerCounter::ConnsFailed);
             if error.is_silent() {
-                // Others shall not pay the same time before the check of roles has found out.
+                // Other sessions should not spend the same time before the role check.
                 w.shared.suspects.suspect(node);
                 w.shared.request_role_check(RoleCheckReason::LoginFailed);
             }
@@ -272,8 +262,8 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &
     }
 }
 
-/// A server that counts as the primary and says that it is in recovery was demoted a moment ago. Statements that it would refuse wait for its successor.
-/// Up to version 13 servers do not say so. One that is the primary by configuration is whatever it is.
+/// Refuses a node that counts as the primary and reports recovery: it was just demoted, and statements wait for its successor.
+/// Servers up to version 13 do not report it.
 fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
     let conn = opened?;
     let is_demoted = conn.is_to_primary(&w.view())
@@ -336,14 +326,12 @@ fn wait_fault(w: &Worker, pool: &ConnPool, refusal: CheckoutRefusal) -> ErrorRep
             let kept = w.shared.pools.kept(|other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
             with_reasons(ErrorReport::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }
-        // `lease_conn` tells of these as of a login that failed.
         CheckoutRefusal::Refused(_, words) => ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
         CheckoutRefusal::Told(error) => error.fault(),
         CheckoutRefusal::GaveUp => gave_up(),
     }
 }
 
-/// Says how many server connections stay with sessions, and for what: those of the pool, or all of its node.
 fn with_reasons(fault: ErrorReport, kept: &BTreeMap<&str, usize>, is_own: bool) -> ErrorReport {
     if kept.is_empty() {
         return fault;
@@ -355,12 +343,10 @@ fn with_reasons(fault: ErrorReport, kept: &BTreeMap<&str, usize>, is_own: bool) 
         .hint("SHOW pool_pools tells which clients keep them, and for how long.")
 }
 
-/// Error for a session that an administrator ends.
 pub fn ended() -> ErrorReport {
     ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
-/// Error for a session that wants no server connection any more.
 pub fn gave_up() -> ErrorReport {
     ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection")
 }

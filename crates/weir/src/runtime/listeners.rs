@@ -1,4 +1,4 @@
-//! Listening sockets: opened, taken over from another process, watched by an event loop.
+//! Listening sockets.
 
 use crate::log::Level;
 use crate::runtime::inherit::InheritedSockets;
@@ -18,27 +18,24 @@ use std::time::{Duration, Instant};
 use weir_io::reactor::{READ, Reactor, SocketSlot};
 use weir_ring::SocketToken;
 
-/// Seconds after which a client comes in though it has said nothing, so that `authentication_timeout` finds it.
+/// Seconds after which a silent client is accepted, and falls under `authentication_timeout`.
 const SILENCE_S: u32 = 1;
 
-/// Longest wait for an address that is in use. The kernel closes what a killed process had in io_uring some milliseconds after that process is gone, and
-/// whoever starts the next one knows of the end only.
+/// Longest wait for an address in use: the kernel closes the io_uring sockets of a killed process some milliseconds after its
+/// end.
 const IN_USE_LIMIT: Duration = Duration::from_secs(2);
-/// Time between two looks: the kernel tells nobody.
 const IN_USE_LOOK: Duration = Duration::from_millis(5);
 
-/// A listening socket, not yet watched.
 pub enum ListeningSocket {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener, PathBuf),
 }
 
-/// The unix sockets made by us, while the start may still fail: dropped, it removes them.
+/// Unix sockets made by a start that may still fail: removed on drop.
 #[derive(Debug, Default)]
 pub struct CreatedUnixSockets(Vec<PathBuf>);
 
 impl CreatedUnixSockets {
-    /// The start has not failed.
     pub fn keep(mut self) {
         self.0.clear();
     }
@@ -50,7 +47,7 @@ impl Drop for CreatedUnixSockets {
     }
 }
 
-/// Opens a port on all of its addresses, or takes sockets that are open already. Errors name the parameter to change.
+/// Opens a port on all its addresses, or takes inherited sockets. Errors name the parameter to change.
 pub fn open_all(
     port: ListenPort<'_>,
     backlog: i32,
@@ -80,7 +77,6 @@ pub fn open_all(
     Ok(listeners)
 }
 
-/// Opens a socket, as soon as nobody else has its address.
 fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + IN_USE_LIMIT;
     loop {
@@ -93,7 +89,7 @@ fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Other processes on the same port (`reuse_port`).
+/// Whether other processes may use the port (`reuse_port`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSharing {
     Nobody,
@@ -113,13 +109,12 @@ fn open_tcp(address: SocketAddr, backlog: i32, share: PortSharing) -> io::Result
     // Accepted sockets inherit these.
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
-    // A client speaks first: until it has, there is nothing to wake up for. A system that cannot do so wakes us earlier.
+    // A client speaks first. Without support it is accepted earlier.
     let _ = weir_ring::defer_accept(&socket, SILENCE_S);
     socket.listen(backlog)?;
     Ok(socket.into())
 }
 
-/// Owner, group and permissions of a unix socket.
 #[derive(Clone, Copy)]
 pub struct SocketRights<'a> {
     pub(crate) mode: u32,
@@ -127,7 +122,6 @@ pub struct SocketRights<'a> {
     pub(crate) group: &'a str,
 }
 
-/// Opens the unix socket of a port in a folder, or takes what is open already.
 pub fn open_socket(
     folder: &Path,
     port: u16,
@@ -156,7 +150,7 @@ fn open_unix(
             Err(_) => Ok(()),
         };
         once_free(answers)?;
-        // Left behind by a process that was killed.
+        // Left by a killed process.
         std::fs::remove_file(path)?;
     }
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -181,7 +175,6 @@ impl AsFd for ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// The file that a closed door leaves, to be removed.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             ListeningSocket::Tcp(_) => None,
@@ -190,13 +183,11 @@ impl ListeningSocket {
     }
 }
 
-/// A client that came in.
 pub enum AcceptedClient {
     Tcp(std::net::TcpStream, SocketAddr),
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// An open door in the event loop of the first worker.
 pub struct WatchedListener {
     door: Arc<RawListener>,
     slot: Arc<SocketSlot>,
@@ -227,7 +218,6 @@ impl WatchedListener {
         Ok(WatchedListener { door, slot, token })
     }
 
-    /// The next client, if one is there.
     pub fn accept(&self, reactor: &Reactor) -> io::Result<Option<AcceptedClient>> {
         if self.slot.ready() & READ == 0 {
             return Ok(None);
@@ -247,7 +237,6 @@ impl WatchedListener {
         Ok(Some(match &*self.door {
             RawListener::Tcp(_) => {
                 let stream = std::net::TcpStream::from(came);
-                // Error: gone before we came to the door.
                 let peer = stream.peer_addr().map_err(|_| io::ErrorKind::ConnectionAborted)?;
                 AcceptedClient::Tcp(stream, peer)
             }
@@ -257,39 +246,36 @@ impl WatchedListener {
 }
 
 impl WatchedListener {
-    /// After a failure: looks again though nothing new was told.
+    /// Looks again without a new event, after a failure.
     pub fn retry(&self, reactor: &Reactor) {
         reactor.retry(&self.slot);
     }
 }
 
 impl WatchedListener {
-    /// Accepts nobody any more. `accept` still gives the clients that came in before.
+    /// Stops accepting. `accept` still returns clients that came before.
     pub fn shut(&self, reactor: &Reactor) {
         if let Some(token) = self.token {
             reactor.with_ring((), |ring| ring.shut(token));
         }
     }
 
-    /// True if nobody comes any more.
     pub fn is_shut(&self, reactor: &Reactor) -> bool {
         self.token.is_none_or(|token| reactor.with_ring(true, |ring| ring.is_shut(token)))
     }
 }
 
-/// The cause why nobody can be accepted at a door, told when it begins and when it ends.
+/// Why accepting fails, logged at its beginning and end.
 #[derive(Debug, Default)]
 pub struct AcceptFailure(Option<io::ErrorKind>);
 
 impl AcceptFailure {
-    /// An attempt failed; the next one is made a moment later.
     pub fn note(&mut self, shared: &SharedState, whom: &str, cause: &io::Error) {
         if self.0.replace(cause.kind()) != Some(cause.kind()) {
             shared.log.say(Level::Error, format_args!("cannot accept {whom}, tried again until it succeeds: {cause}"));
         }
     }
 
-    /// Somebody was accepted.
     pub fn end(&mut self, shared: &SharedState, whom: &str) {
         if self.0.take().is_some() {
             shared.log.say(Level::Log, format_args!("{whom} are accepted again"));

@@ -1,4 +1,4 @@
-//! The mailbox of the control thread: workers and the supervisor leave orders there and never wait.
+//! The mailbox of the control thread. Senders never wait.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -8,31 +8,25 @@ use weir_failover::{OperatorRequest, ServerConnEnd};
 use weir_session::catalogs::KnownDatabase;
 pub use weir_session::host::RoleCheckReason;
 
-/// An order to the control thread.
 #[derive(Clone)]
 pub enum ControlOrder {
-    /// Ask the nodes for their roles now.
     Look(RoleCheckReason),
-    /// A connection of a client's session to this node ended without being asked to.
+    /// A session's connection to this node ended unexpectedly.
     LinkDied(u16, ServerConnEnd),
-    /// A connection to a node that was given up is closed.
+    /// A connection to a given-up node is closed.
     Parted,
-    /// Somebody needs a WAL position.
+    /// A WAL position is needed.
     Sample,
-    /// Look after what is known of a database.
     Watch(Arc<KnownDatabase>),
-    /// Take in the log of a database.
     Follow(Arc<KnownDatabase>),
-    /// Something of a database has changed, or it is to be left: its task looks again.
+    /// A database has changed, or is to be left: its task checks again.
     Changed(Arc<KnownDatabase>),
-    /// Another process accepts those who come from now on.
+    /// Another process accepts clients from now on.
     CloseListeners,
-    /// No worker is left.
     End,
 }
 
 impl ControlOrder {
-    /// True if an order that waits already brings about what this one asks for.
     fn is_met_by(&self, waiting: &ControlOrder) -> bool {
         match (self, waiting) {
             (ControlOrder::Look(_), ControlOrder::Look(_))
@@ -60,21 +54,19 @@ impl ControlOrder {
     }
 }
 
-/// A wish of an operator, and the way for its answer.
 pub struct PendingOperatorRequest {
     pub(crate) request: OperatorRequest,
     pub(crate) answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// The way to the control thread from all others.
 #[derive(Default)]
 pub struct ControlMail {
-    /// The operators' wishes for the nodes. Each is answered, so none is merged with another.
+    /// Requests to nodes. Each is answered, so none are merged.
     wishes: Mutex<Vec<PendingOperatorRequest>>,
-    /// An order that one of these meets is not added, so that there are at most a few for each database.
+    /// Covered orders are not added: at most a few per database.
     orders: Mutex<Vec<ControlOrder>>,
     bell: Notify,
-    /// When the thread last gave a sign of life, in milliseconds since the start of the proxy: one that is stuck does not.
+    /// The thread's last heartbeat, in ms since the start of the proxy.
     pub(crate) beat_ms: AtomicU64,
 }
 
@@ -89,7 +81,7 @@ impl ControlMail {
         self.bell.notify_one();
     }
 
-    /// Asks for something on behalf of an operator. The answer comes when it is done, or refused; none comes if the proxy ends.
+    /// Sends a request. No answer comes if the proxy ends.
     pub fn operate(&self, request: OperatorRequest) -> oneshot::Receiver<Result<(), String>> {
         let (answer, receiver) = oneshot::channel();
         self.wishes.lock().push(PendingOperatorRequest { request, answer });
@@ -101,17 +93,17 @@ impl ControlMail {
         !self.wishes.lock().is_empty()
     }
 
-    /// Takes the wishes of operators, the oldest first.
+    /// Oldest first.
     pub fn take_wishes(&self) -> Vec<PendingOperatorRequest> {
         std::mem::take(&mut *self.wishes.lock())
     }
 
-    /// All orders, the oldest first.
+    /// Oldest first.
     pub fn take(&self) -> Vec<ControlOrder> {
         std::mem::take(&mut *self.orders.lock())
     }
 
-    /// Waits for an order that has come since the last call. Cancel safe.
+    /// Waits for an order since the last call. Cancel safe.
     pub async fn arrived(&self) {
         self.bell.notified().await;
     }

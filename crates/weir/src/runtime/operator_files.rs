@@ -1,4 +1,4 @@
-//! The files an operator writes: their paths, and reading them. `weir_config` has their meaning.
+//! The files of an operator: paths and reading. `weir_config` interprets them.
 
 use crate::auth::access::AccessFiles;
 use crate::runtime::tls_files::{self, TlsFileError, TlsFiles};
@@ -12,51 +12,44 @@ use weir_config::{
     self as config, Config, ConfigProblem, ConfigReadResult, PcpUsers, ProblemSeverity, SettingSource, SubstituteDefault,
 };
 
-/// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
 
-/// Name of the file of PCP's users beside the configuration.
 const PCP_FILE: &str = "pcp.conf";
 
-/// Name of the key file in the home directory. Source: Pgpool-II, `POOLKEYFILE`.
+/// The key file in the home directory. Source: Pgpool-II, `POOLKEYFILE`.
 const KEY_FILE: &str = ".pgpoolkey";
 
-/// Longest file of a configuration; a commented one with all parameters has a hundredth.
+/// A commented file with all parameters has a hundredth.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
-/// Files that the command line names.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorFiles {
     pub config: Option<PathBuf>,
-    /// `name = value` pairs that win over the file.
+    /// `name = value` pairs that override the file.
     pub settings: Vec<(String, String)>,
-    /// `pool_hba.conf`, if it is not beside the configuration.
+    /// `pool_hba.conf`, if not beside the configuration.
     pub hba: Option<PathBuf>,
-    /// `pcp.conf`, if it is not beside the configuration.
+    /// `pcp.conf`, if not beside the configuration.
     pub pcp: Option<PathBuf>,
-    /// The key of encrypted passwords, if it is neither named in the environment nor in the home directory.
+    /// Key of encrypted passwords, if neither in the environment nor in the home directory.
     pub key: Option<PathBuf>,
-    /// The running proxy is to be relieved of its listening sockets.
     pub takes_over: bool,
     pub called: ProgramName,
 }
 
-/// The name by which the program was called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgramName {
     #[default]
     Weir,
-    /// Where both differ, a default is Pgpool-II's.
+    /// Where both differ, defaults are Pgpool-II's.
     Pgpool,
 }
 
 impl OperatorFiles {
-    /// Reads the configuration, or the defaults without a file.
     pub fn read(&self) -> ConfigReadResult {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
         let mut stands = of_debian(&path, Path::is_dir);
-        // A unit's own folder goes before a package's.
         stands.extend(in_place_of_tmp(|name| std::env::var(name).ok()));
         if self.called == ProgramName::Pgpool {
             stands.push(SubstituteDefault {
@@ -72,10 +65,10 @@ impl OperatorFiles {
         config::read_with_defaults(&path, &stands, &self.settings, &mut load)
     }
 
-    /// Reads the files of access. `None` if they cannot be used; the problems say why.
+    /// Reads the files of access. `None`: unusable, see the problems.
     ///
-    /// At a reload, `before` are those in force. A file of them that is gone now, or cannot be read, is an error: taken for an empty one it would
-    /// lock out all who are in it.
+    /// At a reload `before` are those in force. A file of them that cannot be read now is an error: as empty it would lock out
+    /// all its users.
     pub fn read_access(&self, config: &Config, before: Option<&AccessFiles>) -> (Option<AccessFiles>, Vec<ConfigProblem>) {
         let mut problems = Vec::new();
         let key = self.read_key(before.is_some_and(|before| before.key.is_some()), &mut problems);
@@ -100,12 +93,12 @@ impl OperatorFiles {
         (Some(AccessFiles { passwords, hba, key, networks: networks(), keeps_proofs }), problems)
     }
 
-    /// Reads keys and certificates. May run the operator's command for a pass phrase.
+    /// May run the operator's command for a pass phrase.
     pub fn read_tls(&self, config: &Config) -> Result<TlsFiles, TlsFileError> {
         tls_files::read(config, &self.beside(Path::new("")))
     }
 
-    /// Reads the users of PCP. `None`: there is no such file; the problems say so, unless nobody named one. One that cannot be read has no users until it can.
+    /// Reads the PCP users. `None`: no such file, a problem only if it was named. An unreadable file has no users.
     pub fn read_pcp(&self) -> (Option<PcpUsers>, Vec<ConfigProblem>) {
         let path = match (&self.pcp, &self.config) {
             (Some(path), _) => path.clone(),
@@ -129,17 +122,14 @@ impl OperatorFiles {
         (Some(users), problems)
     }
 
-    /// A file that is named relative to the configuration's folder.
     pub fn beside(&self, name: &Path) -> PathBuf {
         self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).join(name)
     }
 
-    /// Where `pool_passwd` is, if there may be one.
     pub fn passwd_path(&self, config: &Config) -> Option<PathBuf> {
         config.auth.passwd_file.as_deref().map(|file| self.beside(file))
     }
 
-    /// Where the key of encrypted passwords is: it was named, or lies where Pgpool-II would look for it.
     pub fn key_path(&self) -> Option<PathBuf> {
         let named = self.named_key();
         named.or_else(|| std::env::home_dir().map(|home| home.join(KEY_FILE)))
@@ -149,7 +139,7 @@ impl OperatorFiles {
         self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from))
     }
 
-    /// A file that was never there is no file.
+    /// A file that never existed is no error.
     fn read_passwords(
         &self,
         config: &Config,
@@ -181,7 +171,6 @@ impl OperatorFiles {
         passwords
     }
 
-    /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
     fn read_key(&self, was_there: bool, problems: &mut Vec<ConfigProblem>) -> Option<PasswdKey> {
         let is_wanted = was_there || self.named_key().is_some();
         let path = self.key_path()?;
@@ -212,7 +201,7 @@ impl OperatorFiles {
             let what = format!("the rules, {}, cannot be read: {cause}", path.display());
             return (None, vec![ConfigProblem::of_parameter(config, ProblemSeverity::Error, "enable_pool_hba", &what)]);
         }
-        // A file of maps that was never there is no file; rules that name a map of it are warned about.
+        // A map file that never existed is no error; rules that name its maps are warned about.
         let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
         let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));
         let mut folder = |path: &Path| list(path).map_err(|cause| load_error(&cause));
@@ -225,16 +214,15 @@ impl OperatorFiles {
     }
 }
 
-/// Folders that systemd made for this service alone (`StateDirectory`, `RuntimeDirectory`), and the parameters whose default is a folder of
-/// all, `/tmp`. Source: systemd.exec(5).
+/// Folders that systemd makes for this service, in place of `/tmp`. Source: systemd.exec(5).
 const OF_UNIT: [(&str, &[&str]); 2] =
     [("STATE_DIRECTORY", &["work_dir"]), ("RUNTIME_DIRECTORY", &["unix_socket_directories", "pcp_socket_dir"])];
 
-/// Folder of the files of Debian's package `pgpool2`.
+/// Of Debian's package `pgpool2`.
 const DEBIAN_FOLDER: &str = "/etc/pgpool2";
 
-/// Defaults that the program of that package was built with, and the folder each needs. Its commented sample names them.
-/// Source: `debian/patches/pgpool2-debian-config.patch`, with the same words in Debian 12 (4.3) and 13 (4.6).
+/// Defaults built into Debian's program, and the folder each needs. Source: `debian/patches/pgpool2-debian-config.patch`, the
+/// same in Debian 12 (4.3) and 13 (4.6).
 const OF_DEBIAN: [(&str, &str, &str); 4] = [
     ("unix_socket_directories", "/var/run/postgresql", "/var/run/postgresql"),
     ("pcp_socket_dir", "/var/run/postgresql", "/var/run/postgresql"),
@@ -242,7 +230,7 @@ const OF_DEBIAN: [(&str, &str, &str); 4] = [
     ("work_dir", "/var/log/postgresql", "/var/log/postgresql"),
 ];
 
-/// Values that stand for the defaults where the file is that of Debian's package: clients look for the sockets there, scripts for the pid.
+/// Replaces defaults if the file is Debian's: clients and scripts look there.
 fn of_debian(file: &Path, is_folder: impl Fn(&Path) -> bool) -> Vec<SubstituteDefault> {
     if file.parent() != Some(Path::new(DEBIAN_FOLDER)) {
         return Vec::new();
@@ -254,7 +242,7 @@ fn of_debian(file: &Path, is_folder: impl Fn(&Path) -> bool) -> Vec<SubstituteDe
         .collect()
 }
 
-/// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
+/// Replaces defaults under systemd. Of several folders the first counts.
 fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<SubstituteDefault> {
     let mut values = Vec::new();
     for (name, parameters) in OF_UNIT {
@@ -275,7 +263,6 @@ fn error(path: &Path, message: String) -> ConfigProblem {
     ConfigProblem { severity: ProblemSeverity::Error, path: Some(path.to_path_buf()), line: None, message }
 }
 
-/// The warning about a file of passwords that everybody can read or write.
 fn exposed(path: &Path) -> Option<ConfigProblem> {
     let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
     let verb = match mode & 0o006 {
@@ -287,7 +274,7 @@ fn exposed(path: &Path) -> Option<ConfigProblem> {
     Some(warning(path, None, text))
 }
 
-/// Reads a file of the configuration; one without an end, such as a device, is none.
+/// Reads a configuration file. Fails for endless ones, such as devices.
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -315,7 +302,7 @@ fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// This machine's addresses with their networks, for `samehost` and `samenet`. Taken when the files are read.
+/// Networks of this machine when the files were read, for `samehost` and `samenet`.
 fn networks() -> Vec<IpNetwork> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let network = |interface: &if_addrs::Interface| match &interface.addr {

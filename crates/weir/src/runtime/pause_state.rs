@@ -1,17 +1,16 @@
-//! Databases that an administrator closed: paused ones (nobody gets a server connection) and disabled ones (no new clients).
+//! Databases closed by an administrator: paused (no server connections) or disabled (no new clients).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The state of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabasePause {
     pub(crate) paused: bool,
     pub(crate) disabled: bool,
 }
 
-/// All that is closed. An open database has no entry, so that names nobody closed leave nothing behind.
+/// An open database has no entry, so that any names leave nothing behind.
 #[derive(Debug, Default)]
 pub struct PauseState {
     state: Mutex<PausedDatabases>,
@@ -24,12 +23,10 @@ struct PausedDatabases {
 }
 
 impl PauseState {
-    /// The state of a database by itself, without the state of all.
     pub fn own(&self, database: &str) -> DatabasePause {
         self.state.lock().databases.get(database).copied().unwrap_or_default()
     }
 
-    /// True if nobody gets a server connection to a database.
     pub fn is_paused(&self, database: &str) -> bool {
         let state = self.state.lock();
         state.all_paused || state.databases.get(database).is_some_and(|gate| gate.paused)
@@ -62,7 +59,6 @@ impl PauseState {
         }
     }
 
-    /// Names of the databases that are not open.
     pub fn closed(&self) -> Vec<Arc<str>> {
         self.state.lock().databases.keys().cloned().collect()
     }

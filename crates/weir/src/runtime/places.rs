@@ -1,6 +1,6 @@
-//! Places where Weir listens and writes: looked at before a start, so that `weir check` says all that the start would fail by.
+//! Checks the places where Weir listens and writes, so that `weir check` finds what a start would fail by.
 //!
-//! Nothing is opened or made: the proxy that is to be reloaded may run with the same places.
+//! Nothing is opened or made: the running proxy may use the same places.
 
 use crate::runtime::operator_files::OperatorFiles;
 use anyhow::Context;
@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 use weir_config::failover_settings::FailoverMode;
 use weir_config::{Config, ConfigProblem, ProblemSeverity};
 
-/// A thing that is wrong with a place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlaceProblem {
     pub severity: ProblemSeverity,
-    /// The parameter that names the place.
     parameter: &'static str,
     text: String,
 }
@@ -29,19 +27,16 @@ impl PlaceProblem {
         PlaceProblem { severity: ProblemSeverity::Warning, parameter, text }
     }
 
-    /// A problem at its line of the configuration.
     pub fn problem(&self, config: &Config) -> ConfigProblem {
         ConfigProblem::of_parameter(config, self.severity, self.parameter, &self.text)
     }
 }
 
-/// A port that is listened on, and the parameters that say so.
 #[derive(Clone, Copy)]
 pub struct ListenPort<'a> {
     pub names: &'a [String],
     pub parameter: &'static str,
     pub number: u16,
-    /// The parameter of the number.
     pub of_number: &'static str,
 }
 
@@ -61,7 +56,6 @@ impl<'a> ListenPort<'a> {
         ListenPort { names: &pcp.addresses, parameter: "pcp_listen_addresses", number: pcp.port, of_number: "pcp_port" }
     }
 
-    /// The parameter to change when an address cannot be listened on.
     pub fn to_blame(&self, cause: &io::Error) -> &'static str {
         match cause.kind() {
             io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => self.of_number,
@@ -70,7 +64,7 @@ impl<'a> ListenPort<'a> {
     }
 }
 
-/// Everything that is wrong with the places of a configuration. Errors are those by which a start fails.
+/// Returns all problems. A start fails by those that are errors.
 pub fn findings(files: &OperatorFiles, config: &Config) -> Vec<PlaceProblem> {
     let mut found = Vec::new();
     let admin = &config.admin;
@@ -174,15 +168,13 @@ fn look_at_sockets(folders: &[(&Path, &'static str, u16)], found: &mut Vec<Place
     }
 }
 
-/// Addresses to listen on.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ListenAddresses {
     pub kept: Vec<SocketAddr>,
-    /// Names of which every address is listened on by another one.
     pub needless: Vec<String>,
 }
 
-/// The addresses that names stand for, each once. Error: the name that stands for none.
+/// Resolves names, each address once. Fails with the name that does not resolve.
 pub fn resolve(names: &[String], port: u16) -> Result<ListenAddresses, (String, io::Error)> {
     let mut all = Vec::new();
     for name in names {
@@ -191,7 +183,7 @@ pub fn resolve(names: &[String], port: u16) -> Result<ListenAddresses, (String, 
     Ok(distinct(&all))
 }
 
-/// Leaves out addresses that another one has with it: a port can be had once.
+/// Leaves out addresses covered by another one: a port can be bound once.
 fn distinct(all: &[(&str, Vec<SocketAddr>)]) -> ListenAddresses {
     let mut found = ListenAddresses::default();
     let is_wild = |address: &SocketAddr| address.ip().is_unspecified();
@@ -211,7 +203,7 @@ fn distinct(all: &[(&str, Vec<SocketAddr>)]) -> ListenAddresses {
     found
 }
 
-/// True if both cannot be listened on at once.
+/// True if both cannot be bound at once.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = |ip: IpAddr| ip.is_unspecified();
     let are_alike = one.ip() == other.ip() || is_any(one.ip()) || is_any(other.ip());
@@ -221,7 +213,7 @@ fn meet(one: SocketAddr, other: SocketAddr) -> bool {
 fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if name == "*" {
         let v6 = SocketAddr::from(([0u16; 8], port));
-        // A machine without IPv6 cannot make such a socket.
+        // Fails without IPv6.
         let has_v6 = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::STREAM, Some(socket2::Protocol::TCP)).is_ok();
         let v4 = SocketAddr::from(([0, 0, 0, 0], port));
         return Ok(if has_v6 { vec![v4, v6] } else { vec![v4] });
@@ -235,19 +227,17 @@ fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Why an address cannot be bound to, whatever the port. Any free port is taken for a moment, and nothing listens there.
+/// Returns why an address cannot be bound on any port. Binds a free port briefly, without listening.
 fn why_not_here(ip: IpAddr) -> Option<io::Error> {
     let socket = socket2::Socket::new(socket2::Domain::for_address((ip, 0).into()), socket2::Type::STREAM, None).ok()?;
     let bound = socket.bind(&SocketAddr::from((ip, 0)).into());
     bound.err().filter(|cause| cause.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
-/// The path of a port's unix socket.
 pub fn socket_path(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
 }
 
-/// Number of a group, given by number or by name.
 pub fn group_id(group: &str) -> anyhow::Result<u32> {
     if let Ok(number) = group.parse() {
         return Ok(number);
@@ -258,10 +248,9 @@ pub fn group_id(group: &str) -> anyhow::Result<u32> {
     number.with_context(|| format!("there is no group \"{group}\""))
 }
 
-/// Why a file cannot be made somewhere.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileObstacle {
-    /// `Warning`: what is missing may be there at the start.
+    /// `Warning`: may change by the start.
     severity: ProblemSeverity,
     text: String,
 }
@@ -276,7 +265,6 @@ impl FileObstacle {
     }
 }
 
-/// Why no socket can be made at a path.
 fn why_no_socket(path: &Path) -> Option<FileObstacle> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() {
@@ -285,13 +273,11 @@ fn why_no_socket(path: &Path) -> Option<FileObstacle> {
     why_no_file(folder)
 }
 
-/// Why no file can be made in a folder, which is made itself if it is not there.
 fn why_no_file_in(folder: &Path) -> Option<FileObstacle> {
     let nearest = folder.ancestors().find(|place| place.exists() || place.as_os_str().is_empty()).unwrap_or(folder);
     why_no_file(if nearest.as_os_str().is_empty() { Path::new(".") } else { nearest })
 }
 
-/// Why no file can be made in a folder, which is not made.
 fn why_no_file(folder: &Path) -> Option<FileObstacle> {
     match std::fs::metadata(folder) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound && of_system(folder) => {
@@ -310,19 +296,17 @@ fn why_no_file(folder: &Path) -> Option<FileObstacle> {
     }
 }
 
-/// Why the program of a shell command cannot be run, if the command begins with its path.
 fn why_not_run(command: &str) -> Option<String> {
     let program = command.split_whitespace().next().filter(|word| word.starts_with('/') && word.chars().all(is_plain))?;
     let cause = access(program, Access::EXEC_OK).err()?;
     Some(format!("{program}: {cause}; the command would fail when it is needed"))
 }
 
-/// True for characters of a path that mean nothing else to a shell or to Weir.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+')
 }
 
-/// True for folders that the service manager makes as a service starts.
+/// True for folders that the service manager makes at the start of a service.
 fn of_system(folder: &Path) -> bool {
     ["/run", "/var/run", "/var/lib", "/var/log"].iter().any(|parent| folder.parent() == Some(Path::new(parent)))
 }

@@ -1,10 +1,10 @@
 //! Server connections at rest, and the waiters for them. Executes `session::checkout::pool_grant`.
 //!
-//! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A server connection stays in the event loop
-//! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
+//! All workers share the pools. A server connection stays in the event loop of its last worker and is preferred there; another
+//! worker takes it for two system calls.
 //!
-//! Invariant: `open` counts the server connections of a pool that exist or are permitted to be opened. A server connection or permit is always in one
-//! place: at rest, with a session, or in a waiter's cell.
+//! Invariant: `open` counts a pool's server connections and permits. Each of them is in one place: at rest, with a session, or in
+//! a waiter's cell.
 
 pub mod conn_opening;
 mod login_outcomes;
@@ -41,36 +41,34 @@ use weir_session::metrics::{NODES_MAX, WorkerCounter};
 
 use weir_io::reactor::{TaskId, parked};
 
-/// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolPurpose {
-    /// Statements of clients, which share them.
+    /// Shared by clients.
     Statements,
-    /// Each is one physical replication client's to its end: never at rest.
+    /// Owned by one physical replication client to its end: never at rest.
     PhysicalReplication,
-    /// A logical replication connection, which has a database.
+    /// Logical replication, which has a database.
     LogicalReplication,
-    /// One for each worker, over which it hears of notifications.
+    /// One per worker, for notifications.
     Listening,
-    /// One for a moment, over which a server tells what a client that logs in is greeted with, while clients have all of the pool.
+    /// A short connection for the greeting of a client, while clients have all of the pool.
     Greeting,
 }
 
-/// Owner of the server connections in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     /// `backend_hostname` number.
     pub(crate) node: u16,
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
-    /// The clients' name of the database. Those of another name have pools of their own: their limits and `connect_query` differ.
+    /// The clients' name of the database, whose limits and `connect_query` may differ.
     pub(crate) client_database: Arc<str>,
     pub(crate) purpose: PoolPurpose,
 }
 
 impl PoolKey {
-    /// Conns that clients do not share count in no pool's size: the server itself has a limit on those of physical replication clients, and those of
-    /// logical ones have as many places beside the others. Those over which workers listen are ours, and no database's or user's.
+    /// Unshared connections do not count in `pool_size`: the server limits physical replication, and logical replication has as
+    /// many places of its own. Those for notifications count for no database or user.
     fn limits(&self, config: &Config) -> UserLimits {
         let limits = limits::of(config, &self.user, &self.client_database);
         let unshared = UserLimits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
@@ -85,41 +83,36 @@ impl PoolKey {
     }
 }
 
-/// The server connections of one user and database on one node.
 pub struct ConnPool {
     pub(crate) key: PoolKey,
-    /// Limits that it shares with the other pools of its database on this node, and with those of its user.
+    /// Limits shared with other pools of the database on this node, and of the user.
     of_database: Arc<SharedPoolLimit>,
     of_user: Arc<SharedPoolLimit>,
-    /// Its number in the queues of starved pools, and in how many of them it stands.
+    /// The number in queues of starved pools, and the count of entries there.
     number: u64,
     starving: AtomicU32,
     inner: Mutex<PoolState>,
 }
 
-/// Boxed, since a server connection moves between sessions, waiters and rest as one pointer.
+/// Boxed entries: a server connection moves as one pointer.
 type Idle = Vec<ServerConn>;
 
 struct PoolState {
     idle: Idle,
     open: u32,
     waiters: VecDeque<PoolWaiter>,
-    /// When it was given a place under a limit of many pools last.
     given_room_at: Option<Instant>,
-    /// When one of its waiters looked last whether other pools can make room.
     looked_for_room_at: Option<Instant>,
-    /// Waiters for one certain server connection, by its number.
+    /// Waiters for one server connection, by its serial.
     wanted: Vec<(u64, PoolWaiter)>,
-    /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
+    /// Paused by an administrator: returned server connections are closed, and none are given.
     paused: bool,
-    /// Times that all server connections were to be closed.
+    /// How often all server connections were to be closed.
     renewals: u64,
     limits: UserLimits,
-    /// The server refuses logins, for this reason in its words.
+    /// Set while the server refuses logins, with its words.
     backoff: Option<(LoginBackoff, Arc<str>)>,
-    /// The outcomes of logins, as far as they tell of the user's right to be there.
     vouching: RecentLogins,
-    /// Tasks that wait for such a login of another one.
     askers: Vec<(WorkerId, TaskId)>,
     statuses: HashMap<u64, Arc<ConnStatus>>,
 }
@@ -131,7 +124,6 @@ struct PoolWaiter {
     cell: Arc<WaiterSlot>,
 }
 
-/// Place where a waiter finds its server connection or permit.
 #[derive(Default)]
 struct WaiterSlot {
     given: Mutex<WaiterGrant>,
@@ -142,62 +134,53 @@ enum WaiterGrant {
     #[default]
     Nothing,
     ServerConn(ServerConn),
-    /// The right to open one.
     Permit,
-    /// The server's refusal of another's login, which holds for this one too.
+    /// The server's refusal of another session's login, valid here too.
     Told(Box<OpenError>),
-    /// Nobody waits here any more.
     Left,
 }
 
-/// The pool's answer to a session.
 pub enum PoolLease {
     ServerConn(ServerConn),
     /// Open one; on failure call `release_permit`.
     Permit,
 }
 
-/// Why a session got nothing.
 #[derive(Debug)]
 pub enum CheckoutRefusal {
     TimedOut {
         waited_ms: u64,
         limit: ReachedLimit,
     },
-    /// The server lets nobody in now, and the caller does not wait for that.
+    /// The server refuses logins now, and the caller does not wait.
     Refused(LoginRefusal, Arc<str>),
-    /// The server refused the login of another who waited here, for good.
+    /// The server refused another waiter's login for good.
     Told(Box<OpenError>),
-    /// The condition the caller gave came true.
     GaveUp,
 }
 
-/// Behaviour of a session where a server refuses logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckoutPatience {
-    /// Waits until one gets in, or a server connection comes free.
     Waits,
-    /// Is told: it has another node to go to, or a client of its own to tell.
+    /// Fails: the caller has another node, or a client to tell.
     ToldAtOnce,
-    /// As `ToldAtOnce`, and is told as well that all connections are in use; not before the server has answered a first login.
+    /// As `ToldAtOnce`, also when all are in use, but not before the answer to a first login.
     NeverQueues,
 }
 
-/// A wait for a server connection.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckoutWait {
-    /// Since when: `pool_wait_timeout` counts from here.
+    /// Start of `pool_wait_timeout`.
     pub(crate) since: Instant,
     pub(crate) patience: CheckoutPatience,
 }
 
-/// The limit that was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReachedLimit {
-    /// The server's own room, or it was down; in its words.
+    /// The server is full or down, in its words.
     Refused(LoginRefusal, Arc<str>),
     PoolSize(u32),
-    /// Conns of one database, or one user, to one node.
+    /// Per node.
     Database(u32),
     User(u32),
     Node(u32),
@@ -205,21 +188,15 @@ pub enum ReachedLimit {
     Paused,
 }
 
-/// All pools, and how many server connections each node has.
 pub struct PoolRegistry {
     pools: Mutex<HashMap<PoolKey, Arc<ConnPool>>>,
     nodes: Vec<Arc<SharedPoolLimit>>,
-    /// Conns of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
-    /// Connections of all nodes over which Weir looks at catalogs.
     looks: AtomicU32,
-    /// Entries of all queues of pools that lack a permission.
     starved: AtomicU32,
-    /// Number of the next pool.
     next_number: AtomicU64,
 }
 
-/// Limits of server connections over all pools.
 #[derive(Clone, Copy)]
 struct ConnLimits {
     node: u32,
@@ -232,7 +209,6 @@ impl ConnLimits {
         ConnLimits { node: config.conns_per_node_max(), all }
     }
 
-    /// True if server connections of one node can stand in the way of another's.
     fn joins_nodes(self) -> bool {
         self.all != u32::MAX
     }
@@ -253,8 +229,7 @@ impl Default for PoolRegistry {
 }
 
 impl PoolRegistry {
-    /// The pool of a key, made if there is none. The gates are looked at under the lock, so that a pool made while its database is
-    /// being paused is paused too.
+    /// `gates` is read under the lock, so that a new pool of a database being paused is paused too.
     pub fn get(&self, key: PoolKey, gates: &PauseState, config: &Config) -> Arc<ConnPool> {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.get(&key) {
@@ -288,24 +263,21 @@ impl PoolRegistry {
         pool
     }
 
-    /// Takes the limits of another configuration.
     pub fn reconfigure(&self, config: &Config) {
         for pool in self.all() {
             pool.inner.lock().limits = pool.key.limits(config);
         }
     }
 
-    /// Lets waiters have all that other limits allow now.
     pub fn feed_all(&self, w: &Worker) {
         self.all().iter().for_each(|pool| pool.feed(w));
     }
 
-    /// Conns of all nodes.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// The pools of one database as clients call it, or all.
+    /// The pools of one database by its client name, or all.
     pub fn of_client_database(&self, database: Option<&str>) -> Vec<Arc<ConnPool>> {
         let mut pools = self.all();
         pools.retain(|pool| database.is_none_or(|database| *pool.key.client_database == *database));
@@ -319,12 +291,10 @@ impl PoolRegistry {
         pools
     }
 
-    /// The pools of one user.
     pub fn of_user(&self, user: &str) -> Vec<Arc<ConnPool>> {
         self.pools.lock().values().filter(|pool| *pool.key.user == *user).cloned().collect()
     }
 
-    /// Users who have pools, each once.
     pub fn users(&self) -> BTreeSet<Arc<str>> {
         self.pools.lock().keys().map(|key| key.user.clone()).collect()
     }
@@ -340,60 +310,57 @@ impl PoolRegistry {
         all
     }
 
-    /// Conns of a node that exist or are being opened.
+    /// Connections and permits on a node.
     pub fn node_open(&self, node: u16) -> u32 {
         self.budget(node).open()
     }
 }
 
 impl ConnPool {
-    /// Status of each of its server connections, oldest first.
+    /// Oldest first.
     pub fn statuses(&self) -> Vec<Arc<ConnStatus>> {
         let mut statuses: Vec<_> = self.inner.lock().statuses.values().cloned().collect();
         statuses.sort_by_key(|status| status.serial);
         statuses
     }
 
-    /// True if its server connections come back from their clients.
     pub fn is_shared(&self) -> bool {
         self.key.purpose == PoolPurpose::Statements
     }
 
-    /// How often all its server connections were to be closed.
     pub fn renewals(&self) -> u64 {
         self.inner.lock().renewals
     }
 
-    /// Takes in a server connection that was begun after so many renewals: if there was another one since, it is closed after its first use.
+    /// Adds a server connection begun at `renewals`; doomed if another renewal came since.
     pub fn add_status(&self, w: &Worker, status: Arc<ConnStatus>, renewals: u64) {
         let mut inner = self.inner.lock();
         status.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
         if inner.statuses.is_empty() {
-            // Sessions that waited for the first answer only go on.
+            // Wakes sessions that waited for a first answer only.
             inner.waiters.iter().for_each(|waiter| waiter.wake(w));
         }
         inner.statuses.insert(status.serial, status);
     }
 
-    /// A server connection that was just taken in is not to be used after all; its permit is the caller's.
+    /// Removes a rejected server connection; its permit is the caller's.
     pub fn remove_status(&self, serial: u64) {
         self.inner.lock().statuses.remove(&serial);
     }
 
-    /// True if it has no server connection, and nobody waits for one.
     pub fn is_empty(&self) -> bool {
         self.inner.lock().is_empty()
     }
 
-    /// Conns at rest, server connections in all, sessions waiting.
+    /// Returns the counts of idle and all server connections, and of waiters.
     pub fn counts(&self) -> (usize, u32, usize) {
         let inner = self.inner.lock();
         (inner.idle.len(), inner.open, inner.waiters.len())
     }
 
-    /// A server connection or a permit at once, or a place in the queue.
+    /// Leases a server connection or a permit, or queues.
     ///
-    /// Not cancel safe: a dropped wait may hold a server connection. `give_up` is looked at whenever the task is woken.
+    /// Not cancel safe: a dropped wait may hold a server connection. `give_up` is checked at each wake.
     pub async fn lease(
         self: &Arc<ConnPool>,
         w: &Worker,
@@ -462,25 +429,25 @@ impl ConnPool {
             for at in [deadline, reserve_at.filter(|at| *at > now), room_at].into_iter().flatten() {
                 w.reactor.wake_at(at);
             }
-            // Another node may have become the one to ask.
+            // Another node may have become the right one.
             w.wake_at_new_view();
             parked().await;
         }
     }
 
-    /// True if all its connections are logins that the server has not answered yet: the first answer may be for all.
+    /// True if all connections are unanswered logins: the first answer may be for all.
     fn logs_in_first(&self) -> bool {
         let inner = self.inner.lock();
         inner.open > 0 && inner.statuses.is_empty()
     }
 
-    /// True if who waits here waits for clients: nobody has paused the pool, and its server lets everybody in.
+    /// True if only other clients delay a waiter.
     pub fn is_in_use(&self) -> bool {
         let inner = self.inner.lock();
         !inner.paused && inner.backoff.is_none()
     }
 
-    /// The limit that stands in a waiter's way now; `limit` did when the wait began.
+    /// The limit that delays a waiter now; `limit`: at the start of the wait.
     fn limit_now(&self, limit: ReachedLimit) -> ReachedLimit {
         let inner = self.inner.lock();
         match &inner.backoff {
@@ -494,12 +461,11 @@ impl ConnPool {
         self.inner.lock().limits
     }
 
-    /// Keeps the queue with a permission out of the reserve, if there is one left.
     fn use_reserve(self: &Arc<ConnPool>, w: &Worker, cell: &Arc<WaiterSlot>) -> bool {
         let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let place = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell));
-        // Without a place something was given in this moment.
+        // The waiter was given something just now.
         let Some(place) = place else { return false };
         let max = inner.limits.pool_size.saturating_add(inner.limits.reserve);
         if inner.paused || inner.is_held(w) || inner.open >= max || w.shared.pools.permit(self, &inner.limits, ceilings).is_err()
@@ -512,14 +478,14 @@ impl ConnPool {
         true
     }
 
-    /// The permission to open a server connection that nobody asked for, so that there are as many as are to be kept.
+    /// Takes a permit for `pool_min`, without a client.
     pub fn permit_warm(&self, w: &Worker) -> bool {
         let ceilings = ConnLimits::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let limits = inner.limits;
         if inner.paused
             || inner.is_held(w)
-            // The next client finds out whether the user may be there again.
+            // The next client finds out if the user is admitted again.
             || inner.vouching.is_refused()
             || missing(inner.open, limits.pool_min, limits.pool_size) == 0
             || w.shared.pools.permit(self, &limits, ceilings).is_err()
@@ -530,8 +496,8 @@ impl ConnPool {
         true
     }
 
-    /// A server connection of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
-    /// better. None for a client that came after the server's word for its user had grown old.
+    /// Takes this worker's best fitting server connection at rest, of equal ones the last used; `best` is the best fit possible.
+    /// None while others wait, or if the server last admitted the user too long before this client came.
     #[inline]
     pub fn take_idle(&self, w: &Worker, came_ms: u64, best: ConnFit, fit: impl Fn(&ServerConn) -> ConnFit) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
@@ -545,16 +511,16 @@ impl ConnPool {
         Some(inner.idle.remove(at))
     }
 
-    /// Any server connection at rest, of whatever worker, if nobody waits for it.
+    /// Takes any server connection at rest, unless others wait.
     pub fn take_any(&self, w: &Worker) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
         if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w) } else { None }
     }
 
-    /// One certain server connection, by its number: at rest, or as soon as its session is done with it. Others who have waited
-    /// less long come later. `None`: it cannot be had, or not by then.
+    /// Leases one server connection by its serial, as soon as its session returns it, in the order of waiting. `None`: gone, or
+    /// not in time.
     ///
-    /// Not cancel safe: a dropped wait may hold the server connection. `give_up` is looked at whenever the task is woken.
+    /// Not cancel safe: a dropped wait may hold the server connection. `give_up` is checked at each wake.
     pub async fn lease_certain(
         self: &Arc<ConnPool>,
         w: &Worker,
@@ -612,9 +578,8 @@ impl ConnPool {
         if inner.open >= inner.limits.pool_size || inner.is_held(w) {
             return Err((cell, ReachedLimit::PoolSize(inner.limits.pool_size)));
         }
-        // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. Connections that
-        // were freed between the look at the counts and this place in the queue are found here too.
-        // The first waiter looks for those behind it.
+        // Only the limits of all pools are left: another pool's idle connection makes room, also one freed since the count. The
+        // first waiter looks for those behind it.
         let (is_first, limits) = (inner.waiters.len() == 1, inner.limits);
         drop(inner);
         pools.starve(w, self, ceilings);
@@ -622,7 +587,7 @@ impl ConnPool {
         Err((cell, lacking.unwrap_or(ReachedLimit::Node(ceilings.node))))
     }
 
-    /// Leaves the queue; a grant of the same moment goes to the next waiter.
+    /// Leaves the queue; a concurrent grant goes to the next waiter.
     fn leave(self: &Arc<ConnPool>, w: &Worker, cell: &Arc<WaiterSlot>) {
         {
             let mut inner = self.inner.lock();
@@ -637,7 +602,7 @@ impl ConnPool {
         self.wake_starved(w);
     }
 
-    /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
+    /// Returns a clean server connection: to the longest waiter of this pool or a starved one; else to rest.
     pub fn give_back(self: &Arc<ConnPool>, w: &Worker, conn: ServerConn) {
         if self.key.purpose == PoolPurpose::Greeting || self.yields_to_starved(w) {
             return w.close_conn(conn);
@@ -680,10 +645,10 @@ impl ConnPool {
         self.wake_starved(w);
     }
 
-    /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
+    /// Passes a lost connection's place to the longest waiter, here or at the node.
     pub fn release_permit(self: &Arc<ConnPool>, w: &Worker) {
         let pools = &w.shared.pools;
-        // A place beyond the limits is nobody else's.
+        // A greeting's place is beyond the limits.
         let leaves_place = self.key.purpose != PoolPurpose::Greeting && self.leaves_place_to_starved(w);
         let waiter = {
             let mut inner = self.inner.lock();
@@ -701,7 +666,7 @@ impl ConnPool {
                 if inner.backoff.is_some()
                     && let Some(first) = inner.waiters.front()
                 {
-                    // It may be the one that asks again.
+                    // The first waiter may ask the server again.
                     first.wake(w);
                 }
             }
@@ -710,20 +675,18 @@ impl ConnPool {
         match waiter {
             Some(waiter) => self.hand(w, waiter, WaiterGrant::Permit),
             None => {
-                // Its waiters lack a permission now, too.
                 pools.starve(w, self, ConnLimits::of(&w.peek_config()));
                 pools.feed_starved(w, self);
             }
         }
     }
 
-    /// A server connection of this pool was closed.
     pub fn forget(self: &Arc<ConnPool>, w: &Worker, serial: u64) {
         self.lose(w, serial);
         self.release_permit(w);
     }
 
-    /// A server connection of this pool was closed, and its permit is the caller's.
+    /// As `forget`, but the permit stays the caller's.
     pub fn lose(self: &Arc<ConnPool>, w: &Worker, serial: u64) {
         let in_vain: Vec<_> = {
             let mut inner = self.inner.lock();
@@ -733,39 +696,36 @@ impl ConnPool {
             }
             inner.wanted.extract_if(.., |(wanted, _)| *wanted == serial).collect()
         };
-        // It will not come back.
         in_vain.into_iter().for_each(|(_, waiter)| self.hand(w, waiter, WaiterGrant::Left));
     }
 
-    /// A server connection of this pool that nobody gets, and whose permit is given back as that of a login that failed.
+    /// Removes an unused server connection, whose permit returns as that of a failed login.
     pub fn disown(&self, serial: u64) {
         self.inner.lock().statuses.remove(&serial);
     }
 
-    /// Closes the pool: server connections at rest go now, the others when they come back. Sessions that ask for one wait.
+    /// Closes server connections at rest now, the others on return. Sessions wait.
     pub fn pause(self: &Arc<ConnPool>, w: &Worker) {
         self.inner.lock().paused = true;
         self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));
     }
 
-    /// Opens the pool again, also for its waiters.
     pub fn resume(self: &Arc<ConnPool>, w: &Worker) {
         self.inner.lock().paused = false;
         self.feed(w);
     }
 
-    /// Opens as many server connections for the waiters as the limits allow.
     fn feed(self: &Arc<ConnPool>, w: &Worker) {
         w.shared.pools.starve(w, self, ConnLimits::of(&w.peek_config()));
         w.shared.pools.feed_starved(w, self);
     }
 
-    /// Has every server connection closed: those at rest now, the others when they come back. Those that never do stay.
+    /// Closes all shared server connections: at rest now, the others on return.
     pub fn renew(self: &Arc<ConnPool>, w: &Worker) {
         self.doom().into_iter().for_each(|conn| w.close_conn(conn));
     }
 
-    /// Has every server connection closed when it comes back, and gives those at rest, which the caller closes.
+    /// As `renew`, but the caller closes those at rest.
     pub fn doom(&self) -> Idle {
         if !self.is_shared() {
             return Idle::default();
@@ -776,17 +736,15 @@ impl ConnPool {
         std::mem::take(&mut inner.idle)
     }
 
-    /// True if a server connection waits to be closed.
     pub fn has_doomed(&self) -> bool {
         self.inner.lock().statuses.values().any(|status| status.doomed.load(Ordering::Relaxed))
     }
 
-    /// Since when the first one waits.
     pub fn waits_since(&self) -> Option<Instant> {
         self.inner.lock().waiters.front().map(|waiter| waiter.since)
     }
 
-    /// Takes the server connections at rest that `retire` says are to go; it is told how many there are beyond those to be kept.
+    /// Takes the server connections at rest that `retire` selects, given the surplus over `pool_min`.
     pub fn retire(&self, mut retire: impl FnMut(&ServerConn, u32) -> bool) -> Vec<ServerConn> {
         let mut inner = self.inner.lock();
         let mut surplus = inner.open.saturating_sub(inner.limits.pool_min);
@@ -805,8 +763,7 @@ impl PoolState {
         self.open == 0 && self.waiters.is_empty() && self.wanted.is_empty()
     }
 
-    /// The waiter that gets a server connection: one that waits for this very connection, unless others have waited longer for
-    /// any.
+    /// The next waiter: one for this very connection, unless another has waited longer for any.
     fn next_for(&mut self, serial: u64) -> Option<PoolWaiter> {
         let any_since = self.waiters.front().map(|waiter| waiter.since);
         let is_next =
@@ -828,7 +785,6 @@ impl PoolState {
         }
     }
 
-    /// True if the server refuses logins, and it is not for this one to ask again.
     fn is_held(&self, w: &Worker) -> bool {
         self.backoff.as_ref().is_some_and(|(backoff, _)| !backoff.may_ask(w.now_ms()))
     }
@@ -837,7 +793,6 @@ impl PoolState {
         self.backoff.is_some() && !self.is_held(w)
     }
 
-    /// One more server connection may be opened.
     fn grant_permit(&mut self, now_ms: u64) {
         self.open += 1;
         if let Some((backoff, _)) = &mut self.backoff {
@@ -857,7 +812,6 @@ impl PoolWaiter {
 }
 
 impl PoolRegistry {
-    /// Server connections that stay with their sessions, by the reason in words. `counts` says which pools are looked at.
     pub fn kept(&self, counts: impl Fn(&ConnPool) -> bool) -> BTreeMap<&'static str, usize> {
         let mut reasons = BTreeMap::new();
         for status in self.all().iter().filter(|pool| counts(pool)).flat_map(|pool| pool.statuses()) {
@@ -869,18 +823,18 @@ impl PoolRegistry {
         reasons
     }
 
-    /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.
+    /// Forgets empty pools of a user and database, so that invented names leave nothing behind.
     pub fn forget_unused(&self, user: &str, database: &str) {
         self.pools.lock().retain(|key, pool| &*key.user != user || &*key.client_database != database || !pool.is_empty());
     }
 
-    /// Forgets pools that only this table holds.
     pub fn forget_unheld(&self) {
         self.pools.lock().retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.is_empty());
     }
 }
 
-/// The server connection used last, of this worker if there is one: its server's caches are the warmest. Of others' those with fresh draws come last.
+/// Prefers this worker's last used server connection, whose server's caches are warm; another worker's with fresh draws come
+/// last.
 fn take_near(idle: &mut Idle, w: &Worker) -> Option<ServerConn> {
     let own = idle.iter().rposition(|conn| conn.transport.home == w.id);
     match own.or_else(|| idle.iter().rposition(|conn| !conn.has_fresh_draws(w.now_us()))) {

@@ -1,4 +1,4 @@
-//! Keys of a password: how they are derived, stored, compared and wiped.
+//! Keys of a password: derivation, storage, comparison, wiping.
 
 use super::{ITERATIONS_DEFAULT, SALT_BYTES, SALT_BYTES_MAX, ScramError, decode, decode_iterations, decode_key};
 use base64::Engine;
@@ -12,10 +12,9 @@ use subtle::ConstantTimeEq;
 use unicode_normalization::UnicodeNormalization;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Bytes of a SHA-256 result, and so of every key, proof and signature.
 pub(super) const KEY_BYTES: usize = 32;
 
-/// A key, a proof or a signature. Wiped when dropped, never printed, compared in constant time.
+/// A key, proof or signature. Wiped on drop, never printed, compared in constant time.
 #[derive(Clone)]
 pub struct ScramKey([u8; KEY_BYTES]);
 
@@ -27,12 +26,10 @@ impl Drop for ScramKey {
 }
 
 impl ScramKey {
-    /// Takes the bytes over.
     pub fn new(bytes: [u8; KEY_BYTES]) -> ScramKey {
         ScramKey(bytes)
     }
 
-    /// The bytes, for callers who hand a key on.
     pub fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
@@ -45,7 +42,6 @@ impl ScramKey {
         hmac_sha256(self.0.as_slice(), &[text])
     }
 
-    /// Hides a key under a signature, and with the same signature reveals it again.
     pub(super) fn xor(&self, other: &ScramKey) -> ScramKey {
         let mut key = self.clone();
         for (byte, mask) in key.0.iter_mut().zip(&other.0) {
@@ -73,23 +69,21 @@ impl fmt::Debug for ScramKey {
     }
 }
 
-/// Everything a password comes to under one salt and iteration count.
+/// Keys of a password for one salt and iteration count.
 ///
-/// Deriving costs milliseconds, so callers keep these per user, salt and iterations. They are secret: they suffice for a login.
+/// Costly to derive: callers cache them. They suffice to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaltedKeys {
-    /// Proves that a client knows the password.
     pub client_key: ScramKey,
-    /// Hash of the client key, by which a server checks proofs.
+    /// Hash of the client key, to check proofs.
     pub stored_key: ScramKey,
-    /// Proves that a server knows the verifier.
     pub server_key: ScramKey,
 }
 
 impl SaltedKeys {
-    /// Derives the keys: SASLprep, PBKDF2, HMAC. Blocks for `iterations` hashes (4096 take about a millisecond).
+    /// Derives the keys. Blocks for `iterations` hashes (4096 take about a millisecond).
     ///
-    /// The password is bytes because PostgreSQL takes those that are not UTF-8 too.
+    /// `password` need not be UTF-8, as in PostgreSQL.
     pub fn derive(password: &[u8], salt: &[u8], iterations: u32) -> SaltedKeys {
         let mut salted = Zeroizing::new([0; KEY_BYTES]);
         let prepared = Zeroizing::new(prepare(password).into_owned());
@@ -98,27 +92,22 @@ impl SaltedKeys {
         SaltedKeys::from_keys(salted.sign(b"Client Key"), salted.sign(b"Server Key"))
     }
 
-    /// From a client key seen in a login and the server key of the same verifier: pass-through without a password.
+    /// Makes keys of a client's login and the verifier, for pass-through.
     pub fn from_keys(client_key: ScramKey, server_key: ScramKey) -> SaltedKeys {
         SaltedKeys { stored_key: client_key.hash(), client_key, server_key }
     }
 }
 
-/// The verifier that a server stores instead of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScramVerifier {
-    /// Rounds of PBKDF2.
     pub iterations: u32,
-    /// Salt, not encoded.
     pub salt: Vec<u8>,
-    /// Hash of the client key.
     pub stored_key: ScramKey,
-    /// Key of the server's signature.
     pub server_key: ScramKey,
 }
 
 impl ScramVerifier {
-    /// Makes one from a password with PostgreSQL's default iterations. Blocks about a millisecond, so keep the result.
+    /// Derives a verifier. Blocks about a millisecond.
     pub fn from_password(password: &[u8], salt: &[u8]) -> ScramVerifier {
         let keys = SaltedKeys::derive(password, salt, ITERATIONS_DEFAULT);
         ScramVerifier {
@@ -131,7 +120,7 @@ impl ScramVerifier {
 
     /// Reads the form of `pg_authid.rolpassword`: `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
     ///
-    /// The error names the bad part and never shows it.
+    /// The error never shows the bad part.
     pub fn parse(text: &[u8]) -> Result<ScramVerifier, ScramError> {
         let mut fields = text.splitn(3, |byte| *byte == b'$');
         let (Some(b"SCRAM-SHA-256"), Some(salting), Some(keys)) = (fields.next(), fields.next(), fields.next()) else {
@@ -147,13 +136,12 @@ impl ScramVerifier {
         })
     }
 
-    /// The form that `parse` reads and PostgreSQL stores.
     pub fn to_text(&self) -> Zeroizing<String> {
         let (salt, iterations) = (STANDARD.encode(&self.salt), self.iterations);
         Zeroizing::new(format!("SCRAM-SHA-256${iterations}:{salt}${}:{}", self.stored_key.base64(), self.server_key.base64()))
     }
 
-    /// True if this password made the verifier; for logins in clear text. Blocks like `SaltedKeys::derive`.
+    /// For clear text logins. Blocks like `SaltedKeys::derive`.
     pub fn matches(&self, password: &[u8]) -> bool {
         SaltedKeys::derive(password, &self.salt, self.iterations).stored_key == self.stored_key
     }
@@ -167,10 +155,9 @@ fn halves(text: &[u8]) -> Result<(&[u8], &[u8]), ScramError> {
     }
 }
 
-/// A salt that stays the same for a user as long as `secret` does.
+/// Returns a salt constant for user and `secret`.
 ///
-/// For users with a plain password and for unknown users, alike: a salt that changes for one kind only would tell them apart.
-/// PostgreSQL does it for unknown users (`scram_MockSalt`).
+/// For users with a plain password and unknown users alike, who must not be distinguishable. PostgreSQL: `scram_MockSalt`.
 pub fn steady_salt(secret: &[u8], user: &[u8]) -> [u8; SALT_BYTES] {
     let digest = hmac_sha256(secret, &[b"salt:", user]);
     let mut salt = [0; SALT_BYTES];
@@ -178,7 +165,7 @@ pub fn steady_salt(secret: &[u8], user: &[u8]) -> [u8; SALT_BYTES] {
     salt
 }
 
-/// A digest that stands for a password in tables: under a secret of the process it says nothing about the password.
+/// Returns a digest to look the password up by.
 pub fn fingerprint(secret: &[u8], password: &[u8]) -> [u8; 32] {
     hmac_sha256(secret, &[b"password:", password]).0
 }
@@ -191,10 +178,10 @@ fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> ScramKey {
     ScramKey::new(mac.finalize().into_bytes().into())
 }
 
-/// SASLprep the way PostgreSQL does it; a password that it refuses is used unchanged.
+/// Applies SASLprep; returns a refused password unchanged.
 ///
-/// Not `stringprep::saslprep`: PostgreSQL looks for forbidden characters before it normalises (`pg_saslprep`), the RFC
-/// and that crate after it. U+0340, which is forbidden but normalises to the allowed U+0300, shows the difference.
+/// Not `stringprep::saslprep`: PostgreSQL checks for prohibited characters before normalisation (`pg_saslprep`), not after.
+/// Example: U+0340, normalised to the allowed U+0300.
 fn prepare(password: &[u8]) -> Cow<'_, [u8]> {
     let raw = Cow::Borrowed(password);
     let Ok(text) = std::str::from_utf8(password) else { return raw };

@@ -1,4 +1,4 @@
-//! Weir logs in to a server.
+//! SCRAM client: Weir logs in to a server.
 
 use super::{
     AttributeReader, SALT_BYTES_MAX, SaltedKeys, ScramBinding, ScramError, ScramKey, ScramNonce, channel_attribute, decode,
@@ -7,15 +7,13 @@ use super::{
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Longest part of a server's own error text that is kept.
 const REASON_CHARS_MAX: usize = 200;
 
-/// Secret by which a client logs in.
 #[derive(Clone)]
 pub enum ClientSecret {
-    /// The password; its keys are derived when the server has named salt and iterations.
+    /// A password, whose keys are derived for the server's challenge.
     Password(Zeroizing<Vec<u8>>),
-    /// Keys known already: from a cache, or passed through from a client's own login. They fit one salt only.
+    /// Cached or passed-through keys, valid for one salt.
     Keys(SaltedKeys),
 }
 
@@ -28,16 +26,13 @@ impl fmt::Debug for ClientSecret {
     }
 }
 
-/// Salt and iteration count that a server asks for. Together with the user they name a set of cached keys.
+/// A server's salt and iterations, with the user a cache key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScramChallenge {
-    /// Salt, not encoded.
     pub salt: Vec<u8>,
-    /// Rounds of PBKDF2.
     pub iterations: u32,
 }
 
-/// The client's side of one exchange.
 #[derive(Debug)]
 pub struct ScramClient {
     state: ScramClientState,
@@ -46,36 +41,22 @@ pub struct ScramClient {
 
 #[derive(Debug)]
 enum ScramClientState {
-    /// First message is on its way.
-    First {
-        secret: ClientSecret,
-        nonce: ScramNonce,
-        bare: String,
-    },
-    /// Proof is on its way.
-    Final {
-        expected: ScramKey,
-        keys: SaltedKeys,
-    },
-    /// The server has proved itself.
-    Done {
-        keys: SaltedKeys,
-    },
+    First { secret: ClientSecret, nonce: ScramNonce, bare: String },
+    Final { expected: ScramKey, keys: SaltedKeys },
+    Done { keys: SaltedKeys },
     Failed,
 }
 
 impl ScramClient {
-    /// Begins an exchange; the bytes go into `SASLInitialResponse`.
+    /// Begins an exchange; returns a `SASLInitialResponse`.
     pub fn new(secret: ClientSecret, nonce: &ScramNonce, binding: ScramBinding) -> (ScramClient, Vec<u8>) {
-        // The user's name stays empty as in libpq; the server takes it from the startup message.
+        // The user name is empty as in libpq; the startup message has it.
         let bare = format!("n=,r={}", nonce.0);
         let message = format!("{}{bare}", binding.header()).into_bytes();
         (ScramClient { state: ScramClientState::First { secret, nonce: nonce.clone(), bare }, binding }, message)
     }
 
-    /// Reads salt and iterations out of the server's first message and leaves the state alone.
-    ///
-    /// For callers with a cache, or with another thread that derives keys: they follow with `use_keys`.
+    /// Reads salt and iterations, for a later `use_keys`.
     pub fn challenge(&self, server_first: &[u8]) -> Result<ScramChallenge, ScramError> {
         match &self.state {
             ScramClientState::First { nonce, .. } => Ok(read_server_first(server_first, nonce)?.challenge),
@@ -85,7 +66,7 @@ impl ScramClient {
         }
     }
 
-    /// Replaces the secret by keys that fit the server's challenge. No effect once the proof is sent.
+    /// Sets keys for the challenge. No effect once the proof is sent.
     pub fn use_keys(&mut self, keys: SaltedKeys) {
         match &mut self.state {
             ScramClientState::First { secret, .. } => *secret = ClientSecret::Keys(keys),
@@ -93,9 +74,9 @@ impl ScramClient {
         }
     }
 
-    /// Answers the server's first message; the bytes go into `SASLResponse`.
+    /// Returns the `SASLResponse`.
     ///
-    /// With a password this blocks for as many hashes as the server asks, at most `ITERATIONS_MAX`.
+    /// With a password it blocks for the iterations, at most `ITERATIONS_MAX`.
     pub fn on_server_first(&mut self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let ScramClientState::First { secret, nonce, bare } = std::mem::replace(&mut self.state, ScramClientState::Failed) else {
             return Err(ScramError::OutOfOrder);
@@ -113,7 +94,7 @@ impl ScramClient {
         Ok(format!("{without_proof},p={}", proof.base64()).into_bytes())
     }
 
-    /// Checks that the server knows the keys too. Without this check anyone could play the server.
+    /// Verifies the server's signature, against impersonation.
     pub fn on_server_final(&mut self, message: &[u8]) -> Result<(), ScramError> {
         let ScramClientState::Final { expected, keys } = std::mem::replace(&mut self.state, ScramClientState::Failed) else {
             return Err(ScramError::OutOfOrder);
@@ -125,7 +106,7 @@ impl ScramClient {
         Ok(())
     }
 
-    /// The keys of a finished exchange, worth keeping for the next one; `None` before the server has proved itself.
+    /// Returns the keys once the server is verified.
     pub fn keys(&self) -> Option<&SaltedKeys> {
         match &self.state {
             ScramClientState::Done { keys } => Some(keys),
@@ -139,11 +120,11 @@ struct ServerFirst<'a> {
     challenge: ScramChallenge,
 }
 
-/// `r=nonce,s=salt,i=iterations`. A mandatory extension (`m=`) stands before `r` and is refused by that.
+/// Reads `r=nonce,s=salt,i=iterations`. A mandatory extension (`m=`) comes before `r` and is thereby refused.
 fn read_server_first<'a>(message: &'a [u8], ours: &ScramNonce) -> Result<ServerFirst<'a>, ScramError> {
     let mut fields = AttributeReader::new(message)?;
     let nonce = nonce_text(fields.named(b'r', "nonce expected in the server's first message")?)?;
-    // A server that adds nothing would let a recorded exchange be played again.
+    // Otherwise a recorded exchange could be replayed.
     if nonce.len() <= ours.0.len() || !nonce.starts_with(&ours.0) {
         return Err(ScramError::Nonce);
     }
@@ -155,7 +136,7 @@ fn read_server_first<'a>(message: &'a [u8], ours: &ScramNonce) -> Result<ServerF
     Ok(ServerFirst { nonce, challenge: ScramChallenge { salt, iterations } })
 }
 
-/// `v=signature`, or `e=reason`.
+/// Reads `v=signature` or `e=reason`.
 fn read_server_final(message: &[u8]) -> Result<ScramKey, ScramError> {
     let mut fields = AttributeReader::new(message)?;
     match fields.any()? {
@@ -169,7 +150,6 @@ fn read_server_final(message: &[u8]) -> Result<ScramKey, ScramError> {
     }
 }
 
-/// A peer's text made safe for a log line.
 fn printable(bytes: &[u8]) -> String {
     let show = |byte: &u8| if matches!(byte, 0x20..=0x7e) { char::from(*byte) } else { '?' };
     bytes.iter().take(REASON_CHARS_MAX).map(show).collect()

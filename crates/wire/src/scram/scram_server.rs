@@ -1,4 +1,4 @@
-//! A client logs in to Weir.
+//! SCRAM server: a client logs in to Weir.
 
 use super::{
     AttributeReader, MESSAGE_BYTES_MAX, SaltedKeys, ScramBinding, ScramChallenge, ScramError, ScramKey, ScramNonce,
@@ -7,17 +7,15 @@ use super::{
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A server's secret of the user who logs in.
 #[derive(Debug, Clone)]
 pub enum ServerSecret {
-    /// A stored verifier, or one made from a plain password.
     Known(ScramVerifier),
-    /// No such user, or none with a usable password: the exchange runs to its end and fails there.
+    /// Unknown user or no usable password: fails at the end.
     Unknown(ScramVerifier),
 }
 
 impl ServerSecret {
-    /// For a user who cannot log in. The salt should be that of `steady_salt`, as for users with a plain password.
+    /// The salt should be that of `steady_salt`.
     pub fn unknown(challenge: ScramChallenge) -> ServerSecret {
         let nothing = ScramKey::new([0; super::keys::KEY_BYTES]);
         ServerSecret::Unknown(ScramVerifier {
@@ -35,16 +33,14 @@ impl ServerSecret {
     }
 }
 
-/// A client that proved its password.
 #[derive(Debug)]
 pub struct ScramAcceptance {
-    /// Goes into `AuthenticationSASLFinal`.
+    /// For `AuthenticationSASLFinal`.
     pub message: Vec<u8>,
-    /// The client's keys. With them Weir can log in to servers that have the same verifier.
+    /// Usable on servers with the same verifier.
     pub keys: SaltedKeys,
 }
 
-/// The server's side of one exchange.
 #[derive(Debug)]
 pub struct ScramServer {
     state: ScramServerState,
@@ -53,21 +49,18 @@ pub struct ScramServer {
 
 #[derive(Debug)]
 enum ScramServerState {
-    /// Mechanism is offered.
     First { secret: ServerSecret, nonce: ScramNonce },
-    /// Salt and iterations are sent.
     Final { secret: ServerSecret, nonce: String, channel: String, bare: Vec<u8>, server_first: Vec<u8> },
-    /// Accepted or refused; nothing more to say.
     Over,
 }
 
 impl ScramServer {
-    /// Ready for a client's first message. `binding` is `None` when `SCRAM-SHA-256-PLUS` was not offered.
+    /// `binding` is `None` if `SCRAM-SHA-256-PLUS` was not offered.
     pub fn new(secret: ServerSecret, nonce: ScramNonce, binding: ScramBinding) -> ScramServer {
         ScramServer { state: ScramServerState::First { secret, nonce }, binding }
     }
 
-    /// Answers the client's first message; the bytes go into `AuthenticationSASLContinue`.
+    /// Returns the `AuthenticationSASLContinue`.
     pub fn on_client_first(&mut self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let ScramServerState::First { secret, nonce } = std::mem::replace(&mut self.state, ScramServerState::Over) else {
             return Err(ScramError::OutOfOrder);
@@ -82,7 +75,7 @@ impl ScramServer {
         Ok(reply)
     }
 
-    /// Checks the client's proof. `Proof` says wrong password and unknown user alike.
+    /// `Proof`: wrong password or unknown user.
     pub fn on_client_final(&mut self, message: &[u8]) -> Result<ScramAcceptance, ScramError> {
         let ScramServerState::Final { secret, nonce, channel, bare, server_first } =
             std::mem::replace(&mut self.state, ScramServerState::Over)
@@ -118,9 +111,8 @@ struct ClientFirst<'a> {
     nonce: &'a str,
 }
 
-/// `n,,n=user,r=nonce`: the GS2 header, then the part that is signed.
+/// Reads the GS2 header and the signed part of `n,,n=user,r=nonce`.
 fn read_client_first<'a>(message: &'a [u8], binding: &ScramBinding) -> Result<ClientFirst<'a>, ScramError> {
-    // Refuses long messages and zero bytes before anything else looks at them.
     AttributeReader::new(message)?;
     let (header, after_flag) = read_flag(message, binding)?;
     let bare = match after_flag {
@@ -136,7 +128,7 @@ fn read_client_first<'a>(message: &'a [u8], binding: &ScramBinding) -> Result<Cl
     let mut fields = AttributeReader::new(bare)?;
     fields.named(b'n', "user name expected in the client's first message")?;
     let nonce = nonce_text(fields.named(b'r', "nonce expected in the client's first message")?)?;
-    // The client repeats the nonce with ours at its end; keep room for it, so that the limit is named here.
+    // Leaves room for the combined nonce, which the client repeats.
     if nonce.len() > MESSAGE_BYTES_MAX / 2 {
         return Err(ScramError::Malformed { what: "nonce of the client is too long" });
     }
@@ -144,7 +136,7 @@ fn read_client_first<'a>(message: &'a [u8], binding: &ScramBinding) -> Result<Cl
     Ok(ClientFirst { header, bare, nonce })
 }
 
-/// The channel binding flag, which must fit what was offered and chosen. Returns the header it stands for.
+/// Reads the flag, which must fit offer and choice; returns its header.
 fn read_flag<'a>(message: &'a [u8], binding: &ScramBinding) -> Result<(&'static str, &'a [u8]), ScramError> {
     match (message, binding) {
         ([b'n', rest @ ..], ScramBinding::None | ScramBinding::Unused) => Ok((ScramBinding::None.header(), rest)),
@@ -177,7 +169,7 @@ struct ClientFinal<'a> {
     without_proof: &'a [u8],
 }
 
-/// `c=channel,r=nonce,p=proof`; extensions may stand before the proof, nothing after it.
+/// Reads `c=channel,r=nonce,p=proof`, with extensions before the proof only.
 fn read_client_final(message: &[u8]) -> Result<ClientFinal<'_>, ScramError> {
     let mut fields = AttributeReader::new(message)?;
     let channel = fields.named(b'c', "channel binding expected in the client's final message")?;
@@ -192,7 +184,7 @@ fn read_client_final(message: &[u8]) -> Result<ClientFinal<'_>, ScramError> {
             return Err(ScramError::Malformed { what: "text after the proof" });
         }
         let proof = decode_key(value, "proof in the client's final message")?;
-        // The comma before the proof is signed by nobody.
+        // Without the comma, which is not signed.
         return Ok(ClientFinal { channel, nonce, proof, without_proof: &message[..proof_at - 1] });
     }
 }

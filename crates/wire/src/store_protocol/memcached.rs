@@ -3,7 +3,7 @@
 use super::{StoreError, StoreReply, StoreReplyKind, StoreReplyReader, StoreRequest, number, unexpected, words};
 use std::io::Write;
 
-/// Longer lives are taken for moments since 1970.
+/// memcached reads larger values as seconds since 1970.
 const SECONDS_MAX: u64 = 60 * 60 * 24 * 30;
 
 pub fn write(ask: StoreRequest<'_>, out: &mut Vec<u8>) {
@@ -17,7 +17,7 @@ pub fn write(ask: StoreRequest<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(b"\r\n");
         }
         StoreRequest::Set { key, bytes, seconds } => set(key, bytes, seconds, out),
-        // The text protocol knows no users of that kind, nor databases: nobody asks for them.
+        // Not in the text protocol and never requested.
         StoreRequest::LogIn { .. } | StoreRequest::Select(_) | StoreRequest::Nodes => out.extend_from_slice(b"version\r\n"),
     }
 }
@@ -25,7 +25,6 @@ pub fn write(ask: StoreRequest<'_>, out: &mut Vec<u8>) {
 fn set(key: &[u8], bytes: &[u8], seconds: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"set ");
     out.extend_from_slice(key);
-    // Writing to a Vec does not fail.
     let _ = write!(out, " 0 {} {}", seconds.min(SECONDS_MAX), bytes.len());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(bytes);
@@ -39,9 +38,9 @@ pub fn read(expect: &StoreReplyKind, reader: &mut StoreReplyReader<'_>) -> Resul
     }
 }
 
-/// `VALUE key flags bytes`, the value; at last `END`.
+/// Reads `VALUE key flags bytes` and values up to `END`.
 fn values(keys: &[Vec<u8>], reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
-    // Nothing is copied before all of it is here: it is read from its begin again when more has come.
+    // Incomplete replies are read again: copy none of them.
     let mut values: Vec<Option<&[u8]>> = vec![None; keys.len()];
     let mut next = 0;
     loop {
@@ -55,7 +54,7 @@ fn values(keys: &[Vec<u8>], reader: &mut StoreReplyReader<'_>) -> Result<Option<
         };
         let length = parts.next().and_then(number).ok_or_else(|| unexpected(line))?;
         let Some(bytes) = reader.block(length)? else { return Ok(None) };
-        // They come in the order in which they were asked for; those that are not there are left out.
+        // Values come in the order of the keys; missing ones are left out.
         let ahead = keys[next..].iter().position(|asked| asked == key).ok_or_else(|| unexpected(line))?;
         values[next + ahead] = Some(bytes);
         next += ahead + 1;

@@ -1,4 +1,4 @@
-//! The protocol of Redis and Valkey, version 2 (RESP2). Source: redis.io, "Redis serialization protocol specification".
+//! RESP2, the protocol of Redis and Valkey. Source: redis.io, "Redis serialization protocol specification".
 
 use super::{StoreError, StoreReply, StoreReplyKind, StoreReplyReader, StoreRequest, number, unexpected, words};
 use std::io::Write;
@@ -6,7 +6,6 @@ use std::io::Write;
 pub fn write(ask: StoreRequest<'_>, out: &mut Vec<u8>) {
     match ask {
         StoreRequest::Get(keys) => {
-            // Writing to a Vec does not fail.
             let _ = write!(out, "*{}\r\n", keys.len() + 1);
             bulk(b"MGET", out);
             keys.iter().for_each(|key| bulk(key, out));
@@ -47,7 +46,7 @@ pub fn read(expect: &StoreReplyKind, reader: &mut StoreReplyReader<'_>) -> Resul
 }
 
 fn values(count: usize, reader: &mut StoreReplyReader<'_>) -> Result<Option<StoreReply>, StoreError> {
-    // Nothing is copied before all of it is here: it is read from its begin again when more has come.
+    // Incomplete replies are read again: copy none of them.
     let mut values: Vec<Option<&[u8]>> = Vec::with_capacity(count);
     for _ in 0..count {
         let Some(line) = reader.line()? else { return Ok(None) };

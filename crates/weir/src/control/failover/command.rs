@@ -1,4 +1,4 @@
-//! Runs an operator's command in a shell. Its words go to the log, line by line.
+//! Runs an operator's command in a shell; its output goes to the log.
 
 use crate::control::control_context::ControlContext;
 use crate::log::Level;
@@ -13,14 +13,13 @@ use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 use tokio::net::unix::pipe;
 use weir_failover::{Done, FailoverCommandKind};
 
-/// Time in which the rest of a command's words must come once it has ended. A process it left running may keep its output open for ever.
+/// Time for the rest of the output: a process left running may keep the pipe open for ever.
 const WORDS_LIMIT: Duration = Duration::from_millis(200);
-/// Longest line that is logged in one piece.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// Runs it to its end, or kills it and the processes it began when the limit is over. Cancel safe: the command runs on.
+/// Runs the command, and kills its process group after `limit`. Cancel safe: the process group is killed.
 pub async fn run(c: &ControlContext, kind: FailoverCommandKind, line: &str, limit: Duration) -> Done {
-    // Pgpool's words, which scripts look for.
+    // Pgpool's words, for which scripts look.
     c.shared.log.say(Level::Log, format_args!("execute command: {line}"));
     match tokio::time::timeout(limit, run_through(c, kind, line)).await {
         Ok(Ok(status)) if status.success() => Done::Yes,
@@ -47,14 +46,13 @@ fn name(kind: FailoverCommandKind) -> &'static str {
     }
 }
 
-/// Kills a command and the processes it began, if it was not waited for.
+/// Kills the process group on drop unless waited for.
 struct ProcessGroupGuard(Option<Child>);
 
 impl Drop for ProcessGroupGuard {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-            // It is dead, so that this does not wait.
             let _ = child.wait();
         }
     }

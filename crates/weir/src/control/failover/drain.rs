@@ -1,4 +1,4 @@
-//! Waits until sessions have nothing open on a node: new work does not begin there, and that which runs ends by itself.
+//! Waits until sessions have nothing open on a node.
 
 use crate::control::control_context::ControlContext;
 use crate::log::Level;
@@ -9,7 +9,7 @@ use weir_session::status::SessionActivity;
 
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// Done when all workers know that writes wait and nothing is open, or the limit is over. Cancel safe.
+/// Waits until all workers know the view and nothing is open. Cancel safe.
 pub async fn drain(c: &ControlContext, node: NodeId, limit: Duration) {
     if tokio::time::timeout(limit, drained(c, node)).await.is_err() {
         let open = open(c, |of| of == node);
@@ -18,17 +18,17 @@ pub async fn drain(c: &ControlContext, node: NodeId, limit: Duration) {
     }
 }
 
-/// The same without a limit. Cancel safe.
+/// `drain` without a limit. Cancel safe.
 pub async fn drained(c: &ControlContext, node: NodeId) {
     let generation = c.view.borrow().generation;
-    // First the workers: one that goes by an older view may still begin something.
+    // A worker with an older view may still begin something.
     let all_know = || c.shared.mailboxes.iter().all(|mailbox| mailbox.view_known.load(Ordering::Acquire) >= generation);
     while !all_know() || open(c, |of| of == node) > 0 {
         tokio::time::sleep(PERIOD).await;
     }
 }
 
-/// Sessions with a transaction or a statement on such nodes. One that keeps its connection and does nothing has nothing to end.
+/// Counts sessions with a transaction or a statement; an idle one that keeps its connection does not count.
 pub fn open(c: &ControlContext, is_meant: impl Fn(NodeId) -> bool) -> usize {
     let pools = c.shared.pools.all();
     let statuses = pools.iter().filter(|pool| is_meant(pool.key.node) && pool.is_shared()).flat_map(|pool| pool.statuses());

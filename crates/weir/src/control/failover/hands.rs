@@ -1,9 +1,9 @@
-//! The deeds done to servers, over SQL. Each deed may be repeated, and may be cut short anywhere.
+//! SQL orders to servers. Each may be repeated, and interrupted at any point.
 //!
-//! A change of a server's memory for the Weirs happens under the exclusion of `marks`, which goes with the connection. The memory is read from the
-//! file and not from the setting in force, which another session's change may not have reached yet.
+//! A change of the memory of Weirs (`primary_conninfo`) needs the exclusion of `marks`, which ends with the connection. The
+//! memory is read from the file: the setting in force may lack another session's change.
 //!
-//! Rights beside those of `pg_monitor`: `docs/failover.md`.
+//! Rights beside `pg_monitor`: `docs/failover.md`.
 
 use super::{marks, presence};
 use crate::control::control_conn::ControlConn;
@@ -22,12 +22,10 @@ use weir_failover::{
     Ballot, Done, LookFailure, Mark, MarkOwnership, NodeId, PledgeReply, PromotionNumbers, ServerFacts, Vote, VoteAnswer,
 };
 
-/// Between two looks at what a server has been told to do.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Replay that stands still for so long has come to the end of what was received.
+/// Replay that makes no progress for this long has reached the end of the log.
 const STILL: Duration = Duration::from_millis(100);
 
-/// The memory of Weirs as the server's file has it.
 const MEMORY: &str = "SELECT pg_catalog.pg_is_in_recovery(), (SELECT setting FROM pg_catalog.pg_file_settings \
     WHERE name OPERATOR(pg_catalog.=) 'primary_conninfo' ORDER BY seqno DESC LIMIT 1)";
 const RELOAD: &str = "SELECT pg_catalog.pg_reload_conf()";
@@ -37,25 +35,23 @@ const CHECKPOINT: &str = "CHECKPOINT";
 const UNFENCE: &str = "ALTER SYSTEM RESET default_transaction_read_only";
 const REPLAYED: &str = "SELECT pg_catalog.pg_last_wal_replay_lsn(), COALESCE(pg_catalog.pg_last_wal_receive_lsn() \
     OPERATOR(pg_catalog.>=) pg_catalog.pg_last_wal_replay_lsn(), false)";
-/// A role that is not a superuser may have the right to one form of it only: the call has both values.
+/// A role may have the right to this form only.
 const PROMOTE: &str = "SELECT pg_catalog.pg_promote(false, 60)";
 const LAST_REPLAYED: &str = "SELECT pg_catalog.floor(1000 OPERATOR(pg_catalog.*) \
     pg_catalog.date_part('epoch', pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.int8";
 const NUMBERS: &str = "SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()), \
     pg_catalog.round(1000000 OPERATOR(pg_catalog.*) EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
-/// A switch does nothing at the begin of a file, and a record may be longer than one.
+/// A switch does nothing at the start of a file, and a record may be longer than a file.
 const SWITCH: &str = "SELECT pg_catalog.pg_logical_emit_message(false, 'weir', ''), pg_catalog.pg_switch_wal() FROM pg_catalog.pg_settings \
     WHERE name OPERATOR(pg_catalog.=) 'wal_segment_size' AND \
     pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_last_wal_receive_lsn(), '0/0'), setting::pg_catalog.numeric) \
     OPERATOR(pg_catalog.>) \
     pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0'), setting::pg_catalog.numeric)";
-/// Sessions of superusers are for superusers only to end.
 const END_SESSIONS: &str = "SELECT pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
     LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) usesysid \
     WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() \
     AND (r.rolsuper IS NOT TRUE OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) CURRENT_USER))";
 
-/// Of parameters that Weir names itself.
 fn alter(name: &str, value: &str) -> String {
     format!("ALTER SYSTEM SET {name} TO {}", quoted(value))
 }
@@ -64,7 +60,6 @@ fn setting(name: &str) -> String {
     format!("SELECT pg_catalog.current_setting('{name}')")
 }
 
-/// Asks for the receivers that were begun before.
 fn receivers(since: &str) -> String {
     format!(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_wal_receiver) OPERATOR(pg_catalog.+) \
@@ -74,7 +69,6 @@ fn receivers(since: &str) -> String {
     )
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let fixed =
         [MEMORY, RELOAD, NOW, IN_RECOVERY, CHECKPOINT, UNFENCE, REPLAYED, PROMOTE, LAST_REPLAYED, NUMBERS, SWITCH, END_SESSIONS];
@@ -82,7 +76,6 @@ pub fn own_texts() -> Vec<String> {
     fixed.map(str::to_owned).into_iter().chain(made).collect()
 }
 
-/// Why a deed was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum DeedError {
     #[error("{0}")]
@@ -103,25 +96,21 @@ impl DeedError {
     }
 }
 
-/// A connection that has the lock, and the node's memory.
 struct LockedConn {
     conn: ControlConn,
     conninfo: Conninfo,
     in_recovery: bool,
 }
 
-/// The result of asking for the lock.
 enum MarkLockResult {
     Held(LockedConn),
-    /// Another Weir has it.
     Others(Mark),
 }
 
-/// Cancel safe: the connection is closed, and with it the lock.
+/// Cancel safe: closing the connection releases the exclusion.
 async fn lock(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<MarkLockResult, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     let now = Instant::now();
-    // The rest of the time is for the deed.
     let grip = marks::take(reach, node, &mut conn, now + deadline.saturating_duration_since(now) / 2).await?;
     let rows = conn.query(MEMORY).await?;
     let cell = |at: usize| rows.first().and_then(|row| row.get(at)?.as_deref()).unwrap_or_default();
@@ -133,11 +122,11 @@ async fn lock(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Mar
     Ok(MarkLockResult::Held(LockedConn { conn, conninfo, in_recovery }))
 }
 
-/// Changes a setting of the server for good, and waits until it is in force. Not cancel safe: the server may be left with it.
+/// Changes a setting, and waits until it is in force. Not cancel safe.
 async fn set(conn: &mut ControlConn, name: &str, value: &str) -> Result<(), OpenError> {
     conn.query(&alter(name, value)).await?;
     reload(conn).await?;
-    // The postmaster has read it before it tells this session's process.
+    // The postmaster reads a setting before it signals this session's process.
     let text = setting(name);
     while one(conn, &text).await?.as_deref() != Some(value) {
         tokio::time::sleep(PERIOD).await;
@@ -149,7 +138,7 @@ async fn reload(conn: &mut ControlConn) -> Result<(), OpenError> {
     conn.query(RELOAD).await.map(drop)
 }
 
-/// The one value of a query. Not cancel safe.
+/// Not cancel safe.
 async fn one(conn: &mut ControlConn, text: &str) -> Result<Option<String>, OpenError> {
     Ok(conn.query(text).await?.into_iter().flatten().next().flatten())
 }
@@ -158,7 +147,7 @@ fn quoted(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Has a server promise to refuse older attempts; `cuts`: a standby loses its primary with it. Not cancel safe.
+/// Has a server promise to refuse older attempts; `cuts` also cuts a standby off from its primary. Not cancel safe.
 pub async fn pledge(
     reach: &NodeAccess,
     node: NodeId,
@@ -191,7 +180,7 @@ pub enum StreamCutPolicy {
     No,
 }
 
-/// Waits until no receiver works that was begun with the setting before. Twice in a row, since one may just be about to start.
+/// Waits until no receiver with the old setting runs: twice in a row, since one may be just about to start.
 async fn wait_cut_off(conn: &mut ControlConn) -> Result<(), OpenError> {
     let since = one(conn, NOW).await?.unwrap_or_default();
     let text = receivers(&since);
@@ -203,7 +192,8 @@ async fn wait_cut_off(conn: &mut ControlConn) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Waits until all that was received counts: where more was replayed than received since the start, the log on disk may hold still more.
+/// Waits until everything received is replayed. Where replay is ahead of what was received since the start, the log on disk may
+/// hold more.
 async fn wait_replayed(conn: &mut ControlConn) -> Result<(), OpenError> {
     let (mut last, mut since) = (None, Instant::now());
     loop {
@@ -220,7 +210,7 @@ async fn wait_replayed(conn: &mut ControlConn) -> Result<(), OpenError> {
     }
 }
 
-/// Promotes a standby that has promised this attempt and no newer one. Not cancel safe.
+/// Promotes a standby whose newest promise is this attempt. Not cancel safe.
 pub async fn promote(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
     let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     if locked.conninfo.mark().promised != ballot {
@@ -228,7 +218,7 @@ pub async fn promote(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline:
     }
     let promoted = before_promotion(node, &mut locked.conn).await;
     if !locked.in_recovery {
-        // Another Weir had it promoted, and its attempt is outrun: it has left the numbers there.
+        // Another Weir had it promoted, and left the numbers there.
         let kept = locked.conninfo.numbers().filter(PromotionNumbers::is_ordered);
         reach.c.promoted.set(promoted.zip(kept).map(|(promoted, kept)| promoted.after(kept)));
         return Ok(Done::Yes);
@@ -241,22 +231,21 @@ pub async fn promote(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline:
     Ok(Done::Yes)
 }
 
-/// The numbers of transactions that have reached a standby, which it gives out no more when it is promoted. Not cancel safe.
+/// Reads the transaction numbers that a standby does not assign again once promoted. Not cancel safe.
 async fn before_promotion(node: NodeId, conn: &mut ControlConn) -> Option<PromotedStandby> {
-    // Only `commit_outcome` needs it: a promotion does not fail for that.
     let (reached, started_at) = numbers(conn).await.ok()??;
     let last_ms = one(conn, LAST_REPLAYED).await.ok()?.and_then(|text| text.parse().ok());
     Some(PromotedStandby::Ordered { node, started_at, reached, last_ms })
 }
 
-/// The number above all transactions that have ended, and the server's start. Not cancel safe.
+/// Returns the number above all ended transactions, and the server's start in µs. Not cancel safe.
 async fn numbers(conn: &mut ControlConn) -> Result<Option<(u64, u64)>, OpenError> {
     let rows = conn.query(NUMBERS).await?;
     let cell = |at: usize| rows.first()?.get(at)?.as_deref()?.parse().ok();
     Ok(cell(0).zip(cell(1)))
 }
 
-/// Waits until a server is out of recovery. Not cancel safe.
+/// Not cancel safe.
 pub async fn wait_writable(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<ServerFacts, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     while one(&mut conn, IN_RECOVERY).await?.as_deref() != Some("f") {
@@ -275,15 +264,16 @@ pub async fn wait_writable(reach: &NodeAccess, node: NodeId, deadline: Instant) 
     Ok(facts)
 }
 
-/// Moves a new primary on to the file of the log up to which standbys have received what the old primary wrote. If its log ends within a record
-/// of which they have the begin, they ask for the next file, and the server refuses that for as long as its log is shorter (`StartReplication` in
-/// `src/backend/replication/walsender.c`). Nothing writes there if all commits wait for these standbys. Not cancel safe: the log may be moved on.
+/// Moves a new primary on to the WAL file up to which standbys have received. A standby with the start of a record that the new
+/// log lacks asks for the next file, which the server refuses while its log is shorter (`StartReplication` in
+/// `src/backend/replication/walsender.c`). No commit would write if all wait for these standbys. Not cancel safe.
 async fn leave_files(conn: &mut ControlConn) -> Result<(), OpenError> {
     while !conn.query(SWITCH).await?.is_empty() {}
     Ok(())
 }
 
-/// Gives a server a vote; a standby follows the vote's node from now on, and a new primary keeps the numbers of its promotion for other Weirs. Not cancel safe.
+/// Gives a server a vote: a standby follows the vote's node, a new primary keeps its promotion's numbers for other Weirs. Not
+/// cancel safe.
 pub async fn repoint(reach: &NodeAccess, node: NodeId, vote: Vote, deadline: Instant) -> Result<VoteAnswer, DeedError> {
     let mut locked = match lock(reach, node, deadline).await? {
         MarkLockResult::Held(locked) => locked,
@@ -307,7 +297,7 @@ pub async fn repoint(reach: &NodeAccess, node: NodeId, vote: Vote, deadline: Ins
     Ok(VoteAnswer::Yes)
 }
 
-/// Points a standby at the primary that is, if it has promised no newer attempt. Not cancel safe.
+/// Points a standby at the primary unless it has promised a newer attempt. Not cancel safe.
 pub async fn point(reach: &NodeAccess, node: NodeId, to: (NodeId, Ballot), deadline: Instant) -> Result<Done, DeedError> {
     let (primary, ballot) = to;
     let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
@@ -322,14 +312,14 @@ pub async fn point(reach: &NodeAccess, node: NodeId, to: (NodeId, Ballot), deadl
     Ok(Done::Yes)
 }
 
-/// Has a standby look for its primary now. Not cancel safe.
+/// Has a standby try its primary again. Not cancel safe.
 pub async fn wake(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     reload(&mut conn).await?;
     Ok(Done::Yes)
 }
 
-/// Makes the slot that a standby uses on its new primary. Without it the standby would not stream; the next look finds that.
+/// Makes a standby's slot on its new primary. Errors are logged only: the next look finds a standby that does not stream.
 async fn make_slot(reach: &NodeAccess, standby: &mut ControlConn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
     let name = one(standby, &setting("primary_slot_name")).await?.unwrap_or_default();
     if name.is_empty() {
@@ -347,7 +337,7 @@ async fn make_slot(reach: &NodeAccess, standby: &mut ControlConn, primary: NodeI
     Ok(())
 }
 
-/// Makes a server read only for all who do not insist, and ends its sessions. Not cancel safe.
+/// Makes a primary read only by default, and ends its sessions. Not cancel safe.
 pub async fn fence(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
     let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     if locked.conninfo.mark().promised > ballot || locked.in_recovery {
@@ -358,21 +348,21 @@ pub async fn fence(reach: &NodeAccess, node: NodeId, ballot: Ballot, deadline: I
     Ok(Done::Yes)
 }
 
-/// Waits until no other Weir shows that it writes to a server. Cancel safe: the connection is closed.
+/// Cancel safe: the connection is closed.
 pub async fn wait_yielded(reach: &NodeAccess, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     marks::wait_gone(reach, node, &mut conn, (presence::PREFIX, &presence::name(weir)), PERIOD).await?;
     Ok(())
 }
 
-/// Has a server write a checkpoint, so that its stop has little to write. Not cancel safe: it may go on.
+/// Runs a checkpoint, so that a stop has little left to write. Not cancel safe.
 pub async fn checkpoint(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     conn.query(CHECKPOINT).await?;
     Ok(())
 }
 
-/// Undoes that. Not cancel safe.
+/// Undoes `fence`. Not cancel safe.
 pub async fn unfence(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
     let MarkLockResult::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
     locked.conn.query(UNFENCE).await?;

@@ -1,8 +1,8 @@
-//! The exclusion of Weirs at a server, and who holds marks of theirs there.
+//! Mutual exclusion of Weirs at a server, by advisory locks.
 //!
-//! A lock with a number that everybody knows can be taken by everybody. So each Weir takes one under a number that it has just drawn, and then
-//! looks who holds others of Weir's class. It has the server's memory to itself if none of them is a Weir; else it lets go, and tries again. Two that
-//! look at the same time see each other, since both have their locks before they look. `failover::Holders` says who is a Weir.
+//! Any session can take a lock with a known number. So each Weir locks a random number, then lists the other holders of the
+//! class. If none is a Weir it has the exclusion; else it unlocks and tries again. Two Weirs at once see each other, since both
+//! lock before they look.
 
 use crate::control::control_conn::ControlConn;
 use crate::control::failover::node_logins::NodeAccess;
@@ -11,28 +11,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_failover::{HolderRank, MarkHolder, MarkHolders, MarkOwnership, NodeId};
 
-/// The class of the locks: "Weir" as letters.
+/// "Weir" in ASCII.
 const CLASS: i32 = 1_466_263_922;
-/// Least time between two tries.
 const AGAIN: Duration = Duration::from_millis(5);
-/// The most that chance adds to it, so that two Weirs do not go on meeting.
+/// Random addition to `AGAIN`, so that two Weirs do not collide for ever.
 const CHANCE_MS_MAX: u8 = 15;
-/// Strangers that one line of the log names.
 const NAMED_MAX: usize = 5;
 
-/// The first version in which others than superusers may be given ALTER SYSTEM.
 const ALTER_VERSION: u32 = 150_000;
 const VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num')";
 
-/// Columns about the session `a`: whether the server shows it, its role, its address, and whether it is a Weir's. Everybody may see all of it but the
-/// address. The role is the one that logged in, which no `SET ROLE` changes. A role that may change the memory of Weirs counts as a Weir's, so that
-/// nobody changes it beside the exclusion.
+/// Columns about session `a`: visible, role, address, is a Weir's. The role is that of the login, despite `SET ROLE`. A role that
+/// may change the memory of Weirs counts as a Weir's, so that none changes it outside the exclusion.
 fn session(version: u32) -> String {
     let may = |what: &str| format!("pg_catalog.{what}'::pg_catalog.text)");
     let promotes = may("has_function_privilege(a.usesysid, 'pg_catalog.pg_promote(boolean,integer)'::pg_catalog.text, 'EXECUTE");
     let remembers = match version {
         ALTER_VERSION.. => may("has_parameter_privilege(a.usesysid, 'primary_conninfo'::pg_catalog.text, 'ALTER SYSTEM"),
-        // Only superusers do, who may promote.
         _ => "false".to_owned(),
     };
     let is_own = "a.usesysid OPERATOR(pg_catalog.=) \
@@ -40,7 +35,6 @@ fn session(version: u32) -> String {
     format!("a.pid IS NOT NULL, a.usename, pg_catalog.host(a.client_addr), {is_own} OR {promotes} OR {remembers}")
 }
 
-/// The other sessions that hold a lock of Weir's class, in whatever database.
 fn lock_holders(version: u32) -> String {
     format!(
         "SELECT l.pid, {} FROM pg_catalog.pg_locks AS l \
@@ -52,7 +46,6 @@ fn lock_holders(version: u32) -> String {
     )
 }
 
-/// The sessions whose name begins so, but for those of one name.
 fn name_holders(version: u32, (prefix, own): (&str, &str)) -> String {
     format!(
         "SELECT a.pid, {} FROM pg_catalog.pg_stat_activity AS a WHERE pg_catalog.starts_with(a.application_name, '{prefix}') \
@@ -69,7 +62,7 @@ fn unlock(number: i32) -> String {
     format!("SELECT pg_catalog.pg_advisory_unlock({CLASS}, {number})")
 }
 
-/// Ends a session. The number may be another one's by now: only one that still holds such a lock, and may promote nothing, is ended.
+/// Ends a session. The pid may have been reused: only a holder that is no Weir's is ended.
 fn end(holders: &str, pid: i32) -> String {
     format!(
         "SELECT pg_catalog.pg_terminate_backend(h.pid) FROM ({holders}) AS h (pid, seen, name, address, is_weir) \
@@ -77,7 +70,6 @@ fn end(holders: &str, pid: i32) -> String {
     )
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let by_version = [130_000, 180_000].into_iter().flat_map(|version| {
         let holders = lock_holders(version);
@@ -88,7 +80,7 @@ pub fn own_texts() -> Vec<String> {
 
 async fn version(conn: &mut ControlConn) -> Result<u32, OpenError> {
     let rows = conn.query(VERSION).await?;
-    // The oldest form of the question is right for every version, if not for every role.
+    // The form for the oldest version runs on every version.
     Ok(rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok()).unwrap_or(0))
 }
 
@@ -106,7 +98,8 @@ fn read(rows: &Rows) -> MarkHolders {
     MarkHolders::of(rows.iter().filter_map(holder).collect())
 }
 
-/// Takes the exclusion of this server, which goes with the connection, by this time. Free: it is this Weir's. Not cancel safe: the lock may be had.
+/// Takes the exclusion, which ends with the connection. Returns `Free` once taken, else `Weirs` after `by`. Not cancel safe: the
+/// lock may be held.
 pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<MarkOwnership, OpenError> {
     let text = lock_holders(version(conn).await?);
     loop {
@@ -132,7 +125,7 @@ fn is_true(rows: &Rows) -> bool {
     rows.first().and_then(|row| row.first()?.as_deref()) == Some("t")
 }
 
-/// Names strangers that hold locks of Weir's class, and ends them where the rights allow it. They stand in nobody's way. Not cancel safe.
+/// Ends and logs foreign holders, which do not count. Not cancel safe.
 async fn meet(
     reach: &NodeAccess,
     node: NodeId,
@@ -147,7 +140,7 @@ async fn meet(
         let end = end(holders, pid);
         match conn.query(&end).await {
             Ok(rows) => ended += usize::from(is_true(&rows)),
-            // The right to end sessions of others, or of this one, is missing.
+            // The right to end this session is missing.
             Err(OpenError::Refused { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -167,8 +160,7 @@ fn say(reach: &NodeAccess, node: NodeId, what: &str, strangers: &[MarkHolder]) {
     reach.warn(node, &format!("{what}: {}", names.join("; ")));
 }
 
-/// Waits until no Weir shows a name with this beginning at a server, other than the own one. Others who show one are named in the log once. Not cancel
-/// safe: an answer may be on its way.
+/// Waits until no other Weir shows a name with this prefix. Foreign sessions with such a name are logged once. Not cancel safe.
 pub async fn wait_gone(
     reach: &NodeAccess,
     node: NodeId,

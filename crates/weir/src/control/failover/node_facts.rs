@@ -1,4 +1,4 @@
-//! Asks a node for all that decides about failover.
+//! Asks a node for the facts that decide about failover.
 
 use crate::control::control_conn::ControlConn;
 use crate::control::failover::node_logins::{HistoryKey, LoginKind, NodeAccess};
@@ -10,9 +10,8 @@ use weir_failover::{
     Lsn, NodeId, ReceivedWal, RecoveryState, ServerFacts, StreamingFollower, TimelineHistory, WalReceiverState, parse_lsn,
 };
 
-/// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
-///
-/// Where a standby does not stream, its timeline is asked for over a connection for replication: no function tells it.
+/// Facts, of which some are NULL except for members of `pg_monitor`. A hidden receiver is `-`. The timeline of a standby that
+/// does not stream needs a replication connection: no SQL function has it.
 const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END, \
     CASE WHEN r THEN (SELECT pg_catalog.lpad(pg_catalog.to_hex(received_tli), 8, '0') FROM pg_catalog.pg_stat_wal_receiver) \
@@ -29,8 +28,7 @@ const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
     pg_catalog.has_function_privilege('pg_catalog.pg_ls_waldir()', 'EXECUTE') \
     FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
 
-/// The newest timeline of which a standby has a WAL file for what it has replayed last. A text of its own: PostgreSQL refuses a text that names a
-/// function which the role may not call, also where it would not be called.
+/// A text of its own: PostgreSQL refuses a text with a function that the role may not call, even if unreached.
 const NEWEST_FILE: &str = "SELECT pg_catalog.max(pg_catalog.substr(name, 1, 8)) FROM pg_catalog.pg_ls_waldir(), \
     LATERAL (SELECT pg_catalog.pg_last_wal_replay_lsn() OPERATOR(pg_catalog.-) '0/1'::pg_catalog.pg_lsn OFFSET 0) AS p (at) \
     WHERE pg_catalog.length(name) OPERATOR(pg_catalog.=) 24 AND pg_catalog.substr(name, 9) OPERATOR(pg_catalog.=) \
@@ -47,13 +45,13 @@ fn timeline_history(timeline: u32) -> String {
     format!("TIMELINE_HISTORY {timeline}")
 }
 
-/// Logs in and asks for everything. Cancel safe: the connection is closed.
+/// Cancel safe: the connection is closed.
 pub async fn look(reach: &NodeAccess, node: NodeId, deadline: Instant) -> Result<ServerFacts, OpenError> {
     let mut conn = reach.open(node, LoginKind::Statements, deadline).await?;
     over(reach, node, &mut conn, deadline).await
 }
 
-/// The same over a connection that is there. Not cancel safe.
+/// `look` over an open connection. Not cancel safe.
 pub async fn over(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, deadline: Instant) -> Result<ServerFacts, OpenError> {
     let rows = conn.query(FACTS).await?;
     let Some(said) = NodeAnswer::read(&rows) else { return Err(protocol(&conn.address, "no facts in its answer")) };
@@ -71,7 +69,6 @@ pub async fn over(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, dead
     Ok(facts)
 }
 
-/// A server's answer.
 struct NodeAnswer {
     in_recovery: bool,
     received: Option<Lsn>,
@@ -84,7 +81,6 @@ struct NodeAnswer {
     conninfo: Option<Conninfo>,
     is_read_only: bool,
     sync_names: String,
-    /// The role may call `pg_ls_waldir`.
     may_see_files: bool,
 }
 
@@ -108,7 +104,6 @@ impl NodeAnswer {
             timeline: timeline_of(timeline),
             stream: match silent.as_deref() {
                 None => WalReceiverState::Off,
-                // A receiver that is hidden (`-`) counts as one that hears nothing.
                 Some(text) => {
                     WalReceiverState::On { silent_ms: text.parse::<i64>().map_or(u64::MAX, |ms| ms.max(0).unsigned_abs()) }
                 }
@@ -122,7 +117,6 @@ impl NodeAnswer {
         })
     }
 
-    /// All but history and followers.
     fn facts(&self, reach: &NodeAccess, node: NodeId) -> ServerFacts {
         let place = self.conninfo.as_ref().and_then(Conninfo::place);
         let upstream = place.filter(|_| self.in_recovery).and_then(|place| reach.upstream(node, place));
@@ -159,7 +153,7 @@ fn follower(reach: &NodeAccess, row: &[Option<String>]) -> Option<StreamingFollo
     })
 }
 
-/// The node's history, and the end of its log if that was asked for. A user without REPLICATION sees none: see `NodeAccess::assume`.
+/// Returns the history, and the end of the log if it was asked for. Without REPLICATION: see `NodeAccess::assume`.
 async fn history(
     reach: &NodeAccess,
     node: NodeId,
@@ -216,11 +210,10 @@ async fn ask_history(
         }
     };
     reach.keep_history(node, key, &history);
-    // Of a primary, the written log may not be flushed yet.
+    // A primary reports its written log, which may not be flushed.
     Ok((history, end.filter(|_| said.in_recovery).unwrap_or(0)))
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     [FACTS, NEWEST_FILE, FOLLOWERS, IDENTIFY].map(str::to_owned).into_iter().chain([timeline_history(2)]).collect()
 }

@@ -1,4 +1,4 @@
-//! The way to nodes: the logins, and the memory of a node between two looks.
+//! Logins to nodes, and what is remembered of a node between looks.
 
 use crate::control::control_conn::ControlConn;
 use crate::control::control_context::ControlContext;
@@ -16,18 +16,15 @@ use weir_failover::{
 };
 use weir_session::metrics::WorkerCounters;
 
-/// As servers show it.
 const NAME: &str = "weir_failover";
 
-/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginKind {
     Statements,
-    /// Commands of replication, too: it needs the attribute REPLICATION.
+    /// Needs the attribute REPLICATION.
     Replication,
 }
 
-/// The facts that identify a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryKey {
     pub(super) system: u64,
@@ -35,30 +32,27 @@ pub struct HistoryKey {
     pub(super) started_at: u64,
 }
 
-/// A host and a port.
 type Place = (String, u16);
 
-/// Answers of a node before a look at it.
 pub struct AnswerBaseline {
     node: NodeId,
     answers: u64,
 }
 
-/// See the module. Of one configuration.
+/// Access to the nodes of one configuration.
 pub struct NodeAccess {
     pub(super) c: Rc<ControlContext>,
     pub(super) config: Arc<Config>,
     pub(super) rules: Rc<FailoverRules>,
     histories: RefCell<BTreeMap<NodeId, (HistoryKey, TimelineHistory)>>,
-    /// The accepted log, and where nodes' own logs ended when last seen.
+    /// The accepted history, and the last seen end of each standby's log.
     accepted: RefCell<(Option<TimelineHistory>, BTreeMap<NodeId, Lsn>)>,
-    /// Where standbys said that they receive from, and which node that is, as the primary's list of followers shows: servers may know each
-    /// other by other names than Weir does.
+    /// Each standby's reported upstream address, and the node at each address by the primary's followers: servers may use other
+    /// names than Weir.
     places: RefCell<BTreeMap<NodeId, Place>>,
     aliases: RefCell<BTreeMap<Place, NodeId>>,
-    /// Answers of nodes at the end of the last look, if that was in vain.
+    /// Counts of answers at the end of a failed look.
     heard: RefCell<BTreeMap<NodeId, u64>>,
-    /// Nodes of which the log was told that something is hidden.
     complained: RefCell<BTreeSet<NodeId>>,
 }
 
@@ -77,7 +71,7 @@ impl NodeAccess {
         }
     }
 
-    /// Opens a connection to a node, as the user of its health check. Cancel safe.
+    /// Connects to a node as the health check user. Cancel safe.
     pub async fn open(&self, node: NodeId, line: LoginKind, deadline: Instant) -> Result<ControlConn, OpenError> {
         let parameters: &[(&str, &str)] = match line {
             LoginKind::Statements => &[("application_name", NAME)],
@@ -86,22 +80,20 @@ impl NodeAccess {
         ControlConn::open(&self.c.shared, &self.config, node, parameters, deadline).await
     }
 
-    /// True if a standby keeps its numbers before it is promoted: another Weir may go on in this one's place, and clients ask for outcomes.
+    /// True if a standby stores its numbers before promotion: another Weir may take over, and clients ask for outcomes.
     pub fn leaves_numbers(&self) -> bool {
         !self.rules.is_alone() && self.config.failover.commit_outcome
     }
 
-    /// Opens a connection that only stays. Cancel safe.
+    /// Cancel safe.
     pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<ControlConn, OpenError> {
         ControlConn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await
     }
 
-    /// Where other servers reach this node.
     pub fn place(&self, node: NodeId) -> Option<(&str, u16)> {
         self.rules.node(node).map(|node| (node.address.hostname.as_str(), node.address.port))
     }
 
-    /// The node that a standby receives from, if it is one of ours.
     pub fn upstream(&self, standby: NodeId, (host, port): (&str, u16)) -> Option<NodeId> {
         let place = (host.to_string(), port);
         let known = self.rules.node_at(host, port).or_else(|| self.aliases.borrow().get(&place).copied());
@@ -117,7 +109,7 @@ impl NodeAccess {
         self.histories.borrow_mut().insert(node, (key, history.clone()));
     }
 
-    /// A history that cannot be read, by what is known. `None`: nothing is assumed where Weir promotes.
+    /// Assumes a history in place of an unreadable one. `None` where Weir promotes.
     pub fn assume(&self, node: NodeId, system: Option<u64>, timeline: Option<u32>) -> Option<TimelineHistory> {
         if self.rules.mode == FailoverMode::Builtin {
             return None;
@@ -127,7 +119,6 @@ impl NodeAccess {
         Some(TimelineHistory::assume(system, timeline, accepted.0.as_ref(), end))
     }
 
-    /// Takes in what is known of logs.
     pub fn learn(&self, state: &FailoverState) {
         let mut accepted = self.accepted.borrow_mut();
         if accepted.0.as_ref() != state.history() {
@@ -149,21 +140,19 @@ impl NodeAccess {
         }
     }
 
-    /// Answers of a node so far: statements of clients that have ended there, and questions for its role, which are asked over a connection that
-    /// stays open.
+    /// Counts ended statements of clients, and role checks over the open connection.
     fn answers(&self, node: NodeId) -> u64 {
         let ended = |counters: &WorkerCounters| counters.times(node).buckets.iter().sum::<u64>();
         let of_clients: u64 = self.c.shared.counters.iter().map(ended).sum();
         of_clients + self.c.shared.cluster.probes.answers(node)
     }
 
-    /// Begins to note what a node answers beside a look. If the look before was in vain, the time since then counts, too.
+    /// Begins to count answers beside a look. After a failed look the time since then counts, too.
     pub fn listen(&self, node: NodeId) -> AnswerBaseline {
         let heard = self.heard.borrow().get(&node).copied();
         AnswerBaseline { node, answers: heard.unwrap_or_else(|| self.answers(node)) }
     }
 
-    /// A look has ended, which found this.
     pub fn heard(&self, listened: &AnswerBaseline, found: &ProbeResult) -> SignOfLife {
         let answers = self.answers(listened.node);
         let mut heard = self.heard.borrow_mut();
@@ -174,12 +163,10 @@ impl NodeAccess {
         if answers == listened.answers { SignOfLife::Silence } else { SignOfLife::Answers }
     }
 
-    /// Says something about a node.
     pub fn warn(&self, node: NodeId, what: &str) {
         self.c.shared.log.say(Level::Warning, format_args!("node {node}: {what}"));
     }
 
-    /// Says once that something cannot be seen or done.
     pub fn complain(&self, node: NodeId, why: &str) {
         if self.complained.borrow_mut().insert(node) {
             self.warn(node, why);
@@ -187,13 +174,12 @@ impl NodeAccess {
     }
 }
 
-/// The failure that an error of a connection stands for.
 pub fn failure(error: &OpenError) -> LookFailure {
     match error {
         error if error.is_local() => LookFailure::Local,
         OpenError::Connect { cause, address } => match cause.kind() {
             io::ErrorKind::ConnectionRefused => LookFailure::Refused,
-            // Nobody has bound the socket's path. A name without an address says nothing of the server.
+            // The socket's path does not exist. A host name without an address tells nothing about the server.
             io::ErrorKind::NotFound if address.hostname.starts_with('/') => LookFailure::Refused,
             io::ErrorKind::TimedOut => LookFailure::TimedOut,
             _ => LookFailure::Unreachable,

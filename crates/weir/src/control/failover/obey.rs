@@ -1,4 +1,4 @@
-//! Obeys one action. A question to a server is a task of its own, whose outcome is the next fact.
+//! Carries out actions of the failover core. A server order is a task, whose outcome comes back as an event.
 
 use super::hands::{self, DeedError, StreamCutPolicy};
 use super::{FailoverDriver, command, drain, say};
@@ -18,10 +18,10 @@ use weir_failover::{
     NodeDownReason, NodeId, OpenTransactionFate, ProbeResult,
 };
 
-/// The part of a look's limit after which its login takes long.
+/// The fraction of a look's limit after which its login is late.
 const LATE_PART: u32 = 4;
 
-/// Tells what became of an order, also if its task ends by a fault.
+/// Reports the outcome of an order, also if its task panics.
 struct OrderResultGuard {
     c: Rc<ControlContext>,
     otherwise: Option<FailoverEvent>,
@@ -58,11 +58,10 @@ impl FailoverDriver {
             }
             FailoverAction::Reply { ticket, answer } => {
                 if let Some(operator) = self.tickets.remove(&ticket) {
-                    // An operator who does not wait any more needs no answer.
                     let _ = operator.send(answer);
                 }
             }
-            // One that roles alone keep out of use is not.
+            // A node out of use by its role alone is not reported as degenerated.
             FailoverAction::Report(FailoverReport::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
             FailoverAction::Report(report) => self.report(&report),
             FailoverAction::WriteStatus { text } => self.files.write_status(&self.c, text),
@@ -126,7 +125,7 @@ impl FailoverDriver {
 
     fn report(&self, report: &FailoverReport) {
         if let FailoverReport::Begun { .. } = report {
-            // Servers of the cluster of before may go on elsewhere, with connections to them in the pools.
+            // Servers of the previous cluster may run on.
             self.state.nodes.keys().for_each(|node| drop(cluster_view::end(&self.c, *node)));
         }
         if let FailoverReport::Done(record) = report
@@ -139,7 +138,7 @@ impl FailoverDriver {
         self.part(report);
     }
 
-    /// Breaks the connections to a standby that has failed: what reads wait for there runs elsewhere. A primary's end with `Hold`.
+    /// Breaks connections to a failed standby, so that waiting reads run elsewhere. Those to a primary end with `Hold`.
     fn part(&self, report: &FailoverReport) {
         let FailoverReport::Degenerated { node, why: NodeDownReason::Failed(_) } = *report else { return };
         if self.state.primary() != Some(node) {
@@ -148,7 +147,6 @@ impl FailoverDriver {
         }
     }
 
-    /// Begins to wait for what sessions have open on a node.
     fn drain(&mut self, node: NodeId, limit: Duration) {
         let promise = OrderResultGuard { c: self.c.clone(), otherwise: Some(FailoverEvent::Drained { node }) };
         self.orders.spawn_local(async move {
@@ -157,7 +155,6 @@ impl FailoverDriver {
         });
     }
 
-    /// Begins what is done at a server.
     fn send(&mut self, order: FailoverAction) {
         let begun_at = self.now();
         let Some((node, limit_ms)) = order.target() else { return };
@@ -185,8 +182,7 @@ impl FailoverDriver {
     }
 }
 
-/// Looks at a node. A look whose login takes long has the node asked over the connection that is open, since an answer there tells that it lives.
-/// Cancel safe: the connection is closed.
+/// Looks at a node. If the login is late, asks for the role over the open connection, where an answer proves life. Cancel safe.
 async fn probe(reach: &NodeAccess, (order, node): (&FailoverAction, NodeId), begun_at: Ms, limit: Duration) -> FailoverEvent {
     let listened = reach.listen(node);
     let look = tokio::time::timeout(limit, node_facts::look(reach, node, Instant::now() + limit));
@@ -211,7 +207,6 @@ async fn probe(reach: &NodeAccess, (order, node): (&FailoverAction, NodeId), beg
     FailoverEvent::Probed { node, begun_at, found }.beside(beside)
 }
 
-/// Brings a replaced primary back by its agent.
 async fn rejoin(c: &ControlContext, config: &Config, order: NodeReturn, limit: Duration) -> Done {
     let node = order.node;
     match return_node::bring_back(c, config, order, Instant::now() + limit).await {
@@ -228,7 +223,7 @@ async fn rejoin(c: &ControlContext, config: &Config, order: NodeReturn, limit: D
     }
 }
 
-/// Looks that fail are the business of who judges them; all else is worth a line.
+/// Failed looks are judged elsewhere: debug level.
 fn complain(reach: &NodeAccess, node: NodeId, order: &FailoverAction, error: &DeedError) {
     let (level, what) = match order {
         FailoverAction::Probe { .. } => (Level::Debug2, "look"),
@@ -261,7 +256,7 @@ fn complain(reach: &NodeAccess, node: NodeId, order: &FailoverAction, error: &De
     reach.c.shared.log.say(level, format_args!("node {node}: {what} failed: {error}"));
 }
 
-/// Does it. A look is `probe`'s. Not cancel safe.
+/// Not cancel safe.
 async fn execute(reach: &NodeAccess, order: &FailoverAction, deadline: Instant) -> Result<FailoverEvent, DeedError> {
     Ok(match *order {
         FailoverAction::CutOff { node, ballot, .. } => FailoverEvent::Pledged {

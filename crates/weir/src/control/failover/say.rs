@@ -1,4 +1,4 @@
-//! Lines of the log. Words of Pgpool's that scripts look for stand there only when they are true.
+//! Log lines of failover. Pgpool's words, for which scripts look, appear only when true.
 
 use crate::control::control_context::ControlContext;
 use crate::log::Level;
@@ -8,7 +8,6 @@ use weir_failover::{
     FailoverRules, FailoverState, Ms, NodeDownReason, NodeId, NodeState, ProbeResult, ServerFacts, ServerStopResult,
 };
 
-/// Facts that an operator who looks for a fault wants to see.
 pub fn event(c: &ControlContext, event: &FailoverEvent) {
     if !matches!(
         event,
@@ -91,7 +90,7 @@ pub fn report(c: &ControlContext, (rules, state): (&FailoverRules, &FailoverStat
 fn false_primary(c: &ControlContext, rules: &FailoverRules, node: NodeId) {
     let what = match rules.mode {
         FailoverMode::Builtin => "it gets no writes; a copy of the primary must be made there",
-        // Others may have promoted it, and be about to stop the one before: a copy would lose what is new.
+        // Another party may have promoted it and be about to stop the old primary: a copy would lose new commits.
         FailoverMode::Command | FailoverMode::Follow | FailoverMode::Off => {
             "it gets no writes while the primary of before answers as such"
         }
@@ -151,14 +150,12 @@ fn begun(c: &ControlContext, node: NodeId, system: u64) {
     c.shared.log.say(Level::Warning, what);
 }
 
-/// If a node that was accepted has been seen as a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SeenAsPrimary {
     AsPrimary,
     No,
 }
 
-/// A primary was accepted.
 fn accepted(c: &ControlContext, record: &FailoverRecord, seen: SeenAsPrimary, place: impl Fn(NodeId) -> String, now: Ms) {
     let (log, new) = (&c.shared.log, record.new);
     match (seen, record.why) {

@@ -1,4 +1,4 @@
-//! The files of failover in `work_dir`: the state that must survive this process, and Pgpool's `pgpool_status`.
+//! Files of failover in `work_dir`.
 
 use crate::control::control_context::ControlContext;
 use crate::log::Level;
@@ -13,36 +13,29 @@ use weir_config::Config;
 use weir_failover::{Done, DurableState, FailoverMode, FailoverRules, NodeId, status_file};
 use weir_io::own_files;
 
-/// Pgpool's file.
 const STATUS: &str = "pgpool_status";
 
 const TEST: &str = "backend_down_request";
 
-/// The default of `work_dir`.
 const TMP: &str = "/tmp";
 
-/// Time between two attempts to write `pgpool_status` where the disk is full.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// What to do about a file of somebody else.
 const ADVICE: &str = "remove it, or have work_dir name a folder of Weir's own";
 
-/// Where the files were before systemd gave Weir a folder of its own, if it did.
+/// The folder used before systemd gave Weir its own, if it did.
 fn old_folder(config: &Config) -> Option<PathBuf> {
     config.is_of_unit("work_dir").then(|| PathBuf::from(TMP))
 }
 
-/// Discards `pgpool_status`, wherever it is read from.
-///
-/// Gives the files that were there.
+/// Removes `pgpool_status` from all folders, and returns the removed files.
 pub fn discard_status(config: &Config) -> Vec<PathBuf> {
     let folders = [Some(config.work_dir.clone()), old_folder(config)];
     let paths = folders.into_iter().flatten().map(|folder| folder.join(STATUS));
-    // There mostly is none.
     paths.filter(|path| fs::remove_file(path).is_ok()).collect()
 }
 
-/// Why files of somebody else in `work_dir` are in the way of Weir's own, if any are.
+/// Returns why files of other users block Weir's own, if any do.
 pub fn obstacle(config: &Config) -> Option<String> {
     let files = FailoverFiles::new(config);
     let paths = [files.state, files.folder.join(STATUS)];
@@ -51,21 +44,17 @@ pub fn obstacle(config: &Config) -> Option<String> {
     Some(format!("{}: {cause}", path.display()))
 }
 
-/// See the module.
 pub struct FailoverFiles {
     folder: PathBuf,
-    /// The folder of all, where the files were before systemd gave Weir one of its own.
     old: Option<PathBuf>,
     state: PathBuf,
-    /// The text that is to be in `pgpool_status`, and if somebody is writing.
     status: RefCell<Option<String>>,
     is_writing: Cell<bool>,
-    /// That the state cannot be written was told.
     is_refused: Cell<bool>,
 }
 
 impl FailoverFiles {
-    /// Several proxies of one machine may share the folder, which is `/tmp` unless it is set: the port is theirs alone.
+    /// The port is in the name: several proxies of a machine may share the folder.
     pub fn new(config: &Config) -> FailoverFiles {
         let folder = config.work_dir.clone();
         let state = folder.join(format!("weir_failover.{}", config.port));
@@ -79,12 +68,12 @@ impl FailoverFiles {
         }
     }
 
-    /// True if there is anything to remember: where somebody else decides, he is asked again.
+    /// True if the state is stored: in other modes others decide, and are asked again.
     pub fn keeps_state(&self, rules: &FailoverRules) -> bool {
         matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command)
     }
 
-    /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
+    /// Blocks briefly.
     pub fn read(&self, c: &ControlContext, rules: &FailoverRules) -> (Option<DurableState>, BTreeSet<NodeId>) {
         self.bring_over(c);
         let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
@@ -98,7 +87,7 @@ impl FailoverFiles {
         if let (Some(stored), Err(cause)) = (&mut stored, &status)
             && cause.kind() == io::ErrorKind::NotFound
         {
-            // It was discarded (-D), and with it all that kept nodes out of use.
+            // Discarded (-D), and with it what kept nodes out of use.
             stored.detached.clear();
         }
         let down = status.map(|text| status_file::parse(&text)).unwrap_or_default();
@@ -110,12 +99,12 @@ impl FailoverFiles {
         (stored, down)
     }
 
-    /// Nodes that the file of `health_check_test` says are down. Blocks for the time of a small file: it is for tests.
+    /// For tests only. Blocks briefly.
     pub fn read_test(&self) -> BTreeSet<NodeId> {
         own_files::read(&self.folder.join(TEST)).map(|text| status_file::parse_test(&text)).unwrap_or_default()
     }
 
-    /// Moves files of our own from the old folder to one that has none yet.
+    /// Moves own files from the old folder unless the new one has them.
     fn bring_over(&self, c: &ControlContext) {
         let Some(old) = &self.old else { return };
         for path in [self.state.clone(), self.folder.join(STATUS)] {
@@ -146,7 +135,7 @@ impl FailoverFiles {
         read
     }
 
-    /// Puts the state on disk. Cancel safe: it may be there.
+    /// Cancel safe: the write may happen.
     pub async fn store(&self, c: &ControlContext, text: String) -> Done {
         let path = self.state.clone();
         let written =
@@ -172,7 +161,7 @@ impl FailoverFiles {
         }
     }
 
-    /// Has `pgpool_status` written. Texts that come while it is written are written after, the newest only.
+    /// Of texts that arrive during a write only the newest is written.
     pub fn write_status(self: &Rc<FailoverFiles>, c: &Rc<ControlContext>, text: String) {
         self.status.replace(Some(text));
         if self.is_writing.replace(true) {
@@ -194,7 +183,7 @@ impl FailoverFiles {
                             let text = "a restart would forget which nodes are out of use; it is tried again until it succeeds";
                             c.shared.log.say(Level::Error, format_args!("{} cannot be written: {cause}; {text}", path.display()));
                         }
-                        // Unless a newer one has come meanwhile.
+                        // Keeps a newer text that came meanwhile.
                         own.status.borrow_mut().get_or_insert(text);
                         tokio::time::sleep(RETRY_PERIOD).await;
                     }

@@ -1,4 +1,4 @@
-//! The node that workers send writes to, and the end of connections to one that was given up.
+//! The gate for writes that workers see.
 
 use crate::control::cluster_view;
 use crate::control::control_context::{ControlContext, WakeSubject};
@@ -16,10 +16,9 @@ use weir_failover::{
     self, FailoverMode, FailoverRules, FailoverState, NodeId, OpenTransactionFate, WriteDecider, WriteHoldReason,
 };
 
-/// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
+/// Time for workers to release broken connections. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
 
-/// See the module.
 pub struct WriteSwitch {
     gate: WriteGate,
     promoter: PromoterKind,
@@ -27,13 +26,12 @@ pub struct WriteSwitch {
     served: Option<NodeId>,
 }
 
-/// The one that makes a standby the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PromoterKind {
     /// Weir, or its command.
     Weir,
     Others,
-    /// Nobody: the servers are no copies of each other, and their numbers alone tell.
+    /// The servers are no copies of each other: the lowest number in use decides.
     Nobody,
 }
 
@@ -56,7 +54,7 @@ impl WriteSwitch {
         self.promoter = PromoterKind::of(config, mode);
     }
 
-    /// Roles decide, at least until others have made a primary known.
+    /// True if roles decide, at least until others have made a primary known.
     fn is_by_roles(&self) -> bool {
         match self.promoter {
             PromoterKind::Weir => false,
@@ -65,13 +63,12 @@ impl WriteSwitch {
         }
     }
 
-    /// The gate that workers see.
     fn shown(&self, rules: &FailoverRules, state: &FailoverState) -> WriteGate {
         if self.promoter == PromoterKind::Nobody {
             return state.first_in_use(rules).map_or(WriteGate::Shut, WriteGate::First);
         }
         match state.decider(rules) {
-            // As long as nothing was released, nobody sees the gate open and shut.
+            // Until the first release workers do not see the gate change.
             WriteDecider::Gate if self.is_by_roles() => WriteGate::ByRoles,
             WriteDecider::Gate => self.gate,
             WriteDecider::Roles => WriteGate::ByRoles,
@@ -79,13 +76,12 @@ impl WriteSwitch {
         }
     }
 
-    /// Shows workers the gate, and the nodes that are in use.
     pub fn show(&self, c: &ControlContext, rules: &FailoverRules, state: &FailoverState) {
         let is_out = |id| state.is_avoided(rules, id);
         if let WriteGate::Open { node, .. } = self.gate
             && c.view.borrow().horizon.is_none()
         {
-            // A look may find the numbers that another Weir keeps there after this one has opened the gate.
+            // A look may find another Weir's numbers after this one has opened the gate.
             let horizon = horizon_of(c, state, node);
             c.view.borrow_mut().horizon = horizon;
         }
@@ -105,7 +101,7 @@ impl WriteSwitch {
         }
     }
 
-    /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
+    /// Stops writes; returns when no write can leave and no late answer is passed on. Cancel safe.
     pub async fn hold(
         &mut self,
         c: &ControlContext,
@@ -119,13 +115,13 @@ impl WriteSwitch {
             return;
         }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
-        // Where others decide, a primary that says nothing for a moment keeps its transactions until there is another one.
+        // Where others decide, a primary silent for a moment keeps its transactions.
         if transactions == OpenTransactionFate::End && self.promoter == PromoterKind::Weir {
             self.end_served(c).await;
         }
     }
 
-    /// This node gets writes from now on. Cancel safe.
+    /// Cancel safe.
     pub async fn release(
         &mut self,
         c: &ControlContext,
@@ -145,7 +141,6 @@ impl WriteSwitch {
         self.show(c, rules, state);
     }
 
-    /// Ends the transactions on the node that took writes.
     async fn end_served(&mut self, c: &ControlContext) {
         let Some(node) = self.served.take() else { return };
         let used = cluster_view::end(c, node);
@@ -153,17 +148,15 @@ impl WriteSwitch {
     }
 }
 
-/// The numbers of the promotion of the node that takes writes, as far as its last look told.
 fn horizon_of(c: &ControlContext, state: &FailoverState, node: NodeId) -> Option<PromotionHorizon> {
     let facts = state.nodes.get(&node)?.facts()?;
     PromotionHorizon::of(c.promoted.get(), node, facts)
 }
 
-/// Waits until sessions have let go of these connections.
 async fn wait_parted(c: &ControlContext, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
     let until = Instant::now() + PART_LIMIT;
-    // First the bell: one that is closed between the look and the wait rings it.
+    // Before the look: a connection closed in between rings it.
     let bell = c.bell(WakeSubject::Parted);
     loop {
         let pools = c.shared.pools.all();
@@ -175,7 +168,6 @@ async fn wait_parted(c: &ControlContext, node: NodeId, conns: &[Arc<ConnStatus>]
             let text = format_args!("node {node}: sessions have not let go of all connections in {} ms", PART_LIMIT.as_millis());
             return c.shared.log.say(Level::Warning, text);
         }
-        // Either way it is looked again.
         let _ = tokio::time::timeout_at(until, bell.rung()).await;
     }
 }

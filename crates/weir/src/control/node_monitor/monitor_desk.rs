@@ -1,4 +1,4 @@
-//! The common knowledge of the tasks of all nodes: the view, the nodes to ask, and WAL positions by round.
+//! State shared by the node tasks.
 
 use super::question::{PositionAnswer, ReportedTimeline};
 use crate::control::control_context::{ControlContext, WakeSubject};
@@ -15,39 +15,30 @@ use weir_session::causal::asking;
 use weir_session::causal::standbys::{PositionBoard, PositionEra, ReplayReport, RoleAgreement, RoleDoubts, RoundCoverage};
 use weir_session::causal::waiting::{PrimaryVisibility, WaitingCommits};
 
-/// How a node stands with the question for its role.
 #[derive(Debug, Default)]
 pub enum RoleLook {
     #[default]
     Rest,
-    /// It is asked, since then.
     Asked(Instant),
     Said(Result<RoleAnswer, RoleLookFailure>),
 }
 
-/// See the module. Of one configuration.
 pub struct MonitorBoard {
     pub(super) c: Rc<ControlContext>,
     pub(super) config: Arc<Config>,
-    /// By place in the view.
     looks: Vec<RefCell<RoleLook>>,
     board: RefCell<PositionBoard>,
-    /// Under the generation of the view with this number.
+    /// The doubts for this generation of the view.
     doubts: RefCell<(u64, RoleDoubts)>,
-    /// Of the primary with this number.
+    /// The waiting commits of the primary with this node number.
     waiting: RefCell<(u16, WaitingCommits)>,
 }
 
-/// The effect of an answer on the node's next question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionAnswerEffect {
     Nothing,
     Primary,
-    Standby {
-        is_done: bool,
-        advances: bool,
-    },
-    /// It is not what it counts as.
+    Standby { is_done: bool, advances: bool },
     Contradicts,
 }
 
@@ -59,14 +50,13 @@ impl MonitorBoard {
         MonitorBoard { c, config, looks, board, doubts, waiting }
     }
 
-    /// Nothing is known any more of the nodes of a view: all are asked anew.
     pub fn forget_all(&self, view: &ClusterView) {
         self.forget_waiting();
         let now_ms = self.c.millis(Instant::now());
         view.nodes.iter().for_each(|node| self.c.shared.positions.renew_life(node.id, now_ms));
     }
 
-    /// Has all nodes asked for their role that do not owe an answer. Says which.
+    /// Has every node asked that owes no answer; returns which.
     pub fn ask_all(&self, now: Instant) -> Vec<bool> {
         let ask = |look: &RefCell<RoleLook>| {
             let is_free = !matches!(*look.borrow(), RoleLook::Asked(_));
@@ -80,7 +70,6 @@ impl MonitorBoard {
         asked
     }
 
-    /// Since when a node is asked for its role, if it is.
     pub fn asked_at(&self, at: usize) -> Option<Instant> {
         match *self.looks[at].borrow() {
             RoleLook::Asked(since) => Some(since),
@@ -88,13 +77,11 @@ impl MonitorBoard {
         }
     }
 
-    /// A node was asked for its role, and this came of it.
     pub fn said(&self, at: usize, outcome: Result<RoleAnswer, RoleLookFailure>) {
         self.looks[at].replace(RoleLook::Said(outcome));
         self.c.ring(&WakeSubject::Roles);
     }
 
-    /// Moves what nodes have said since the last call. True: something was.
     pub fn collect(&self, answers: &mut [Answer]) -> bool {
         let mut has_news = false;
         for (look, answer) in self.looks.iter().zip(answers) {
@@ -110,7 +97,6 @@ impl MonitorBoard {
         has_news
     }
 
-    /// True if each of these nodes has said something.
     pub fn owes_nothing(&self, asked: &[bool]) -> bool {
         (0..self.looks.len()).all(|at| !asked[at] || self.asked_at(at).is_none())
     }
@@ -119,7 +105,7 @@ impl MonitorBoard {
         asking::role(&self.c.view.borrow(), at)
     }
 
-    /// The nodes that contradicted the view as it is.
+    /// The nodes that contradicted the view's present generation.
     fn doubted(&self) -> RefMut<'_, (u64, RoleDoubts)> {
         let mut doubts = self.doubts.borrow_mut();
         let generation = self.c.view.borrow().generation;
@@ -129,19 +115,18 @@ impl MonitorBoard {
         doubts
     }
 
-    /// The last round that is known of.
     pub fn round(&self) -> u64 {
         self.board.borrow().round()
     }
 
-    /// True if anybody makes use of the primary's position.
+    /// True if anything uses the primary's position.
     pub fn is_of_use(&self) -> bool {
         let (view, positions) = (self.c.view.borrow(), &self.c.shared.positions);
         let is_wanted = |at: usize| view.is_standby(at) && (view.takes_reads(at) || positions.is_wished());
         positions.is_followed() || (0..view.nodes.len()).any(is_wanted)
     }
 
-    /// True if a standby lacks something of what is known, or somebody must know that it still is itself.
+    /// True if a standby lacks a round, or a session must know that it is still the same server.
     pub fn is_behind(&self, node: u16) -> bool {
         let (board, positions) = (self.board.borrow(), &self.c.shared.positions);
         let all = RoundCoverage { primary: board.round(), standbys: board.round() };
@@ -151,7 +136,6 @@ impl MonitorBoard {
         is_doubted || (board.round() > 0 && lacks)
     }
 
-    /// The connection to a node is gone, and with it all that is known of it.
     pub fn lose(&self, at: usize) {
         let node = self.config.nodes[at].id;
         self.board.borrow_mut().lost(node);
@@ -161,19 +145,17 @@ impl MonitorBoard {
         }
     }
 
-    /// The task of a node ended by a fault: it owes nothing, and knows nothing.
     pub fn mend(&self, at: usize) {
         self.looks[at].replace(RoleLook::Rest);
         self.lose(at);
     }
 
-    /// Nothing is known of the primary's commits that wait, so that they keep nobody off.
+    /// Forgets the waiting commits: unknown ones delay no read.
     fn forget_waiting(&self) {
         self.waiting.replace(Default::default());
         self.c.shared.positions.publish_primary(PrimaryVisibility::ALL);
     }
 
-    /// Takes in what a node said that was asked in a role.
     pub fn take(
         &self,
         at: usize,
@@ -211,7 +193,7 @@ impl MonitorBoard {
                 let (after, round) = (board.mark(node), board.round());
                 drop(board);
                 self.publish();
-                // Also if it has replayed no more: that it was asked may be all that somebody waits for.
+                // Also without progress: the question itself may have been awaited.
                 self.c.wake_waiters();
                 let is_done = after.covers.reach(RoundCoverage { primary: round, standbys: round });
                 PositionAnswerEffect::Standby { is_done, advances: after.covers != before.covers }
@@ -222,7 +204,7 @@ impl MonitorBoard {
     fn primary_said(&self, era: PositionEra, (round, asked_ms): (u64, u64), position: u64, said: &PositionAnswer<'_>) {
         let flushed = said.flushed.unwrap_or(position);
         self.board.borrow_mut().primary_said(era, round, position, flushed, asked_ms);
-        // Standbys may show a commit that waits, which the snapshot does not: the log must have been taken in up to there.
+        // Standbys may show a waiting commit that the snapshot does not.
         let shows = self.note_waiting(era.primary.0, (round, asked_ms), said);
         let shows_other = self.c.shared.positions.publish_primary(shows);
         let is_waiting = shows.behind_since_ms.is_some();
@@ -231,14 +213,13 @@ impl MonitorBoard {
         let history = WalHistory { node: era.primary.0, system: era.system, timeline: era.timeline };
         self.tell_followers(history, (round, asked_ms), shown, said.snapshot);
         let covers_other = self.publish();
-        // Mostly the standbys must be asked first, and sessions would look in vain.
+        // Otherwise the standbys must be asked first, and sessions would look in vain.
         if covers_other || shows_other || self.c.shared.positions.is_followed() {
             self.c.wake_waiters();
         }
         self.c.ring(&WakeSubject::Positions);
     }
 
-    /// Takes in which commits wait for standbys.
     fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &PositionAnswer<'_>) -> PrimaryVisibility {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.0 != node {
@@ -254,7 +235,6 @@ impl MonitorBoard {
         }
     }
 
-    /// Tells those who take in databases' logs.
     fn tell_followers(&self, history: WalHistory, (number, asked_ms): (u64, u64), position: u64, snapshot: &[u8]) {
         let shared = &self.c.shared;
         if !shared.positions.is_followed() {
@@ -271,7 +251,7 @@ impl MonitorBoard {
         }
     }
 
-    /// Tells everybody what is known now. True: some standby covers other rounds than before.
+    /// Publishes the marks. Returns true if some standby covers other rounds than before.
     fn publish(&self) -> bool {
         let (board, now_ms) = (self.board.borrow(), self.c.millis(Instant::now()));
         let (mut is_other, mut shown_by_all) = (false, u64::MAX);

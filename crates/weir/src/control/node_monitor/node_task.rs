@@ -1,8 +1,8 @@
-//! The task of one node: it asks for the node's role when that is due, and for its WAL position when somebody needs that. One connection for
-//! both. A node that does not answer delays nobody but itself.
+//! The task of one node: asks for its role when due, and for its WAL position when needed, over one connection. A silent node
+//! delays no other.
 //!
-//! Positions: the primary is asked in rounds, as long as statements run, and a standby until it has replayed what the primary had. Decisions are
-//! `session::causal::asking`'s.
+//! The primary is asked in rounds while statements run, a standby until it has replayed what the primary had. Decisions:
+//! `session::causal::asking`.
 
 use super::question::{self, ReportedPositions, ReportedTimeline, ServerWalFacts};
 use crate::auth::challenges::ServerScramFacts;
@@ -26,48 +26,40 @@ use weir_failover::{FailoverEvent, ServerConnEnd};
 use weir_session::causal::asking::{PositionDemand, PositionQueryStep, PositionQueryTimes};
 use weir_session::metrics::WorkerCounter;
 
-/// Time for one answer about a position, and for connecting for it.
+/// Time for an answer about a position, connecting included.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that takes so long to tell its position may hang.
+/// A server this late with its position may hang.
 const DOUBT: Duration = Duration::from_millis(300);
 
-/// Time for one answer about the role, connecting included, where `connect_timeout` sets no limit.
+/// Time for an answer about the role, connecting included, if `connect_timeout` is 0.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connection to the node.
 struct MonitorConn {
     conn: ControlConn,
-    /// Positions can be asked over it.
     ready: Option<ServerWalFacts>,
 }
 
-/// See the module.
 struct NodeMonitor {
     desk: Rc<MonitorBoard>,
-    /// Place in the view.
     at: usize,
     address: ServerAddress,
     born: Instant,
     line: Option<MonitorConn>,
-    /// Since its connection was opened, or the node counts as something.
     followed: Option<ReportedPositions>,
     asking: PositionQueryTimes,
-    /// It was up when last looked at.
     was_up: bool,
     has_complained: bool,
-    /// When its server read its configuration, if it says so.
     configured_at: Option<u64>,
 }
 
-/// The next thing to do.
 enum MonitorStep {
     Look(Instant),
     Ask(ReplicationRole),
-    /// Something must happen, or so many microseconds pass.
+    /// Waits for an event, or for this many microseconds.
     Wait(Option<u64>),
 }
 
-/// Runs until the proxy stops. Cancel safe: its connection is closed, and the next one knows nothing.
+/// Runs until the proxy stops. Cancel safe.
 pub async fn attend(desk: Rc<MonitorBoard>, at: usize) {
     let (bell, alarm) = (desk.c.bell(WakeSubject::Positions), FineTimer::new());
     let mut node = NodeMonitor::new(desk.clone(), at);
@@ -85,7 +77,7 @@ pub async fn attend(desk: Rc<MonitorBoard>, at: usize) {
     desk.lose(at);
 }
 
-/// Waits for the end of the connection to the node. Without one that never comes. Cancel safe.
+/// Waits for the end of the connection; without one, for ever. Cancel safe.
 async fn ended(line: &mut Option<MonitorConn>) -> Option<OpenError> {
     match line {
         Some(line) => line.conn.ended().await,
@@ -93,7 +85,7 @@ async fn ended(line: &mut Option<MonitorConn>) -> Option<OpenError> {
     }
 }
 
-/// Waits for so long, and no less where the system has no timers to give; none: for ever. Cancel safe.
+/// Waits at least this long, even without a timer; `None`: for ever. Cancel safe.
 async fn pause(alarm: &io::Result<FineTimer>, wait: Option<Duration>) {
     let Some(wait) = wait else { return std::future::pending().await };
     let is_over = match alarm {
@@ -105,14 +97,14 @@ async fn pause(alarm: &io::Result<FineTimer>, wait: Option<Duration>) {
     }
 }
 
-/// Has the node looked at if it takes its time: a server that hangs is found before the next check is due. Cancel safe.
+/// Requests a look at a slow node, before the next check. Cancel safe.
 async fn doubt(desk: &MonitorBoard) -> Infallible {
     tokio::time::sleep(DOUBT).await;
     desk.c.tell(FailoverEvent::Doubted);
     std::future::pending().await
 }
 
-/// Waits until somebody has waited for the node's role for so long. Cancel safe.
+/// Waits until a role question is older than `limit`. Cancel safe.
 async fn until_look_is_late(desk: &MonitorBoard, at: usize, bell: &TaskBell, limit: Duration) {
     loop {
         match desk.asked_at(at) {
@@ -148,10 +140,9 @@ impl NodeMonitor {
         }
     }
 
-    /// The step that is due first.
     fn next(&mut self) -> MonitorStep {
         if let Some(since) = self.desk.asked_at(self.at) {
-            // A task that was begun again has not had the time of the one before.
+            // A restarted task did not have the time of its predecessor.
             return MonitorStep::Look(since.max(self.born));
         }
         let Some(role) = self.desk.role(self.at) else {
@@ -169,7 +160,8 @@ impl NodeMonitor {
         let period_us = self.period_us();
         let (known, is_of_use) = (self.desk.round(), self.desk.is_of_use());
         let want = match role {
-            // A session that waits for the primary to show what a standby showed wants no later round, and only such a round tells.
+            // A session that waits for the primary to show what a standby showed wants no later round, yet only a later one
+            // tells.
             ReplicationRole::Primary => {
                 let is_awaited = positions.is_primary_behind() && positions.has_waiters();
                 PositionDemand::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }
@@ -199,7 +191,7 @@ impl NodeMonitor {
         }
     }
 
-    /// Asks for the role. Not cancel safe.
+    /// Not cancel safe.
     async fn look(&mut self, since: Instant) {
         let said = self.find_role(since).await;
         let (shared, node) = (&self.desk.c.shared, self.address.node);
@@ -207,18 +199,18 @@ impl NodeMonitor {
         let lets_nobody_in = shared.cluster.failover.load().node(node).is_some_and(|node| node.failure == Some(Late));
         match &said {
             Err(error) if error.is_silent() => shared.suspects.suspect(node),
-            // It answers over this connection, and who waited there in vain waited for a login.
+            // Clients wait in vain for a login there.
             Ok(_) if lets_nobody_in => {}
             Ok(_) | Err(_) => shared.suspects.acquit(node),
         }
         self.desk.said(self.at, said.map_err(|error| failure(&error)));
     }
 
-    /// Asks over the connection kept, or a new one. Cancel safe: the connection is closed.
+    /// Cancel safe: the connection is closed.
     async fn find_role(&mut self, since: Instant) -> Result<RoleAnswer, OpenError> {
         let limit = self.look_limit();
         if let Some(mut line) = self.take_line() {
-            // A connection may be gone without a word where the server is not: half of the time is for another one.
+            // A connection may be dead without notice: half of the time is for another.
             line.conn.renew((since + limit / 2).into());
             if let Ok(said) = question::role(&mut line.conn).await {
                 if self.look_at_configuration(&mut line.conn).await.is_ok() {
@@ -237,7 +229,7 @@ impl NodeMonitor {
         Ok(said)
     }
 
-    /// Connections at rest are asked for their defaults again if the server has read its configuration anew. Not cancel safe.
+    /// Has pooled connections ask for their defaults again after a reload of the server. Not cancel safe.
     async fn look_at_configuration(&mut self, conn: &mut ControlConn) -> Result<(), OpenError> {
         let now = question::configured_at(conn).await?;
         let before = std::mem::replace(&mut self.configured_at, now);
@@ -257,8 +249,7 @@ impl NodeMonitor {
         }
     }
 
-    /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left, and one to which the node's address does not
-    /// lead any more.
+    /// Takes the kept connection unless its server shuts down and waits for clients to leave, or the node has another address.
     fn take_line(&mut self) -> Option<MonitorConn> {
         let shared = &self.desk.c.shared;
         let failover = shared.cluster.failover.load();
@@ -270,7 +261,7 @@ impl NodeMonitor {
         line
     }
 
-    /// Opens a connection. Cancel safe.
+    /// Cancel safe.
     async fn open(&self, deadline: Instant) -> Result<ControlConn, OpenError> {
         let check = &self.desk.config.check;
         let files = self.desk.c.shared.access.files();
@@ -281,8 +272,7 @@ impl NodeMonitor {
             .map(|(conn, _)| conn)
     }
 
-    /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.
-    /// Not cancel safe.
+    /// Asks for the position. A role question meanwhile waits no longer than for a dead connection. Not cancel safe.
     async fn ask(&mut self, role: ReplicationRole, bell: &TaskBell) {
         let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
         let outcome = tokio::select! {
@@ -315,14 +305,14 @@ impl NodeMonitor {
         };
         line.conn.renew(deadline.into());
         let outcome = self.find_position_over(role, &mut line, &c).await;
-        // A server that refuses the question can be asked for its role all the same.
+        // A server that refuses this question can still be asked for its role.
         if matches!(outcome, Ok(_) | Err(OpenError::Refused { .. })) {
             self.line = Some(line);
         }
         outcome
     }
 
-    /// Not cancel safe: the connection is of no use afterwards.
+    /// Not cancel safe: the connection is useless then.
     async fn find_position_over(
         &mut self,
         role: ReplicationRole,
@@ -368,7 +358,7 @@ impl NodeMonitor {
         }
     }
 
-    /// The server ended the connection while nothing was asked: it may be going. A primary that is shut down without traffic is noticed by that.
+    /// Reports the end of an idle connection: the only sign of a shutdown of a primary without traffic.
     fn line_ended(&mut self, last_word: Option<&OpenError>) {
         self.line = None;
         self.unfollow();
@@ -377,14 +367,13 @@ impl NodeMonitor {
             Some(OpenError::Refused { sqlstate, .. }) => Some(sqlstate.as_str()),
             Some(_) | None => None,
         };
-        // By a limit on idle sessions a server that is well ends the connection.
+        // A healthy server ends idle connections by its limit on idle sessions.
         if code.is_none_or(|code| ServerConnEnd::of_sqlstate(Some(code)) == ServerConnEnd::Terminated) {
             c.tell(FailoverEvent::ConnDied { node, how: ServerConnEnd::of_sqlstate(code) });
             c.request_role_check(RoleCheckReason::ConnectionLost);
         }
     }
 
-    /// Forgets all that is known of its positions.
     fn unfollow(&mut self) {
         if self.followed.take().is_some() {
             self.desk.lose(self.at);

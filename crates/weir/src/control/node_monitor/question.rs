@@ -1,4 +1,4 @@
-//! The questions to a node: its role, and its WAL position.
+//! Queries to a node.
 
 use crate::auth::challenges::ServerScramFacts;
 use crate::control::control_conn::ControlConn;
@@ -9,7 +9,7 @@ use weir_session::causal::standbys::{Life, end_of_record, read_position};
 use weir_wire::back::read_columns;
 use weir_wire::frame::back;
 
-/// The timeline of a primary stands in the names of its WAL files; that of a standby is the one it streams.
+/// A primary's timeline is read from a WAL file name; a standby's is the one it streams.
 const ROLE_QUERY: &str = "SELECT r, \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, \
     CASE WHEN r THEN (SELECT pg_catalog.lpad(pg_catalog.to_hex(received_tli), 8, '0') FROM pg_catalog.pg_stat_wal_receiver) \
@@ -19,28 +19,28 @@ const ROLE_QUERY: &str = "SELECT r, \
 const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
     (EXTRACT(epoch FROM replay_lag) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 FROM pg_catalog.pg_stat_replication";
 
-/// The identity of a server. Asked once per connection.
+/// Asked once per connection.
 const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))";
 
-/// The material of challenges of users without a verifier. Asked once per connection.
+/// The base of challenges to users without a verifier. Asked once per connection.
 const CHALLENGES_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.current_setting('scram_iterations', true)";
 
-/// Asked with each look at the role: sessions begin with other settings after a reload, and of most of them no server reports that.
+/// Asked with each look: a reload changes the settings of new sessions, most of which are not reported.
 const CONFIGURED_QUERY: &str =
     "SELECT (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8";
 
-/// The snapshot tells whether any transaction has ended since the last round. As long as none has, nobody can have seen more than before, and the
-/// position of the round before still covers it. The insert position alone may stand behind records that belong to no transaction (of vacuum,
-/// of pages tidied by reads); those are flushed, and sent to standbys, only with the next commit or after some seconds.
+/// If the snapshot is unchanged no transaction has ended since the last round, no session can have seen more, and the earlier
+/// position still covers it. The insert position alone may follow records of no transaction (vacuum, page pruning), which reach
+/// disk and standbys only with the next commit or after seconds.
 ///
-/// A standby is sent no more than the primary has flushed, so this covers what standbys show while the primary's snapshot does not show it yet.
+/// The flushed position bounds what standbys may show before the primary's snapshot does.
 ///
-/// Commits that wait for `synchronous_standby_names` are asked for only where there are such names: to look at all connections costs more than
-/// all the rest. One without a number is `?`.
+/// Waiting commits are listed only if `synchronous_standby_names` is set, since listing all connections costs more than the rest.
+/// One without a number is `?`.
 ///
-/// The timeline is `-` if it streams, and the user may not know what.
+/// The timeline is `-` if the user may not see it.
 const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
     CASE WHEN r THEN (SELECT COALESCE(received_tli::pg_catalog.text, '-') FROM pg_catalog.pg_stat_wal_receiver) \
@@ -54,7 +54,7 @@ const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
 
 const ASK: &str = "EXECUTE weir_position";
 
-/// Asks a node for its role and, of a primary, who streams from it. Not cancel safe.
+/// Asks for the role and, on a primary, for its streaming standbys. Not cancel safe.
 pub async fn role(conn: &mut ControlConn) -> Result<RoleAnswer, OpenError> {
     let rows = conn.query(ROLE_QUERY).await?;
     let mut said = RoleAnswer::default();
@@ -79,7 +79,7 @@ pub async fn role(conn: &mut ControlConn) -> Result<RoleAnswer, OpenError> {
     Ok(said)
 }
 
-/// Asks for what challenges of users without a verifier are made of. A user may lack the right to know. Not cancel safe.
+/// Returns defaults without the right. Not cancel safe.
 pub async fn challenges(conn: &mut ControlConn) -> Result<ServerScramFacts, OpenError> {
     let rows = match conn.query(CHALLENGES_QUERY).await {
         Ok(rows) => rows,
@@ -91,7 +91,7 @@ pub async fn challenges(conn: &mut ControlConn) -> Result<ServerScramFacts, Open
     Ok(ServerScramFacts { identifier: text(0).and_then(number), iterations: text(1).and_then(|text| text.parse().ok()) })
 }
 
-/// When the server read its configuration, in microseconds since 1970. A user may lack the right to know. Not cancel safe.
+/// The time in µs since 1970; `None` without the right. Not cancel safe.
 pub async fn configured_at(conn: &mut ControlConn) -> Result<Option<u64>, OpenError> {
     match conn.query(CONFIGURED_QUERY).await {
         Ok(rows) => Ok(rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok())),
@@ -100,14 +100,13 @@ pub async fn configured_at(conn: &mut ControlConn) -> Result<Option<u64>, OpenEr
     }
 }
 
-/// A connection over which positions can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerWalFacts {
     system: u64,
     segment_bytes: u64,
 }
 
-/// Asks who the node is, and prepares the question for its position. Not cancel safe.
+/// Not cancel safe.
 pub async fn prepare(conn: &mut ControlConn) -> Result<ServerWalFacts, OpenError> {
     let rows = conn.query(WHO_QUERY).await?;
     let number = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<u64>().ok();
@@ -118,25 +117,23 @@ pub async fn prepare(conn: &mut ControlConn) -> Result<ServerWalFacts, OpenError
     Ok(ServerWalFacts { system, segment_bytes })
 }
 
-/// The positions that a node has said in one life.
+/// The positions that a node reported in one life.
 pub struct ReportedPositions {
     life: Life,
     ready: ServerWalFacts,
-    /// Of a primary: the transactions that have ended, as it said last, and a position that covers them.
+    /// The primary's last snapshot, and a position that covers it.
     snapshot: Vec<u8>,
     covering: u64,
-    /// Commits that wait for standbys; none: there are no names of standbys to wait for.
+    /// `None`: `synchronous_standby_names` is empty.
     waiting: Option<Vec<Option<u32>>>,
 }
 
-/// The answer of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PositionAnswer<'a> {
     pub(super) life: Life,
     pub(super) system: u64,
     pub(super) in_recovery: bool,
     pub(super) position: Option<u64>,
-    /// Of a primary.
     pub(super) flushed: Option<u64>,
     pub(super) timeline: ReportedTimeline,
     pub(super) snapshot: &'a [u8],
@@ -146,9 +143,7 @@ pub struct PositionAnswer<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportedTimeline {
     Of(u32),
-    /// A standby that does not stream.
     None,
-    /// The user lacks the rights to know.
     Hidden,
 }
 
@@ -166,7 +161,7 @@ impl ReportedPositions {
         ReportedPositions { life, ready, snapshot: Vec::new(), covering: 0, waiting: None }
     }
 
-    /// Asks for the position. Not cancel safe.
+    /// Not cancel safe.
     pub async fn ask(&mut self, conn: &mut ControlConn) -> Result<PositionAnswer<'_>, OpenError> {
         conn.ask(ASK).await?;
         let (mut row, mut error) = (None, None);
@@ -203,7 +198,6 @@ impl ReportedPositions {
     }
 }
 
-/// Reads the numbers of commits that wait, into a list that was used before.
 fn read_waiting(list: &[u8], before: Option<Vec<Option<u32>>>) -> Vec<Option<u32>> {
     let mut waiting = before.unwrap_or_default();
     waiting.clear();
@@ -212,7 +206,6 @@ fn read_waiting(list: &[u8], before: Option<Vec<Option<u32>>>) -> Vec<Option<u32
     waiting
 }
 
-/// A row as the server sends it.
 struct PositionRow<'a> {
     in_recovery: bool,
     position: Option<u64>,
@@ -229,7 +222,7 @@ fn read_said(row: &[u8]) -> Option<PositionRow<'_>> {
         None => ReportedTimeline::None,
         Some(b"-") => ReportedTimeline::Hidden,
         Some(text) => {
-            // Names of files have it in hexadecimal.
+            // WAL file names are hexadecimal.
             let radix = if in_recovery { 10 } else { 16 };
             ReportedTimeline::Of(u32::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok()?)
         }
@@ -238,7 +231,6 @@ fn read_said(row: &[u8]) -> Option<PositionRow<'_>> {
     Some(PositionRow { in_recovery, position, flushed, timeline, snapshot: snapshot.unwrap_or_default(), waiting })
 }
 
-/// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     [ROLE_QUERY, REPLICATION_QUERY, WHO_QUERY, CHALLENGES_QUERY, CONFIGURED_QUERY, PREPARE, ASK].map(str::to_owned).into()
 }
