@@ -1,4 +1,4 @@
-//! The one primary: how it is found, decided, adopted from other Weirs, and when it gets writes.
+//! The one primary: found, decided, or adopted from other Weirs; and when it gets writes.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,18 @@ use super::{promises, switchover, sync};
 use crate::failover_state::{DiskState, FailoverState, PrimaryKnowledge, PrimaryLog, WriteTarget};
 use crate::node_state::{NodeStanding, NodeState, TimedFacts};
 
-/// A value of `synchronous_standby_names` that no server has: several were in force, one after the other.
+/// Several values of `synchronous_standby_names` were in force in turn.
 const SEVERAL: &str = "(several)";
 
-/// A primary to be accepted.
 pub(super) struct PrimaryAcceptance {
     pub epoch: Epoch,
-    /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
+    /// `None`: found, or known as the parent of its successor's vote.
     pub vote: Option<Vote>,
     pub why: FailoverCause,
     pub parts: FailoverDurations,
     pub loss: CommitLoss,
 }
 
-/// Accepts it. Writes go on once this is on disk.
 pub(super) fn accept(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -43,7 +41,7 @@ pub(super) fn accept(
         (loss, _) => loss,
     };
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
-    // The same server on a new timeline, which it began after a time as a standby, is a new primary: its log is another one.
+    // A server on a new timeline, begun after a time as a standby, is a new primary with another log.
     let stays = old == Some(epoch.node) && !matches!(left, Some(WalRelation::Left(_)));
     state.change(|durable| {
         (durable.epoch, durable.vote) = (Some(epoch), vote);
@@ -74,11 +72,11 @@ pub(super) fn accept(
         }
     }
     state.line.lost_at = None;
-    // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
+    // A Weir that asked a majority knows every newer decision; one that adopts must still hear from standbys.
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != FailoverCause::Adopted);
     (state.promises.since, state.stuck, state.planned.named, state.planned.failed_at) = (None, None, None, None);
     if !stays {
-        // A decision that is found at the start was made at some other time.
+        // A decision found at the start is older, of unknown time.
         let is_earlier = why == FailoverCause::Adopted && state.store.life == PrimaryKnowledge::Blank;
         if is_earlier {
             state.records.clear();
@@ -100,7 +98,7 @@ pub(super) fn accept(
     }
 }
 
-/// Begins to watch the log of another primary. Looks at the log that it shares with the one before tell as much of it.
+/// Watches the log of a new primary. Samples of the shared log remain valid.
 fn begin_line(state: &mut FailoverState, left: Option<WalRelation>, found: Option<&ServerFacts>, now: Ms) {
     let mut samples = std::mem::take(&mut state.line.samples);
     let shared = if let Some(WalRelation::Left(end)) = left { end } else { 0 };
@@ -109,7 +107,7 @@ fn begin_line(state: &mut FailoverState, left: Option<WalRelation>, found: Optio
     state.line = PrimaryLog { check_from: now, samples, server, ..PrimaryLog::default() };
 }
 
-/// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
+/// Takes in votes on servers: decisions that this Weir missed, or that a majority shows.
 pub(super) fn learn_votes(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -124,7 +122,7 @@ pub(super) fn learn_votes(
     let is_newer = |parent: &Epoch| state.epoch().is_none_or(|known| parent.ballot > known.ballot);
     let slept = newest.filter(is_newer);
     if let Some(parent) = slept.filter(|_| state.epoch().is_some() && rules.mode == FailoverMode::Builtin) {
-        // Its successor may be this Weir's old primary: what is known of that one's log goes with this step.
+        // Its successor may be this Weir's old primary: the known history is dropped.
         adopt(state, rules, parent, None, now, out);
     }
     let Some(last) = slept.or(state.epoch()) else { return };
@@ -137,16 +135,16 @@ pub(super) fn learn_votes(
         }
         return;
     }
-    // The successor of this one is not known to be decided. Others may know more, and where somebody else promotes roles tell.
+    // No successor is known to be decided. Where Weir does not promote, roles decide.
     let is_asked = state.nodes.values().all(|node| node.looked_at.is_some());
     if state.epoch().is_none() && is_asked && rules.mode == FailoverMode::Builtin {
         adopt(state, rules, last, None, now, out);
     }
 }
 
-/// The vote by which a majority made somebody the successor of `last`.
+/// Returns the vote that decided on the successor of `last`.
 fn decided(state: &FailoverState, rules: &FailoverRules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
-    // Of the synchronous standbys of a primary that was never accepted nothing is known, so that one vote is not enough.
+    // With unknown synchronous standbys one vote is not enough.
     let is_accepted = state.epoch().is_some_and(|known| known.ballot == last.ballot);
     let quorum = if is_accepted { state.quorum(rules) } else { QuorumSize::Majority };
     let is_next = |vote: &Vote| vote.parent.ballot == last.ballot && vote.epoch.ballot > last.ballot;
@@ -162,7 +160,7 @@ fn decided(state: &FailoverState, rules: &FailoverRules, last: &Epoch, of_nodes:
     of_nodes.iter().map(|(_, vote)| *vote).find(|vote| is_next(vote) && !is_own(vote) && has_won(vote))
 }
 
-/// True if servers behave as a decision of builtin mode says. Where somebody else promotes, votes are left from an earlier time, perhaps.
+/// True if the servers behave as decided in builtin mode. Where Weir does not promote, votes may be old.
 fn is_borne_out(state: &FailoverState, epoch: &Epoch) -> bool {
     let Some(facts) = own_facts(state, epoch) else { return false };
     match state.primary() {
@@ -178,7 +176,7 @@ fn is_borne_out(state: &FailoverState, epoch: &Epoch) -> bool {
     }
 }
 
-/// Facts of the primary of `epoch` as such: its facts before it got the vote tell nothing of its log.
+/// Facts from before its vote say nothing of the primary's log.
 pub(super) fn own_facts(state: &FailoverState, epoch: &Epoch) -> Option<ServerFacts> {
     let has_vote = |facts: &&ServerFacts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
     state.facts(epoch.node).filter(has_vote).cloned()
@@ -203,7 +201,7 @@ fn adopt(
     accept(state, rules, accepting, found, now, out);
 }
 
-/// Accepts a primary that was not decided by votes: at the start, or where others decide.
+/// Accepts a primary without votes.
 pub(super) fn find(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     if let Some(node) = rules.always_primary() {
         if state.primary() != Some(node) {
@@ -245,14 +243,14 @@ fn accept_found(
         out,
     );
     if why == FailoverCause::Found {
-        // Nothing was replaced, and newer decisions of others are still to be heard of.
+        // Newer decisions may still be found.
         state.line.confirmed = None;
         let begun_at = state.nodes.get(&node).and_then(|node| Some(node.seen.as_ref()?.begun_at));
         begun_at.into_iter().for_each(|at| learn_line(state, rules, node, at));
     }
 }
 
-/// The primary to begin with: the only one, or the only one that a standby follows. Not before all nodes were looked at.
+/// Returns the only primary, or the only one with a follower, once all nodes were looked at.
 fn first(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> Option<NodeId> {
     if state.nodes.values().any(|node| node.looked_at.is_none()) {
         return None;
@@ -267,15 +265,15 @@ fn first(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> 
         _ => return None,
     };
     let has_company = rules.mode == FailoverMode::Builtin && rules.company == OtherPromoters::Possible;
-    // With company, those who follow it must be one in every majority, and nobody may have pledged to a Weir.
+    // With other Weirs, every majority must include a follower, and no node may have pledged.
     let is_virgin =
         state.nodes.values().all(|node| node.seen.as_ref().is_none_or(|seen| seen.facts.mark == ballot::Mark::default()));
     let needed = ballot::hearing(state.nodes.len().saturating_sub(1));
     (!has_company || (is_virgin && followers(first) >= needed)).then_some(first)
 }
 
-/// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline. Ours itself may have been that
-/// standby: it was started in recovery and promoted again, as Patroni does at each restart of a leader. Another one that is a primary goes before it.
+/// Returns the standby promoted from outside after the accepted primary is gone; without the rule, any primary on a higher timeline. The
+/// accepted primary may return promoted again (Patroni does so at each restart of a leader); others take precedence.
 fn successor(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> Option<(NodeId, FailoverCause)> {
     let timeline = state.history()?.timeline;
     let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
@@ -286,28 +284,28 @@ fn successor(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId])
     }
     let by_others = rules.mode != FailoverMode::Builtin;
     let why = gone(state).or_else(|| detached_primary(state))?;
-    // Others may promote one while ours is there, and name it by letting ours go.
+    // A promotion from outside may precede the end of the accepted primary.
     let is_named = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
     let others = primaries.iter().filter(|id| Some(**id) != state.primary());
     let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
-    // Names may have changed places, so that the accepted server itself is at another node now. A copy that was started as a primary is not it.
+    // Servers may have swapped nodes. A copy started as a primary does not count.
     let is_itself = |facts: &ServerFacts| state.is_on_line(facts) && state.line.server == Some(facts.started_at);
     let moved = others.clone().filter(|id| state.facts(**id).is_some_and(is_itself));
     let next = others.chain(ours).filter(descends).chain(moved).find(|id| !is_false(id))?;
-    // Weir itself has nobody to promote where there is one server.
+    // With one server Weir has no other to promote.
     (by_others || state.nodes.len() == 1).then_some((*next, why))
 }
 
-/// Why the accepted primary is none any more, if it is not.
+/// Returns why the accepted primary is gone, if so.
 pub(super) fn gone(state: &FailoverState) -> Option<FailoverCause> {
     let node = state.nodes.get(&state.primary()?)?;
     match (node.standing, node.facts()) {
-        // A server that falls ends connections first, and refuses them then: the last look counts.
+        // A falling server ends connections before it refuses them: the last look counts.
         (NodeStanding::Down { why: super::action::NodeDownReason::Failed(first), .. }, None) => {
             Some(FailoverCause::Died(node.failure.filter(|failure| failure.is_death()).unwrap_or(first)))
         }
-        // Facts of before it became the primary do not tell.
+        // Facts from before its promotion do not count.
         (NodeStanding::Down { .. } | NodeStanding::Waiting | NodeStanding::Up, Some(facts))
             if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
         {
@@ -319,13 +317,12 @@ pub(super) fn gone(state: &FailoverState) -> Option<FailoverCause> {
     }
 }
 
-/// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
+/// A detached primary may be replaced while it runs: `failover_command` runs then.
 fn detached_primary(state: &FailoverState) -> Option<FailoverCause> {
     let node = state.nodes.get(&state.primary()?)?;
     (node.standing == NodeStanding::Detached).then_some(FailoverCause::Named)
 }
 
-/// Notes primaries beside the accepted one while that one answers.
 pub(super) fn note_false_primaries(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     if state.attempt.is_some() || state.facts(epoch.node).is_none_or(|facts| !state.is_on_line(facts)) {
@@ -347,7 +344,6 @@ pub(super) fn note_false_primaries(state: &mut FailoverState, rules: &FailoverRu
     }
 }
 
-/// Takes in what a look at the accepted primary tells of its log and of its synchronous standbys.
 pub(super) fn learn_line(state: &mut FailoverState, rules: &FailoverRules, node: NodeId, begun_at: Ms) {
     if state.primary() != Some(node) {
         return;
@@ -380,7 +376,7 @@ pub(super) fn learn_line(state: &mut FailoverState, rules: &FailoverRules, node:
     }
 }
 
-/// Up to where the rule in force has surely acknowledged: as many as it wants have flushed that much.
+/// Returns the position certainly acknowledged by the rule in force.
 fn acknowledged(rules: &FailoverRules, facts: &ServerFacts, primary: NodeId) -> Lsn {
     let Ok(Some(rule)) = sync::parse(facts.sync_names.as_deref().unwrap_or_default()) else { return 0 };
     let who = rule.acknowledgers(&rules.names(), primary);
@@ -394,7 +390,7 @@ fn acknowledged(rules: &FailoverRules, facts: &ServerFacts, primary: NodeId) -> 
     flushed.get(who.acks - 1).copied().unwrap_or(0)
 }
 
-/// Notes that enough standbys were heard since the primary was last started to know of every newer decision.
+/// Confirms the primary once enough standbys were heard since its last start to exclude a newer decision.
 pub(super) fn confirm(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(primary) = state.nodes.get(&epoch.node) else { return };
@@ -403,7 +399,7 @@ pub(super) fn confirm(state: &mut FailoverState, rules: &FailoverRules, now: Ms)
         return;
     }
     let from = primary.incarnation_at;
-    // The replaced node may vote again without this Weir's knowledge, so enough must be heard with it and without it.
+    // The replaced node may vote again unnoticed: enough must be heard with and without it.
     let voters = epoch.voters(rules.ids());
     let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
     let is_heard =
@@ -422,12 +418,11 @@ pub(super) fn confirm(state: &mut FailoverState, rules: &FailoverRules, now: Ms)
     }
 }
 
-/// The accepted log with a server's facts, for those who have none.
 pub(super) fn history_of(found: Option<&ServerFacts>) -> Option<TimelineHistory> {
     found.map(|facts| facts.history.clone())
 }
 
-/// Where writes may go now.
+/// Returns where writes may go now.
 pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget {
     let end = if rules.keeps(SafetyRule::EndTransactions) { OpenTransactionFate::End } else { OpenTransactionFate::Go };
     let held = |why| WriteTarget::Held(why, end);
@@ -445,10 +440,10 @@ pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget 
         return gate;
     }
     if state.is_kept_dead(rules, epoch.node) {
-        // Nobody takes its place, so that its transactions need not end. Reads go elsewhere while no node is the primary.
+        // No node replaces this one, so its transactions need not end. Reads go elsewhere.
         return waits(WriteHoldReason::Gone);
     }
-    // Where nothing was ever stored no decision of ours was either: attempts wait for the disk. A restart would find this primary as this start did.
+    // If nothing was ever stored, this Weir decided nothing: a restart would find this primary again.
     let is_behind = state.store.stored < state.store.accepted && state.store.disk != DiskState::Refuses;
     if is_behind && rules.keeps(SafetyRule::StoreFirst) {
         return waits(WriteHoldReason::Unconfirmed);
@@ -465,7 +460,7 @@ pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget 
     if let Some(promise) = promise.filter(|_| rules.mode == FailoverMode::Builtin && rules.keeps(SafetyRule::SeenPromise)) {
         return match promise.purpose() {
             BallotPurpose::Failover => held(WriteHoldReason::Replaced),
-            // Transactions under way may end: their log is sent to the standbys before the primary stops.
+            // Transactions under way may end: their log reaches the standbys before the primary stops.
             BallotPurpose::Switchover | BallotPurpose::Tend => waits(WriteHoldReason::Replaced),
         };
     }
@@ -477,7 +472,7 @@ pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget 
     if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
         return waits(WriteHoldReason::Another);
     }
-    // One that lets no look in still answers, and a connection that is opened now must be to the start that was accepted.
+    // A mute server still answers, but new connections must be to the accepted start.
     let is_checked = seen.begun_at >= state.line.check_from
         || node.failure.is_some_and(LookFailure::is_mute) && node.was_looked_at_since(state.line.check_from);
     if !is_checked {

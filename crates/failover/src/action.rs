@@ -1,7 +1,7 @@
-//! Orders that [`step`](super::step) gives. A driver obeys them in their order, and does nothing else.
+//! Orders from [`step`](super::step), carried out in order.
 //!
-//! Every action may be repeated, and Weir may die before, in or after it. Each has a limit: when it is over, the driver answers as for a failure.
-//! Only the effect on the servers counts, and the next look finds it.
+//! An action may be repeated, and Weir may die before, in or after it. At its limit the driver reports a failure. Only the effect on the
+//! servers counts, and the next look finds it.
 
 use std::collections::BTreeSet;
 
@@ -14,65 +14,156 @@ use super::record::FailoverRecord;
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverAction {
     /// Log in, ask for all of `Facts`, disconnect or keep the connection.
-    Probe { node: NodeId, limit_ms: Ms },
-    /// Nothing that writes is sent to any server from now on.
-    Hold { why: WriteHoldReason, transactions: OpenTransactionFate },
-    /// Writes go to this node. `started_at`: over connections to this start of the server only; one that is opened must be checked.
-    Release { node: NodeId, started_at: Option<u64> },
-    /// The text must be on disk (written beside, synced, renamed, folder synced) before `Stored` says yes.
-    Store { number: u64, text: String },
-    /// Under the advisory lock of the standby: raise the promise of its mark to the ballot; take its primary away in the same setting; reload;
-    /// wait until the receiver is gone and replay is at its end; take facts. Refused if the mark has a newer promise.
-    CutOff { node: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// The same without taking the primary away.
-    Pledge { node: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// Under the lock, and only if the promise is this ballot: `pg_promote`, not waited for. A primary already: nothing.
-    Promote { node: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// Ask until it is out of recovery and takes writes, and take facts.
-    WaitWritable { node: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// Under the lock, and only if no newer ballot was promised: put the vote into the mark; on a standby point it at the vote's node, too, with
-    /// its slot.
-    Repoint { node: NodeId, vote: Vote, limit_ms: Ms },
-    /// Under the lock, and only if no newer ballot was promised: make it read only for everybody and end its sessions.
-    Fence { node: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// Undo that.
-    Unfence { node: NodeId, limit_ms: Ms },
-    /// Have a standby look for its primary now: it waits `wal_retrieve_retry_interval` after a stream broke, and a reload of its configuration ends that.
-    Wake { node: NodeId, limit_ms: Ms },
-    /// Under the lock, and only if nothing above this ballot was promised: point a standby at the primary, with its slot. Its mark stays.
-    Point { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// Have the server write a checkpoint, so that it has little to do when it stops. A kindness: it may fail.
-    Prepare { node: NodeId, limit_ms: Ms },
-    /// Wait until no transaction is open on the node over any connection of Weir's, at most so long.
-    Drain { node: NodeId, limit_ms: Ms },
-    /// Waits until no other Weir writes to a node, or the limit is over. `weir`: the number of this one.
-    WaitYielded { node: NodeId, weir: u32, limit_ms: Ms },
-    /// By the agent: stop the server, if it is the one that was started then.
-    StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, mode: PrimaryStopMode, limit_ms: Ms },
-    /// See if the agent answers.
-    AskAgent { node: NodeId, limit_ms: Ms },
-    /// By the agent: the place of the last record of a server that is stopped cleanly.
-    Inspect { node: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// By the agent: start the server.
-    StartServer { node: NodeId, limit_ms: Ms },
-    /// By the agent, in one order: stop the standby that was started then, and start it. The answer is `ServerStarted`.
-    RestartServer { node: NodeId, started_at: u64, limit_ms: Ms },
-    /// By the agent: make the stopped server a standby of `primary`, unless it has promised more than this ballot. Its mark stays.
-    FollowServer { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
-    /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.
-    Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: RejoinWay, limit_ms: Ms },
-    /// Run it in a shell. PCP is served meanwhile.
-    RunCommand { number: u64, kind: FailoverCommandKind, line: String, limit_ms: Ms },
-    /// Answer an operator.
-    Reply { ticket: u64, answer: Result<(), String> },
-    /// Write `pgpool_status`.
-    WriteStatus { text: String },
-    /// Tell people.
+    Probe {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// Send nothing that writes to any server.
+    Hold {
+        why: WriteHoldReason,
+        transactions: OpenTransactionFate,
+    },
+    /// `started_at`: only over connections to this start of the server; new ones must be checked.
+    Release {
+        node: NodeId,
+        started_at: Option<u64>,
+    },
+    /// Write, sync, rename and sync the folder before `Stored` says yes.
+    Store {
+        number: u64,
+        text: String,
+    },
+    /// Under the standby's advisory lock: raise the mark's promise and remove the primary in one setting; reload; wait until the receiver
+    /// is gone and replay at its end; take facts. Refused after a newer promise.
+    CutOff {
+        node: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    /// `CutOff` without removing the primary.
+    Pledge {
+        node: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    /// Under the lock, if the promise is this ballot: `pg_promote` without waiting. No effect on a primary.
+    Promote {
+        node: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    /// Wait for the end of recovery and for writes; take facts.
+    WaitWritable {
+        node: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    /// Under the lock, without a newer promise: put the vote into the mark; point a standby at the vote's node, with its slot.
+    Repoint {
+        node: NodeId,
+        vote: Vote,
+        limit_ms: Ms,
+    },
+    /// Under the lock, without a newer promise: make the server read only and end its sessions.
+    Fence {
+        node: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    Unfence {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// Reload a standby, which ends the wait of `wal_retrieve_retry_interval` after a broken stream.
+    Wake {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// Under the lock, without a promise above this ballot: point a standby at the primary, with its slot. Its mark stays.
+    Point {
+        node: NodeId,
+        primary: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    /// Write a checkpoint, to shorten a later stop. May fail.
+    Prepare {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// Wait for the end of Weir's transactions on the node.
+    Drain {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// Wait until no other Weir writes to the node. `weir`: this one.
+    WaitYielded {
+        node: NodeId,
+        weir: u32,
+        limit_ms: Ms,
+    },
+    /// By the agent: stop the server if it is this start.
+    StopServer {
+        node: NodeId,
+        ballot: Ballot,
+        started_at: Option<u64>,
+        mode: PrimaryStopMode,
+        limit_ms: Ms,
+    },
+    AskAgent {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// By the agent: find the last record of a cleanly stopped server.
+    Inspect {
+        node: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    StartServer {
+        node: NodeId,
+        limit_ms: Ms,
+    },
+    /// By the agent, in one order: stop this start and start again. The answer is `ServerStarted`.
+    RestartServer {
+        node: NodeId,
+        started_at: u64,
+        limit_ms: Ms,
+    },
+    /// By the agent: make the stopped server a standby unless it has promised more. Its mark stays.
+    FollowServer {
+        node: NodeId,
+        primary: NodeId,
+        ballot: Ballot,
+        limit_ms: Ms,
+    },
+    /// By the agent, in the steps of [`deed`](super::rejoin::deed): make a replaced primary a standby.
+    Rejoin {
+        node: NodeId,
+        primary: NodeId,
+        ballot: Ballot,
+        way: RejoinWay,
+        limit_ms: Ms,
+    },
+    /// Run in a shell. PCP is served meanwhile.
+    RunCommand {
+        number: u64,
+        kind: FailoverCommandKind,
+        line: String,
+        limit_ms: Ms,
+    },
+    Reply {
+        ticket: u64,
+        answer: Result<(), String>,
+    },
+    WriteStatus {
+        text: String,
+    },
     Report(FailoverReport),
 }
 
 impl FailoverAction {
-    /// The node of an order to a server or to the agent beside it, and the limit of that order.
+    /// Returns the target and limit of an order to a server or agent.
     pub fn target(&self) -> Option<(NodeId, Ms)> {
         match *self {
             FailoverAction::Probe { node, limit_ms }
@@ -105,7 +196,7 @@ impl FailoverAction {
         }
     }
 
-    /// The event for an order that began at `begun_at` and was not done, as far as anybody knows.
+    /// Returns the event for an order without a known result.
     pub fn failed(&self, begun_at: Ms, failure: LookFailure) -> Option<FailoverEvent> {
         Some(match *self {
             FailoverAction::Probe { node, .. } => FailoverEvent::Probed { node, begun_at, found: ProbeResult::Failed(failure) },
@@ -146,16 +237,14 @@ impl FailoverAction {
     }
 }
 
-/// How a server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrimaryStopMode {
-    /// All its log is written, archived, and sent to the standbys. It waits for that.
+    /// All log is written, archived, and sent to the standbys first.
     Clean,
-    /// As by a crash, within the limit: it recovers from its log when it is started.
+    /// As by a crash; the next start recovers from the log.
     Crash,
 }
 
-/// The operator's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailoverCommandKind {
     Failover,
@@ -163,44 +252,34 @@ pub enum FailoverCommandKind {
     FollowPrimary,
 }
 
-/// Why writes wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteHoldReason {
     /// No primary was ever certain.
     NoPrimary,
-    /// A connection to it broke; one look will tell.
     Checked,
-    /// It is given up, or does not count as usable.
     Gone,
-    /// Its standbys hear it, this Weir does not.
     Quarantined,
-    /// Another Weir has begun to replace it, or this one.
     Replaced,
-    /// Too few standbys were heard to know that no other Weir replaced it.
+    /// A replacement by another Weir is not excluded.
     Unconfirmed,
-    /// The operator took it out.
     Detached,
-    /// A switchover is under way.
     SwitchedOver,
-    /// It answers, but not as the primary that was accepted.
+    /// Not the accepted primary.
     Another,
-    /// A server of another cluster answers in its place.
+    /// A server of another cluster.
     Foreign,
 }
 
-/// The fate of transactions that are open on the held primary.
+/// Transactions open on the held primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenTransactionFate {
-    /// They may go on.
     Go,
-    /// They end now and their connections are closed; an answer that arrives later is not passed on.
+    /// Connections are closed; later answers are not passed on.
     End,
 }
 
-/// Something for the log and for SHOW.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverReport {
-    /// A node is out of use from now on.
     Degenerated {
         node: NodeId,
         why: NodeDownReason,
@@ -208,17 +287,16 @@ pub enum FailoverReport {
     Attached {
         node: NodeId,
     },
-    /// A node that was lost streams again, and comes into use by an operator only.
+    /// A lost node streams again; an operator must attach it.
     Unused {
         node: NodeId,
     },
-    /// The server at a node's address is of another cluster than the accepted one.
     Foreign {
         node: NodeId,
         system: u64,
         known: u64,
     },
-    /// This node is the primary of another cluster, which counts from now on.
+    /// The primary of another cluster, accepted from now on.
     Begun {
         node: NodeId,
         system: u64,
@@ -227,46 +305,43 @@ pub enum FailoverReport {
         node: NodeId,
         heard_by: BTreeSet<NodeId>,
     },
-    /// A second primary: it gets nothing.
+    /// A second primary, not used.
     FalsePrimary {
         node: NodeId,
     },
-    /// The primary is gone and nothing may be done about it.
     Stuck {
         why: AttemptRefusal,
     },
-    /// Somebody else is to promote a standby.
+    /// A promotion from outside is awaited.
     Searching,
-    /// Nobody did in `search_primary_node_timeout`.
+    /// No promotion in `search_primary_node_timeout`.
     NotFound {
         waited_ms: Ms,
     },
-    /// Another Weir began to replace the primary and did not end it.
+    /// Another Weir's replacement is unfinished.
     TakingOver {
         ballot: Ballot,
     },
-    /// A primary was accepted.
     Done(Box<FailoverRecord>),
-    /// The agent of a primary that does not answer was told to end it.
+    /// A silent primary's agent was told to end it.
     Ended {
         node: NodeId,
         end: ServerStopResult,
     },
-    /// Somebody is to start this server anew.
     AwaitsRestart {
         node: NodeId,
     },
-    /// A standby receives nothing, since the node that it follows is dead.
+    /// A standby's upstream is dead.
     Orphaned {
         node: NodeId,
         upstream: NodeId,
     },
-    /// A server that was brought back does not stream in a minute.
+    /// No stream within a minute.
     DoesNotStream {
         node: NodeId,
         then: RejoinFallback,
     },
-    /// `failover_command` is not run for a node that has never answered.
+    /// `failover_command` is not run for a node that never answered.
     CommandLeftOut {
         node: NodeId,
     },
@@ -274,40 +349,35 @@ pub enum FailoverReport {
         kind: FailoverCommandKind,
         node: NodeId,
     },
-    /// A server that answers over open connections has answered no login for so long.
+    /// Open connections get answers, but no login does.
     NoLogin {
         node: NodeId,
         lasting_ms: Ms,
     },
-    /// A look took more than half of the time that it may.
     Slow {
         node: NodeId,
         took_ms: Ms,
         limit_ms: Ms,
     },
-    /// It lives and lets no look in, so that nothing is known of its state.
+    /// The server lives, but its state is unknown.
     Mute {
         node: NodeId,
         failure: LookFailure,
     },
 }
 
-/// Why a node is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeDownReason {
     Failed(LookFailure),
-    /// It is a primary that nobody accepted.
     False,
-    /// It is to follow the new primary: `follow_primary_command` brings it back, or a switchover does.
+    /// To follow the new primary, by `follow_primary_command` or a switchover.
     Following,
-    /// It is a server of another cluster.
     Foreign,
-    /// `pgpool_status` said so at the start.
+    /// Down in `pgpool_status` at the start.
     StatusFile,
 }
 
 impl WriteHoldReason {
-    /// For SHOW and the log.
     pub fn describe(self) -> &'static str {
         match self {
             WriteHoldReason::NoPrimary => "no primary was found",

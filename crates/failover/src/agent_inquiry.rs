@@ -1,5 +1,5 @@
-//! The question if the agent of a silent primary answers, before an attempt begins: one that comes to no end leaves promises and standbys without a
-//! primary behind. The proof that the primary runs no more is asked for in the attempt (`attempt`, `Phase::Ending`).
+//! Asks whether a silent primary's agent answers before an attempt: an unfinished one leaves promises and standbys without a primary. The
+//! attempt itself asks for proof of the end (`Phase::Ending`).
 
 use super::action::FailoverAction;
 use super::ballot::NodeId;
@@ -9,24 +9,21 @@ use super::record::FailoverCause;
 use super::rules::FailoverRules;
 use crate::failover_state::FailoverState;
 
-/// Time for the answer.
 const LIMIT_MS: Ms = 2_000;
-/// An answer counts so long.
+/// Time for which an answer is valid.
 const FRESH_MS: Ms = 5_000;
-/// Time between two questions to one that does not answer.
+/// Time between two questions to a silent agent.
 const AGAIN_MS: Ms = 2_000;
 
-/// What is known of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AgentReachability {
     Answers,
-    /// It was asked.
     NotYet,
-    /// There is none, or it does not answer.
+    /// No agent, or no answer.
     Silent,
 }
 
-/// Asks the agent of a primary that is gone for this reason, if its last word is too old. A server that starts or recovers is left to do so.
+/// Asks the agent of a silent primary if the last answer is too old. Not while a server starts or recovers.
 pub(super) fn about(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -48,12 +45,10 @@ pub(super) fn about(
     }
 }
 
-/// It did not do as it was told: it is asked again before the next attempt.
 pub(super) fn failed(state: &mut FailoverState, id: NodeId, now: Ms) {
     state.inquiry = AgentInquiry::Heard { node: id, done: Done::No, at: now };
 }
 
-/// Takes its answer in.
 pub(super) fn heard(state: &mut FailoverState, id: NodeId, done: Done, now: Ms) {
     if state.inquiry == (AgentInquiry::Asked { node: id }) {
         state.inquiry = AgentInquiry::Heard { node: id, done, at: now };

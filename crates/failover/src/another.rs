@@ -1,7 +1,7 @@
-//! Another cluster at the address of a node: an upgrade by `pg_upgrade`, a restore from a dump, blue and green servers.
+//! Another cluster at the address of a node: `pg_upgrade`, a restored dump, blue and green servers.
 //!
-//! Nothing goes there by itself: the address may lead to a wrong server by mistake. There are three ways on. An operator names the node as the
-//! primary; a reload gives the accepted primary another address, and no server of the cluster of before answers; `backend_flag` says that the node is the primary whatever it is.
+//! The address may be wrong, so it is used only if an operator names the node as the primary; if a reload changes the accepted primary's
+//! address and no server of the old cluster answers; or by `backend_flag`.
 
 use super::action::{FailoverAction, FailoverReport, NodeDownReason};
 use super::ballot::NodeId;
@@ -14,7 +14,6 @@ use super::{accept, attempt, duty};
 use crate::failover_state::{self, FailoverState, PrimaryLog};
 use crate::node_state::{NodeStanding, NodeState};
 
-/// A node answers whose server is of another cluster than the accepted one.
 pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let (system, is_primary) = (facts.history.system, facts.is_primary());
@@ -31,7 +30,7 @@ pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
             node.standing = NodeStanding::Down { why: NodeDownReason::Foreign, since: now };
             out.push(FailoverAction::Report(FailoverReport::Degenerated { node: id, why: NodeDownReason::Foreign }));
         }
-        // It was lost before: commands ran then.
+        // Commands ran when the node was lost.
         NodeStanding::Down { why, since } if why != NodeDownReason::Foreign => {
             node.standing = NodeStanding::Down { why: NodeDownReason::Foreign, since }
         }
@@ -48,7 +47,7 @@ pub(super) fn note(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
     }
 }
 
-/// A node answers whose server is of the accepted cluster. One that had to make room for another cluster's server is used again.
+/// Attaches a node whose server is of the accepted cluster again.
 pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.told_foreign = None;
@@ -60,7 +59,7 @@ pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
     }
 }
 
-/// True if a reload gave the accepted primary's node another address since it was accepted, and nothing of the cluster of before answers.
+/// True if a reload changed the primary's address and no server of the old cluster answers.
 fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
     let is_of_before = |node: &NodeState| {
         let relation = node.facts().and_then(|facts| state.relation(facts));
@@ -70,8 +69,7 @@ fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
     is_renamed && state.primary() == Some(id) && !state.nodes.values().any(is_of_before)
 }
 
-/// True if an operator who names this node as the primary means another log than the accepted one: another cluster's, or that of a server which was
-/// restored in its place.
+/// True if this node's log is another cluster's, or of a server restored in its place.
 pub(super) fn is_at(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.relation(facts));
     match relation {
@@ -83,7 +81,7 @@ pub(super) fn is_at(state: &FailoverState, rules: &FailoverRules, id: NodeId) ->
     }
 }
 
-/// Begins anew with this node as the primary: nothing that is known of the cluster of before holds for the new one.
+/// Begins again with this primary; knowledge of the old cluster is dropped.
 pub(super) fn accept(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let system = facts.history.system;
@@ -105,7 +103,7 @@ pub(super) fn accept(state: &mut FailoverState, rules: &FailoverRules, id: NodeI
         }
     }
     out.push(FailoverAction::Report(FailoverReport::Begun { node: id, system }));
-    // With company each Weir begins as at its first start: it looks at all nodes and finds the primary that standbys follow.
+    // With other Weirs each finds the primary that standbys follow, as at its first start.
     if rules.mode != FailoverMode::Builtin || rules.company != OtherPromoters::Possible {
         state.planned.named = Some(id);
         accept::find(state, rules, now, out);

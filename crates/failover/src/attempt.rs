@@ -6,11 +6,11 @@
 //!               |  the primary answers: it stays     ------------------^
 //! ```
 //!
-//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Yielding -> Draining -> Stopping -> Parting ->
-//! Inspecting -> Replaying -> Promoting`. With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
-//! With the second one standbys are cut off, after the stopped primary has sent them all of its log.
+//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Yielding -> Draining ->
+//! Stopping -> Parting -> Inspecting -> Replaying -> Promoting`. The first announces it: nothing is stopped without a majority. The
+//! second cuts standbys off after they got all log.
 //!
-//! In: answers of the servers. Out: actions. An attempt that ends without a decision leaves marks, and the next one finds them.
+//! An attempt without a decision leaves marks for the next.
 
 use std::collections::BTreeSet;
 
@@ -31,26 +31,24 @@ mod succeed;
 
 pub(super) use succeed::{drained, inspected, stopped, yielded};
 
-/// Limits of actions, and of phases that wait for several of them.
 const PLEDGE_MS: Ms = 2_000;
 const PROMOTE_MS: Ms = 2_000;
 const WRITABLE_MS: Ms = 30_000;
-/// The same where the order to promote may not have arrived.
+/// For an order to promote that may not have arrived.
 const DOUBTFUL_MS: Ms = 2_000;
 const VOTE_MS: Ms = 5_000;
 const PROVE_MS: Ms = 5_000;
-/// A server that stops writes a checkpoint, archives, and sends all log to its standbys.
+/// Includes a checkpoint, archiving, and sending all log to standbys.
 const STOP_MS: Ms = 20_000;
 const INSPECT_MS: Ms = 2_000;
-/// Time for an agent to end a primary that does not answer. Without an answer by then it is as without an agent.
+/// Afterwards the attempt goes on as without an agent.
 const END_MS: Ms = 2_000;
-/// A shutdown sends all WAL to the standbys before the port closes; it is waited for so long.
+/// The server sends all WAL to the standbys before the port closes.
 const SHUTDOWN_MS: Ms = 1_000;
-/// Time between two attempts; a share of it hangs on the Weir's number, so that two do not always meet.
+/// The spread depends on the Weir's number, against repeated collisions.
 const RETRY_MS: Ms = 1_000;
 const RETRY_SPREAD_MS: Ms = 1_000;
 
-/// How an attempt goes on after an event.
 enum AttemptTransition {
     Stay,
     Phase(AttemptPhase),
@@ -58,7 +56,6 @@ enum AttemptTransition {
     Decided,
 }
 
-/// Takes in the answer of a pledge.
 pub(super) fn pledged(state: &mut FailoverState, node: NodeId, ballot: Ballot, outcome: &PledgeReply) {
     if let PledgeReply::Refused { mark } = outcome {
         state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
@@ -68,13 +65,13 @@ pub(super) fn pledged(state: &mut FailoverState, node: NodeId, ballot: Ballot, o
         PledgeReply::Given { facts } => PledgeState::Given(Box::new(facts.clone())),
         PledgeReply::Refused { .. } | PledgeReply::Failed(_) => PledgeState::No,
     };
-    // An answer that comes after the phase changes nothing that was decided by it.
+    // A late answer must not change a decided phase.
     if matches!(attempt.phase, AttemptPhase::Pledging { .. } | AttemptPhase::Parting { .. }) {
         attempt.pledges.insert(node, answer);
     }
 }
 
-/// Takes in that a server was told to promote itself, or not. Not: it may have happened, so the answer of the next phase counts.
+/// `Done::No`: the promotion may have happened, so the next phase tells.
 pub(super) fn promoted(
     state: &mut FailoverState,
     node: NodeId,
@@ -91,7 +88,6 @@ pub(super) fn promoted(
     }
 }
 
-/// Takes in that the chosen server takes writes, or does not in time.
 pub(super) fn writable(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -114,7 +110,6 @@ pub(super) fn writable(
     }
 }
 
-/// Takes in a vote.
 pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, outcome: VoteAnswer) {
     if let VoteAnswer::Refused { mark } = outcome {
         state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
@@ -128,9 +123,8 @@ pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, out
     }
 }
 
-/// Goes on as far as the answers allow.
 pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
-    // Each turn enters a later phase, of which there are twelve.
+    // A switchover has twelve phases, each entered once.
     for _ in 0..12 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);
@@ -215,7 +209,7 @@ fn advance(
     }
 }
 
-/// Asks all other nodes for their pledge, until then. Standbys are cut off from a primary that is to be replaced, and from one that was stopped.
+/// Returns the deadline. Standbys are cut off from a primary to be replaced, or stopped.
 fn ask(
     state: &FailoverState,
     attempt: &mut FailoverAttempt,
@@ -239,7 +233,7 @@ fn ask(
         };
         out.push(action);
     }
-    // Nodes that did not answer their last look are asked, too, and waited for only as long as the others.
+    // Nodes that failed their last look are asked too, but not waited for alone.
     let is_known = |id: &&NodeId| state.facts(**id).is_some();
     let hopeless = attempt.pledges.keys().all(|id| !is_known(&id));
     now + if hopeless { RECHECK_MS } else { PLEDGE_MS }
@@ -260,12 +254,12 @@ fn count_pledges(
     }
     let votes: Vec<Vote> = attempt.facts().filter_map(|(_, facts)| facts.mark.vote).collect();
     if votes.iter().any(|vote| vote.parent.ballot > attempt.parent.ballot) {
-        // This Weir slept. Looks at the same marks bring it forward.
+        // Looks at the same marks catch up with the missed decision.
         accept::learn_votes(state, rules, &votes, now, out);
         return AttemptTransition::End(AttemptRefusal::Outrun);
     }
     let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
-    // Alone, a vote of this Weir that it did not store decided nothing.
+    // A lone Weir's own vote that it did not store decided nothing.
     let is_void = |vote: &Vote| attempt.quorum == QuorumSize::One && vote.ballot.weir == attempt.ballot.weir;
     let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
     let newest = siblings.max_by_key(|vote| vote.ballot).copied();
@@ -286,7 +280,7 @@ fn count_pledges(
     AttemptTransition::Phase(AttemptPhase::Proving { from: now, until })
 }
 
-/// The last look at the old primary decides if it stays.
+/// A last look decides whether the old primary stays.
 fn prove(
     state: &mut FailoverState,
     attempt: &mut FailoverAttempt,
@@ -313,7 +307,7 @@ fn prove(
             vote(attempt, rules, Epoch { ballot: attempt.ballot, node: old, replaced }, Some(Box::new(facts)), now, out);
             AttemptTransition::Stay
         }
-        // It goes and is not gone yet, or nobody was asked.
+        // Still shutting down, or not asked.
         (_, Some(again @ (LookFailure::ShuttingDown | LookFailure::Ended | LookFailure::Local)))
             if again != LookFailure::ShuttingDown || now < from + SHUTDOWN_MS || !rules.is_alone() =>
         {
@@ -326,7 +320,7 @@ fn prove(
             AttemptTransition::End(AttemptRefusal::NotProvenDead)
         }
         (_, Some(failure)) if attempt.aim == AttemptAim::Replace && is_to_be_ended(rules, old, failure) && !skips => {
-            // Nothing is stopped in favour of nobody.
+            // Without a successor the primary is not stopped.
             if let Err(refusal) = chosen(state, attempt, rules) {
                 return AttemptTransition::End(refusal);
             }
@@ -343,19 +337,18 @@ fn prove(
                 AttemptTransition::End(AttemptRefusal::NotProvenDead)
             }
         }
-        // The primary does not answer any more: its health decides anew.
+        // The primary no longer answers: its health decides again.
         _ => AttemptTransition::End(AttemptRefusal::NotProvenDead),
     }
 }
 
-/// True if the agent of a primary that a look does not find ends it. One that answers is never ended, also if it only says that it starts or shuts
-/// down. A port that refuses may be that of a server behind a firewall.
+/// True if the agent ends the primary. A server that answers, even that it starts or shuts down, is never ended. A refused port may be a
+/// firewall's.
 fn is_to_be_ended(rules: &FailoverRules, id: NodeId, failure: LookFailure) -> bool {
     rules.has_agent(id) && (failure == LookFailure::Refused || failure.is_silence())
 }
 
-/// The agent ended the old primary, or did not. It was ordered after the pledges and after the look in vain: before, somebody could have started the
-/// server again, and another Weir could have written to it.
+/// Takes in the agent's answer. Before pledges and failed look the server could have been restarted and written to by another Weir.
 fn ended(
     state: &mut FailoverState,
     attempt: &mut FailoverAttempt,
@@ -371,7 +364,7 @@ fn ended(
         ServerStopResult::Unknown => {
             agent_inquiry::failed(state, old, now);
             if state.facts(old).is_some_and(|facts| state.is_on_line(facts)) {
-                // It answers meanwhile, perhaps: the look that decides is made once more.
+                // The primary may answer by now: look again.
                 return AttemptTransition::Phase(AttemptPhase::Proving { from: now, until: now + PROVE_MS });
             }
             failure == LookFailure::Refused || eligible::may_be_silent(state, rules, &attempt.given())
@@ -415,7 +408,6 @@ fn promote(attempt: &FailoverAttempt, node: NodeId, now: Ms, out: &mut Vec<Failo
     AttemptTransition::Phase(AttemptPhase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
 }
 
-/// Asks for votes.
 fn vote(
     attempt: &mut FailoverAttempt,
     rules: &FailoverRules,
@@ -426,7 +418,7 @@ fn vote(
 ) {
     let vote = Vote { ballot: attempt.ballot, epoch, parent: attempt.parent };
     out.push(FailoverAction::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
-    // A primary that stays, or that others voted for before, has followers already.
+    // A primary that stays or already has votes has followers.
     let is_new = epoch.ballot == attempt.ballot && epoch.node != attempt.parent.node;
     let asked = if is_new { AskedVoters::Itself } else { AskedVoters::All };
     if asked == AskedVoters::All {
@@ -458,7 +450,6 @@ fn decided(
     accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
 }
 
-/// Ends the attempt without a decision.
 pub(super) fn end(state: &mut FailoverState, refusal: AttemptRefusal, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(attempt) = state.attempt.take() else { return };
     let is_void = attempt.is_void(refusal);
@@ -472,7 +463,7 @@ pub(super) fn end(state: &mut FailoverState, refusal: AttemptRefusal, now: Ms, o
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
-    // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
+    // If nothing was stopped, retry at once to settle promises or replace a failed primary.
     let is_outrun = is_void && refusal == AttemptRefusal::Outrun;
     state.retry_at = if attempt.is_before_stop() || is_outrun { now } else { now + RETRY_MS + spread };
     if refusal != AttemptRefusal::Outrun && !matches!(attempt.aim, AttemptAim::Succeed { .. } | AttemptAim::ClearPromises) {
@@ -480,7 +471,7 @@ pub(super) fn end(state: &mut FailoverState, refusal: AttemptRefusal, now: Ms, o
     }
 }
 
-/// Says once why nothing is done.
+/// Reports each reason once.
 pub(super) fn stuck(state: &mut FailoverState, why: AttemptRefusal, out: &mut Vec<FailoverAction>) {
     if state.stuck != Some(why) {
         state.stuck = Some(why);

@@ -1,16 +1,15 @@
-//! Votes of servers: how several Weirs agree on one primary without knowing each other.
+//! Votes of servers, by which several Weirs agree on one primary without knowing each other.
 //!
-//! Every standby keeps a [`Mark`] where it keeps the address of its primary, so it outlives Weirs and restarts. A Weir reads and writes it
-//! under an advisory lock of that server. A primary is *decided* once a majority of the voters have its vote; the voters of an epoch are all
-//! nodes but its primary and the one that it replaced. This is Paxos with one instance for each primary: a pledge at a majority shows the votes
-//! that may have decided, and the newest of them must be followed.
+//! A standby keeps its [`Mark`] with its primary's address, so that it outlives Weirs and restarts; Weirs access it under an advisory
+//! lock. A primary is *decided* once a majority of voters have its vote: all nodes but the epoch's primary and the replaced one. This is
+//! Paxos with one instance per primary: pledges of a majority show the votes that may have decided; the newest must be followed.
 
 use std::collections::BTreeSet;
 
-/// Number of a node in the configuration, as in `backend_hostname0`.
+/// As in `backend_hostname0`.
 pub type NodeId = u16;
 
-/// The number of an attempt. Two Weirs never use the same one.
+/// Unique among all Weirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ballot {
     pub term: u64,
@@ -18,20 +17,20 @@ pub struct Ballot {
     pub weir: u32,
 }
 
-/// The reason for an attempt. Its term tells: those of failovers are odd, those of switchovers have 2 as their rest by 4.
+/// Encoded in the term: odd for failover, 2 modulo 4 for switchover, 0 modulo 4 for `Tend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BallotPurpose {
-    /// Also where an attempt is settled.
+    /// Also for settling an attempt.
     Failover,
-    /// The primary works until it is stopped.
+    /// The primary works until stopped.
     Switchover,
-    /// The primary stays, and takes writes meanwhile: a node votes again, or promises are taken back.
+    /// The primary stays writable: a node votes again, or promises are taken back.
     Tend,
 }
 
 impl Ballot {
-    /// The number of a new attempt of a Weir that has seen terms up to `seen`. A switchover is ahead of the failover that a Weir begins which has
-    /// seen as much: another Weir may see the stopped primary before it sees the promises, and is refused then, whichever number it has.
+    /// `seen`: highest term seen. A switchover is ahead of a failover with the same `seen`, so that a Weir which sees the stopped primary
+    /// before the promises is refused.
     pub fn after(seen: u64, purpose: BallotPurpose, weir: u32) -> Ballot {
         let odd = (seen + 1) | 1;
         let term = match purpose {
@@ -51,73 +50,69 @@ impl Ballot {
     }
 }
 
-/// A primary by decision. Its ballot is the one under which it was proposed first, and names it: it stays when the proposal is repeated under
-/// others.
+/// A decided primary, named by the ballot of its first proposal, also if repeated under others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch {
     pub ballot: Ballot,
     pub node: NodeId,
-    /// The primary that was given up for it and has no vote since.
     pub replaced: Option<NodeId>,
 }
 
 /// A vote for a primary as successor of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
-    /// The attempt that asked for it. Only votes under one ballot are counted together.
+    /// Only votes under the same ballot count together.
     pub ballot: Ballot,
     pub epoch: Epoch,
-    /// The decision before. A Weir that knows only older ones learns by it that it slept.
+    /// The previous decision, by which a Weir learns that it missed some.
     pub parent: Epoch,
 }
 
-/// The memory that a server keeps for the Weirs.
+/// Data that a server keeps for the Weirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// No attempt with a smaller number may change anything here.
+    /// Smaller attempts may change nothing here.
     pub promised: Ballot,
     pub vote: Option<Vote>,
 }
 
 impl Epoch {
-    /// A primary that was found, not decided.
     pub fn found(node: NodeId) -> Epoch {
         Epoch { ballot: Ballot::default(), node, replaced: None }
     }
 
-    /// The nodes that vote for its successor.
     pub fn voters(&self, nodes: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
         nodes.into_iter().filter(|id| *id != self.node && Some(*id) != self.replaced).collect()
     }
 }
 
-/// Votes that decide, of so many voters. No voters decide nothing.
+/// Votes needed. Without voters no decision is possible.
 pub fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// Voters to be heard of to know what a majority decided: one of them is in every majority.
+/// Voters to be heard to know each decision: one of them is in every majority.
 pub fn hearing(voters: usize) -> usize {
     if voters == 0 { 0 } else { voters - majority(voters) + 1 }
 }
 
 impl Mark {
-    /// Promises to refuse older attempts. An equal number is the same attempt, repeated. `None`: it is refused.
+    /// Refuses older attempts (`None`). An equal number is the same attempt, repeated.
     pub fn pledge(self, ballot: Ballot) -> Option<Mark> {
         (ballot >= self.promised).then_some(Mark { promised: ballot, ..self })
     }
 
-    /// Votes. `None`: a newer attempt was promised.
+    /// `None`: a newer attempt was promised.
     pub fn cast(self, vote: Vote) -> Option<Mark> {
         (vote.ballot >= self.promised).then_some(Mark { promised: vote.ballot, vote: Some(vote) })
     }
 
-    /// True if nothing was begun here that could replace `epoch`.
+    /// True if no attempt here could replace `epoch`.
     pub fn is_settled(&self, epoch: &Epoch) -> bool {
         self.promised <= epoch.ballot || self.vote.is_some_and(|vote| vote.epoch == *epoch && vote.ballot == self.promised)
     }
 
-    /// As a word that can stand in a connection string without quotes.
+    /// A word that needs no quotes in a connection string.
     pub fn show(&self) -> String {
         let ballot = |ballot: Ballot| format!("{}.{}", ballot.term, ballot.weir);
         let epoch = |epoch: Epoch| {
@@ -128,7 +123,6 @@ impl Mark {
         format!("weir/{}{}", ballot(self.promised), vote.unwrap_or_default())
     }
 
-    /// Reads what [`Mark::show`] wrote.
     pub fn parse(text: &str) -> Option<Mark> {
         let ballot = |text: &str| {
             let (term, weir) = text.split_once('.')?;

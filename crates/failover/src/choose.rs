@@ -1,4 +1,4 @@
-//! The choice of a standby, from what those that were cut off answered.
+//! The choice among standbys that were cut off.
 
 use std::collections::BTreeSet;
 
@@ -8,36 +8,32 @@ use super::history::Lsn;
 use super::rules::{FailoverRules, SafetyRule};
 use super::sync::CommitAcknowledgers;
 
-/// A standby that was cut off and asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromotionCandidate {
     pub node: NodeId,
-    /// How much of the accepted log it holds.
     pub position: Lsn,
     pub bar: PromotionBar,
 }
 
-/// If a standby may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotionBar {
     None,
-    /// Its `backend_promote_priority` is 0.
+    /// `backend_promote_priority` is 0.
     Priority,
-    /// It is detached, or being copied.
+    /// Detached, or being copied.
     OutOfUse,
-    /// It has begun to receive a new timeline, and its newest WAL file lacks what the one before had: PostgreSQL reads the last record from the newest
-    /// file at the end of recovery, and stops (`PANIC: invalid magic number 0000 in WAL segment`). Source: `XLogFileReadAnyTLI` in xlogrecovery.c.
+    /// The standby receives a new timeline, and its newest WAL file lacks what the one before had: PostgreSQL reads the last record from
+    /// the newest file at the end of recovery, and stops (`PANIC: invalid magic number 0000 in WAL segment`). Source:
+    /// `XLogFileReadAnyTLI` in xlogrecovery.c.
     Torn,
 }
 
-/// Knowledge of the synchronous standbys of the lost primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncStandbyKnowledge {
-    /// Nothing: the setting was never seen, or cannot be read.
+    /// Never seen, or not readable.
     Unknown,
-    /// Nobody had to acknowledge.
+    /// No standby had to acknowledge.
     Asynchronous,
-    /// All of these may have been in force.
     Synchronous(Vec<CommitAcknowledgers>),
 }
 
@@ -50,25 +46,22 @@ pub struct ChosenStandby {
 /// Why no standby becomes the primary by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptRefusal {
-    /// `failover_mode` leaves it to others.
     NotByWeir,
     /// `backend_flag` of the primary.
     DisallowToFailover,
     AlwaysPrimary,
-    /// Its decision could not be written to `work_dir`.
+    /// `work_dir` cannot be written.
     NotStored,
-    /// Its standbys hear it.
     Quarantined,
-    /// None may be promoted.
     NoStandby,
-    /// All that could be promoted are [`PromotionBar::Torn`].
+    /// All eligible standbys are [`PromotionBar::Torn`].
     Torn {
         node: NodeId,
     },
     /// The log of the primary was never seen.
     HistoryUnknown,
     SyncUnknown,
-    /// One of those not asked may have acknowledged what the others lack.
+    /// A standby not asked may know of more commits.
     TooFewAsked {
         asked: usize,
         acks: usize,
@@ -79,19 +72,18 @@ pub enum AttemptRefusal {
         needed: usize,
         of: usize,
     },
-    /// It is silent, and another Weir may still write to it.
+    /// The primary is silent, and another Weir may still write to it.
     NotProvenDead,
-    /// The best standby lacks this much.
     Lags {
         node: NodeId,
         bytes: u64,
     },
-    /// The best standby lacks what the primary was seen to have so long before its last look.
+    /// Lacks log that the primary had this long before its last look.
     LagsTime {
         node: NodeId,
         ms: Ms,
     },
-    /// This one has more than any that may be promoted.
+    /// This barred node has more log than any eligible one.
     BarredHasMore {
         node: NodeId,
     },
@@ -101,35 +93,30 @@ pub enum AttemptRefusal {
     Failed {
         node: NodeId,
     },
-    /// The node that is to take over does not stream.
     NotStreaming {
         node: NodeId,
     },
-    /// The node that is to take over did not pledge.
     NoPledge {
         node: NodeId,
     },
-    /// The old primary is not known to be stopped cleanly.
     NotStopped {
         node: NodeId,
     },
-    /// The node that is to take over lacks some of the old primary's log.
     LacksLog {
         node: NodeId,
     },
-    /// The node that is to take over does not replay what it has received.
+    /// The chosen node does not replay.
     NotReplayed {
         node: NodeId,
         bytes: u64,
     },
-    /// The chosen standby did not become a primary in time.
     NotPromoted {
         node: NodeId,
     },
 }
 
 impl SyncStandbyKnowledge {
-    /// True if those cut off contain every acknowledged commit and let no new one be acknowledged.
+    /// True if the nodes cut off know all acknowledged commits and can prevent new ones.
     pub fn is_covered_by(&self, cut_off: &BTreeSet<NodeId>) -> bool {
         match self {
             SyncStandbyKnowledge::Unknown | SyncStandbyKnowledge::Asynchronous => false,
@@ -138,7 +125,7 @@ impl SyncStandbyKnowledge {
     }
 }
 
-/// Most WAL, then priority, then the lowest number. `samples`: when the primary was looked at, and where its log ended then.
+/// By most WAL, then priority, then lowest number. `samples`: looks at the primary, and its log's end.
 pub fn choose(
     rules: &FailoverRules,
     sync: &SyncStandbyKnowledge,
@@ -189,15 +176,14 @@ pub fn choose(
     }
 }
 
-/// The certain lack of a server that holds this much: bytes, and the time from the first look that found more to the last one. It is nothing if only the
-/// last look found more, however long the looks are apart.
+/// Returns the certain lack: bytes, and the time from the first to the last look that found more (0 for one look).
 fn lack(samples: &[(Ms, Lsn)], position: Lsn) -> (u64, Ms) {
     let more = samples.iter().find(|(_, end)| *end > position);
     let (Some((since, _)), Some((last, end))) = (more, samples.last()) else { return (0, 0) };
     (end.saturating_sub(position), last.saturating_sub(*since))
 }
 
-/// R + W > N: one of those not asked may know of a commit that none of the others has.
+/// R + W > N: a standby not asked may know of a commit that all others lack.
 pub(super) fn too_few_asked(all: &[CommitAcknowledgers], asked: &BTreeSet<NodeId>) -> Option<AttemptRefusal> {
     let who = all.iter().find(|who| !who.are_covered_by(asked))?;
     let of = who.nodes.len() + who.strangers;
@@ -205,7 +191,6 @@ pub(super) fn too_few_asked(all: &[CommitAcknowledgers], asked: &BTreeSet<NodeId
 }
 
 impl AttemptRefusal {
-    /// For SHOW and the log.
     pub fn describe(&self) -> String {
         match self {
             AttemptRefusal::NotByWeir => "failover_mode leaves the choice to others".into(),

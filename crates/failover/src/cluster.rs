@@ -1,11 +1,9 @@
-//! Nodes and their roles, as last asked.
-//!
-//! In: findings of a probe. Out: the next view. No IO: `weir::control::node_monitor` asks the servers.
+//! Nodes and their roles as last found. `weir::control::node_monitor` asks the servers.
 
 use crate::commit_outcome::PromotionHorizon;
 use weir_config::Config;
 
-/// Index of a node in the view and in the configuration's list; `backend_hostname` numbers are `NodeView::id`.
+/// Index in the view and the configuration; `backend_hostname` numbers are `NodeView::id`.
 pub type NodeIndex = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,82 +12,74 @@ pub enum ReplicationRole {
     Standby,
 }
 
-/// Result of the last probe of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {
-    /// Not asked yet, or not to be reached.
+    /// Not asked, or not reachable.
     Down,
     Up(ReplicationRole),
 }
 
-/// If sessions may use a node that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeUsage {
     In,
-    /// It failed, is detached, is being copied, or is not of the primary's log.
+    /// Failed, detached, being copied, or not of the primary's log.
     Out,
 }
 
-/// Which node takes writes: decided by who watches over failover.
+/// The node that takes writes, by failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteGate {
-    /// The one that calls itself primary.
+    /// The node that calls itself primary.
     #[default]
     ByRoles,
-    /// Nobody, for now.
+    /// No node for now.
     Shut,
-    /// The first node in use, as soon as it is up: servers that are no copies of each other have no roles.
+    /// Servers that are not copies of each other have no roles.
     First(u16),
-    /// This one. `started_at`: over connections to this start of the server only.
+    /// `started_at`: only over connections to this start of the server.
     Open { node: u16, started_at: Option<u64> },
 }
 
-/// One node as all sessions see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
     pub id: u16,
     pub hostname: String,
     pub port: u16,
-    /// Share of reads, of all nodes' sum; 0 takes none.
+    /// Share of all reads; 0 takes none.
     pub weight: f64,
     pub health: NodeHealth,
     pub usage: NodeUsage,
-    /// Connections that were begun under an older generation of the view are not used any more: the node was given up since.
+    /// Older generations' connections are void.
     pub valid_from: u64,
-    /// Why it is down, in the words of the last attempt.
     pub cause: Option<String>,
-    /// It is in another zone than we are.
+    /// In another zone than Weir.
     pub is_far: bool,
-    /// WAL bytes a standby has not replayed, when known.
+    /// WAL bytes not replayed.
     pub lag_bytes: Option<u64>,
-    /// Lag as time: since when the primary had WAL that the standby has not replayed, when known.
+    /// Age of the oldest WAL not replayed.
     pub lag_us: Option<u64>,
-    /// The lag is above the operator's threshold.
+    /// The lag exceeds the operator's threshold.
     pub lags: bool,
-    /// `pg_stat_replication` of the primary, when known: state, sync state.
     pub replication: Option<(String, String)>,
-    /// The timeline it writes, or streams, when known.
+    /// Written or streamed.
     pub timeline: Option<u32>,
     /// Seconds since 1970 of the last change of `health`.
     pub changed_at_s: u64,
 }
 
-/// A snapshot of the cluster. `generation` moves with every change of health or role.
+/// `generation` grows with every change that routing depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterView {
     pub generation: u64,
     pub nodes: Vec<NodeView>,
     pub primary: Option<NodeIndex>,
-    /// The generation since which the primary is the one it is, or there is none.
+    /// The generation since which `primary` is unchanged.
     pub primary_since: u64,
     pub gate: WriteGate,
-    /// Of the promotion that made the primary, if Weir promoted it.
     pub horizon: Option<PromotionHorizon>,
-    /// Why writes wait, if they do.
     pub held: Option<&'static str>,
 }
 
-/// Findings of a probe of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RoleProbeResult {
     Unreachable,
@@ -97,7 +87,7 @@ pub enum RoleProbeResult {
 }
 
 impl ClusterView {
-    /// All nodes of the configuration, down until they are asked. Health known from `before` is kept by address.
+    /// Nodes are down until asked; state from `before` is kept for the same id and address.
     pub fn new(config: &Config, before: Option<&ClusterView>, now_s: u64) -> ClusterView {
         let total: f64 = config.nodes.iter().map(|node| node.weight).sum();
         let nodes: Vec<NodeView> = config
@@ -145,7 +135,7 @@ impl ClusterView {
         view
     }
 
-    /// The view after one probe; `None` when nothing that routing looks at changed. Lag is updated either way.
+    /// Returns true if the health or role changed. Lag is updated either way.
     pub fn step(&mut self, node: NodeIndex, probe: &RoleProbeResult, now_s: u64) -> bool {
         let Some(view) = self.nodes.get_mut(node) else { return false };
         let health = match probe {
@@ -166,7 +156,6 @@ impl ClusterView {
         true
     }
 
-    /// Another generation, with the primary that follows from what is known.
     fn move_on(&mut self) {
         let before = self.primary;
         self.primary = find_primary(&self.nodes, self.gate, before);
@@ -176,9 +165,7 @@ impl ClusterView {
         }
     }
 
-    /// Takes in who may take writes, and which nodes are out of use. False: nothing changed.
-    ///
-    /// A node that gets writes is a primary, whatever its last look found.
+    /// False: nothing changed. A node that gets writes is a primary whatever its last look found.
     pub fn govern(&mut self, gate: WriteGate, is_out: impl Fn(u16) -> bool, now_s: u64) -> bool {
         let mut changed = gate != self.gate;
         self.gate = gate;
@@ -197,19 +184,17 @@ impl ClusterView {
         changed
     }
 
-    /// Makes all connections to this node void that were begun so far.
     pub fn void(&mut self, id: u16) {
         self.move_on();
         let generation = self.generation;
         self.nodes.iter_mut().filter(|node| node.id == id).for_each(|node| node.valid_from = generation);
     }
 
-    /// True if a connection to this node that was begun under this generation may be used.
     pub fn is_valid(&self, id: u16, generation: u64) -> bool {
         self.nodes.iter().find(|node| node.id == id).is_none_or(|node| generation >= node.valid_from)
     }
 
-    /// Notes why a node could not be asked. True if that is for another reason than the one known.
+    /// True if the reason is new.
     pub fn note_cause(&mut self, node: NodeIndex, cause: Option<String>) -> bool {
         let Some(view) = self.nodes.get_mut(node) else { return false };
         let is_another = cause.is_some() && cause != view.cause;
@@ -217,7 +202,6 @@ impl ClusterView {
         is_another
     }
 
-    /// The reasons why nodes are down, and why writes wait, for sessions that wait for one.
     pub fn causes(&self) -> String {
         let down = self.nodes.iter().filter(|node| node.health == NodeHealth::Down);
         let causes =
@@ -225,25 +209,21 @@ impl ClusterView {
         causes.chain(self.held.map(|why| format!("writes wait: {why}"))).collect::<Vec<_>>().join("; ")
     }
 
-    /// The number of the node that is the primary.
     #[inline]
     pub fn primary_id(&self) -> Option<u16> {
         self.primary.and_then(|at| self.nodes.get(at)).map(|node| node.id)
     }
 
-    /// Where the primary is.
     fn primary_place(&self) -> Option<(u16, &str, u16)> {
         let node = self.nodes.get(self.primary?)?;
         Some((node.id, &node.hostname, node.port))
     }
 
-    /// True if the node with this number is the primary. The one place where that is asked.
     #[inline]
     pub fn is_primary(&self, id: u16) -> bool {
         self.primary_id() == Some(id)
     }
 
-    /// True if the primary has this number and is at this place.
     pub fn is_primary_at(&self, id: u16, hostname: &str, port: u16) -> bool {
         self.primary_place() == Some((id, hostname, port))
     }
@@ -252,13 +232,12 @@ impl ClusterView {
         self.nodes.get(node).is_some_and(NodeView::is_standby)
     }
 
-    /// True if a node is up and has a share of the reads.
     #[inline]
     pub fn takes_reads(&self, node: NodeIndex) -> bool {
         self.nodes.get(node).is_some_and(|n| n.weight > 0.0 && (n.is_standby() || self.primary == Some(node)))
     }
 
-    /// The place of the node with this number, if it may answer a read, with any weight.
+    /// Returns the index of a node that may answer a read, with any weight.
     pub fn serves(&self, id: u16) -> Option<NodeIndex> {
         let at = self.nodes.iter().position(|node| node.id == id)?;
         (self.is_standby(at) || self.primary == Some(at)).then_some(at)
@@ -270,15 +249,13 @@ impl ClusterView {
 }
 
 impl NodeView {
-    /// True if it is in use, and a standby.
     #[inline]
     pub fn is_standby(&self) -> bool {
         self.health == NodeHealth::Up(ReplicationRole::Standby) && self.usage == NodeUsage::In
     }
 }
 
-/// The node that takes writes. Where roles decide, two that call themselves primary are never followed at random: the one we had stays as long
-/// as it says so, else nobody gets writes until one is left, or failover names it.
+/// By roles, the known primary stays while it says so; else none of several gets writes until one is left, or failover names it.
 fn find_primary(nodes: &[NodeView], gate: WriteGate, before: Option<NodeIndex>) -> Option<NodeIndex> {
     let is_primary = |n: &NodeView| n.health == NodeHealth::Up(ReplicationRole::Primary) && n.usage == NodeUsage::In;
     match gate {

@@ -1,72 +1,66 @@
-//! The outcome of a transaction whose COMMIT was sent and not answered, by its number.
+//! The outcome of an unanswered COMMIT, judged by its xid. `weir::traffic::ask_outcome` asks.
 //!
-//! In: the number that the transaction had, and the answer of the server that takes writes now. Out: the outcome, as far as it is proved. No IO:
-//! `weir::traffic::ask_outcome` asks.
-//!
-//! Numbers are given out again. A standby that becomes the primary goes on from the numbers that reached it, and so does a server that has
-//! crashed: where nothing of a transaction reached the disk, the next one gets its number. So `committed` proves nothing unless the number
-//! cannot have been another's. `aborted` is a proof always: a number that was committed is never given out again.
+//! Xids can be assigned twice: a promoted standby continues from those that reached it, a crashed server from those on disk. So
+//! `committed` is a proof only if the xid cannot be another transaction's. `aborted` always is: a committed xid is never reassigned.
 
 use crate::{PromotionNumbers, ServerFacts};
 use std::num::NonZeroU64;
 
-/// A server's log: one cluster's, on one timeline.
+/// One cluster's log on one timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLineage {
     pub system: u64,
     pub timeline: u32,
 }
 
-/// A server needs longer than this to end all connections, recover, and take a commit: 20 ms with an empty log and all files in memory. When it dies,
-/// its processes do not all go at once, and others commit after the first connection is lost.
+/// A restart takes longer before the next commit: 20 ms with an empty log and cached files. A dying server's processes may commit after
+/// the first connection is lost.
 pub const RESTART_MS: u64 = 10;
 
-/// A transaction's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionNumber {
-    /// All 64 bits of it.
+    /// All 64 bits.
     pub xid: NonZeroU64,
     pub node: u16,
     pub line: LogLineage,
-    /// When its server said it, by the server's clock: milliseconds since 1970.
+    /// The server's clock when it reported the number: milliseconds since 1970.
     pub said_ms: u64,
 }
 
 impl TransactionNumber {
-    /// The latest time, by the same clock, at which its connection was lost. `after_ms`: so long after the number was asked for.
+    /// Latest time of the connection's loss, by the same clock. `after_ms`: time since the question.
     pub fn lost_ms(&self, after_ms: u64) -> u64 {
         self.said_ms + 1 + after_ms
     }
 }
 
-/// The numbers of the server that takes writes, as its promotion left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromotionHorizon {
     pub node: u16,
     pub system: u64,
-    /// The timeline before.
+    /// The previous timeline.
     pub before: u32,
     pub numbers: PromotionNumbers,
 }
 
-/// A standby that Weir makes the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotedStandby {
-    /// It is told to.
     Ordered {
         node: u16,
-        /// As in `failover::Facts`.
         started_at: u64,
         /// As in `PromotionNumbers`.
         reached: u64,
         last_ms: Option<u64>,
     },
-    /// It is out of recovery.
-    Done { node: u16, numbers: PromotionNumbers },
+    Done {
+        node: u16,
+        numbers: PromotionNumbers,
+    },
 }
 
 impl PromotedStandby {
-    /// The same when a node is out of recovery. One that was started since may have been promoted by somebody else. `fresh`: as in `PromotionNumbers`.
+    /// Returns `Done` once `at` has left recovery. After a restart someone else may have promoted the server: unchanged. `fresh`: as in
+    /// `Numbers`.
     #[must_use]
     pub fn done(self, at: u16, facts: &ServerFacts, fresh: u64) -> PromotedStandby {
         match self {
@@ -80,7 +74,7 @@ impl PromotedStandby {
         }
     }
 
-    /// Those that a node has to keep when it is told to promote itself.
+    /// Numbers for a node that is ordered to promote itself.
     pub fn ordered(&self) -> Option<PromotionNumbers> {
         match *self {
             PromotedStandby::Ordered { reached, last_ms, .. } => {
@@ -90,7 +84,7 @@ impl PromotedStandby {
         }
     }
 
-    /// The same where the server was told so by another Weir, which left these.
+    /// Takes over the numbers of another Weir's order.
     #[must_use]
     pub fn after(self, kept: PromotionNumbers) -> PromotedStandby {
         match self {
@@ -101,7 +95,6 @@ impl PromotedStandby {
         }
     }
 
-    /// Those that a node has to keep.
     pub fn numbers(&self, of: u16) -> Option<PromotionNumbers> {
         match self {
             PromotedStandby::Done { node, numbers } if *node == of => Some(*numbers),
@@ -111,7 +104,7 @@ impl PromotedStandby {
 }
 
 impl PromotionHorizon {
-    /// The horizon of a primary. `promoted`: it may not have told yet that it keeps the numbers.
+    /// `promoted` counts before the server reports its numbers.
     pub fn of(promoted: Option<PromotedStandby>, node: u16, facts: &ServerFacts) -> Option<PromotionHorizon> {
         let own = promoted.and_then(|promoted| promoted.numbers(node));
         let (before, _) = facts.history.switches.last()?;
@@ -125,47 +118,42 @@ impl PromotionHorizon {
     }
 }
 
-/// The fate of a number, in a server's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XidStatus {
     Committed,
     Aborted,
     InProgress,
-    /// It is too old to be known.
+    /// Too old to be known.
     Forgotten,
-    /// It was not given out yet.
+    /// Not assigned yet.
     Future,
 }
 
-/// The answer of the server that takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XidStatusAnswer {
     pub node: u16,
     pub line: LogLineage,
     pub in_recovery: bool,
     pub status: XidStatus,
-    /// When the server was started, by its clock.
+    /// By the server's clock.
     pub started_s: u64,
-    /// When its last checkpoint began. A server that has crashed makes one before it lets anybody in.
+    /// A crashed server makes one before it accepts logins.
     pub checkpoint_s: u64,
-    /// The question came over a connection that was there before the number: it would not have survived a crash.
+    /// The connection is older than the number; a crash would have ended it.
     pub is_of_old: bool,
 }
 
-/// A judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitOutcome {
     Committed,
-    /// Nothing was committed.
     RolledBack,
     Unknown,
-    /// The server will know more.
     NotYet,
-    /// The numbers of the server's promotion are not known: the Weir that promoted it tells them, or nobody does.
+    /// Only the Weir that promoted the server can report its numbers.
     Untold,
 }
 
-/// Judges an answer. `lost_ms`: see `TransactionNumber`.
+/// `lost_ms`: see `TransactionNumber`.
 pub fn judge(
     number: &TransactionNumber,
     lost_ms: u64,
@@ -173,7 +161,7 @@ pub fn judge(
     horizon: Option<&PromotionHorizon>,
 ) -> CommitOutcome {
     if answer.in_recovery {
-        // It is not the primary any more, or not yet.
+        // No longer, or not yet, the primary.
         return CommitOutcome::NotYet;
     }
     if (answer.node, answer.line) == (number.node, number.line) {
@@ -190,19 +178,19 @@ pub fn judge(
     match (horizon, answer.status) {
         (None, _) | (Some(_), XidStatus::Forgotten) => CommitOutcome::Unknown,
         (Some(horizon), XidStatus::Committed) if number.xid.get() < horizon.numbers.reached => {
-            // The old primary may have crashed after the loss, and given the number to another whose commit reached the standby.
+            // After the loss the old primary may have crashed and reused the number.
             let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= lost_ms + RESTART_MS);
             if is_all_before { CommitOutcome::Committed } else { CommitOutcome::Unknown }
         }
-        // Somebody else's.
+        // The number is another transaction's.
         (Some(horizon), XidStatus::Committed) if number.xid.get() >= horizon.numbers.fresh => CommitOutcome::RolledBack,
         (Some(_), XidStatus::Committed) => CommitOutcome::Unknown,
-        // Transactions that were open on the old primary are aborted here, so that one in progress is another.
+        // Transactions of the old primary are aborted here: one in progress is another.
         (Some(_), XidStatus::Aborted | XidStatus::InProgress | XidStatus::Future) => CommitOutcome::RolledBack,
     }
 }
 
-/// The same of the server that gave the number out.
+/// Judges the answer of the server that assigned the number.
 fn judge_own(number: &TransactionNumber, answer: &XidStatusAnswer) -> CommitOutcome {
     let said_s = number.said_ms / 1000;
     let has_run_on = answer.is_of_old || (answer.started_s <= said_s && answer.checkpoint_s < said_s);

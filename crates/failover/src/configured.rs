@@ -11,7 +11,7 @@ impl FailoverRules {
     pub fn of(config: &Config) -> FailoverRules {
         let failover = &config.failover;
         let positive = |ms: u64| Some(ms).filter(|ms| *ms > 0);
-        // Without streaming, one server's log says nothing of another's.
+        // Without streaming the logs are unrelated.
         let streams = config.clustering_mode == ClusteringMode::StreamingReplication;
         FailoverRules {
             mode: if streams { failover.mode() } else { FailoverMode::Off },

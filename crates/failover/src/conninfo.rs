@@ -1,25 +1,23 @@
-//! `primary_conninfo`: how a standby reaches its primary, and where a server keeps what it is to remember for the Weirs.
+//! `primary_conninfo`: a standby's primary, and data for the Weirs.
 //!
-//! The mark stands in `fallback_application_name`, and behind it the numbers. The receiver sets that one itself, behind this text, so that it has no other effect.
-//! Source: `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
+//! `fallback_application_name` holds mark and numbers. The receiver appends its own, so that it has no other effect. Source:
+//! `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
 
 use super::ballot::Mark;
 use super::numbers::PromotionNumbers;
 
-/// Where a standby is sent that is to receive nothing: a folder that does not exist. Without any host, libpq would try one of its own.
+/// A missing folder; without a host libpq would use a default.
 const NOWHERE: &str = "/weir-cut-off";
 const MARK: &str = "fallback_application_name";
-/// Between a mark and numbers.
 const BEHIND: char = ';';
-/// Words that say where a server is.
+/// Words that locate a server.
 const PLACE: [&str; 4] = ["host", "hostaddr", "port", "service"];
 
-/// The words and their values, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conninfo(Vec<(String, String)>);
 
 impl Conninfo {
-    /// Reads it. `None`: libpq would not take it, or it is a URI, which nobody here writes.
+    /// `None`: refused by libpq, or a URI, which is not supported.
     pub fn parse(text: &str) -> Option<Conninfo> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return None;
@@ -48,24 +46,21 @@ impl Conninfo {
         self.0.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Each word and its value, the last ones counting.
     pub fn words(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The same without these words.
     #[must_use]
     pub fn without(mut self, names: &[&str]) -> Conninfo {
         self.0.retain(|(known, _)| !names.contains(&known.as_str()));
         self
     }
 
-    /// The last value of a word, as libpq takes it.
+    /// Returns the last value of a word, as libpq does.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same with another value of a word.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Conninfo {
         self.0.retain(|(known, _)| known != name);
@@ -73,7 +68,7 @@ impl Conninfo {
         self
     }
 
-    /// Where it leads to: host, and port.
+    /// Returns host and port.
     pub fn place(&self) -> Option<(&str, u16)> {
         let host = self.get("hostaddr").filter(|host| !host.is_empty()).or_else(|| self.get("host"))?;
         let port = self.get("port").filter(|port| !port.is_empty()).map_or(Some(5432), |port| port.parse().ok())?;
@@ -88,27 +83,24 @@ impl Conninfo {
         self.memory().1.and_then(PromotionNumbers::parse)
     }
 
-    /// The texts of the mark and of the numbers.
     fn memory(&self) -> (Option<&str>, Option<&str>) {
         let Some(text) = self.get(MARK) else { return (None, None) };
         text.split_once(BEHIND).map_or((Some(text), None), |(mark, numbers)| (Some(mark), Some(numbers)))
     }
 
-    /// The same with another mark.
     #[must_use]
     pub fn with_mark(self, mark: Mark) -> Conninfo {
         let numbers = self.numbers();
         self.remembering(mark, numbers)
     }
 
-    /// The same with other numbers.
     #[must_use]
     pub fn with_numbers(self, numbers: PromotionNumbers) -> Conninfo {
         let mark = self.mark();
         self.remembering(mark, Some(numbers))
     }
 
-    /// A text without a host gets one that leads nowhere.
+    /// Without a host the text gets one that leads nowhere.
     fn remembering(mut self, mark: Mark, numbers: Option<PromotionNumbers>) -> Conninfo {
         self.0.retain(|(name, _)| name != MARK);
         if PLACE.iter().all(|name| self.get(name).is_none()) {
@@ -119,7 +111,6 @@ impl Conninfo {
         self
     }
 
-    /// The same leading nowhere.
     #[must_use]
     pub fn cut_off(mut self) -> Conninfo {
         self.0.retain(|(name, _)| !PLACE.contains(&name.as_str()));
@@ -127,7 +118,7 @@ impl Conninfo {
         self
     }
 
-    /// The same leading to another server: user, password, name and encryption stay.
+    /// User, password, name and encryption stay.
     #[must_use]
     pub fn to(mut self, host: &str, port: u16) -> Conninfo {
         self.0.retain(|(name, _)| !PLACE.contains(&name.as_str()));
@@ -137,7 +128,6 @@ impl Conninfo {
     }
 }
 
-/// A value at the begin of `text`, and what follows it.
 fn value(text: &str) -> Option<(String, &str)> {
     let mut read = String::new();
     let (quoted, body) = match text.strip_prefix('\'') {

@@ -1,14 +1,14 @@
-//! The state that survives Weir: a file of its own, as text.
+//! State that survives Weir, in a text file.
 //!
 //! | stored | before |
 //! |---|---|
 //! | term | the first pledge of an attempt: its number is never used twice |
 //! | epoch, its vote, history | the first write to the primary |
-//! | rule of synchronous standbys | it is needed when the primary is gone; a change is stored as soon as it is seen |
+//! | rule of synchronous standbys | the primary is gone; stored at each change |
 //! | given up, fenced | the fence |
 //! | detached | the operator is answered |
 //!
-//! All else is found again by looking: the marks on the servers say how far an attempt went.
+//! Looks find the rest: the servers' marks show how far an attempt went.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -18,32 +18,29 @@ use super::history::{HistorySource, TimelineHistory};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DurableState {
-    /// Number of this Weir, random at its first start.
     pub weir: u32,
-    /// Highest term used or seen.
     pub term: u64,
     pub epoch: Option<Epoch>,
-    /// The vote by which it was decided; `None`: it was found.
+    /// `None`: found.
     pub vote: Option<Vote>,
     pub history: Option<TimelineHistory>,
-    /// `synchronous_standby_names` as last seen on the primary.
+    /// Last value on the primary.
     pub sync_names: Option<String>,
-    /// The value before, while no commit is known to be acknowledged by the present one.
+    /// The previous value, until a commit is acknowledged by the present one.
     pub sync_names_before: Option<String>,
     pub given_up: BTreeSet<NodeId>,
-    /// Fences, and the decision they belong to. One is forgotten when its server has promised something newer: no late order sets it then.
+    /// Fences and their decisions, kept until a newer promise of the server prevents late orders.
     pub fenced: BTreeMap<NodeId, Ballot>,
     pub detached: BTreeSet<NodeId>,
-    /// Primaries that appeared beside the accepted one.
     pub false_primaries: BTreeSet<NodeId>,
 }
 
-/// Behind a history that nobody could read.
+/// Marks a history that could not be read.
 const ASSUMED: &str = " assumed";
 const FORM: &str = "weir failover state 1";
 
 impl DurableState {
-    /// As lines of a key and a value, with a sum over them, so that a half-written file is none.
+    /// Lines of key and value, and a checksum against half-written files.
     pub fn show(&self) -> String {
         let mut text = format!("{FORM}\nweir {}\nterm {}\n", self.weir, self.term);
         if let Some(vote) = self.vote {
@@ -78,7 +75,7 @@ impl DurableState {
         [("given_up", &self.given_up), ("detached", &self.detached), ("false", &self.false_primaries)]
     }
 
-    /// Reads what [`DurableState::show`] wrote. `None`: the file is broken, and all is found anew.
+    /// `None`: the file is broken, and everything is found again.
     pub fn parse(text: &str) -> Option<DurableState> {
         let (body, last) = text.trim_end_matches('\n').rsplit_once('\n')?;
         let body = format!("{body}\n");
@@ -107,7 +104,7 @@ impl DurableState {
     }
 }
 
-/// FNV-1a: tells a torn file, nothing more.
+/// FNV-1a, only to detect a torn file.
 fn sum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! Work that is due while a primary is accepted: fences, standbys that follow nobody, nodes that come back, commands.
+//! Work while a primary is accepted: fences, standbys without upstream, returning nodes, commands.
 
 use super::action::{FailoverAction, FailoverCommandKind, FailoverReport, NodeDownReason};
 use super::ballot::{self, Ballot, NodeId};
@@ -14,17 +14,13 @@ use crate::node_state::{NodeStanding, WakeOrder};
 
 const FENCE_MS: Ms = 5_000;
 const REPOINT_MS: Ms = 5_000;
-/// Time after the return of a primary in which standbys are had look for it. The first try may miss one that looks for the primary by itself just then, and
-/// waits for `wal_retrieve_retry_interval` after that; on a busy machine so may the next ones.
+/// A try has no effect on a standby that looks for the primary just then, and afterwards waits for `wal_retrieve_retry_interval`.
 const WAKE_MS: Ms = 60_000;
-/// Time between two tries of the same work on a node.
 const RETRY_MS: Ms = 2_000;
-/// Time a command may take.
 const COMMAND_MS: Ms = 600_000;
-/// Commands that may wait for their turn.
 const COMMANDS_MAX: usize = 128;
 
-/// Fences, undoes fences, points standbys at the primary. One piece of work per node at a time.
+/// One task per node at a time.
 pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     if rules.mode != FailoverMode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
@@ -53,7 +49,7 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     restore_vote(state, rules, now);
 }
 
-/// Makes a primary that was given up read only. The record of the fence is on disk before, so that Weir undoes it later.
+/// The fence of a given-up primary is on disk before it is set, so that Weir can undo it.
 fn fence(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     if !state.durable.given_up.contains(&id) || facts.is_read_only {
         return false;
@@ -70,7 +66,6 @@ fn fence(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut V
     true
 }
 
-/// A standby that has not the vote of the decided primary, or follows another node, is pointed at the primary.
 fn follow(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
     if state.durable.given_up.contains(&id) && !facts.is_read_only {
@@ -85,14 +80,12 @@ fn follow(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut 
     true
 }
 
-/// The dead node that a standby follows and receives nothing from.
 fn dead_upstream(state: &FailoverState, facts: &ServerFacts) -> Option<NodeId> {
     let RecoveryState::Standby { upstream: Some(upstream), stream: WalReceiverState::Off } = facts.recovery else { return None };
     let is_dead = state.nodes.get(&upstream).is_some_and(|node| node.dead.is_some());
     (is_dead && Some(upstream) != state.primary()).then_some(upstream)
 }
 
-/// Tells of standbys that receive nothing, since the node that they follow is dead.
 pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<FailoverAction>) {
     let found: Vec<(NodeId, Option<NodeId>)> =
         state.nodes.iter().filter_map(|(id, node)| Some((*id, dead_upstream(state, node.facts()?)))).collect();
@@ -105,7 +98,7 @@ pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<FailoverActi
     }
 }
 
-/// A standby whose upstream is dead is pointed at the primary. Without a decision of Weir's there is no vote that would do it.
+/// Points a standby with a dead upstream at the primary, where no vote does.
 fn point(state: &FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     let Some(epoch) = state.epoch() else { return false };
     let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(facts), Some(WalRelation::Holds(_)));
@@ -117,8 +110,7 @@ fn point(state: &FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<F
     true
 }
 
-/// A standby that lost its stream with the primary looks for it at once when that one is back. It is told ever less often, and not after a minute: it may be
-/// one that cannot stream for another reason.
+/// Wakes standbys after the primary's return, ever less often and for a minute: the stream may fail for another reason.
 fn wake(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, now: Ms, out: &mut Vec<FailoverAction>) -> bool {
     let (Some(primary), StreamInterruption::OverAt(over_at)) = (state.primary(), state.line.trouble) else { return false };
     let Some(node) = state.nodes.get_mut(&id) else { return false };
@@ -133,13 +125,13 @@ fn wake(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, now: Ms, out
     is_due
 }
 
-/// Lets the replaced node vote again if that makes the cluster survive more: with an even number of voters one more costs nothing.
+/// Lets the replaced node vote again: with an even number of voters one more raises the failures survived.
 fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(replaced) = epoch.replaced else { return };
     let streams =
         |facts: &ServerFacts| matches!(facts.recovery, RecoveryState::Standby { stream: WalReceiverState::On { .. }, .. });
-    // One with a newer promise, left by an attempt that failed, gets its upstream by the vote.
+    // With a newer promise of a failed attempt it gets its upstream by the vote.
     let is_ready = |facts: &ServerFacts| {
         if facts.mark.is_settled(&epoch) {
             facts.upstream() == Some(epoch.node) && streams(facts)
@@ -157,7 +149,6 @@ fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     }
 }
 
-/// Forgets fences that are gone for good.
 pub(super) fn forget_fences(state: &mut FailoverState) {
     let is_over = |(id, ballot): &(&NodeId, &Ballot)| {
         state.facts(**id).is_some_and(|facts| !facts.is_read_only && facts.mark.promised > **ballot)
@@ -168,14 +159,13 @@ pub(super) fn forget_fences(state: &mut FailoverState) {
     }
 }
 
-/// Takes back what a fence or its end has changed; the next look shows it.
 pub(super) fn fenced(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(node) = state.nodes.get_mut(&node) {
         node.look_anew(now);
     }
 }
 
-/// Attaches nodes that stream again, where the configuration says so. Where it leaves that to the operator, he is told of each once.
+/// Reports each node left to the operator once.
 pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
@@ -192,9 +182,9 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
         let Some(facts) = node.facts() else { continue };
         let is_primary = id == epoch.node && state.is_on_line(facts);
         let follows = !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)));
-        // A standby that follows another one is as good, where nobody here sees to whom it follows.
+        // A cascaded standby is enough where Weir does not control upstreams.
         let streams = follows && (rules.mode != FailoverMode::Builtin || facts.upstream() == Some(epoch.node));
-        // Without health checks nobody but live traffic took it out, and it comes back as it went.
+        // Without health checks only live traffic took the node out.
         let by_itself = why != NodeDownReason::StatusFile && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
         let by_rule =
             matches!(rules.failback, FailbackMode::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
@@ -206,7 +196,6 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
             attach(state, rules, id, out);
             break;
         }
-        // A switchover or an agent that is at work has its own end.
         let is_brought = state.planned.switchover.is_some() || matches!(node.rejoin, RejoinProgress::UnderWay { .. });
         let waits = streams && facts.silent_ms().is_some() && rules.failback == FailbackMode::ByOperator && !is_brought;
         let started_at = facts.started_at;
@@ -217,7 +206,6 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
     }
 }
 
-/// Puts a node into use.
 pub(super) fn attach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.standing = NodeStanding::Waiting;
@@ -231,7 +219,7 @@ pub(super) fn attach(state: &mut FailoverState, rules: &FailoverRules, id: NodeI
     write_status(state, rules, out);
 }
 
-/// Puts a server out of use: nobody is sent to it, and those are told who asked for that.
+/// Puts a server out of use.
 pub(super) fn put_down(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -251,7 +239,7 @@ pub(super) fn put_down(
     lost(state, rules, id, new, out);
 }
 
-/// The standby that a command is to promote, by what the last looks found.
+/// By the last looks.
 pub(super) fn likely(state: &FailoverState, rules: &FailoverRules) -> Option<NodeId> {
     let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
     let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
@@ -260,7 +248,6 @@ pub(super) fn likely(state: &FailoverState, rules: &FailoverRules) -> Option<Nod
     choose::choose(&any, &choose::SyncStandbyKnowledge::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
 }
 
-/// Commands after a node was lost. `new`: the standby to be promoted, if it was the primary; a command is told of no standby that may not be.
 pub(super) fn lost(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -276,7 +263,7 @@ pub(super) fn lost(
     }
 }
 
-/// A node that has never answered was not lost: there is nothing to fail over from, and a script could promote another one for it.
+/// No command for a node that never answered: a script could promote another for it.
 pub(super) fn absent(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     write_status(state, rules, out);
     if rules.mode == FailoverMode::Command && !rules.commands.failover.is_empty() {
@@ -284,7 +271,7 @@ pub(super) fn absent(state: &mut FailoverState, rules: &FailoverRules, id: NodeI
     }
 }
 
-/// Commands after another node became the primary: all others are brought to follow it, one after the other.
+/// All other nodes follow the new primary in turn.
 pub(super) fn primary_changed(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -311,7 +298,7 @@ fn command_line(rules: &FailoverRules, text: &str, of: NodeId, new: Option<NodeI
     escapes::expand(text, rules, &CommandEscapes { node: of, new_main: new, old_main: old, old_primary: old })
 }
 
-/// Pgpool's main node: the first one in use.
+/// The first one in use, as in Pgpool.
 fn main(state: &FailoverState) -> Option<NodeId> {
     state.nodes.iter().find(|(_, node)| node.is_in_use()).map(|(id, _)| *id)
 }
@@ -322,7 +309,6 @@ fn enqueue(state: &mut FailoverState, kind: FailoverCommandKind, node: NodeId, l
     }
 }
 
-/// Begins the next command when none runs.
 pub(super) fn run_commands(state: &mut FailoverState, out: &mut Vec<FailoverAction>) {
     if state.commands.running.is_some() {
         return;
@@ -346,7 +332,7 @@ pub(super) fn command_ended(state: &mut FailoverState, number: u64, done: Done, 
     }
 }
 
-/// The primary made room for a standby, and the command failed: if that one was not promoted all the same, the primary is put into use again.
+/// Attaches the primary again after a failed command, unless its successor was promoted anyway.
 pub(super) fn take_back(state: &mut FailoverState, rules: &FailoverRules, out: &mut Vec<FailoverAction>) {
     let (Some(named), Some(failed_at)) = (state.planned.named, state.planned.failed_at) else { return };
     let is_seen = state.nodes.get(&named).is_none_or(|node| node.was_looked_at_since(failed_at));
@@ -357,7 +343,6 @@ pub(super) fn take_back(state: &mut FailoverState, rules: &FailoverRules, out: &
     }
 }
 
-/// Has `pgpool_status` written.
 pub(super) fn write_status(state: &FailoverState, rules: &FailoverRules, out: &mut Vec<FailoverAction>) {
     if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, !state.is_out(rules, id)))) {
         out.push(FailoverAction::WriteStatus { text });

@@ -1,4 +1,4 @@
-//! The conditions for an attempt to begin, and the nodes that it may promote.
+//! Conditions for an attempt, and the nodes that it may promote.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use super::rules::{FailoverRules, SafetyRule};
 use crate::failover_state::FailoverState;
 use crate::node_state::NodeStanding;
 
-/// True if a primary that says nothing may be replaced: nobody else writes to it, or nothing is acknowledged there any more.
+/// True if no other Weir writes to a silent primary, or its writes can no longer be acknowledged.
 pub(super) fn may_be_silent(state: &FailoverState, rules: &FailoverRules, cut_off: &BTreeSet<NodeId>) -> bool {
     rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(SafetyRule::ProvenDead)
 }
 
-/// True if those that answered their last look are enough for an attempt: else none is begun, since it leaves promises behind.
+/// A hopeless attempt would only leave promises.
 pub(super) fn could_be_decided(state: &FailoverState, rules: &FailoverRules) -> Result<(), AttemptRefusal> {
     let Some(epoch) = state.epoch() else { return Err(AttemptRefusal::HistoryUnknown) };
     let voters = rules.electors(&epoch, state.quorum(rules));
@@ -24,13 +24,13 @@ pub(super) fn could_be_decided(state: &FailoverState, rules: &FailoverRules) -> 
     if pledged < needed { Err(AttemptRefusal::TooFewPledged { pledged, needed, of: voters.len() }) } else { Ok(()) }
 }
 
-/// The same before anybody was cut off.
+/// As if all other nodes were cut off.
 pub(super) fn could_be_silent(state: &FailoverState, rules: &FailoverRules) -> bool {
     let others: BTreeSet<NodeId> = rules.ids().filter(|id| Some(*id) != state.primary()).collect();
     may_be_silent(state, rules, &others)
 }
 
-/// Those that pledged, as candidates. `Err`: the log to compare with was never seen.
+/// `Err`: the accepted log was never seen.
 pub(super) fn candidates<'a>(
     state: &FailoverState,
     rules: &FailoverRules,
@@ -39,7 +39,7 @@ pub(super) fn candidates<'a>(
     let Some(history) = state.history() else { return Err(AttemptRefusal::HistoryUnknown) };
     let candidate = |(node, facts): (NodeId, &ServerFacts)| {
         let position = match facts.history.relation(facts.position, history) {
-            // A primary of the accepted timeline or of an older one is one that was given up.
+            // Given up.
             WalRelation::Holds(_) if facts.is_primary() => return None,
             WalRelation::Holds(position) | WalRelation::Left(position) => position,
             WalRelation::Diverged | WalRelation::Foreign => return None,
@@ -57,7 +57,7 @@ pub(super) fn candidates<'a>(
     Ok(facts.filter_map(candidate).collect())
 }
 
-/// See [`PromotionBar::Torn`]. `history`: the accepted one. Where the files are not known, the standby may have one of the accepted timeline.
+/// See [`Bar::Torn`]. With unknown files the standby may have one of the accepted timeline.
 fn is_torn(standby: &ServerFacts, history: &TimelineHistory) -> bool {
     match standby.received {
         ReceivedWal::All => false,

@@ -1,22 +1,19 @@
-//! Escapes in the operator's commands, as Pgpool expands them: blanks included, since scripts have come to hang on them.
-//!
-//! Source: `trigger_failover_command` in Pgpool's pgpool_main.c.
+//! Escapes in commands as in Pgpool, including blanks on which scripts depend. Source: `trigger_failover_command` in Pgpool's
+//! pgpool_main.c.
 
 use super::ballot::NodeId;
 use super::rules::{FailoverRules, NodeRules};
 
-/// Nodes that the escapes speak of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandEscapes {
-    /// The one that was lost, attached, or shall follow.
     pub node: NodeId,
-    /// The standby that was chosen, or the new primary; `None`: nobody is left.
+    /// `None`: no node is left.
     pub new_main: Option<NodeId>,
     pub old_main: Option<NodeId>,
     pub old_primary: Option<NodeId>,
 }
 
-/// The command to run. An escape that nobody knows is left out.
+/// Leaves out unknown escapes.
 pub fn expand(text: &str, rules: &FailoverRules, of: &CommandEscapes) -> String {
     let mut line = String::new();
     let mut chars = text.chars();

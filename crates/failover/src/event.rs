@@ -1,4 +1,4 @@
-//! Facts that reach [`step`](super::step): findings of looks and actions, experiences of clients, wishes of operators. Nothing in here is a judgement.
+//! Facts for [`step`](super::step), without judgement.
 
 use std::collections::BTreeSet;
 
@@ -6,63 +6,55 @@ use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::history::{Lsn, TimelineHistory};
 use super::numbers::PromotionNumbers;
 
-/// Milliseconds of a clock that only goes forward.
+/// Milliseconds of a monotonic clock.
 pub type Ms = u64;
 
-/// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverEvent {
-    /// Time has passed: nothing else is due before [`State::next_due`](super::State::next_due).
+    /// Next due at [`State::next_due`](super::State::next_due).
     Timer,
-    /// The answer to [`Action::Probe`](super::Action::Probe). Every probe is answered, at the latest when its limit is over.
+    /// The answer to [`Action::Probe`](super::Action::Probe), at the latest at its limit.
     Probed {
         node: NodeId,
         begun_at: Ms,
         found: ProbeResult,
     },
-    /// A connection of a client's session to a server ended without being asked to.
+    /// A client session's connection to a server ended unexpectedly.
     ///
-    /// The node gets no write over a connection opened later before the actions of this event were obeyed.
+    /// No write may use a later connection before this event's actions are carried out.
     ConnDied {
         node: NodeId,
         how: ServerConnEnd,
     },
-    /// Somebody has a reason to have all nodes looked at: he waits for one, or one is not what it counts as.
+    /// A session waits for a node, or a node is not as known.
     Doubted,
-    /// A client has come since a node was attached.
     Used {
         node: NodeId,
     },
-    /// A version to be stored is on disk, or is not.
     Stored {
         number: u64,
         done: Done,
     },
-    /// The answer to `CutOff` and `PledgeReply`.
     Pledged {
         node: NodeId,
         ballot: Ballot,
         outcome: PledgeReply,
     },
-    /// The answer to `Promote`: the server was told to.
     Promoted {
         node: NodeId,
         ballot: Ballot,
         done: Done,
     },
-    /// The answer to `WaitWritable`: it is a primary, with this log.
     Writable {
         node: NodeId,
         ballot: Ballot,
         outcome: Result<ServerFacts, LookFailure>,
     },
-    /// The answer to `Repoint`.
     Repointed {
         node: NodeId,
         vote: Vote,
         outcome: VoteAnswer,
     },
-    /// The answers to `Fence` and `Unfence`.
     Fenced {
         node: NodeId,
         done: Done,
@@ -71,29 +63,27 @@ pub enum FailoverEvent {
         node: NodeId,
         done: Done,
     },
-    /// The answers to `Wake` and `Point`.
     Pointed {
         node: NodeId,
         done: Done,
     },
-    /// The answers to `Prepare` and `Drain`: it is done, or its limit is over.
+    /// Done, or the limit is over.
     Prepared {
         node: NodeId,
     },
     Drained {
         node: NodeId,
     },
-    /// The answer to `WaitYielded`: none does, or the limit is over.
+    /// No other Weir writes, or the limit is over.
     Yielded {
         node: NodeId,
     },
-    /// The answers to `StopServer`, `StartServer` and `RestartServer`, and `FollowServer`.
     ServerStopped {
         node: NodeId,
         ballot: Ballot,
         end: ServerStopResult,
     },
-    /// The answer to `AskAgent`. No: it does not answer.
+    /// `No`: the agent does not answer.
     AgentHeard {
         node: NodeId,
         done: Done,
@@ -106,145 +96,132 @@ pub enum FailoverEvent {
         node: NodeId,
         done: Done,
     },
-    /// The answer to `Inspect`: where the last record begins. Error: it runs, or was not stopped cleanly, or nobody says.
+    /// The begin of the last record. `Err`: not stopped cleanly, or unknown.
     Inspected {
         node: NodeId,
         ballot: Ballot,
         outcome: Result<Lsn, LookFailure>,
     },
-    /// The answer to `Rejoin`: it was started as a standby, or not.
     Rejoined {
         node: NodeId,
         done: Done,
     },
-    /// A command of the operator's ended.
     CommandEnded {
         number: u64,
         done: Done,
     },
-    /// An operator asks for something; `ticket` goes with the answer.
+    /// `ticket` identifies the answer.
     Operator {
         ticket: u64,
         request: OperatorRequest,
     },
-    /// The file of `health_check_test` says that these nodes are down.
+    /// By the file of `health_check_test`.
     TestFile {
         down: BTreeSet<NodeId>,
     },
 }
 
-/// How an action ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Done {
     Yes,
-    /// It failed, or its limit is over: it may have happened.
+    /// The action may have happened.
     No,
 }
 
-/// How an order to stop a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerStopResult {
-    /// It had ended before.
     Before,
-    /// It ran until now.
     Now,
-    /// The agent failed, or does not answer, or the limit is over: it may have happened.
+    /// The server may have ended.
     Unknown,
 }
 
-/// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProbeResult {
     Answered(Box<ServerFacts>),
     Failed(LookFailure),
 }
 
-/// A server that answers, as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerFacts {
     pub history: TimelineHistory,
     pub recovery: RecoveryState,
-    /// Primary: the end of its log. Standby: the end of the log that it received and flushed on its timeline, or replayed.
+    /// Primary: end of its log. Standby: end of the log received and flushed on its timeline, or replayed.
     pub position: Lsn,
-    /// Standby: the end of the log that it has replayed. A primary has nothing to replay.
+    /// Standby: end of the replayed log.
     pub replayed: Lsn,
     pub received: ReceivedWal,
-    /// `pg_postmaster_start_time`: changes when the server was started anew.
+    /// `pg_postmaster_start_time`.
     pub started_at: u64,
     pub mark: Mark,
-    /// What it keeps of the promotion that made it the primary, or of an earlier one.
+    /// Of its promotion, or of an earlier one.
     pub numbers: Option<PromotionNumbers>,
-    /// `default_transaction_read_only` of the server is on.
+    /// `default_transaction_read_only` is on.
     pub is_read_only: bool,
-    /// Primary: `synchronous_standby_names`.
     pub sync_names: Option<String>,
-    /// Primary: the clients that stream from it, by `pg_stat_replication`.
+    /// By `pg_stat_replication`.
     pub followers: Vec<StreamingFollower>,
 }
 
-/// `pg_last_wal_receive_lsn` of a standby, the end of the log that it has received on the timeline for which it asked last. A standby that asks for a
-/// new timeline asks from the begin of a WAL file on, and so from before what it has replayed. Source: `RequestXLogStreaming` in
-/// walreceiverfuncs.c.
+/// `pg_last_wal_receive_lsn`, on the timeline last requested. A request starts at a WAL file's begin, and so before the replay position.
+/// Source: `RequestXLogStreaming` in walreceiverfuncs.c.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReceivedWal {
-    /// All that it has replayed, or it has asked for nothing.
+    /// All that is replayed, or nothing requested.
     #[default]
     All,
-    /// Less. `newest_file`: the newest timeline of which it has a WAL file for what it has replayed last; `None`: unknown.
+    /// The newest timeline with a WAL file for the replay position; `None`: unknown.
     Less { newest_file: Option<u32> },
 }
 
-/// If a server is in recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RecoveryState {
     #[default]
     Primary,
     Standby {
-        /// The node that `primary_conninfo` names, if it names one of ours.
+        /// By `primary_conninfo`; `None`: not a configured node.
         upstream: Option<NodeId>,
         stream: WalReceiverState,
     },
 }
 
-/// The receiver of a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WalReceiverState {
-    /// There is none.
     Off,
-    /// It streams; its last message came so long ago, by the standby's clock.
-    On { silent_ms: u64 },
+    /// Time since the last message, by the standby's clock.
+    On {
+        silent_ms: u64,
+    },
 }
 
-/// One that streams from a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamingFollower {
-    /// `None`: its name is none of ours.
+    /// `None`: not a configured node.
     pub node: Option<NodeId>,
-    /// `state` is `streaming`.
     pub is_streaming: bool,
     pub flushed: Lsn,
 }
 
-/// Why a look or an action got no answer. [`LookFailure::is_death`] says which of them are deaths.
+/// See [`LookFailure::is_death`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookFailure {
-    /// The host says that nobody listens: the server does not run.
+    /// The server does not run.
     Refused,
     /// No route, reset while connecting.
     Unreachable,
-    /// No answer within the limit: hung, or packets are lost.
+    /// Hung, or packets are lost.
     TimedOut,
-    /// No answer within the limit, but answers meanwhile over connections that are open: the server lives, and logins take too long.
+    /// No login within the limit, but answers over open connections.
     Late,
-    /// The connection ended before the answer, without a word.
+    /// The connection ended without an error.
     Lost,
-    /// 57P01 or 57P02 in the middle of a look: this session was ended, by an operator perhaps. The next look tells more.
+    /// 57P01 or 57P02 during a look, perhaps by an operator. The next look tells more.
     Ended,
-    /// This proxy lacks descriptors, ports, memory, a right, or an address of the host's name: nobody was asked.
+    /// This proxy lacks descriptors, ports, memory, a right, or an address.
     Local,
-    /// 57P03: it starts, or recovers from a crash.
+    /// 57P03: starts, or recovers from a crash.
     Starting,
-    /// 57P03: it shuts down.
+    /// 57P03: shuts down.
     ShuttingDown,
     /// 53300.
     TooManyConnections,
@@ -252,36 +229,33 @@ pub enum LookFailure {
     WrongPassword,
     /// 3D000.
     NoDatabase,
-    /// 53100 and the rest of class 53.
+    /// Rest of class 53.
     OutOfResources,
-    /// Another error: the server lives and says so.
+    /// Another error.
     Refuses,
 }
 
-/// How a client's connection to a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerConnEnd {
-    /// 57P01 or 57P02: a shutdown, a crash, or `pg_terminate_backend`.
+    /// 57P01 or 57P02: shutdown, crash, or `pg_terminate_backend`.
     Terminated,
-    /// Reset, closed, timed out, or refused when it was opened.
+    /// Reset, closed, timed out, or refused.
     Broken,
 }
 
-/// How a standby answered a pledge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PledgeReply {
-    /// It keeps to this ballot. `facts` were taken after the receiver had gone and replay had come to the end of the log.
+    /// `facts`: after the receiver had gone and all log was replayed.
     Given {
         facts: ServerFacts,
     },
-    /// It has promised a newer one, or another Weir has its lock.
+    /// A newer promise, or another Weir's lock.
     Refused {
         mark: Mark,
     },
     Failed(LookFailure),
 }
 
-/// How a server took a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VoteAnswer {
     Yes,
@@ -289,24 +263,21 @@ pub enum VoteAnswer {
     Failed(LookFailure),
 }
 
-/// An operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperatorRequest {
     Attach(NodeId),
     Detach(NodeId),
-    /// Names the primary. A standby is promoted only if the primary is given up, and whatever is lost by it.
+    /// Promotes a standby only if the primary is given up, whatever is lost.
     Promote(NodeId),
-    /// The working primary makes room for this standby. With builtin mode it is done when the old primary follows; with `failover_command`
-    /// when the command is ordered.
+    /// Done when the old primary follows (builtin mode), or `failover_command` is ordered.
     SwitchOver(NodeId),
-    /// The server of a standby is started anew. Done when it streams again.
+    /// Done when the standby streams again.
     Restart(NodeId),
-    /// A copy of the primary is being made on this node, or is made.
+    /// Copying the primary to this node.
     Recover(NodeId, NodeCopyStage),
 }
 
 impl OperatorRequest {
-    /// The node it is about.
     pub fn node(self) -> NodeId {
         match self {
             OperatorRequest::Attach(id)
@@ -326,7 +297,7 @@ pub enum NodeCopyStage {
 }
 
 impl ServerConnEnd {
-    /// By the SQLSTATE of the server's last word; `None`: it said nothing.
+    /// SQLSTATE of the server's last error.
     pub fn of_sqlstate(last_word: Option<&str>) -> ServerConnEnd {
         match last_word {
             Some("57P01" | "57P02") => ServerConnEnd::Terminated,
@@ -336,7 +307,7 @@ impl ServerConnEnd {
 }
 
 impl FailoverEvent {
-    /// A look's outcome, with what else was heard of the node while it lasted.
+    /// Combines a look with signs of life.
     #[must_use]
     pub fn beside(self, beside: SignOfLife) -> FailoverEvent {
         match (self, beside) {
@@ -349,20 +320,18 @@ impl FailoverEvent {
     }
 }
 
-/// The signs of life of a node over connections that are open, while a look at it lasted.
+/// Over open connections during a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignOfLife {
-    /// A statement of a client ended there, or a question of Weir's own.
+    /// A statement or a question of Weir's ended.
     Answers,
-    /// Nor need anybody have asked anything.
+    /// Perhaps no statement ran.
     Silence,
 }
 
 impl LookFailure {
-    /// The failure that an error of a server stands for.
-    ///
-    /// All of 57P03 have one routine and line, and their texts are translated. Only English ones tell a shutdown; others count as a start,
-    /// after which the port is closed.
+    /// Errors of 57P03 share routine and line, and their texts are translated. Only English ones show a shutdown; others count as a
+    /// start, after which the port is closed.
     pub fn of_sqlstate(code: &str, message: &str) -> LookFailure {
         match code {
             "57P03" if message.contains("shutting down") => LookFailure::ShuttingDown,
@@ -376,7 +345,7 @@ impl LookFailure {
         }
     }
 
-    /// True if the server does not answer. All others are answers: it lives.
+    /// Other failures are answers: the server lives.
     pub fn is_death(self) -> bool {
         match self {
             LookFailure::Refused
@@ -396,7 +365,7 @@ impl LookFailure {
         }
     }
 
-    /// True if the server answers and lets this look not in, which says nothing of its state.
+    /// True if the server answers but admits no look: its state is unknown.
     pub fn is_mute(self) -> bool {
         match self {
             LookFailure::TooManyConnections
@@ -416,12 +385,11 @@ impl LookFailure {
         }
     }
 
-    /// True if nothing was heard at all: the server may live.
+    /// The server may live.
     pub fn is_silence(self) -> bool {
         matches!(self, LookFailure::Unreachable | LookFailure::TimedOut | LookFailure::Lost)
     }
 
-    /// As operators read it.
     pub fn describe(self) -> &'static str {
         match self {
             LookFailure::Refused => "refuses connections",
@@ -449,7 +417,6 @@ impl ServerFacts {
         self.recovery == RecoveryState::Primary
     }
 
-    /// The node it is told to follow.
     pub fn upstream(&self) -> Option<NodeId> {
         match self.recovery {
             RecoveryState::Primary => None,
@@ -457,12 +424,12 @@ impl ServerFacts {
         }
     }
 
-    /// The log that it holds and has not replayed, in bytes.
+    /// In bytes.
     pub fn unreplayed(&self) -> u64 {
         if self.is_primary() { 0 } else { self.position.saturating_sub(self.replayed) }
     }
 
-    /// Since when it has heard nothing from its upstream, if it streams.
+    /// Silence of a streaming standby's upstream.
     pub fn silent_ms(&self) -> Option<u64> {
         match self.recovery {
             RecoveryState::Standby { stream: WalReceiverState::On { silent_ms }, .. } => Some(silent_ms),

@@ -14,9 +14,7 @@ use super::rules::{BackendFlag, FailoverMode, FailoverRules, QuorumSize};
 use super::sync;
 use crate::node_state::{LookSchedule, NodeStanding, NodeState};
 
-/// Looks at the primary's position that are kept for the report of losses.
 const SAMPLES_MAX: usize = 64;
-/// Own attempts without an effect that are remembered.
 const VOID_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +24,7 @@ pub struct FailoverState {
     pub(super) store: DurableVersions,
     pub gate: WriteTarget,
     pub attempt: Option<FailoverAttempt>,
-    /// No attempt begins before this.
+    /// Earliest time of an attempt.
     pub(super) retry_at: Ms,
     pub(super) line: PrimaryLog,
     pub(super) promises: PromiseTracking,
@@ -34,100 +32,93 @@ pub struct FailoverState {
     pub records: Vec<FailoverRecord>,
     pub(super) commands: CommandQueue,
     pub planned: OperatorPlans,
-    /// Why nothing is done about a lost primary, as last reported.
+    /// As last reported.
     pub stuck: Option<AttemptRefusal>,
-    /// By the file of `health_check_test`.
     pub(super) tested_down: BTreeSet<NodeId>,
-    /// Time of the last automatic attachment.
     pub(super) failback_at: Option<Ms>,
 }
 
-/// If this Weir has known a primary, so that another one is a change to it.
+/// Whether this Weir has known a primary, so that another is a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum PrimaryKnowledge {
-    /// It has no state on disk, and nobody got writes since it was started.
+    /// No stored state, no writes since the start.
     #[default]
     Blank,
     Known,
 }
 
-/// Promises, of which those to other Weirs count.
+/// Only promises to other Weirs count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PromiseTracking {
-    /// Since when a newer one is seen on a server.
+    /// Since a newer promise is seen.
     pub(super) since: Option<Ms>,
-    /// Since when the primary is gone meanwhile. One that shuts down, or lets nobody in, is still there.
+    /// Since the primary is also gone: neither mute nor shutting down.
     pub(super) gone_since: Option<Ms>,
-    /// Highest term seen anywhere.
     pub(super) term_seen: u64,
-    /// The last attempts of this Weir that ended before anybody was told to promote himself or to vote: nothing can come of promises to them.
+    /// Own attempts without an order to promote or vote: their promises have no effect.
     pub(super) void: BTreeSet<Ballot>,
 }
 
-/// The source of the answer which node takes writes.
+/// What decides which node takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteDecider {
-    /// The gate of the accepted primary.
     Gate,
-    /// Nodes' roles: nothing was accepted, or nothing can be.
+    /// No primary was, or can be, accepted.
     Roles,
-    /// Nothing: several nodes call themselves primary, and none of them was accepted.
+    /// Several primaries, none accepted.
     Nothing,
 }
 
-/// An event that may have ended the streams of its standbys.
+/// May have ended the streams of the primary's standbys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum StreamInterruption {
     #[default]
     None,
-    /// A connection to it broke, or a look failed.
+    /// A connection broke, or a look failed.
     Since(Ms),
-    /// It answered a look that began later.
+    /// A later look was answered.
     OverAt(Ms),
 }
 
-/// The search for a primary, where somebody else promotes one.
+/// For a promotion from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum PrimarySearch {
-    /// There is a primary.
     #[default]
     No,
     Since(Ms),
-    /// None came in `search_primary_node_timeout`.
+    /// No primary in `search_primary_node_timeout`.
     InVain,
 }
 
 /// The state that a restart would find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum DiskState {
-    /// Nothing yet.
     #[default]
     Untried,
-    /// A state of ours, which may be older than the present one.
+    /// Perhaps outdated.
     Holds,
-    /// Nothing, since nothing could be written: a restart begins as this start did.
+    /// Writes fail: a restart begins as this start did.
     Refuses,
 }
 
-/// The state on disk, as numbers of versions of `durable`.
+/// Versions of `durable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DurableVersions {
     pub version: u64,
     pub sent: u64,
     pub stored: u64,
-    /// The version in which the present primary was accepted.
+    /// Version of the present primary's acceptance.
     pub accepted: u64,
     pub retry_at: Ms,
     pub disk: DiskState,
     pub life: PrimaryKnowledge,
-    /// Operators who are answered once a version is on disk.
+    /// Operators answered once a version is stored.
     pub tickets: Vec<(u64, u64)>,
 }
 
-/// Where writes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteTarget {
-    /// `started_at`: with company, a connection that is opened for writes must be to this start of the server.
+    /// With other Weirs, connections for writes must be to this start.
     Open {
         node: NodeId,
         started_at: Option<u64>,
@@ -135,28 +126,27 @@ pub enum WriteTarget {
     Held(WriteHoldReason, OpenTransactionFate),
 }
 
-/// The accepted primary's log, and if it may be believed.
+/// The accepted primary's log, and whether it may be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct PrimaryLog {
-    /// Begins of looks, and where the log ended.
+    /// Begins of looks, and the log's end.
     pub samples: Vec<(Ms, Lsn)>,
-    /// Streams to somebody who is none of ours.
+    /// Streams to other clients than configured nodes.
     pub strangers: usize,
-    /// Where the log ended when the rule of synchronous standbys was seen to change.
+    /// Log's end at the last seen change of the synchronous rule.
     pub sync_changed_at: Lsn,
-    /// The start of the server for which no newer decision is known.
+    /// The server start without a newer decision.
     pub confirmed: Option<u64>,
-    /// The start of the server that was last seen to write it.
+    /// The server start that writes this log.
     pub server: Option<u64>,
-    /// A look that begins now or later must find it as it was.
+    /// Later looks must find the primary unchanged.
     pub check_from: Ms,
-    /// When it was first found to be gone.
     pub lost_at: Option<Ms>,
     pub trouble: StreamInterruption,
     pub search: PrimarySearch,
 }
 
-/// Commands that wait for their turn. One runs at a time, as in Pgpool.
+/// One runs at a time, as in Pgpool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct CommandQueue {
     pub waiting: VecDeque<(super::action::FailoverCommandKind, NodeId, String)>,
@@ -165,8 +155,7 @@ pub(super) struct CommandQueue {
 }
 
 impl FailoverState {
-    /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
-    /// `pgpool_status` keeps out of use.
+    /// `stored`: this Weir's file; `weir`: random, for the first start; `down`: out of use by `pgpool_status`.
     pub fn new(rules: &FailoverRules, stored: Option<DurableState>, weir: u32, down: &BTreeSet<NodeId>) -> FailoverState {
         let disk = if stored.is_some() { DiskState::Holds } else { DiskState::Untried };
         let durable = stored.unwrap_or(DurableState { weir, ..DurableState::default() });
@@ -190,7 +179,7 @@ impl FailoverState {
         };
         state.reload(rules);
         for (id, node) in &mut state.nodes {
-            // The accepted primary is not kept out: the file makes no other one.
+            // The accepted primary is not kept out: the file names no other.
             let is_primary = state.durable.epoch.is_some_and(|epoch| epoch.node == *id);
             if down.contains(id) && !is_primary && node.standing == NodeStanding::Waiting {
                 node.standing = NodeStanding::Down { why: NodeDownReason::StatusFile, since: 0 };
@@ -199,7 +188,6 @@ impl FailoverState {
         state
     }
 
-    /// Takes over the nodes of a changed configuration.
     pub fn reload(&mut self, rules: &FailoverRules) {
         self.nodes.retain(|id, _| rules.node(*id).is_some());
         for id in rules.ids() {
@@ -210,14 +198,13 @@ impl FailoverState {
         }
     }
 
-    /// A reload has given a node another address: nothing is known of the server there.
+    /// Forgets a server whose address a reload changed.
     pub fn readdress(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id) {
             *node = NodeState { renamed: true, ..NodeState::new(node.standing) };
         }
     }
 
-    /// When the next [`Event::Timer`](super::Event::Timer) is due.
     pub fn next_due(&self) -> Ms {
         let looks = self.nodes.values().filter_map(|node| match node.look {
             LookSchedule::Due { at } => Some(at),
@@ -228,7 +215,7 @@ impl FailoverState {
         looks.chain(self.attempt.as_ref().map(FailoverAttempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
     }
 
-    /// Begins an attempt. The term is stored first.
+    /// Stores the term first.
     pub(super) fn begin_attempt(&mut self, rules: &FailoverRules, aim: AttemptAim, why: FailoverCause, now: Ms) {
         let Some(parent) = self.epoch() else { return };
         let quorum = self.quorum(rules);
@@ -252,7 +239,7 @@ impl FailoverState {
         });
     }
 
-    /// Changes what must survive. A change to the same value makes no version, so that a step which repeats itself has nothing to store.
+    /// An equal value makes no version, so that a repeated step stores nothing.
     pub(super) fn change<T>(&mut self, act: impl FnOnce(&mut DurableState) -> T) -> T {
         let before = self.durable.clone();
         let told = act(&mut self.durable);
@@ -260,12 +247,10 @@ impl FailoverState {
         told
     }
 
-    /// True if the last try to store it failed.
     pub(super) fn is_unstorable(&self) -> bool {
         self.store.stored < self.store.version && self.store.retry_at > 0
     }
 
-    /// True if all that must survive is on disk.
     pub(super) fn is_stored(&self) -> bool {
         self.store.stored == self.store.version
     }
@@ -274,19 +259,17 @@ impl FailoverState {
         self.durable.epoch
     }
 
-    /// The accepted primary.
     pub fn primary(&self) -> Option<NodeId> {
         self.durable.epoch.map(|epoch| epoch.node)
     }
 
-    /// Pgpool's main node: the first one in use.
+    /// The main node in Pgpool.
     pub fn first_in_use(&self, rules: &FailoverRules) -> Option<NodeId> {
         self.nodes.keys().copied().find(|id| !self.is_out(rules, *id))
     }
 
-    /// True if sessions must not use this node.
-    ///
-    /// Where Weir promotes nothing and a node has no health checks, one that failed is used again as soon as it answers as what it was.
+    /// True if sessions must not use this node. If Weir promotes nothing and has no health checks, a failed node is used once it answers
+    /// in its role.
     pub fn is_out(&self, rules: &FailoverRules, id: NodeId) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
         let by_roles = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
@@ -299,20 +282,19 @@ impl FailoverState {
         }
     }
 
-    /// True if sessions must not use this node now: it is out of use, or it is dead and stays in its place all the same. The latter is used again as
-    /// soon as it answers.
+    /// True for nodes out of use, or dead and kept in place until they answer.
     pub fn is_avoided(&self, rules: &FailoverRules, id: NodeId) -> bool {
         let by_roles = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
         let has_checks = rules.node(id).is_some_and(|node| node.health.period_ms > 0);
         self.is_out(rules, id) || (self.is_kept_dead(rules, id) && (!by_roles || has_checks))
     }
 
-    /// True if this node is dead by its health, and in use since `backend_flag` has it stay.
+    /// True if `backend_flag` keeps this dead node in use.
     pub(super) fn is_kept_dead(&self, rules: &FailoverRules, id: NodeId) -> bool {
         is_kept(rules, id) && self.nodes.get(&id).is_some_and(|node| node.is_in_use() && node.dead.is_some())
     }
 
-    /// The source that says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
+    /// Where Weir does not promote, a server with unreadable history is known by role only.
     pub fn decider(&self, rules: &FailoverRules) -> WriteDecider {
         let is_known = self.primary().is_some() && (self.history().is_some() || rules.always_primary().is_some());
         if matches!(rules.mode, FailoverMode::Builtin | FailoverMode::Command) || is_known {
@@ -326,23 +308,21 @@ impl FailoverState {
         self.nodes.get(&id)?.facts()
     }
 
-    /// How the log of these facts lies to the accepted one.
     pub(super) fn relation(&self, facts: &ServerFacts) -> Option<WalRelation> {
         Some(facts.history.relation(facts.position, self.durable.history.as_ref()?))
     }
 
-    /// True if these are facts of a primary that writes the accepted log.
+    /// True if a primary writes the accepted log.
     pub(super) fn is_on_line(&self, facts: &ServerFacts) -> bool {
         facts.is_primary()
             && matches!(self.relation(facts), Some(WalRelation::Holds(_)))
             && self.durable.history.as_ref().is_some_and(|history| history.timeline == facts.history.timeline)
     }
 
-    /// Notes where the primary's log ended.
     pub(super) fn sample(&mut self, begun_at: Ms, position: Lsn) {
         let samples = &mut self.line.samples;
         if samples.len() == SAMPLES_MAX {
-            // Every other one of the older half goes: old ones may be farther apart.
+            // Thins out the older half: old samples may be farther apart.
             let mut at = 0;
             samples.retain(|_| {
                 at += 1;
@@ -352,7 +332,7 @@ impl FailoverState {
         samples.push((begun_at, position));
     }
 
-    /// Looks at the primary, and where its log ended then.
+    /// Times of looks at the primary, and where its log ended.
     pub(super) fn samples(&self) -> &[(Ms, Lsn)] {
         &self.line.samples
     }
@@ -361,7 +341,7 @@ impl FailoverState {
         self.line.samples.last().map(|(_, position)| *position)
     }
 
-    /// The possible loss if a server with this much of the accepted log succeeds.
+    /// The loss if a server with this position becomes the primary.
     pub(super) fn loss_at(&self, position: Lsn) -> CommitLoss {
         let contained = self.line.samples.iter().rev().find(|(_, end)| *end <= position);
         match (contained, self.last_position()) {
@@ -370,7 +350,6 @@ impl FailoverState {
         }
     }
 
-    /// Knowledge of synchronous standbys.
     pub(super) fn sync(&self, rules: &FailoverRules) -> SyncStandbyKnowledge {
         let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else {
             return SyncStandbyKnowledge::Unknown;
@@ -383,7 +362,7 @@ impl FailoverState {
                 Ok(Some(rule)) => {
                     let mut who = rule.acknowledgers(&rules.names(), primary);
                     if rule.names.iter().any(|name| name == "*") {
-                        // Not seen since this Weir was started: nobody knows who else may have acknowledged.
+                        // Without a look since the start, other acknowledging clients are unknown.
                         if self.line.samples.is_empty() {
                             return SyncStandbyKnowledge::Unknown;
                         }
@@ -396,8 +375,8 @@ impl FailoverState {
         if all.is_empty() { SyncStandbyKnowledge::Asynchronous } else { SyncStandbyKnowledge::Synchronous(all) }
     }
 
-    /// How many must agree. Alone, the file of this Weir decides, since it lets nobody write before; but synchronous standbys may have
-    /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
+    /// How many nodes must agree. A lone Weir's file decides, as it permits no write before. But synchronous standbys may have
+    /// acknowledged writes past Weir to a primary not in the file, which only a majority's votes show.
     pub(super) fn quorum(&self, rules: &FailoverRules) -> QuorumSize {
         if rules.is_alone() && self.sync(rules) == SyncStandbyKnowledge::Asynchronous {
             QuorumSize::One
@@ -406,7 +385,6 @@ impl FailoverState {
         }
     }
 
-    /// Nothing will come of this attempt of ours.
     pub(super) fn forget(&mut self, ballot: Ballot) {
         let void = &mut self.promises.void;
         void.insert(ballot);
@@ -422,23 +400,20 @@ impl FailoverState {
         self.records.push(record);
     }
 
-    /// The log that was accepted, if it was seen.
     pub fn history(&self) -> Option<&TimelineHistory> {
         self.durable.history.as_ref()
     }
 }
 
-/// True if nobody takes the place of this node, however long it is dead.
+/// True if this node is never replaced.
 pub(super) fn is_kept(rules: &FailoverRules, id: NodeId) -> bool {
     is_untouchable(rules, id) || rules.always_primary() == Some(id)
 }
 
-/// True if this node may not be taken out of use.
 pub(super) fn is_untouchable(rules: &FailoverRules, id: NodeId) -> bool {
     rules.node(id).is_some_and(|node| node.flag == BackendFlag::DisallowToFailover)
 }
 
-/// The action that tells a changed gate, if it changed.
 pub(super) fn tell(before: WriteTarget, now: WriteTarget) -> Option<FailoverAction> {
     (before != now).then_some(match now {
         WriteTarget::Open { node, started_at } => FailoverAction::Release { node, started_at },

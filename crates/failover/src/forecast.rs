@@ -11,7 +11,6 @@ use super::rules::{BackendFlag, FailoverMode, FailoverRules};
 use crate::failover_state::FailoverState;
 use crate::node_state::NodeState;
 
-/// The effect of the death of the primary now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailoverForecast {
     pub primary: Option<NodeId>,
@@ -20,40 +19,32 @@ pub struct FailoverForecast {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverOutlook {
-    /// There is none to lose, for this reason.
     NoPrimary(NoPrimaryReason),
-    /// This standby would be promoted by Weir.
     Promotes { node: NodeId, loss: CommitLoss, proof: DeathProof },
-    /// The command would be run for this standby.
     Runs { node: Option<NodeId> },
-    /// Writes would wait.
     Waits { why: AttemptRefusal },
 }
 
-/// Why no primary was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPrimaryReason {
-    /// Not all nodes were looked at.
     Looks,
-    /// Of the nodes that answer none is a primary.
     Answers,
-    /// Several call themselves primary, and none of them, or more than one, is followed.
+    /// Several primaries, and not exactly one has followers.
     OnlyOne,
-    /// Another Weir may know of a newer one: more than half of the standbys must follow it.
+    /// Another Weir may know a newer primary: over half of the standbys must follow this one.
     Followers,
 }
 
-/// The proof that is wanted before that.
+/// Required proof of the primary's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeathProof {
     None,
-    /// The host of the old primary says that nobody listens.
     Refused,
-    /// Or its agent has ended it.
+    /// Refused, or ended by the agent.
     RefusedOrEnded,
 }
 
-/// As if the primary died now, and all standbys answered that answered their last look.
+/// Assumes that all standbys answer which answered their last look.
 pub fn forecast(state: &FailoverState, rules: &FailoverRules) -> FailoverForecast {
     let primary = state.primary();
     FailoverForecast {
@@ -119,7 +110,6 @@ fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> Fai
 }
 
 impl FailoverForecast {
-    /// A sentence for SHOW, read at `now`.
     pub fn describe(&self, now: super::event::Ms) -> String {
         match &self.outlook {
             FailoverOutlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),

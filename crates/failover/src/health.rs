@@ -1,67 +1,57 @@
-//! Health of one node: turns what looks found into a verdict, as Pgpool's health check does, and counts what SHOW pool_health_check_stats shows.
+//! Health of one node from looks, as in Pgpool's health check, and counts for SHOW pool_health_check_stats.
 
 use super::event::{LookFailure, Ms, ProbeResult, ServerConnEnd};
 use super::rules::{ConnEndPolicy, FailoverRules, HealthRules};
 
-/// Shortest time that a server may take to start or to recover from a crash before it counts as failed.
+/// Least time allowed for a start or recovery.
 const STARTING_MS: Ms = 10_000;
-/// Time between two looks at a server that starts, shuts down, or is in doubt.
 pub(super) const RECHECK_MS: Ms = 200;
-/// Looks in a row that do not count when their connection ends: a backend that is killed ends one as the end of the server does, and so does an
-/// operator who ends all sessions while it logs in.
+/// Consecutive lost connections that do not count: a killed backend or ended session looks like the end of the server.
 const CUT_OFF_MAX: u32 = 2;
-/// Limit of a look where the configuration has none.
 const LOOK_MS: Ms = 10_000;
 
-/// How a node did at the last looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LookHistory {
-    /// Failed looks in a row.
     pub failures: u32,
-    /// The middle of the first of these. A server that stops while it is looked at may have said something to others after the look began.
+    /// Middle of the first: a stopping server may have answered others after the look began.
     pub failing_since: Option<Ms>,
     starting_since: Option<Ms>,
-    /// Looks in a row that were cut off: the connection was there, and ended.
+    /// Consecutive looks with a lost connection.
     cut_off: u32,
     pub suspicion: NodeSuspicion,
     pub(super) late: LoginLateness,
     pub stats: HealthCheckStats,
 }
 
-/// How long a server that answers over open connections has answered no login.
+/// Answers over open connections, but no login.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LoginLateness {
     #[default]
     No,
     Since(Ms),
-    /// It was told of as one that lets nobody in for long.
     Told,
 }
 
-/// Evidence against the node from a client's broken connection; one look begun later decides.
+/// A client's broken connection; one look begun later decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NodeSuspicion {
     #[default]
     None,
-    /// A failure counts at once.
+    /// A failure other than a shutdown counts at once.
     Broken { since: Ms },
-    /// So does a shutdown.
+    /// Any failure counts at once.
     Terminated { since: Ms },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthVerdict {
     Alive,
-    /// It lives and cannot be asked.
     Mute(LookFailure),
-    /// Not decided: look again then.
-    Doubtful {
-        again_at: Ms,
-    },
+    Doubtful { again_at: Ms },
     Dead(LookFailure),
 }
 
-/// Counts of looks. A retry is a look after a failed one. Durations in milliseconds.
+/// A retry is a look after a failed one. Milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HealthCheckStats {
     pub total: u64,
@@ -80,7 +70,6 @@ pub struct HealthCheckStats {
 }
 
 impl LookHistory {
-    /// Takes in a look that was begun at `begun_at` and is answered now.
     pub fn judge(&mut self, rules: &HealthRules, begun_at: Ms, found: &ProbeResult, now: Ms) -> HealthVerdict {
         let is_suspect = match self.suspicion {
             NodeSuspicion::None => false,
@@ -127,20 +116,19 @@ impl LookHistory {
         HealthVerdict::Doubtful { again_at: now + rules.retry_delay_ms }
     }
 
-    /// Takes in the end of a client's connection. The node is to be looked at in any case.
+    /// The caller looks at the node in any case.
     pub fn suspect(&mut self, rules: &FailoverRules, how: ServerConnEnd, now: Ms) {
         let next = match how {
             ServerConnEnd::Terminated if rules.on_shutdown == ConnEndPolicy::Counts => NodeSuspicion::Terminated { since: now },
             ServerConnEnd::Broken if rules.on_error == ConnEndPolicy::Counts => NodeSuspicion::Broken { since: now },
             ServerConnEnd::Terminated | ServerConnEnd::Broken => return,
         };
-        // The first one stands: a look that is under way since then answers it.
+        // A look begun since the first one answers it.
         if self.suspicion == NodeSuspicion::None || matches!(next, NodeSuspicion::Terminated { .. }) {
             self.suspicion = next;
         }
     }
 
-    /// A look was due and left out, since the node is out of use.
     pub fn skip(&mut self, now: Ms) {
         (self.stats.skip, self.stats.last_skip_at) = (self.stats.skip + 1, Some(now));
     }
@@ -165,13 +153,12 @@ impl HealthCheckStats {
 }
 
 impl HealthRules {
-    /// True if a look that was answered after this time came so near to the limit that the next ones may miss it, for the first time.
+    /// True for the first look near the limit.
     pub(super) fn is_near(&self, took_ms: Ms, longest_ms: Ms) -> bool {
         let half = self.limit_ms() / 2;
         took_ms > half && longest_ms <= half
     }
 
-    /// Longest time of one look.
     pub fn limit_ms(&self) -> Ms {
         if self.timeout_ms == 0 || self.period_ms == 0 { LOOK_MS } else { self.timeout_ms }
     }

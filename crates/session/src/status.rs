@@ -1,4 +1,4 @@
-//! The facts that others may know of a session: read by SHOW commands, never by the session's own path.
+//! Facts of a session for SHOW commands; the session itself never reads them.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The present activity of a session. Names as in Pgpool's `SHOW pool_processes`.
+/// Names as in Pgpool's `SHOW pool_processes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SessionActivity {
@@ -28,64 +28,53 @@ impl SessionActivity {
     }
 }
 
-/// One session as others see it.
 #[derive(Debug)]
 pub struct SessionStatus {
-    /// The process id the client was told.
     pub pid: u32,
-    /// Number of the worker that serves it.
     pub worker: u8,
     whose: Arc<ClientIdentity>,
     pub application: Arc<str>,
     ends: ClientEndpoints,
-    /// Seconds since 1970, which fit until 2106: see `connected_at_s`.
+    /// Seconds since 1970; `u32` lasts until 2106.
     connected_at_s: u32,
     doing: AtomicU8,
-    /// Id of the node its reads prefer; `u32::MAX`: none yet.
+    /// `u32::MAX`: no node yet.
     pub favourite: AtomicU32,
-    /// Messages a statement began with (Query, Execute).
     pub statements: AtomicU64,
-    /// Begin of its last statement, in milliseconds since the start of the proxy.
+    /// Begin of the last statement, in milliseconds since the proxy's start.
     pub active_ms: AtomicU64,
-    /// Begin of its wait for a server connection, in milliseconds since the start of the proxy.
+    /// Begin of the wait for a server connection; unit as above.
     pub waiting_ms: AtomicU64,
-    /// Statements it has prepared by the protocol.
     pub prepared: AtomicU32,
 }
 
-/// The two ends of a client's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientEndpoints {
     /// None for a unix socket.
     pub client: Option<SocketAddr>,
-    /// The address it reached us by, if known.
     pub local: Option<IpAddr>,
 }
 
-/// The process id that a session's client is told, and the worker that serves the session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionPid {
     pub pid: u32,
     pub worker: u8,
 }
 
-/// The process ids that clients are told: above those of any process (Linux has them up to 4194304), and positive as an `int4`.
+/// Above the process ids of Linux (at most 4194304), and positive as an `int4`.
 const PIDS: RangeInclusive<u32> = (1 << 22) + 1..=i32::MAX as u32;
 
-/// The process id after another one.
 fn next_pid(last: u32) -> u32 {
     last.checked_add(1).filter(|pid| PIDS.contains(pid)).unwrap_or(*PIDS.start())
 }
 
-/// Names that clients and their server connections go by: one for all clients of a user and database on a worker.
+/// Names of a client and its server connections, shared by user and database on a worker.
 #[derive(Debug)]
 pub struct ClientIdentity {
     pub user: Arc<str>,
-    /// As the client called it: see `config::databases`.
+    /// The database as the client named it: see `config::databases`.
     pub database: Arc<str>,
-    /// The user whose server connections it uses.
     pub server_user: Arc<str>,
-    /// The servers' name of the database.
     pub server_database: Arc<str>,
 }
 
@@ -121,7 +110,6 @@ impl SessionStatus {
         }
     }
 
-    /// Seconds since 1970.
     pub fn connected_at_s(&self) -> u64 {
         self.connected_at_s.into()
     }
@@ -136,7 +124,7 @@ impl SessionStatus {
         self.ends.client.map_or(0, |client| client.port())
     }
 
-    /// The address it reached us by; empty if not known.
+    /// Empty if unknown.
     pub fn local_host(&self) -> String {
         self.ends.local.map(|ip| ip.to_string()).unwrap_or_default()
     }
@@ -156,45 +144,41 @@ impl SessionStatus {
     }
 }
 
-/// The console's SUSPEND: while it lasts, no session begins a statement.
+/// The console's SUSPEND: no session begins a statement.
 #[derive(Debug, Default)]
 pub struct Suspension(AtomicBool);
 
 impl Suspension {
-    /// The console changes it, and has all workers look then: nobody needs an order.
+    /// The console wakes all workers after a change.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// False: it has begun before.
     pub fn begin(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// False: there was none.
     pub fn end(&self) -> bool {
         self.0.swap(false, Ordering::SeqCst)
     }
 }
 
-/// Status of each session.
 #[derive(Debug)]
 pub struct SessionStatuses {
     pub suspension: Suspension,
     statuses: Mutex<HashMap<u32, Arc<SessionStatus>>>,
-    /// The process id that was given last.
     last: Mutex<u32>,
 }
 
 impl SessionStatuses {
-    /// `seed`: where the process ids begin, so that those of a restarted proxy, or of another one, are most likely others.
+    /// `seed`: the first process id, so that ids rarely repeat those before a restart or of another proxy.
     pub fn new(seed: u32) -> SessionStatuses {
         let last = PIDS.start() + seed % (PIDS.end() - PIDS.start());
         SessionStatuses { statuses: Mutex::default(), last: Mutex::new(last), suspension: Suspension::default() }
     }
 
-    /// A process id that no session has. It is not given again before two billion others were.
+    /// Returns an unused process id, reused after two billion others.
     pub fn next_pid(&self) -> u32 {
         let mut last = self.last.lock();
         loop {
@@ -217,7 +201,6 @@ impl SessionStatuses {
         self.statuses.lock().get(&pid).cloned()
     }
 
-    /// All, by number.
     pub fn all(&self) -> Vec<Arc<SessionStatus>> {
         let mut all: Vec<_> = self.statuses.lock().values().cloned().collect();
         all.sort_by_key(|status| status.pid);

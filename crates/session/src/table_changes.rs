@@ -1,5 +1,4 @@
-//! Changes of tables by all sessions, for the query cache and for `causal_reads = tables`: versions with the round that covers the last change of
-//! each table, writers whose end is not known, and reads that waited for a change. Decisions are in `weir_cache`.
+//! Changes of tables for the query cache and `causal_reads = tables`. Decisions are in `weir_cache`.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -7,44 +6,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_cache::{Slot, TableVersions, WriterOutcome};
 
-/// Slots of tables: 256 KB. Tables beyond share them: they invalidate each other's results, and reads of one wait for changes of the other.
+/// 256 KB. Tables that share a slot invalidate each other's results and wait for each other's changes.
 const SLOTS: usize = 16 << 10;
 
-/// Slots whose reads are counted; others count together.
+/// Most slots with their own count of late reads.
 const COUNTED_MAX: usize = 1024;
 
-/// See the module.
 #[derive(Debug)]
 pub struct TableChanges {
     pub versions: Arc<TableVersions>,
     doubts: Mutex<Vec<UnsettledWriter>>,
-    /// Changes are noted for reads on standbys, with the query cache or without. Never taken back.
+    /// True if changes are noted for reads on standbys. Never reset.
     is_tracking: AtomicBool,
-    /// Changes of before that are covered. Set after `is_tracking`.
+    /// True if changes before the tracking are covered. Set after `is_tracking`.
     is_complete: AtomicBool,
     late: Mutex<HashMap<Counted, LateReads>>,
 }
 
-/// A database, and a slot of it whose reads are counted; `None`: any of its slots.
 type Counted = (Arc<str>, Option<Slot>);
 
-/// Writers whose end is not known: their server process may still commit.
+/// A writer whose server process may still commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsettledWriter {
     database: Arc<str>,
-    /// Number of the node.
     pub node: u16,
     pub pid: u32,
     slots: Vec<Slot>,
 }
 
-/// Reads that no standby could answer at once, since a change was not replayed.
+/// Reads not answered at once because a standby lacked a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LateReads {
-    /// Reads that waited for a standby.
     pub waits: u64,
     pub wait_us: u64,
-    /// Reads that went to the primary.
     pub to_primary: u64,
 }
 
@@ -55,7 +49,6 @@ impl Default for TableChanges {
 }
 
 impl TableChanges {
-    /// `tracks`: changes are noted from the start.
     pub fn new(tracks: bool) -> TableChanges {
         TableChanges::with_slots(SLOTS, tracks)
     }
@@ -75,8 +68,8 @@ impl TableChanges {
         self.is_tracking.load(Ordering::SeqCst)
     }
 
-    /// A read wants to know of changes: they are noted from now on. Nobody noted earlier ones: `next_round` gives the round that covers those that were
-    /// acknowledged by then, and a session whose statement is under way says itself when it is over.
+    /// Notes changes from now on. `next_round` covers changes acknowledged before; a session with a statement under way notes its end
+    /// itself.
     #[inline]
     pub fn track(&self, next_round: impl Fn() -> u64) {
         if !self.is_complete.load(Ordering::SeqCst) {
@@ -86,39 +79,36 @@ impl TableChanges {
 
     #[cold]
     fn begin(&self, next_round: impl Fn() -> u64) {
-        // In this order: of two that begin, neither goes on before earlier changes are covered.
+        // The order matters: no reader may continue before earlier changes are covered.
         self.is_tracking.store(true, Ordering::SeqCst);
         self.note_all_told(next_round());
         self.is_complete.store(true, Ordering::SeqCst);
     }
 
-    /// Somebody is about to be told of changes that nobody has looked at. `round` covers them.
+    /// Notes unexamined changes before a client hears of them.
     pub fn note_all_told(&self, round: u64) {
         self.versions.note_told(&[self.versions.of_all()], round);
     }
 
-    /// Somebody is about to be told of changes of these slots of a database, which `round` covers. `database`: its slot.
+    /// Notes changes before a client hears of them. `database`: slot of the database.
     pub fn note_told(&self, database: Slot, slots: &[Slot], round: u64) {
         self.versions.note_last(database, round);
         self.versions.note_told(slots, round);
     }
 
-    /// Something unseen may have changed everything: each result is stale from now on. `round` covers it.
+    /// Makes all results stale after changes that Weir cannot see.
     pub fn doubt_all(&self, round: u64) {
         self.versions.change(&[self.versions.of_all()], round);
     }
 
-    /// Anything in a database may have changed.
     pub fn doubt_database(&self, database: &str, round: u64) {
         self.versions.change(&[self.versions.of_database(database)], round);
     }
 
-    /// The writers of a database whose end is not known.
     pub fn doubts(&self, database: &str) -> Vec<UnsettledWriter> {
         self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
     }
 
-    /// A writer's server process has ended: all it did is done.
     pub fn dispel(&self, doubt: &UnsettledWriter, round: u64) {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
@@ -127,7 +117,7 @@ impl TableChanges {
         }
     }
 
-    /// A read could not be answered at once for a change of this slot; `None`: for a change of any table of the database.
+    /// `slot` `None`: any table of the database.
     #[cold]
     pub fn note_late(&self, database: &Arc<str>, slot: Option<Slot>, add: impl Fn(&mut LateReads)) {
         let mut late = self.late.lock();
@@ -139,14 +129,14 @@ impl TableChanges {
         }
     }
 
-    /// The reads of a database that could not be answered at once, by slot. Of no database: those that are not counted apart.
+    /// Returns the late reads of a database, by slot. Empty name: reads counted together.
     pub fn late(&self, database: &str) -> Vec<(Option<Slot>, LateReads)> {
         let late = self.late.lock();
         late.iter().filter(|((name, _), _)| **name == *database).map(|((_, slot), reads)| (*slot, *reads)).collect()
     }
 }
 
-/// Slots raised by a session that writes. Dropped before it is settled, nobody knows how the write ended.
+/// Slots raised by a writing session. A drop without `settle` leaves an `UnsettledWriter`.
 pub struct RaisedSlots {
     changes: Arc<TableChanges>,
     slots: Vec<Slot>,
@@ -154,12 +144,11 @@ pub struct RaisedSlots {
 }
 
 impl RaisedSlots {
-    /// Nothing yet, on this server process.
     pub fn none(changes: Arc<TableChanges>, database: Arc<str>, node: u16, pid: u32) -> RaisedSlots {
         RaisedSlots { changes, slots: Vec::new(), at: UnsettledWriter { database, node, pid, slots: Vec::new() } }
     }
 
-    /// Takes the room of a list that held slots before, so that a write allocates none.
+    /// Reuses the memory of an emptied list.
     pub fn in_room(self, room: Vec<Slot>) -> RaisedSlots {
         debug_assert!(self.slots.is_empty() && room.is_empty());
         let mut raised = self;
@@ -167,7 +156,6 @@ impl RaisedSlots {
         raised
     }
 
-    /// Raises those that are not yet.
     pub fn add(&mut self, slots: &[Slot]) {
         for slot in slots {
             if !self.slots.contains(slot) {
@@ -177,13 +165,13 @@ impl RaisedSlots {
         }
     }
 
-    /// Some of the writes are committed and acknowledged, while others are under way.
+    /// Notes that part of the writes is acknowledged while the rest is under way.
     pub fn note_told(&self, round: u64) {
         let database = self.changes.versions.of_database(&self.at.database);
         self.changes.note_told(database, &self.slots, round);
     }
 
-    /// It is known how the write ended. Returns the room of the list, for the next one.
+    /// Settles the write. Returns the emptied list for reuse.
     pub fn settle(mut self, outcome: WriterOutcome) -> Vec<Slot> {
         let mut slots = std::mem::take(&mut self.slots);
         let versions = &self.changes.versions;

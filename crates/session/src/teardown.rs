@@ -1,4 +1,4 @@
-//! The end of a session: the fate of its server connection, and the last words to its client. Also the fate of a session whose server connection ends.
+//! The end of a session or of its server connection.
 
 use crate::conn::ServerAddress;
 use crate::context::Context;
@@ -19,12 +19,11 @@ use std::time::Duration;
 use weir_failover::ServerConnEnd;
 use weir_wire::frame::MessageHeader;
 
-/// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
-/// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours.
-/// Others wait for its server connection no longer than this.
+/// Longest silence of a server after its client has left; then the server connection is closed. A client that only ended its sending
+/// still gets an answer begun by then. A firewall may hide a client's disconnection, and a statement may take hours.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
-/// True if a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.
+/// True if a client has left and the server was silent too long. The server still executes its messages.
 pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) -> bool {
     if s.replies().is_empty() {
         return false;
@@ -35,11 +34,11 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
     };
     s.intake.leave_until(deadline);
     s.host.wake_at(deadline);
-    // A question of ours is worth the wait: the server connection may be another's then.
+    // The answer to Weir's own question makes the server connection reusable.
     w.now() >= deadline || (!s.replies().is_only_ours() && is_gone())
 }
 
-/// Cleans the state that the session left on its server connection, or closes the connection.
+/// Cleans the server connection or closes it.
 pub fn let_go(s: &mut Session, w: &Context) {
     let is_at_rest = s.is_at_rest() && s.handle.cancels.get() == 0;
     let parting = if is_at_rest { session_state::parting_for_good(s, w) } else { ConnCleanup::Closed };
@@ -52,15 +51,14 @@ pub fn let_go(s: &mut Session, w: &Context) {
     }
 }
 
-/// The session ends, and has no server connection any more.
 pub fn end(s: &mut Session, w: &Context) {
     if s.state.effects.redefines {
         s.tell_change(w);
     }
 }
 
-/// A message that must come before the client's statement failed. If the server goes down, or is a standby, another one may do it. Else the
-/// session ends with the server's words. False: the server connection is gone.
+/// Handles the failure of a message ahead of the client's statement. If the server goes down or is a standby, another may run the
+/// statement; else the session ends with the error. False: the server connection is gone.
 #[cold]
 pub fn refused_ahead(s: &mut Session, w: &Context, header: MessageHeader, looks: bool, what: &str) -> Result<bool, ErrorReport> {
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
@@ -86,8 +84,7 @@ pub fn refused_ahead(s: &mut Session, w: &Context, header: MessageHeader, looks:
     Err(ErrorReport::fatal(&code, format!("{what}: {text}")))
 }
 
-/// The server connection is gone. The session goes on, unless what it had there cannot be made again: each statement under way gets its
-/// error, and a transaction that was open has failed.
+/// Handles the loss of the server connection. The session continues unless it had state there that cannot be restored.
 pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorReport> {
     let Some(conn) = s.conn() else { return Ok(()) };
     w.count(WorkerCounter::ConnsLost);
@@ -123,7 +120,7 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
         (LossOutcome::Unknown(_), LossRemedy::None) => w.count(WorkerCounter::OutcomesUnknown),
         (LossOutcome::Unharmed | LossOutcome::Ended | LossOutcome::RolledBack(_) | LossOutcome::Unknown(_), _) => {}
     }
-    // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
+    // The reset or commit was carried out; only its ReadyForQuery is missing.
     let owes_ready = session_state::is_holding(s)
         || s.upstream().is_some_and(|upstream| upstream.resetting.telling == StartupRestore::OwesReady);
     let heard = heard(s);
@@ -159,33 +156,28 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
     if w.program.stop_mode() == ProxyShutdown::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
-/// A way out that spares the client an error.
 enum LossRemedy {
     None,
-    /// The transaction runs again.
     Replay(TransactionAfterLoss),
-    /// The primary is asked for the outcome.
     Ask(Box<CommitInDoubt>),
 }
 
 fn remedy(s: &mut Session, w: &Context, outcome: LossOutcome, fault: &ErrorReport) -> LossRemedy {
     match outcome {
         LossOutcome::RolledBack(then) if rerun::may_begin(s, w) || rerun::is_under_way(s) => LossRemedy::Replay(then),
-        // Answers that the client has are among those that are owed.
+        // The replies due include answers that the client already has.
         LossOutcome::Unknown(_) if rerun::is_under_way(s) => LossRemedy::None,
         LossOutcome::Unknown(_) => doubt::doubt(s, outcome, fault).map_or(LossRemedy::None, LossRemedy::Ask),
         LossOutcome::RolledBack(_) | LossOutcome::Unharmed | LossOutcome::Ended => LossRemedy::None,
     }
 }
 
-/// The server has said something since it was sent the transaction: it had it.
 fn heard(s: &Session) -> ClientKnowledge {
     let Some(upstream) = s.upstream() else { return ClientKnowledge::Nothing };
     let has_begun = upstream.txn.status != IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
     if has_begun { ClientKnowledge::Something } else { upstream.txn.heard }
 }
 
-/// The outcome of the statements under way, as far as can be known.
 fn outcome_of(s: &Session) -> LossOutcome {
     let Some(SessionServer { upstream, .. }) = &s.server else { return LossOutcome::Unharmed };
     let owed = upstream.replies.owed();
@@ -195,12 +187,12 @@ fn outcome_of(s: &Session) -> LossOutcome {
         true => UnderWay::Something,
         false => UnderWay::Nothing,
     };
-    // A read of a transaction that waits ran outside of it, and its loss is the transaction's.
+    // A read before a deferred BEGIN runs outside of the transaction, but its loss is the transaction's.
     let is_within = upstream.txn.status != IDLE || (is_asked && s.lazy_begin.is_open());
     judge(&LostConn { is_within, control: upstream.txn.control, under_way, only_reads: upstream.only_reads() })
 }
 
-/// True if a server ends a session on purpose: for a message that it does not understand, for its idleness, for the length of its transaction, or with its database.
+/// True if the server ended the session on purpose.
 fn ends_a_session(code: &str) -> bool {
     matches!(
         code,
@@ -230,7 +222,6 @@ fn fault_of(outcome: LossOutcome, address: &ServerAddress, cause: &str) -> Error
     .detail(cause)
 }
 
-/// State of the session that was on its server connection and cannot be made again, in words.
 fn lost_for_good(s: &Session) -> Option<String> {
     if s.state.by_mode {
         return Some(HoldReason::reason(HoldReason::Mode.code()).to_owned());
@@ -244,7 +235,7 @@ fn lost_for_good(s: &Session) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// The end of a session that cannot go on. If it is not known what a statement did, that is said first.
+/// Returns the error that ends the session. An unknown outcome takes precedence.
 fn ended_by(fault: ErrorReport, outcome: LossOutcome, left: &str) -> ErrorReport {
     let code = match outcome {
         LossOutcome::Unknown(_) => sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,

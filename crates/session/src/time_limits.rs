@@ -1,39 +1,32 @@
-//! A session that has taken too long.
-//!
-//! In: the limits of its user and database, and the times of its present state. Out: the limit that is exceeded.
+//! Limits on a session's time.
 
 use weir_config::Config;
 use weir_config::limits::{self, UserLimits};
 
-/// A message or series of messages that a client has begun on its server connection, and without whose end the server says nothing. The connection is of
-/// no use to others meanwhile, and PostgreSQL waits for the client without an end.
+/// Client input whose end the server awaits, without a limit in PostgreSQL. Other sessions cannot use the connection meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnfinishedInput {
     #[default]
     Nothing,
-    /// A message of which the rest has not come. Its statement does not run yet.
+    /// A message whose rest, and thus its statement, is missing.
     Message,
-    /// Messages of the extended protocol without a Sync. All of them are answered.
+    /// Extended-protocol messages without a Sync, all answered.
     Series,
-    /// Such messages without a Flush: a statement among them may still run.
+    /// Extended-protocol messages without a Sync or Flush: a statement may still run.
     Unasked,
 }
 
-/// Times that a session has spent in its present state, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionTimes {
-    /// The statement that runs.
     pub statement: Option<u64>,
-    /// The transaction that is open, a statement by itself included.
     pub transaction: Option<u64>,
-    /// Since the client last sent something or was answered.
+    /// Time since the client last sent something or was answered.
     pub quiet: u64,
-    /// It waits for a server connection: not its own doing.
+    /// True during a wait for a server connection, not the client's fault.
     pub waits: bool,
     pub unfinished: UnfinishedInput,
 }
 
-/// A limit on time that is exceeded, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExceededTimeLimit {
     Statement { limit_ms: u64 },
@@ -42,7 +35,7 @@ pub enum ExceededTimeLimit {
     Idle { limit_ms: u64 },
 }
 
-/// The limit on time that a session exceeds; the gravest first.
+/// Returns the gravest limit exceeded.
 pub fn overtime(limits: &UserLimits, spent: &SessionTimes) -> Option<ExceededTimeLimit> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     if spent.transaction.is_some_and(|ms| is_over(limits.transaction_ms, ms)) {
@@ -59,7 +52,7 @@ pub fn overtime(limits: &UserLimits, spent: &SessionTimes) -> Option<ExceededTim
     if spent.waits || !is_quiet {
         return None;
     }
-    // An unfinished message or series holds a server connection as an open transaction does.
+    // Unfinished input holds a server connection as an open transaction does.
     let is_within = spent.transaction.is_some() || spent.unfinished != UnfinishedInput::Nothing;
     if is_within && is_over(limits.idle_transaction_ms, spent.quiet) {
         return Some(ExceededTimeLimit::IdleInTransaction { limit_ms: limits.idle_transaction_ms });
@@ -67,16 +60,15 @@ pub fn overtime(limits: &UserLimits, spent: &SessionTimes) -> Option<ExceededTim
     is_over(limits.idle_ms, spent.quiet).then_some(ExceededTimeLimit::Idle { limit_ms: limits.idle_ms })
 }
 
-/// Time after which an unfinished message or series counts as a reason that keeps a server connection: most clients send the rest at once.
+/// Time after which unfinished input is shown as keeping a server connection: most clients send the rest at once.
 pub const UNFINISHED_SHOWN_MS: u64 = 1000;
 
-/// Shortest and longest time between two looks at the limits on time.
 const LOOKS_MS: (u64, u64) = (20, 1000);
 
-/// Time in which sessions are found whose server connection is to be closed (`server_fast_close`).
+/// Longest time until connections to close are found (`server_fast_close`).
 const FAST_CLOSE_MS: u64 = 250;
 
-/// Time between two looks: short enough that the shortest limit is exceeded by a fifth at most.
+/// Returns the time between checks: the shortest limit is exceeded by at most a fifth.
 pub fn look_period_ms(config: &Config) -> u64 {
     let times = |l: UserLimits| [l.query_ms, l.transaction_ms, l.idle_transaction_ms, l.idle_ms];
     let shortest = limits::all(config).flat_map(times).filter(|ms| *ms > 0).min();

@@ -1,6 +1,6 @@
-//! When a session's statements and transactions began and ended: for counters, for limits on time, for SHOW.
+//! Times of a session's statements and transactions, for counters, limits and SHOW.
 //!
-//! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
+//! Taken from the event loop's rounds (`Reactor::now`), so that no statement reads the clock.
 
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -18,7 +18,6 @@ use std::time::Instant;
 use weir_sql::facts::StatementVerb;
 use weir_wire::frame::MessageHeader;
 
-/// The concern of this module.
 pub struct StatementTiming;
 
 impl SessionConcern for StatementTiming {
@@ -41,7 +40,6 @@ impl SessionConcern for StatementTiming {
             ReadyStatus::ForClient(_) => over(s, w, s.status()),
             ReadyStatus::BySync(_) if s.handle.clock.busy_since.get().is_some() => {
                 over(s, w, s.status());
-                // Its next messages still wait.
                 asked(s, w);
             }
             ReadyStatus::BySync(_) => {}
@@ -59,8 +57,7 @@ impl SessionConcern for StatementTiming {
     }
 }
 
-/// The fault of a client that speaks when its transaction, of which no server knows, has exceeded a limit of the server's. To be asked before
-/// the client's bytes count as a sign of life. In the server's words.
+/// Returns the server's error when a deferred transaction exceeds a server limit. Call before the client's bytes count as a sign of life.
 pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<ErrorReport> {
     let clock = &handle.clock;
     let limits = clock.held.get();
@@ -79,7 +76,6 @@ pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<ErrorReport> {
     })
 }
 
-/// A statement was sent to the server of the session's server connection.
 #[inline]
 fn began(s: &mut Session, w: &Context, verb: StatementVerb) {
     let now = w.now_us();
@@ -108,7 +104,7 @@ fn began(s: &mut Session, w: &Context, verb: StatementVerb) {
     }
 }
 
-/// The client waits for an answer of the server's from now on, whether a statement runs or not: a limit on its time counts.
+/// Notes that the client waits for the server, with a statement or without.
 #[inline]
 pub fn asked(s: &Session, w: &Context) {
     let clock = &s.handle.clock;
@@ -117,15 +113,14 @@ pub fn asked(s: &Session, w: &Context) {
     }
 }
 
-/// The server is ready for the next statement, with this transaction status.
 #[inline]
 fn over(s: &mut Session, w: &Context, status: u8) {
     let now = w.now_us();
-    // A question of ours is nothing the client waits for.
+    // The client does not wait for Weir's own question.
     let has_more = !s.replies().is_only_ours();
     let clock = &s.handle.clock;
     let is_marked = !matches!(*s.handle.overdue.borrow(), OverdueStatement::No);
-    // A COMMIT may stand behind what is over.
+    // A COMMIT may follow the statement that ended.
     if is_marked && !(has_more && matches!(*s.handle.overdue.borrow(), OverdueStatement::Commits)) {
         *s.handle.overdue.borrow_mut() = OverdueStatement::No;
     }
@@ -160,14 +155,13 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
-/// No read of the session's is under way any more.
 fn landed(s: &Session, w: &Context) {
     if let Some(node) = s.handle.clock.flight.take() {
         w.loads.end(node);
     }
 }
 
-/// The fault that the client hears in place of an error that says its statement was cancelled, if that was because it took too long.
+/// Returns the error in place of "statement cancelled" if a time limit was the cause.
 pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<ErrorReport> {
     if sqlstate != crate::fault::sqlstate::QUERY_CANCELED.as_bytes() {
         return None;
@@ -187,7 +181,7 @@ pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<ErrorReport> {
     }
 }
 
-/// A wait for a server connection is over, however it ended.
+/// Notes the end of a wait for a server connection, whatever its result.
 pub fn waited(s: &Session, w: &Context, since: Instant) {
     let us = w.now().saturating_duration_since(since).as_micros() as u64;
     s.account.stats.add(StatCounter::WaitUs, us);

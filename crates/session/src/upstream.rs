@@ -1,7 +1,6 @@
-//! One server connection's part of a session: the replies that the server owes, the messages sent, and the state that these may have left there.
+//! A server connection's part of a session: replies due, messages sent, state they may have left.
 //!
-//! It is plain data. A session has it as long as it has the connection (`session::Server`). A session that loses the connection drops
-//! it, and all that hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
+//! Dropped when the session loses the connection; otherwise reset and reused, so that nothing is allocated.
 
 pub mod left;
 pub mod numbered;
@@ -21,57 +20,43 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
 
-/// Transaction status of a server connection at rest. Source: PostgreSQL manual, `ReadyForQuery`.
 pub const IDLE: u8 = b'I';
-/// Status inside a failed transaction.
 pub const FAILED: u8 = b'E';
-/// Status inside a transaction.
 pub const WITHIN: u8 = b'T';
 
-/// See the module.
 #[derive(Default)]
 pub struct UpstreamState {
-    /// Replies that the server owes.
     pub(crate) replies: ReplyQueue,
     pub(crate) txn: ServerTxn,
-    /// The role of the server when the session took the connection.
     pub(crate) role: TakenFor,
     gate: IntakeState,
-    /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
     pub(crate) journal: VecDeque<JournalEntry>,
-    /// Statements brought along, and questions about them.
     pub(crate) brought: AddedMessages,
-    /// Messages behind a Parse that was not sent.
     pub(crate) reused: ReusedParse,
-    /// Session state that statements may have left.
     pub(crate) left: LeftoverState,
-    /// A SET, RESET or DISCARD under way.
     pub(crate) resetting: PendingReset,
-    /// Cache entries that the open transaction makes invalid.
     pub(crate) writes: PendingInvalidations,
-    /// FATAL of the server, until its end of file follows.
+    /// The server's FATAL, until its end of file.
     pub(crate) final_error: Option<ErrorReport>,
     pub(crate) flushed: FlushOrigin,
-    /// CopyData was sent on before the server said that it reads any.
+    /// True if CopyData was sent on before the server asked for any.
     pub(crate) is_copied_ahead: bool,
-    /// A command on the whole session was bound and not executed yet.
+    /// True if a command on the whole session is bound, not executed.
     pub(crate) is_command_bound: bool,
 }
 
-/// The transaction on a server connection.
 #[derive(Debug)]
 pub struct ServerTxn {
-    /// Status after the last ReadyForQuery.
     pub(crate) status: u8,
-    /// The commands under way that begin or end a transaction: if the connection is lost, only the server may know their outcome.
+    /// Unanswered commands that begin or end a transaction; after a loss only the server may know their outcome.
     pub(crate) control: TransactionCommands,
-    /// A portal may be left in the transaction that commits it when it is executed.
+    /// A portal left in the transaction that may commit it when executed.
     pub(crate) portal: PossibleCommit,
     pub(crate) heard: ClientKnowledge,
-    /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
+    /// The state before a deferred BEGIN was sent.
     pub(crate) began: Option<LazyBegin>,
     pub numbered: CommitTracking,
-    /// The server's refusal of the question for the transaction's number, which has ended the transaction: its client hears that at its next statement.
+    /// The refused question for the transaction's number, which ended the transaction; reported at the client's next statement.
     pub(crate) refused: Option<ErrorReport>,
 }
 
@@ -90,8 +75,7 @@ impl Default for ServerTxn {
 }
 
 impl ServerTxn {
-    /// All that was sent is answered, and this is the status: the commands that begin or end a transaction have happened. A COMMIT that was
-    /// bound in a transaction that is still open may be executed yet.
+    /// Notes that all commands are answered. A COMMIT bound in a still open transaction may yet be executed.
     #[cold]
     pub fn all_answered(&mut self) {
         if self.status != WITHIN {
@@ -105,49 +89,47 @@ impl ServerTxn {
     }
 }
 
-/// The client's news over the connection since the session took it.
+/// Whether the client was answered over the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientKnowledge {
-    /// All that may have been left there is of statements without an answer.
+    /// All state that may be left is of unanswered statements.
     #[default]
     Nothing,
     Something,
 }
 
-/// The role of a server when a session took the connection to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakenFor {
     #[default]
     Primary,
-    /// The primary, for what the catalog says only reads: it runs again if the connection is lost.
+    /// For statements that only read by the catalog, which run again if the connection is lost.
     PrimaryToRead,
-    /// Its reads may run again elsewhere.
+    /// Reads may run again elsewhere.
     Standby,
 }
 
-/// A Flush was sent for the replies that are due.
+/// The origin of a Flush for the replies due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushOrigin {
     #[default]
     No,
-    /// Weir waits for them.
     ByUs,
     ByClient,
 }
 
-/// Messages of the client are looked at, or wait.
+/// Whether the client's messages wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IntakeState {
     #[default]
     Open,
-    /// Too many replies were due, and half of them still are.
+    /// Too many replies were due; at least half of the limit still are.
     Full,
-    /// A command on the whole session is on its way: later messages wait until all is answered.
+    /// A command on the whole session is under way: later messages wait for all replies.
     Barrier,
 }
 
 impl IntakeState {
-    /// The gate by the replies that are due now. A barrier falls when nothing is.
+    /// A barrier ends when no reply is due.
     pub fn after(self, replies: &ReplyQueue) -> IntakeState {
         match self {
             IntakeState::Barrier if !replies.is_empty() => IntakeState::Barrier,
@@ -157,7 +139,7 @@ impl IntakeState {
         }
     }
 
-    /// True if messages wait. A server that reads a copy's data ends nothing before it has it all: the messages in between must not wait.
+    /// True if messages wait. COPY data must not: the server replies only after all of it.
     pub fn is_shut(self, replies: &ReplyQueue) -> bool {
         match self {
             IntakeState::Open => false,
@@ -167,41 +149,39 @@ impl IntakeState {
     }
 }
 
-/// Cache entries that a transaction makes invalid: found when its statements are sent, raised before its commit leaves.
+/// Cache entries that a transaction invalidates: found at its statements, raised before its commit.
 #[derive(Default)]
 pub struct PendingInvalidations {
-    /// Slots of what the open transaction wrote; its commit was not sent yet.
+    /// Slots written by the open transaction, before its commit is sent.
     pub(crate) wrote: Vec<Slot>,
     pub(crate) raised: Option<RaisedSlots>,
-    /// An empty list that had slots before: the slots raised next take its room.
+    /// An emptied list of slots, kept for its memory.
     pub(crate) room: Vec<Slot>,
-    /// The catalog's number when the first of `wrote` and `raised` was found.
+    /// The catalog's number at the first of `wrote` and `raised`.
     pub(crate) edition: u64,
     pub(crate) ending: EndingCommand,
-    /// Whatever is under way was noted when it was sent. False: it may have been sent before anybody wanted to know.
+    /// False: statements may have been sent before the tracking began.
     pub(crate) is_tracked: bool,
 }
 
 impl PendingInvalidations {
-    /// Nothing was written, and nothing sent that may end a transaction.
+    /// True without writes or commands that may end a transaction.
     pub fn is_empty(&self) -> bool {
         self.ending == EndingCommand::No && self.wrote.is_empty() && self.raised.is_none()
     }
 }
 
-/// The command under way that ends the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndingCommand {
     #[default]
     No,
-    /// Something that may end it.
     MayEnd,
     /// A plain ROLLBACK.
     RollsBack,
 }
 
 impl EndingCommand {
-    /// The same behind a statement; `ends`: one that may end the transaction.
+    /// `ends`: the next statement may end the transaction.
     pub fn with(self, ends: bool) -> EndingCommand {
         match self {
             EndingCommand::No if ends => EndingCommand::MayEnd,
@@ -210,30 +190,25 @@ impl EndingCommand {
     }
 }
 
-/// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
 #[derive(Debug, Default)]
 pub enum LazyBegin {
-    /// There is none.
     #[default]
     No,
-    /// No server knows of it.
     Deferred(Rc<Statement>),
-    /// The same, and it has read outside of it.
+    /// Like `Deferred`, after reads outside of the transaction.
     Reading(Rc<Statement>),
-    /// It has failed, and no server knows of it.
+    /// No server knows of the failed transaction.
     Failed(Rc<Statement>),
-    /// It is on its way, and its answer due.
+    /// The answer to the BEGIN is due.
     Sent(Rc<Statement>),
 }
 
 impl LazyBegin {
-    /// No server knows of it.
     #[inline]
     pub fn is_open(&self) -> bool {
         matches!(self, LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_))
     }
 
-    /// The BEGIN of one that no server knows of.
     pub fn statement(&self) -> Option<&Rc<Statement>> {
         match self {
             LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) | LazyBegin::Failed(statement) => Some(statement),
@@ -241,32 +216,27 @@ impl LazyBegin {
         }
     }
 
-    /// No transaction of this kind goes on.
     pub fn end(&mut self) {
         *self = LazyBegin::No;
     }
 
-    /// A BEGIN waits for the first statement.
     pub fn defer(&mut self, begin: Rc<Statement>) {
         *self = LazyBegin::Deferred(begin);
     }
 
-    /// The BEGIN was sent to a server.
     pub fn note_sent(&mut self, begin: Rc<Statement>) {
         *self = LazyBegin::Sent(begin);
     }
 
-    /// The transaction has failed, and no server knows of it.
     pub fn fail_with(&mut self, begin: Rc<Statement>) {
         *self = LazyBegin::Failed(begin);
     }
 
-    /// All that was done since `before` is to be done again.
     pub fn restore(&mut self, before: LazyBegin) {
         *self = before;
     }
 
-    /// It fails, if no server knows of it; a server knows by itself.
+    /// Fails a transaction that no server knows of; else the server tracks it.
     pub fn fail(&mut self) {
         *self = match std::mem::take(self) {
             LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) => LazyBegin::Failed(statement),
@@ -274,7 +244,6 @@ impl LazyBegin {
         };
     }
 
-    /// A statement of it reads outside of it.
     #[inline]
     pub fn read(&mut self) {
         if matches!(self, LazyBegin::Deferred(_)) {
@@ -287,7 +256,6 @@ impl LazyBegin {
 }
 
 impl UpstreamState {
-    /// Makes later messages wait until all that was sent is answered.
     #[inline]
     pub fn raise_barrier(&mut self) {
         self.gate = IntakeState::Barrier;
@@ -298,7 +266,7 @@ impl UpstreamState {
         self.gate == IntakeState::Barrier
     }
 
-    /// Takes in the replies that are due now. True if a barrier has fallen by that.
+    /// Updates the gate. True if a barrier has ended.
     #[inline]
     pub fn lets_barrier_fall(&mut self) -> bool {
         let before = self.gate;
@@ -306,26 +274,23 @@ impl UpstreamState {
         before == IntakeState::Barrier && self.gate == IntakeState::Open
     }
 
-    /// True if the client's messages wait for replies.
     #[inline]
     pub fn holds_messages(&self) -> bool {
         self.gate.is_shut(&self.replies)
     }
 
-    /// True if reads under way may run again elsewhere.
     #[inline]
     pub fn is_on_standby(&self) -> bool {
         self.role == TakenFor::Standby
     }
 
-    /// True if what is under way only reads, and may run again if the connection is lost.
+    /// True if statements under way only read and may run again.
     #[inline]
     pub fn only_reads(&self) -> bool {
         self.role != TakenFor::Primary
     }
 
-    /// The session parts with the connection, which is at rest: nothing is owed, and nothing of the session's is left on it. Another session
-    /// may have this next. Fields that are blank at rest by themselves are only checked.
+    /// Resets the state of a connection without replies due or session state. Fields that are blank at rest are only checked.
     #[inline]
     pub fn come_to_rest(&mut self) {
         let UpstreamState { replies, txn, role, gate, journal, brought, left, resetting, writes, final_error, .. } = self;
@@ -342,7 +307,6 @@ impl UpstreamState {
         self.reused.forget();
         left.come_to_rest();
         if resetting.bound.is_some() {
-            // It was never executed.
             resetting.bound = None;
         }
         if final_error.is_some() {

@@ -1,4 +1,4 @@
-//! The part of an attempt that is a switchover's own: the primary is stopped, and one node must hold all that it had.
+//! The switchover's part of an attempt: one node must hold all log of the stopped primary.
 
 use super::{AttemptTransition, INSPECT_MS, RECHECK_MS, STOP_MS, ask, promote};
 use crate::action::{FailoverAction, PrimaryStopMode};
@@ -12,18 +12,17 @@ use crate::record::CommitLoss;
 use crate::rules::{FailoverRules, QuorumSize, SafetyRule};
 use crate::switchover;
 
-/// Time for a receiver to start anew: `wal_retrieve_retry_interval` is 5 s.
+/// Time for a receiver to restart: `wal_retrieve_retry_interval` is 5 s.
 const STREAM_MS: Ms = 7_000;
-/// Time to replay the last of the log, which was waited for before the stop, and for looks that see it on a busy machine.
+/// For log after the stop, and looks on a busy machine.
 const REPLAY_MS: Ms = 5_000;
-/// Time between two looks at that.
 const LOOK_MS: Ms = 20;
-/// More time for the driver to say that all transactions have ended, or were ended.
+/// Extra time for the driver's report.
 const SLACK_MS: Ms = 2_000;
-/// Time for transactions here if other Weirs took all of it.
+/// Minimum if other Weirs took all of the limit.
 const LEAST_MS: Ms = 1_000;
 
-/// A majority has pledged: for the first time, or after the stop.
+/// Goes on after the first or second majority of pledges.
 pub(super) fn pledged(
     state: &FailoverState,
     attempt: &mut FailoverAttempt,
@@ -36,7 +35,7 @@ pub(super) fn pledged(
         return AttemptTransition::End(AttemptRefusal::NoPledge { node });
     }
     if rules.keeps(SafetyRule::ReadQuorum) {
-        // One that was not cut off would acknowledge what is written past Weir, if somebody started the old primary again.
+        // A standby not cut off would acknowledge writes past Weir to a restarted old primary.
         match state.sync(rules) {
             SyncStandbyKnowledge::Unknown => return AttemptTransition::End(AttemptRefusal::SyncUnknown),
             SyncStandbyKnowledge::Asynchronous => {}
@@ -59,8 +58,8 @@ pub(super) fn pledged(
     AttemptTransition::Phase(AttemptPhase::Streaming { from: now, until: now + STREAM_MS })
 }
 
-/// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops. One that does not replay all
-/// that it had then would not become a primary.
+/// Waits until the chosen standby streams again and has replayed. A stopping server sends nothing to a standby that does not stream;
+/// without replay it would not become a primary.
 pub(super) fn streaming(
     state: &mut FailoverState,
     attempt: &FailoverAttempt,
@@ -97,7 +96,6 @@ pub(super) fn streaming(
     drain(attempt, drained_by, now, out)
 }
 
-/// Begins to wait for the transactions that run here.
 fn drain(attempt: &FailoverAttempt, drained_by: Ms, now: Ms, out: &mut Vec<FailoverAction>) -> AttemptTransition {
     let limit_ms = drained_by.saturating_sub(now).max(LEAST_MS);
     out.push(FailoverAction::Drain { node: attempt.parent.node, limit_ms });
@@ -113,7 +111,6 @@ pub(super) fn yielding(
     if now >= until { drain(attempt, drained_by, now, out) } else { AttemptTransition::Stay }
 }
 
-/// No other Weir writes to this node any more, or the limit is over.
 pub(in super::super) fn yielded(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(attempt) = &mut state.attempt
         && attempt.parent.node == node
@@ -130,7 +127,6 @@ pub(super) fn draining(attempt: &FailoverAttempt, until: Ms, now: Ms, out: &mut 
     AttemptTransition::Phase(AttemptPhase::Stopping { until: now + STOP_MS + RECHECK_MS })
 }
 
-/// No transaction is open any more on this node, or the limit is over.
 pub(in super::super) fn drained(state: &mut FailoverState, node: NodeId, now: Ms) {
     if let Some(attempt) = &mut state.attempt
         && attempt.parent.node == node
@@ -149,7 +145,6 @@ pub(super) fn stopping(state: &FailoverState, attempt: &FailoverAttempt, until: 
     }
 }
 
-/// The agent stopped the old primary, or did not: one that makes room, or one that does not answer.
 pub(in super::super) fn stopped(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -171,7 +166,6 @@ pub(in super::super) fn stopped(
     go_on(state, attempt, next, now, out);
 }
 
-/// Takes up an attempt again whose next part an event has decided.
 fn go_on(
     state: &mut FailoverState,
     mut attempt: FailoverAttempt,
@@ -193,7 +187,7 @@ fn go_on(
     }
 }
 
-/// The agent found where the old primary's log ends. Nobody has started it since the standbys were cut off from it, so that nothing is beyond.
+/// The log's end is final: the server was not started since the standbys were cut off.
 pub(in super::super) fn inspected(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -221,7 +215,7 @@ pub(in super::super) fn inspected(
     go_on(state, attempt, next, now, out);
 }
 
-/// A standby that was told to promote itself and does not replay is neither a standby nor a primary, and the old one can no longer be started.
+/// A standby ordered to promote that does not replay is no primary, and the old one can no longer be started.
 pub(super) fn replaying(
     state: &mut FailoverState,
     attempt: &FailoverAttempt,
@@ -242,7 +236,7 @@ pub(super) fn replaying(
     if now >= until { AttemptTransition::End(AttemptRefusal::NotReplayed { node, bytes }) } else { AttemptTransition::Stay }
 }
 
-/// The end of the log that a node had replayed when it pledged.
+/// The position replayed at the pledge.
 fn replayed(attempt: &FailoverAttempt, node: NodeId) -> Lsn {
     attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.replayed)
 }
@@ -251,13 +245,12 @@ fn is_of(attempt: &FailoverAttempt, node: NodeId, ballot: Ballot) -> bool {
     attempt.ballot == ballot && attempt.parent.node == node
 }
 
-/// True if a node that pledged holds the log beyond this position: the last record of the old primary, that of its shutdown, begins there.
+/// True if a node holds log beyond `last`, the begin of the shutdown record.
 fn holds(state: &FailoverState, attempt: &FailoverAttempt, node: NodeId, last: Lsn) -> bool {
     let Some(PledgeState::Given(facts)) = attempt.pledges.get(&node) else { return false };
     matches!(state.relation(facts), Some(WalRelation::Holds(position)) if position > last)
 }
 
-/// True if the chosen node is dead while it is being promoted: nobody waits for it.
 pub(super) fn has_lost(state: &FailoverState, attempt: &FailoverAttempt, node: NodeId) -> bool {
     matches!(attempt.aim, AttemptAim::Succeed { .. }) && state.nodes.get(&node).is_some_and(|node| node.dead.is_some())
 }

@@ -1,7 +1,7 @@
 //! Session state that statements may have left on a server connection.
 //!
-//! After a transaction that may have left something the server is asked (`inventory`), so that `found` says what is true at the last rest,
-//! and `due` what may be more.
+//! After a transaction that may have left state the server is asked (`session_state::state_question`). `found` is the state at the last
+//! rest, `due` later additions.
 
 use crate::session_state::held_state::SettingCommand;
 use crate::session_state::state_question::{ServerErrorFields, StateAnswer, StateQuestion, StatementCount};
@@ -14,19 +14,17 @@ use weir_sql::facts::{QualifiedName, ResetTarget, StateKind, StateKinds};
 use weir_sql::leaves::names_library;
 use weir_sql::passing::{DefinitionCertainty, LongTextFacts, LongTextScan};
 
-/// A question under way.
 #[derive(Debug, Default)]
 pub struct PendingStateQuestion {
     pub(crate) ask: StateQuestion,
     pub(crate) because: QuestionReason,
     pub(crate) answer: StateAnswer,
-    /// Statements of the protocol that the server is to have.
+    /// Protocol statements that the server should have.
     pub(crate) certain: usize,
-    /// The temporary relations of its moment are listed by its answer, or by one before it.
+    /// True if this or an earlier answer lists the temporary relations.
     pub(crate) knows_temporaries: bool,
 }
 
-/// The objects that a statement touched while the catalog was not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnjudgedObjects {
     pub(crate) touches: HiddenUses,
@@ -34,21 +32,19 @@ pub struct UnjudgedObjects {
     pub(crate) names: Option<StatementNames>,
 }
 
-/// Why a server is asked for all that no text shows.
+/// Why a server is asked for state that no text shows.
 #[derive(Debug, Default)]
 pub enum QuestionReason {
     #[default]
     Nothing,
-    /// Only since the catalog was not known: once it is, it tells whether these statements can have left anything.
+    /// The catalog was unknown; once known, it tells whether these statements can have left state.
     Assumed(Vec<UnjudgedObjects>),
-    /// Code of users ran, or there were too many statements.
+    /// User code ran, or too many statements.
     Code,
 }
 
-/// Different statements that are remembered until the catalog is known.
 const TOUCHED_MAX: usize = 16;
 
-/// Names in one of them.
 const NAMES_MAX: usize = 64;
 
 impl QuestionReason {
@@ -69,7 +65,7 @@ impl QuestionReason {
         QuestionReason::Assumed(list)
     }
 
-    /// The kinds asked for that may be there, as far as `leaves` tells of statements that were assumed to leave something.
+    /// `leaves`: an assumed statement can have left state.
     fn weigh(&self, kinds: StateKinds, leaves: impl Fn(&UnjudgedObjects) -> bool) -> StateKinds {
         match self {
             QuestionReason::Assumed(list) if !list.iter().any(leaves) => kinds.without(StateKinds::of(StateKind::Unknown)),
@@ -78,74 +74,69 @@ impl QuestionReason {
     }
 }
 
-/// The fate of a server connection that its session leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnCleanup {
     #[default]
     AsItIs,
-    /// Not all of the session's statements could be brought, or something was refused: it is cleaned before another's use.
+    /// A statement could not be added, or the server refused something.
     Cleaned,
-    /// It has what no command takes away: a library, an open `dblink`, a replication origin, a seed, a backup, a temporary slot.
+    /// No command removes a library, open `dblink`, replication origin, random seed, backup or temporary slot.
     Closed,
 }
 
-/// A question that was not answered is asked again, each time after twice as long: a client's `statement_timeout` may be too short for it.
+/// The pause doubles, as a client's `statement_timeout` may be too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuestionRetry {
     pub(crate) at: Instant,
     pub(crate) pause: Duration,
 }
 
-/// Shortest and longest pause before a question is asked again.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// A text that is too long to be parsed, and is looked at as it passes.
 #[derive(Debug)]
 pub struct LongTextPassage {
     text: LongTextScan,
     rest_bytes: usize,
-    /// The session was kept for such a text before.
+    /// True if such a text already pinned the session.
     was_kept: bool,
 }
 
-/// State by a message that is not answered yet, and behind which the client has sent nothing else.
+/// State by an unanswered message that is the client's last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnprovenState {
-    /// State of which no server tells.
+    /// State that no server can report.
     pub(crate) kinds: StateKinds,
-    /// It alone has the server asked about all, since nobody could read it.
+    /// True if only this unparsed message causes the full question.
     pub(crate) is_unread: bool,
     pub(crate) statements: StatementCount,
 }
 
-/// Statements by a Parse that was too long to be kept: they are on this server connection alone.
+/// Statements whose Parse was too long to keep: only this server connection has them.
 #[derive(Debug, Default)]
 pub struct LongStatements {
     pub(crate) unnamed: UnnamedStatementState,
     named: Vec<Box<[u8]>>,
-    /// Parameters that applications made up, in their texts.
+    /// Custom parameters named in the texts.
     names: BTreeSet<String>,
 }
 
-/// The statement without a name. A client that has bound it once parses it again for the next time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnnamedStatementState {
     #[default]
     Not,
-    /// Its Bind may come behind another Sync.
+    /// The Bind may follow another Sync.
     Parsed,
     Bound,
 }
 
-/// The way in which the server reads a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerReading {
     AsItLooks,
-    /// With other strings or characters than Weir's parser, perhaps.
+    /// The server may read strings or characters differently from Weir's parser.
     Otherwise,
 }
 
-/// Of so many of a session the names are known; with more it keeps its connection.
+/// With more names the session keeps its connection.
 const LONG_NAMED_MAX: usize = 256;
 
 impl LongStatements {
@@ -172,7 +163,7 @@ impl LongStatements {
         self.named.clear();
     }
 
-    /// The session is at rest. `has_unnamed`: none of its messages has dropped the unnamed statement. False: it has none now.
+    /// Returns whether the unnamed statement still exists at rest. `has_unnamed`: no message dropped it.
     #[inline]
     pub fn rests(&mut self, has_unnamed: bool) -> bool {
         if !has_unnamed || self.unnamed == UnnamedStatementState::Bound {
@@ -185,58 +176,50 @@ impl LongStatements {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct LeftoverState {
-    /// State that may have been left since the server was last asked.
     pub(crate) due: StateQuestion,
-    /// Why `due` has what no text shows.
+    /// Why `due` has state that no text shows.
     pub(crate) because: QuestionReason,
     pub(crate) asking: Option<Box<PendingStateQuestion>>,
-    /// State that cannot move and was there when the server was last asked.
+    /// State that cannot move, as of the last answer.
     pub(crate) found: StateKinds,
-    /// State of which no server can tell whether it is still there.
+    /// State that no server can report.
     pub(crate) stuck: StateKinds,
-    /// A text that is too long to be parsed passes.
     pub(crate) passage: Option<Box<LongTextPassage>>,
     pub(crate) long: LongStatements,
-    /// The part of `stuck` and `due` that the message under way adds, if it runs.
+    /// The part of `stuck` and `due` that the message under way adds if it runs.
     pub(crate) unproven: Option<UnprovenState>,
-    /// The part of `stuck` that the message under way ends, unless it fails.
+    /// The part of `stuck` that the message under way ends unless it fails.
     pub(crate) ending: StateKinds,
-    /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
-    /// in them.
+    /// Custom parameters in texts that may have prepared statements by SQL, until the server's answer.
     pub(crate) young: Option<Box<StateQuestion>>,
-    /// Temporary relations that there may be.
     pub(crate) temporaries: TemporaryObjects,
-    /// The last question was not answered as a whole: when all is asked again.
     pub(crate) again: Option<QuestionRetry>,
-    /// The fate of the connection when the session parts with it.
     pub(crate) parting: ConnCleanup,
-    /// A message that is not answered yet may change how the server reads texts.
+    /// True if an unanswered message may change how the server reads texts.
     pub(crate) moves_ahead: bool,
 }
 
 impl LeftoverState {
-    /// State that was found, or is still asked for: a statement may take it away before the answer to that.
+    /// Includes state that a statement may remove before the answer.
     #[inline]
     pub fn may_have(&self) -> StateKinds {
         self.found.and(self.stuck).and(self.due.kinds).and(self.asked())
     }
 
-    /// Kinds of state that the question under way is about.
     #[inline]
     fn asked(&self) -> StateKinds {
         self.asking.as_ref().map_or(StateKinds::NONE, |asking| asking.ask.kinds)
     }
 
-    /// State that is lost with the connection, and that nobody can make again.
+    /// Returns the state lost with the connection that cannot be restored.
     ///
-    /// `heard`: the client was told something over the connection; until then all that is due is of statements without an answer, of which
-    /// nobody knows that they ran. An open transaction is rolled back, and with it the state that a rollback undoes.
+    /// `heard`: the client was answered over the connection; else all due state is of unanswered statements, which may not have run. An
+    /// open transaction is rolled back, with the state that a rollback undoes.
     ///
-    /// `is_known`: the catalog is. Until then any write may have run code of users; a transaction that is lost does not end its session for that.
-    /// `leaves`: what a statement touched that ran before the catalog was known may have left something, as far as is known now.
+    /// `is_known`: the catalog is known. Before that any write may have run user code, but that does not end the session of a lost
+    /// transaction. `leaves`: a statement before that may have left state.
     pub fn lost(
         &self,
         is_within: bool,
@@ -260,38 +243,36 @@ impl LeftoverState {
         self.pinning().and(asked).and(due)
     }
 
-    /// State that pins the session to the connection.
     #[inline]
     pub fn pinning(&self) -> StateKinds {
         let kinds = self.found.and(self.stuck);
         if self.long.is_empty() { kinds } else { kinds.with(StateKind::Unread) }
     }
 
-    /// The server may have more than is known.
     #[inline]
     pub fn is_unsure(&self) -> bool {
         !self.due.is_empty() || self.asking.is_some()
     }
 
-    /// A name means what the catalog says, at the search_path that is known: nothing is to be asked, and no temporary relation hides another one.
+    /// True if names mean what the catalog says at the known search_path, and no temporary relation hides another.
     #[inline]
     pub fn names_are_certain(&self) -> bool {
         !self.is_unsure() && !self.found.has(StateKind::Unknown) && !self.temporaries.may_be()
     }
 
-    /// Code may have deallocated statements of the protocol since the server last counted them.
+    /// True if code may have deallocated protocol statements since the last count.
     #[inline]
     pub fn may_lack_statements(&self) -> bool {
         const DEALLOCATING: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Prepare);
         !self.may_have().common(DEALLOCATING).is_empty()
     }
 
-    /// Where the `search_path` leads to is perhaps still asked, so that what is made without naming a schema may be temporary.
+    /// True if an object made without a schema may be temporary, as the effective `search_path` is unknown.
     pub fn may_make_temporary(&self) -> bool {
         self.due.kinds.and(self.asked()).has(StateKind::Temporary)
     }
 
-    /// Statements analysed now may mean something else than for other sessions of the same settings.
+    /// True if statements may be analysed differently than with the same settings elsewhere.
     pub fn shapes_meaning(&self) -> bool {
         const SHAPING: StateKinds = StateKinds::of(StateKind::Setting)
             .with(StateKind::Temporary)
@@ -301,17 +282,15 @@ impl LeftoverState {
         !self.stuck.and(self.may_have()).common(SHAPING).is_empty()
     }
 
-    /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters. Not for a session that is pinned by
-    /// `pool_mode = session`: nobody asks then.
+    /// Notes what a statement may leave. `text` and `values` may name parameters. Not under `pool_mode = session`.
     ///
-    /// State that no text shows counts as left by code, unless it is noted while `assuming`.
+    /// State that no text shows counts as left by code, unless noted by `assuming`.
     pub fn note(&mut self, leaves: StateKinds, functions: &[String], text: &[u8], values: &[u8]) {
         let is_unread = leaves.has(StateKind::Unread);
-        // A server tells of all else that such a text can leave.
+        // The server reports all other state of such a text.
         let by_text = if is_unread && names_library(text) { StateKinds::UNTOLD } else { StateKinds::NONE };
         self.stuck = self.stuck.and(leaves.and(by_text).common(StateKinds::UNTOLD));
         if self.found.has(StateKind::Unknown) && !leaves.is_empty() {
-            // The last question was not answered.
             self.due.kinds.add(StateKind::Unknown);
         }
         if leaves.has(StateKind::Setting) {
@@ -319,7 +298,7 @@ impl LeftoverState {
             self.due.names.extend(names.known);
             self.due.any_setting |= names.others;
         }
-        // A question for all settings tells those that a session may not make itself.
+        // A question for all settings also reports those that a session may not set.
         self.due.any_setting |= leaves.has(StateKind::Setting) && self.found.has(StateKind::ForeignSetting);
         if leaves.has(StateKind::Prepare) {
             self.young.get_or_insert_default().add_custom_names(text);
@@ -335,7 +314,7 @@ impl LeftoverState {
         self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::UNTOLD));
     }
 
-    /// Notes a statement, which may leave what no text shows only since the catalog is not known: then `touched` is there.
+    /// `touched`: only the unknown catalog makes the statement suspect of state that no text shows.
     #[inline]
     pub fn assuming(&mut self, touched: Option<UnjudgedObjects>, note: impl FnOnce(&mut LeftoverState)) {
         let Some(touched) = touched else { return note(self) };
@@ -344,7 +323,7 @@ impl LeftoverState {
         self.because = before.and(touched);
     }
 
-    /// A parameter changed unasked: some function or the server itself did it. `before`: its value until now.
+    /// Notes a parameter changed by a function or the server. `before`: its last value.
     pub fn note_report(&mut self, name: &str, before: &str) {
         match name {
             "in_hot_standby" | "server_version" | "server_encoding" | "integer_datetimes" => return,
@@ -354,7 +333,7 @@ impl LeftoverState {
         self.due.add_report(name, before);
     }
 
-    /// The message under way failed. If it never ran, what it adds is not there.
+    /// State of a message that never ran does not exist.
     pub fn failed(&mut self, failure: &ServerErrorFields<'_>) {
         self.ending = StateKinds::NONE;
         if self.long.unnamed == UnnamedStatementState::Parsed {
@@ -370,7 +349,7 @@ impl LeftoverState {
         }
     }
 
-    /// A text of so many bytes passes, of which these are here. Until all of it was looked at, no server tells what it leaves.
+    /// Scans a long text from its first part. Until its end it counts as state that no server can report.
     pub fn passes(&mut self, bytes: usize, here: &[u8]) {
         let was_kept = self.stuck.has(StateKind::Unread);
         self.stuck.add(StateKind::Unread);
@@ -378,7 +357,7 @@ impl LeftoverState {
         self.pass_on(here);
     }
 
-    /// A Parse is sent whose statement only the server keeps. `text`: what is here of so many bytes behind its name.
+    /// Notes a Parse that only the server keeps. `text`: the first part of the `bytes` behind the name.
     pub fn parses_long(&mut self, name: &[u8], bytes: usize, text: &[u8], reads: ServerReading) {
         if name.is_empty() {
             self.long.unnamed = UnnamedStatementState::Parsed;
@@ -398,7 +377,7 @@ impl LeftoverState {
         }
     }
 
-    /// Notes what such a statement may leave; its Bind is sent.
+    /// Notes the state that a long Parse may leave at its Bind.
     pub fn binds_long(&mut self) {
         if self.long.is_empty() {
             return;
@@ -407,12 +386,11 @@ impl LeftoverState {
         self.due.names.extend(self.long.names.iter().cloned());
     }
 
-    /// True if a part of such a text is still to come.
     pub fn is_passing(&self) -> bool {
         self.passage.is_some()
     }
 
-    /// The next bytes of it. Says what it defines.
+    /// Returns what the text defines.
     pub fn pass_on(&mut self, here: &[u8]) -> DefinitionCertainty {
         let Some(passage) = &mut self.passage else { return DefinitionCertainty::Perhaps };
         passage.text.feed(here);
@@ -434,7 +412,7 @@ impl LeftoverState {
         DefinitionCertainty::Perhaps
     }
 
-    /// The question was not answered as a whole. Says when it is asked again.
+    /// Returns when to ask again after an incomplete answer.
     pub fn unanswered(&mut self, now: Instant) -> Instant {
         let pause = self.again.map_or(PAUSE.0, |again| (again.pause * 2).min(PAUSE.1));
         let at = now + pause;
@@ -442,7 +420,6 @@ impl LeftoverState {
         at
     }
 
-    /// Asks all again, if it is time for that.
     #[inline]
     pub fn ask_again(&mut self, now: Instant) {
         if self.found.has(StateKind::Unknown) && self.again.is_some_and(|again| now >= again.at) {
@@ -450,7 +427,6 @@ impl LeftoverState {
         }
     }
 
-    /// A server has carried out what was under way.
     #[inline]
     pub fn done(&mut self) {
         self.unproven = None;
@@ -459,19 +435,18 @@ impl LeftoverState {
         }
     }
 
-    /// The fate of the connection if the session parts with it now.
     pub fn parting(&self) -> ConnCleanup {
         // `DISCARD ALL` ends none of these.
         let is_lasting = !self.pinning().common(StateKinds::UNTOLD.with(StateKind::Slot)).is_empty();
         if is_lasting { ConnCleanup::Closed } else { self.parting }
     }
 
-    /// The connection is not another's as it is.
+    /// Requires at least this treatment before reuse.
     pub fn must_part(&mut self, parting: ConnCleanup) {
         self.parting = self.parting.max(parting);
     }
 
-    /// The server dropped everything of the session's, but for what `DISCARD ALL` does not end.
+    /// Notes a DISCARD ALL, which does not end all state.
     pub fn discarded(&mut self) {
         self.must_part(self.parting());
         (self.due, self.because) = (StateQuestion::default(), QuestionReason::Nothing);
@@ -480,7 +455,6 @@ impl LeftoverState {
         self.temporaries.gone();
     }
 
-    /// The session parts with the connection, on which nothing pins it.
     #[inline]
     pub fn come_to_rest(&mut self) {
         (self.again, self.passage) = (None, None);
@@ -493,30 +467,27 @@ impl LeftoverState {
     }
 }
 
-/// A SET, RESET or DISCARD whose effect is not known to have happened yet.
+/// A SET, RESET or DISCARD whose effect is not confirmed.
 #[derive(Debug, Default)]
 pub struct PendingReset {
-    /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
+    /// A command whose effect is known from its text, alone under way.
     pub(crate) plain: Option<SettingCommand>,
-    /// The settings that a RESET takes back once it is executed: it is only bound so far.
+    /// Settings of a RESET that is bound, not executed.
     pub(crate) bound: Option<ResetTarget>,
-    /// The settings that a RESET under way takes back to their values at the session's start.
+    /// Settings that a RESET under way returns to the startup values.
     pub(crate) under_way: Option<ResetTarget>,
-    /// DISCARD ALL has run, and the session's settings are not on the connection yet.
+    /// DISCARD ALL has run; the session's settings are not restored yet.
     pub(crate) was_discarded: bool,
     pub(crate) telling: StartupRestore,
-    /// Parameters whose reports were held back meanwhile, each with the value the client knows.
+    /// Reports held back, with the values that the client knows.
     pub(crate) untold: Vec<(String, String)>,
 }
 
-/// The startup's values are being set again after a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartupRestore {
     #[default]
     No,
-    /// Nobody waits for it.
     Silent,
-    /// The ReadyForQuery of the reset waits for that.
     OwesReady,
 }
 
@@ -525,10 +496,10 @@ impl PendingReset {
         self.plain.is_some() || self.under_way.is_some() || self.was_discarded || self.telling != StartupRestore::No
     }
 
-    /// Takes in an error: the changes of a SET or RESET under way do not happen.
+    /// Handles an error: the SET or RESET does not happen.
     pub fn will_not_happen(&mut self) {
         (self.bound, self.plain) = (None, None);
-        // DISCARD ALL commits at once, also in a pipeline.
+        // DISCARD ALL commits at once, even in a pipeline.
         if !self.was_discarded {
             self.under_way = None;
         }

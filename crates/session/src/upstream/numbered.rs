@@ -1,19 +1,17 @@
-//! The number of the open transaction, and the COMMIT behind it. `outcome` works with them.
+//! The open transaction's number and COMMIT, used by `doubt::transaction_number`.
 
 use crate::loss::{ExpectedTransaction, PossibleCommit, TransactionCommands};
 use crate::task::Us;
 use weir_failover::commit_outcome::TransactionNumber;
 use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
 
-/// The number of the open transaction, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XidState {
-    /// It is not asked for: the transaction has not written, as far as is known.
+    /// As far as is known, the transaction has not written.
     #[default]
     No,
-    /// It has sent something that may have written.
+    /// A statement that may have written was sent.
     Due,
-    /// The answer is due.
     Waits {
         at: Us,
     },
@@ -25,33 +23,29 @@ pub enum XidState {
     Spoiled,
 }
 
-/// The statements of the open transaction so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionContent {
-    /// None, or nobody looked.
+    /// No statement, or not examined.
     #[default]
     None,
-    /// Reads, as the catalog says, and its snapshot cannot be refused at its end: nothing hangs on its COMMIT.
+    /// Reads with a snapshot that cannot be refused at the end: the COMMIT's outcome does not matter.
     OnlyReads,
     More,
 }
 
-/// The user whose rights count in the open transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EffectiveUser {
-    /// As it was when the transaction began.
     #[default]
     AsBegun,
-    /// Another, perhaps.
     Unknown,
 }
 
 impl EffectiveUser {
-    /// The user behind a statement. `leaves`: it may leave something on the session.
+    /// `leaves`: the statement may leave session state.
     pub fn after(self, verb: StatementVerb, leaves: bool) -> EffectiveUser {
         match verb {
             StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete if !leaves => self,
-            // `SET LOCAL ROLE` leaves nothing behind, and is one of these.
+            // `SET LOCAL ROLE` leaves no state, but is among these.
             StatementVerb::Select
             | StatementVerb::Insert
             | StatementVerb::Update
@@ -62,26 +56,24 @@ impl EffectiveUser {
     }
 }
 
-/// The question for the number, and the COMMIT behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitTracking {
     pub asked: XidState,
     pub deeds: TransactionContent,
     pub user: EffectiveUser,
-    /// A plain COMMIT of this transaction is the last that was sent.
+    /// True if the last message is this transaction's plain COMMIT.
     pub is_committing: bool,
 }
 
 impl CommitTracking {
-    /// A statement that begins or ends a transaction is about to be sent, or one of which nothing is known. `before`: all that was sent before it
-    /// without an answer.
+    /// Notes a transaction command or unknown statement before it is sent. `before`: unanswered commands.
     pub fn control(&mut self, transaction: TransactionVerb, before: TransactionCommands) {
         let may_follow = before.commits == PossibleCommit::No && before.behind != ExpectedTransaction::Closed;
         match transaction {
             TransactionVerb::End(TransactionEnd::Commit) if may_follow => self.is_committing = true,
             TransactionVerb::Within => {}
             TransactionVerb::Begin(_) if self.asked == XidState::No && may_follow => {}
-            // A transaction behind another one, without an answer in between.
+            // A transaction follows another without an answer in between.
             _ => {
                 *self = CommitTracking {
                     asked: XidState::Spoiled,
@@ -93,7 +85,6 @@ impl CommitTracking {
         }
     }
 
-    /// All that was sent is answered.
     pub fn answered(&mut self, status: u8) {
         self.is_committing = false;
         if status == b'I' {

@@ -1,4 +1,4 @@
-//! Prepared statements of a client, and the changes to them by messages under way.
+//! A client's prepared statements, and the changes to them by messages under way.
 
 use crate::fault::ErrorReport;
 use crate::prepared::{StatementId, StatementShape};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_wire::gather::{BoundExceeded, GatherBound, GatherBudget};
 
-/// Statements that one session prepares by the protocol. PostgreSQL has no such limit, and takes some kilobytes for each.
+/// PostgreSQL has no limit, and takes some kilobytes for each.
 const PREPARED: GatherBound = GatherBound {
     thing: "the list of this session's prepared statements",
     count_max: 65_536,
@@ -20,29 +20,23 @@ const PREPARED: GatherBound = GatherBound {
     parameter: "",
 };
 
-/// Bytes of a text that is counted at once.
+/// Shorter texts are counted after each `COUNTED_EACH` statements only.
 const LONG_BYTES: usize = 16 << 10;
 
-/// Shorter texts are counted each time so many more are there.
 const COUNTED_EACH: usize = 64;
 
-/// The name of a client's statement on the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerName {
-    /// Its number.
     Number,
-    /// None, as the client gave none.
     None,
 }
 
-/// A statement the client has prepared.
 #[derive(Clone)]
 pub struct ClientStatement {
     pub(crate) prepared: Rc<PreparedStatement>,
     pub(crate) server_name: ServerName,
-    /// A server's description of it at that time; the client goes by that.
     pub(crate) told: StatementShape,
-    /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
+    /// Kept as a server sends them before it refuses to describe the result.
     pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
@@ -51,28 +45,25 @@ impl ClientStatement {
         ClientStatement { prepared, server_name: ServerName::Number, told: StatementShape::UNKNOWN, parameters: None }
     }
 
-    /// One that has no name on the servers either.
     pub fn without_name(prepared: Rc<PreparedStatement>) -> ClientStatement {
         ClientStatement { server_name: ServerName::None, ..ClientStatement::new(prepared) }
     }
 
-    /// The statement, its name on the servers, and the description that a message with it goes by.
+    /// Includes the description that a message relies on.
     #[inline]
     pub fn used(&self) -> (Rc<PreparedStatement>, ServerName, StatementShape) {
         (self.prepared.clone(), self.server_name, self.told)
     }
 }
 
-/// A fault that a client hears in place of a server's error.
 pub struct SubstituteFault {
-    /// The body of a ParameterDescription that comes before it.
     pub(crate) parameters: Option<Rc<[u8]>>,
     pub(crate) fault: ErrorReport,
 }
 
-/// The change by a Parse or Close of the client's, to be taken back when an error before it made the server skip it.
+/// The change by a Parse or Close, undone when an earlier error makes the server skip it.
 pub enum PreparedChange {
-    /// `made`: the statement a Parse prepared.
+    /// `made`: the statement that a Parse prepared.
     Named {
         name: Box<[u8]>,
         before: Option<ClientStatement>,
@@ -82,12 +73,10 @@ pub enum PreparedChange {
         before: Option<ClientStatement>,
         made: Option<StatementId>,
     },
-    /// Close of a portal.
     Nothing,
 }
 
 impl PreparedChange {
-    /// True if it is about this statement; the unnamed one has the empty name.
     fn is_of(&self, statement: &[u8]) -> bool {
         match self {
             PreparedChange::Named { name, .. } => **name == *statement,
@@ -96,7 +85,7 @@ impl PreparedChange {
         }
     }
 
-    /// The statement that had the name before, and has it again if this is undone.
+    /// The statement that gets the name again after an undo.
     pub fn before(&mut self) -> Option<&mut ClientStatement> {
         match self {
             PreparedChange::Named { before, .. } | PreparedChange::Unnamed { before, .. } => before.as_mut(),
@@ -104,7 +93,6 @@ impl PreparedChange {
         }
     }
 
-    /// The statement that it prepared on the server.
     pub fn made(&self) -> Option<StatementId> {
         match self {
             PreparedChange::Named { made, .. } | PreparedChange::Unnamed { made, .. } => *made,
@@ -113,35 +101,31 @@ impl PreparedChange {
     }
 }
 
-/// A change and the segment of the client's stream it came in.
 pub struct JournalEntry {
     pub(crate) segment: u32,
     pub(crate) change: PreparedChange,
 }
 
-/// The last change under way of what a name stands for.
 pub fn last_of<'a>(journal: &'a VecDeque<JournalEntry>, statement: &[u8]) -> Option<&'a JournalEntry> {
     journal.iter().rev().find(|entered| entered.change.is_of(statement))
 }
 
-/// Statements that a client has prepared by the protocol, and its portal if that is Weir's.
+/// Statements that a client has prepared by the protocol, and its portal if Weir answers it.
 #[derive(Default)]
 pub struct OwnStatements {
-    /// By the client's names.
     pub(crate) named: NamedStatements,
     unnamed: Option<ClientStatement>,
     long_unnamed: LongUnnamed,
-    /// The next Parse without a name is sent, whatever the server connection has.
+    /// Forces the next unnamed Parse to be sent.
     pub(crate) is_sent_next: bool,
-    /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
+    /// Number of Syncs: an error makes the server skip the rest of one segment only.
     pub(crate) segment: u32,
-    /// The statement bound last: an Execute runs it, for the log.
+    /// For the log: an Execute runs this statement.
     pub(crate) bound: Option<Rc<PreparedStatement>>,
-    /// A statement of Weir's own that the unnamed portal stands for.
     portal: Option<LocalPortal>,
 }
 
-/// Statements by the client's names. Most sessions that rest have none, and no room for them.
+/// Most sessions at rest have none and use no memory.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "an empty table takes 40 bytes more of each session than a pointer")]
 pub struct NamedStatements(Option<Box<HashMap<Box<[u8]>, ClientStatement>>>);
@@ -201,7 +185,6 @@ impl NamedStatements {
         self.0.as_mut()?.remove_entry(name)
     }
 
-    /// Puts one there unless the name stands for another.
     pub fn keep(&mut self, name: Box<[u8]>, own: ClientStatement) {
         self.0.get_or_insert_default().entry(name).or_insert(own);
     }
@@ -215,36 +198,30 @@ impl NamedStatements {
     }
 }
 
-/// An unnamed statement that was too long to be kept here.
+/// An unnamed statement too long to be kept by Weir.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LongUnnamed {
     #[default]
     Not,
-    /// It is on the server only.
     OnServer,
-    /// A question of ours has dropped it behind its first execution.
+    /// Dropped by Weir's question after the first execution.
     Gone,
 }
 
-/// A bound statement that Weir answers itself.
 pub struct LocalPortal {
     pub(crate) prepared: Rc<PreparedStatement>,
     pub(crate) formats: Box<[u16]>,
-    /// It has been executed to its end.
     pub(crate) done: bool,
 }
 
-/// The client's statement that a description is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DescribeTarget {
     Unnamed,
     Name(Box<[u8]>),
-    /// It was asked for before a message that names one of those with this text: all of them are looked through.
     AnyName,
 }
 
 impl OwnStatements {
-    /// The statements that a description may be of.
     pub fn of_mut(&mut self, whose: &DescribeTarget) -> impl Iterator<Item = &mut ClientStatement> {
         let (one, all) = match whose {
             DescribeTarget::Unnamed => (self.unnamed.as_mut(), None),
@@ -254,7 +231,7 @@ impl OwnStatements {
         one.into_iter().chain(all.into_iter().flatten())
     }
 
-    /// Looks if a statement of so many bytes may have a name of its own beside the others.
+    /// Checks the limit for a further statement of `bytes`.
     pub fn check_room(&self, bytes: usize) -> Result<(), BoundExceeded> {
         let count = self.named.count();
         if count < PREPARED.count_max && bytes < LONG_BYTES && !count.is_multiple_of(COUNTED_EACH) {
@@ -265,29 +242,24 @@ impl OwnStatements {
         budget.take(bytes)
     }
 
-    /// The statement without a name.
     #[inline]
     pub fn unnamed(&self) -> Option<&ClientStatement> {
         self.unnamed.as_ref()
     }
 
-    /// A Parse without a name was accepted: gives the statement before it.
     pub fn replace_unnamed(&mut self, own: ClientStatement) -> Option<ClientStatement> {
         self.long_unnamed = LongUnnamed::Not;
         self.unnamed.replace(own)
     }
 
-    /// The statement without a name stands for another text by now.
     pub fn keep_unnamed(&mut self, own: ClientStatement) {
         self.unnamed = Some(own);
     }
 
-    /// Takes the statement without a name, which is none of the client's from here on.
     pub fn take_unnamed(&mut self) -> Option<ClientStatement> {
         self.unnamed.take()
     }
 
-    /// The place of a text without a name that was too long to be kept.
     #[inline]
     pub fn long_unnamed(&self) -> LongUnnamed {
         self.long_unnamed
@@ -297,12 +269,10 @@ impl OwnStatements {
         self.long_unnamed = long;
     }
 
-    /// All statements, to be changed: each but the last has a name.
     pub fn all_mut(&mut self) -> impl Iterator<Item = &mut ClientStatement> {
         self.named.values_mut().chain(self.unnamed.iter_mut())
     }
 
-    /// A statement of Weir's own that the unnamed portal stands for.
     #[inline]
     pub fn portal(&self) -> Option<&LocalPortal> {
         self.portal.as_ref()
@@ -321,14 +291,14 @@ impl OwnStatements {
         self.portal = None;
     }
 
-    /// A simple query, or what is answered in its place, drops the unnamed statement and portal.
+    /// As a simple query does.
     #[inline]
     pub fn drop_unnamed(&mut self) {
         (self.unnamed, self.long_unnamed, self.portal) = (None, LongUnnamed::Not, None);
     }
 
-    /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from
-    /// the state before. `refused`: the change is a Parse that the server refused.
+    /// Undoes the change at `at`. A later change of the same name then starts from the state before. `refused`: the server refused the
+    /// Parse.
     pub fn take_back(&mut self, journal: &mut VecDeque<JournalEntry>, at: usize, change: PreparedChange, refused: bool) {
         match change {
             PreparedChange::Named { name, before, made: _ } => {
@@ -344,7 +314,7 @@ impl OwnStatements {
                 }
             }
             PreparedChange::Unnamed { before, made: _ } => {
-                // The server has dropped the unnamed statement all the same.
+                // The server has dropped the unnamed statement even so.
                 let restored = if refused { None } else { before };
                 let later = journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
                 match later.map(|entered| &mut entered.change) {
@@ -357,7 +327,7 @@ impl OwnStatements {
     }
 }
 
-/// A description of a prepared statement on its way. `traffic::result_shape` works with it.
+/// A description under way, for `prepared::result_shape`.
 pub struct PendingDescription {
     pub(crate) prepared: Rc<PreparedStatement>,
     pub(crate) whose: DescribeTarget,
@@ -371,46 +341,39 @@ impl PendingDescription {
     }
 }
 
-/// A statement that the server was asked about for the message that waits: its answer decides.
+/// A statement whose description decides on the waiting message.
 pub struct AwaitedDescription {
     pub(crate) id: StatementId,
-    /// That message is a Describe: the parameters it was told, which it hears again should the answer be an error.
+    /// For a waiting Describe: the parameters to repeat if the answer is an error.
     pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
-/// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
+/// Why the client's next statement waits for Weir's own question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatementHold {
     #[default]
     No,
-    /// The statement's description was asked for.
     Describing,
-    /// The connection is being brought to the session's settings.
+    /// The connection gets the session's settings.
     Bringing,
-    /// The same, after all settings of others were taken back: the server refused to be brought from those.
+    /// Like `Bringing`, after a reset: the server refused the change from other sessions' settings.
     Cleaning,
 }
 
-/// The messages that Weir sends along with a client's, and Weir's words in place of the answers.
+/// Messages that Weir adds, and replacements for their answers.
 #[derive(Default)]
 pub struct AddedMessages {
-    /// Statements whose ParseComplete is due, in order, each with its segment.
     pub(crate) parses: VecDeque<(u32, StatementId)>,
-    /// Descriptions that are looked at when they come, in order.
     pub(crate) described: VecDeque<PendingDescription>,
     pub(crate) asked: Option<AwaitedDescription>,
-    /// The replacements for the errors of Parses made to fail, in order.
     pub(crate) refusals: VecDeque<SubstituteFault>,
-    /// Statements prepared by SQL, in order; without a name those that are taken away.
+    /// In order; `None`: a deallocation.
     pub(crate) by_sql: VecDeque<Option<Arc<SqlPreparedStatement>>>,
-    /// Those of them that the server has refused, and why.
     pub(crate) refused: Vec<(Arc<SqlPreparedStatement>, ErrorReport)>,
-    /// True while a statement waits for what the server is asked or brought.
     pub(crate) claim: StatementHold,
 }
 
 impl AddedMessages {
-    /// Nothing of it is under way.
     pub fn is_answered(&self) -> bool {
         self.parses.is_empty() && self.described.is_empty() && self.refusals.is_empty() && self.by_sql.is_empty()
     }
@@ -423,13 +386,13 @@ impl AddedMessages {
         }
     }
 
-    /// Why the server does not know a statement prepared by SQL that the session has, by its complaint about that.
+    /// Returns why the server lacks a statement prepared by SQL, from its complaint.
     pub fn why_refused(&self, complaint: &[u8]) -> Option<&ErrorReport> {
         self.refused.iter().find(|(entry, _)| quotes(complaint, entry.name.as_bytes())).map(|(_, fault)| fault)
     }
 }
 
-/// True if a complaint of a server's is about this name. The words around it may hold the same letters.
+/// Quotes are required: the other words may contain the same letters.
 fn quotes(complaint: &[u8], name: &[u8]) -> bool {
     let quoted = [b"\"", name, b"\""].concat();
     complaint.windows(quoted.len()).any(|part| part == quoted)
