@@ -1,5 +1,6 @@
 //! The operators' interfaces: the console, SHOW, metrics, HTTP and PCP.
 
+pub mod acts;
 pub mod console;
 pub mod exposition;
 pub mod http;

@@ -19,6 +19,8 @@ pub enum ControlOrder {
     Parted,
     /// Somebody needs a WAL position.
     Sample,
+    /// Somebody waits for what the servers say: they are looked at soon.
+    Doubt,
     /// Look after what is known of a database.
     Watch(Arc<KnownDatabase>),
     /// Take in the log of a database.
@@ -38,6 +40,7 @@ impl ControlOrder {
             (ControlOrder::Look(_), ControlOrder::Look(_))
             | (ControlOrder::Parted, ControlOrder::Parted)
             | (ControlOrder::Sample, ControlOrder::Sample)
+            | (ControlOrder::Doubt, ControlOrder::Doubt)
             | (ControlOrder::CloseListeners, ControlOrder::CloseListeners)
             | (ControlOrder::End, ControlOrder::End) => true,
             (ControlOrder::LinkDied(own, how), ControlOrder::LinkDied(other, as_well)) => own == other && how == as_well,
@@ -49,6 +52,7 @@ impl ControlOrder {
                 | ControlOrder::LinkDied(..)
                 | ControlOrder::Parted
                 | ControlOrder::Sample
+                | ControlOrder::Doubt
                 | ControlOrder::Watch(_)
                 | ControlOrder::Follow(_)
                 | ControlOrder::Changed(_)

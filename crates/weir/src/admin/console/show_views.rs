@@ -2,6 +2,7 @@
 //! Weir's.
 
 use super::table::{ResultColumn, ResultTable, ResultValue, Rows, int, long, numeric, text};
+use crate::admin::acts;
 use crate::admin::console::language::{ConsoleCommand, settings, shown};
 use crate::admin::views;
 use crate::log::utc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use weir_config::params::ParamContext;
 use weir_config::visibility::ValueVisibility::{self, Everyone, Owner};
 use weir_config::visibility::Viewer;
-use weir_config::{self as config, Config, PoolMode, limits};
+use weir_config::{self as config, PoolMode, limits};
 use weir_session::session::Session;
 use weir_session::stats::{StatCounter, StatTotals};
 use weir_session::status::{SessionActivity, SessionStatus};
@@ -395,18 +396,6 @@ fn mode(mode: PoolMode) -> &'static str {
     }
 }
 
-fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
-    let used = w.shared.pools.all().into_iter().map(|pool| pool.key.client_database.clone());
-    let asked = w.shared.session_statuses.all().into_iter().map(|status| status.database.clone());
-    let console = Arc::<str>::from(config.admin.database.as_str());
-    let named = config.databases.iter().map(|(name, _)| name.clone());
-    used.chain(asked).chain(named).chain(w.shared.pause_state.closed()).chain([console]).collect()
-}
-
-pub fn is_known(w: &Worker, name: &str) -> bool {
-    database_names(w, &w.config()).contains(name)
-}
-
 fn databases(w: &Worker) -> Rows {
     let config = w.config();
     let view = w.view().clone();
@@ -447,7 +436,7 @@ fn databases(w: &Worker) -> Rows {
             gate.disabled.into(),
         ]
     };
-    database_names(w, &config).into_iter().map(row).collect()
+    acts::databases(&w.shared).into_iter().map(row).collect()
 }
 
 fn users(w: &Worker) -> Rows {
@@ -542,7 +531,7 @@ fn lists(w: &Worker) -> Rows {
     let pools = groups(&w.shared);
     let conns: usize = conns(&w.shared).len();
     let rows = [
-        ("databases", database_names(w, &w.config()).len()),
+        ("databases", acts::databases(&w.shared).len()),
         ("users", pools.keys().map(|(_, user)| user).collect::<BTreeSet<_>>().len()),
         ("peers", 0),
         ("pools", pools.len()),
