@@ -4,5 +4,6 @@ pub mod acts;
 pub mod console;
 pub mod exposition;
 pub mod http;
+pub mod listing;
 pub mod pcp;
 pub mod views;

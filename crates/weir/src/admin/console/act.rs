@@ -4,7 +4,7 @@ use super::{AdminConsole, ConsoleOutcome, ConsoleRight};
 use crate::admin::acts::node_acts::NodeOrder;
 use crate::admin::acts::{self, ActError, PoolHand};
 use crate::admin::console::language::{ConsoleCommand, SetRequest, ShutdownMode, set_request};
-use crate::admin::console::show_views::{self, ConsoleShowError};
+use crate::admin::console::show_views;
 use crate::control::upgrade_walk;
 use crate::log::Level;
 use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
@@ -78,15 +78,8 @@ impl AdminConsole<'_> {
             let notice = ErrorReport { detail: help(), ..ErrorReport::error("00000", "Console usage") };
             return Ok(ConsoleOutcome::Done { tag: "SHOW".into(), notice: Some(notice) });
         }
-        let table = show_views::table_of(self.w, name, &self.right.viewer()).map_err(|error| match error {
-            ConsoleShowError::Unknown => {
-                ErrorReport::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP"))
-            }
-            ConsoleShowError::Hidden => {
-                ErrorReport::error(sqlstate::INSUFFICIENT_PRIVILEGE, "only users in admin_users may do this")
-            }
-        })?;
-        Ok(ConsoleOutcome::Table(table))
+        let unknown = || ErrorReport::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP"));
+        show_views::table_of(self.w, name, &self.right.viewer()).map(ConsoleOutcome::Table).ok_or_else(unknown)
     }
 
     async fn set(&mut self, name: &str, value: &str) -> Result<ConsoleOutcome, ErrorReport> {
