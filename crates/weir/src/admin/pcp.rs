@@ -4,7 +4,6 @@
 
 mod actions;
 mod answers;
-pub mod online_recovery;
 mod pcp_connection;
 mod pcp_login;
 

@@ -3,7 +3,7 @@
 //! `weir docs` refuses a text that a `search_path` could bend (`weir_sql::own`). `cargo xtask own-sql` finds SQL that the list
 //! lacks. Tests run each text under the worst path.
 
-use crate::admin::pcp::online_recovery;
+use crate::admin::acts::online_recovery;
 use crate::agent::keeper::source;
 use crate::auth::own_login;
 use crate::commands::check_servers;
@@ -111,7 +111,7 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/admin/pcp/online_recovery.rs",
+        file: "weir/src/admin/acts/online_recovery.rs",
         user: "`recovery_user`",
         purpose: "The functions of online recovery by scripts.",
         texts: online_recovery::own_texts,

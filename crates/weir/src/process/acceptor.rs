@@ -164,8 +164,9 @@ pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
         | WorkerMessage::Stop
         | WorkerMessage::Kill(_)
         | WorkerMessage::Close(_)
-        | WorkerMessage::Pause
-        | WorkerMessage::Resume
+        | WorkerMessage::Pause(_)
+        | WorkerMessage::Resume(_)
+        | WorkerMessage::Renew(_)
         | WorkerMessage::Suspended(_)
         | WorkerMessage::CloseListeners => return,
     };

@@ -417,10 +417,10 @@ fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &Systemd
             return notify.ready();
         }
         // PgBouncer's PAUSE and RESUME.
-        SIGUSR1 => return tell_first(shared, WorkerMessage::Pause),
-        SIGUSR2 => return tell_first(shared, WorkerMessage::Resume),
+        SIGUSR1 => return shared.tell_first(WorkerMessage::Pause(None)),
+        SIGUSR2 => return shared.tell_first(WorkerMessage::Resume(None)),
         // With all databases paused, a smart stop waits for servers only.
-        SIGINT if stop == ProxyShutdown::Smart => tell_first(shared, WorkerMessage::Pause),
+        SIGINT if stop == ProxyShutdown::Smart => shared.tell_first(WorkerMessage::Pause(None)),
         _ => {}
     }
     notify.stopping();
@@ -435,13 +435,6 @@ fn stop_of(signal: i32, asked: ProxyShutdown, sigint: SigintStop) -> ProxyShutdo
         SIGTERM | SIGINT => asked.max(ProxyShutdown::Fast),
         SIGQUIT => ProxyShutdown::Immediate,
         _ => asked,
-    }
-}
-
-/// Sends to the first worker, whose event loop the pools need to close connections.
-fn tell_first(shared: &SharedState, message: WorkerMessage) {
-    if let Some(mailbox) = shared.mailboxes.first() {
-        mailbox.send(message);
     }
 }
 

@@ -141,16 +141,21 @@ fn read_mail(w: &Rc<Worker>) {
                 }
             }
             WorkerMessage::Kill(victim) => kill(w, &victim),
-            WorkerMessage::Pause => {
-                w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1, or gracefully over PCP)"));
-                w.pause(None);
+            WorkerMessage::Pause(database) => {
+                if database.is_none() {
+                    w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1, or gracefully over PCP)"));
+                }
+                w.pause(database.as_deref());
             }
             // As in PgBouncer: a stop is not undone.
-            WorkerMessage::Resume if w.shared.stop_mode() != ProxyShutdown::No => {}
-            WorkerMessage::Resume => {
-                w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
-                w.resume();
+            WorkerMessage::Resume(_) if w.shared.stop_mode() != ProxyShutdown::No => {}
+            WorkerMessage::Resume(database) => {
+                if database.is_none() {
+                    w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
+                }
+                w.resume(database.as_deref());
             }
+            WorkerMessage::Renew(database) => w.renew_pools(database.as_deref()),
             WorkerMessage::Suspended(told) => {
                 w.entries.borrow().values().for_each(|entry| w.reactor.wake(entry.task.get()));
                 told.fetch_add(1, Ordering::SeqCst);

@@ -17,6 +17,8 @@ pub enum ControlOrder {
     Parted,
     /// A WAL position is needed.
     Sample,
+    /// Somebody waits for what the servers say: they are looked at soon.
+    Doubt,
     Watch(Arc<KnownDatabase>),
     Follow(Arc<KnownDatabase>),
     /// A database has changed, or is to be left: its task checks again.
@@ -32,6 +34,7 @@ impl ControlOrder {
             (ControlOrder::Look(_), ControlOrder::Look(_))
             | (ControlOrder::Parted, ControlOrder::Parted)
             | (ControlOrder::Sample, ControlOrder::Sample)
+            | (ControlOrder::Doubt, ControlOrder::Doubt)
             | (ControlOrder::CloseListeners, ControlOrder::CloseListeners)
             | (ControlOrder::End, ControlOrder::End) => true,
             (ControlOrder::LinkDied(own, how), ControlOrder::LinkDied(other, as_well)) => own == other && how == as_well,
@@ -43,6 +46,7 @@ impl ControlOrder {
                 | ControlOrder::LinkDied(..)
                 | ControlOrder::Parted
                 | ControlOrder::Sample
+                | ControlOrder::Doubt
                 | ControlOrder::Watch(_)
                 | ControlOrder::Follow(_)
                 | ControlOrder::Changed(_)

@@ -36,6 +36,20 @@ impl PauseState {
         self.state.lock().all_paused
     }
 
+    /// True if all databases are paused, or one by itself.
+    pub fn is_any_paused(&self) -> bool {
+        let state = self.state.lock();
+        state.all_paused || state.databases.values().any(|gate| gate.paused)
+    }
+
+    /// Ends the pause of all, and that of each.
+    pub fn end_all_pauses(&self) {
+        let mut state = self.state.lock();
+        state.all_paused = false;
+        state.databases.values_mut().for_each(|gate| gate.paused = false);
+        state.databases.retain(|_, gate| *gate != DatabasePause::default());
+    }
+
     pub fn set_all_paused(&self, paused: bool) {
         self.state.lock().all_paused = paused;
     }

@@ -60,9 +60,10 @@ pub enum WorkerMessage {
     Refresh,
     Stop,
     Kill(TerminationTarget),
-    /// Pause all databases, or end that.
-    Pause,
-    Resume,
+    /// For a database of clients, or all without a name: its pools are paused, go on, or close their connections.
+    Pause(Option<Arc<str>>),
+    Resume(Option<Arc<str>>),
+    Renew(Option<Arc<str>>),
     /// A suspension has begun or ended. The sender may count the workers that know.
     Suspended(Arc<AtomicU32>),
     /// Another process accepts clients from now on.
@@ -382,6 +383,12 @@ impl SharedState {
         let known = || self.access.secret_for_server(user, proofs);
         let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
         of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
+    }
+
+    pub fn tell_first(&self, message: WorkerMessage) {
+        if let Some(mailbox) = self.mailboxes.first() {
+            mailbox.send(message);
+        }
     }
 
     pub fn tell_all(&self, message: fn() -> WorkerMessage) {

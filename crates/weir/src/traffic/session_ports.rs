@@ -1,6 +1,7 @@
 //! Ports of a session: its task, and its way to server connections.
 
-use crate::admin::views::{self, VIEWS, ViewContext};
+use crate::admin::listing::{ListAsker, ListSnapshot};
+use crate::admin::views::{self, VIEWS};
 use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{ServerConn, ServerTransport};
@@ -144,7 +145,7 @@ impl WorkerServices for SessionHost {
     }
 
     fn is_fresh(&self, view: usize) -> bool {
-        if VIEWS[view].depends_on_viewer() && !self.knows_viewer() {
+        if VIEWS[view].list.depends_on_viewer() && !self.knows_viewer() {
             return false;
         }
         if !VIEWS[view].is_of_nodes() {
@@ -190,6 +191,7 @@ impl WorkerServices for SessionHost {
 
     fn table(&self, view: usize, favourite: Option<NodeIndex>) -> AnswerTable {
         let viewer = self.viewer();
-        views::table_of(&VIEWS[view], &ViewContext { favourite, pools: &self.pools, w: &self.w, viewer: &viewer })
+        let asker = ListAsker { database: Some(&self.pools.known), favourite, ..ListAsker::default() };
+        views::table_of(&VIEWS[view], &ListSnapshot::new(&self.w.shared, &viewer, asker))
     }
 }

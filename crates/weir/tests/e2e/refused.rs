@@ -198,5 +198,6 @@ fn a_check_of_roles_that_cannot_log_in_is_told_to_who_logs_in_and_shown_by_the_c
     for cause in show(&mut console, "pool_nodes", "cause") {
         assert!(cause.contains("role \"nobody\" does not exist"), "{cause}");
     }
+    assert_eq!(show(&mut console, "pool_failover", "event")[0], "forecast");
     assert!(time < Duration::from_secs(6), "{time:?}");
 }

@@ -1,23 +1,24 @@
 //! Carries out the console's commands.
 
 use super::{AdminConsole, ConsoleOutcome, ConsoleRight};
+use crate::admin::acts::node_acts::NodeOrder;
+use crate::admin::acts::{self, ActError, PoolHand};
 use crate::admin::console::language::{ConsoleCommand, SetRequest, ShutdownMode, set_request};
-use crate::admin::console::show_views::{self, ConsoleShowError};
+use crate::admin::console::show_views;
 use crate::control::upgrade_walk;
 use crate::log::Level;
-use crate::runtime::shared::{ProxyShutdown, SharedState, TerminationTarget, WorkerMessage};
+use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
 use crate::runtime::worker::Worker;
 use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot::error::TryRecvError;
 use weir_config::{SetError, names_files, shapes_rules};
-use weir_failover::{self, rolling_restart};
+use weir_failover::OperatorRequest;
+use weir_failover::rolling_restart::RestartObstacle;
 use weir_io::reactor::parked;
 use weir_session::fault::{ErrorReport, sqlstate};
-use weir_session::status::{SessionActivity, SessionStatus};
+use weir_session::status::SessionActivity;
 
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
@@ -37,29 +38,32 @@ impl AdminConsole<'_> {
             }
             self.log(command);
         }
+        let (shared, hand) = (&self.w.shared, PoolHand::Own(self.w));
         match command {
-            ConsoleCommand::Show(name) => self.show(name),
-            ConsoleCommand::Set { name, value } => self.set(name, value).await,
-            ConsoleCommand::Reload => self.reload().await,
-            ConsoleCommand::Pause(database) => self.pause(database.as_deref()).await,
-            ConsoleCommand::Resume(database) => self.resume(database.as_deref()),
-            ConsoleCommand::Disable(database) => self.disable(database, true),
-            ConsoleCommand::Enable(database) => self.disable(database, false),
-            ConsoleCommand::Reconnect(database) => self.reconnect(database.as_deref()),
-            ConsoleCommand::Kill(database) => self.kill(database.as_deref()),
-            ConsoleCommand::KillClient(pid) => self.kill_client(*pid),
-            ConsoleCommand::WaitClose(database) => self.wait_close(database.as_deref()).await,
-            ConsoleCommand::Suspend => self.suspend().await,
-            ConsoleCommand::Shutdown(how) => self.shutdown(*how),
-            ConsoleCommand::Attach(node) => self.operate(weir_failover::OperatorRequest::Attach(*node), "ATTACH").await,
-            ConsoleCommand::Detach(node) => self.operate(weir_failover::OperatorRequest::Detach(*node), "DETACH").await,
-            ConsoleCommand::SwitchOver(node) => {
-                self.operate(weir_failover::OperatorRequest::SwitchOver(*node), "SWITCHOVER").await
-            }
-            ConsoleCommand::Restart(node) => self.operate(weir_failover::OperatorRequest::Restart(*node), "RESTART").await,
-            ConsoleCommand::UpgradeWalk => self.upgrade_walk().await,
-            ConsoleCommand::Promote(node) => self.operate(weir_failover::OperatorRequest::Promote(*node), "PROMOTE").await,
+            ConsoleCommand::Show(name) => return self.show(name),
+            ConsoleCommand::Set { name, value } => return self.set(name, value).await,
+            ConsoleCommand::Reload => return self.reload().await,
+            ConsoleCommand::UpgradeWalk => return self.upgrade_walk().await,
+            ConsoleCommand::Pause(database) => self.pause(database.as_deref()).await?,
+            ConsoleCommand::Resume(database) => acts::resume(shared, hand, database.as_deref())?,
+            ConsoleCommand::Disable(database) => acts::disable(shared, database)?,
+            ConsoleCommand::Enable(database) => acts::enable(shared, database)?,
+            ConsoleCommand::Reconnect(database) => acts::reconnect(shared, hand, database.as_deref())?,
+            ConsoleCommand::Kill(database) => acts::kill(shared, hand, database.as_deref())?,
+            ConsoleCommand::KillClient(pid) => acts::kill_client(shared, *pid)?,
+            ConsoleCommand::WaitClose(database) => self.wait_close(database.as_deref()).await?,
+            ConsoleCommand::Suspend => self.suspend().await?,
+            ConsoleCommand::Shutdown(ShutdownMode::Now) => shared.begin_stop(ProxyShutdown::Fast),
+            ConsoleCommand::Shutdown(ShutdownMode::WaitForClients) => shared.begin_stop(ProxyShutdown::Smart),
+            ConsoleCommand::Shutdown(ShutdownMode::WaitForServers) => acts::stop_drained(shared, hand),
+            ConsoleCommand::Attach(node) => self.operate(OperatorRequest::Attach(*node)).await?,
+            ConsoleCommand::Detach(node) => self.operate(OperatorRequest::Detach(*node)).await?,
+            ConsoleCommand::SwitchOver(node) => self.operate(OperatorRequest::SwitchOver(*node)).await?,
+            ConsoleCommand::Restart(node) => self.operate(OperatorRequest::Restart(*node)).await?,
+            ConsoleCommand::Promote(node) => self.operate(OperatorRequest::Promote(*node)).await?,
         }
+        // The tag of a command is its first word.
+        Ok(noted(command.without_values().split(' ').next().unwrap_or_default(), None))
     }
 
     fn log(&self, command: &ConsoleCommand) {
@@ -74,15 +78,8 @@ impl AdminConsole<'_> {
             let notice = ErrorReport { detail: help(), ..ErrorReport::error("00000", "Console usage") };
             return Ok(ConsoleOutcome::Done { tag: "SHOW".into(), notice: Some(notice) });
         }
-        let table = show_views::table_of(self.w, name, &self.right.viewer()).map_err(|error| match error {
-            ConsoleShowError::Unknown => {
-                ErrorReport::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP"))
-            }
-            ConsoleShowError::Hidden => {
-                ErrorReport::error(sqlstate::INSUFFICIENT_PRIVILEGE, "only users in admin_users may do this")
-            }
-        })?;
-        Ok(ConsoleOutcome::Table(table))
+        let unknown = || ErrorReport::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP"));
+        show_views::table_of(self.w, name, &self.right.viewer()).map(ConsoleOutcome::Table).ok_or_else(unknown)
     }
 
     async fn set(&mut self, name: &str, value: &str) -> Result<ConsoleOutcome, ErrorReport> {
@@ -118,8 +115,9 @@ impl AdminConsole<'_> {
     }
 
     async fn reload(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
-        let outcome = self.on_thread("reload", |shared| shared.reload()).await?;
-        outcome.map(|left| reloaded(&left)).map_err(|text| ErrorReport::error(sqlstate::CONFIGURATION_ERROR, text))
+        let outcome = self.on_thread("reload", acts::reload).await?;
+        let note = outcome.map_err(|text| ErrorReport::error(sqlstate::CONFIGURATION_ERROR, text))?;
+        Ok(noted("RELOAD", note))
     }
 
     /// Runs `job` on a thread of its own, since reading files may block.
@@ -145,163 +143,41 @@ impl AdminConsole<'_> {
         }
     }
 
-    async fn pause(&mut self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
-        self.check_database("pause", database)?;
-        let shared = &self.w.shared;
-        if shared.pause_state.is_all_paused() {
-            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "already paused"));
-        }
-        self.w.pause(database);
-        self.wait_until(|w| {
-            !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.counts().1 > 0)
-        })
-        .await?;
-        Ok(done("PAUSE"))
+    async fn pause(&mut self, database: Option<&str>) -> Result<(), ErrorReport> {
+        acts::pause(&self.w.shared, PoolHand::Own(self.w), database)?;
+        self.wait_until(|w| !acts::has_conns(&w.shared, database)).await
     }
 
-    /// Stops all sessions between two statements, even within transactions, and waits for running ones.
-    async fn suspend(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
-        if self.w.shared.stop_mode() != ProxyShutdown::No {
-            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
-        }
-        let Some(told) = self.w.shared.suspend() else {
-            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "already suspended"));
-        };
-        let own = self.entry.status.pid;
-        self.wait_until(|w| {
-            let executes = |session: &Arc<SessionStatus>| session.pid != own && session.doing() == SessionActivity::Executing;
-            let is_known = told.load(Ordering::SeqCst) as usize == w.shared.mailboxes.len();
-            !w.shared.session_statuses.suspension.is_on() || is_known && !w.shared.session_statuses.all().iter().any(executes)
-        })
-        .await?;
-        Ok(done("SUSPEND"))
+    async fn suspend(&mut self) -> Result<(), ErrorReport> {
+        let (order, own) = (acts::suspend(&self.w.shared)?, self.entry.status.pid);
+        self.wait_until(|w| order.is_done(&w.shared, own)).await
     }
 
-    fn resume(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
-        self.check_database("resume", database)?;
-        if self.w.shared.stop_mode() != ProxyShutdown::No {
-            return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
-        }
-        let gates = &self.w.shared.pause_state;
-        match database {
-            None if self.w.resume() => return Ok(done("RESUME")),
-            None => return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, "nothing is paused")),
-            Some(name) if gates.own(name).paused => gates.set_paused(name, false),
-            Some(name) => {
-                let all = if gates.is_all_paused() { "; all are, RESUME without a name ends that" } else { "" };
-                return Err(ErrorReport::error(sqlstate::NOT_IN_STATE, format!("database \"{name}\" is not paused{all}")));
-            }
-        }
-        for pool in self.w.shared.pools.of_client_database(database) {
-            if !gates.is_paused(&pool.key.client_database) {
-                pool.resume(self.w);
-            }
-        }
-        Ok(done("RESUME"))
+    async fn wait_close(&mut self, database: Option<&str>) -> Result<(), ErrorReport> {
+        acts::check_wait(&self.w.shared, database)?;
+        self.wait_until(|w| !acts::has_doomed(&w.shared, database)).await
     }
 
-    fn disable(&self, database: &str, disabled: bool) -> Result<ConsoleOutcome, ErrorReport> {
-        let verb = if disabled { "disable" } else { "enable" };
-        self.check_database(verb, Some(database))?;
-        self.w.shared.pause_state.set_disabled(database, disabled);
-        Ok(done(&verb.to_ascii_uppercase()))
-    }
-
-    fn reconnect(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
-        self.check_database("reconnect", database)?;
-        self.w.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self.w));
-        // Ask a server again for the greetings of clients.
-        self.w.shared.tell_all(|| WorkerMessage::Refresh);
-        Ok(done("RECONNECT"))
-    }
-
-    fn kill(&self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
-        self.check_database("kill", database)?;
-        // Clients that come meanwhile wait for RESUME.
-        self.w.pause(database);
-        self.tell_all(&database.map_or(TerminationTarget::All, |name| TerminationTarget::Database(name.into())));
-        Ok(done("KILL"))
-    }
-
-    fn kill_client(&self, pid: u32) -> Result<ConsoleOutcome, ErrorReport> {
-        if self.w.shared.session_statuses.get(pid).is_none() {
-            return Err(ErrorReport::error(sqlstate::UNDEFINED_OBJECT, format!("there is no client {pid}, see SHOW CLIENTS")));
-        }
-        self.tell_all(&TerminationTarget::Client(pid));
-        Ok(done("KILL_CLIENT"))
-    }
-
-    fn tell_all(&self, victim: &TerminationTarget) {
-        for mailbox in &self.w.shared.mailboxes {
-            mailbox.send(WorkerMessage::Kill(victim.clone()));
-        }
-    }
-
-    async fn wait_close(&mut self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
-        self.check_database("wait for", database)?;
-        self.wait_until(|w| {
-            !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.has_doomed())
-        })
-        .await?;
-        Ok(done("WAIT_CLOSE"))
-    }
-
-    fn shutdown(&self, how: ShutdownMode) -> Result<ConsoleOutcome, ErrorReport> {
-        match how {
-            ShutdownMode::Now => self.w.shared.begin_stop(ProxyShutdown::Fast),
-            ShutdownMode::WaitForClients => self.w.shared.begin_stop(ProxyShutdown::Smart),
-            ShutdownMode::WaitForServers => {
-                // With all databases paused, a smart stop waits for servers only.
-                self.w.pause(None);
-                self.w.shared.begin_stop(ProxyShutdown::Smart);
-            }
-        }
-        Ok(done("SHUTDOWN"))
-    }
-
-    async fn operate(&mut self, request: weir_failover::OperatorRequest, tag: &str) -> Result<ConsoleOutcome, ErrorReport> {
-        let answer = RefCell::new(self.w.shared.control.operate(request));
-        let outcome = Cell::new(None);
+    async fn operate(&mut self, request: OperatorRequest) -> Result<(), ErrorReport> {
+        let order = RefCell::new(NodeOrder::begin(&self.w.shared, request));
+        let outcome = RefCell::new(None);
         self.wait_until(|_| {
-            match answer.borrow_mut().try_recv() {
-                Ok(answer) => outcome.set(Some(answer)),
-                Err(TryRecvError::Closed) => outcome.set(Some(Err("the proxy is stopping".into()))),
-                Err(TryRecvError::Empty) => return false,
-            }
-            true
+            *outcome.borrow_mut() = order.borrow_mut().outcome();
+            outcome.borrow().is_some()
         })
         .await?;
-        match outcome.take() {
-            Some(Err(why)) => Err(ErrorReport::error(sqlstate::NOT_IN_STATE, why)),
-            Some(Ok(())) | None => Ok(done(tag)),
-        }
+        outcome.take().unwrap_or(Ok(())).map_err(|error| ErrorReport::error(sqlstate::NOT_IN_STATE, error.to_string()))
     }
 
     /// An interruption leaves all nodes in use; the walk may begin again.
     async fn upgrade_walk(&mut self) -> Result<ConsoleOutcome, ErrorReport> {
         let walk = upgrade_walk::plan(&self.w.shared);
         for step in &walk.steps {
-            self.operate(*step, "UPGRADE_WALK").await?;
+            self.operate(*step).await?;
         }
-        let refused = |obstacle: rolling_restart::RestartObstacle| {
-            ErrorReport::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint())
-        };
-        let notice = walk.end().map_err(refused)?.map(|text| ErrorReport::error("00000", text));
-        Ok(ConsoleOutcome::Done { tag: "UPGRADE_WALK".into(), notice })
-    }
-
-    /// Refuses the console, and names that are neither used nor listed.
-    fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), ErrorReport> {
-        if let Some(name) = database
-            && !show_views::is_known(self.w, name)
-        {
-            return Err(ErrorReport::error(sqlstate::UNDEFINED_DATABASE, format!("no such database: {name}")));
-        }
-        if database.is_some_and(|name| super::is_console(self.w, name)) {
-            let text = format!("cannot {verb} the administration console itself");
-            return Err(ErrorReport::error(sqlstate::INVALID_VALUE, text));
-        }
-        Ok(())
+        let refused =
+            |obstacle: RestartObstacle| ErrorReport::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint());
+        Ok(noted("UPGRADE_WALK", walk.end().map_err(refused)?))
     }
 
     /// For conditions without a wake-up. A cancel request ends the wait only.
@@ -329,15 +205,27 @@ impl AdminConsole<'_> {
     }
 }
 
-/// Parameters that need a restart are only a notice.
-fn reloaded(left: &[String]) -> ConsoleOutcome {
-    let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
-    let notice = (!left.is_empty()).then(|| ErrorReport::error("00000", text()));
-    ConsoleOutcome::Done { tag: "RELOAD".into(), notice }
+/// Success, and what is to be told with it.
+fn noted(tag: &str, note: Option<String>) -> ConsoleOutcome {
+    ConsoleOutcome::Done { tag: tag.to_string(), notice: note.map(|text| ErrorReport::error("00000", text)) }
 }
 
-fn done(tag: &str) -> ConsoleOutcome {
-    ConsoleOutcome::Done { tag: tag.to_string(), notice: None }
+impl From<ActError> for ErrorReport {
+    fn from(error: ActError) -> ErrorReport {
+        let code = match error {
+            ActError::NoDatabase(_) => sqlstate::UNDEFINED_DATABASE,
+            ActError::ConsoleItself(_) => sqlstate::INVALID_VALUE,
+            ActError::NoClient(_) => sqlstate::UNDEFINED_OBJECT,
+            ActError::ShuttingDown
+            | ActError::AlreadyPaused
+            | ActError::AlreadySuspended
+            | ActError::NothingPaused
+            | ActError::NotPaused(_)
+            | ActError::AllPaused(_)
+            | ActError::NoCache => sqlstate::NOT_IN_STATE,
+        };
+        ErrorReport::error(code, error.to_string())
+    }
 }
 
 fn help() -> String {

@@ -1,11 +1,12 @@
 //! Requests that only read.
 
-use crate::admin::views::pgpool;
+use crate::admin::listing::{ListAsker, ListSnapshot};
+use crate::admin::views::pgpool::{self, POOL_HEALTH_CHECK_STATS, POOL_POOLS, POOL_STATUS};
 use crate::control::control_context::ControlContext;
 use crate::runtime::shared::SharedState;
 use std::rc::Rc;
 use weir_config::visibility::Viewer;
-use weir_wire::pcp_protocol::{PcpLayout, PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity};
+use weir_wire::pcp_protocol::{PcpReply, PcpReplyCode, PcpReport, PcpRequest, PcpSeverity};
 
 type Outcome = Result<Vec<PcpReply>, PcpReport>;
 
@@ -77,15 +78,18 @@ enum PcpQuery {
 
 impl PcpQuery {
     fn at(self, shared: &SharedState) -> Outcome {
+        // PCP users are operators.
+        let viewer = Viewer::operator();
+        let of = ListSnapshot::new(shared, &viewer, ListAsker::default());
         match self {
             PcpQuery::NodeCount => {
                 Ok(vec![PcpReply::of(b'l', PcpReplyCode::Done, [shared.cluster.view.load().nodes.len().to_string()])])
             }
-            PcpQuery::NodeInfo(number) => node_info(shared, number),
-            PcpQuery::HealthCheckStats(number) => health_check_stats(shared, number),
+            PcpQuery::NodeInfo(number) => node_info(&of, number),
+            PcpQuery::HealthCheckStats(number) => health_check_stats(&of, number),
             PcpQuery::ProcessCount => Ok(vec![process_count(shared)]),
             PcpQuery::ProcessInfo(number) => process_info(shared, number),
-            PcpQuery::PoolStatus => Ok(pool_status(shared)),
+            PcpQuery::PoolStatus => Ok(pool_status(&of)),
         }
     }
 }
@@ -97,9 +101,9 @@ fn list(tag: u8, code: PcpReplyCode, rows: Vec<Vec<String>>) -> Vec<PcpReply> {
     replies
 }
 
-fn node_info(shared: &SharedState, number: i32) -> Outcome {
-    let layout = shared.config.load().pcp.layout;
-    let mut nodes = pgpool::nodes(shared);
+fn node_info(of: &ListSnapshot<'_>, number: i32) -> Outcome {
+    let layout = of.config.pcp.layout;
+    let mut nodes = pgpool::nodes(of);
     if number != -1 {
         nodes.retain(|node| i32::from(node.id) == number);
         if nodes.is_empty() {
@@ -112,8 +116,8 @@ fn node_info(shared: &SharedState, number: i32) -> Outcome {
     Ok(list(b'i', PcpReplyCode::Node, nodes.iter().map(|node| node.info.strings(layout)).collect()))
 }
 
-fn health_check_stats(shared: &SharedState, number: i32) -> Outcome {
-    let row = pgpool::health_check_rows(shared).into_iter().find(|row| row.first() == Some(&number.to_string()));
+fn health_check_stats(of: &ListSnapshot<'_>, number: i32) -> Outcome {
+    let row = pgpool::nodes(of).iter().find(|node| i32::from(node.id) == number).map(|node| POOL_HEALTH_CHECK_STATS.texts(node));
     let unknown = || error("informing health check stats info failed").detail(format!("invalid node ID {number}"));
     row.map(|row| vec![PcpReply::of(b'h', PcpReplyCode::Done, row)]).ok_or_else(unknown)
 }
@@ -133,26 +137,21 @@ fn process_info(shared: &SharedState, number: i32) -> Outcome {
         return Err(error("informing process info failed").detail(format!("invalid process ID : {number}")));
     }
     let layout = shared.config.load().pcp.layout;
-    // PCP users are operators.
-    let mut rows: Vec<Vec<String>> = pgpool::pool_rows(shared).into_iter().map(|row| row.cells).collect();
-    rows.retain(|row| number == 0 || row.first() == Some(&pid.to_string()));
+    let mut rows = pgpool::pools(shared);
+    rows.retain(|row| number == 0 || row.pid == pid);
     if rows.is_empty() {
         // Pgpool-II's clients misread an answer without rows.
-        rows.push(pgpool::idle_row(shared, if number == 0 { std::process::id() } else { pid }));
+        rows.push(pgpool::idle_process(shared, if number == 0 { std::process::id() } else { pid }));
     }
-    rows.iter_mut().for_each(|row| cut(row, layout));
-    Ok(list(b'p', PcpReplyCode::Process, rows))
+    // Releases only append columns.
+    let cut = |row| POOL_POOLS.texts(row).into_iter().take(layout.process_strings()).collect();
+    Ok(list(b'p', PcpReplyCode::Process, rows.iter().map(cut).collect()))
 }
 
-/// Releases only append columns.
-fn cut(row: &mut Vec<String>, layout: PcpLayout) {
-    row.truncate(layout.process_strings());
-}
-
-fn pool_status(shared: &SharedState) -> Vec<PcpReply> {
-    let rows = pgpool::status_rows(shared, &Viewer::operator());
+fn pool_status(of: &ListSnapshot<'_>) -> Vec<PcpReply> {
+    let rows = pgpool::parameters(of);
     let mut replies = vec![PcpReply::binary_count(b'b', u32::try_from(rows.len()).unwrap_or(u32::MAX))];
-    replies.extend(rows.into_iter().map(|row| PcpReply::of(b'b', PcpReplyCode::Parameter, row)));
+    replies.extend(rows.iter().map(|row| PcpReply::of(b'b', PcpReplyCode::Parameter, POOL_STATUS.texts(row))));
     replies.push(PcpReply::done(b'b'));
     replies
 }

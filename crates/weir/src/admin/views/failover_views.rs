@@ -1,58 +1,56 @@
-//! `SHOW pool_failover`: the forecast, and the history. `SHOW pool_agents`.
+//! `SHOW pool_failover`: the forecast, and the history.
 
-use super::{Rows, ViewColumn, ViewContext, open};
-use crate::log::utc;
+use super::pgpool::at_s;
+use crate::admin::listing::{ListSnapshot, Listing, listing, open, time};
 use crate::runtime::shared::{SharedState, seconds};
-use std::time::Duration;
-use weir_failover::{FailoverCause, FailoverRecord, LookFailure, Ms};
+use std::time::SystemTime;
+use weir_failover::{FailoverCause, FailoverDurations, FailoverRecord, LookFailure};
 
-pub const POOL_FAILOVER: &[ViewColumn] = &[
-    open("event"),
-    open("time"),
-    open("old_primary"),
-    open("new_primary"),
-    open("reason"),
-    open("verdict_ms"),
-    open("pledge_ms"),
-    open("promote_ms"),
-    open("vote_ms"),
-    open("total_ms"),
-    open("lost"),
-];
+/// What would happen, what was seen, or what happened.
+#[derive(Default)]
+pub struct FailoverRow {
+    event: &'static str,
+    at_s: u64,
+    old_primary: Option<u16>,
+    new_primary: Option<u16>,
+    reason: String,
+    /// Of a change.
+    parts: Option<FailoverDurations>,
+    lost: Option<String>,
+}
 
-/// The forecast, failed looks, then changes of the primary, newest first.
-pub fn pool_failover(ask: &ViewContext<'_>) -> Rows {
-    let shared = &ask.w.shared;
-    let view = shared.cluster.failover.load();
-    let mut forecast = vec![String::new(); POOL_FAILOVER.len()];
-    forecast[0] = "forecast".into();
-    forecast[1] = utc(seconds(std::time::SystemTime::now()));
-    forecast[2] = view.primary.map(|id| id.to_string()).unwrap_or_default();
+pub const POOL_FAILOVER: Listing<FailoverRow> = listing(failover_rows).columns(&[&[
+    open("event", |row| row.event.into()),
+    open("time", |row| time(row.at_s)),
+    open("old_primary", |row| row.old_primary.into()),
+    open("new_primary", |row| row.new_primary.into()),
+    open("reason", |row| (&row.reason).into()),
+    open("verdict_ms", |row| row.parts.map(|parts| parts.verdict_ms).into()),
+    open("pledge_ms", |row| row.parts.map(|parts| parts.pledge_ms).into()),
+    open("promote_ms", |row| row.parts.map(|parts| parts.promote_ms).into()),
+    open("vote_ms", |row| row.parts.map(|parts| parts.vote_ms).into()),
+    open("total_ms", |row| row.parts.map(|parts| parts.total_ms()).into()),
+    open("lost", |row| row.lost.as_ref().into()),
+]]);
+
+/// The forecast, the failed looks, then the changes of the primary, newest first.
+fn failover_rows(of: &ListSnapshot<'_>) -> Vec<FailoverRow> {
+    let (view, at_s) = (of.shared.cluster.failover.load(), seconds(SystemTime::now()));
     // Where others promote, roles tell where writes go until a primary is accepted.
-    forecast[4] = match view.held.filter(|_| shared.cluster.view.load().primary.is_none()) {
+    let reason = match view.held.filter(|_| of.shared.cluster.view.load().primary.is_none()) {
         Some(why) => format!("writes wait: {why}; {}", view.forecast),
         None => view.forecast.clone(),
     };
-    let looks = view.nodes.iter().filter_map(|node| Some(look(node.id, node.failure?)));
-    std::iter::once(forecast).chain(looks).chain(view.records.iter().rev().map(|record| row(shared, record))).collect()
+    let forecast = FailoverRow { event: "forecast", at_s, old_primary: view.primary, reason, ..FailoverRow::default() };
+    let looks = view.nodes.iter().filter_map(|node| Some(look(at_s, node.id, node.failure?)));
+    std::iter::once(forecast).chain(looks).chain(view.records.iter().rev().map(|record| change(of.shared, record))).collect()
 }
 
-fn look(node: u16, failure: LookFailure) -> Vec<String> {
-    let mut row = vec![String::new(); POOL_FAILOVER.len()];
-    row[0] = "look".into();
-    row[1] = utc(seconds(std::time::SystemTime::now()));
-    row[4] = format!("node {node} {}", failure.describe());
-    row
+fn look(at_s: u64, node: u16, failure: LookFailure) -> FailoverRow {
+    FailoverRow { event: "look", at_s, reason: format!("node {node} {}", failure.describe()), ..FailoverRow::default() }
 }
 
-/// Nodes with or without an agent, as the control thread last saw them.
-pub fn pool_agents(shared: &SharedState) -> Rows {
-    let config = shared.config.load();
-    config.nodes.iter().map(|node| shared.cluster.agents.row(node.id, node.agent())).collect()
-}
-
-fn row(shared: &SharedState, record: &FailoverRecord) -> Vec<String> {
-    let parts = record.parts;
+fn change(shared: &SharedState, record: &FailoverRecord) -> FailoverRow {
     let reason = match record.why {
         FailoverCause::Found => "found at the start".to_string(),
         FailoverCause::Died(failure) => format!("the old one {}", failure.describe()),
@@ -61,22 +59,14 @@ fn row(shared: &SharedState, record: &FailoverRecord) -> Vec<String> {
         FailoverCause::Named => "named by an operator".into(),
         FailoverCause::Adopted => "decided by another proxy, or before a restart".into(),
     };
-    vec![
-        if record.old.is_some() { "failover" } else { "start" }.into(),
-        utc(seconds(wall_clock(shared, record.at))),
-        record.old.map(|id| id.to_string()).unwrap_or_default(),
-        record.new.to_string(),
+    FailoverRow {
+        event: if record.old.is_some() { "failover" } else { "start" },
+        at_s: at_s(shared, record.at),
+        old_primary: record.old,
+        new_primary: Some(record.new),
         reason,
-        parts.verdict_ms.to_string(),
-        parts.pledge_ms.to_string(),
-        parts.promote_ms.to_string(),
-        parts.vote_ms.to_string(),
-        parts.total_ms().to_string(),
+        parts: Some(record.parts),
         // At a start nothing is replaced.
-        record.old.map(|_| record.loss.describe(record.at)).unwrap_or_default(),
-    ]
-}
-
-fn wall_clock(shared: &SharedState, at: Ms) -> std::time::SystemTime {
-    shared.life.started_at + Duration::from_millis(at)
+        lost: record.old.map(|_| record.loss.describe(record.at)),
+    }
 }

@@ -1,63 +1,224 @@
 //! Pgpool-II's lists, the same for SHOW and PCP.
 
-use super::{RoleRow, Rows};
-use crate::log::utc;
+use crate::admin::listing::{ListCell, ListColumn, ListSnapshot, Listing, listing, open, own, time};
 use crate::runtime::pool::ConnPool;
 use crate::runtime::pool::server_conn::ConnStatus;
+use crate::runtime::probes::ProbeCounts;
 use crate::runtime::shared::{SharedState, seconds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_config::visibility::Viewer;
-use weir_failover::cluster::{ClusterView, NodeHealth, NodeIndex, NodeView, ReplicationRole};
+use weir_failover::cluster::{ClusterView, NodeHealth, NodeView, ReplicationRole};
 use weir_failover::{HealthCheckStats, NodeFailover, NodeStanding};
 use weir_session::flow::HoldReason;
-use weir_session::metrics::WorkerCounters;
+use weir_session::metrics::{VERBS, WorkerCounters};
 use weir_session::status::{SessionActivity, SessionStatus};
+use weir_sql::facts::StatementVerb;
 use weir_wire::pcp_protocol::{NodeInfo, NodeRole, NodeStatus, StandbyDelay};
 
-pub struct NodeSummary {
+/// A node: what the lists of nodes and PCP tell of it.
+pub struct NodeRow {
     pub(crate) id: u16,
     pub(crate) info: NodeInfo,
     /// Always in bytes.
     pub(crate) delay_bytes: StandbyDelay,
+    /// Why it is down.
+    pub(crate) cause: Option<String>,
+    is_favourite: bool,
+    /// In the order of `VERBS`.
+    statements: [u64; VERBS.len()],
+    panics: u64,
+    fatals: u64,
+    errors: u64,
+    checks: CheckCounts,
+}
+
+/// Looks at a node. Times are in seconds since 1970.
+#[derive(Debug, Default, PartialEq)]
+struct CheckCounts {
+    total: u64,
+    good: u64,
+    bad: u64,
+    skipped: u64,
+    retries: u64,
+    retries_max: u64,
+    longest_ms: u64,
+    shortest_ms: u64,
+    sum_ms: f64,
+    last_s: Option<u64>,
+    last_good_s: Option<u64>,
+    last_skip_s: Option<u64>,
+    last_bad_s: Option<u64>,
+}
+
+/// The first columns of lists by node.
+const PLACE: &[ListColumn<NodeRow>] = &[
+    open("node_id", |node| node.id.into()),
+    open("hostname", |node| (&node.info.hostname).into()),
+    open("port", |node| node.info.port.into()),
+    open("status", |node| status_for_client(node.info.status).into()),
+    open("role", |node| node.info.role.name().into()),
+];
+
+/// Pgpool-II's columns of `SHOW pool_nodes`.
+pub const NODE_COLUMNS: &[ListColumn<NodeRow>] = &[
+    open("node_id", |node| node.id.into()),
+    open("hostname", |node| (&node.info.hostname).into()),
+    open("port", |node| node.info.port.into()),
+    open("status", |node| status_for_client(node.info.status).into()),
+    open("pg_status", |node| (&node.info.pg_status).into()),
+    open("lb_weight", |node| node.info.weight.into()),
+    open("role", |node| node.info.role.name().into()),
+    open("pg_role", |node| (&node.info.pg_role).into()),
+    open("select_cnt", |node| node.sent(StatementVerb::Select)),
+    open("load_balance_node", |node| node.is_favourite.into()),
+    open("replication_delay", |node| node.info.delay.to_string().into()),
+    open("replication_state", |node| (&node.info.replication_state).into()),
+    open("replication_sync_state", |node| (&node.info.replication_sync_state).into()),
+    open("last_status_change", |node| time(node.info.changed_at_s)),
+];
+
+pub const POOL_NODES: Listing<NodeRow> = listing(nodes).columns(&[NODE_COLUMNS]);
+
+pub const POOL_BACKEND_STATS: Listing<NodeRow> = listing(nodes).columns(&[
+    PLACE,
+    &[
+        open("select_cnt", |node| node.sent(StatementVerb::Select)),
+        open("insert_cnt", |node| node.sent(StatementVerb::Insert)),
+        open("update_cnt", |node| node.sent(StatementVerb::Update)),
+        open("delete_cnt", |node| node.sent(StatementVerb::Delete)),
+        open("ddl_cnt", |node| node.sent(StatementVerb::Definition)),
+        open("other_cnt", |node| node.sent(StatementVerb::Other)),
+        open("panic_cnt", |node| node.panics.into()),
+        open("fatal_cnt", |node| node.fatals.into()),
+        open("error_cnt", |node| node.errors.into()),
+    ],
+]);
+
+/// Durations are in milliseconds.
+pub const POOL_HEALTH_CHECK_STATS: Listing<NodeRow> = listing(nodes).columns(&[
+    PLACE,
+    &[
+        open("last_status_change", |node| time(node.info.changed_at_s)),
+        open("total_count", |node| node.checks.total.into()),
+        open("success_count", |node| node.checks.good.into()),
+        open("fail_count", |node| node.checks.bad.into()),
+        open("skip_count", |node| node.checks.skipped.into()),
+        open("retry_count", |node| node.checks.retries.into()),
+        open("average_retry_count", |node| node.checks.average(node.checks.retries as f64)),
+        open("max_retry_count", |node| node.checks.retries_max.into()),
+        open("max_duration", |node| node.checks.longest_ms.into()),
+        open("min_duration", |node| node.checks.shortest_ms.into()),
+        open("average_duration", |node| node.checks.average(node.checks.sum_ms)),
+        open("last_health_check", |node| time(node.checks.last_s)),
+        open("last_successful_health_check", |node| time(node.checks.last_good_s)),
+        open("last_skip_health_check", |node| time(node.checks.last_skip_s)),
+        open("last_failed_health_check", |node| time(node.checks.last_bad_s)),
+    ],
+]);
+
+impl NodeRow {
+    fn sent(&self, verb: StatementVerb) -> ListCell {
+        self.statements[verb as usize].into()
+    }
+}
+
+impl CheckCounts {
+    /// Those of whoever decides about nodes.
+    fn of_failover(shared: &SharedState, stats: &HealthCheckStats) -> CheckCounts {
+        let time = |at: Option<u64>| at.map(|at| at_s(shared, at));
+        CheckCounts {
+            total: stats.total,
+            good: stats.success,
+            bad: stats.fail,
+            skipped: stats.skip,
+            retries: stats.retry,
+            retries_max: stats.retry_max,
+            longest_ms: stats.duration_max_ms,
+            shortest_ms: stats.duration_min_ms.unwrap_or(0),
+            sum_ms: stats.duration_sum_ms as f64,
+            last_s: time(stats.last_at),
+            last_good_s: time(stats.last_success_at),
+            last_skip_s: time(stats.last_skip_at),
+            last_bad_s: time(stats.last_fail_at),
+        }
+    }
+
+    /// Questions for roles: a node is never skipped, and asked once a round, so that nothing is tried again.
+    fn of_probes(counts: &ProbeCounts) -> CheckCounts {
+        let time = |seconds: u64| (seconds != 0).then_some(seconds);
+        CheckCounts {
+            total: counts.good + counts.bad,
+            good: counts.good,
+            bad: counts.bad,
+            longest_ms: counts.longest.as_millis() as u64,
+            shortest_ms: counts.shortest.as_millis() as u64,
+            sum_ms: counts.sum.as_secs_f64() * 1000.0,
+            last_s: time(counts.last_good_s.max(counts.last_bad_s)),
+            last_good_s: time(counts.last_good_s),
+            last_bad_s: time(counts.last_bad_s),
+            ..CheckCounts::default()
+        }
+    }
+
+    fn average(&self, sum: f64) -> ListCell {
+        (sum / self.total.max(1) as f64).into()
+    }
 }
 
 /// Delays are times if the operator's threshold is one, as in Pgpool-II.
-pub fn nodes(shared: &SharedState) -> Vec<NodeSummary> {
-    let config = shared.config.load();
-    let is_by_time = config.check.delay_ms_max > 0;
-    let failover = shared.cluster.failover.load();
-    let view = shared.cluster.view.load();
+pub fn nodes(of: &ListSnapshot<'_>) -> Vec<NodeRow> {
+    let shared = of.shared;
+    let (failover, view) = (shared.cluster.failover.load(), shared.cluster.view.load());
     let node = |(at, node): (usize, &NodeView)| {
-        let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
-        let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
-        let is_silent = node.health == NodeHealth::Down || failover.node(node.id).is_some_and(NodeFailover::is_silent);
-        let (status, changed_at_s) = standing(shared, node, is_silent);
-        let info = NodeInfo {
-            hostname: node.hostname.clone(),
-            port: node.port,
-            status,
-            pg_status: if is_silent { "down" } else { "up" }.into(),
-            weight: node.weight,
-            role: if is_silent { NodeRole::Standby } else { role(&view, at) },
-            pg_role: if is_silent || config.check.period_ms == 0 { "unknown" } else { pg_role(node) }.into(),
-            delay: if is_by_time { StandbyDelay::Micros(micros) } else { StandbyDelay::Bytes(bytes) },
-            replication_state,
-            replication_sync_state,
-            changed_at_s,
-        };
-        NodeSummary { id: node.id, info, delay_bytes: StandbyDelay::Bytes(bytes) }
+        let known = failover.node(node.id);
+        let [panics, fatals, errors] = sums(shared, |counters| counters.severities(node.id));
+        NodeRow {
+            id: node.id,
+            info: node_info(of, &view, at, known),
+            delay_bytes: StandbyDelay::Bytes(node.lag_bytes.unwrap_or(0)),
+            cause: node.cause.clone(),
+            is_favourite: of.asker.favourite == Some(at),
+            statements: sums(shared, |counters| counters.statements(node.id)),
+            panics,
+            fatals,
+            errors,
+            checks: match known {
+                Some(known) => CheckCounts::of_failover(shared, &known.stats),
+                None => CheckCounts::of_probes(&shared.cluster.probes.counts(node.id)),
+            },
+        }
     };
     view.nodes.iter().enumerate().map(node).collect()
 }
 
+fn node_info(of: &ListSnapshot<'_>, view: &ClusterView, at: usize, known: Option<&NodeFailover>) -> NodeInfo {
+    let (node, check) = (&view.nodes[at], &of.config.check);
+    let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
+    let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
+    let is_silent = node.health == NodeHealth::Down || known.is_some_and(NodeFailover::is_silent);
+    let (status, changed_at_s) = standing(of.shared, node, known, is_silent);
+    NodeInfo {
+        hostname: node.hostname.clone(),
+        port: node.port,
+        status,
+        pg_status: if is_silent { "down" } else { "up" }.into(),
+        weight: node.weight,
+        role: if is_silent { NodeRole::Standby } else { role(view, at) },
+        pg_role: if is_silent || check.period_ms == 0 { "unknown" } else { pg_role(node) }.into(),
+        delay: if check.delay_ms_max > 0 { StandbyDelay::Micros(micros) } else { StandbyDelay::Bytes(bytes) },
+        replication_state,
+        replication_sync_state,
+        changed_at_s,
+    }
+}
+
 /// Returns the status and since when. A node that answers is in use where no failover mode decides.
-fn standing(shared: &SharedState, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
-    let failover = shared.cluster.failover.load();
+fn standing(shared: &SharedState, node: &NodeView, known: Option<&NodeFailover>, is_silent: bool) -> (NodeStatus, u64) {
     let since_s = |at_ms: u64| at_s(shared, at_ms);
-    match failover.node(node.id).map(|node| node.standing) {
+    match known.map(|known| known.standing) {
         // No statements go to a silent node.
         None | Some(NodeStanding::Up | NodeStanding::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
         None | Some(NodeStanding::Up) => (NodeStatus::Up, node.changed_at_s),
@@ -69,12 +230,12 @@ fn standing(shared: &SharedState, node: &NodeView, is_silent: bool) -> (NodeStat
 }
 
 /// Shows `Waiting` as up: this client has come.
-fn status_for_client(status: NodeStatus) -> String {
-    if status == NodeStatus::Waiting { NodeStatus::Up } else { status }.name().to_string()
+fn status_for_client(status: NodeStatus) -> &'static str {
+    if status == NodeStatus::Waiting { NodeStatus::Up } else { status }.name()
 }
 
 /// Converts milliseconds since the start of the proxy to seconds since 1970.
-fn at_s(shared: &SharedState, at_ms: u64) -> u64 {
+pub fn at_s(shared: &SharedState, at_ms: u64) -> u64 {
     seconds(shared.life.started_at + Duration::from_millis(at_ms))
 }
 
@@ -90,90 +251,62 @@ fn pg_role(node: &NodeView) -> &'static str {
     }
 }
 
-pub fn node_rows(shared: &SharedState, favourite: Option<NodeIndex>) -> Rows {
-    let row = |(at, NodeSummary { id, info, .. }): (usize, NodeSummary)| {
-        vec![
-            id.to_string(),
-            info.hostname,
-            info.port.to_string(),
-            status_for_client(info.status),
-            info.pg_status,
-            format!("{:.6}", info.weight),
-            info.role.name().to_string(),
-            info.pg_role,
-            sums(shared, |counters| counters.statements(id))[0].to_string(),
-            (favourite == Some(at)).to_string(),
-            info.delay.to_string(),
-            info.replication_state,
-            info.replication_sync_state,
-            utc(info.changed_at_s),
-        ]
-    };
-    nodes(shared).into_iter().enumerate().map(row).collect()
-}
-
 fn sums<const N: usize>(shared: &SharedState, of: impl Fn(&WorkerCounters) -> [u64; N]) -> [u64; N] {
     let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
     shared.counters.iter().map(of).fold([0; N], add)
 }
 
-fn place(NodeSummary { id, info, .. }: &NodeSummary) -> Vec<String> {
-    vec![
-        id.to_string(),
-        info.hostname.clone(),
-        info.port.to_string(),
-        status_for_client(info.status),
-        info.role.name().to_string(),
-    ]
+/// A server connection. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
+#[derive(Default)]
+pub struct ServerConnRow {
+    pub(crate) pid: u32,
+    started_at_s: u64,
+    uses: u64,
+    serial: u64,
+    node: u16,
+    database: Arc<str>,
+    user: Arc<str>,
+    opened_at_s: Option<u64>,
+    client_came_s: Option<u64>,
+    client_left_s: Option<u64>,
+    idle_s: u64,
+    protocol_major: u32,
+    protocol_minor: u32,
+    server_pid: u32,
+    is_in_use: bool,
+    status: String,
+    is_favourite: bool,
+    client_host: Option<String>,
+    client_port: Option<u16>,
+    statement: String,
 }
 
-pub fn health_check_rows(shared: &SharedState) -> Rows {
-    let failover = shared.cluster.failover.load();
-    let row = |node: NodeSummary| {
-        let mut row = place(&node);
-        row.push(utc(node.info.changed_at_s));
-        match failover.node(node.id) {
-            Some(known) => row.extend(stats(shared, &known.stats)),
-            None => row.extend(shared.cluster.probes.row(node.id)),
-        }
-        row
-    };
-    nodes(shared).into_iter().map(row).collect()
-}
+pub const POOL_POOLS: Listing<ServerConnRow> = listing(|of| pools(of.shared)).about_roles(|conn| &conn.user).columns(&[&[
+    open("pool_pid", |conn| conn.pid.into()),
+    open("start_time", |conn| time(conn.started_at_s)),
+    open("client_connection_count", |conn| conn.uses.into()),
+    open("pool_id", |conn| conn.serial.into()),
+    open("backend_id", |conn| conn.node.into()),
+    open("database", |conn| (&conn.database).into()),
+    open("username", |conn| (&conn.user).into()),
+    own("backend_connection_time", |conn| time(conn.opened_at_s)),
+    own("client_connection_time", |conn| time(conn.client_came_s)),
+    own("client_disconnection_time", |conn| time(conn.client_left_s)),
+    own("client_idle_duration", |conn| conn.idle_s.into()),
+    open("majorversion", |conn| conn.protocol_major.into()),
+    open("minorversion", |conn| conn.protocol_minor.into()),
+    open("pool_counter", |conn| conn.uses.into()),
+    open("pool_backendpid", |conn| conn.server_pid.into()),
+    open("pool_connected", |conn| u32::from(conn.is_in_use).into()),
+    own("status", |conn| (&conn.status).into()),
+    open("load_balance_node", |conn| u32::from(conn.is_favourite).into()),
+    own("client_host", |conn| conn.client_host.as_ref().into()),
+    own("client_port", |conn| conn.client_port.into()),
+    own("statement", |conn| (&conn.statement).into()),
+]]);
 
-/// Columns behind `last_status_change`; durations in milliseconds.
-fn stats(shared: &SharedState, stats: &HealthCheckStats) -> Vec<String> {
-    let average = |sum: u64| format!("{:.6}", sum as f64 / stats.total.max(1) as f64);
-    let time = |at: Option<u64>| at.map(|at| utc(at_s(shared, at))).unwrap_or_default();
-    vec![
-        stats.total.to_string(),
-        stats.success.to_string(),
-        stats.fail.to_string(),
-        stats.skip.to_string(),
-        stats.retry.to_string(),
-        average(stats.retry),
-        stats.retry_max.to_string(),
-        stats.duration_max_ms.to_string(),
-        stats.duration_min_ms.unwrap_or(0).to_string(),
-        average(stats.duration_sum_ms),
-        time(stats.last_at),
-        time(stats.last_success_at),
-        time(stats.last_skip_at),
-        time(stats.last_fail_at),
-    ]
-}
-
-pub fn backend_rows(shared: &SharedState) -> Rows {
-    let row = |node: NodeSummary| {
-        let statements = sums(shared, |counters| counters.statements(node.id)).map(|count| count.to_string());
-        let errors = sums(shared, |counters| counters.severities(node.id)).map(|count| count.to_string());
-        place(&node).into_iter().chain(statements).chain(errors).collect()
-    };
-    nodes(shared).into_iter().map(row).collect()
-}
-
-/// Server connections. Pgpool-II's process is the session that uses one, or the proxy itself.
-pub fn pool_rows(shared: &SharedState) -> Vec<RoleRow> {
+/// All server connections.
+pub fn pools(shared: &SharedState) -> Vec<ServerConnRow> {
     let are_last = shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
     let mut rows = Vec::new();
     for pool in shared.pools.all() {
@@ -182,13 +315,13 @@ pub fn pool_rows(shared: &SharedState) -> Vec<RoleRow> {
                 status.last.text.lock().clear();
             }
             let statement = status.last.text.lock().clone();
-            rows.push(RoleRow { owner: pool.key.user.clone(), cells: pool_row(shared, &pool, &status, statement) });
+            rows.push(pool_row(shared, &pool, &status, statement));
         }
     }
     rows
 }
 
-fn pool_row(shared: &SharedState, pool: &ConnPool, status: &ConnStatus, statement: String) -> Vec<String> {
+fn pool_row(shared: &SharedState, pool: &ConnPool, status: &ConnStatus, statement: String) -> ServerConnRow {
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
     let kept = status.keeping.code.load(Ordering::Relaxed);
     let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));
@@ -196,40 +329,35 @@ fn pool_row(shared: &SharedState, pool: &ConnPool, status: &ConnStatus, statemen
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
     // Begin of the former client's last statement.
     let used_ms = status.last.began_ms.load(Ordering::Relaxed);
-    let left = if session.is_none() && used_ms > 0 { utc(at_s(shared, used_ms)) } else { String::new() };
-    let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
-    vec![
-        session.as_ref().map_or_else(std::process::id, |s| s.pid).to_string(),
-        utc(seconds(shared.life.started_at)),
-        status.uses.load(Ordering::Relaxed).to_string(),
-        status.serial.to_string(),
-        pool.key.node.to_string(),
-        pool.key.database.to_string(),
-        pool.key.user.to_string(),
-        utc(seconds(status.opened_at)),
-        session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s())),
-        left,
-        session.as_ref().map_or(0, |s| idle_s(shared, s)).to_string(),
-        status.terms.protocol.major().to_string(),
-        status.terms.protocol.minor().to_string(),
-        status.uses.load(Ordering::Relaxed).to_string(),
-        status.pid.to_string(),
-        u8::from(session.is_some()).to_string(),
-        if kept > 0 { format!("{doing} (kept: {}) for {kept_s} s", HoldReason::reason(kept)) } else { doing.to_string() },
-        u8::from(favourite == u32::from(pool.key.node)).to_string(),
-        of_session(|s| s.client_host()),
-        of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
+    let left_s = (session.is_none() && used_ms > 0).then(|| at_s(shared, used_ms));
+    ServerConnRow {
+        pid: session.as_ref().map_or_else(std::process::id, |s| s.pid),
+        started_at_s: seconds(shared.life.started_at),
+        uses: status.uses.load(Ordering::Relaxed),
+        serial: status.serial,
+        node: pool.key.node,
+        database: pool.key.database.clone(),
+        user: pool.key.user.clone(),
+        opened_at_s: Some(seconds(status.opened_at)),
+        client_came_s: session.as_ref().map(|s| s.connected_at_s()).or(left_s),
+        client_left_s: left_s,
+        idle_s: session.as_ref().map_or(0, |s| idle_s(shared, s)),
+        protocol_major: status.terms.protocol.major(),
+        protocol_minor: status.terms.protocol.minor(),
+        server_pid: status.pid,
+        is_in_use: session.is_some(),
+        status: if kept > 0 { format!("{doing} (kept: {}) for {kept_s} s", HoldReason::reason(kept)) } else { doing.to_string() },
+        is_favourite: favourite == u32::from(pool.key.node),
+        client_host: session.as_ref().map(|s| s.client_host()),
+        client_port: session.as_ref().map(|s| s.client_port()).filter(|port| *port != 0),
         statement,
-    ]
+    }
 }
 
-/// Columns of a process without a server connection.
-pub fn idle_row(shared: &SharedState, pid: u32) -> Vec<String> {
-    let started = utc(seconds(shared.life.started_at));
-    let waits = SessionActivity::WaitingForConnection.name();
-    let row =
-        [&pid.to_string(), &started, "0", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", waits, "0", "", "", ""];
-    row.map(str::to_string).to_vec()
+/// A process without a server connection.
+pub fn idle_process(shared: &SharedState, pid: u32) -> ServerConnRow {
+    let status = SessionActivity::WaitingForConnection.name().to_string();
+    ServerConnRow { pid, started_at_s: seconds(shared.life.started_at), status, ..ServerConnRow::default() }
 }
 
 /// Seconds since the begin of the last statement.
@@ -243,36 +371,98 @@ fn idle_s(shared: &SharedState, session: &SessionStatus) -> u64 {
     }
 }
 
-pub fn process_rows(shared: &SharedState) -> Vec<RoleRow> {
-    let row = |status: Arc<SessionStatus>| {
-        let cells = vec![
-            status.pid.to_string(),
-            utc(seconds(shared.life.started_at)),
-            "1".to_string(),
-            status.database.to_string(),
-            status.user.to_string(),
-            utc(status.connected_at_s()),
-            status.statements.load(Ordering::Relaxed).to_string(),
-            status.doing().name().to_string(),
-        ];
-        RoleRow { owner: status.server_user.clone(), cells }
-    };
-    shared.session_statuses.all().into_iter().map(row).collect()
+/// A session.
+pub struct ProcessRow {
+    started_at_s: u64,
+    connected_at_s: u64,
+    statements: u64,
+    session: Arc<SessionStatus>,
 }
 
-/// Parameters, with each node's status behind its data directory as in Pgpool-II.
-pub fn status_rows(shared: &SharedState, viewer: &Viewer) -> Rows {
-    let nodes = nodes(shared);
-    let mut rows = Rows::new();
-    for s in config::show_all(&shared.config.load(), &Viewer::operator()) {
+pub const POOL_PROCESSES: Listing<ProcessRow> =
+    listing(|of| of.shared.session_statuses.all().into_iter().map(|session| process_row(of.shared, session)).collect())
+        .about_roles(|process| &process.session.server_user)
+        .columns(&[&[
+            open("pool_pid", |process| process.session.pid.into()),
+            open("start_time", |process| time(process.started_at_s)),
+            open("client_connection_count", |_| 1_u32.into()),
+            open("database", |process| (&process.session.database).into()),
+            open("username", |process| (&process.session.user).into()),
+            own("backend_connection_time", |process| time(process.connected_at_s)),
+            own("pool_counter", |process| process.statements.into()),
+            own("status", |process| process.session.doing().name().into()),
+        ]]);
+
+fn process_row(shared: &SharedState, session: Arc<SessionStatus>) -> ProcessRow {
+    ProcessRow {
+        started_at_s: seconds(shared.life.started_at),
+        connected_at_s: session.connected_at_s(),
+        statements: session.statements.load(Ordering::Relaxed),
+        session,
+    }
+}
+
+/// A parameter, or the status of a node in the place of one.
+pub struct ParameterRow {
+    name: String,
+    value: String,
+    description: &'static str,
+}
+
+pub const POOL_STATUS: Listing<ParameterRow> = listing(parameters).about_parameters().columns(&[&[
+    open("item", |parameter| (&parameter.name).into()),
+    open("value", |parameter| (&parameter.value).into()),
+    open("description", |parameter| parameter.description.into()),
+]]);
+
+/// Parameters that the viewer may see, and like Pgpool-II's the status of each node behind its data directory.
+pub fn parameters(of: &ListSnapshot<'_>) -> Vec<ParameterRow> {
+    let nodes = nodes(of);
+    let mut rows = Vec::new();
+    for s in config::show_all(&of.config, &Viewer::operator()) {
         let number = s.name.strip_prefix("backend_data_directory").and_then(|number| number.parse::<u16>().ok());
-        if viewer.sees(s.seen_by, None) {
-            rows.push(vec![s.name, s.value, s.description.to_string()]);
+        if of.viewer.sees(s.seen_by, None) {
+            rows.push(ParameterRow { name: s.name, value: s.value, description: s.description });
         }
         if let Some(node) = number.and_then(|number| nodes.iter().find(|node| node.id == number)) {
-            let (name, value) = (format!("backend_status{}", node.id), status_for_client(node.info.status));
-            rows.push(vec![name, value, "If the node is in use now. No parameter.".to_string()]);
+            rows.push(ParameterRow {
+                name: format!("backend_status{}", node.id),
+                value: status_for_client(node.info.status).into(),
+                description: "If the node is in use now. No parameter.",
+            });
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::probes::ProbeStats;
+
+    #[test]
+    fn probes_are_shown_with_their_times() {
+        let probes = ProbeStats::default();
+        probes.note(1, true, Duration::from_millis(10), 60);
+        probes.note(1, false, Duration::from_millis(40), 120);
+        let counts = CheckCounts::of_probes(&probes.counts(1));
+        let expected = CheckCounts {
+            total: 2,
+            good: 1,
+            bad: 1,
+            longest_ms: 40,
+            shortest_ms: 10,
+            sum_ms: 50.0,
+            last_s: Some(120),
+            last_good_s: Some(60),
+            last_bad_s: Some(120),
+            ..CheckCounts::default()
+        };
+        assert_eq!(counts, expected);
+        assert_eq!(
+            (counts.average(counts.sum_ms).to_string(), counts.average(0.0).to_string()),
+            ("25.000000".into(), "0.000000".into())
+        );
+        assert_eq!(CheckCounts::of_probes(&probes.counts(3)), CheckCounts::default());
+    }
 }

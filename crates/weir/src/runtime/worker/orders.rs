@@ -16,15 +16,26 @@ impl Worker {
         self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
     }
 
-    /// Ends every pause and suspension. False: none was in force.
-    pub fn resume(&self) -> bool {
+    /// Ends the pause of a database; without a name every pause, and a suspension.
+    pub fn resume(&self, database: Option<&str>) {
         let gates = &self.shared.pause_state;
-        let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
-        let was_paused = gates.is_all_paused() || !closed.is_empty();
-        gates.set_all_paused(false);
-        closed.iter().for_each(|name| gates.set_paused(name, false));
-        self.shared.pools.all().iter().for_each(|pool| pool.resume(self));
-        self.shared.flow_on() || was_paused
+        match database {
+            Some(name) => gates.set_paused(name, false),
+            None => gates.end_all_pauses(),
+        }
+        for pool in self.shared.pools.of_client_database(database) {
+            if !gates.is_paused(&pool.key.client_database) {
+                pool.resume(self);
+            }
+        }
+        if database.is_none() {
+            self.shared.flow_on();
+        }
+    }
+
+    /// Has the server connections of a database of clients closed, or all, each when it comes back.
+    pub fn renew_pools(&self, database: Option<&str>) {
+        self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self));
     }
 
     /// Applies changed database entries to later logins. Sessions keep theirs.

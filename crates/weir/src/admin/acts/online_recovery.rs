@@ -3,7 +3,7 @@
 //!
 //! The first script copies the primary to the node, the second one starts its server. Demands: Pgpool-II's manual, "Online Recovery".
 
-use super::actions::{attach, fault, operate, wait_until};
+use super::node_acts::{NodeActError, attach_as, node_of, operate, wait_until};
 use crate::auth::own_login::OwnUse;
 use crate::control::agent_client::AgentEndpoint;
 use crate::control::control_conn::ControlConn;
@@ -19,9 +19,7 @@ use weir_config::passwd::UserSecret;
 use weir_config::{Config, RecoveryConfig};
 use weir_failover::operations::RejoinWay;
 use weir_failover::{NodeCopyStage, OperatorRequest};
-use weir_wire::pcp_protocol::PcpReport;
 
-const FAILED: &str = "process recovery request failed";
 const NAME: &str = "weir_recovery";
 /// Database with the functions of Pgpool-II up to 4.6.
 const OLD_DATABASE: &str = "template1";
@@ -69,61 +67,66 @@ impl Drop for RecoveryLock<'_> {
 }
 
 /// Cancel safe, but begun scripts go on.
-pub async fn recover(c: &ControlContext, node: u16) -> Result<(), PcpReport> {
+pub async fn recover(c: &ControlContext, number: i32) -> Result<(), NodeActError> {
+    let node = node_of(&c.shared, number).await?;
     // A primary that was just stopped is being replaced.
     wait_until(PRIMARY_LIMIT, || !c.shared.cluster.failover.load().is_in_flux(c.millis(Instant::now().into()))).await;
     let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
     let rules = &config.recovery;
     let agent = return_node::agent_of(c, &config, node);
     if agent.is_none() && (rules.user.is_empty() || rules.command.is_empty()) {
-        return Err(fault(FAILED, "the node has no agent, and recovery_user and recovery_1st_stage_command are not set"));
+        return Err(refused("the node has no agent, and recovery_user and recovery_1st_stage_command are not set"));
     }
-    let Some(turn) = RecoveryLock::take(c) else { return Err(fault(FAILED, "another recovery is under way")) };
+    let Some(turn) = RecoveryLock::take(c) else { return Err(refused("another recovery is under way")) };
     let primary = view.primary.and_then(|at| ServerAddress::of(&view, &config, at));
-    let primary = primary.ok_or_else(|| fault(FAILED, "there is no primary"))?;
+    let primary = primary.ok_or_else(|| refused("there is no primary"))?;
     let at = view.nodes.iter().position(|known| known.id == node);
-    let address = at.and_then(|at| ServerAddress::of(&view, &config, at)).ok_or_else(|| fault(FAILED, "node id is not valid"))?;
+    let address = at.and_then(|at| ServerAddress::of(&view, &config, at)).ok_or_else(|| refused("node id is not valid"))?;
     if primary.node == node {
-        return Err(fault(FAILED, "primary server cannot be recovered by online recovery."));
+        return Err(refused("primary server cannot be recovered by online recovery."));
     }
     match &agent {
         Some(agent) => check_stopped(agent, node).await?,
         None => check_is_down(c, rules, &address).await?,
     }
-    operate(c, FAILED, OperatorRequest::Recover(node, NodeCopyStage::Begins)).await?;
+    operate(&c.shared, OperatorRequest::Recover(node, NodeCopyStage::Begins)).await?;
     let outcome = match agent {
         Some(_) => copy_by_agent(c, &config, node, primary.node).await,
         None => copy(c, rules, &primary, &address).await,
     };
     if outcome.is_err() {
         // Ends the recovery; the operator attaches the node after a repair.
-        if let Err(cause) = operate(c, FAILED, OperatorRequest::Detach(node)).await {
-            c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {}", cause.detail));
+        if let Err(cause) = operate(&c.shared, OperatorRequest::Detach(node)).await {
+            c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {cause}"));
         }
     }
     drop(turn);
     outcome
 }
 
-async fn check_stopped(agent: &AgentEndpoint, node: u16) -> Result<(), PcpReport> {
+fn refused(text: impl Into<String>) -> NodeActError {
+    NodeActError::Refused(text.into())
+}
+
+async fn check_stopped(agent: &AgentEndpoint, node: u16) -> Result<(), NodeActError> {
     match agent.status(Instant::now() + LOGIN_LIMIT).await {
         Ok(status) if status.server == ServerStatus::Stopped => Ok(()),
-        Ok(_) => Err(fault(&format!("node recovery failed, node id: {node} is alive"), "its server must be stopped first")),
-        Err(error) => Err(fault(FAILED, format!("nobody knows if node {node} runs: {error}"))),
+        Ok(_) => Err(NodeActError::ServerRuns(node)),
+        Err(error) => Err(refused(format!("nobody knows if node {node} runs: {error}"))),
     }
 }
 
 /// Without scripts.
-async fn copy_by_agent(c: &ControlContext, config: &Config, node: u16, primary: u16) -> Result<(), PcpReport> {
+async fn copy_by_agent(c: &ControlContext, config: &Config, node: u16, primary: u16) -> Result<(), NodeActError> {
     c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
     let order = NodeReturn { node, primary, way: RejoinWay::Copy, ballot: None };
     let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
-    brought.map_err(|error| fault(FAILED, error.to_string()))?;
-    attach(c, FAILED, OperatorRequest::Recover(node, NodeCopyStage::Ends), ATTACH_LIMIT).await
+    brought.map_err(|error| refused(error.to_string()))?;
+    attach_as(&c.shared, OperatorRequest::Recover(node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
 /// A running server would lose its files.
-async fn check_is_down(c: &ControlContext, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), PcpReport> {
+async fn check_is_down(c: &ControlContext, rules: &RecoveryConfig, address: &ServerAddress) -> Result<(), NodeActError> {
     match log_in(c, rules, address, OLD_DATABASE).await {
         Err(OpenError::Connect { cause, .. })
             if cause.kind() == ErrorKind::ConnectionRefused
@@ -132,12 +135,9 @@ async fn check_is_down(c: &ControlContext, rules: &RecoveryConfig, address: &Ser
             Ok(())
         }
         Err(error @ (OpenError::Connect { .. } | OpenError::Broke { .. })) => {
-            Err(fault(FAILED, format!("nobody knows if node {} runs: {error}", address.node)))
+            Err(refused(format!("nobody knows if node {} runs: {error}", address.node)))
         }
-        Ok(_) | Err(_) => {
-            let text = format!("node recovery failed, node id: {} is alive", address.node);
-            Err(fault(&text, "its server must be stopped first"))
-        }
+        Ok(_) | Err(_) => Err(NodeActError::ServerRuns(address.node)),
     }
 }
 
@@ -146,10 +146,10 @@ async fn copy(
     rules: &RecoveryConfig,
     primary: &ServerAddress,
     node: &ServerAddress,
-) -> Result<(), PcpReport> {
+) -> Result<(), NodeActError> {
     let shown = |error| match error {
-        OpenError::Refused { message, .. } => fault(FAILED, message),
-        other => fault(FAILED, other.to_string()),
+        OpenError::Refused { message, .. } => refused(message),
+        other => refused(other.to_string()),
     };
     let mut functions = find(c, rules, primary).await?;
     functions.conn.renew(Instant::now() + SCRIPT_LIMIT);
@@ -163,14 +163,14 @@ async fn copy(
     drop(functions);
     let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
     wait_accepting(c, rules, node, limit).await?;
-    attach(c, FAILED, OperatorRequest::Recover(node.node, NodeCopyStage::Ends), ATTACH_LIMIT).await
+    attach_as(&c.shared, OperatorRequest::Recover(node.node, NodeCopyStage::Ends), ATTACH_LIMIT).await
 }
 
-fn data_directory(c: &ControlContext, node: &ServerAddress) -> Result<String, PcpReport> {
+fn data_directory(c: &ControlContext, node: &ServerAddress) -> Result<String, NodeActError> {
     let config = c.shared.config.load();
     let known = config.nodes.iter().find(|known| known.id == node.node);
     let directory = known.map(|known| known.data_directory.clone()).filter(|directory| !directory.is_empty());
-    directory.ok_or_else(|| fault(FAILED, format!("backend_data_directory{} is not set", node.node)))
+    directory.ok_or_else(|| refused(format!("backend_data_directory{} is not set", node.node)))
 }
 
 async fn log_in(
@@ -187,7 +187,7 @@ async fn log_in(
     ControlConn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
 }
 
-async fn find(c: &ControlContext, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, PcpReport> {
+async fn find(c: &ControlContext, rules: &RecoveryConfig, primary: &ServerAddress) -> Result<RecoveryFunctions, NodeActError> {
     let mut last = None;
     for database in [rules.database.as_str(), OLD_DATABASE] {
         let looked = async {
@@ -211,7 +211,7 @@ async fn find(c: &ControlContext, rules: &RecoveryConfig, primary: &ServerAddres
             rules.database
         )
     };
-    Err(fault(FAILED, last.unwrap_or_else(text)))
+    Err(refused(last.unwrap_or_else(text)))
 }
 
 impl RecoveryFunctions {
@@ -253,12 +253,12 @@ async fn wait_accepting(
     rules: &RecoveryConfig,
     node: &ServerAddress,
     limit: Instant,
-) -> Result<(), PcpReport> {
+) -> Result<(), NodeActError> {
     loop {
         let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
         if Instant::now() >= limit {
             let text = format!("node {} accepts no connections after {} ms: {error}", node.node, rules.timeout_ms);
-            return Err(fault(FAILED, text));
+            return Err(refused(text));
         }
         tokio::time::sleep(LOOK_PERIOD).await;
     }
