@@ -122,7 +122,7 @@ pub(super) fn learn_votes(
     let is_newer = |parent: &Epoch| state.epoch().is_none_or(|known| parent.ballot > known.ballot);
     let slept = newest.filter(is_newer);
     if let Some(parent) = slept.filter(|_| state.epoch().is_some() && rules.mode == FailoverMode::Builtin) {
-        // Its successor may be this Weir's old primary: the known history is dropped.
+        // The successor may be this Weir's old primary; the known log is dropped.
         adopt(state, rules, parent, None, now, out);
     }
     let Some(last) = slept.or(state.epoch()) else { return };
@@ -344,6 +344,7 @@ pub(super) fn note_false_primaries(state: &mut FailoverState, rules: &FailoverRu
     }
 }
 
+/// Takes in the log and synchronous standbys found by a look at the primary.
 pub(super) fn learn_line(state: &mut FailoverState, rules: &FailoverRules, node: NodeId, begun_at: Ms) {
     if state.primary() != Some(node) {
         return;

@@ -102,7 +102,7 @@ pub enum FailoverAction {
         weir: u32,
         limit_ms: Ms,
     },
-    /// By the agent: stop the server if it is this start.
+    /// By the agent: stop the server unless it was restarted since `started_at`.
     StopServer {
         node: NodeId,
         ballot: Ballot,
@@ -124,7 +124,7 @@ pub enum FailoverAction {
         node: NodeId,
         limit_ms: Ms,
     },
-    /// By the agent, in one order: stop this start and start again. The answer is `ServerStarted`.
+    /// By the agent, in one order: stop the standby unless it was restarted since, and start it. The answer is `ServerStarted`.
     RestartServer {
         node: NodeId,
         started_at: u64,
@@ -258,6 +258,7 @@ pub enum WriteHoldReason {
     NoPrimary,
     Checked,
     Gone,
+    /// Standbys hear the primary, this Weir does not.
     Quarantined,
     Replaced,
     /// A replacement by another Weir is not excluded.
@@ -369,6 +370,7 @@ pub enum FailoverReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeDownReason {
     Failed(LookFailure),
+    /// A primary that was not accepted.
     False,
     /// To follow the new primary, by `follow_primary_command` or a switchover.
     Following,

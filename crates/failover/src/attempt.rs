@@ -124,7 +124,7 @@ pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, out
 }
 
 pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
-    // A switchover has twelve phases, each entered once.
+    // The longest path, a switchover, has twelve phases.
     for _ in 0..12 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);

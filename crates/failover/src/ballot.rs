@@ -1,8 +1,9 @@
 //! Votes of servers, by which several Weirs agree on one primary without knowing each other.
 //!
 //! A standby keeps its [`Mark`] with its primary's address, so that it outlives Weirs and restarts; Weirs access it under an advisory
-//! lock. A primary is *decided* once a majority of voters have its vote: all nodes but the epoch's primary and the replaced one. This is
-//! Paxos with one instance per primary: pledges of a majority show the votes that may have decided; the newest must be followed.
+//! lock. A primary is *decided* once a majority of voters have its vote. The voters are all nodes but the epoch's primary and the
+//! replaced one. This is Paxos with one instance per primary: pledges of a majority show the votes that may have decided; the newest must
+//! be followed.
 
 use std::collections::BTreeSet;
 
@@ -55,6 +56,7 @@ impl Ballot {
 pub struct Epoch {
     pub ballot: Ballot,
     pub node: NodeId,
+    /// The primary given up for this one; it has no vote since.
     pub replaced: Option<NodeId>,
 }
 

@@ -74,6 +74,7 @@ pub enum AttemptRefusal {
     },
     /// The primary is silent, and another Weir may still write to it.
     NotProvenDead,
+    /// The best standby lacks this much.
     Lags {
         node: NodeId,
         bytes: u64,
@@ -83,7 +84,7 @@ pub enum AttemptRefusal {
         node: NodeId,
         ms: Ms,
     },
-    /// This barred node has more log than any eligible one.
+    /// The named node is barred and has more log than any eligible one.
     BarredHasMore {
         node: NodeId,
     },

@@ -56,7 +56,7 @@ pub struct NodeView {
     pub is_far: bool,
     /// WAL bytes not replayed.
     pub lag_bytes: Option<u64>,
-    /// Age of the oldest WAL not replayed.
+    /// Time since the primary had WAL that the standby has not replayed.
     pub lag_us: Option<u64>,
     /// The lag exceeds the operator's threshold.
     pub lags: bool,
@@ -76,7 +76,9 @@ pub struct ClusterView {
     /// The generation since which `primary` is unchanged.
     pub primary_since: u64,
     pub gate: WriteGate,
+    /// If Weir promoted the primary.
     pub horizon: Option<PromotionHorizon>,
+    /// Why writes wait.
     pub held: Option<&'static str>,
 }
 

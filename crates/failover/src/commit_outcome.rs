@@ -28,12 +28,13 @@ pub struct TransactionNumber {
 }
 
 impl TransactionNumber {
-    /// Latest time of the connection's loss, by the same clock. `after_ms`: time since the question.
+    /// Latest time of the connection's loss, by the same clock. `after_ms`: time from the question to the loss.
     pub fn lost_ms(&self, after_ms: u64) -> u64 {
         self.said_ms + 1 + after_ms
     }
 }
 
+/// The numbers of the current primary's promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromotionHorizon {
     pub node: u16,

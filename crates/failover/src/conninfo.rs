@@ -1,7 +1,7 @@
 //! `primary_conninfo`: a standby's primary, and data for the Weirs.
 //!
-//! `fallback_application_name` holds mark and numbers. The receiver appends its own, so that it has no other effect. Source:
-//! `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
+//! `fallback_application_name` holds mark and numbers. The receiver sets it itself behind this text, so that it has no other effect.
+//! Source: `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
 
 use super::ballot::Mark;
 use super::numbers::PromotionNumbers;

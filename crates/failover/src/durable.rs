@@ -21,10 +21,10 @@ pub struct DurableState {
     pub weir: u32,
     pub term: u64,
     pub epoch: Option<Epoch>,
-    /// `None`: found.
+    /// The deciding vote; `None`: the primary was found.
     pub vote: Option<Vote>,
     pub history: Option<TimelineHistory>,
-    /// Last value on the primary.
+    /// Last value seen on the primary.
     pub sync_names: Option<String>,
     /// The previous value, until a commit is acknowledged by the present one.
     pub sync_names_before: Option<String>,

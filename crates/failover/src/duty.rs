@@ -14,7 +14,8 @@ use crate::node_state::{NodeStanding, WakeOrder};
 
 const FENCE_MS: Ms = 5_000;
 const REPOINT_MS: Ms = 5_000;
-/// A try has no effect on a standby that looks for the primary just then, and afterwards waits for `wal_retrieve_retry_interval`.
+/// Time after a primary's return in which standbys are woken. A try has no effect on a standby that looks for the primary just then, and
+/// afterwards waits for `wal_retrieve_retry_interval`.
 const WAKE_MS: Ms = 60_000;
 const RETRY_MS: Ms = 2_000;
 const COMMAND_MS: Ms = 600_000;
@@ -49,7 +50,7 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     restore_vote(state, rules, now);
 }
 
-/// The fence of a given-up primary is on disk before it is set, so that Weir can undo it.
+/// Makes a given-up primary read only. The fence is on disk before, so that Weir can undo it.
 fn fence(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     if !state.durable.given_up.contains(&id) || facts.is_read_only {
         return false;
@@ -66,6 +67,7 @@ fn fence(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut V
     true
 }
 
+/// Points a standby at the primary if it lacks the decided vote or follows another node.
 fn follow(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
     if state.durable.given_up.contains(&id) && !facts.is_read_only {
@@ -131,7 +133,7 @@ fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
     let Some(replaced) = epoch.replaced else { return };
     let streams =
         |facts: &ServerFacts| matches!(facts.recovery, RecoveryState::Standby { stream: WalReceiverState::On { .. }, .. });
-    // With a newer promise of a failed attempt it gets its upstream by the vote.
+    // A node with a newer promise of a failed attempt gets its upstream by the vote.
     let is_ready = |facts: &ServerFacts| {
         if facts.mark.is_settled(&epoch) {
             facts.upstream() == Some(epoch.node) && streams(facts)
@@ -165,7 +167,7 @@ pub(super) fn fenced(state: &mut FailoverState, node: NodeId, now: Ms) {
     }
 }
 
-/// Reports each node left to the operator once.
+/// Attaches nodes that stream again if configured; else reports each to the operator once.
 pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);

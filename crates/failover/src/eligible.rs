@@ -10,7 +10,7 @@ use super::rules::{FailoverRules, SafetyRule};
 use crate::failover_state::FailoverState;
 use crate::node_state::NodeStanding;
 
-/// True if no other Weir writes to a silent primary, or its writes can no longer be acknowledged.
+/// True if a silent primary may be replaced: no other Weir writes to it, or its writes can no longer be acknowledged.
 pub(super) fn may_be_silent(state: &FailoverState, rules: &FailoverRules, cut_off: &BTreeSet<NodeId>) -> bool {
     rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(SafetyRule::ProvenDead)
 }
@@ -39,7 +39,7 @@ pub(super) fn candidates<'a>(
     let Some(history) = state.history() else { return Err(AttemptRefusal::HistoryUnknown) };
     let candidate = |(node, facts): (NodeId, &ServerFacts)| {
         let position = match facts.history.relation(facts.position, history) {
-            // Given up.
+            // A primary on the accepted or an older timeline was given up.
             WalRelation::Holds(_) if facts.is_primary() => return None,
             WalRelation::Holds(position) | WalRelation::Left(position) => position,
             WalRelation::Diverged | WalRelation::Foreign => return None,

@@ -21,13 +21,14 @@ pub enum FailoverEvent {
     },
     /// A client session's connection to a server ended unexpectedly.
     ///
-    /// No write may use a later connection before this event's actions are carried out.
+    /// The node gets no write over a later connection before this event's actions are carried out.
     ConnDied {
         node: NodeId,
         how: ServerConnEnd,
     },
     /// A session waits for a node, or a node is not as known.
     Doubted,
+    /// A client has come since a node was attached.
     Used {
         node: NodeId,
     },
@@ -142,6 +143,7 @@ pub enum ProbeResult {
     Failed(LookFailure),
 }
 
+/// A server that answers, as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerFacts {
     pub history: TimelineHistory,
@@ -163,8 +165,8 @@ pub struct ServerFacts {
     pub followers: Vec<StreamingFollower>,
 }
 
-/// `pg_last_wal_receive_lsn`, on the timeline last requested. A request starts at a WAL file's begin, and so before the replay position.
-/// Source: `RequestXLogStreaming` in walreceiverfuncs.c.
+/// `pg_last_wal_receive_lsn`, on the timeline last requested. A request for a new timeline starts at a WAL file's begin, and so before
+/// the replay position. Source: `RequestXLogStreaming` in walreceiverfuncs.c.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReceivedWal {
     /// All that is replayed, or nothing requested.
@@ -217,7 +219,7 @@ pub enum LookFailure {
     Lost,
     /// 57P01 or 57P02 during a look, perhaps by an operator. The next look tells more.
     Ended,
-    /// This proxy lacks descriptors, ports, memory, a right, or an address.
+    /// Not asked: the proxy lacks descriptors, ports, memory, a right, or an address.
     Local,
     /// 57P03: starts, or recovers from a crash.
     Starting,
@@ -345,7 +347,7 @@ impl LookFailure {
         }
     }
 
-    /// Other failures are answers: the server lives.
+    /// Other failures are answers, except `Local`, which asked nothing.
     pub fn is_death(self) -> bool {
         match self {
             LookFailure::Refused

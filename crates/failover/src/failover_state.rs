@@ -50,16 +50,16 @@ pub(super) enum PrimaryKnowledge {
 /// Only promises to other Weirs count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PromiseTracking {
-    /// Since a newer promise is seen.
+    /// Time since which a newer promise is seen.
     pub(super) since: Option<Ms>,
-    /// Since the primary is also gone: neither mute nor shutting down.
+    /// Time since which the primary is gone too; a mute or stopping one is not gone.
     pub(super) gone_since: Option<Ms>,
     pub(super) term_seen: u64,
     /// Own attempts without an order to promote or vote: their promises have no effect.
     pub(super) void: BTreeSet<Ballot>,
 }
 
-/// What decides which node takes writes.
+/// The source of the decision which node takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteDecider {
     Gate,
@@ -135,7 +135,7 @@ pub(super) struct PrimaryLog {
     pub strangers: usize,
     /// Log's end at the last seen change of the synchronous rule.
     pub sync_changed_at: Lsn,
-    /// The server start without a newer decision.
+    /// The server start for which no newer decision is known.
     pub confirmed: Option<u64>,
     /// The server start that writes this log.
     pub server: Option<u64>,
@@ -268,8 +268,8 @@ impl FailoverState {
         self.nodes.keys().copied().find(|id| !self.is_out(rules, *id))
     }
 
-    /// True if sessions must not use this node. If Weir promotes nothing and has no health checks, a failed node is used once it answers
-    /// in its role.
+    /// True if sessions must not use this node. If Weir promotes nothing and the node has no health checks, a failed node is used once it
+    /// answers in its role.
     pub fn is_out(&self, rules: &FailoverRules, id: NodeId) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
         let by_roles = matches!(rules.mode, FailoverMode::Follow | FailoverMode::Off);
@@ -385,6 +385,7 @@ impl FailoverState {
         }
     }
 
+    /// Notes that an attempt of this Weir can have no effect.
     pub(super) fn forget(&mut self, ballot: Ballot) {
         let void = &mut self.promises.void;
         void.insert(ballot);

@@ -28,6 +28,7 @@ pub enum FailoverOutlook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPrimaryReason {
     Looks,
+    /// No answering node is a primary.
     Answers,
     /// Several primaries, and not exactly one has followers.
     OnlyOne,

@@ -46,8 +46,11 @@ pub enum NodeSuspicion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthVerdict {
     Alive,
+    /// The server lives but cannot be asked.
     Mute(LookFailure),
-    Doubtful { again_at: Ms },
+    Doubtful {
+        again_at: Ms,
+    },
     Dead(LookFailure),
 }
 

@@ -23,6 +23,7 @@ pub struct TableChanges {
     late: Mutex<HashMap<Counted, LateReads>>,
 }
 
+/// A database and a slot; `None`: any slot of the database.
 type Counted = (Arc<str>, Option<Slot>);
 
 /// A writer whose server process may still commit.
@@ -85,7 +86,7 @@ impl TableChanges {
         self.is_complete.store(true, Ordering::SeqCst);
     }
 
-    /// Notes unexamined changes before a client hears of them.
+    /// Notes unexamined changes, covered by `round`, before a client hears of them.
     pub fn note_all_told(&self, round: u64) {
         self.versions.note_told(&[self.versions.of_all()], round);
     }

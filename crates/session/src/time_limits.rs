@@ -8,7 +8,7 @@ use weir_config::limits::{self, UserLimits};
 pub enum UnfinishedInput {
     #[default]
     Nothing,
-    /// A message whose rest, and thus its statement, is missing.
+    /// A message whose rest is missing; its statement does not run yet.
     Message,
     /// Extended-protocol messages without a Sync, all answered.
     Series,

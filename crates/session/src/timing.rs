@@ -113,6 +113,7 @@ pub fn asked(s: &Session, w: &Context) {
     }
 }
 
+/// Notes the server's ReadyForQuery.
 #[inline]
 fn over(s: &mut Session, w: &Context, status: u8) {
     let now = w.now_us();
@@ -155,6 +156,7 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
+/// Notes that no read of the session is under way.
 fn landed(s: &Session, w: &Context) {
     if let Some(node) = s.handle.clock.flight.take() {
         w.loads.end(node);

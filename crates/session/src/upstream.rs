@@ -190,6 +190,7 @@ impl EndingCommand {
     }
 }
 
+/// A transaction whose BEGIN Weir answered; the first statement decides on the server.
 #[derive(Debug, Default)]
 pub enum LazyBegin {
     #[default]

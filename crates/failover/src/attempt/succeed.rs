@@ -145,6 +145,7 @@ pub(super) fn stopping(state: &FailoverState, attempt: &FailoverAttempt, until: 
     }
 }
 
+/// Takes in the agent's answer to a stop, for a switchover or a silent primary.
 pub(in super::super) fn stopped(
     state: &mut FailoverState,
     rules: &FailoverRules,

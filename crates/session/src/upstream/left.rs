@@ -101,7 +101,7 @@ pub struct LongTextPassage {
     was_kept: bool,
 }
 
-/// State by an unanswered message that is the client's last.
+/// State by an unanswered message behind which the client has sent nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnprovenState {
     /// State that no server can report.
@@ -272,7 +272,7 @@ impl LeftoverState {
         self.due.kinds.and(self.asked()).has(StateKind::Temporary)
     }
 
-    /// True if statements may be analysed differently than with the same settings elsewhere.
+    /// True if statements may be analysed differently than in other sessions of the same settings.
     pub fn shapes_meaning(&self) -> bool {
         const SHAPING: StateKinds = StateKinds::of(StateKind::Setting)
             .with(StateKind::Temporary)
@@ -333,7 +333,7 @@ impl LeftoverState {
         self.due.add_report(name, before);
     }
 
-    /// State of a message that never ran does not exist.
+    /// Handles a failed message: if it never ran, its state does not exist.
     pub fn failed(&mut self, failure: &ServerErrorFields<'_>) {
         self.ending = StateKinds::NONE;
         if self.long.unnamed == UnnamedStatementState::Parsed {
@@ -446,7 +446,7 @@ impl LeftoverState {
         self.parting = self.parting.max(parting);
     }
 
-    /// Notes a DISCARD ALL, which does not end all state.
+    /// Notes that the server dropped all session state that `DISCARD ALL` ends.
     pub fn discarded(&mut self) {
         self.must_part(self.parting());
         (self.due, self.because) = (StateQuestion::default(), QuestionReason::Nothing);
