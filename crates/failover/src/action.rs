@@ -13,7 +13,7 @@ use super::record::FailoverRecord;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverAction {
-    /// Log in, ask for all of `Facts`, disconnect or keep the connection.
+    /// Log in, ask for all of `ServerFacts`, disconnect or keep the connection.
     Probe {
         node: NodeId,
         limit_ms: Ms,

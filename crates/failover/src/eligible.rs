@@ -57,7 +57,7 @@ pub(super) fn candidates<'a>(
     Ok(facts.filter_map(candidate).collect())
 }
 
-/// See [`Bar::Torn`]. With unknown files the standby may have one of the accepted timeline.
+/// See [`PromotionBar::Torn`]. With unknown files the standby may have one of the accepted timeline.
 fn is_torn(standby: &ServerFacts, history: &TimelineHistory) -> bool {
     match standby.received {
         ReceivedWal::All => false,

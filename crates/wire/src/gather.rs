@@ -1,7 +1,7 @@
 //! Bounds, in bytes and count, of what a peer can make a connection gather.
 //!
 //! A broken or hostile server may send without end. Exceeding a bound costs the connection. The budget belongs to the connection
-//! (`Conn`, `Talk`): code that forgets to start a new one uses up the previous one.
+//! (`Conn`, `MessageConn`): code that forgets to start a new one uses up the previous one.
 
 use crate::frame::{HEADER_BYTES, back};
 

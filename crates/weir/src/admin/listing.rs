@@ -84,7 +84,7 @@ pub struct ListColumn<R: 'static> {
     cell: fn(&R) -> ListCell,
 }
 
-/// A column's name and type, and who sees its values. `Visibility::Owner` in a list that is not about roles: readers of all statistics.
+/// A column's name and type, and who sees its values. `ValueVisibility::Owner` in a list that is not about roles: readers of all statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnHead {
     pub(crate) name: &'static str,
