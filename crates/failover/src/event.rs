@@ -11,9 +11,9 @@ pub type Ms = u64;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverEvent {
-    /// Next due at [`State::next_due`](super::FailoverState::next_due).
+    /// Next due at [`FailoverState::next_due`](super::FailoverState::next_due).
     Timer,
-    /// The answer to [`Action::Probe`](super::FailoverAction::Probe), at the latest at its limit.
+    /// The answer to [`FailoverAction::Probe`](super::FailoverAction::Probe), at the latest at its limit.
     Probed {
         node: NodeId,
         begun_at: Ms,
