@@ -416,10 +416,12 @@ fn nodes_are_shown_without_a_question_to_servers() {
         show(&mut asking, "pool_nodes", "status") == ["up", "up"] && looks() == before
     });
     let before = looks();
-    for _ in 0..100 {
+    const SHOWS: u64 = 100;
+    for _ in 0..SHOWS {
         assert_eq!(show(&mut asking, "pool_nodes", "status"), ["up", "up"]);
     }
-    assert_eq!(looks(), before);
+    // A round of the start may come late on a busy machine; each SHOW would bring one of its own.
+    assert!(looks() < before + SHOWS / 2, "{} looks, {before} before", looks());
     cluster.standbys()[0].stop(Mode::Fast).unwrap();
     wait_until("the node to be shown as down", || show(&mut asking, "pool_nodes", "status") == ["up", "down"]);
 }
