@@ -1,43 +1,37 @@
-//! Chooses the results that are worth their room once there is none left.
-//!
-//! As long as there is room every result is stored, at no cost. A full cache drops one for each that it takes. So a large
-//! result that the server made in no time is not stored when it is first seen. A second client that asks for it soon gets it
-//! stored.
+//! Chooses the results that are worth their room in a full cache. A large result that took no time is turned away until
+//! asked for again soon.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Keys that were turned away and are remembered: 16 KB.
+/// Keys remembered: 16 KB.
 const TURNED_AWAY_MAX: usize = 4096;
 
-/// A cache counts as full when so many eighths of its memory are in use.
+/// The cache is full from so many eighths of its memory.
 const FULL_EIGHTHS: u64 = 7;
 
-/// A result must be worth this part of the others' average.
+/// Divisor: the part of the average a result must be worth.
 const LEAST_PART: u64 = 4;
 
-/// Each answer moves the average by this part of its difference.
+/// Divisor: pace of the average per result.
 const PACE: u64 = 16;
 
-/// Each that is turned away takes this part from the average.
+/// Divisor: part of the average lost by each refusal.
 const FORGETTING: u64 = 256;
 
-/// Cost of a result for the server, and its size.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultCost {
     pub took_us: u64,
-    /// With its key and its place in the table.
     pub bytes: u64,
 }
 
 impl ResultCost {
-    /// Time it saves for its room: nanoseconds for each byte, not 0.
+    /// Nanoseconds saved per byte, not 0.
     fn worth(self) -> u64 {
         (self.took_us.max(1).saturating_mul(1000) / self.bytes.max(1)).max(1)
     }
 }
 
-/// Decides which results are stored. Shared by threads; if two of them overlook each other's numbers, a decision becomes less
-/// good, not wrong.
+/// Admission shared by threads: a race makes a decision less good, not wrong.
 #[derive(Debug)]
 pub struct CacheAdmission {
     average: AtomicU64,
@@ -51,12 +45,12 @@ impl Default for CacheAdmission {
 }
 
 impl CacheAdmission {
-    /// True if an answer is to be stored; `key` is the hash of its key, `used` of `room` bytes are in use.
+    /// True if a result is to be stored. `key`: hash of its key; `used` and `room`: bytes.
     pub fn admits(&self, key: u64, price: ResultCost, used: u64, room: u64) -> bool {
         let (worth, average) = (price.worth(), self.average.load(Ordering::Relaxed));
         let is_full = used.saturating_mul(8) >= room.saturating_mul(FULL_EIGHTHS);
         if is_full && worth.saturating_mul(LEAST_PART) < average && !self.was_turned_away(key) {
-            // The stored results may be worth less by now than they were.
+            // Stored results may lose worth with time.
             self.average.store(average - average.div_ceil(FORGETTING), Ordering::Relaxed);
             return false;
         }
@@ -66,7 +60,7 @@ impl CacheAdmission {
         true
     }
 
-    /// True if it was before; it is not from now on, or else is.
+    /// Toggles the mark of a key; true if it was set.
     fn was_turned_away(&self, key: u64) -> bool {
         let (place, mark) = (key as usize % TURNED_AWAY_MAX, (key >> 32) as u32 | 1);
         let was = self.turned_away[place].load(Ordering::Relaxed) == mark;

@@ -1,53 +1,45 @@
-//! Follows the commits of a primary, whoever made them: it marks the results stale that the log has changed, and tells how far
-//! it got.
+//! Follows a primary's commits, whoever made them: marks results stale, and tells how far the log is read.
 //!
-//! In: transactions in the order of their commits, rounds (see `causal`) with the primary's position and snapshot. Out: slots
-//! raised and settled, and the last round that is covered: all that was visible when that round was asked for has been applied.
-//! No IO and no clock.
+//! In: transactions in commit order; rounds (see `causal`). Out: slots raised and settled, and the covered round: all
+//! that was visible when it was asked for has been applied. No IO and no clock.
 //!
-//! A commit stands in the log before others see it, and for long if it waits for a standby. A result asked for in between shows
-//! the old rows although the change was applied already, and nothing would ever make it stale. So a transaction's slots stay
-//! raised until a snapshot of the primary shows it over. Meanwhile nothing is stored, as during a commit through Weir. The
-//! round of that snapshot is the one a standby must cover.
+//! A commit is in the log before others see it, for long if it waits for a standby. A result asked for meanwhile shows
+//! the old rows and would never become stale. So the slots stay raised until a snapshot of the primary shows the
+//! transaction over; a standby must cover that snapshot's round.
 //!
-//! While the log is not followed, the slot of the whole database is raised: nothing is served, and nothing is stored. A new
-//! stream tells the commits from its begin on. It does not tell a transaction whose commit stands in the log before that and is
-//! not visible yet. So the slot comes down only when all transactions have ended that ran at a snapshot taken after the
-//! stream's begin.
+//! While no log is followed, the database's slot is raised. A new stream lacks transactions that committed before its
+//! begin and are not visible yet. So the slot stays raised until all transactions of a snapshot taken after the begin
+//! have ended.
 
 use super::proof::ChangeFloors;
 use super::versions::{Slot, TableVersions, WriterOutcome};
 use std::collections::VecDeque;
 
-/// Rounds remembered that are not covered yet. Of more, every second one of the older half is forgotten: then a later one must be covered.
+/// Rounds remembered. Beyond, every second one of the older half is dropped: a later one must be covered.
 const POINTS_MAX: usize = 256;
-/// Transactions remembered that others may not see yet.
 const PENDING_MAX: usize = 8192;
-/// Slots of one transaction; of more it counts as one that changes the whole database.
+/// Slots of one transaction; with more it changes the whole database.
 const SLOTS_MAX: usize = 64;
 
-/// The history positions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WalHistory {
-    /// Number of the primary.
     pub node: u16,
-    /// `system_identifier` of its cluster.
+    /// `system_identifier` of the cluster.
     pub system: u64,
     pub timeline: u32,
 }
 
-/// Transactions that a server's snapshot shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TxidSnapshot {
-    /// All below are over.
+    /// All transactions below are over.
     below: u64,
-    /// This and later ones had not begun.
+    /// First transaction not begun.
     next: u64,
     running: Vec<u64>,
 }
 
 impl TxidSnapshot {
-    /// Reads the text of a `txid_snapshot`: `xmin:xmax:xip_list`.
+    /// Parses a `txid_snapshot`: `xmin:xmax:xip_list`.
     pub fn parse(text: &str) -> Option<TxidSnapshot> {
         let mut parts = text.splitn(3, ':');
         let below = parts.next()?.parse().ok()?;
@@ -57,7 +49,7 @@ impl TxidSnapshot {
         Some(TxidSnapshot { below, next, running: running.collect::<Option<Vec<u64>>>()? })
     }
 
-    /// True if a transaction is over that is known by the lower half of its number.
+    /// True if the transaction with these lower 32 bits is over.
     pub fn shows(&self, xid: u32) -> bool {
         let near = (self.next & !u64::from(u32::MAX)) | u64::from(xid);
         let full = if near > self.next.saturating_add(1 << 31) {
@@ -71,27 +63,23 @@ impl TxidSnapshot {
     }
 }
 
-/// One answer of the primary to the question for its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PositionRound {
     pub number: u64,
     pub history: WalHistory,
-    /// The primary's position: all that anybody had seen when it was asked lies before.
+    /// Log position behind all that was visible when the primary was asked.
     pub position: u64,
     pub snapshot: TxidSnapshot,
-    /// When it was asked.
     pub asked_ms: u64,
 }
 
-/// How far a follower is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LogFollowerState {
-    /// There is no stream.
     Away,
-    /// There is a stream; transactions that ran at its begin may not be visible yet.
+    /// Transactions that ran at the stream's begin may not be visible yet.
     Starting {
         history: WalHistory,
-        /// The first round that was asked for after its begin.
+        /// First round asked for after the begin.
         round: u64,
         /// All transactions below must be over.
         below: Option<u64>,
@@ -99,7 +87,6 @@ pub enum LogFollowerState {
     Following(WalHistory),
 }
 
-/// The last round that is covered, and when it was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CoveredRound {
     /// 0: none.
@@ -108,7 +95,7 @@ pub struct CoveredRound {
 }
 
 impl CoveredRound {
-    /// True if all that was visible when `round` was asked for is known, and the last news are at most so old.
+    /// True if everything visible at `round` is known, by news at most `lag_ms_max` old.
     #[inline]
     pub fn shows(self, round: u64, now_ms: u64, lag_ms_max: u64) -> bool {
         self.round != 0 && self.round >= round && now_ms.saturating_sub(self.asked_ms) <= lag_ms_max
@@ -121,14 +108,12 @@ struct CoveragePoint {
     position: u64,
 }
 
-/// A transaction: its number and the tables it changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DecodedTransaction {
     xid: u32,
     slots: Vec<Slot>,
 }
 
-/// Why a stream is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FollowError {
     #[error("the stream says something out of order")]
@@ -137,31 +122,28 @@ pub enum FollowError {
     Pending,
 }
 
-/// Follows one database. See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogFollower {
-    /// The slot of the whole database.
     database: Slot,
     standing: LogFollowerState,
-    /// The stream was taken in up to here.
+    /// Log position up to which the stream was received.
     position: u64,
     covered: CoveredRound,
     points: VecDeque<CoveragePoint>,
-    /// The transaction that is being told.
+    /// Transaction being received.
     open: Option<DecodedTransaction>,
-    /// Transactions told that may not be visible yet; their slots are raised.
+    /// Received transactions that may not be visible yet; their slots are raised.
     pending: Vec<DecodedTransaction>,
-    /// The last round of this history.
+    /// Last round of this history.
     latest: Option<PositionRound>,
-    /// The position of the round that is covered.
+    /// Position of the covered round.
     covered_position: u64,
     floors: ChangeFloors,
-    /// Nothing is admitted from a store that was proven before this round; none: nobody has wished that.
+    /// First round whose proofs in a store are admitted.
     forgotten: Option<u64>,
 }
 
 impl LogFollower {
-    /// Nothing is followed yet.
     pub fn new(database: Slot, versions: &TableVersions) -> LogFollower {
         versions.raise(&[database]);
         LogFollower {
@@ -179,7 +161,7 @@ impl LogFollower {
         }
     }
 
-    /// Earlier proofs are not admitted any more. `next` is the number of the next round that is begun.
+    /// Rejects earlier proofs. `next`: number of the next round.
     pub fn forget(&mut self, next: u64) {
         self.forgotten = Some(next);
     }
@@ -204,28 +186,25 @@ impl LogFollower {
         self.position
     }
 
-    /// Transactions told that may not be visible yet.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// The position and round that are covered now. While no log is followed, none is.
+    /// Returns the covered round; none while no log is followed.
     pub fn covered(&self) -> CoveredRound {
         if matches!(self.standing, LogFollowerState::Following(_)) { self.covered } else { CoveredRound::default() }
     }
 
-    /// When the oldest round was asked for that is not covered; none: all are.
     pub fn behind_since_ms(&self) -> Option<u64> {
         self.points.front().map(|point| point.covered.asked_ms)
     }
 
-    /// A stream tells all that commits after `position` in the log. `next` is the number of the next round that is begun.
+    /// Begins a stream of commits after `position`. `next`: number of the next round.
     pub fn start(&mut self, history: WalHistory, position: u64, next: u64) {
         self.standing = LogFollowerState::Starting { history, round: next, below: None };
         self.position = position;
     }
 
-    /// A transaction begins to be told.
     pub fn begin(&mut self, xid: u32) -> Result<(), FollowError> {
         match self.open.replace(DecodedTransaction { xid, slots: Vec::new() }) {
             Some(_) => Err(FollowError::Order),
@@ -233,7 +212,6 @@ impl LogFollower {
         }
     }
 
-    /// It changed this.
     pub fn change(&mut self, slot: Slot) -> Result<(), FollowError> {
         let slots = &mut self.open.as_mut().ok_or(FollowError::Order)?.slots;
         if slots.contains(&slot) || slots.contains(&self.database) {
@@ -248,17 +226,17 @@ impl LogFollower {
         Ok(())
     }
 
-    /// The whole transaction was told; its changes lie before `end`.
+    /// Ends the open transaction, whose changes lie before `end`.
     pub fn commit(&mut self, end: u64, versions: &TableVersions) -> Result<(), FollowError> {
         let told = self.open.take().ok_or(FollowError::Order)?;
         if !told.slots.is_empty() {
             if self.pending.len() >= PENDING_MAX {
                 return Err(FollowError::Pending);
             }
-            // First of all: readers look at the cover before the slots.
+            // First: readers look at the cover before the slots.
             versions.raise(&told.slots);
             match &self.latest {
-                // The round was ahead of the stream: to wait for the next one would keep the tables raised for nothing.
+                // The round is ahead of the stream: waiting for the next would keep the tables raised for nothing.
                 Some(round) if round.snapshot.shows(told.xid) => {
                     self.floors.note_changes(&told.slots, round.number, round.position);
                     versions.note_last(self.database, round.number);
@@ -271,13 +249,13 @@ impl LogFollower {
         Ok(())
     }
 
-    /// All commits up to this position were told.
+    /// Notes that all commits up to this position were received.
     pub fn reach(&mut self, position: u64) {
         self.position = self.position.max(position);
         self.cover();
     }
 
-    /// The primary has told its position. True: another round is needed.
+    /// Takes in a round. Returns true if another round is needed.
     pub fn round(&mut self, round: &PositionRound, versions: &TableVersions) -> bool {
         let history = match &self.standing {
             LogFollowerState::Away => return false,
@@ -293,7 +271,7 @@ impl LogFollower {
         let covered = CoveredRound { round: round.number, asked_ms: round.asked_ms };
         self.points.push_back(CoveragePoint { covered, position: round.position });
         if self.points.len() > POINTS_MAX {
-            // The oldest stays: it is the next one that can be covered.
+            // The oldest stays: it is covered next.
             let mut at = 0;
             self.points.retain(|_| {
                 at += 1;
@@ -304,8 +282,7 @@ impl LogFollower {
         !self.pending.is_empty() || matches!(self.standing, LogFollowerState::Starting { .. })
     }
 
-    /// The catalog has changed by which names became tables: transactions told just now, or not visible yet, count for the
-    /// whole database.
+    /// Handles a change of which names are tables: open and pending transactions count for the whole database.
     pub fn redefine(&mut self, versions: &TableVersions) {
         if let Some(open) = &mut self.open {
             open.slots = vec![self.database];
@@ -316,7 +293,7 @@ impl LogFollower {
         }
     }
 
-    /// The stream has ended, or cannot be relied upon: the rest of it is not known. `next` as above.
+    /// Ends the stream, or drops it as unreliable. `next`: number of the next round.
     pub fn lose(&mut self, next: u64, versions: &TableVersions) {
         if matches!(self.standing, LogFollowerState::Following(_)) {
             versions.raise(&[self.database]);
@@ -327,13 +304,13 @@ impl LogFollower {
         self.points.clear();
         self.covered = CoveredRound::default();
         self.floors = ChangeFloors::default();
-        // The database's slot stands for them from here on.
+        // The database's slot covers pending transactions from here on.
         for told in self.pending.drain(..) {
             versions.settle_unseen(&told.slots, next);
         }
     }
 
-    /// Nobody follows this database any more. The versions outlive that: the slots raised in them are settled, as changed.
+    /// Ends following. The versions live on, so raised slots are settled as changed.
     pub fn end(&mut self, next: u64, versions: &TableVersions) {
         self.lose(next, versions);
         versions.settle_unseen(&[self.database], next);

@@ -1,9 +1,8 @@
 //! A cache of results that never serves a stale one.
 //!
-//! `CacheTextFacts` decides if the result of a text may be cached, and which kind of change it makes; `catalog` knows the tables.
-//! `TableVersions` is the protocol by which a result is stored and served only while PostgreSQL would give it. `LogFollower` takes in
-//! the writes past all Weirs. A result in a store of the network (`StoredResult`) carries the reason why it is true: the versions it
-//! was made under. Where several Weirs share the store, that is a position of the primary's log (`ResultProof`).
+//! `CacheTextFacts` decides if a result may be cached and what a text changes. `TableVersions` is the protocol of
+//! storing and serving, `LogFollower` takes in writes past all Weirs, `ResultProof` proves results in a store that
+//! Weirs share.
 
 mod admission;
 mod followed_log;

@@ -1,22 +1,21 @@
-//! Decides if a store in the network is asked for a result. It is asked on the second sight of a question, while the store is
-//! not slower than the servers. Both times are measured, never set.
+//! Decides if a network store is asked: on the second sight of a question, while it is not slower than the servers, as
+//! measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Questions that are remembered: 1 MB.
+/// Questions remembered: 1 MB.
 const SEEN_MAX: usize = 1 << 18;
 
-/// Where the store is too slow, one question of so many asks it nevertheless, so that it is noticed when that is over.
+/// One question of so many still asks a slow store, to notice recovery.
 const SAMPLE: u32 = 32;
 
-/// A store may take so many times as long as a server: its answer leaves the server to others.
+/// A store may take this multiple of a server's time: its answers relieve the server.
 const PATIENCE: u64 = 2;
 
-/// Each value moves its average by this part of its difference.
+/// Divisor: pace of the averages.
 const PACE: u64 = 32;
 
-/// Questions that any worker has seen.
 #[derive(Debug)]
 pub struct SeenQueries(Box<[AtomicU32]>);
 
@@ -26,11 +25,9 @@ impl Default for SeenQueries {
     }
 }
 
-/// See the module. For one worker.
 #[derive(Debug)]
 pub struct LookupPolicy {
     seen: Arc<SeenQueries>,
-    /// Averages in microseconds: an exchange with the store; an answer of a server, none before the first.
     store_us: u64,
     server_us: Option<u64>,
     until_sample: u32,
@@ -45,7 +42,7 @@ impl LookupPolicy {
         LookupPolicy { seen, store_us: 0, server_us: None, until_sample: SAMPLE }
     }
 
-    /// True if the store is asked, by the question's hash; remembers the question.
+    /// True if the store is asked. Remembers the question by its hash.
     pub fn asks(&mut self, question: u64) -> bool {
         let (place, mark) = (question as usize % SEEN_MAX, (question >> 32) as u32 | 1);
         let is_known = self.seen.0[place].swap(mark, Ordering::Relaxed) == mark;
@@ -65,12 +62,11 @@ impl LookupPolicy {
         is_due
     }
 
-    /// How long the store took, in microseconds.
     pub fn store_took(&mut self, us: u64) {
         self.store_us = moved(self.store_us, us);
     }
 
-    /// How long a server took, or had taken for an answer that the store gave.
+    /// Notes a server's time, also one stored with a result.
     pub fn server_took(&mut self, us: u64) {
         self.server_us = Some(self.server_us.map_or(us, |before| moved(before, us)));
     }

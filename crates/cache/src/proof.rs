@@ -1,31 +1,23 @@
-//! Results in a store that several Weirs share: the proof of each, and the test by which another Weir accepts it.
+//! Results in a shared store: how one Weir proves them and another accepts them.
 //!
-//! A result is *proven* for a position of the primary's log: it shows every change of its tables up to there, and none after.
-//! The Weir that fills it notes the words of its tables before the question (`TableVersions`). Then it waits until the log was taken
-//! in up to a round that began after the answer. If the words are still the same, the round's position is the proof. Another
-//! Weir serves the result if no change of its tables that it knows of lies behind that position. It takes a change's position
-//! from the round that covers the change (its *floor*). A change whose round the primary has not answered has no floor yet, and
-//! nothing is served.
+//! A proof is a position of the primary's log: the result shows every change of its tables up to there, and none after.
+//! The filling Weir notes the tables' stamps before the question (`TableVersions`), and waits until the log is read up
+//! to a round that began after the answer. With unchanged stamps that round's position is the proof. Another Weir
+//! serves the result if it knows no change behind it. A change's position is that of a round covering it (its *floor*);
+//! until the primary answers that round, nothing is served.
 //!
-//! The round of the last change also shows all that the result shows. Between that round and the proof no table of it has
-//! changed. This Weir would know such a change, since its own log was taken in up to there.
-//!
-//! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are
-//! unknown to it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses,
-//! mixes up or repeats its bytes costs misses.
+//! Positions compare within one system identifier and timeline. Changes before a follower's begin are unknown: their
+//! floor is the begin's round. A store that loses, mixes up or repeats bytes costs misses only.
 
 use super::versions::{ResultDependencies, Slot, TableVersions};
 use crate::followed_log::{LogFollower, LogFollowerState, WalHistory};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Rounds whose positions are remembered. With more, every second one of the older half is forgotten: then a later one stands
-/// for it.
+/// Rounds remembered. Beyond, every second one of the older half is dropped: a later one replaces it.
 const ROUNDS_MAX: usize = 1024;
 
-/// The position that a result is proven for. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResultProof {
-    /// `system_identifier` of the servers.
     pub system: u64,
     pub timeline: u32,
     pub position: u64,
@@ -37,24 +29,22 @@ impl ResultProof {
     }
 }
 
-/// State of a result that waits for its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultProofState {
     Proven(ResultProof),
-    /// The log was not taken in far enough yet.
+    /// The log is not read far enough.
     Waits,
-    /// One of its tables has changed, or the log is not followed: it will not be proven.
+    /// A table has changed, or the log is not followed.
     Void,
 }
 
-/// Positions of rounds, and of the last changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChangeFloors {
-    /// The round by which the follower began, and its position; none: it has not.
+    /// Round of the follower's begin, and its position.
     opened: Option<(u64, u64)>,
     /// Later rounds and their positions, in order.
     rounds: VecDeque<(u64, u64)>,
-    /// By slot: a round that covers its last change, and the round's position.
+    /// A round that covers the slot's last change, and its position.
     changes: BTreeMap<Slot, (u64, u64)>,
 }
 
@@ -75,14 +65,13 @@ impl ChangeFloors {
         }
     }
 
-    /// These have changed, as this round shows.
     pub(super) fn note_changes(&mut self, slots: &[Slot], round: u64, position: u64) {
         for slot in slots {
             self.changes.insert(*slot, (round, position));
         }
     }
 
-    /// The position behind which no change of a slot lies; `round` covers its last one.
+    /// Returns a position behind all changes of a slot; `round` covers the last one.
     fn floor(&mut self, slot: Slot, round: u64) -> Option<u64> {
         let (opened, position) = self.opened?;
         if round <= opened {
@@ -96,7 +85,7 @@ impl ChangeFloors {
         Some(position)
     }
 
-    /// The first that is remembered of this and later rounds.
+    /// Returns the first remembered round >= `round`.
     fn from(&self, round: u64) -> Option<(u64, u64)> {
         let opened = self.opened?;
         let at = self.rounds.partition_point(|(known, _)| *known < round);
@@ -105,7 +94,7 @@ impl ChangeFloors {
 }
 
 impl LogFollower {
-    /// A result came from a server before `round` began; its tables are as `deps` says since before it was asked for.
+    /// Proves a result that came before `round` began; `deps` were taken before its question.
     pub fn prove(&self, versions: &TableVersions, deps: &ResultDependencies, round: u64) -> ResultProofState {
         let LogFollowerState::Following(WalHistory { system, timeline, node: _ }) = *self.standing() else {
             return ResultProofState::Void;
@@ -119,7 +108,7 @@ impl LogFollower {
         }
     }
 
-    /// Tells if PostgreSQL would give this result now, by its proof. Some: the round that covers the last change it shows.
+    /// Returns the round of the last change shown, if PostgreSQL would give the result now.
     pub fn admits(&mut self, versions: &TableVersions, slots: &[Slot], proof: &ResultProof) -> Option<u64> {
         let LogFollowerState::Following(history) = self.standing() else { return None };
         // A follower knows nothing behind its own position.
@@ -131,7 +120,7 @@ impl LogFollower {
         {
             return None;
         }
-        // In this order: a change that is settled by then has its round.
+        // Order matters: a change that is settled by then has its round.
         let deps = versions.begin(slots)?;
         let mut shown = 0;
         for (slot, _) in deps.pairs() {

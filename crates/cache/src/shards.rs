@@ -1,31 +1,27 @@
-//! Redis Cluster: the master of a key, by the nodes' own map (`CLUSTER NODES`). A map that is out of date costs misses: a node
-//! that does not have a key names the one that does.
-//! Source: redis.io, "Redis cluster specification", "CLUSTER NODES".
+//! Redis Cluster: the master of a key by `CLUSTER NODES`. An outdated map costs misses only. Source: redis.io, "Redis
+//! cluster specification".
 
-/// Parts keys are spread over.
 const SLOTS: usize = 16_384;
 
-/// Most masters: each is a connection of every worker.
+/// Limit: each master is a connection of every worker.
 const MASTERS_MAX: usize = 64;
 
-/// A master with keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMaster {
-    /// Empty: the one that was asked, which does not know its own.
+    /// Empty: the node that was asked, which does not know its own name.
     pub name: String,
     pub port: u16,
 }
 
-/// The hosts by their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMap {
     pub masters: Vec<ShardMaster>,
-    /// By slot: the number of its master.
+    /// Index of the master, by slot.
     slots: Box<[u8]>,
 }
 
 impl ShardMap {
-    /// Reads a node's map of its cluster. Error: in words, why nothing can be kept there now.
+    /// Reads a node's map; the error says why the cluster cannot be used.
     pub fn read(text: &str) -> Result<ShardMap, String> {
         let (mut masters, mut slots) = (Vec::new(), vec![u8::MAX; SLOTS]);
         for line in text.lines() {
@@ -38,7 +34,7 @@ impl ShardMap {
             }
             let number = u8::try_from(masters.len()).ok().filter(|number| usize::from(*number) < MASTERS_MAX);
             let number = number.ok_or_else(|| format!("more than {MASTERS_MAX} masters"))?;
-            // Keys that are being moved stand behind in brackets: their node says so when asked.
+            // Slots that are being moved follow in brackets; their node redirects.
             for range in ranges.iter().filter(|range| !range.starts_with('[')) {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
                 let range = first.parse::<usize>().ok().zip(last.parse::<usize>().ok()).filter(|(first, last)| first <= last);
@@ -54,20 +50,19 @@ impl ShardMap {
         Ok(ShardMap { masters, slots: slots.into() })
     }
 
-    /// The number of the master a key is at.
     pub fn master_of(&self, key: &[u8]) -> usize {
         usize::from(self.slots[slot_of(key)])
     }
 }
 
-/// `ip:port@bus-port,name`.
+/// Parses `ip:port@bus-port,name`.
 fn address_of(text: &str) -> Option<(String, u16)> {
     let (address, _) = text.split_once('@').unwrap_or((text, ""));
     let (name, port) = address.rsplit_once(':')?;
     Some((name.to_string(), port.parse().ok()?))
 }
 
-/// The slot of a key. If the key has a part in braces, this part alone decides.
+/// Returns the slot of a key; a part in braces decides alone.
 fn slot_of(key: &[u8]) -> usize {
     let after = |at: usize| key[at + 1..].iter().position(|byte| *byte == b'}').map(|length| &key[at + 1..at + 1 + length]);
     let tag = key.iter().position(|byte| *byte == b'{').and_then(after).filter(|tag| !tag.is_empty());

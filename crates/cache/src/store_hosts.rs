@@ -1,19 +1,15 @@
-//! The host of a store that has a key.
-//!
-//! Each host has many points on a ring of numbers, and a key is at the host of the next point. With a host more, only the keys
-//! that it gets move. All Weirs that share stores must find the same hosts. A host that is gone moves nothing: its keys are
-//! missing until it is back.
+//! The store host of a key, on a hash ring. A new host moves only the keys that it gets. All Weirs that share stores
+//! must agree. A lost host moves nothing: its keys are misses.
 
 use super::versions::fnv;
 use weir_config::hosts::StoreHost;
 
-/// Points of a host on the ring. With so many, shares differ by a few per cent.
+/// Points of a host on the ring; shares differ by a few per cent.
 const POINTS: u32 = 160;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct HashRing {
-    /// Points and numbers of hosts, in order.
+    /// Points and indices of hosts, sorted.
     points: Box<[(u64, usize)]>,
 }
 
@@ -28,7 +24,6 @@ impl HashRing {
         HashRing { points: points.into() }
     }
 
-    /// The host of a key; the first if there is only one.
     pub fn host_of(&self, key: &[u8]) -> usize {
         let hash = fnv(key.iter().copied());
         let next = self.points.partition_point(|(point, _)| *point < hash);

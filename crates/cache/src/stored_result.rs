@@ -1,42 +1,35 @@
-//! A result as a store keeps it: its key in full, why it is true, and a checksum of all that.
-//!
-//! A store is trusted with nothing: its bytes may be old, another key's, cut off or garbage. Bytes that do not read are a miss.
+//! A result as a store keeps it. Stores are not trusted: old, foreign, cut or garbled bytes are a miss.
 
 use super::proof::ResultProof;
 use super::versions::{ResultDependencies, Slot};
 use std::hash::{BuildHasher, Hasher};
 
-/// First byte: another one after each change of the form, or of how slots are found.
+/// First byte; changes with the format, and with the way slots are found.
 const FORM: u8 = 2;
 
 const OF_WORDS: u8 = 0;
 const OF_POSITION: u8 = 1;
 
-/// Any fixed number: two Weirs of one version must find the same checksum.
+/// Fixed: Weirs of one version must agree.
 const CHECKSUM_SEED: u64 = 0x7765_6972;
 
-/// Why a result is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultValidity {
-    /// The words of its tables were these, in the memory of the Weir that asks. `round` began after all it shows was visible.
+    /// Stamps of its tables in the asking Weir's memory. `round` began after all it shows was visible.
     Words { deps: ResultDependencies, round: u64 },
-    /// It is proven for a position of the log, as to these tables.
+    /// A proof, for these tables.
     Position { slots: Vec<Slot>, proof: ResultProof },
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResult<'a> {
-    /// The server's time for the result.
     pub took_us: u64,
     pub why: ResultValidity,
-    /// All of it: the store's key is a digest.
     pub key: &'a [u8],
     pub bytes: &'a [u8],
 }
 
 impl<'a> StoredResult<'a> {
-    /// The bytes that go to the store.
     pub fn write(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(64 + self.key.len() + self.bytes.len());
         body.extend(self.took_us.to_le_bytes());
@@ -69,7 +62,6 @@ impl<'a> StoredResult<'a> {
         out
     }
 
-    /// Reads the bytes of a store. `None`: no Weir wrote them, or not all of them are here.
     pub fn read(mut from: &'a [u8]) -> Option<StoredResult<'a>> {
         if take::<1>(&mut from)? != [FORM] || u64::from_le_bytes(take(&mut from)?) != checksum(from) {
             return None;

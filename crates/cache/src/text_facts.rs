@@ -1,4 +1,4 @@
-//! Facts about a text that the cache needs, before a look into the catalog.
+//! Facts about a text that the cache needs before it looks into the catalog.
 
 use weir_catalog::{Catalog, SearchPath, StatementNames, TouchedTables};
 use weir_config::CacheConfig;
@@ -6,49 +6,44 @@ use weir_sql::facts::{
     ChangeScope, QualifiedName, QueryEffect, QueryFacts, SessionVerb, TextProperty, TransactionEnd, TransactionVerb,
 };
 
-/// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
+/// Comments at the very begin of a text, as in Pgpool-II.
 const FORCE: &str = "/*FORCE QUERY CACHE*/";
 const NEVER: &str = "/*NO QUERY CACHE*/";
 
-/// Words in literals that mean another moment whenever they are read. Source: `datetktbl` in datetime.c.
+/// Words that depend on the time. Source: `datetktbl` in datetime.c.
 const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Permission to cache the result of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePermission {
     Never,
-    /// If the catalog says that it hangs on known tables alone.
+    /// Allowed if the result depends on known tables alone.
     Judged,
-    /// Its author says so.
+    /// Allowed by the author's comment.
     Forced,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct CacheTextFacts {
     pub reads: CachePermission,
     names: StatementNames,
-    /// Relations that it reads and the operator answers for; `strict` are the names without these.
+    /// Relations that the operator answers for; `strict`: the other names.
     vouched: Box<[QualifiedName]>,
     strict: StatementNames,
     written: Box<[QualifiedName]>,
     changes: ChangeScope,
-    /// It is one statement that only reads, and all that it runs stands in its text.
+    /// One read whose text shows all that runs.
     is_plain_read: bool,
-    /// It runs event triggers, if there are any: also where it changes no table itself (`COMMENT`, `CREATE INDEX`, `REFRESH`).
+    /// Runs event triggers, also without changing a table (`COMMENT`, `REFRESH`).
     is_event: bool,
-    /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
+    /// Cannot touch a table: `COMMIT`, `SET a = 1`; but `SELECT 1 + 2` may call a user's operator.
     pub is_idle: bool,
     pub end: PossibleTransactionEnd,
 }
 
-/// The end that a text may bring to the transaction it runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PossibleTransactionEnd {
     None,
-    /// It is a plain `ROLLBACK`.
     Rollback,
-    /// Any, or several.
     Any,
 }
 
@@ -79,7 +74,6 @@ impl CacheTextFacts {
         }
     }
 
-    /// A text that nobody has looked at: it may do anything.
     pub fn unread() -> CacheTextFacts {
         CacheTextFacts {
             reads: CachePermission::Never,
@@ -95,8 +89,7 @@ impl CacheTextFacts {
         }
     }
 
-    /// The tables its answer is made of, if it may be kept.
-    /// Tables of the list `never` count also behind views and parents.
+    /// Returns the tables of the result. Tables of the list `never` also count behind views and parents.
     pub fn tables_read(&self, catalog: &Catalog, path: &SearchPath, never: &[String]) -> Option<Vec<u32>> {
         match self.reads {
             CachePermission::Never => None,
@@ -109,12 +102,11 @@ impl CacheTextFacts {
         }
     }
 
-    /// The tables whose rows its answer may show. `None`: any.
+    /// Returns the tables whose rows the answer may show; `None`: any.
     pub fn tables_shown(&self, catalog: &Catalog, path: &SearchPath) -> Option<Vec<u32>> {
         if self.is_plain_read { catalog.shows(&self.names, path) } else { None }
     }
 
-    /// The tables that it may change. Without a catalog nothing is known of the names in it.
     pub fn touches(&self, known: Option<(&Catalog, &SearchPath)>) -> TouchedTables {
         match (self.changes, known) {
             _ if self.is_idle => TouchedTables::Tables(Vec::new()),
@@ -126,12 +118,10 @@ impl CacheTextFacts {
         }
     }
 
-    /// True if such a one is among the relations that it names.
     pub fn names_one(&self, is_one: impl Fn(&QualifiedName) -> bool) -> bool {
         self.names.relations().iter().chain(&self.written).any(is_one)
     }
 
-    /// It may change objects that all databases share.
     pub fn is_for_all_databases(&self) -> bool {
         self.changes == ChangeScope::Cluster
     }
@@ -156,14 +146,14 @@ fn reads(facts: &QueryFacts, text: &str, config: &CacheConfig) -> CachePermissio
         return CachePermission::Forced;
     }
     let is_listed = |name: &QualifiedName| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
-    // A text that reads no table asks to hear from the server, not from the cache (`SELECT 1`).
+    // A text without tables wants the server, not the cache (`SELECT 1`).
     match facts.has(TextProperty::Fleeting) || facts.named.relations.is_empty() || facts.named.relations.iter().any(is_listed) {
         true => CachePermission::Never,
         false => CachePermission::Judged,
     }
 }
 
-/// True if an entry of a list is about a name: `table`, or `schema.table`.
+/// `listed`: `table` or `schema.table`.
 fn is_meant(listed: &str, name: &QualifiedName) -> bool {
     match listed.split_once('.') {
         Some((schema, table)) => table == name.name && (name.schema.is_empty() || schema == name.schema),
@@ -180,26 +170,26 @@ fn end(facts: &QueryFacts) -> PossibleTransactionEnd {
     }
 }
 
-/// True if a text has a literal that means another moment whenever it is read.
+/// True if a literal depends on the time.
 pub fn says_a_moment(text: &[u8]) -> bool {
-    // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
+    // Fast path: most texts have no literals but numbers.
     let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
     // Escapes hide the text that the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
     let is_hidden = has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || (has(b"\n\r") && has_pieces(text));
     has(b"'$") && (is_hidden || hold_a_moment(text))
 }
 
-/// Bytes looked at behind a quote for the literal's next piece.
+/// Bytes searched for a literal's next piece.
 const GAP_BYTES_MAX: usize = 256;
 
-/// True if a literal may go on behind the end of a line: `'to'` there and `'morrow'` here. Source: `quotecontinue` in scan.l.
+/// True if a literal may continue on another line. Source: `quotecontinue` in scan.l.
 fn has_pieces(text: &[u8]) -> bool {
     let behind = |at: usize| &text[at + 1..text.len().min(at + 1 + GAP_BYTES_MAX)];
     let mut quotes = text.iter().enumerate().filter(|(_, byte)| **byte == b'\'');
     quotes.any(|(at, _)| goes_on(behind(at)))
 }
 
-/// True if the next thing behind a quote is another, with a line's end between; comments to the end of a line count as blanks.
+/// True if a quote follows behind a line end; `--` comments are blanks.
 fn goes_on(mut gap: &[u8]) -> bool {
     let is_cut = gap.len() == GAP_BYTES_MAX;
     let mut has_line = false;
@@ -221,7 +211,7 @@ fn goes_on(mut gap: &[u8]) -> bool {
     }
 }
 
-/// True if a value of a Bind names a moment (`now`, `today`). `bind` is its body behind the two names.
+/// `bind`: the body behind the two names.
 pub fn bind_holds_a_moment(bind: &[u8]) -> bool {
     // The server refuses a malformed Bind.
     value_holds_a_moment(bind).unwrap_or(true)
@@ -233,7 +223,7 @@ fn value_holds_a_moment(bind: &[u8]) -> Option<bool> {
     let (count, mut rest) = rest.split_first_chunk::<2>()?;
     for _ in 0..u16::from_be_bytes(*count) {
         let (length, values) = rest.split_first_chunk::<4>()?;
-        // Less than nothing is NULL.
+        // A negative length is NULL.
         let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
         let (value, behind) = values.split_at_checked(length)?;
         if hold_a_moment(value) {

@@ -1,43 +1,37 @@
-//! The protocol: versions of tables, writers under way, and the conditions for storing and serving a result.
+//! The cache protocol: when a result may be stored and served.
 //!
-//! A table has a *slot* with a number: how many writers are about to commit, and how many have. A writer raises its slots
-//! before its commit is sent, and settles them when the server has told how it went. A result notes the numbers of its tables
-//! before its question is sent. It is true as long as they are the same: nobody has committed since, or is about to. A rollback
-//! leaves the numbers as they were. So an invalidation costs as much as the write has tables, with any number of results.
+//! A table has a *slot* with a stamp: writers about to commit, and commits. A writer raises its slots before its commit
+//! is sent and settles them after the answer; a rollback restores the stamps. A result notes the stamps before its
+//! question and is true while they are unchanged. So an invalidation costs as much as the write has tables.
 //!
-//! A standby shows the past. A slot remembers the round (see `causal`) whose position covers the table's last change. A result
-//! from a standby is stored only if that standby had replayed it.
-//!
-//! Several tables may share a slot: then more results become stale than must.
+//! A slot remembers the round (see `causal`) that covers its last change: a standby's result is stored only if that
+//! standby had replayed it. Tables may share a slot; then more results become stale.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of a slot.
 pub type Slot = u32;
 
-/// Bits of a stamp that count writers about to commit; the rest counts changes.
+/// Bits of a stamp that count writers; the rest counts changes.
 const WRITER_BITS: u32 = 24;
 const ONE_CHANGE: u64 = 1 << WRITER_BITS;
 
-/// The first round covers all writes before the start.
+/// First round, which covers all writes before the start.
 pub const FIRST_ROUND: u64 = 1;
 
-/// How a transaction ended that had raised slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterOutcome {
-    /// It may have changed something; this round covers it.
+    /// Something may have changed; `round` covers it.
     Committed {
         round: u64,
     },
     RolledBack,
 }
 
-/// Slots an answer hangs on, with their stamps at the time its question was sent.
+/// Slots that a result depends on, with their stamps before its question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResultDependencies(Box<[(Slot, u64)]>);
 
 impl ResultDependencies {
-    /// Slots and their stamps, as a store kept them.
     pub fn of_pairs(pairs: Vec<(Slot, u64)>) -> ResultDependencies {
         ResultDependencies(pairs.into())
     }
@@ -46,7 +40,6 @@ impl ResultDependencies {
         &self.0
     }
 
-    /// Memory they take.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.0)
     }
@@ -55,35 +48,34 @@ impl ResultDependencies {
 #[derive(Debug)]
 struct SlotVersion {
     stamp: AtomicU64,
-    /// The round that covers its last change, seen or not: of results.
+    /// Round that covers the last change; for results.
     round: AtomicU64,
-    /// The round that covers its last change that somebody was told of, for reads on standbys; 0: there was none.
+    /// Round that covers the last change reported to a client, for reads on standbys; 0: none.
     told: AtomicU64,
 }
 
-/// All slots of a proxy. The first is for objects that all databases share.
+/// The first slot is for objects that all databases share.
 #[derive(Debug)]
 pub struct TableVersions {
     places: Box<[SlotVersion]>,
     /// Slots below are for more than one table.
     wide: Slot,
-    /// The round that covers the last change of any table of a database, by the database's slot.
+    /// Rounds that cover the last change of each database, by its slot.
     last: Box<[AtomicU64]>,
-    /// The round that covers the last change of all that somebody was told of.
+    /// Round that covers the last change reported to any client.
     newest: AtomicU64,
 }
 
-/// The slot all answers hang on.
+/// Slot that all results depend on.
 const SHARED: Slot = 0;
 
 /// One slot of so many is for more than one table.
 const WIDE_PART: usize = 64;
 
-/// A number that no table has, for the whole database.
+/// Stands for the whole database: no table has this OID.
 const DATABASE: u32 = 0;
 
 impl TableVersions {
-    /// `count` slots, two at least.
     pub fn new(count: usize) -> TableVersions {
         let place = || SlotVersion { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND), told: AtomicU64::new(0) };
         let wide = (count / WIDE_PART).max(1) as Slot;
@@ -91,7 +83,7 @@ impl TableVersions {
         TableVersions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last, newest: AtomicU64::new(0) }
     }
 
-    /// The slot of all that a database holds, which all answers from it hang on.
+    /// All results of a database depend on its slot.
     pub fn of_database(&self, database: &str) -> Slot {
         self.wide(database)
     }
@@ -102,13 +94,11 @@ impl TableVersions {
         if others == 0 { SHARED } else { 1 + (hash(database, DATABASE) % others) as Slot }
     }
 
-    /// The slot of a table.
     pub fn of_table(&self, database: &str, oid: u32) -> Slot {
         let others = self.places.len() as u64 - u64::from(self.wide);
         self.wide + (hash(database, oid) % others) as Slot
     }
 
-    /// The slot of the objects that all databases share.
     pub fn of_all(&self) -> Slot {
         SHARED
     }
@@ -118,8 +108,7 @@ impl TableVersions {
         &self.places[slot as usize % self.places.len()]
     }
 
-    /// A question is about to be sent: the slots its result will hang on, with their stamps. `None`: one of them is about to
-    /// change, so that the result is not to be stored.
+    /// Call before the question is sent. `None`: a slot is about to change; do not store.
     pub fn begin(&self, slots: &[Slot]) -> Option<ResultDependencies> {
         let stamped = slots.iter().map(|slot| {
             let stamp = self.place(*slot).stamp.load(Ordering::SeqCst);
@@ -128,32 +117,31 @@ impl TableVersions {
         stamped.collect::<Option<Box<[_]>>>().map(ResultDependencies)
     }
 
-    /// True if an answer is still one that PostgreSQL would give.
     #[inline]
     pub fn is_true(&self, deps: &ResultDependencies) -> bool {
         deps.0.iter().all(|(slot, stamp)| self.place(*slot).stamp.load(Ordering::SeqCst) == *stamp)
     }
 
-    /// The round that a standby must cover for its answer to be stored. To be asked after `begin`.
+    /// Returns the round that a standby must cover before its result is stored. Call after `begin`.
     pub fn round_needed(&self, deps: &ResultDependencies) -> u64 {
         let rounds = deps.0.iter().map(|(slot, _)| self.round_of(*slot));
         rounds.max().unwrap_or(FIRST_ROUND)
     }
 
-    /// The round that covers a slot's last change. To be asked after `begin`.
+    /// Returns the round that covers the slot's last change. Call after `begin`.
     #[inline]
     pub fn round_of(&self, slot: Slot) -> u64 {
         self.place(slot).round.load(Ordering::SeqCst)
     }
 
-    /// A writer of these is about to commit, or may.
+    /// Call before a writer may commit.
     pub fn raise(&self, slots: &[Slot]) {
         for slot in slots {
             self.place(*slot).stamp.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// It is known how that went. Once for every `raise`, with the same slots.
+    /// Call once for every `raise`, with the same slots.
     pub fn settle(&self, slots: &[Slot], outcome: WriterOutcome) {
         match outcome {
             WriterOutcome::Committed { round } => {
@@ -168,32 +156,32 @@ impl TableVersions {
         }
     }
 
-    /// Some table of a database has changed. `database`: its slot; `round` covers the change.
+    /// Notes a change, covered by `round`, of a table of the database with this slot.
     pub fn note_last(&self, database: Slot, round: u64) {
         if let Some(last) = self.last.get(database as usize) {
             lift(last, round);
         }
     }
 
-    /// The round that a standby must cover to show all changes of a database that are settled; 0: none is. `database`: its slot.
+    /// Returns the round that covers all settled changes of the database with this slot; 0: none.
     pub fn last_of(&self, database: Slot) -> u64 {
         let last = self.last.get(database as usize).map_or(0, |last| last.load(Ordering::SeqCst));
         last.max(self.round_to_show(&[SHARED, database]))
     }
 
-    /// The round that a standby must cover to show all changes of these slots that somebody was told of; 0: there are none.
+    /// Returns the round that covers all changes of these slots reported to clients; 0: none.
     #[inline]
     pub fn round_to_show(&self, slots: &[Slot]) -> u64 {
         slots.iter().map(|slot| self.place(*slot).told.load(Ordering::SeqCst)).max().unwrap_or(0)
     }
 
-    /// The round that a standby must cover to show all changes that somebody was told of; 0: there are none.
+    /// Returns the round that covers all changes reported to clients; 0: none.
     #[inline]
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// Somebody is about to be told of changes of these, which `round` covers.
+    /// Call before a client is told of changes that `round` covers.
     pub fn note_told(&self, slots: &[Slot], round: u64) {
         for slot in slots {
             lift(&self.place(*slot).told, round);
@@ -201,30 +189,30 @@ impl TableVersions {
         lift(&self.newest, round);
     }
 
-    /// These may have changed unseen: results of before are stale. Nobody was told of anything.
+    /// Makes earlier results stale after a possible change that no client was told of.
     pub fn change(&self, slots: &[Slot], round: u64) {
         self.raise(slots);
         self.settle_unseen(slots, round);
     }
 
-    /// Writers of these are gone, and what they did is done: `round` covers it. Nobody was told of it.
+    /// Settles slots of lost writers as changed; no client was told.
     pub fn settle_unseen(&self, slots: &[Slot], round: u64) {
         for slot in slots {
             let place = self.place(*slot);
-            // First of all: a reader of the new stamp must find the round as well.
+            // First: a reader of the new stamp must find the round.
             place.round.fetch_max(round, Ordering::SeqCst);
             place.stamp.fetch_add(ONE_CHANGE - 1, Ordering::SeqCst);
         }
     }
 
-    /// How often a slot's tables have changed, and how many writers are about to change them.
+    /// Returns the numbers of changes and of pending writers.
     pub fn history(&self, slot: Slot) -> (u64, u64) {
         let stamp = self.place(slot).stamp.load(Ordering::SeqCst);
         (stamp / ONE_CHANGE, stamp % ONE_CHANGE)
     }
 }
 
-/// Many writes share a round: most find it noted.
+/// Load first: many writes share a round.
 #[inline]
 fn lift(noted: &AtomicU64, round: u64) {
     if noted.load(Ordering::SeqCst) < round {
@@ -232,12 +220,12 @@ fn lift(noted: &AtomicU64, round: u64) {
     }
 }
 
-/// All Weirs that share a store must find the same slots, in every version of Weir: it is FNV-1a, and stays.
+/// Never change FNV-1a: Weirs of all versions that share a store must agree.
 fn hash(database: &str, number: u32) -> u64 {
     fnv(database.as_bytes().iter().copied().chain(number.to_le_bytes()))
 }
 
-/// FNV-1a, stirred: its upper bits alone say little of the last byte.
+/// FNV-1a with a final mix: its upper bits depend little on the last byte.
 pub(super) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -247,7 +235,7 @@ pub(super) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Copies for tests that walk over all states.
+/// Copies for tests that walk all states.
 #[cfg(test)]
 impl TableVersions {
     pub(super) fn of(places: &[(u64, u64)]) -> TableVersions {

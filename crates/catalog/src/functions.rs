@@ -1,7 +1,5 @@
-//! Functions of a database that are known to leave no session state, and those known to write nothing, from their sources.
-//!
-//! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. The
-//! sources are asked for with the next question about session state. Until then the function counts as able to leave anything.
+//! Functions of a database that leave no session state, and those that write nothing. Judged by their sources and the
+//! functions they call; a function whose source is not read may leave anything.
 
 use crate::builtin;
 use foldhash::HashMap;
@@ -9,32 +7,29 @@ use std::sync::Arc;
 use weir_sql::body::{BodyFacts, read_body};
 use weir_sql::leaves::left_by_function;
 
-/// Functions remembered of one database; beyond, all are forgotten and read anew.
+/// Functions remembered of one database; beyond, all are forgotten.
 const FUNCTIONS_MAX: usize = 8192;
 
-/// Sources longer than this are not read.
 pub const SOURCE_BYTES_MAX: usize = 12_000;
 
-/// Knowledge of a function's name: all functions of that name together.
+/// All overloads of one name together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FunctionKnowledge {
     Harmless,
-    /// It leaves nothing itself, but may write or define something: triggers run.
+    /// May write or define something, so that triggers run.
     Writes,
-    /// It may leave something.
     LeavesState,
-    /// Harmless if these are, or as good as `Writes`.
+    /// Harmless, or `Writes`, if these are harmless.
     If {
         calls: Vec<String>,
         writes: bool,
     },
 }
 
-/// Memory of a name beside its bytes.
 const NAME_BYTES: usize = 56;
 
 impl FunctionKnowledge {
-    /// Memory that it takes beside its place.
+    /// Memory beside its place.
     fn bytes(&self) -> usize {
         match self {
             FunctionKnowledge::Harmless | FunctionKnowledge::Writes | FunctionKnowledge::LeavesState => 0,
@@ -43,7 +38,6 @@ impl FunctionKnowledge {
     }
 }
 
-/// Knowledge of one database's functions.
 #[derive(Debug, Default)]
 pub struct DatabaseFunctions {
     known: HashMap<String, FunctionKnowledge>,
@@ -51,17 +45,17 @@ pub struct DatabaseFunctions {
     edition: u64,
 }
 
-/// Knowledge of the functions of all databases.
 #[derive(Debug, Default)]
 pub struct FunctionCache {
     databases: HashMap<Arc<str>, DatabaseFunctions>,
 }
 
-/// Sources are believed for so long: they may be changed past Weir.
+/// Life of a reading: sources may be changed past Weir.
 const BELIEVED_MS: u64 = 10_000;
 
 impl FunctionCache {
-    /// The functions of a database. `edition` moves when a definition passes through Weir; older readings are forgotten.
+    /// Returns the functions of a database. `edition` grows when a definition passes through Weir; older readings are
+    /// forgotten.
     pub fn of(&mut self, database: &Arc<str>, now_ms: u64, edition: u64) -> &mut DatabaseFunctions {
         let functions = self.databases.entry(database.clone()).or_default();
         if functions.known.is_empty() || functions.edition != edition || now_ms.saturating_sub(functions.read_ms) > BELIEVED_MS {
@@ -71,25 +65,22 @@ impl FunctionCache {
         functions
     }
 
-    /// Nobody uses the database any more.
     pub fn forget(&mut self, database: &str) {
         self.databases.remove(database);
     }
 }
 
-/// Judgement of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionVerdict {
     Harmless,
-    /// It leaves nothing itself, but may write or define something: the state that triggers leave comes with that.
+    /// May write or define something, so that triggers may leave state.
     Writes,
     LeavesState,
-    /// It depends on these, whose source is not known.
+    /// Depends on functions whose sources are not known.
     Unknown(Vec<String>),
 }
 
 impl DatabaseFunctions {
-    /// Judges all functions of a statement.
     pub fn judge_all(&mut self, names: &[String]) -> FunctionVerdict {
         let (mut missing, mut writes) = (Vec::new(), false);
         for name in names {
@@ -103,7 +94,6 @@ impl DatabaseFunctions {
         FunctionVerdict::of(missing, writes)
     }
 
-    /// Judges a function, and the functions it depends on.
     pub fn judge(&mut self, name: &str) -> FunctionVerdict {
         match self.known.get(name) {
             _ if builtin::runs_text(name) => return FunctionVerdict::LeavesState,
@@ -148,7 +138,7 @@ impl DatabaseFunctions {
         FunctionVerdict::of(missing, writes)
     }
 
-    /// Takes in the server's answer about the functions with these names: name, language and source of each.
+    /// Takes in name, language and source of the functions asked about.
     pub fn learn<'a>(&mut self, asked: impl Iterator<Item = &'a String>, sources: &[(String, String, String)]) {
         if self.known.len() > FUNCTIONS_MAX {
             self.known.clear();
@@ -162,7 +152,7 @@ impl DatabaseFunctions {
 }
 
 impl DatabaseFunctions {
-    /// Takes in one source of a function; those of one name count together. For a caller who reads them all. Says how many bytes are kept of it.
+    /// Takes in one source; overloads of one name count together. Returns the bytes kept.
     pub fn add(&mut self, name: &str, language: &str, source: &str) -> usize {
         let known = read(language, source);
         let bytes = name.len() + known.bytes();
@@ -171,20 +161,20 @@ impl DatabaseFunctions {
         bytes
     }
 
-    /// The functions whose sources have been taken in.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(String::as_str)
     }
 
-    /// True if a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
+    /// True if a function may leave something. Call once all sources are read: a function without source is
+    /// PostgreSQL's own or in C.
     pub fn leaves(&self, name: &str) -> bool {
         left_by_function(name).is_some()
             || builtin::runs_text(name)
             || (self.known.contains_key(name) && self.follow(name) == FunctionVerdict::LeavesState)
     }
 
-    /// True if a function may act outside of the database, itself or by its calls; `acts`: the calls that do. A function without a source does, and
-    /// one that may leave something: it runs text that nobody sees.
+    /// True if a function may act outside of the database, itself or by calls for which `acts` holds. A function
+    /// without source counts, and one that may leave something: it runs unseen text.
     pub fn act(&self, name: &str, acts: impl Fn(&str) -> bool) -> bool {
         let mut seen: Vec<&str> = vec![name];
         let mut at = 0;
@@ -192,7 +182,7 @@ impl DatabaseFunctions {
             at += 1;
             match self.known.get(next) {
                 _ if acts(next) => return true,
-                // A keyword, a table, a function of PostgreSQL's own.
+                // A keyword, a table, or a function of PostgreSQL's own.
                 None if at > 1 => {}
                 None | Some(FunctionKnowledge::LeavesState) => return true,
                 Some(FunctionKnowledge::Harmless | FunctionKnowledge::Writes) => {}
@@ -208,8 +198,7 @@ impl DatabaseFunctions {
         false
     }
 
-    /// True if a function may write something, itself or by its calls. A called function without a source counts as one that
-    /// may.
+    /// True if a function, or one it calls, may write or has no source.
     pub fn writes(&self, name: &str) -> bool {
         let mut seen: Vec<&str> = vec![name];
         let mut at = 0;
@@ -257,14 +246,13 @@ fn both(one: FunctionKnowledge, other: FunctionKnowledge) -> FunctionKnowledge {
     }
 }
 
-/// A function in C can do anything, but those of extensions that leave something are known by their names.
+/// Reads a source. A function in C is harmless: extensions' functions that leave something are known by name.
 fn read(language: &str, source: &str) -> FunctionKnowledge {
     match language {
         "internal" | "c" => FunctionKnowledge::Harmless,
         "sql" | "plpgsql" if !source.trim().is_empty() && source.len() <= SOURCE_BYTES_MAX => match read_body(source) {
             BodyFacts::Suspicious => FunctionKnowledge::LeavesState,
             BodyFacts::Calls { calls, writes } => {
-                // One of PostgreSQL's own that acts outside of the database is told from others by its name.
                 let is_own = |name: &String| !(builtin::leaves_nothing(name) && builtin::is_repeatable(name));
                 let calls: Vec<String> = calls.into_iter().filter(is_own).collect();
                 match calls.iter().any(|name| left_by_function(name).is_some() || builtin::runs_text(name)) {
@@ -275,7 +263,6 @@ fn read(language: &str, source: &str) -> FunctionKnowledge {
                 }
             }
         },
-        // The source of a function whose body was parsed when it was made is kept in another form.
         _ => FunctionKnowledge::LeavesState,
     }
 }

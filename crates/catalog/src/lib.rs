@@ -1,10 +1,8 @@
-//! A database's objects as far as routing asks: relations, functions, operators and casts that may be used on a standby.
+//! A database's objects as far as routing asks: relations, functions, operators and casts that a standby may use.
 //!
-//! In: rows of the server's system catalogs (`query`, `draft`), a statement's names and the session's search_path. Out: whether
-//! the statement only reads, else the rule that says why not. No IO: `weir::control::catalog_watch` asks the server.
-//!
-//! Compact, since there is one for each database in use: an object takes 12 bytes and its name. The reads and calls of a view
-//! are worked out once, when the catalog is made; a view is then one byte like a table.
+//! In: catalog rows (`query`, `draft`), a statement's names, the search_path. Out: the rule that forbids a standby, if
+//! any. No IO: `weir::control::catalog_watch` asks the server. Compact, since each database in use has one: 12 bytes
+//! and the name for an object.
 
 pub mod builtin;
 mod draft;
@@ -24,34 +22,31 @@ pub use unseen::{HiddenUses, NAMES_MAX};
 use crate::rule::RoutingRule;
 use weir_sql::facts::{QualifiedName, QueryFacts};
 
-/// Parameters that shape transactions of which no server knows yet. The catalog has their defaults.
+/// Parameters of transactions whose defaults the catalog has.
 pub const OF_TRANSACTIONS: [&str; 3] =
     ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
-/// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
+/// First OID of users' objects: `FirstNormalObjectId` in transam.h.
 pub const FIRST_USER_OID: u32 = 16_384;
 
-/// Effect of a use of an object. Ordered: of several the greatest counts.
+/// Effect of an object's use. Ordered: of several effects the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum ObjectEffect {
-    /// It only reads data that a standby has.
     #[default]
     Reads,
-    /// It reads a system catalog, which tells of the server that is asked.
+    /// A system catalog describes the server that is asked.
     Catalog,
-    /// A sequence: WAL runs ahead of its value, so that a standby shows one that was not given out yet.
+    /// WAL runs ahead of a sequence: a standby shows a value not given out yet.
     Sequence,
-    /// An unlogged table: a standby has none of its rows.
+    /// Empty on a standby.
     Unlogged,
-    /// A foreign table: its rows are not in this database.
     Foreign,
-    /// A function that may write, or something that calls one.
+    /// Writes, or calls what writes.
     Writes,
     /// A view that locks rows.
     Locks,
 }
 
-/// The names of a statement about which the catalog is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatementNames {
     relations: Box<[QualifiedName]>,
@@ -63,29 +58,25 @@ pub struct StatementNames {
 }
 
 impl StatementNames {
-    /// The names without some of the relations, and those.
     pub fn without(self, is_out: impl Fn(&QualifiedName) -> bool) -> (StatementNames, Box<[QualifiedName]>) {
         let (out, rest): (Vec<QualifiedName>, Vec<QualifiedName>) = self.relations.into_vec().into_iter().partition(is_out);
         (StatementNames { relations: rest.into(), ..self }, out.into())
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         let named = [&self.relations, &self.functions, &self.operators, &self.casts];
         named.iter().map(|names| names.len()).sum::<usize>() + self.columns.len()
     }
 
-    /// The relations among them.
     pub fn relations(&self) -> &[QualifiedName] {
         &self.relations
     }
 
-    /// True if one of its columns may be one of these, which are sorted.
+    /// True if a column may be one of `which`, which is sorted.
     fn has_column(&self, which: &[u32]) -> bool {
         !which.is_empty() && self.columns.iter().any(|column| which.binary_search(column).is_ok())
     }
 
-    /// The names in a text; none if it has none.
     pub fn of(facts: &QueryFacts) -> Option<StatementNames> {
         let names = [&facts.named.relations, &facts.named.functions, &facts.named.operators, &facts.named.casts];
         (names.iter().any(|names| !names.is_empty()) || !facts.named.columns.is_empty()).then(|| StatementNames {
@@ -98,91 +89,81 @@ impl StatementNames {
     }
 }
 
-/// One object, or several of one name and schema (overloaded functions): then the worst of their fates.
+/// An object, or all overloads of one name and schema.
 #[derive(Clone, Copy, Debug)]
 struct CatalogObject {
-    /// Where its name begins in `Catalog::text`.
+    /// Offset in `Catalog::text`.
     at: u32,
-    /// Number of its schema in `Catalog::schemas`.
+    /// Index into `Catalog::schemas`.
     schema: u32,
     bytes: u16,
     fate: ObjectEffect,
-    /// Of functions and operators: the same arguments give the same answer, as long as settings stay.
+    /// True if equal arguments give equal answers while settings stay.
     steady: bool,
 }
 
-/// Objects of one kind, sorted by name, then schema.
 #[derive(Debug, Default)]
 struct SortedObjects(Box<[CatalogObject]>);
 
-/// Weir's knowledge of one database. Never changed: a newer one takes its place.
+/// Weir's knowledge of one database; immutable.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// All names, one after the other.
     text: Box<str>,
     schemas: Box<[Box<str>]>,
-    /// Number of `pg_catalog` among them.
+    /// Index of `pg_catalog` in `schemas`.
     pg_catalog: Option<u32>,
     relations: SortedObjects,
     functions: SortedObjects,
-    /// Operators that a user made.
     operators: SortedObjects,
-    /// Types to which some cast runs a function that may write.
+    /// Target types of casts that may write.
     casts: SortedObjects,
     types: CodedTypes,
     /// Calls that may write.
     writing: SilentCalls,
-    /// Calls of what is not steady, `CodedTypes::runs_unseen` among them.
+    /// Calls that are not steady, `CodedTypes::runs_unseen` included.
     unsteady: SilentCalls,
-    /// The tables behind relations.
     tables: tables::TableDependencies,
     unseen: unseen::HiddenEffects,
     defaults: CatalogDefaults,
 }
 
-/// Types that run functions.
 #[derive(Debug, Default)]
 struct CodedTypes {
-    /// Those that run functions of users which are not steady.
+    /// Types that run unsteady functions of users.
     unsteady: SortedObjects,
-    /// Their numbers; sorted.
+    /// OIDs of `unsteady`; sorted.
     checking: Box<[u32]>,
-    /// Types run functions that may write, and which statements run them is not known.
+    /// True if types run functions that may write, in statements unknown.
     runs_unseen: bool,
 }
 
-/// Calls of one kind that a text does not always show.
 #[derive(Debug, Default)]
 struct SilentCalls {
     /// Schemas with such an operator of a standard spelling.
     operators: Box<[u32]>,
-    /// Such functions that may be called like a column, by `hash_of_column`; sorted.
+    /// Functions callable like a column, by `hash_of_column`; sorted.
     columns: Box<[u32]>,
-    /// There is a cast by such a function that runs without being asked for.
+    /// True if an implicit cast calls such a function.
     calls: bool,
 }
 
-/// Defaults of sessions.
 #[derive(Debug, Default)]
 struct CatalogDefaults {
     path: path::DbRoleSettings,
-    /// For their transactions, in the order of `OF_TRANSACTIONS`.
+    /// In the order of `OF_TRANSACTIONS`.
     transactions: [path::DbRoleSettings; OF_TRANSACTIONS.len()],
 }
 
-/// How much a catalog holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogSize {
     pub relations: usize,
     pub functions: usize,
-    /// Memory in bytes, about.
     pub bytes: usize,
 }
 
 impl Catalog {
-    /// Why a statement with these names must run on the primary; `None`: it only reads.
-    ///
-    /// A name that is not known is for the primary: its object may be too new to be known here.
+    /// Returns why a statement must run on the primary. An unknown name does: its object may be too new for this
+    /// catalog.
     pub fn judge(&self, names: &StatementNames, path: &SearchPath) -> Option<RoutingRule> {
         for relation in &names.relations {
             if let Some(rule) = self.judge_relation(relation, path) {
@@ -196,7 +177,7 @@ impl Catalog {
         if self.writing.calls || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
             return Some(RoutingRule::Cast);
         }
-        // `mine(x)` may be written for `x::mine`.
+        // `mine(x)` may stand for `x::mine`.
         if names.functions.iter().any(|function| self.writes_cast(&function.name)) {
             return Some(RoutingRule::Cast);
         }
@@ -232,7 +213,7 @@ impl Catalog {
         }
     }
 
-    /// True if all that a call may mean only reads. Arguments are not looked at: every overload in the path counts.
+    /// True if a call only reads. Every overload in the path counts.
     fn reads_function(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         self.worst(&self.functions, function, path) == Some(ObjectEffect::Reads)
     }
@@ -249,7 +230,7 @@ impl Catalog {
         !self.casts.named(&self.text, kind).is_empty()
     }
 
-    /// The worst fate of all objects a name may mean; `pg_catalog` is always searched.
+    /// Returns the greatest effect of all objects that a name may mean.
     fn worst(&self, objects: &SortedObjects, name: &QualifiedName, path: &SearchPath) -> Option<ObjectEffect> {
         let of_name = objects.named(&self.text, &name.name).iter();
         if name.schema.is_empty() {
@@ -264,12 +245,11 @@ impl Catalog {
         self.schemas.iter().position(|schema| **schema == *name).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// The schemas in which a session looks for names without a schema. `set`: its own search_path, if it has set one.
+    /// `set`: the session's own search_path.
     pub fn path(&self, who: &LookupUser<'_>, set: Option<&str>) -> SearchPath {
         path::resolve(self, who, set.or_else(|| self.defaults.path.of(who.user)))
     }
 
-    /// Default of a user's sessions for a parameter of `OF_TRANSACTIONS`.
     pub fn of_transactions(&self, user: &str, name: &str) -> Option<&str> {
         let at = OF_TRANSACTIONS.iter().position(|known| *known == name)?;
         self.defaults.transactions[at].of(user)
@@ -286,7 +266,6 @@ impl Catalog {
 }
 
 impl SortedObjects {
-    /// All objects of a name.
     fn named(&self, text: &str, name: &str) -> &[CatalogObject] {
         let start = self.0.partition_point(|object| object.name(text) < name);
         let rest = &self.0[start..];

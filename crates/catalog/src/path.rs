@@ -1,13 +1,12 @@
-//! `search_path`: the schemas in which names without a schema are looked for. And defaults of sessions, of this and of other
-//! parameters.
+//! `search_path`, and defaults of session parameters.
 
 use super::Catalog;
 
-/// The schemas of a session's search_path, by number in its catalog.
+/// Indices of the schemas in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SearchPath {
     Listed(Box<[u32]>),
-    /// It is not known: a name may mean any object of that name in any schema.
+    /// A name may mean any object of that name.
     Any,
 }
 
@@ -20,31 +19,29 @@ impl SearchPath {
     }
 }
 
-/// The user whose names are looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct LookupUser<'a> {
-    /// The user of the login.
     pub user: &'a str,
-    /// The session runs statements as somebody else, so that `"$user"` is not known.
+    /// True if statements run as another user, so that `"$user"` is unknown.
     pub has_role: bool,
 }
 
-/// Default of one parameter for new sessions: from `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, or the server's own.
+/// One parameter's default for new sessions.
 #[derive(Debug, Default)]
 pub(super) struct DbRoleSettings {
-    /// Values that were set: role (empty: all), true if in this database only, value.
+    /// Role (empty: all), true if for this database only, value.
     pub(super) set: Vec<(String, bool, String)>,
-    /// The user as whom the server was asked, and the default of that user.
+    /// User who asked the server, and that user's default.
     pub(super) asked: Option<(String, String)>,
 }
 
 impl DbRoleSettings {
-    /// The value a user begins with; the narrower setting wins. Source: `process_settings` in postinit.c.
+    /// Returns a user's initial value. Source: `process_settings` in postinit.c.
     pub(super) fn of(&self, user: &str) -> Option<&str> {
         let find = |role: &str, here: bool| self.set.iter().find(|(r, h, _)| r == role && *h == here).map(|(_, _, v)| v.as_str());
         let own = |user: &str| find(user, true).or_else(|| find(user, false));
         own(user).or_else(|| find("", true)).or_else(|| find("", false)).or_else(|| {
-            // If the asked user has a value of his own, it is not the one of others.
+            // The asking user's own setting does not hold for others.
             let (asked, value) = self.asked.as_ref()?;
             own(asked).is_none().then_some(value.as_str())
         })
@@ -60,13 +57,13 @@ pub(super) fn resolve(catalog: &Catalog, who: &LookupUser<'_>, value: Option<&st
             "$user" => who.user,
             name => name,
         };
-        // A schema that does not exist is passed over; temporary objects keep their session on the primary.
+        // Missing schemas are skipped; temporary objects keep their session on the primary.
         schemas.extend(catalog.schema(name).filter(|schema| !schemas.contains(schema)));
     }
     SearchPath::Listed(schemas.into())
 }
 
-/// The identifiers of a list; `None` when it is none. Source: `SplitIdentifierString` in varlena.c.
+/// Source: `SplitIdentifierString` in varlena.c.
 fn split(list: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut rest = list.trim_start();
@@ -94,7 +91,7 @@ fn split(list: &str) -> Option<Vec<String>> {
     }
 }
 
-/// A name behind its opening quote, and what follows the closing one.
+/// Returns the name, and the text behind the closing quote.
 fn quoted_name(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut rest = text;

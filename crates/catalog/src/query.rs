@@ -1,32 +1,26 @@
-//! Questions to a server about its catalog, all parts in one transaction, so that they fit together.
+//! Catalog queries, all in one transaction, so that the parts fit together.
 //!
-//! They name things without a schema, and are for connections only that Weir opens for itself with `search_path = pg_catalog, pg_temp`
-//! (`weir::auth::own_login`): `CatalogQuery` is a type of its own, so that no other place can send them.
+//! Names are not qualified: only for Weir's own connections with `search_path = pg_catalog, pg_temp`
+//! (`weir::auth::own_login`). The type `CatalogQuery` keeps other callers from sending them.
 
 use super::draft::{CatalogDraft, Cells, DraftError};
 use super::unseen::REACH;
 
-/// One of the questions of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogQuery {
-    /// One row that changes with everything that the parts ask for.
     Fingerprint,
-    /// The part of it about the defaults of sessions.
     Defaults,
-    /// Facts beside it that answers of the query cache hang on.
     Answers,
-    /// One of `PARTS`, by its place.
+    /// Index into `PARTS`.
     Part(usize),
 }
 
 impl CatalogQuery {
-    /// Every one of them.
     pub fn all() -> impl Iterator<Item = CatalogQuery> {
         let parts = (0..PARTS.len()).map(CatalogQuery::Part);
         [CatalogQuery::Fingerprint, CatalogQuery::Defaults, CatalogQuery::Answers].into_iter().chain(parts)
     }
 
-    /// Its text; empty for a part that there is not.
     pub fn sql(self) -> &'static str {
         match self {
             CatalogQuery::Fingerprint => FINGERPRINT,
@@ -37,16 +31,14 @@ impl CatalogQuery {
     }
 }
 
-/// One question, and the function that takes a row of its result.
 pub struct CatalogPart {
     pub sql: &'static str,
     pub(super) take: fn(&mut CatalogDraft, &Cells<'_>) -> Result<(), DraftError>,
 }
 
-/// Objects that a stored expression uses, by the labels of its nodes. Exact, since names were resolved when it was made.
-/// Complete, since casts that nobody wrote are calls there. Users' strings stand in it as bytes, and blanks in their names with
-/// a backslash. Of types it gives only those of users, and those that show a name (`CONTENTS`).
-/// Source: outfuncs.c.
+/// Objects that a stored expression uses, by the labels of its nodes (outfuncs.c). Exact and complete: names are
+/// resolved, implicit casts are calls. Users' strings are bytes there. Of types only users' and those that show a name
+/// (`CONTENTS`).
 macro_rules! used_in {
     ($tree:literal) => {
         concat!(
@@ -57,17 +49,13 @@ macro_rules! used_in {
     };
 }
 
-/// All questions, in an order in which each row's numbers are known from rows before it.
+/// Ordered: each row refers only to OIDs of earlier rows.
 pub const PARTS: &[CatalogPart] = &[
     CatalogPart { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: CatalogDraft::schema },
-    // An aggregate is as good as its worst part, though it calls itself immutable. A stable function in C reads memory and no
-    // tables.
-    // A function that reads a sequence finds another value on a standby, whatever its own volatility: found by its source, or
-    // by its dependencies if its source was parsed when it was made. Functions in defaults of arguments run with the call, and
-    // one of them may return the time.
-    // A function with a `regclass` or `regrole` hangs on names. A user's function with a `time` or `time with time zone` hangs
-    // on today's zone, as it may stand before AT TIME ZONE.
-    // The last column tells whether a function may be called like a column: it takes one row, `t.f` for `f(t)`.
+    // An aggregate calls itself immutable, so its parts are judged. A stable function in C reads no tables. A function
+    // that reads a sequence finds another value on a standby: seen in its source or dependencies. Defaults of arguments
+    // may return the time. `regclass` and `regrole` depend on names, `time` and `timetz` on today's zone (AT TIME
+    // ZONE). Last column: callable like a column, `t.f` for `f(t)`.
     CatalogPart {
         sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
               '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
@@ -91,7 +79,7 @@ pub const PARTS: &[CatalogPart] = &[
               LATERAL (SELECT a.types && '{1083,1183,1266,1270}', a.types && '{2205,2210,4096,4097}') AS k (of_today, of_names) WHERE p.prokind <> 'p'",
         take: CatalogDraft::function,
     },
-    // Other sessions' temporary tables mean nothing here, and a session's own keep it on the primary.
+    // A session's temporary tables keep it on the primary.
     CatalogPart {
         sql: "SELECT c.oid, c.relnamespace, c.relname, c.relkind, c.relpersistence FROM pg_class c \
               WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't' \
@@ -107,7 +95,6 @@ pub const PARTS: &[CatalogPart] = &[
               WHERE c.castfunc::oid >= 16384",
         take: CatalogDraft::cast,
     },
-    // A read of a table reads its partitions and children too.
     CatalogPart {
         sql: "WITH RECURSIVE up (oid, kind, persistence) AS (SELECT i.inhparent, c.relkind, c.relpersistence \
               FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
@@ -125,7 +112,7 @@ pub const PARTS: &[CatalogPart] = &[
         ),
         take: CatalogDraft::expression,
     },
-    // Policies count for all, although a table's owner may not be bound by them.
+    // All policies count, although they may not bind the table's owner.
     CatalogPart {
         sql: concat!(
             "SELECT p.polrelid, string_agg(DISTINCT m.found[1], ',') FROM pg_policy p \
@@ -143,7 +130,6 @@ pub const PARTS: &[CatalogPart] = &[
         take: CatalogDraft::default_path,
     },
     CatalogPart { sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'search_path'", take: CatalogDraft::asked },
-    // Tables that are read with a table, and tables that are written with it.
     CatalogPart {
         sql: "SELECT i.inhparent, i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relkind IN ('r', 'p', 'f')",
         take: CatalogDraft::child,
@@ -172,7 +158,7 @@ pub const PARTS: &[CatalogPart] = &[
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: CatalogDraft::asked_of_transactions,
     },
-    // Objects used by the query of a refresh: it writes rows of tables that it does not name.
+    // A refresh writes rows of tables that it does not name.
     CatalogPart {
         sql: concat!(
             "SELECT r.ev_class, string_agg(DISTINCT m.found[1], ',') FROM pg_rewrite r \
@@ -182,7 +168,7 @@ pub const PARTS: &[CatalogPart] = &[
         ),
         take: CatalogDraft::refresh,
     },
-    // Only where functions may run that texts do not show. A longer source may do anything.
+    // Only where functions may run unseen. Too long a source comes empty: it may do anything.
     CatalogPart {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
@@ -198,10 +184,10 @@ pub const PARTS: &[CatalogPart] = &[
               OR EXISTS (SELECT FROM pg_type t WHERE t.oid = f.proargtypes[0] AND t.typtype IN ('c', 'd', 'p')))))",
         take: CatalogDraft::source,
     },
-    // Functions that run with a use of a relation: with its writes (w), its reads (r), or any definition (d). Uses of
-    // sequences: something asks for a drawn value (s), a view may draw or ask (v). Functions of PostgreSQL's own have no
-    // dependencies; those that leave something are looked for in the expressions themselves. Login triggers run before a
-    // connection belongs to anybody. Functions in C that are not PostgreSQL's own (c) may act outside of the database.
+    // Functions that run with writes (w) or reads (r) of a relation, or any definition (d). Something asks for drawn
+    // sequence values (s), a view draws or asks (v). PostgreSQL's own functions have no dependencies: expressions are
+    // searched for those that leave something. Login triggers run before a client has the connection. Extensions'
+    // functions in C (c) may act outside of the database.
     CatalogPart {
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
               WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
@@ -245,31 +231,25 @@ pub const PARTS: &[CatalogPart] = &[
     CatalogPart { sql: REACH, take: CatalogDraft::reach },
 ];
 
-/// Properties of relations and types, in one question, so that columns and types, which are the most rows, are gone through
-/// once.
+/// Properties of relations and types, in one query, so that columns and types are scanned once.
 ///
-/// - `w`: a write of the relation may do anything, as functions of users run that the text does not name: triggers, rules,
-///   defaults, checks. Up to version 14 a partition's copies of its parent's triggers count as internal, like those of
-///   foreign keys, which call functions of PostgreSQL's own.
-/// - `f`: the rows of the relation hang on the asker or on the moment. That is so for policies, and for views that return the
-///   time or the user, or read dates from texts. It is also so for views of system columns that a row lock or a rollback
-///   changes, and for columns of `coded` types.
-/// - `t`: it has a column of type `time`.
-/// - `c`: the type, by its number and name, is `coded`: making or sorting its values runs a user's function that is not
-///   immutable. A domain is coded by its check, any type by an operator class. So is a type that holds a coded one: an array,
-///   a row, a range, a domain over it. A text of `time with time zone` (1266, its array 1270) hangs on today's date. The text
-///   of a `regclass` or `regrole` (2205, 4096; arrays 2210, 4097) hangs on names of indexes, roles and temporary tables,
-///   whose changes are not looked for. Arrays and rows are only looked at if anything of this is used, which is rare.
-/// - `p`: the function takes or returns a coded type, or is made of one.
-/// - `v`: some type runs a volatile function. Or any statement may run a function that is not immutable, as it is in an
-///   operator class over a type of PostgreSQL's own, or over one that such a type counts as. No search tells these statements
-///   apart.
+/// - `w`: a write may do anything: users' triggers, rules, defaults, checks. Up to version 14 a partition's copies of
+///   triggers count as internal, like those of foreign keys.
+/// - `f`: rows depend on the user or the moment: policies; views with the time, the user, dates from texts, or system
+///   columns that a row lock changes; columns of `coded` types.
+/// - `t`: a column of type `time`.
+/// - `c`: the type (OID, name) is `coded`: making or sorting values runs a user's function that is not immutable, by a
+///   domain's check or an operator class. So are arrays, rows, ranges and domains of coded types; `timetz` (1266,
+///   1270), whose text depends on today's date; `regclass` and `regrole` (2205, 4096; 2210, 4097), whose texts depend
+///   on names that are not watched. Arrays and rows are looked at only if such a type is in use, which is rare.
+/// - `p`: the function takes, returns or is made of a coded type.
+/// - `v`: some type runs a volatile function, or any statement may run one that is not immutable, by an operator class
+///   over a type of PostgreSQL's own.
 ///
-/// Of the functions of operator classes, only those count that are not immutable. One that takes an `internal` (2281) does not,
-/// since it is written in C for an access method. Stable ones count only in btree (403) and hash (405), by which values
-/// are sorted and grouped. Classes of other methods look into an index for an operator that the text names, as `%` of
-/// pg_trgm. A type that counts as another one without a function has that one's classes. Source: `GetDefaultOpClass` in
-/// indexcmds.c.
+/// Operator classes: only functions that are not immutable count, and none that takes an `internal` (2281), since it is
+/// C of an access method. Stable ones count only in btree (403) and hash (405), which sort and group; other methods
+/// serve operators that the text names (`%` of pg_trgm). A binary coercible type has the other type's classes:
+/// `GetDefaultOpClass` in indexcmds.c.
 const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED (SELECT attrelid, atttypid FROM pg_attribute \
     WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270, 2205, 2210, 4096, 4097))), \
     domains (type, base, initial) AS MATERIALIZED (SELECT oid, typbasetype, typdefaultbin::text FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
@@ -318,11 +298,11 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     UNION SELECT 'v', 0, NULL WHERE EXISTS (SELECT FROM runs r WHERE r.volatility = 'v' OR r.type < 16384 \
     OR r.type IN (SELECT part FROM alike WHERE type < 16384))";
 
-/// One row that changes with everything that `PARTS` ask for.
+/// One row that changes with everything `PARTS` ask for.
 ///
-/// Of tables it has the columns, and the users' types of those, and not the row's version, which TRUNCATE changes too. It is one pass over these catalogs.
-/// With 100,000 tables and 50,000 functions that takes a quarter of a second, so the longer it takes, the less often it is
-/// asked. A partition that is being detached first gets a new version of its row, then loses it.
+/// Tables count by columns, not by row version, which TRUNCATE changes too. A quarter of a second for 100,000 tables
+/// and 50,000 functions, so a slow one is asked less often. Detaching a partition first gives its row a new version,
+/// then removes it.
 const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, xmin)))) FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_proc), \
@@ -348,25 +328,21 @@ const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings \
      WHERE name IN ('search_path', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')))";
 
-/// The part of `FINGERPRINT` about the defaults of sessions.
 const DEFAULTS_FINGERPRINT: &str = "SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting \
      WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
-/// Count and sum of the versions of a catalog's rows. If the count stays, rows change only if one is younger than all, and then
-/// the sum grows.
+/// Count and sum of row versions. While the count stays, a changed row is younger than all, so the sum grows.
 macro_rules! versions {
     ($of:literal) => {
         concat!("(SELECT concat(count(*), '/', sum(xmin::text::bigint)) FROM ", $of, ")")
     };
 }
 
-/// One row for the query cache, in two parts. The first has the users' types of columns, and belongs to `FINGERPRINT`. The
-/// second changes with other things that results hang on: columns, owners and rights, types, text search, roles, and the
-/// server's configured defaults.
+/// One row for the query cache: the users' types of columns, which belong to `FINGERPRINT`; and versions of all else
+/// that results depend on: columns, rights, types, text search, roles, configured defaults.
 ///
-/// Temporary tables are left out, as they come and go. It reads `pg_attribute`, so it costs some times as much as
-/// `FINGERPRINT`: 0.17 s with 20,000 tables of 10 columns. Of roles it has the public part, without roles that have no rights
-/// of their own, as those come and go.
+/// Temporary tables and roles without rights come and go and are left out. Costs some times `FINGERPRINT`: 0.17 s with
+/// 20,000 tables of 10 columns.
 const ANSWERS_FINGERPRINT: &str = concat!(
     "SELECT a.kinds, concat_ws(' ', a.versions, \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relowner, ' ', relforcerowsecurity, ' ', relname, ' ', reloptions, ' ', relacl)))) \

@@ -1,20 +1,19 @@
-//! The rules by which statements get their server, by the names in logs, counters and `SHOW pool_rules`.
+//! Routing rules, by their names in logs, counters and `SHOW pool_rules`.
 
-/// A rule. The order is that in which they are asked.
+/// Rules in the order of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RoutingRule {
-    /// The text is too long to be looked at.
     TooLong,
     LoadBalanceOff,
     NotParsed,
     BeginReadOnly,
     TransactionControl,
-    /// A transaction with a snapshot of its own for all of its statements, or of which that is not known.
+    /// A transaction with one snapshot for all statements, or of unknown isolation.
     TransactionSnapshot,
-    /// A read within a transaction whose time it asks for.
+    /// A read that asks for its transaction's time.
     TransactionTime,
-    /// A read within a transaction through a portal that may outlive the next Sync.
+    /// A read by a portal that may outlive the next Sync.
     TransactionPortal,
     /// The session has written within a transaction before (`disable_load_balance_on_write`).
     WroteInTransaction,
@@ -22,12 +21,12 @@ pub enum RoutingRule {
     NotKnownToRead,
     LocksRows,
     SessionState,
-    /// A comment in front of the text asks for the primary.
+    /// A leading comment asks for the primary.
     Hint,
     PrimaryRoutingPattern,
-    /// A name of a system catalog, or a view on one.
+    /// A system catalog, or a view on one.
     Catalog,
-    /// Nothing is known of the database, or something has just been changed.
+    /// No catalog, or a recent definition.
     CatalogUnknown,
     UnknownRelation,
     Sequence,
@@ -38,38 +37,32 @@ pub enum RoutingRule {
     Function,
     Cast,
     Operator,
-    /// A comment stands in front of the text.
     Comment,
-    /// The session has written before.
     WroteInSession,
-    /// A standby has refused this text.
     StandbyRefused,
-    /// A read in a pipeline that goes on with something else, or whose Sync is not here yet.
+    /// A pipeline that continues otherwise, or whose Sync has not arrived.
     PipelineOpen,
-    /// The session has one server connection for its life (`pool_mode = session`).
     SessionPooling,
-    /// Transactions are serializable by the session's default; a hot standby refuses those.
+    /// Hot standbys refuse serializable transactions.
     SerializableByDefault,
-    /// Servers read the session's texts otherwise than they are read here: by its encoding, or with backslashes as escapes.
+    /// The session's encoding or backslash escapes: servers read texts otherwise than Weir.
     ReadOtherwise,
-    /// The text only reads.
     Read,
-    /// A comment in front of the text asks for this node.
+    /// A leading comment asks for this node.
     ReadHinted,
     /// The session has set `weir.route`.
     ReadBySetting,
     ReadFavourite,
-    /// One of the operator's lists prefers this node.
+    /// An operator's list prefers this node.
     ReadRedirected,
     ReadByWeight,
-    /// The node that was chosen lags too much: another one answers.
+    /// The chosen node lags too much: another node answers.
     ReadDelayed,
-    /// No standby may answer the read yet.
+    /// No standby has replayed enough.
     ReadNotReplayed,
     ReadNoStandby,
 }
 
-/// Every rule and its name, in order.
 const TABLE: &[(RoutingRule, &str)] = &[
     (RoutingRule::TooLong, "too_long"),
     (RoutingRule::LoadBalanceOff, "load_balance_off"),
@@ -116,15 +109,13 @@ const TABLE: &[(RoutingRule, &str)] = &[
 ];
 
 impl RoutingRule {
-    /// How many there are.
     pub const COUNT: usize = TABLE.len();
 
-    /// All rules in order.
     pub fn all() -> impl Iterator<Item = RoutingRule> {
         TABLE.iter().map(|(rule, _)| *rule)
     }
 
-    /// True if it chooses among the nodes that may answer a read.
+    /// True if the rule chooses among the nodes that may answer a read.
     #[inline]
     pub const fn is_of_read(self) -> bool {
         self as u8 >= RoutingRule::Read as u8

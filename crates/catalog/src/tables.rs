@@ -1,7 +1,4 @@
-//! The tables behind a statement's names: those that its result is made of, and those that a write may change.
-//!
-//! Small beside the catalog: a number and a byte for each relation, and a pair of numbers for each partition, child, foreign key with an
-//! action, and relation that a view reads.
+//! Tables behind a statement's names: those its result is made of, and those a write may change.
 
 use super::draft::{NumberedObject, sorted};
 use super::{Catalog, CatalogObject, ObjectEffect, SearchPath, SortedObjects, StatementNames};
@@ -9,70 +6,59 @@ use crate::builtin;
 use std::collections::HashSet;
 use weir_sql::facts::QualifiedName;
 
-/// Tables followed for one statement. Beyond, an answer is not kept, and a write may have changed anything.
+/// Tables followed for one statement. Beyond, a result is not kept, and a write may change anything.
 const TABLES_MAX: usize = 4096;
 
-/// Tables of one name that a write with an unknown search_path may mean. Beyond, it may have changed anything.
+/// Tables of one name with an unknown search_path. Beyond, a write may change anything.
 const ANYWHERE_MAX: usize = 64;
 
-/// A relation's number and another's that comes with it, sorted.
+/// OIDs of a relation and of one that comes with it; sorted.
 type Pairs = Box<[(u32, u32)]>;
 
-/// Rows about tables that a draft has taken in.
 #[derive(Default)]
 pub(super) struct TablesDraft {
-    /// Parents and their partitions or children.
+    /// Parents and children or partitions.
     pub(super) children: Vec<(u32, u32)>,
-    /// Tables, and those whose foreign keys change rows when the referred ones go.
+    /// Tables, and those whose foreign keys act on their changes.
     pub(super) referring: Vec<(u32, u32)>,
-    /// Views and the relations they read.
     pub(super) views: Vec<(u32, u32)>,
     pub(super) wild: Vec<u32>,
     pub(super) fleeting: Vec<u32>,
     /// Relations with a column of type `time`.
     pub(super) with_time: Vec<u32>,
     pub(super) materialised: Vec<u32>,
-    /// Foreign ones among them.
+    /// Foreign tables included.
     pub(super) unlogged: Vec<u32>,
     pub(super) may_be_serializable: bool,
-    /// Stable functions in C.
     pub(super) stable_in_c: HashSet<u32>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct TableDependencies {
-    /// Numbers of the relations, in the order of `Catalog::relations`.
+    /// In the order of `Catalog::relations`.
     oids: Box<[u32]>,
-    /// Tables that are read with a relation.
     pub(super) read_with: Pairs,
-    /// Tables that are written with it.
     pub(super) written_with: Pairs,
-    /// Writing these may do anything; sorted.
+    /// Relations whose writing may do anything; sorted.
     wild: Box<[u32]>,
-    /// Relations whose rows hang on more than tables; sorted.
+    /// Relations whose rows depend on more than tables; sorted.
     fleeting: Box<[u32]>,
     /// Relations with a column of type `time`; sorted.
     with_time: Box<[u32]>,
-    /// Materialised views; sorted.
     materialised: Box<[u32]>,
-    /// Unlogged and foreign tables; sorted.
     unlogged: Box<[u32]>,
-    /// Transactions may be serializable without saying so.
+    /// True if transactions may be serializable by default.
     may_be_serializable: bool,
 }
 
-/// Tables that a statement may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TouchedTables {
-    /// Tables of the database by their numbers; none: nothing.
+    /// OIDs; empty: nothing changes.
     Tables(Vec<u32>),
-    /// Any of the database's.
     All,
 }
 
 impl TableDependencies {
-    /// Sorts the rows of the draft; the relations keep their numbers beside them.
     pub(super) fn made(mut relations: Vec<NumberedObject>, draft: TablesDraft, text: &str) -> (SortedObjects, TableDependencies) {
         relations.sort_unstable_by(|one, other| {
             let key = |of: &NumberedObject| (of.object.schema, of.oid);
@@ -119,12 +105,12 @@ pub(super) fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
     list.into()
 }
 
-/// True if a function turns texts into rows of a type that no cast need name: `json_populate_record(t, ...)`.
+/// True for functions that make rows of a type no cast names: `json_populate_record(t, ...)`.
 fn makes_rows(function: &QualifiedName) -> bool {
     function.name.contains("populate_record")
 }
 
-/// All that comes with some relations, themselves included; `None`: too many.
+/// Returns `found` and all that comes with it; `None`: too many.
 pub(super) fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u32>> {
     found.sort_unstable();
     found.dedup();
@@ -146,9 +132,8 @@ pub(super) fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u
 }
 
 impl Catalog {
-    /// The tables that the result of a statement with these names is made of. `None`: it may change although none of them has
-    /// changed, or its tables are not known. The operator answers for `vouched`, which are not among the names: unlogged or
-    /// foreign tables, or views on such.
+    /// Returns the tables of a result. `None`: unknown, or it may change without them. `vouched`: unlogged or foreign
+    /// tables, or views on such, that the operator answers for; not in `names`.
     pub fn reads(&self, names: &StatementNames, vouched: &[QualifiedName], path: &SearchPath) -> Option<Vec<u32>> {
         if self.judge(names, path).is_some() || self.unsteady.calls || self.tables.may_be_serializable {
             return None;
@@ -166,7 +151,7 @@ impl Catalog {
         }
         let mut found = closure(self.all_of(&names.relations, path)?, &self.tables.read_with)?;
         let is_fleeting = |oid: &u32| self.tables.fleeting.binary_search(oid).is_ok();
-        // Taken to another zone, a time of day becomes one of the zone that is in force today.
+        // Taken to another zone, a time of day depends on today's zone.
         let moves_times = names.functions.iter().any(|function| function.name == "timezone");
         let has_time = |oid: &u32| moves_times && self.tables.with_time.binary_search(oid).is_ok();
         if found.iter().any(is_fleeting) || found.iter().any(has_time) {
@@ -176,8 +161,7 @@ impl Catalog {
         Some(found)
     }
 
-    /// The tables whose rows the answer of a read with these names may show. `None`: any may be among them, since a function of users reads what it
-    /// likes, or a relation is not known.
+    /// Returns the tables whose rows a read may show. `None`: any.
     pub fn shows(&self, names: &StatementNames, path: &SearchPath) -> Option<Vec<u32>> {
         let runs_unseen = self.unsteady.calls
             || self.unsteady.operators.iter().any(|schema| path.holds(*schema))
@@ -190,12 +174,12 @@ impl Catalog {
             return None;
         }
         let found = closure(self.all_of(&names.relations, path)?, &self.tables.read_with)?;
-        // Views whose functions read, and tables that are elsewhere.
+        // Views whose functions read, and foreign tables.
         let is_open = found.iter().any(|oid| self.tables.fleeting.binary_search(oid).is_ok());
         (!is_open).then_some(found)
     }
 
-    /// True if a call shows rows of no table: it is PostgreSQL's own and reads none, or gives the same answer for the same arguments.
+    /// True for PostgreSQL's own functions that read no table, and for steady ones.
     fn shows_no_table(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::may_run_on_standby(&function.name);
         if !is_plain {
@@ -210,22 +194,21 @@ impl Catalog {
         !self.types.unsteady.named(&self.text, kind).is_empty()
     }
 
-    /// True if values of such types, of users by their numbers, run functions when they are read in that are not steady.
+    /// True if reading in values of these types (OIDs) runs unsteady functions.
     pub fn checks_values(&self, types: &[u32]) -> bool {
         types.iter().any(|kind| self.types.checking.binary_search(kind).is_ok())
     }
 
-    /// True if one of these is an unlogged or a foreign table: the log says nothing of its rows.
+    /// True if WAL lacks rows of one of these.
     pub fn has_unlogged(&self, tables: &[u32]) -> bool {
         tables.iter().any(|oid| self.tables.unlogged.binary_search(oid).is_ok())
     }
 
-    /// True if one of these is a materialised view: its rows change without a word of them in a stream of changes.
+    /// True if one is a materialised view: a stream of changes does not report its rows.
     pub fn has_materialised(&self, tables: &[u32]) -> bool {
         tables.iter().any(|oid| self.tables.materialised.binary_search(oid).is_ok())
     }
 
-    /// The number of a relation by its full name.
     pub fn number_of(&self, schema: &str, name: &str) -> Option<u32> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < name);
         let schema = self.schema(schema)?;
@@ -233,15 +216,14 @@ impl Catalog {
         self.tables.oids.get(start + at).copied()
     }
 
-    /// Schema, name and number of every relation.
     pub fn tables(&self) -> impl Iterator<Item = (&str, &str, u32)> {
         let schema = |object: &CatalogObject| self.schemas.get(object.schema as usize).map_or("", |name| name);
         let objects = self.relations.0.iter().zip(&self.tables.oids);
         objects.map(move |(object, oid)| (schema(object), object.name(&self.text), *oid))
     }
 
-    /// Like `reads`, for a statement whose author says that its result may be cached: the tables that are known. `None` where
-    /// writes may go unseen.
+    /// Like `reads`, for results cached at the author's wish: returns the known tables. `None` where writes may go
+    /// unseen.
     pub fn reads_at_least(&self, names: &StatementNames, path: &SearchPath) -> Option<Vec<u32>> {
         if self.types.runs_unseen {
             return None;
@@ -250,7 +232,6 @@ impl Catalog {
         closure(found, &self.tables.read_with)
     }
 
-    /// Tables that a statement may change if it names `names` and writes `written`.
     pub fn touches(&self, names: &StatementNames, written: &[QualifiedName], path: &SearchPath) -> TouchedTables {
         let may_write = self.runs_writing(names, path)
             || names.functions.iter().any(|function| !self.changes_no_table(function, path))
@@ -271,7 +252,7 @@ impl Catalog {
         if found.iter().any(is_wild) { TouchedTables::All } else { TouchedTables::Tables(found) }
     }
 
-    /// True if a statement with these names may run a function that writes, by a cast, an operator or a call like a column.
+    /// True if a cast, an operator or a call like a column may write.
     pub(super) fn runs_writing(&self, names: &StatementNames, path: &SearchPath) -> bool {
         self.writing.calls
             || names.has_column(&self.writing.columns)
@@ -281,7 +262,7 @@ impl Catalog {
             || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
     }
 
-    /// Numbers of the relations that an entry of a list is about: `table`, in any schema, or `schema.table`.
+    /// Returns the OIDs that a list entry means: `table`, in any schema, or `schema.table`.
     pub fn numbers_of(&self, listed: &str) -> Vec<u32> {
         let (schema, table) = listed.split_once('.').map_or((None, listed), |(schema, table)| (Some(schema), table));
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < table);
@@ -291,12 +272,11 @@ impl Catalog {
         meant.filter_map(|(at, _)| self.tables.oids.get(start + at).copied()).collect()
     }
 
-    /// The numbers of all relations a name may stand for, with any search_path.
+    /// Returns the OIDs that a name may mean with any search_path.
     pub(super) fn numbers(&self, relation: &QualifiedName) -> impl Iterator<Item = u32> {
         self.placed(relation).map(|(_, oid)| oid)
     }
 
-    /// The numbers of all relations that a name may stand for, each with its schema.
     fn placed(&self, relation: &QualifiedName) -> impl Iterator<Item = (u32, u32)> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
         let schema = (!relation.schema.is_empty()).then(|| self.schema(&relation.schema));
@@ -305,16 +285,14 @@ impl Catalog {
         meant.filter_map(move |(at, object)| Some((object.schema, *self.tables.oids.get(start + at)?)))
     }
 
-    /// The numbers of the relations that a name may stand for. Without a schema not only the first of the path counts:
-    /// PostgreSQL passes over a schema whose use is not granted, and rights are not known here. Source:
-    /// `recomputeNamespacePath` in namespace.c.
+    /// Returns the OIDs that a name may mean. Not only the first schema of the path counts: PostgreSQL skips schemas
+    /// without USAGE, and rights are not known here. Source: `recomputeNamespacePath` in namespace.c.
     pub(super) fn meant<'c>(&'c self, relation: &'c QualifiedName, path: &'c SearchPath) -> impl Iterator<Item = u32> + 'c {
         let is_free = relation.schema.is_empty();
         self.placed(relation).filter(move |(schema, _)| !is_free || path.holds(*schema)).map(|(_, oid)| oid)
     }
 
-    /// The numbers of the relations that these names stand for. `None`: a name is unknown, or may stand for any relation of
-    /// that name.
+    /// Returns the OIDs that these names mean; `None`: a name is unknown, or the path is.
     fn all_of(&self, relations: &[QualifiedName], path: &SearchPath) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for relation in relations {
@@ -327,7 +305,7 @@ impl Catalog {
         Some(found)
     }
 
-    /// True if all that a call or an operator may mean gives the same answer for the same arguments.
+    /// True if all possible meanings are steady.
     fn is_steady(&self, objects: &SortedObjects, name: &QualifiedName, path: &SearchPath) -> bool {
         let of_name = objects.named(&self.text, &name.name).iter();
         let schema = if name.schema.is_empty() { None } else { self.schema(&name.schema) };
@@ -336,7 +314,7 @@ impl Catalog {
             _ => Some(object.schema) == schema,
         };
         let mut meant = of_name.filter(may_be).peekable();
-        // Operators of PostgreSQL's own are not listed here, and steady; functions are.
+        // PostgreSQL's own operators are steady and not listed.
         let is_known = meant.peek().is_some() || std::ptr::eq(objects, &self.operators);
         is_known && meant.all(|object| object.steady)
     }
@@ -349,14 +327,13 @@ impl Catalog {
         }
     }
 
-    /// True if no function of users that a name may mean writes.
     pub(super) fn users_only_read(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let of_name = self.functions.named(&self.text, &function.name).iter();
         let mut users = of_name.filter(|object| Some(object.schema) != self.pg_catalog && path.holds(object.schema));
         users.all(|object| object.fate == ObjectEffect::Reads)
     }
 
-    /// True if a name is of a view that writes, or of something that is not known; PostgreSQL's own views do not.
+    /// True for views that write and for unknown relations.
     fn writes_by_view(&self, relation: &QualifiedName, path: &SearchPath) -> bool {
         let is_system = matches!(relation.schema.as_str(), "pg_catalog" | "information_schema");
         let is_catalog = is_system || (relation.schema.is_empty() && relation.name.starts_with("pg_"));

@@ -1,8 +1,8 @@
-//! Functions that run without a word of the text: those of triggers, rules, views and defaults. The state that they leave on a
-//! session must be asked for. Some of them act outside of the database: those in C of extensions, and those that call such.
+//! Functions that run unseen, by triggers, rules, views and defaults, and may leave state or, in extensions' C, act
+//! outside of the database.
 //!
-//! In: the sources of all functions of users, and those that run with a use of a relation. Out: relations whose writing or
-//! reading may leave something, and names of parameters that functions invent, since a server lists those nowhere.
+//! In: sources of users' functions, and functions run by uses of relations. Out: relations whose use may leave
+//! something, and made-up parameter names, which a server lists nowhere.
 
 mod function_reach;
 
@@ -17,10 +17,9 @@ use crate::unseen::function_reach::{ReachDraft, StatefulFunctions, StatefulNames
 use std::collections::{BTreeSet, HashSet};
 use weir_sql::facts::QualifiedName;
 
-/// Names of parameters asked for at once.
 pub const NAMES_MAX: usize = 256;
 
-/// Ways of using a database that may leave something which no text shows; also the ways of one statement.
+/// Uses that may leave something which no text shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HiddenUses(u8);
 
@@ -30,24 +29,23 @@ impl HiddenUses {
     pub const WRITES: HiddenUses = HiddenUses(1);
     /// Reading: views, policies.
     pub const READS: HiddenUses = HiddenUses(2);
-    /// Defining something: event triggers.
+    /// Definitions: event triggers.
     pub const DEFINES: HiddenUses = HiddenUses(4);
-    /// Something asks for drawn sequence values, by `currval` or `lastval`. No statement is asked about for that.
+    /// Something calls `currval` or `lastval`. Not a use of a statement.
     pub const RECALLS: HiddenUses = HiddenUses(8);
-    /// A view draws from sequences, or asks for drawn values: so any read may. No statement is asked about for that.
+    /// A view draws or asks for sequence values. Not a use of a statement.
     pub const SEQUENCE_VIEWS: HiddenUses = HiddenUses(16);
-    /// Names that call nothing, so it seems: of types, operators, columns, and functions that run others.
+    /// Names that do not look like calls: types, operators, columns.
     pub const NAMES: HiddenUses = HiddenUses(32);
-    /// Any statement: casts and operators that no text shows.
+    /// Casts and operators that no text shows.
     pub const ANYTHING: HiddenUses = HiddenUses(64);
-    /// It writes rows of relations that refer to those it names, whatever their keys do. No database hides this by itself.
+    /// Writes to referring relations; of statements only.
     pub const CASCADES: HiddenUses = HiddenUses(128);
-    /// Uses of sequences that are assumed after a definition, until the catalog is read again.
+    /// Assumed after a definition until the catalog is read again.
     pub const SEQUENCES: HiddenUses = HiddenUses::RECALLS.and(HiddenUses::SEQUENCE_VIEWS);
-    /// All ways of statements.
     pub const ALL: HiddenUses = HiddenUses::ASSUMED.and(HiddenUses::ANYTHING).and(HiddenUses::CASCADES);
-    /// Ways that are assumed before the catalog was read, and after a definition until it is read again. Only a `SELECT 1` is not asked about
-    /// then: casts and operators that no text shows are rare.
+    /// Assumed until the catalog is read, and after definitions. Hidden casts are rare and left out, so `SELECT 1`
+    /// costs no question.
     pub const ASSUMED: HiddenUses = HiddenUses::WRITES.and(HiddenUses::READS).and(HiddenUses::DEFINES).and(HiddenUses::NAMES);
 
     #[must_use]
@@ -55,7 +53,6 @@ impl HiddenUses {
         HiddenUses(self.0 | other.0)
     }
 
-    /// True if there is something in both.
     pub const fn meets(self, other: HiddenUses) -> bool {
         self.0 & other.0 != 0
     }
@@ -73,17 +70,14 @@ impl HiddenUses {
     }
 }
 
-/// Rows about hidden functions that a draft has taken in.
 #[derive(Default)]
 pub(super) struct UnseenDraft {
     functions: DatabaseFunctions,
-    /// Relations, and functions that run when they are written; no name: something is written with them.
+    /// Relations, and functions that run with their writes; an empty name: another write comes along.
     with_writes: Vec<(u32, String)>,
-    /// Functions that run when a relation is read.
     with_reads: Vec<(u32, String)>,
-    /// Functions of event triggers.
     with_definitions: Vec<String>,
-    /// Functions in C that are not PostgreSQL's own, if any function runs unseen.
+    /// Functions in C of extensions.
     in_c: HashSet<String>,
     pub(super) foreign: Vec<u32>,
     sequences: HiddenUses,
@@ -92,7 +86,8 @@ pub(super) struct UnseenDraft {
 }
 
 impl UnseenDraft {
-    /// Notes the name of a parameter that users make up. Those that the database asks for count as well: nobody else's rows shall hang on them.
+    /// Notes a made-up parameter. Parameters that are only read count too: no rows may depend on another client's
+    /// value.
     pub(super) fn name_parameter(&mut self, name: &str) {
         if name.contains('.') && self.made_up.len() < NAMES_MAX {
             self.made_up.insert(name.to_ascii_lowercase());
@@ -101,18 +96,16 @@ impl UnseenDraft {
 }
 
 impl CatalogDraft {
-    /// Name, language and source of a function.
     pub(super) fn source(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (name, language, source) = (word(cells, 0)?, word(cells, 1)?, word(cells, 2)?);
         let kept = self.unseen.functions.add(name, language, source);
         if !self.unseen.reach.keep_source(name, source) {
-            // Of the source only the calls are kept: of a short one they may take more.
+            // Only the calls are kept, which may take more than a short source.
             self.gathered.give_back(source.len());
         }
         Ok(self.gathered.take(kept)?)
     }
 
-    /// How it comes about, a relation, and the name of a function that runs then.
     pub(super) fn hidden(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (how, relation, function) = (word(cells, 0)?, number(cells, 1)?, word(cells, 2)?.to_owned());
         match how {
@@ -128,25 +121,22 @@ impl CatalogDraft {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct HiddenEffects {
     hidden: HiddenUses,
     has_event_triggers: bool,
-    /// Relations whose writing may leave something; sorted.
+    /// Relations whose writing may leave something; sorted, as the lists below.
     written: Box<[u32]>,
-    /// Relations whose reading may leave something; sorted.
     read: Box<[u32]>,
-    /// Relations whose writing may act outside of the database; sorted. Foreign tables are among them.
+    /// Foreign tables included.
     acts_by_writes: Box<[u32]>,
-    /// The same of reading.
     acts_by_reads: Box<[u32]>,
     made_up: Box<[String]>,
     reached: StatefulNames,
 }
 
 impl UnseenDraft {
-    /// Relations whose writing, and those whose reading, may act outside of the database. `acts`: functions of PostgreSQL's own that do.
+    /// Returns relations whose writing, and whose reading, may act outside. `acts`: PostgreSQL's own functions that do.
     fn acting(&self, acts: impl Fn(&str) -> bool) -> (Box<[u32]>, Box<[u32]>) {
         let of_outside = |name: &str| self.in_c.contains(name) || acts(name) || matches!(name, "copy" | "import");
         // No body shows which tables it uses.
@@ -154,7 +144,7 @@ impl UnseenDraft {
         let is_named = |name: &str| !matches!(name, "" | "set_config");
         let itself = |name: &str| is_named(name) && (any_foreign || self.functions.act(name, of_outside));
         let by_reads = self.with_reads.iter().any(|(_, name)| itself(name));
-        // If a read acts outside, so may all that reads in its turn; if a write does, all that writes.
+        // If a read acts outside, so may all that reads; if a write does, all that writes.
         let spreads = by_reads || any_foreign || self.with_writes.iter().any(|(_, name)| itself(name));
         let counts = |name: &str| by_reads || itself(name) || (spreads && (name.is_empty() || self.functions.writes(name)));
         let all = |list: &[(u32, String)]| -> Box<[u32]> {
@@ -165,7 +155,6 @@ impl UnseenDraft {
         (all(&self.with_writes), all(&self.with_reads))
     }
 
-    /// `acts`: functions of PostgreSQL's own that act outside of the database.
     pub(super) fn made(self, acts: impl Fn(&str) -> bool, named: &UserFunctionNames<'_>) -> HiddenEffects {
         let (acts_by_writes, acts_by_reads) = self.acting(acts);
         let UnseenDraft { functions, with_writes, with_reads, with_definitions, sequences, made_up, reach, .. } = self;
@@ -177,7 +166,7 @@ impl UnseenDraft {
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name)) || !more_written.is_empty();
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
         let has_event_triggers = !with_definitions.is_empty();
-        // If writes or definitions may leave something, then so may all that write or define in their turn.
+        // If writes or definitions may leave something, so may all that write or define.
         let spreads = by_writes || by_definitions;
         let counts = |name: &str| leaves(name) || (spreads && (name.is_empty() || functions.writes(name)));
         let all = |list: &[(u32, String)], more: BTreeSet<u32>| -> Box<[u32]> {
@@ -198,20 +187,16 @@ impl UnseenDraft {
 }
 
 impl Catalog {
-    /// Ways of using the database that may leave something which no text shows.
     pub fn hidden(&self) -> HiddenUses {
         self.unseen.hidden
     }
 
-    /// True if definitions run functions of users, which may write anything.
     pub fn has_event_triggers(&self) -> bool {
         self.unseen.has_event_triggers
     }
 
-    /// True if a statement that writes these may leave something by the functions that run with it, or if the relations are not
-    /// known.
-    ///
-    /// A name counts for all relations of that name: which of them it means hangs on a `search_path` that a transaction may have set.
+    /// True if writing these, or an unknown relation, may leave something. All relations of a name count: the
+    /// transaction may have set `search_path`.
     pub fn leaves_by_writing(&self, written: &[QualifiedName]) -> bool {
         let mut found = Vec::new();
         for relation in written {
@@ -225,8 +210,8 @@ impl Catalog {
         closure(found, &self.tables.written_with).is_none_or(|found| found.iter().any(is_one))
     }
 
-    /// True if a read of these relations may leave something, or if one is not known and not PostgreSQL's own: a temporary one may have a column
-    /// of any type.
+    /// True if reading may leave something. An unknown relation counts: a temporary table may have a column of any
+    /// type.
     pub fn leaves_by_reading(&self, names: &StatementNames) -> bool {
         if names.relations.iter().any(|relation| !is_own(relation) && self.numbers(relation).next().is_none()) {
             return true;
@@ -236,9 +221,8 @@ impl Catalog {
         closure(found, &self.tables.read_with).is_none_or(|found| found.iter().any(is_one))
     }
 
-    /// True if a statement that names these and writes `written` has no effect outside of the database, for certain, as far as names show: its
-    /// functions may be repeated, and it uses no foreign table, and nothing by which a function in C of an extension runs. Functions of types,
-    /// operators and indexes are not looked at, unless they may write.
+    /// True if a statement surely has no effect outside of the database: repeatable functions, no foreign table,
+    /// nothing that runs C of an extension. Functions of types, operators and indexes count only if they may write.
     pub fn stays_inside(&self, names: &StatementNames, written: &[QualifiedName], path: &SearchPath) -> bool {
         let is_known = |relation: &QualifiedName| is_own(relation) || self.numbers(relation).next().is_some();
         let acts = |relations: &[QualifiedName], with: &[(u32, u32)], acting: &[u32]| {
@@ -255,7 +239,7 @@ impl Catalog {
             && !acts(&names.relations, &self.tables.read_with, &self.unseen.acts_by_reads)
     }
 
-    /// True if a call may mean only functions of PostgreSQL's own that may be repeated, or such of users that write nothing.
+    /// True for PostgreSQL's own repeatable functions and users' functions that write nothing.
     fn is_repeatable(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let is_own = match function.schema.as_str() {
             "" | "pg_catalog" => builtin::is_repeatable(&function.name),
@@ -264,13 +248,13 @@ impl Catalog {
         is_own && (!function.schema.is_empty() || self.users_only_read(function, path))
     }
 
-    /// Parameters that functions of users and stored expressions make up or ask for, as far as their texts show them; lower case.
+    /// Parameters that users' functions and stored expressions make up or ask for; lower case.
     pub fn made_up(&self) -> &[String] {
         &self.unseen.made_up
     }
 }
 
-/// True if a relation is PostgreSQL's own: those are not listed.
+/// PostgreSQL's own relations are not listed.
 fn is_own(relation: &QualifiedName) -> bool {
     match relation.schema.as_str() {
         "" => relation.name.starts_with("pg_"),

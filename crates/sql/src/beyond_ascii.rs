@@ -1,17 +1,14 @@
-//! Finds texts that read the same in every encoding in which a session may send them and a database may keep them.
+//! Finds texts that read the same in every client and database encoding.
 //!
-//! A server converts a text from the client's encoding to the database's before it looks at it. In all of PostgreSQL's
-//! encodings a byte below 0x80 that begins a character is ASCII. No quote, `*`, `/`, `-` or line break is a later byte of a
-//! character. So plain strings and comments end at the same byte in all of them. Names do not stay the same: the bytes of `é`
-//! in UTF-8 are `Ã©` in LATIN1. A database that is not in UTF-8 folds the case of names, and cuts long ones, by its own
-//! encoding. Within escapes a backslash may be the second byte of a character (SJIS, BIG5, GBK).
+//! In PostgreSQL's encodings no quote, `*`, `/`, `-` or line break is a later byte of a character: plain strings and
+//! comments end alike. Names differ (UTF-8 `é` is `Ã©` in LATIN1), and their folding. A backslash may be a second byte
+//! (SJIS, BIG5, GBK).
 
-/// True if bytes beyond ASCII stand, or may stand, anywhere but in plain strings and comments.
+/// True if bytes beyond ASCII may be anywhere but in plain strings and comments.
 pub fn names_beyond_ascii(text: &[u8]) -> bool {
     (!text.is_ascii() || has_escapes(text)) && stands_in_names(text)
 }
 
-/// True if names may be written in escapes.
 fn has_escapes(text: &[u8]) -> bool {
     text.contains(&b'\\') && text.windows(2).any(|pair| pair == b"&\"")
 }
@@ -22,14 +19,14 @@ fn stands_in_names(text: &[u8]) -> bool {
         let rest = &text[at..];
         let part = match byte {
             0x80.. => return true,
-            // Escapes of Unicode make it a name beyond ASCII.
+            // Unicode escapes may give a name beyond ASCII.
             b'"' if at > 0 && text[at - 1] == b'&' => return true,
             b'"' => after_identifier(rest),
             // A prefix may make it a string with escapes.
             b'\'' if at == 0 || !is_prefix(text[at - 1]) => after_string(rest),
             b'-' if rest.starts_with(b"--") => Some(rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len())),
             b'/' if rest.starts_with(b"/*") => after_comment(rest),
-            // This may be a dollar quote, whose contents are a text of their own.
+            // Possibly a dollar quote, whose contents are a text of their own.
             b'$' if !rest.get(1).is_some_and(u8::is_ascii_digit) => None,
             b'\'' => None,
             _ => Some(1),
@@ -46,21 +43,21 @@ fn is_prefix(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'&' | 0x80..)
 }
 
-/// The length of the quoted name that `text` begins with; `None` where a byte beyond ASCII stands in it, or it has no end.
+/// `None`: not ASCII, or no end.
 fn after_identifier(text: &[u8]) -> Option<usize> {
     // The second of two quotes begins the next name.
     let inner = text[1..].iter().position(|b| *b == b'"')?;
     text[1..=inner].is_ascii().then_some(inner + 2)
 }
 
-/// The length of the plain string that `text` begins with; `None` where a backslash leaves a doubt, or it has no end.
+/// `None`: a backslash, or no end.
 fn after_string(text: &[u8]) -> Option<usize> {
     let inner = text[1..].iter().position(|b| matches!(b, b'\'' | b'\\'))?;
     // The second of two quotes begins the next string.
     (text[1 + inner] == b'\'').then_some(inner + 2)
 }
 
-/// The length of the comment that `text` begins with, others within it and all.
+/// Comments nest.
 fn after_comment(text: &[u8]) -> Option<usize> {
     let (mut depth, mut at) = (0u32, 0);
     loop {

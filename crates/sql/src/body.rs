@@ -1,27 +1,23 @@
-//! The source of a function in SQL or PL/pgSQL, read word by word: may it leave session state, and what does it call?
-//!
-//! No parse: PL/pgSQL has a grammar of its own, and only a few words matter. A source in doubt counts as leaving something.
+//! Reads SQL and PL/pgSQL sources word by word: may they leave session state, and what do they call? In doubt, they
+//! leave something.
 
 use crate::leaves::left_by_function;
 use crate::set_statements::moves_names;
 
-/// Result of reading a function's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyFacts {
-    /// It may leave something itself, or runs text that is made when it runs.
+    /// May leave something, or runs text made at run time.
     Suspicious,
-    /// It leaves nothing itself.
     Calls {
-        /// It may call these, lower case, each once; keywords and built-in functions are among them, and `copy` and `import`.
+        /// Words that may be calls, lower case, each once; `copy` and `import` included.
         calls: Vec<String>,
-        /// It may change rows or define something, so that triggers run.
+        /// Changes rows or defines, so that triggers run.
         writes: bool,
     },
 }
 
-/// Reads a source.
 pub fn read_body(source: &str) -> BodyFacts {
-    // This ends a string or not, depending on the text before it and on settings.
+    // Ends a string or not, depending on context and settings.
     if source.contains("\\'") {
         return BodyFacts::Suspicious;
     }
@@ -59,12 +55,12 @@ pub fn read_body(source: &str) -> BodyFacts {
     BodyFacts::Calls { calls, writes }
 }
 
-/// Commands that read or write files, programs or other servers. They count as calls.
+/// Commands that reach files, programs or other servers count as calls.
 fn reaches_outside(word: &str) -> bool {
     matches!(word, "copy" | "import")
 }
 
-/// Words without which nothing is written or defined; they stand elsewhere, too (`FOR UPDATE`).
+/// Reads may have some of these words (`FOR UPDATE`).
 fn is_writing(word: &str) -> bool {
     const WORDS: [&str; 14] = [
         "alter", "comment", "copy", "create", "delete", "drop", "grant", "import", "insert", "merge", "refresh", "revoke",
@@ -73,7 +69,6 @@ fn is_writing(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-/// Words that may leave something wherever they stand.
 fn is_suspicious(word: &str) -> bool {
     const WORDS: [&str; 11] = [
         "deallocate",
@@ -97,7 +92,6 @@ enum BodyToken<'t> {
         /// A parenthesis follows.
         is_call: bool,
     },
-    /// A semicolon, or the end of a label.
     End,
     Other,
 }
@@ -161,8 +155,7 @@ impl<'t> BodyScanner<'t> {
         self.text.get(self.at) == Some(&b'(')
     }
 
-    /// True if the next word is `LOCAL`: then a SET ends with the transaction. False if it changes the meaning of names in the
-    /// rest of it.
+    /// True before a `LOCAL` that does not change the meaning of names.
     fn is_harmless_local_next(&mut self) -> bool {
         self.skip_blanks();
         let rest = &self.text[self.at..];
@@ -220,7 +213,7 @@ impl<'t> BodyScanner<'t> {
     }
 }
 
-/// The length of the comment a text begins with; comments nest.
+/// Comments nest.
 fn comment_bytes(text: &[u8]) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {

@@ -1,14 +1,12 @@
-//! One level of the parse tree: the nodes directly below a node that can lead to a relation, a function or an operator.
+//! The children of a node that can lead to a relation, function or operator.
 //!
-//! The parser's own walker recurses, and overflows a 2 MiB stack at about 8,000 chained operators; this one pushes to the
-//! caller's stack. It leaves out on purpose: `WITH` clauses and the targets of writes (`walk` gives them their own scope),
-//! relations of `FOR UPDATE OF` (they are aliases), type names, column lists, options; and the relations of `CREATE
-//! STATISTICS`, which the binding takes for plain names and panics when they are queries.
+//! The parser's own walker overflows 2 MiB of stack at about 8,000 chained operators. Left out: `WITH` and targets of
+//! writes (`walk` scopes them), `FOR UPDATE OF` (aliases), type names, column lists, options; and relations of `CREATE
+//! STATISTICS`, on whose queries the binding panics.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::list::{CastNodeList, NodeList};
 
-/// A field of a node, put on the stack of nodes still to visit.
 trait PushChild<'a> {
     fn push(self, stack: &mut Vec<Node<'a>>);
 }
@@ -46,10 +44,9 @@ where
     }
 }
 
-/// A row of the table: a node's name and the fields to follow.
 macro_rules! table {
     ($($kind:ident: $($field:ident)+;)+) => {
-        /// Puts the children of `node` on `stack`. A node without a row has none that matter.
+        /// Nodes without a row have no children that matter.
         pub(crate) fn push_children<'a>(node: Node<'a>, stack: &mut Vec<Node<'a>>) {
             match node {
                 Node::NodeList(list) => list.push(stack),

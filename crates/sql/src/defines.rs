@@ -1,4 +1,4 @@
-//! Finds statements that may change the meaning of a name: after them, Weir's knowledge of the database is out of date.
+//! Finds statements after which Weir's knowledge of the database is out of date.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{IntoClause, RangeVar, TransactionStmtKind};
@@ -7,10 +7,8 @@ use pg_raw_parse::raw::NodeTag;
 use crate::met_names::is_temporary_schema;
 use crate::statement::writes;
 
-/// True if a statement may change the meaning of a name for others, or the defaults of new sessions.
-///
-/// Statements that only change rows, storage or rights define nothing, though they write. Neither do temporary tables, which
-/// only their own session sees. The effect of procedural code is not known from here.
+/// True if a statement may change the meaning of a name for others, or the defaults of new sessions. Changes of rows,
+/// storage or rights and temporary tables do not. Procedural code is not looked at.
 pub(crate) fn defines(node: Node<'_>) -> bool {
     use Node as N;
     match node {
@@ -22,7 +20,7 @@ pub(crate) fn defines(node: Node<'_>) -> bool {
         N::CreateStmt(create) => !is_temporary(create.relation()),
         N::CreateTableAsStmt(create) => !is_into_temporary(create.into()),
         N::SelectStmt(select) => select.into_clause().is_some() && !is_into_temporary(select.into_clause()),
-        // Nothing else that the binding leaves out writes: a foreign table.
+        // The only writing statement that the binding leaves out.
         N::Invalid(other) => other.type_ == NodeTag::T_CreateForeignTableStmt,
         // The prepared transaction is not known.
         N::TransactionStmt(verb) => verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED,

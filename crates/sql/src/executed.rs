@@ -1,15 +1,15 @@
-//! Statements prepared by SQL, taken apart: the name and values of an `EXECUTE`, and the query of a `PREPARE`.
+//! `EXECUTE`: its name and values; `PREPARE`: its query.
 
 use pg_raw_parse::Node;
 
-/// The name of the statement that an `EXECUTE` runs, if all that it hands over are constants.
+/// Name that an `EXECUTE` runs, if its values are constants.
 pub(crate) fn executed(node: Node<'_>) -> Option<&str> {
     let Node::ExecuteStmt(execute) = node else { return None };
     let is_constant = |value: Node<'_>| matches!(value, Node::A_Const(_));
     if execute.params().iter().all(is_constant) { execute.name() } else { None }
 }
 
-/// Types of PostgreSQL's own that parameters may be said to be of: to read a value in for them runs no function of a user's.
+/// Parameter types whose input runs no user's function.
 #[rustfmt::skip] // a list of names reads better in lines
 const PLAIN_TYPES: [&str; 32] = [
     "bigint", "bool", "boolean", "bytea", "char", "character", "character varying", "date", "decimal", "double precision",
@@ -17,8 +17,8 @@ const PLAIN_TYPES: [&str; 32] = [
     "time", "timestamp", "timestamp with time zone", "timestamp without time zone", "timestamptz", "timetz", "uuid", "varchar",
 ];
 
-/// The query that a `PREPARE`, which is all there is in the text, prepares. `None`: it has parameters of other types than the most usual ones,
-/// or comments where nobody writes them, or is none.
+/// Query of a `PREPARE` that is the whole text. `None`: no such text, unusual parameter types, or comments in unusual
+/// places.
 pub fn prepared_query(text: &str) -> Option<&str> {
     let rest = after_word(text, "prepare")?;
     let rest = after_name(rest.trim_start())?.trim_start();
@@ -47,7 +47,7 @@ fn after_name(text: &str) -> Option<&str> {
     }
 }
 
-/// The text behind a list of types in parentheses, if each is a plain one.
+/// Text behind a list of plain types in parentheses.
 fn after_types(text: &str) -> Option<&str> {
     let (types, rest) = text.strip_prefix('(')?.split_once(')')?;
     let is_plain = |name: &str| PLAIN_TYPES.iter().any(|known| known.eq_ignore_ascii_case(name.trim()));

@@ -1,107 +1,91 @@
-//! Facts about a text, as plain data: the parser's tree is read once and dropped, facts are kept.
-//!
-//! Nothing here decides. `session::routing` weighs the facts against configuration and catalog.
+//! Facts about a text as plain data; `session::routing` decides by them.
 
 pub use crate::leaves::{StateKind, StateKinds};
 
-/// Everything Weir remembers of one query string (which may hold several statements).
+/// Facts of one query string, which may hold several statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryFacts {
-    /// Statements in the string; 0 for an empty one.
     pub statements: u32,
-    /// Kind of the first statement, for statistics.
     pub verb: StatementVerb,
-    /// The strongest effect of all statements.
     pub effect: QueryEffect,
-    /// Its effect on the transaction. `Many` when one of several statements is a transaction verb.
+    /// `Many` if one of several statements is a transaction verb.
     pub transaction: TransactionVerb,
     pub marks: TextProperties,
     pub state: StateChange,
     pub parameters: ParameterChange,
     pub named: TextNames,
-    /// The part of the database that it may change, apart from changes by functions that it calls.
+    /// Changes, apart from those by functions that it calls.
     pub changes: ChangeScope,
-    /// The string is one `EXECUTE name` whose values are constants: the name.
+    /// Name in a single `EXECUTE name` with constants.
     pub runs: Option<String>,
-    /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.
     pub session: SessionVerb,
-    /// A single `SHOW name`: the name, lower case.
+    /// Name in `SHOW name`, lower case.
     pub show: Option<String>,
-    /// Databases that it only works on while nobody is connected to them: `DROP DATABASE`, its renaming, a template.
+    /// Databases that must be without connections.
     pub vacates: Vec<String>,
-    /// Roles that it renames or drops: their names are others' or nobody's afterwards.
+    /// Roles renamed or dropped.
     pub unseats: Vec<String>,
-    /// The request to the proxy in the comments at its beginning.
     pub hint: RoutingHint,
 }
 
-/// Its doings to session state that outlives the transaction.
+/// Effect on session state that outlives the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateChange {
-    /// Left on the server connection by some statement.
+    /// State left on the server connection.
     pub keeps: StateKinds,
-    /// Kinds of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
     pub frees: StateKinds,
-    /// Left by the statements which it prepares by SQL, when they are executed.
+    /// State that its SQL-prepared statements leave when executed.
     pub later: StateKinds,
 }
 
-/// The session's parameters that it sets, as far as they are followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParameterChange {
-    /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
+    /// Name (lower case) and value of a single `SET name = constant`.
     pub sets: Option<(String, String)>,
-    /// Parameters that it sets back to their values at the session's start.
+    /// Parameters set back to their values at the session's start.
     pub resets: Option<ResetTarget>,
 }
 
-/// The names in a text.
+/// Names in a text, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextNames {
-    /// Every function called, lower case as PostgreSQL folds it, each once, in order of appearance.
+    /// Functions called, in lower case, in order of appearance.
     pub functions: Vec<QualifiedName>,
-    /// Every relation named (CTE names excluded), each once, in order of appearance.
+    /// Relations in order of appearance; no CTE names.
     pub relations: Vec<QualifiedName>,
-    /// Operators that are not spelled in the SQL standard's set (`= <> < > <= >= + - * / % ||` and the `LIKE` family); user-defined ones hide among them.
+    /// Operators that may be users': outside of `= <> < > <= >= + - * / % ||` and `LIKE`.
     pub operators: Vec<QualifiedName>,
-    /// Types that values are cast to, each once; not those that the SQL standard's words name.
+    /// Types of casts, without the standard's words.
     pub casts: Vec<QualifiedName>,
-    /// Columns named behind a dot, by `hash_of_column`; sorted, each once. `t.f` may call a function: `f(t)`.
+    /// Columns behind a dot, by `hash_of_column`; sorted. `t.f` may call `f(t)`.
     pub columns: Vec<u32>,
-    /// Relations whose rows it changes, as far as it names them; each once.
     pub written: Vec<QualifiedName>,
 }
 
-/// A property that a text has or has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextProperty {
-    /// It runs, makes, removes or shows statements prepared by SQL.
+    /// Concerns SQL-prepared statements.
     Prepared,
-    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: defaults of new connections.
+    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`.
     AltersDefaults,
-    /// A row lock (`FOR UPDATE` and its kin) somewhere in the tree.
     LocksRows,
-    /// It may change the meaning of a name for others: it makes, changes or removes a relation that is not temporary, a
-    /// function, an operator, a cast or the like. Or it changes the defaults of sessions.
+    /// May change the meaning of a name for others, or the defaults of sessions.
     Defines,
-    /// `EXPLAIN` without `ANALYZE` only reads; with it, `effect` is that of the statement.
+    /// `EXPLAIN`; with `ANALYZE`, `effect` is that of the statement.
     Explains,
-    /// It begins with a comment.
     Commented,
-    /// It may change the meaning of names without a schema, be it for its transaction only: by `search_path`, or by the user
-    /// who runs statements. Or it may change how the server reads texts: their encoding, and backslashes in them. Functions of
-    /// users that do so are not seen.
+    /// May change, if only for its transaction, the meaning of names (`search_path`, user) or the reading of texts
+    /// (encoding, backslashes). Users' functions are not looked at.
     Moves,
-    /// It makes a temporary table that goes when its transaction ends, and so leaves nothing.
+    /// Makes a temporary table that goes with its transaction.
     MakesBrief,
-    /// Its result hangs on more than its names and parameters: on the moment, on the asker, or on chance.
+    /// The result depends on the moment, the user or chance.
     Fleeting,
-    /// SET, RESET, SHOW, DISCARD, DEALLOCATE, UNLISTEN or CLOSE: it concerns its session alone, and a server in recovery takes it. Source:
+    /// Runs in recovery too: SET, RESET, SHOW, DISCARD, DEALLOCATE, UNLISTEN, CLOSE. Source:
     /// `ClassifyUtilityCommandAsReadOnly` in utility.c.
     OfSession,
 }
 
-/// A set of such properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextProperties(u16);
 
@@ -121,7 +105,6 @@ impl TextProperties {
         TextProperties(self.0 | other.0)
     }
 
-    /// The set with one more, if it is so.
     #[must_use]
     pub const fn with_if(self, mark: TextProperty, is_so: bool) -> TextProperties {
         if is_so { self.and(TextProperties::of(mark)) } else { self }
@@ -137,38 +120,35 @@ impl TextProperties {
 }
 
 impl QueryFacts {
-    /// True if event triggers run with it, if there are any: not with statements about rows only.
+    /// Event triggers do not run with statements about rows only.
     pub fn fires_events(&self) -> bool {
         let is_about_rows = self.statements == 1
             && matches!(self.verb, StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete | StatementVerb::Select);
         self.effect == QueryEffect::Writes && (!is_about_rows || self.has(TextProperty::Defines))
     }
 
-    /// True if the text has the property.
     pub const fn has(&self, mark: TextProperty) -> bool {
         self.marks.has(mark)
     }
 }
 
-/// A column's name where four bytes must do, since texts have many: two of one number are taken for one name. It is FNV-1a.
+/// FNV-1a of a column's name, to save memory. A collision counts as the same name.
 pub fn hash_of_column(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The part of a database that a text may change. Ordered: of several statements, the greatest counts.
+/// Ordered: of several statements the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeScope {
     #[default]
     Nothing,
-    /// Rows of the relations in `written`, and rows that change with them.
+    /// Rows of `written`, and rows that change with them.
     Rows,
-    /// Anything in its database.
     Database,
-    /// Objects that all databases share: roles and databases.
+    /// Roles and databases.
     Cluster,
 }
 
-/// Kind of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatementVerb {
     /// `SELECT`, `VALUES`, `TABLE`.
@@ -176,27 +156,24 @@ pub enum StatementVerb {
     Insert,
     Update,
     Delete,
-    /// It makes, changes or removes an object, or grants rights.
     Definition,
     #[default]
     Other,
 }
 
-/// Where a text asks to be run.
+/// Node that a text asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RoutingHint {
     #[default]
     None,
     Primary,
     Standby,
-    /// The node with this number.
     Node(u16),
-    /// Something that is no such wish, most likely a slip.
     Unknown,
 }
 
 impl RoutingHint {
-    /// `primary`, `standby` or `node=2`, in any case; `Unknown` otherwise.
+    /// Parses `primary`, `standby` or `node=2`, in any case.
     pub fn of_word(word: &str) -> RoutingHint {
         let word = word.trim();
         if word.eq_ignore_ascii_case("primary") {
@@ -214,57 +191,51 @@ impl RoutingHint {
     }
 }
 
-/// A possibly qualified name: `schema` is empty when the text gave none.
+/// Empty `schema`: the text gives none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QualifiedName {
     pub schema: String,
     pub name: String,
 }
 
-/// Ordered by strength: the effect of several statements is the greatest of theirs.
+/// Ordered by strength: of several statements the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QueryEffect {
-    /// Nothing to run: an empty string.
     #[default]
     None,
-    /// Reads, as far as the text shows (its functions and relations are still to be judged).
+    /// As far as the text shows; functions and relations are judged later.
     Reads,
-    /// Not known to only read: utility statements, `SHOW`, cursors, anything without a case of its own.
+    /// Utility statements, `SHOW`, cursors, the unforeseen.
     Unsure,
-    /// Changes data, schema or server state.
     Writes,
-    /// PostgreSQL's parser refuses the text, or it is too long or too deep to be looked at.
+    /// Refused by the parser, or too long or too deep.
     Refused,
 }
 
-/// Transaction control, `Read`/`Deferrable` as far as the verb itself says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionVerb {
     #[default]
     None,
     Begin(BeginOptions),
-    /// `COMMIT`, `END`, `ROLLBACK`, `ABORT` (without `AND CHAIN`) and `PREPARE TRANSACTION`.
+    /// `COMMIT`, `END`, `ROLLBACK`, `ABORT` (without `AND CHAIN`), `PREPARE TRANSACTION`.
     End(TransactionEnd),
-    /// The same with `AND CHAIN`: another one begins at once.
+    /// `AND CHAIN`: another transaction begins at once.
     Chain(TransactionEnd),
-    /// Savepoints, `SET TRANSACTION`: stays inside.
     Within,
-    /// `COMMIT PREPARED`, `ROLLBACK PREPARED`: run outside a transaction, write.
+    /// `COMMIT PREPARED`, `ROLLBACK PREPARED`: writes outside of a transaction.
     Prepared,
-    /// One of several statements in the string is a transaction verb.
     Many,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BeginOptions {
-    /// It says `START TRANSACTION`, which has a command tag of its own.
+    /// `START TRANSACTION`, which has its own command tag.
     pub starts: bool,
     pub access: AccessMode,
     pub isolation: IsolationLevel,
     pub deferrable: bool,
 }
 
-/// The access that the verb itself asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessMode {
     /// The session's default.
@@ -274,7 +245,6 @@ pub enum AccessMode {
     ReadWrite,
 }
 
-/// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionEnd {
     Commit,
@@ -293,25 +263,22 @@ pub enum IsolationLevel {
     Serializable,
 }
 
-/// Commands on the session as a whole. Set only when the string is that one statement.
+/// Commands on the session as a whole; set only for a single statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SessionVerb {
     #[default]
     None,
     DiscardAll,
-    /// `DEALLOCATE ALL`, `DISCARD PLANS` is not one.
     DeallocateAll,
-    /// `DEALLOCATE [PREPARE] name`
     Deallocate(String),
     ResetAll,
 }
 
-/// The settings that a `RESET` takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResetTarget {
     /// `RESET ALL`, `DISCARD ALL`.
     All,
-    /// Some among several statements, others of which may set them again.
+    /// Among other statements, which may set the parameter again.
     Many,
     /// `RESET name`, `SET name TO DEFAULT`; lower case.
     Name(String),

@@ -1,15 +1,12 @@
-//! Reads the comments in front of a text: some are hints to the proxy.
-//!
-//! Only comments before the first word count. One further back may have come with a value that somebody put into the text.
+//! Reads hints in comments before the first word. Later comments do not count: they may come with a value put into the
+//! text.
 
 use crate::facts::RoutingHint;
 
-/// The text of the hint `NO LOAD BALANCE`; blanks around it do not count.
 const NO_LOAD_BALANCE: &str = "NO LOAD BALANCE";
-/// A comment that begins so is a hint.
 const MARK: &str = "weir:";
 
-/// True if a text begins with a comment; and the first hint among the comments at its beginning.
+/// True if a text begins with a comment; and the first hint in its leading comments.
 pub(crate) fn of_text(text: &str) -> (bool, RoutingHint) {
     let (mut rest, mut is_commented, mut hint) = (text.trim_ascii_start(), false, RoutingHint::None);
     while let Some((comment, after)) = split_comment(rest) {
@@ -22,7 +19,7 @@ pub(crate) fn of_text(text: &str) -> (bool, RoutingHint) {
     (is_commented, hint)
 }
 
-/// The comment at the begin of a text, without its signs, and what follows it; `None` if there is none, or one without an end.
+/// Splits off the leading comment, without its signs; `None` if there is none, or it has no end.
 fn split_comment(text: &str) -> Option<(&str, &str)> {
     if let Some(line) = text.strip_prefix("--") {
         return Some(line.split_once(['\n', '\r']).unwrap_or((line, "")));

@@ -1,42 +1,38 @@
-//! Session state that a statement may leave on its server connection, as kinds and sets of kinds.
+//! Session state that a statement may leave on its server connection.
 
-/// Why a server connection cannot be given to another client as it is after a statement.
+/// Why a server connection cannot serve another client as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StateKind {
     /// `SET` (not `SET LOCAL`, not `SET TRANSACTION`), `RESET`, `set_config`, `SET ROLE`, `SET SESSION AUTHORIZATION`.
     Setting,
     /// SQL-level `PREPARE` and `DEALLOCATE`.
     Prepare,
-    /// `LISTEN`.
     Listen,
-    /// A session-level advisory lock.
     AdvisoryLock,
     /// `CREATE TEMP ...`, `SELECT INTO TEMP`, any name in `pg_temp`.
     Temporary,
     /// `DECLARE ... WITH HOLD`.
     HoldCursor,
-    /// `LOAD`, `setseed`, `dblink_connect`: nothing tells afterwards if their effect is still there.
+    /// `LOAD`, `setseed`, `dblink_connect`: no query shows what remains.
     Library,
-    /// `pg_backup_start`, up to `pg_backup_stop`: no function tells of it.
+    /// `pg_backup_start` up to `pg_backup_stop`; no query shows it.
     Backup,
-    /// A temporary replication slot.
     Slot,
-    /// Procedural code and functions that are not PostgreSQL's own: any of the above but `Library` and `Backup`.
+    /// Procedural code and users' functions: any kind but `Library` and `Backup`.
     Unknown,
-    /// A text that could not be looked at.
+    /// A text that could not be read.
     Unread,
-    /// Values that it drew from sequences, if somebody asks for them (`currval`, `lastval`); no text alone shows it.
+    /// Drawn sequence values, if anything asks for them (`currval`, `lastval`); no text alone shows it.
     Sequence,
-    /// A parameter that its own user may not set: a function with more rights (SECURITY DEFINER) has set it.
+    /// A parameter beyond the user's rights, set by a SECURITY DEFINER function.
     ForeignSetting,
-    /// Settings under which servers read texts otherwise than Weir's parser: an encoding whose characters may hold ASCII, or backslashes as escapes.
+    /// Settings that change the reading of texts: encodings whose characters may hold ASCII, backslashes as escapes.
     Reading,
-    /// `pg_replication_origin_session_setup`, up to `pg_replication_origin_session_reset`: whoever may call these may not ask for it, perhaps.
+    /// An origin up to `pg_replication_origin_session_reset`; querying it may take other rights.
     Origin,
 }
 
 impl StateKind {
-    /// All kinds, in the order in which they are named.
     pub const ALL: [StateKind; 15] = [
         StateKind::Setting,
         StateKind::Prepare,
@@ -55,7 +51,6 @@ impl StateKind {
         StateKind::Origin,
     ];
 
-    /// In words, for a log or a table.
     pub const fn name(self) -> &'static str {
         match self {
             StateKind::Setting => "setting",
@@ -77,14 +72,13 @@ impl StateKind {
     }
 }
 
-/// A set of kinds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StateKinds(u16);
 
 impl StateKinds {
     pub const NONE: StateKinds = StateKinds(0);
 
-    /// State of which no server tells if it is still there.
+    /// State that no query shows.
     pub const UNTOLD: StateKinds = StateKinds::of(StateKind::Library).with(StateKind::Backup).with(StateKind::Origin);
 
     pub const fn of(kind: StateKind) -> StateKinds {
@@ -109,7 +103,6 @@ impl StateKinds {
         self.and(StateKinds::of(kind))
     }
 
-    /// Kinds that are in both.
     #[must_use]
     pub const fn common(self, other: StateKinds) -> StateKinds {
         StateKinds(self.0 & other.0)
@@ -124,13 +117,12 @@ impl StateKinds {
         *self = self.with(kind);
     }
 
-    /// The first kind in it, in the order of `StateKind::ALL`. Asked for each statement, of sets that are empty.
+    /// Hot: called for each statement, mostly on empty sets.
     #[inline]
     pub fn first(self) -> Option<StateKind> {
         if self.is_empty() { None } else { self.kinds().next() }
     }
 
-    /// The kinds in it, in the order of `StateKind::ALL`.
     pub fn kinds(self) -> impl Iterator<Item = StateKind> {
         StateKind::ALL.into_iter().filter(move |kind| self.has(*kind))
     }
@@ -145,7 +137,7 @@ impl std::fmt::Debug for StateKinds {
     }
 }
 
-/// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
+/// Functions that leave state, in any schema: extensions may be anywhere.
 const KEEPING: [(&str, StateKind); 22] = [
     ("dblink_connect", StateKind::Library),
     ("dblink_connect_u", StateKind::Library),
@@ -171,13 +163,11 @@ const KEEPING: [(&str, StateKind); 22] = [
     ("setseed", StateKind::Library),
 ];
 
-/// The state that a function leaves, by its name.
 pub fn left_by_function(name: &str) -> Option<StateKind> {
-    // The table is short, and most names differ from all of its rows in the first letters.
+    // Most names differ in the first letters.
     KEEPING.iter().find(|(known, _)| *known == name).map(|(_, keeps)| *keeps)
 }
 
-/// State that a function ends, of which a session has one at most.
 pub fn ended_by_function(name: &str) -> Option<StateKind> {
     match name {
         "pg_backup_stop" | "pg_stop_backup" => Some(StateKind::Backup),
@@ -186,13 +176,12 @@ pub fn ended_by_function(name: &str) -> Option<StateKind> {
     }
 }
 
-/// True if a function by this name can only be PostgreSQL's own where the name stands alone or behind `pg_catalog`: behind another schema it is a
-/// user's.
+/// True if the name is PostgreSQL's own where unqualified or in `pg_catalog`.
 pub fn is_of_catalog(name: &str) -> bool {
     name.starts_with("pg_") || matches!(name, "set_config" | "setseed")
 }
 
-/// True if a text that could not be read has a word by which it may leave what no server tells of, wherever it stands.
+/// True if an unread text has a word that may leave what no query shows.
 pub fn names_library(text: &[u8]) -> bool {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let is_one = |word: &[u8]| {

@@ -1,11 +1,7 @@
-//! Text to facts: PostgreSQL's own parser reads a query string, and a walk over its tree notes the facts for routing, pooling
-//! and caching. The tree is dropped.
+//! Text to facts: PostgreSQL's parser reads it, a walk over the tree notes facts.
 //!
-//! Invariants: no text panics, aborts or overflows a stack (`tree_walk` keeps its own); nothing here decides anything.
-//!
-//! The parser assumes two things of the session, which the caller must know. The names in the text are UTF-8, as a database in
-//! UTF-8 has them: in other sessions, names beyond ASCII are others than they are here (`beyond_ascii`). And
-//! `standard_conforming_strings` is on: in other sessions, plain strings that hold a backslash may end elsewhere.
+//! Invariants: no text panics, aborts or overflows a stack (`tree_walk` keeps its own); nothing here decides. Assumes
+//! names in UTF-8 (see `beyond_ascii`) and `standard_conforming_strings` on.
 pub mod beyond_ascii;
 pub mod body;
 mod executed;
@@ -32,8 +28,6 @@ pub use crate::set_statements::{SetParameterNames, names_set};
 pub use executed::prepared_query;
 pub use parse::{facts, prepare_named};
 
-/// The longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`.
-///
-/// A tree takes up to 100 bytes for every byte of text (`1+1+1...`), so this bounds one parse to about 200 MB and half a
-/// second of one thread. The statements of ordinary drivers stay far below it.
+/// Longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`. A tree takes up to 100 bytes per
+/// byte (`1+1+1...`), so a parse is bounded to about 200 MB and half a second.
 pub const TEXT_BYTES_MAX: usize = 2 << 20;

@@ -1,9 +1,8 @@
-//! SQL of Weir's own: texts that it sends to servers beside those of clients.
+//! Weir's own SQL beside the clients' texts.
 //!
-//! A server looks names up along the `search_path`, which the client, the owner of the database or the role's owner may have chosen. An operator
-//! of theirs that fits better than PostgreSQL's is taken, and then their code runs with the rights of whoever asked (CVE-2018-1058). So a text
-//! of ours names the schema of everything in it (`check`). Questions about catalogs are long, and go over connections that Weir opens for itself
-//! with a `search_path` of its own, as all of those have it (`weir::auth::own_login`).
+//! Servers look names up along a `search_path` that clients or owners may have chosen, so a better fitting operator of
+//! theirs would run with the asking user's rights (CVE-2018-1058). So these texts qualify every name (`check`). Long
+//! catalog queries go over Weir's own connections with a fixed `search_path` (`weir::auth::own_login`).
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, WithClause};
@@ -12,23 +11,19 @@ use std::collections::BTreeSet;
 use crate::children::push_children;
 use crate::met_names::qualified;
 
-/// Refuses a text of Weir's own that a `search_path` could bend. In debug builds only, so that any test that has the text sent finds it.
+/// Refuses a text of Weir's own with unqualified names.
 ///
 /// # Panics
-/// In debug builds, if something in it is `unqualified`: a fault of the code that makes the text.
+/// In debug builds only, so that any test that sends the text finds it.
 #[inline]
 pub fn check(text: &str) {
     debug_assert_eq!(unqualified(text), BTreeSet::new(), "names without a schema in \"{text}\"");
 }
 
-/// Everything in a text that a server looks up along the `search_path`: names of functions, operators, types and relations without a schema, and
-/// words that hide an operator (`IN`, `BETWEEN`, `LIKE`, `CASE x WHEN`, `NULLIF`, `IS DISTINCT FROM`, `NATURAL`, `USING`). Empty for a text
-/// without one, as `SET` and `LISTEN`.
-///
-/// Sorting and grouping (`ORDER BY`, `GROUP BY`, `DISTINCT`, `UNION`, `GREATEST`) take the operators of the type and no name. Commands of the
-/// replication protocol are none of SQL, and name nothing.
-///
-/// Source: PostgreSQL manual, "Schemas and Privileges"; `transformExpr` in parse_expr.c.
+/// Returns what a server looks up along the `search_path`: unqualified functions, operators, types, relations, and
+/// words that hide an operator (`IN`, `BETWEEN`, `LIKE`, `CASE x WHEN`, `NULLIF`, `IS DISTINCT FROM`, `NATURAL`,
+/// `USING`). Sorting and grouping use the type's operators. Source: PostgreSQL manual, "Schemas and Privileges";
+/// `transformExpr` in parse_expr.c.
 pub fn unqualified(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     if REPLICATION_COMMANDS.iter().any(|command| text.starts_with(command)) {
@@ -48,17 +43,15 @@ pub fn unqualified(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Begins of commands that only a walsender knows. Source: PostgreSQL manual, "Streaming Replication Protocol".
+/// Source: PostgreSQL manual, "Streaming Replication Protocol".
 const REPLICATION_COMMANDS: [&str; 4] =
     ["IDENTIFY_SYSTEM", "TIMELINE_HISTORY ", "CREATE_REPLICATION_SLOT ", "START_REPLICATION "];
 
-/// The schema of all that Weir names.
 const SCHEMA: &str = "pg_catalog";
 
 #[derive(Default)]
 struct UnqualifiedNames<'a> {
     found: Vec<String>,
-    /// Names of the text's own `WITH` queries.
     ctes: Vec<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! The way in: checks a text, has it parsed, folds its statements into one `QueryFacts`.
+//! Checks a text, has it parsed, and folds its statements into one `QueryFacts`.
 
 use std::borrow::Cow;
 use std::panic::catch_unwind;
@@ -19,11 +19,10 @@ use crate::statement_changes::changes;
 use crate::tree_walk::WalkFindings;
 use crate::{TEXT_BYTES_MAX, defines, hint, refused_text, verb};
 
-/// Reads the facts of `text`, which may be any bytes; about 1.5 us for a short statement.
+/// Reads the facts of any bytes; about 1.5 us for a short statement.
 ///
-/// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`. Pass it to the
-/// primary and let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then
-/// `Unread`, since a server of another version may accept it.
+/// Names not in UTF-8, too long, or a syntax error: `Refused` and `Unread`, since a server of another version may
+/// accept it.
 pub fn facts(text: &[u8]) -> QueryFacts {
     if text.len() > TEXT_BYTES_MAX {
         return refused(text);
@@ -36,16 +35,14 @@ pub fn facts(text: &[u8]) -> QueryFacts {
     if is_slow_to_scan(text.as_bytes()) {
         return refused(text.as_bytes());
     }
-    // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
-    // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
+    // The binding panics on an unexpected node; no such text is known.
     let mut facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes()));
     let (is_commented, hint) = hint::of_text(text);
     facts.marks.add_if(TextProperty::Commented, is_commented);
     QueryFacts { hint, ..facts }
 }
 
-/// The `PREPARE` of this name within a text; the whole text if it holds nothing else, since that is what a server lists. `None`: there
-/// is none, or the text cannot be read.
+/// Returns the `PREPARE` of this name; the whole text if it holds nothing else, since a server lists that.
 pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     if text.len() > TEXT_BYTES_MAX || is_slow_to_scan(text.as_bytes()) {
         return None;
@@ -54,8 +51,8 @@ pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     if length == 0 { text.get(start..) } else { text.get(start..start + length) }
 }
 
-/// Where the `PREPARE` of this name stands; a length of 0 is up to the end. Of two the second fails, and which of them was carried out does not
-/// show. Only if the statement right behind the first one takes it away, the second one is there: nothing between them can fail.
+/// Offset and length of the `PREPARE`; length 0: up to the end. Of two the second fails, and which one ran is unknown,
+/// unless the statement behind the first removes it.
 fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
     let tree = pg_raw_parse::parse(text).ok()?;
     let is_it = |raw: &RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
@@ -81,16 +78,14 @@ fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
     if count == 1 { found.map(|_| (0, 0)) } else { found }
 }
 
-/// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.
+/// Limit on long runs of operator characters; 2 to 5 ns each.
 const SCAN_STEPS_MAX: usize = 4_000_000;
 
-/// Runs up to this length, in bytes, are free: rulers in comments and strings.
+/// Free length of a run in bytes: rulers in comments and strings.
 const RUN_FREE_BYTES: usize = 128;
 
-/// Steps of PostgreSQL's scanner over long runs of operator characters.
-///
-/// At every operator and at every `/*` it reads the whole run and then goes back, which is the square of the run's length. 160
-/// KB of nested comments took 24 s. A server does that to its own client only; here it would hold up others.
+/// PostgreSQL's scanner reads the whole run at every operator and `/*`: 24 s for 160 KB of nested comments. Here this
+/// would block other clients.
 fn scan_steps(text: &[u8]) -> usize {
     let is_operator = |b: &u8| {
         matches!(b, b'*' | b'/' | b'+' | b'-' | b'<'..=b'>' | b'~' | b'!' | b'@' | b'#' | b'%' | b'^' | b'&' | b'|' | b'`' | b'?')
@@ -99,15 +94,14 @@ fn scan_steps(text: &[u8]) -> usize {
     runs.filter(|length| *length > RUN_FREE_BYTES).map(|length| length * length).sum()
 }
 
-/// A run within a string costs the scanner nothing; the text's skeleton, if it has one, tells them apart, and so texts of one
-/// skeleton are judged alike.
+/// True if scanning takes too long. Runs within strings are free. Texts of one skeleton are judged alike.
 fn is_slow_to_scan(text: &[u8]) -> bool {
     let mut without_literals = Vec::new();
     scan_steps(text) > SCAN_STEPS_MAX
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
 }
 
-/// True if names of a text may be in the part that is not UTF-8. Texts of one skeleton are judged alike.
+/// Texts of one skeleton are judged alike.
 fn has_unreadable_names(text: &[u8]) -> bool {
     let mut without_literals = Vec::new();
     match skeleton(text, &mut without_literals) {
@@ -136,7 +130,7 @@ fn look(text: &str) -> QueryFacts {
         add(&mut facts, verdict);
     }
     if facts.statements > 1 {
-        // The pooler follows these only when nothing else stands beside them.
+        // The pooler follows these only in single statements.
         facts.session = SessionVerb::None;
         facts.show = None;
         facts.parameters.sets = None;
@@ -167,7 +161,7 @@ fn named(walk: WalkFindings<'_>) -> TextNames {
     }
 }
 
-/// True if a time of day may be taken to another zone: it then becomes one of the zone that is in force today.
+/// A time of day in another zone depends on today's date.
 fn moves_a_time(functions: &[QualifiedName], casts_to_time: bool) -> bool {
     let calls = |wanted: &str| functions.iter().any(|function| function.name == wanted);
     calls("timezone") && (casts_to_time || calls("time") || calls("make_time"))

@@ -1,38 +1,32 @@
-//! A text that is too long to be parsed, looked at in passing: what it may leave of which no server tells when it is asked.
+//! Scans a text too long to be parsed for state that no query shows: libraries, seeds, backups, made-up parameters.
 //!
-//! A server tells of all else: settings that it lists, statements, locks, temporary objects. It does not tell of libraries, seeds and backups, nor
-//! lists the parameters that applications make up, which are asked for by name. So words are looked for outside of strings and comments, as
-//! PostgreSQL's scanner tells these apart (scan.l). What `DO` runs stands in a string, and is not looked at.
-//!
-//! Texts of sessions with `standard_conforming_strings` off are not for this: their strings end elsewhere.
+//! Looks at words outside of strings and comments (scan.l), not into the string of `DO`. Assumes
+//! `standard_conforming_strings` on.
 
 use crate::leaves::StateKinds;
 use crate::leaves::left_by_function;
 
-/// Longest word that is told from others; longer ones are none of ours.
 const WORD_BYTES_MAX: usize = 128;
 
-/// Parameters that one text may make up.
+/// Made-up parameters of one text.
 const NAMES_MAX: usize = 64;
 
-/// Knowledge of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LongTextFacts {
-    /// A server tells what it left, if these made-up parameters are asked for by name.
+    /// Servers show what it left, if asked for these made-up parameters.
     Told { names: Vec<String>, defines: DefinitionCertainty },
-    /// It may have left what no server tells.
+    /// May have left what no server shows.
     Untold,
 }
 
-/// True definitions among the statements of a text. Functions that they call are not looked at.
+/// Definitions in a text, apart from those by functions called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionCertainty {
-    /// They read and write rows, and begin and end transactions.
+    /// Statements concern only rows and transactions.
     Nothing,
     Perhaps,
 }
 
-/// Commands that define nothing.
 const PLAIN: [&[u8]; 13] = [
     b"insert",
     b"update",
@@ -56,7 +50,7 @@ const READS: [&[u8]; 4] = [b"select", b"with", b"values", b"table"];
 enum ScannerState {
     Text,
     Word,
-    /// Within quotes; with backslashes as escapes, behind an E.
+    /// Within quotes; `escapes` behind an E.
     String {
         escapes: bool,
         is_escaped: bool,
@@ -73,7 +67,6 @@ enum ScannerState {
     },
 }
 
-/// The role of the next word or string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenRole {
     First,
@@ -81,12 +74,10 @@ enum TokenRole {
     /// Behind the name of a parameter.
     Value,
     Argument,
-    /// Behind the string that is an argument.
     Comma,
     Other,
 }
 
-/// A text, as far as it has passed.
 #[derive(Debug)]
 pub struct LongTextScan {
     at: ScannerState,
@@ -97,9 +88,9 @@ pub struct LongTextScan {
     names: Vec<String>,
     is_untold: bool,
     defines: DefinitionCertainty,
-    /// The statement makes a table if it has an INTO.
+    /// True if an INTO makes a table.
     is_read: bool,
-    /// Its zero has come; in a Parse other things follow.
+    /// True behind the final zero; a Parse continues with other fields.
     is_over: bool,
 }
 
@@ -124,13 +115,11 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$') || byte >= 0x80
 }
 
-/// True if a byte may stand between the dollars that begin a string.
 fn is_of_tag(byte: u8, is_first: bool) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80 || (byte.is_ascii_digit() && !is_first)
 }
 
 impl LongTextScan {
-    /// The next bytes of the text.
     pub fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.is_untold || self.is_over {
@@ -142,7 +131,6 @@ impl LongTextScan {
         }
     }
 
-    /// The text is over.
     pub fn end(mut self) -> LongTextFacts {
         if self.at == ScannerState::Word {
             self.word_is_over();
@@ -160,7 +148,7 @@ impl LongTextScan {
                     self.word.clear();
                     return self.at = ScannerState::String { escapes: true, is_escaped: false };
                 }
-                // A name in other letters than its own.
+                // A name in Unicode escapes.
                 self.is_untold |= byte == b'&' && is_coded;
                 self.word_is_over();
                 self.at = ScannerState::Text;
@@ -195,9 +183,9 @@ impl LongTextScan {
     }
 
     fn in_text(&mut self, last: u8, byte: u8) {
-        // The name of a parameter goes on behind a blank.
+        // The parameter's name continues behind a blank.
         self.is_untold |= self.next == TokenRole::Value && byte == b'.';
-        // A name that is put together could be any.
+        // A concatenated name could be any.
         self.is_untold |= self.next == TokenRole::Comma && !matches!(byte, b',' | b' ' | b'\t' | b'\n' | b'\r');
         match byte {
             b'\'' => {
@@ -211,7 +199,7 @@ impl LongTextScan {
             b'-' if last == b'-' => self.at = ScannerState::Line,
             b'*' if last == b'/' => {
                 self.at = ScannerState::Comment { depth: 1 };
-                // This star begins no end.
+                // The star in `/*/` does not close the comment.
                 self.last = 0;
             }
             b'$' => {
@@ -229,9 +217,8 @@ impl LongTextScan {
         }
     }
 
-    /// Something else stands where a name or a string could.
     fn other(&mut self) {
-        // A name that is computed could be any.
+        // A computed name could be any.
         self.is_untold |= self.next == TokenRole::Argument;
         if self.next == TokenRole::First {
             self.defines = DefinitionCertainty::Perhaps;
@@ -246,7 +233,7 @@ impl LongTextScan {
             (b'*', b'/') => self.at = ScannerState::Comment { depth: depth - 1 },
             _ => return,
         }
-        // Neither of both is a part of the next mark.
+        // Neither byte is part of the next mark.
         self.last = 0;
     }
 
@@ -285,7 +272,7 @@ impl LongTextScan {
     }
 
     fn word_is_over(&mut self) {
-        // The words of a name with a schema count each.
+        // The last word of a qualified name counts.
         let last = self.word.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
         let keeps = std::str::from_utf8(last).ok().and_then(left_by_function);
         self.is_untold |= keeps.is_some_and(|kind| StateKinds::UNTOLD.has(kind));
@@ -311,7 +298,6 @@ impl LongTextScan {
         self.word.clear();
     }
 
-    /// The word may say that the statement defines something.
     fn judge_definition(&mut self) {
         let word = self.word.as_slice();
         let is_plain = match self.next {
@@ -326,7 +312,6 @@ impl LongTextScan {
         }
     }
 
-    /// The word is the name of a parameter.
     fn name_parameter(&mut self) {
         let Ok(name) = std::str::from_utf8(&self.word) else { return self.is_untold = true };
         if !name.contains('.') || self.names.iter().any(|known| known == name) {

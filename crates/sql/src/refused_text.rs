@@ -1,16 +1,12 @@
-//! Changes that a text which the parser refuses may cause on a server that accepts it.
-//!
-//! Nearly always it is a mistake that PostgreSQL refuses as well, and then nothing has run. But the server may be older or newer than this parser
-//! and know an option or a function that is not known here (`json_value('x')` up to 16, `5 !` of 13). So such a text may leave anything
-//! on its session, whatever it begins with; an error of the server's parser says that it left nothing.
+//! Changes by a text that the parser refuses but a server of another version may accept (`json_value('x')` up to 16, `5
+//! !` of 13). Such a text may leave anything; a server's syntax error proves that nothing ran.
 
 use crate::facts::ChangeScope;
 use crate::skeleton::skeleton;
 
-/// The commands that may change objects that all databases share.
+/// Commands that may change objects that all databases share.
 const SHARED: [&str; 7] = ["alter", "commit", "create", "drop", "grant", "reassign", "revoke"];
 
-/// Changes by such a text if a server understands it.
 pub(crate) fn changes(text: &[u8]) -> ChangeScope {
     if begins_with_any(text, &SHARED) { ChangeScope::Cluster } else { ChangeScope::Database }
 }
@@ -23,7 +19,7 @@ fn begins_with_any(text: &[u8], commands: &[&str]) -> bool {
     text.split(|&byte| byte == b';').map(first_word).any(is_one)
 }
 
-/// The first word after blanks, comments and opening parentheses; empty when there is none.
+/// First word behind blanks, comments and opening parentheses; may be empty.
 fn first_word(mut text: &[u8]) -> &[u8] {
     loop {
         let blanks = text.iter().take_while(|b| b.is_ascii_whitespace() || matches!(**b, 0x0B | b'(')).count();
@@ -44,7 +40,7 @@ fn after_line(text: &[u8]) -> &[u8] {
     &text[line..]
 }
 
-/// The text behind the comment that `text` begins with; comments nest.
+/// Text behind a leading comment; comments nest.
 fn after_comment(text: &[u8]) -> &[u8] {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {

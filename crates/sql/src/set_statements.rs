@@ -1,4 +1,4 @@
-//! `SET` and its kin: the session state that they leave, and the parameters that a text sets.
+//! `SET` and its kin: state left, and parameters set.
 
 use std::panic::catch_unwind;
 
@@ -34,26 +34,24 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> StatementFacts {
     verdict
 }
 
-/// Marks the setting of a parameter that chooses the meaning of names.
 fn if_moves(verdict: StatementFacts, name: &str) -> StatementFacts {
     if moves_names(name) { verdict.marked(TextProperty::Moves) } else { verdict }
 }
 
-/// Parameters that choose the meaning of names without a schema, or the reading of texts; the grammar makes `SET SCHEMA` a
-/// `search_path`, `SET NAMES` a `client_encoding`.
+/// True for parameters that decide the meaning of names or the reading of texts. `SET SCHEMA` is a `search_path`, `SET
+/// NAMES` a `client_encoding`.
 pub(crate) fn moves_names(name: &str) -> bool {
     matches!(name, "search_path" | "role" | "session_authorization" | "standard_conforming_strings" | "client_encoding")
 }
 
-/// Settings that every transaction starts anew, whichever way they are spelled.
+/// Every transaction starts with these again.
 fn is_of_transaction(name: &str) -> bool {
     const NAMES: [&str; 5] =
         ["transaction", "transaction snapshot", "transaction_isolation", "transaction_read_only", "transaction_deferrable"];
     NAMES.contains(&name)
 }
 
-/// Parameters whose value after `SET` is not the word in the text: relative to the value before, lists whose parts are quoted, or
-/// changed by others.
+/// Parameters whose value is not the word in the text: relative, quoted lists, or changed by others.
 const NOT_PLAIN: [&str; 7] = [
     "datestyle",
     "local_preload_libraries",
@@ -64,7 +62,7 @@ const NOT_PLAIN: [&str; 7] = [
     "temp_tablespaces",
 ];
 
-/// The value as `set_config` takes it, for one plain constant. Source: `flatten_set_variable_args` in guc.c.
+/// Source: `flatten_set_variable_args` in guc.c.
 fn plain_value(name: &str, set: &VariableSetStmt) -> Option<String> {
     let mut values = set.args().iter();
     let (Some(Node::A_Const(value)), None) = (values.next(), values.next()) else { return None };
@@ -78,23 +76,21 @@ fn plain_value(name: &str, set: &VariableSetStmt) -> Option<String> {
     value.numeric_value::<i32>().map(|number| number.to_string())
 }
 
-/// The parameters a text sets for the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetParameterNames {
-    /// Lower case, each once.
     pub known: Vec<String>,
-    /// There may be others: a name that is computed, or a text that cannot be read.
+    /// True if others are possible: computed names, unreadable texts.
     pub others: bool,
 }
 
-/// Parameters that `SET`, `RESET` and `set_config` name in a text. Parameters that functions set within are not seen.
+/// Parameters set within functions are not seen.
 pub fn names_set(text: &[u8]) -> SetParameterNames {
     let all = SetParameterNames { known: Vec::new(), others: true };
     let Ok(text) = std::str::from_utf8(text) else { return all };
     if text.len() > crate::TEXT_BYTES_MAX {
         return all;
     }
-    // See `facts`: an unexpected node is no reason to fall over.
+    // The binding may panic; see `facts`.
     catch_unwind(|| look(text)).unwrap_or(all)
 }
 

@@ -1,43 +1,36 @@
-//! The text without its literals. Texts with one skeleton have one set of facts. So a driver that writes its values into the
-//! text costs one parse, and not one for each value.
+//! A text without its literals: texts with one skeleton share facts. Runs for every statement: one pass, no keyword
+//! table, no allocation beyond the caller's buffer.
 //!
-//! In: a text. Out: the same bytes with placeholders for plain numbers and strings, or a refusal. One pass, no table of
-//! keywords, no allocation beyond the caller's buffer: this runs for every statement.
-//!
-//! Invariant: two texts with equal skeletons are accepted or refused together by PostgreSQL's grammar and have
-//! equal facts. So a skeleton is refused wherever a literal could mean more than its class: outside of queries and DML
-//! (`SET x = 'a'`, `EXPLAIN (ANALYZE 0)`), in a string of statements, near backslashes, comments, dollar quotes and
-//! prefixed strings. `tests/skeleton.rs` compares facts over generated texts.
+//! Invariant: PostgreSQL's grammar accepts or refuses texts of one skeleton together, with equal facts. So a literal
+//! that may mean more than its class is refused: outside of queries and DML (`SET x = 'a'`, `EXPLAIN (ANALYZE 0)`), in
+//! several statements, near backslashes, comments, dollar quotes and prefixed strings. `tests/skeleton.rs` compares
+//! facts.
 
 use crate::TEXT_BYTES_MAX;
 
-/// Stands for a number that fits PostgreSQL's `integer`; the grammar asks for such in places (`char(10)`).
+/// Placeholder of a number that fits `integer`; the grammar asks for it (`char(10)`).
 const INTEGER: u8 = 0x01;
-/// Stands for a standard string.
 const STRING: u8 = 0x02;
-/// Stands for a number with a point, or one beyond `integer`.
 const DECIMAL: u8 = 0x03;
 
-/// The only statements whose literals are values and nothing else.
+/// Statements whose literals are values only.
 const FIRST_WORDS: [&str; 7] = ["select", "insert", "update", "delete", "with", "values", "merge"];
 
-/// The token that a byte can begin. One look-up decides for nearly all bytes that they are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteClass {
-    /// Blanks, commas, parentheses, most operators.
     Plain,
-    /// A letter, `_` or part of a character beyond ASCII.
+    /// A letter, `_` or a byte beyond ASCII.
     Letter,
     Digit,
     Dot,
     Quote,
     DoubleQuote,
     Dollar,
-    /// Begins a comment when doubled or followed by `*`.
+    /// Begins a comment when doubled or before `*`.
     Dash,
     Slash,
     Semicolon,
-    /// A backslash, or a byte that is a placeholder here.
+    /// A backslash, or a byte used as placeholder.
     Foreign,
 }
 
@@ -65,9 +58,8 @@ const fn classes() -> [ByteClass; 256] {
     classes
 }
 
-/// Writes the skeleton of `text` to `out`, which is emptied first, and tells whether it is one.
-///
-/// `false`: the text cannot be reduced with certainty, and `out` is an exact copy of it. Keep the two kinds apart.
+/// Writes the skeleton of `text` to `out`. `false`: not reducible, and `out` is an exact copy; keep the two kinds
+/// apart.
 pub fn skeleton(text: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     out.reserve(text.len());
@@ -83,11 +75,11 @@ fn begins_a_query(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let letters = text.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     let word = &text[..letters];
-    // A letter beyond ASCII, a digit, `_` or `$` would make it a longer word, which is no statement: refused alike.
+    // A longer word is no statement and refused alike.
     FIRST_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Copies `text` with its literals replaced; `None` at the first byte that leaves a doubt.
+/// Returns `None` at the first doubtful byte.
 fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (mut at, mut copied) = (0, 0);
     while let Some(&byte) = text.get(at) {
@@ -116,13 +108,13 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// True if a byte continues an identifier or a number: `ident_cont` in PostgreSQL's scan.l.
+/// True for `ident_cont` in scan.l.
 #[inline]
 fn is_word(byte: u8) -> bool {
     WORD[byte as usize]
 }
 
-/// `is_word` as a table: this is asked for most bytes of most statements.
+/// `is_word` as a table: used for most bytes.
 const WORD: [bool; 256] = {
     let mut words = [false; 256];
     let mut byte = 0;
@@ -137,7 +129,7 @@ fn next_is_digit(text: &[u8], at: usize) -> bool {
     text.get(at + 1).is_some_and(u8::is_ascii_digit)
 }
 
-/// Bytes of a word at the beginning. Four are looked at between two checks of the length: words are most of a text.
+/// Unrolled by four: words are most of a text.
 #[inline]
 fn word_bytes(text: &[u8]) -> usize {
     let mut at = 0;
@@ -159,7 +151,6 @@ fn word_bytes(text: &[u8]) -> usize {
     at + text[at..].iter().take_while(|byte| is_word(**byte)).count()
 }
 
-/// Steps over a word and a number that is glued to it (`t.5`), which stays as it is.
 fn after_word(text: &[u8], at: usize) -> usize {
     let mut at = at;
     loop {
@@ -171,7 +162,7 @@ fn after_word(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// Steps over a quoted identifier. One that begins `U&"` is decoded with a later literal's help: refused.
+/// `U&"` is refused: a later literal may decide its decoding.
 fn after_identifier(text: &[u8], at: usize) -> Option<usize> {
     if at > 0 && (text[at - 1] == b'&' || is_word(text[at - 1])) {
         return None;
@@ -186,7 +177,7 @@ fn after_identifier(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Steps over a standard string, whatever encoding it is in. Refused: a prefix of any kind, a backslash (an escape in some sessions).
+/// Refuses prefixes, and backslashes (escapes in some sessions).
 fn after_string(text: &[u8], start: usize) -> Option<usize> {
     if start > 0 && (text[start - 1] == b'&' || is_word(text[start - 1])) {
         return None;
@@ -202,12 +193,11 @@ fn after_string(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Steps over `$1` and the characters that are glued to it.
 fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
     next_is_digit(text, at).then(|| after_word(text, at + 1))
 }
 
-/// Replaces the number at `at`, unless letters follow it (`1e5`, `0x1F`, `1_000`): then it stays as it is.
+/// Leaves numbers with letters (`1e5`, `0x1F`, `1_000`).
 fn replace(text: &[u8], at: usize, copied: &mut usize, out: &mut Vec<u8>) -> Option<usize> {
     let mut end = at;
     let mut dots = 0;
@@ -228,7 +218,7 @@ fn replace(text: &[u8], at: usize, copied: &mut usize, out: &mut Vec<u8>) -> Opt
     Some(end)
 }
 
-/// True if digits are a value of PostgreSQL's `integer`, as its scanner decides between two kinds of constant.
+/// True if PostgreSQL's scanner takes the digits for an `integer`.
 fn fits_integer(digits: &[u8]) -> bool {
     if digits.len() < 10 {
         return true;
@@ -238,7 +228,7 @@ fn fits_integer(digits: &[u8]) -> bool {
     digits.len() < 10 || (digits.len() == 10 && digits <= b"2147483647")
 }
 
-/// True if a number that comes next is the precision in `float(24)`: the only number that the grammar itself weighs.
+/// True before the precision in `float(24)`, the only number that the grammar itself weighs.
 fn follows_float(before: &[u8]) -> bool {
     let Some(before) = before.trim_ascii_end().strip_suffix(b"(") else { return false };
     let before = before.trim_ascii_end();

@@ -1,4 +1,4 @@
-//! One statement: its effect, and the changes that it leaves in transaction and session.
+//! One statement: its effect, and changes to transaction and session.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
@@ -14,10 +14,9 @@ use crate::met_names::qualified;
 use crate::set_statements;
 use crate::tree_walk::{EffectTime, WalkFindings};
 
-/// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in PostgreSQL's parsenodes.h.
+/// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in parsenodes.h.
 const CURSOR_HOLD: i32 = 0x20;
 
-/// Facts of one statement, besides those that the walk has noted.
 #[derive(Debug, Default)]
 pub(crate) struct StatementFacts {
     pub(crate) effect: QueryEffect,
@@ -69,7 +68,7 @@ impl StatementFacts {
     }
 }
 
-/// Judges a statement and shows the walk every name in it.
+/// Shows the walk every name.
 pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> StatementFacts {
     match node {
         Node::ExplainStmt(explain) => return judge_explain(explain, walk),
@@ -131,9 +130,9 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
         Node::ListenStmt(_) => StatementFacts::keeping(StateKind::Listen),
         Node::LoadStmt(_) => StatementFacts::keeping(StateKind::Library),
         Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => StatementFacts::keeping(StateKind::HoldCursor),
-        // The work of procedural code stands in strings and in the catalog, not in the tree.
+        // Procedural code is in strings and the catalog, not in the tree.
         Node::CallStmt(_) | Node::DoStmt(_) => StatementFacts::keeping(StateKind::Unknown),
-        // The binding leaves this one out, since it begins with a whole `CREATE TABLE`: its name stays unseen, and may be in pg_temp.
+        // The binding leaves this node out: its name is unseen and may be in pg_temp.
         Node::Invalid(other) if other.type_ == NodeTag::T_CreateForeignTableStmt => {
             StatementFacts::effect(QueryEffect::Writes).and_keeps(StateKind::Temporary)
         }
@@ -142,7 +141,6 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
     }
 }
 
-/// Tells when calls and names within a statement take effect: at its run, or not.
 fn run_of(node: Node<'_>) -> EffectTime {
     match node {
         Node::PrepareStmt(_) => EffectTime::Never,
@@ -159,18 +157,18 @@ fn run_of(node: Node<'_>) -> EffectTime {
     }
 }
 
-/// `EXPLAIN` plans and does not run, unless it is told to `ANALYZE`.
+/// `EXPLAIN` runs the statement only with `ANALYZE`.
 fn judge_explain<'a>(explain: &'a ExplainStmt, walk: &mut WalkFindings<'a>) -> StatementFacts {
     if explain.options().iter().any(|option| option.defname() == Some("analyze") && may_be_true(option)) {
         return judge_explained(explain.query(), walk).marked(TextProperty::Explains);
     }
-    // The arguments of EXECUTE are computed all the same, to find the plan that EXPLAIN shows.
+    // EXPLAIN evaluates the arguments of EXECUTE to find the plan.
     let run = if matches!(explain.query(), Node::ExecuteStmt(_)) { EffectTime::Now } else { EffectTime::Never };
     walk.visit(explain.query(), run);
     StatementFacts::effect(QueryEffect::Reads).marked(TextProperty::Explains)
 }
 
-/// Judges a statement that the grammar allows in `EXPLAIN`; none of them is another `EXPLAIN`.
+/// Never another `EXPLAIN`.
 fn judge_explained<'a>(query: Node<'a>, walk: &mut WalkFindings<'a>) -> StatementFacts {
     let nested = walk.visit(query, EffectTime::Now);
     match query {
@@ -181,7 +179,7 @@ fn judge_explained<'a>(query: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
     }
 }
 
-/// True if an option may be on: PostgreSQL's `defGetBoolean`, where another word than a boolean is an error.
+/// True if an option may be on: `defGetBoolean`.
 fn may_be_true(option: &DefElem) -> bool {
     let word = match option.arg() {
         Node::Integer(number) => return number.ival != 0,
@@ -191,7 +189,7 @@ fn may_be_true(option: &DefElem) -> bool {
     !word.is_some_and(|word| word.eq_ignore_ascii_case("false") || word.eq_ignore_ascii_case("off"))
 }
 
-/// The database that must be without connections, as PostgreSQL's dbcommands.c wants it.
+/// Database that must be without connections, as in dbcommands.c.
 fn vacated(node: Node<'_>) -> Option<&str> {
     match node {
         Node::DropdbStmt(drop) => drop.dbname(),
@@ -211,7 +209,6 @@ fn vacated(node: Node<'_>) -> Option<&str> {
     }
 }
 
-/// The roles whose names belong to others or to nobody afterwards.
 fn released_roles(node: Node<'_>) -> impl Iterator<Item = &str> {
     let (renamed, dropped) = match node {
         Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_ROLE => (rename.subname(), None),
@@ -247,7 +244,7 @@ fn judge_transaction(verb: &TransactionStmt) -> StatementFacts {
     StatementFacts::transaction(effect, transaction)
 }
 
-/// The options of `BEGIN`; of two that contradict each other the last one holds, as in PostgreSQL.
+/// Of contradicting options the last holds, as in PostgreSQL.
 fn begin(verb: &TransactionStmt) -> BeginOptions {
     let mut begin = BeginOptions { starts: verb.kind == TransactionStmtKind::TRANS_STMT_START, ..BeginOptions::default() };
     for option in verb.options() {
@@ -276,7 +273,7 @@ fn isolation(level: &str) -> IsolationLevel {
     }
 }
 
-/// State that a statement which is only prepared now leaves once it runs.
+/// State that a prepared statement leaves once it runs.
 fn left_by(query: Node<'_>, start: i32) -> StateKinds {
     let mut walk = WalkFindings::default();
     walk.start(start);
@@ -284,7 +281,6 @@ fn left_by(query: Node<'_>, start: i32) -> StateKinds {
     walk.keeps
 }
 
-/// Relations of a `DROP` are lists of names.
 fn note_dropped<'a>(drop: &'a DropStmt, walk: &mut WalkFindings<'a>) {
     let relations = matches!(
         drop.remove_type,
@@ -302,7 +298,7 @@ fn note_dropped<'a>(drop: &'a DropStmt, walk: &mut WalkFindings<'a>) {
     }
 }
 
-/// The objects of a `GRANT` are relations only for these two kinds; the binding believes it of all, and would panic.
+/// Objects of other kinds are not relations, and the binding would panic.
 fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut WalkFindings<'a>) {
     let of_objects = grant.targtype == pg_raw_parse::nodes::GrantTargetType::ACL_TARGET_OBJECT;
     if of_objects && matches!(grant.objtype, ObjectType::OBJECT_TABLE | ObjectType::OBJECT_SEQUENCE) {
@@ -310,7 +306,7 @@ fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut WalkFindings<'a>) {
     }
 }
 
-/// Functions, types and the like that are made in `pg_temp`; tables, views and sequences are relations and seen by the walk.
+/// Functions, types and the like in `pg_temp`; the walk sees relations.
 fn note_made<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) {
     let (schema, _) = match node {
         Node::CreateFunctionStmt(s) => qualified(s.funcname().iter()),
@@ -327,7 +323,6 @@ fn note_made<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) {
     walk.owner(schema, EffectTime::Now);
 }
 
-/// Statements that are known to change data, schema or server state.
 #[rustfmt::skip] // a table
 pub(crate) fn writes(node: Node<'_>) -> bool {
     use Node as N;

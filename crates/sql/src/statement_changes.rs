@@ -1,7 +1,5 @@
-//! The part of a database that a statement may change, as far as its text shows. The query cache drops results by it.
-//!
-//! A statement that is not known to leave all tables alone changes the whole database. So an unforeseen kind of statement drops
-//! results that were still right, and never keeps a wrong one.
+//! Part of a database that a statement may change, for the query cache. Unforeseen statements change the whole
+//! database: results are dropped too often, never kept wrongly.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{DropBehavior, TransactionStmtKind};
@@ -10,7 +8,7 @@ use crate::defines::{is_into_temporary, is_temporary};
 use crate::facts::ChangeScope;
 use crate::tree_walk::{EffectTime, WalkFindings};
 
-/// Changes of the statement itself; the walk finds those of the statements within it (`WalkFindings::written`).
+/// Changes of the statement itself; the walk finds those within (`WalkFindings::written`).
 pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> ChangeScope {
     use Node as N;
     match node {
@@ -25,27 +23,27 @@ pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Change
                     walk.writes(Some(relation), EffectTime::Now);
                 }
             }
-            // Weir does not look for the tables that refer to these: such a statement is rare.
+            // Referring tables are not searched: such a statement is rare.
             if truncate.behavior == DropBehavior::DROP_CASCADE { ChangeScope::Database } else { ChangeScope::Rows }
         }
         N::CopyStmt(copy) if copy.is_from => {
             walk.writes(copy.relation(), EffectTime::Now);
             ChangeScope::Rows
         }
-        // The walk finds the writes of a query within.
+        // The walk finds writes of an inner query.
         N::CopyStmt(_) => ChangeScope::Nothing,
         N::RefreshMatViewStmt(refresh) => {
             walk.writes(refresh.relation(), EffectTime::Now);
             ChangeScope::Rows
         }
-        // Run by `EXPLAIN ANALYZE` only, which its caller has looked at.
+        // The caller judges `EXPLAIN ANALYZE`.
         N::ExplainStmt(_) => ChangeScope::Nothing,
         N::PrepareStmt(_) | N::DeallocateStmt(_) | N::DiscardStmt(_) | N::DeclareCursorStmt(_) => ChangeScope::Nothing,
         N::ClosePortalStmt(_) | N::FetchStmt(_) | N::LockStmt(_) | N::ConstraintsSetStmt(_) => ChangeScope::Nothing,
         N::ListenStmt(_) | N::UnlistenStmt(_) | N::NotifyStmt(_) | N::LoadStmt(_) | N::CheckPointStmt(_) => ChangeScope::Nothing,
         N::VariableSetStmt(_) | N::VariableShowStmt(_) | N::CommentStmt(_) | N::AlterSeqStmt(_) => ChangeScope::Nothing,
         N::IndexStmt(_) | N::ReindexStmt(_) | N::CreateStatsStmt(_) => ChangeScope::Nothing,
-        // The prepared transaction is not known: perhaps it changes membership in a role.
+        // The prepared transaction is unknown and may change membership in a role.
         N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => ChangeScope::Cluster,
         N::TransactionStmt(_) => ChangeScope::Nothing,
         N::CreateStmt(create) if is_temporary(create.relation()) => ChangeScope::Nothing,

@@ -1,8 +1,7 @@
-//! Functions of users that run because of a name which calls none of them: a type that a value is cast to, an operator, a column
-//! of such a type, an aggregate, a call like a column. If such a function may leave state on a session, so may each use of the name.
+//! Users' functions run by a name that does not call them: a type, operator, column, aggregate. If a function may leave
+//! state, so may each use of the name, and each body that mentions it.
 //!
-//! In: what a server knows to use a function, directly or through other objects (`REACH`), and the sources of functions. Out: the
-//! names, numbers of types and relations whose use counts as a call. A body that mentions one of these names counts, too.
+//! In: objects that use a function (`REACH`), and sources. Out: names, types and relations that count as a call.
 
 use crate::builtin;
 use crate::draft::{CatalogDraft, Cells, DraftError, HIDDEN_OPERATORS, number, word};
@@ -11,22 +10,22 @@ use crate::{Catalog, StatementNames};
 use std::collections::{BTreeSet, HashSet};
 use weir_sql::facts::hash_of_column;
 
-/// Sources that are looked through for names. Beyond, each function counts as soon as any name does.
+/// Bytes of sources kept. Beyond, each function counts as soon as any name does.
 const SOURCES_BYTES_MAX: usize = 16 << 20;
 
-/// Objects that run functions of users, by the server's own list of dependencies. Columns: how, number, function, name.
+/// Objects that run users' functions, by dependencies. Columns: kind, OID, function, name.
 ///
-/// - `w`, `r`: a write or a read of the relation runs the function. A read counts for each column of a type that does, since a
-///   literal beside it may be taken for a value of the type (`array_append(listed, 'x')`).
-/// - `t`: making a value of the type does. A domain by its check or default; an array, a row, a range or a domain of such a one.
-/// - `f`: a call of the function does: an aggregate, the default or the type of an argument.
-/// - `o`, `k`: the operator, or a cast to the type, does.
-/// - `a`: any statement may. That is so for casts that nobody writes, for operator classes, and for kinds of objects not thought of.
-/// - `n`, `b`: the name of a parameter that a function sets or asks for; or that a stored expression does, as the bytes of its constant.
+/// - `w`, `r`: a write or read of the relation. A read counts for columns of such a type: a literal beside one may
+///   become a value (`array_append(listed, 'x')`).
+/// - `t`: making a value of the type, or of an array, row, range or domain of it.
+/// - `f`: a call: an aggregate, the default or type of an argument.
+/// - `o`, `k`: the operator, or a cast to the type.
+/// - `a`: any statement: implicit casts, operator classes, objects not foreseen.
+/// - `n`, `b`: a parameter in a function, or in a stored expression as bytes of its constant.
 ///
-/// Functions in C are left out, since they leave nothing or are known by name. `pg_depend` has no row for PostgreSQL's own functions:
-/// expressions are searched for those that leave something (`own`). Extended statistics are made, and publications
-/// filter, where no setting outlives the function. Source: `recordDependencyOnExpr` in dependency.c, `do_analyze_rel` in analyze.c.
+/// Functions in C are left out: harmless, or known by name. `pg_depend` lacks PostgreSQL's own functions: expressions
+/// are searched for them (`own`). Settings do not outlive functions of extended statistics and publications. Source:
+/// `recordDependencyOnExpr` in dependency.c, `do_analyze_rel` in analyze.c.
 pub(crate) const REACH: &str = "WITH RECURSIVE own (oid, name) AS MATERIALIZED (SELECT oid, proname FROM pg_proc WHERE oid < 16384 AND (proname IN \
     ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', 'pg_try_advisory_lock_shared', 'setseed', 'ts_stat', \
     'ts_rewrite', 'pg_input_is_valid', 'pg_input_error_info', 'array_in', 'domain_in', 'record_in', 'range_in', 'multirange_in') \
@@ -88,7 +87,6 @@ pub(crate) const REACH: &str = "WITH RECURSIVE own (oid, name) AS MATERIALIZED (
     '(?:\\m(?:set_config|current_setting)\\s*\\(\\s*''|\\mset\\s+(?:session\\s+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') AS m (n) WHERE code.source ~* 'set' \
     UNION SELECT 'b', 0, '', m.n[1] FROM pattern, trees t, LATERAL regexp_matches(t.tree, pattern.names, 'g') AS m (n)";
 
-/// The effect of a use of an object's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameUse {
     Writes,
@@ -100,7 +98,6 @@ enum NameUse {
     Anything,
 }
 
-/// One object, and a function that runs with its use.
 struct FunctionUse {
     how: NameUse,
     number: u32,
@@ -108,7 +105,6 @@ struct FunctionUse {
     name: Box<str>,
 }
 
-/// Rows that a draft has taken in.
 #[derive(Default)]
 pub(super) struct ReachDraft {
     uses: Vec<FunctionUse>,
@@ -117,7 +113,7 @@ pub(super) struct ReachDraft {
 }
 
 impl ReachDraft {
-    /// True if it is kept until the draft is done.
+    /// True if the source is kept until the draft is done.
     pub(super) fn keep_source(&mut self, name: &str, source: &str) -> bool {
         self.source_bytes += source.len();
         if self.source_bytes > SOURCES_BYTES_MAX {
@@ -130,7 +126,6 @@ impl ReachDraft {
 }
 
 impl CatalogDraft {
-    /// See `REACH`.
     pub(crate) fn reach(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (how, number, function, name) = (word(cells, 0)?, number(cells, 1)?, word(cells, 2)?, word(cells, 3)?);
         let how = match how {
@@ -153,21 +148,20 @@ impl CatalogDraft {
     }
 }
 
-/// The text of a constant as a server prints its bytes, behind the four of its length. Source: `outDatum` in outfuncs.c.
+/// Source: `outDatum` in outfuncs.c; the length takes four bytes.
 fn text_of_constant(bytes: &str) -> Option<String> {
     let bytes: Option<Vec<u8>> = bytes.split_ascii_whitespace().skip(4).map(|byte| byte.parse().ok()).collect();
     String::from_utf8(bytes?).ok()
 }
 
-/// Functions of users as a draft knows them by name.
 pub(crate) struct UserFunctionNames<'d> {
-    /// Those that may be called like a column.
+    /// Callable like a column.
     pub(crate) like_columns: Vec<&'d str>,
-    /// Those that have the name of a function of PostgreSQL's own which leaves nothing: a text's call may mean them.
+    /// Named like a harmless function of PostgreSQL's own.
     pub(crate) like_own: Vec<&'d str>,
 }
 
-/// Functions that may leave something by their sources or by names in them, while a draft is looked through.
+/// Functions that may leave something by their sources or by names in them.
 pub(super) struct StatefulFunctions<'d> {
     draft: &'d ReachDraft,
     functions: &'d DatabaseFunctions,
@@ -175,7 +169,7 @@ pub(super) struct StatefulFunctions<'d> {
 }
 
 impl<'d> StatefulFunctions<'d> {
-    /// `others`: functions that run with writes and definitions by other ways, which makes all that write count.
+    /// `others`: functions that writes and definitions run in other ways.
     pub(super) fn of(
         draft: &'d ReachDraft,
         functions: &'d DatabaseFunctions,
@@ -195,7 +189,6 @@ impl<'d> StatefulFunctions<'d> {
         }
     }
 
-    /// True if a function may leave something when it runs.
     pub(super) fn leaves(&self, name: &str) -> bool {
         self.leaving.contains(name) || self.functions.leaves(name) || (builtin::reads_types(name) && self.has_types())
     }
@@ -207,12 +200,11 @@ impl<'d> StatefulFunctions<'d> {
         self.draft.uses.iter().any(|of| is_one(&of))
     }
 
-    /// Uses of a kind that may leave something.
     fn uses(&self, is_one: impl Fn(NameUse) -> bool) -> impl Iterator<Item = &'d FunctionUse> {
         self.draft.uses.iter().filter(move |of| is_one(of.how) && self.leaves(&of.function))
     }
 
-    /// Functions that count because of what their bodies mention.
+    /// Functions that count by names in their bodies.
     fn more(&self, by_writes: bool) -> Vec<&'d str> {
         let is_word = |how| !matches!(how, NameUse::Anything | NameUse::Operates);
         let names: HashSet<&str> = self.uses(is_word).map(|of| &*of.name).chain(self.leaving.iter().copied()).collect();
@@ -238,7 +230,7 @@ impl<'d> StatefulFunctions<'d> {
         self.uses(|of| of == how).map(|of| of.number).collect()
     }
 
-    /// Relations whose writing counts, and those whose reading does.
+    /// Relations by writes, and by reads.
     pub(super) fn by_relations(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         (self.relations(NameUse::Writes), self.relations(NameUse::Reads))
     }
@@ -254,7 +246,7 @@ impl<'d> StatefulFunctions<'d> {
         let casts: BTreeSet<&str> = self.uses(|how| how == NameUse::Casts).map(|of| &*of.name).collect();
         let operators: BTreeSet<&str> = self.uses(|how| how == NameUse::Operates).map(|of| &*of.name).collect();
         let mut names: BTreeSet<&str> = types.into_iter().chain(called).chain(like_own).chain(casts).collect();
-        // A body that mentions a name does not show it to those who look for calls. Without such names there are calls and relations only.
+        // Mentions are not calls. Without such names there are only calls and relations.
         if !(names.is_empty() && operators.is_empty() && columns.is_empty()) {
             names.extend(self.leaving.iter().copied().filter(|name| !self.functions.leaves(name)));
         }
@@ -268,7 +260,7 @@ impl<'d> StatefulFunctions<'d> {
     }
 }
 
-/// True if a word of a source is one of these names. Words of strings and comments count, too.
+/// Words in strings and comments count.
 fn mentions(source: &str, names: &HashSet<&str>) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
     let is_word = |word: &str| {
@@ -278,26 +270,22 @@ fn mentions(source: &str, names: &HashSet<&str>) -> bool {
     names.iter().filter(is_odd).any(|name| source.contains(*name)) || source.split(|c: char| !is_part(c)).any(is_word)
 }
 
-/// True for an operator that stands in texts without being named there, or behind words.
+/// True for operators that texts use without naming them, or by words.
 fn is_hidden(operator: &str) -> bool {
     HIDDEN_OPERATORS.contains(&operator) || matches!(operator, "~" | "!~")
 }
 
-/// Names whose use may leave something on a session. Sorted lists.
+/// Names whose use may leave something on a session; sorted lists.
 #[derive(Debug, Default)]
 pub(super) struct StatefulNames {
-    /// Functions and types.
     names: Box<[Box<str>]>,
     operators: Box<[Box<str>]>,
-    /// By `hash_of_column`.
     columns: Box<[u32]>,
     types: Box<[u32]>,
-    /// Any statement may run such a function.
     anywhere: bool,
 }
 
 impl StatefulNames {
-    /// True if some name counts.
     pub(super) fn has_names(&self) -> bool {
         !(self.names.is_empty() && self.operators.is_empty() && self.columns.is_empty() && self.types.is_empty())
     }
@@ -308,9 +296,8 @@ impl StatefulNames {
 }
 
 impl Catalog {
-    /// True if a statement with these names may run a function by one of them that leaves something, as far as its text does not show it.
-    ///
-    /// A name counts for all objects of that name: which of them it means hangs on arguments, rights and a `search_path`.
+    /// True if names may run a function that leaves something. All objects of a name count: arguments, rights and
+    /// `search_path` are not known.
     pub fn leaves_by_names(&self, names: &StatementNames) -> bool {
         let reached = &self.unseen.reached;
         let has = |list: &[Box<str>], name: &str| list.binary_search_by(|known| (**known).cmp(name)).is_ok();
@@ -322,7 +309,7 @@ impl Catalog {
             })
     }
 
-    /// True if making a value of one of these types of users, by their numbers, may leave something.
+    /// True if making values of these users' types (OIDs) may leave something.
     pub fn leaves_by_values(&self, types: &[u32]) -> bool {
         types.iter().any(|kind| self.unseen.reached.types.binary_search(kind).is_ok())
     }
