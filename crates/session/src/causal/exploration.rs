@@ -25,7 +25,7 @@ enum OmittedRule {
     Nothing,
     /// A change is covered by the round after the last one begun.
     NextRound,
-    /// That round is looked at when the server has told of the commit.
+    /// The round is looked at when the server has told of the commit.
     RoundAfterCommit,
     /// The client hears of a commit when its change is noted.
     NoteBeforeTold,
@@ -123,13 +123,13 @@ enum WriterProgress {
     Committed,
     /// The answer has come, with this as the next round.
     Answered(u64),
-    /// That is noted, and its client has heard of the commit.
+    /// The commit is noted, and its client has heard of it.
     Told,
     /// Its connection is gone, and its server process may not know.
     Lost,
     /// ... and has committed.
     LostCommitted,
-    /// That was found, with this as the next round.
+    /// The change was found, with this as the next round.
     Found(u64),
     Failed,
 }
@@ -161,7 +161,7 @@ enum ModelReader {
         owed: Vec<usize>,
         must_show: SeenRounds,
     },
-    /// It holds the standby by a read that is answered.
+    /// Holds the standby by a read that is answered.
     Holds,
     /// Its answer shows so many records of the log.
     Answered {

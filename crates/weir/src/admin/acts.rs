@@ -1,4 +1,4 @@
-//! What operators order, whoever asks: the console, PCP. These read the order and word the answer; checks and deeds are here.
+//! Orders of operators, whoever asks: the console, PCP. These read the order and word the answer; checks and deeds are here.
 //!
 //! `node_acts` are about nodes, and wait for their end; here is what is done at once. Whoever must wait asks for the end in its own event loop.
 
@@ -37,7 +37,7 @@ pub enum ActError {
     NoCache,
 }
 
-/// Who changes pools: only a worker has the event loop that their connections close in.
+/// The thread that changes pools: only a worker has the event loop that their connections close in.
 #[derive(Clone, Copy)]
 pub enum PoolHand<'a> {
     /// The worker that asks: it is done at once.

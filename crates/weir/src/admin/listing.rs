@@ -118,7 +118,7 @@ const fn of<R>(name: &'static str, kind: ColumnType, seen_by: ValueVisibility, c
     ListColumn { head: ColumnHead { name, kind, seen_by }, cell }
 }
 
-/// What the rows of a list are about, which says who sees what of them.
+/// The subject of a list's rows, which says who sees what of them.
 enum RowSubject<R: 'static> {
     /// No role.
     Plain,
@@ -150,7 +150,7 @@ pub struct ListSnapshot<'a> {
     pub(crate) asker: ListAsker<'a>,
 }
 
-/// What a session brings along that asks for a list. Others have none of it.
+/// The session's own part of a list. Other askers have none of it.
 #[derive(Clone, Copy, Default)]
 pub struct ListAsker<'a> {
     /// The database that lists by database are about; without one they are empty.
@@ -193,7 +193,7 @@ impl<R> Listing<R> {
         self.all_columns().map(|column| (column.cell)(row).to_string()).collect()
     }
 
-    /// What a viewer sees of a row.
+    /// A row as a viewer sees it.
     fn seen(&self, viewer: &Viewer, row: &R) -> Vec<ListCell> {
         let owner = match self.subject {
             RowSubject::Plain | RowSubject::Parameters => None,

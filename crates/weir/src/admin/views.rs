@@ -152,7 +152,7 @@ fn rule_sums(of: &ListSnapshot<'_>) -> Vec<RuleSum> {
     RoutingRule::all().map(|rule| RuleSum { rule, statements: sum(rule) }).collect()
 }
 
-/// What is known of a database.
+/// A database, as far as it is known.
 struct CatalogRow {
     database: Arc<str>,
     state: &'static str,

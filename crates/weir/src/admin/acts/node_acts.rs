@@ -1,4 +1,4 @@
-//! What operators order about nodes, from the order to its end. On the control thread, over what all threads see.
+//! Orders of operators about nodes, each to its end. On the control thread, over what all threads see.
 
 use super::PoolHand;
 use crate::control::{self, upgrade_walk};
@@ -55,7 +55,7 @@ pub enum NodeActError {
     ServerRuns(u16),
 }
 
-/// What the control thread was told to do with a node.
+/// An order to the control thread about a node.
 pub struct NodeOrder(oneshot::Receiver<Result<(), String>>);
 
 impl NodeOrder {
@@ -104,7 +104,7 @@ pub async fn attach(shared: &SharedState, number: i32) -> Result<(), NodeActErro
     attach_as(shared, OperatorRequest::Attach(node), ATTACH_LIMIT).await
 }
 
-/// The same by a request of its own. A script may have started its server just now: it is looked at anew before the answer is no.
+/// Detaches or attaches a node by a request of its own. A script may have started its server just now: a look comes before the refusal.
 pub async fn attach_as(shared: &SharedState, request: OperatorRequest, limit: Duration) -> Result<(), NodeActError> {
     let (limit, node) = (Instant::now() + limit, request.node());
     while let Err(refusal) = operate(shared, request).await {

@@ -109,7 +109,7 @@ fn version() -> String {
     format!("PgBouncer 1.25.0 console of Weir {}", crate::VERSION)
 }
 
-/// What Weir has none of.
+/// Columns of PgBouncer's without an equal in Weir.
 const DNS_HOSTS: Listing<()> = nothing(&[&[open("hostname", none), long("ttl", none), open("addrs", none)]]);
 const DNS_ZONES: Listing<()> = nothing(&[&[open("zonename", none), long("serial", none), int("count", none)]]);
 const PEERS: Listing<()> = nothing(&[&[int("peer_id", none), open("host", none), int("port", none), int("pool_size", none)]]);
@@ -127,7 +127,7 @@ fn none<R>(_: &R) -> ListCell {
     ListCell::Null
 }
 
-/// What PgBouncer counts and Weir has none of.
+/// Counts of PgBouncer's without an equal in Weir.
 fn zero<R>(_: &R) -> ListCell {
     0_u64.into()
 }
@@ -432,7 +432,7 @@ fn database_row(of: &ListSnapshot<'_>, name: Arc<str>, clients: usize) -> Databa
 struct UserRow {
     name: Arc<str>,
     limits: limits::UserLimits,
-    /// What is not as for all.
+    /// Settings that differ from those of all.
     pool_size: Option<u32>,
     reserve: Option<u32>,
     mode: Option<PoolMode>,

@@ -6,7 +6,7 @@ use crate::runtime::shared::{SharedState, seconds};
 use std::time::SystemTime;
 use weir_failover::{FailoverCause, FailoverDurations, FailoverRecord, LookFailure};
 
-/// What would happen, what was seen, or what happened.
+/// A forecast, a node as it was seen, or a change of the primary.
 #[derive(Default)]
 pub struct FailoverRow {
     event: &'static str,

@@ -126,7 +126,7 @@ impl NodeRow {
 }
 
 impl CheckCounts {
-    /// Those of whoever decides about nodes.
+    /// Counts of failover, which decides about nodes.
     fn of_failover(shared: &SharedState, stats: &HealthCheckStats) -> CheckCounts {
         let time = |at: Option<u64>| at.map(|at| at_s(shared, at));
         CheckCounts {
