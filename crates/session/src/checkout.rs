@@ -249,7 +249,7 @@ fn need_of(s: &mut Session, w: &Context, statement: &Statement, class: RouteClas
         return need;
     }
     if matches!(s.lazy_begin, LazyBegin::Failed(_)) || needs_nobody(s, w, statement) {
-        // A read of nothing shows nothing of the database.
+        // Neither a failed transaction nor a statement about the session alone shows anything of the database.
         causal::begin_blind(s);
         return need;
     }
