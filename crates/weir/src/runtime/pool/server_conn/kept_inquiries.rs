@@ -39,6 +39,7 @@ pub struct InquiryLanes<L> {
 
 struct InquiryLane<L> {
     asker: InquiryLogin,
+    kind: LaneKind,
     state: LaneState<L>,
 }
 
@@ -76,14 +77,14 @@ impl<L> InquiryLanes<L> {
             };
         }
         let mut evicted = None;
-        if kind == LaneKind::OfDatabase && self.all.len() > OWN_LANES_MAX {
-            let (at, _) =
-                self.all.iter().enumerate().filter_map(|(at, lane)| Some((at, lane.rests_since()?))).min_by_key(|rest| rest.1)?;
+        let own = self.all.iter().enumerate().filter(|(_, lane)| lane.kind == LaneKind::OfDatabase);
+        if kind == LaneKind::OfDatabase && own.clone().count() >= OWN_LANES_MAX {
+            let (at, _) = own.filter_map(|(at, lane)| Some((at, lane.rests_since()?))).min_by_key(|rest| rest.1)?;
             if let LaneState::Rests(_, line) = self.all.swap_remove(at).state {
                 evicted = line;
             }
         }
-        self.all.push(InquiryLane { asker: asker.clone(), state: LaneState::Asks });
+        self.all.push(InquiryLane { asker: asker.clone(), kind, state: LaneState::Asks });
         Some(LaneGrant { kept: None, evicted })
     }
 
@@ -140,9 +141,11 @@ mod tests {
         let mut taken = 0;
         while lanes.take(&asker(taken), LaneKind::OfDatabase).is_some() {
             taken += 1;
-            assert!(taken <= OWN_LANES_MAX + 1, "there is a limit");
+            assert!(taken <= OWN_LANES_MAX, "there is a limit");
         }
         assert!(lanes.take(&asker(100), LaneKind::Common).is_some());
+        lanes.give_back(&asker(100), Some(100), now);
+        assert_eq!(lanes.take(&asker(101), LaneKind::OfDatabase), None, "the common one is nobody else's");
         lanes.give_back(&asker(1), Some(1), now + Duration::from_secs(1));
         lanes.give_back(&asker(0), Some(0), now + Duration::from_secs(2));
         assert_eq!(lanes.take(&asker(101), LaneKind::OfDatabase), Some(LaneGrant { kept: None, evicted: Some(1) }));
