@@ -123,6 +123,18 @@ pub(super) fn repointed(state: &mut FailoverState, node: NodeId, vote: Vote, out
     }
 }
 
+/// Counts own votes that looks have found on servers: the answer to the order that cast one may come later, or be lost.
+pub(super) fn count_seen_votes(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
+    let Some(attempt) = &mut state.attempt else { return };
+    let AttemptPhase::Voting { vote, votes, .. } = &mut attempt.phase else { return };
+    let casts = |node: &super::node_state::NodeState| node.seen.as_ref().is_some_and(|seen| seen.facts.mark.vote == Some(*vote));
+    let before = votes.len();
+    votes.extend(state.nodes.iter().filter(|(_, node)| casts(node)).map(|(id, _)| *id));
+    if votes.len() > before {
+        drive(state, rules, now, out);
+    }
+}
+
 pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     // The longest path, a switchover, has twelve phases.
     for _ in 0..12 {

@@ -103,6 +103,8 @@ fn conclude(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut
 }
 
 fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
+    // An own decision is no other Weir's, whoever tells of it first.
+    attempt::count_seen_votes(state, rules, now, out);
     accept::learn_votes(state, rules, &[], now, out);
     abandon(state, now, out);
     accept::find(state, rules, now, out);
