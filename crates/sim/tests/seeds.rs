@@ -81,7 +81,7 @@ type Play = fn(u64, Options) -> Outcome;
 /// Parts of the proofs of a COMMIT's outcome and of a transaction that runs again, and seeds among which each is missed.
 const UNPROVED: [(Proof, Play, Range<u64>); 9] = [
     (Proof::Reached, run, 0..150),
-    (Proof::Fresh, run, 200..400),
+    (Proof::Fresh, run, 1_000..1_100),
     (Proof::SeenPromotion, run, 600..750),
     (Proof::RunOn, run, 0..150),
     (Proof::NextLine, run, 51_700..51_800),
