@@ -1,22 +1,22 @@
 //! A new group: the lowest host proposes, the others bind to the first proposal that names them, on disk.
 //!
-//! A proposal is version 0 and is decided once *all* its members have bound. A host counts as without a group when it said so to this very
-//! incarnation. A host that is bound, or that promised anything to a group, is never free again, so that no two groups share a host; a majority of the
-//! configured hosts in each proposal makes any two of them share one.
+//! A proposal is version 0. The next version needs the promises of *all* its members; each host promises to one group only, on disk and for good,
+//! and a majority of the configured hosts is in each proposal: two groups would share a host. A host that promised nothing yet is free: it follows the
+//! lowest founder. A host counts as free when it said so to this very incarnation.
 
 use std::sync::Arc;
 
 use crate::group_event::{GroupMessage, ServerMark};
 use crate::group_member::GroupMember;
 use crate::group_state::{GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
-use crate::membership::{GroupMembers, HostNumber, MEMBERS_MAX, MemberDuty, MemberRow, MemberSet, Ms};
+use crate::membership::{GroupMembers, GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberRow, MemberSet};
 
 /// A host counts as heard for so long.
-const HEARD_MS: Ms = 1_000;
+const HEARD_MS: GroupMs = 1_000;
 
 impl GroupMember {
     /// Remembers a host without a group.
-    pub(crate) fn meet(&mut self, message: &GroupMessage, row: MemberRow, now: Ms) {
+    pub(crate) fn meet(&mut self, message: &GroupMessage, row: MemberRow, now: GroupMs) {
         let host = message.from.host;
         if row.id != message.from || !self.settings.hosts.contains(&host) || self.met.len() > MEMBERS_MAX {
             return;
@@ -31,8 +31,8 @@ impl GroupMember {
     }
 
     /// The first version, if this host is the one to propose it.
-    pub(crate) fn found(&self, now: Ms) -> Option<StateVersion> {
-        if self.register.group().is_some() || self.settings.duty != MemberDuty::Serves {
+    pub(crate) fn found(&self, now: GroupMs) -> Option<StateVersion> {
+        if self.register.group().is_some() || self.known.is_some() || self.settings.duty != MemberDuty::Serves {
             return None;
         }
         let heard = self.strangers.values().filter(|(_, at)| now < at + HEARD_MS).map(|(row, _)| *row);
@@ -59,7 +59,7 @@ impl GroupMember {
 
     /// All configured hosts; after `wd_no_show_node_removal_timeout` a majority, unless a server bears a group's mark: then disks were lost, and it
     /// is for the operator.
-    fn are_enough(&self, heard: usize, now: Ms) -> bool {
+    fn are_enough(&self, heard: usize, now: GroupMs) -> bool {
         let hosts = self.settings.hosts.len();
         let is_late = self.settings.no_show_ms.is_some_and(|ms| now >= self.begun_at + ms);
         heard == hosts || (is_late && 2 * heard > hosts && self.mark == ServerMark::Unmarked)

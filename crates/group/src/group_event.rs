@@ -1,8 +1,8 @@
 //! What a member is told and what it orders.
 
 use crate::group_rule::GroupRule;
-use crate::group_state::{GroupDecision, GroupId, StateVersion, VersionNumber};
-use crate::membership::{HalfVotes, HostNumber, MemberDuty, MemberId, MemberRow, Ms};
+use crate::group_state::{GroupDecision, GroupId, GroupState, StateVersion, VersionNumber};
+use crate::membership::{GroupMs, HalfVotes, HostNumber, MemberDuty, MemberId, MemberRow};
 use crate::register::{RegisterEvent, RegisterMessage};
 
 /// Where versions are kept.
@@ -22,11 +22,11 @@ pub struct GroupSettings {
     pub priority: u8,
     pub duty: MemberDuty,
     pub half_votes: HalfVotes,
-    pub lease_ms: Ms,
+    pub lease_ms: GroupMs,
     /// `wd_no_show_node_removal_timeout`; `None` for 0.
-    pub no_show_ms: Option<Ms>,
+    pub no_show_ms: Option<GroupMs>,
     /// `wd_lost_node_removal_timeout`; `None` for 0.
-    pub lost_removal_ms: Option<Ms>,
+    pub lost_removal_ms: Option<GroupMs>,
     pub shutdowns: ShutdownFate,
     pub engine: EngineKind,
     /// A test leaves this rule out.
@@ -78,7 +78,7 @@ pub struct GroupMessage {
     /// `None` in a greeting to a host that was not heard.
     pub to: Option<MemberId>,
     /// Newest term known, and the time since its leader confirmed a read.
-    pub led: (u64, Ms),
+    pub led: (u64, GroupMs),
     /// Newest version that the sender obeys.
     pub obeyed: VersionNumber,
     pub intent: MemberIntent,
@@ -123,25 +123,39 @@ pub enum GroupAnswer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupEvent {
     /// Some 20 times a second. `dice` keeps claims and attempts of members apart.
-    Tick { dice: u32 },
+    Tick {
+        dice: u32,
+    },
     Message(Box<GroupMessage>),
-    Written { number: u64 },
+    Written {
+        number: u64,
+    },
     /// The file could not be written: no vote until a restart.
     WriteFailed,
     /// Rights of this version are obeyed: what they leave out is done with.
-    Obeyed { number: VersionNumber },
-    LinkClosed { member: MemberId },
+    Obeyed {
+        number: VersionNumber,
+    },
+    LinkClosed {
+        member: MemberId,
+    },
     Intent(MemberIntent),
     /// For a founder: what the failover file and the servers' marks know.
-    Founding { text: String, mark: ServerMark },
-    Request { ticket: u64, request: GroupRequest },
+    Founding {
+        text: String,
+        mark: ServerMark,
+    },
+    Request {
+        ticket: u64,
+        request: GroupRequest,
+    },
     Engine(RegisterEvent),
 }
 
 /// What a member may do until then, by its own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemberRights {
-    pub until: Ms,
+    pub until: GroupMs,
     /// Term in which it leads: it holds the address and gives orders to servers.
     pub leads: Option<u64>,
     /// Epoch and node.
@@ -150,18 +164,36 @@ pub struct MemberRights {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupAction {
-    Send { host: HostNumber, message: Box<GroupMessage> },
+    Send {
+        host: HostNumber,
+        message: Box<GroupMessage>,
+    },
     /// Written beside, synced, renamed; then `Written`.
-    Write { number: u64, text: String },
+    Write {
+        number: u64,
+        text: String,
+    },
     /// In place of all rights before. `obey`: something was taken; `Obeyed` is awaited.
-    Rights { number: VersionNumber, rights: MemberRights, obey: RightsTaken },
+    Rights {
+        number: VersionNumber,
+        rights: MemberRights,
+        obey: RightsTaken,
+    },
     /// A new decided version.
     State(StateVersion),
     /// Nobody writes in this epoch any more, as long as this leader leads.
-    WritesStopped { epoch: u64 },
-    Answer { ticket: u64, answer: GroupAnswer },
+    WritesStopped {
+        epoch: u64,
+    },
+    Answer {
+        ticket: u64,
+        answer: GroupAnswer,
+    },
     ReadEngine,
-    ChangeEngine { expect: VersionNumber, new: Box<crate::group_state::GroupState> },
+    ChangeEngine {
+        expect: VersionNumber,
+        new: Box<GroupState>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,7 +16,7 @@ use crate::group_event::{
 };
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupLead, GroupState, StateVersion, VersionNumber};
-use crate::membership::{MEMBERS_MAX, MemberId, MemberRow, MemberSet, Ms};
+use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 use crate::register::{GroupRegister, RegisterEvent};
 use crate::stored_vote::StoredVote;
 
@@ -25,7 +25,7 @@ pub(crate) const REQUESTS_MAX: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerSight {
-    pub(crate) heard_at: Ms,
+    pub(crate) heard_at: GroupMs,
     pub(crate) obeyed: VersionNumber,
     pub(crate) intent: MemberIntent,
 }
@@ -33,7 +33,7 @@ pub(crate) struct PeerSight {
 /// Something taken, since it is known to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TakenSince {
-    at: Ms,
+    at: GroupMs,
     number: VersionNumber,
 }
 
@@ -55,30 +55,30 @@ pub struct GroupMember {
     pub(crate) known: Option<StateVersion>,
     pub(crate) is_decided: bool,
     /// State and end of the last lease.
-    granted: Option<(Ms, StateVersion)>,
+    granted: Option<(GroupMs, StateVersion)>,
     ordered: MemberRights,
     pub(crate) obeyed: VersionNumber,
     obeying: Option<VersionNumber>,
     /// Newest term, and when its leader was last known to have confirmed a read.
-    pub(crate) led: (u64, Ms),
+    pub(crate) led: (u64, GroupMs),
     /// The link to the leader was closed then.
-    pub(crate) closed_at: Option<Ms>,
+    pub(crate) closed_at: Option<GroupMs>,
     pub(crate) peers: BTreeMap<MemberId, PeerSight>,
     waits: TakenWaits,
     is_fresh: bool,
-    pub(crate) lost_since: BTreeMap<MemberId, Ms>,
+    pub(crate) lost_since: BTreeMap<MemberId, GroupMs>,
     pub(crate) intent: MemberIntent,
     pub(crate) requests: VecDeque<(u64, GroupRequest)>,
     /// Ticket and number of the change under way that answers it.
     pub(crate) asked: Option<(u64, u64)>,
     pub(crate) is_changing: bool,
     pub(crate) stopped_epoch: Option<(u64, u64)>,
-    pub(crate) read_at: Ms,
-    pub(crate) retry_at: Ms,
+    pub(crate) read_at: GroupMs,
+    pub(crate) retry_at: GroupMs,
     pub(crate) dice: u32,
-    pub(crate) begun_at: Ms,
+    pub(crate) begun_at: GroupMs,
     /// Hosts without a group: their rows, when they were heard, and whether they know this member.
-    pub(crate) strangers: BTreeMap<u8, (MemberRow, Ms)>,
+    pub(crate) strangers: BTreeMap<u8, (MemberRow, GroupMs)>,
     pub(crate) met: BTreeMap<u8, MemberId>,
     pub(crate) founder_text: String,
     pub(crate) mark: ServerMark,
@@ -87,7 +87,7 @@ pub struct GroupMember {
 
 impl GroupMember {
     /// `first_number`: larger than all numbers of earlier lives, as a random one of 62 bits is in practice.
-    pub fn new(settings: GroupSettings, stored: StoredVote, first_number: u64, now: Ms) -> GroupMember {
+    pub fn new(settings: GroupSettings, stored: StoredVote, first_number: u64, now: GroupMs) -> GroupMember {
         let register = GroupRegister::new(stored, first_number, now, settings.without);
         let known = register.known().cloned();
         let term = known.as_ref().map_or(0, |known| known.state.term);
@@ -137,20 +137,20 @@ impl GroupMember {
         MemberRow { id: self.id, priority: self.settings.priority, duty: self.settings.duty }
     }
 
-    pub(crate) fn lease_ms(&self) -> Ms {
+    pub(crate) fn lease_ms(&self) -> GroupMs {
         self.known.as_ref().map_or(self.settings.lease_ms, |known| known.state.lease_ms)
     }
 
     /// Silence after which a member counts as lost, and a leader as gone.
-    pub(crate) fn silence_ms(&self) -> Ms {
+    pub(crate) fn silence_ms(&self) -> GroupMs {
         self.lease_ms() / 2
     }
 
-    pub(crate) fn period_ms(&self) -> Ms {
+    pub(crate) fn period_ms(&self) -> GroupMs {
         self.lease_ms() / 8
     }
 
-    pub(crate) fn is_silent(&self, id: MemberId, now: Ms) -> bool {
+    pub(crate) fn is_silent(&self, id: MemberId, now: GroupMs) -> bool {
         id != self.id && self.peers.get(&id).is_none_or(|peer| now > peer.heard_at + self.silence_ms())
     }
 
@@ -170,22 +170,18 @@ impl GroupMember {
         let leads = granted.state.led_by(self.id) && known.state.led_by(self.id) && granted.state.term == known.state.term;
         let given = if self.settings.without == Some(GroupRule::ConfirmedOpening) { known } else { granted };
         let open = given.state.open_for(self.id).filter(|open| known.state.open_for(self.id) == Some(*open));
-        let serves = row.is_some_and(|row| row.duty == crate::membership::MemberDuty::Serves);
-        MemberRights {
-            until: *until,
-            leads: (leads && serves).then_some(granted.state.term),
-            writes: open.filter(|_| serves),
-        }
+        let serves = row.is_some_and(|row| row.duty == MemberDuty::Serves);
+        MemberRights { until: *until, leads: (leads && serves).then_some(granted.state.term), writes: open.filter(|_| serves) }
     }
 
     /// The state that this member leads by, if it does.
-    pub fn leads(&self, now: Ms) -> bool {
+    pub fn leads(&self, now: GroupMs) -> bool {
         let rights = self.rights();
         now < rights.until && rights.leads.is_some()
     }
 
     /// Takes what an engine tells.
-    pub(crate) fn note(&mut self, event: RegisterEvent, now: Ms, out: &mut Vec<GroupAction>) -> Option<StateVersion> {
+    pub(crate) fn note(&mut self, event: RegisterEvent, now: GroupMs, out: &mut Vec<GroupAction>) -> Option<StateVersion> {
         match event {
             RegisterEvent::Heard(version) => self.hear(version, now),
             RegisterEvent::Shown { version, asked_at } => {
@@ -213,11 +209,13 @@ impl GroupMember {
         None
     }
 
-    fn hear(&mut self, version: StateVersion, now: Ms) {
-        if self.known.as_ref().is_some_and(|known| version.number <= known.number) {
+    fn hear(&mut self, version: StateVersion, now: GroupMs) {
+        if self.known.as_ref().is_some_and(|known| !version.follows(known)) {
             return;
         }
-        if version.state.term > self.led.0 {
+        // In a new group nobody led yet: the founder has the time that a leader has.
+        let is_first = self.known.as_ref().is_none_or(|known| known.number.counter == 0);
+        if version.state.term > self.led.0 || is_first {
             self.led = (version.state.term, now);
             self.closed_at = None;
         }
@@ -225,7 +223,7 @@ impl GroupMember {
         self.known = Some(version);
     }
 
-    fn grant(&mut self, version: &StateVersion, asked_at: Ms, now: Ms) {
+    fn grant(&mut self, version: &StateVersion, asked_at: GroupMs, now: GroupMs) {
         let from_answer = self.settings.without == Some(GroupRule::LeaseFromQuestion);
         let until = if from_answer { now } else { asked_at } + version.state.lease_ms;
         let longer = self.granted.as_ref().filter(|(_, granted)| granted.number == version.number).map_or(0, |(until, _)| *until);
@@ -238,7 +236,7 @@ impl GroupMember {
         }
     }
 
-    fn decided(&mut self, version: StateVersion, now: Ms, out: &mut Vec<GroupAction>) {
+    fn decided(&mut self, version: StateVersion, now: GroupMs, out: &mut Vec<GroupAction>) {
         if self.known.as_ref().is_none_or(|known| known.number != version.number) || self.is_decided {
             return;
         }
@@ -259,12 +257,13 @@ impl GroupMember {
             self.waits.lost.entry(*id).or_insert(since);
             self.lost_since.entry(*id).or_insert(now);
         }
-        self.peers.retain(|id, _| state.members.has(*id));
+        let silence_ms = state.lease_ms / 2;
+        self.peers.retain(|id, peer| state.members.has(*id) || now < peer.heard_at + silence_ms);
         out.push(GroupAction::State(version));
     }
 
     /// Tells the caller its rights where they changed, and finds out what is obeyed.
-    pub(crate) fn order(&mut self, now: Ms, out: &mut Vec<GroupAction>) {
+    pub(crate) fn order(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(known) = self.known.as_ref().map(|known| known.number) else { return };
         let rights = self.rights();
         let was = self.ordered;
@@ -290,25 +289,25 @@ impl GroupMember {
     }
 
     /// True if nobody of `who` has any more what was taken then.
-    fn is_over(&self, since: TakenSince, who: &MemberSet, now: Ms) -> bool {
-        let wait_ms = self.known.as_ref().map_or(Ms::MAX, |known| known.state.wait_ms());
+    fn is_over(&self, since: TakenSince, who: &MemberSet, now: GroupMs) -> bool {
+        let wait_ms = self.known.as_ref().map_or(GroupMs::MAX, |known| known.state.wait_ms());
         now >= since.at.saturating_add(wait_ms) || who.iter().all(|id| self.has_obeyed(*id, since.number))
     }
 
-    pub(crate) fn is_lead_over(&self, from: Option<MemberId>, now: Ms) -> bool {
+    pub(crate) fn is_lead_over(&self, from: Option<MemberId>, now: GroupMs) -> bool {
         let who = from.into_iter().collect();
         let is_over = self.waits.lead.as_ref().is_some_and(|(_, since)| self.is_over(*since, &who, now));
         is_over || self.settings.without == Some(GroupRule::WaitForLead)
     }
 
-    pub(crate) fn is_leaving_over(&self, now: Ms) -> bool {
+    pub(crate) fn is_leaving_over(&self, now: GroupMs) -> bool {
         let waits = self.waits.leaving.as_ref();
         let is_over = waits.is_some_and(|(who, since)| self.is_over(*since, who, now));
         is_over || self.settings.without == Some(GroupRule::WaitForLeaving)
     }
 
     /// True if nobody writes in the closed epoch any more. Members that were lost long enough have nothing left.
-    pub(crate) fn are_writes_over(&self, state: &GroupState, now: Ms) -> bool {
+    pub(crate) fn are_writes_over(&self, state: &GroupState, now: GroupMs) -> bool {
         let mut who = state.members.all();
         let wait_ms = state.wait_ms();
         let is_waited = |id: &MemberId| {
@@ -325,7 +324,14 @@ impl GroupMember {
     }
 
     /// Remembers what a peer says beside its messages.
-    pub(crate) fn hear_peer(&mut self, from: MemberId, led: (u64, Ms), obeyed: VersionNumber, intent: MemberIntent, now: Ms) {
+    pub(crate) fn hear_peer(
+        &mut self,
+        from: MemberId,
+        led: (u64, GroupMs),
+        obeyed: VersionNumber,
+        intent: MemberIntent,
+        now: GroupMs,
+    ) {
         let at = now.saturating_sub(led.1);
         if (led.0, at) > self.led && led.0 <= self.led.0.max(self.known.as_ref().map_or(0, |known| known.state.term)) {
             self.led = (led.0, at);

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::group_rule::GroupRule;
-use crate::membership::{GroupMembers, MEMBERS_MAX, MemberId, MemberSet, Ms};
+use crate::membership::{GroupMembers, GroupMs, MEMBERS_MAX, MemberId, MemberSet};
 
 /// Longest durable text of failover that is kept; real ones have about 2 kB.
 pub const FAILOVER_TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -14,8 +14,8 @@ pub const FAILOVER_TEXT_BYTES_MAX: usize = 64 * 1024;
 pub const DECISIONS_MAX: usize = 16;
 pub const DECISION_BYTES_MAX: usize = 256;
 /// Bounds of `wd_lease`.
-pub const LEASE_MS_MIN: Ms = 200;
-pub const LEASE_MS_MAX: Ms = 60_000;
+pub const LEASE_MS_MIN: GroupMs = 200;
+pub const LEASE_MS_MAX: GroupMs = 60_000;
 
 /// Made by the founder's proposal: its member's number.
 pub type GroupId = MemberId;
@@ -24,7 +24,10 @@ pub type GroupId = MemberId;
 pub enum GroupLead {
     Held(MemberId),
     /// Taken from a member, for another one that waits until it certainly ended. `from` is `None` in a new group: nobody had it.
-    Taken { from: Option<MemberId>, to: MemberId },
+    Taken {
+        from: Option<MemberId>,
+        to: MemberId,
+    },
 }
 
 /// Who may write where.
@@ -68,7 +71,7 @@ pub struct GroupState {
     /// One more each time the lead is taken.
     pub term: u64,
     pub writes: GroupWrites,
-    pub lease_ms: Ms,
+    pub lease_ms: GroupMs,
     /// Text of failover; the group does not read it.
     pub failover: String,
     pub decisions: Vec<GroupDecision>,
@@ -82,7 +85,7 @@ pub enum StateFault {
     #[error("rows and voters name different members")]
     Rows,
     #[error("wd_lease of {0} ms is not between {LEASE_MS_MIN} and {LEASE_MS_MAX}")]
-    Lease(Ms),
+    Lease(GroupMs),
     #[error("failover text of {0} bytes, limit is {FAILOVER_TEXT_BYTES_MAX}")]
     Failover(usize),
     #[error("{0} decisions, limit is {DECISIONS_MAX} of {DECISION_BYTES_MAX} bytes")]
@@ -132,7 +135,7 @@ impl GroupState {
     }
 
     /// Time after which a right is certainly over on clocks whose paces differ by less than 5 %.
-    pub fn wait_ms(&self) -> Ms {
+    pub fn wait_ms(&self) -> GroupMs {
         self.lease_ms + self.lease_ms / 20
     }
 
@@ -169,7 +172,13 @@ impl Hash for StateVersion {
 }
 
 impl StateVersion {
-    /// A founder's proposal binds *all* its members: two proposals for majorities of the hosts share a host, and it is bound to one only.
+    /// Of two proposals of founders, the later heard one: neither is decided for a member that is free to hear both.
+    pub fn follows(&self, other: &StateVersion) -> bool {
+        let are_proposals = self.number.counter == 0 && other.number.counter == 0;
+        if are_proposals { self.number != other.number } else { self.number > other.number }
+    }
+
+    /// A founder's proposal needs *all* its members: each promises to one group only, and two majorities of the hosts share a host.
     pub fn is_quorum(&self, have: &MemberSet, without: Option<GroupRule>) -> bool {
         let members = &self.state.members;
         if self.number.counter == 0 {

@@ -1,18 +1,16 @@
 //! One event in, actions out.
 
-use crate::group_event::{
-    GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, MemberIntent, MessagePart,
-};
+use crate::group_event::{GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, MemberIntent, MessagePart};
 use crate::group_member::{GroupMember, REQUESTS_MAX};
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
-use crate::membership::{MEMBERS_MAX, MemberId, Ms};
+use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
 use crate::register::{RegisterEvent, RegisterMessage, RegisterOutput};
 
 /// Time of an attempt before the next one, beside the dice.
-const RETRY_MS: Ms = 60;
+const RETRY_MS: GroupMs = 60;
 
 /// Deterministic. Actions are to be obeyed in order.
-pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: Ms) -> Vec<GroupAction> {
+pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> Vec<GroupAction> {
     let mut out = Vec::new();
     let mut register = Vec::new();
     match event {
@@ -45,7 +43,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: Ms) -> Vec<G
 }
 
 impl GroupMember {
-    fn tick(&mut self, dice: u32, now: Ms, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
+    fn tick(&mut self, dice: u32, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         self.dice = dice;
         if !self.is_outside() && !self.is_mute {
             self.register.tick(now, dice, register);
@@ -59,16 +57,18 @@ impl GroupMember {
             self.tell_all(now, out);
         } else {
             self.register.read(now, register);
+            self.form(now, register, out);
         }
-        self.form(now, register, out);
     }
 
     /// Greets while there is no group, proposes one, and repeats a proposal that is not decided.
-    fn form(&mut self, now: Ms, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
+    fn form(&mut self, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         if let Some(version) = self.found(now) {
             self.register.propose(version, register);
         }
-        if self.known.is_none() {
+        // Also a host that is no member, so that it is heard when it shall become one.
+        let is_outsider = self.register.is_free() || self.known.as_ref().is_none_or(|known| !known.state.members.has(self.id));
+        if is_outsider {
             let hosts: Vec<u8> = self.settings.hosts.iter().copied().filter(|host| *host != self.settings.host).collect();
             for host in hosts {
                 let to = self.met.get(&host).copied();
@@ -85,16 +85,17 @@ impl GroupMember {
     }
 
     /// With an engine outside, what stands beside messages goes alone.
-    fn tell_all(&self, now: Ms, out: &mut Vec<GroupAction>) {
+    fn tell_all(&self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(known) = &self.known else { return };
         for to in known.state.members.all().into_iter().filter(|to| *to != self.id) {
             self.send_to(to.host, Some(to), MessagePart::News, now, out);
         }
     }
 
-    fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: Ms, out: &mut Vec<GroupAction>) {
+    fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let is_greeting = matches!(part, MessagePart::Hello { .. });
         let message = GroupMessage {
-            group: self.register.group(),
+            group: self.register.group().filter(|_| !(is_greeting && self.register.is_free())),
             from: self.id,
             to,
             led: (self.led.0, now.saturating_sub(self.led.1)),
@@ -105,15 +106,18 @@ impl GroupMember {
         out.push(GroupAction::Send { host, message: Box::new(message) });
     }
 
-    fn receive(&mut self, message: GroupMessage, now: Ms, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
+    fn receive(&mut self, message: GroupMessage, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         let is_for_other = message.to.is_some_and(|to| to != self.id);
         if message.from == self.id || self.is_mute {
             return;
         }
         if let MessagePart::Hello { row } = message.part {
             self.meet(&message, row, now);
+            if self.known.is_some() && (message.group.is_none() || message.group == self.register.group()) {
+                self.hear_peer(message.from, message.led, VersionNumber::default(), message.intent, now);
+            }
             // A host without a group learns that there is one, and an unknown incarnation gets its name.
-            if message.group.is_none() && self.register.group().is_some() {
+            if message.group.is_none() && !self.register.is_free() {
                 self.send_to(message.from.host, Some(message.from), MessagePart::Hello { row: self.row() }, now, out);
             }
             return;
@@ -123,6 +127,9 @@ impl GroupMember {
             return;
         }
         self.hear_peer(message.from, message.led, message.obeyed, message.intent, now);
+        if self.is_outside() {
+            return;
+        }
         match message.part {
             MessagePart::Propose(version) => self.register.propose(version, register),
             MessagePart::Register(part) => self.register.take(message.from, part, register),
@@ -137,23 +144,29 @@ impl GroupMember {
                 version.state.members.has(self.id)
             }
             MessagePart::Register(RegisterMessage::Prepare { .. }) => true,
+            // Of a working group: the member missed the version that admits it.
+            MessagePart::Register(RegisterMessage::Ask { known, .. }) => known.counter > 0,
             MessagePart::Register(
                 RegisterMessage::Promise { .. }
                 | RegisterMessage::Accepted { .. }
                 | RegisterMessage::Refused { .. }
-                | RegisterMessage::Ask { .. }
                 | RegisterMessage::Show { .. },
             )
             | MessagePart::Hello { .. }
             | MessagePart::News => false,
         };
-        match self.register.group() {
-            Some(own) => own == group,
-            None => names_me && self.register.bind(group),
+        match part {
+            MessagePart::Propose(version) => {
+                let is_majority = 2 * version.state.members.rows.len() > self.settings.hosts.len();
+                names_me && is_majority && (self.register.is_free() || self.register.group() == Some(group))
+            }
+            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::News => {
+                self.register.group() == Some(group) || (names_me && self.register.bind(group))
+            }
         }
     }
 
-    fn request(&mut self, ticket: u64, request: GroupRequest, now: Ms, out: &mut Vec<GroupAction>) {
+    fn request(&mut self, ticket: u64, request: GroupRequest, now: GroupMs, out: &mut Vec<GroupAction>) {
         let answer = if !self.leads(now) {
             GroupAnswer::NotLeader
         } else if self.requests.len() >= REQUESTS_MAX {
@@ -165,16 +178,17 @@ impl GroupMember {
         out.push(GroupAction::Answer { ticket, answer });
     }
 
-    fn refuse_requests(&mut self, now: Ms, out: &mut Vec<GroupAction>) {
-        if self.requests.is_empty() || self.leads(now) {
+    fn refuse_requests(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        if self.leads(now) {
             return;
         }
-        self.asked = None;
+        // A leader later says anew that writes stopped: the opening may have been refused here.
+        (self.asked, self.stopped_epoch) = (None, None);
         let refused = self.requests.drain(..).map(|(ticket, _)| GroupAction::Answer { ticket, answer: GroupAnswer::NotLeader });
         out.extend(refused);
     }
 
-    fn obey_register(&mut self, outputs: Vec<RegisterOutput>, now: Ms, out: &mut Vec<GroupAction>) {
+    fn obey_register(&mut self, outputs: Vec<RegisterOutput>, now: GroupMs, out: &mut Vec<GroupAction>) {
         // Messages say what is obeyed after the events beside them.
         let mut sends = Vec::new();
         for output in outputs {
@@ -193,7 +207,7 @@ impl GroupMember {
         }
     }
 
-    fn note_event(&mut self, event: RegisterEvent, now: Ms, out: &mut Vec<GroupAction>) {
+    fn note_event(&mut self, event: RegisterEvent, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(StateVersion { state, .. }) = self.note(event, now, out) else { return };
         let Some((ticket, change)) = self.asked.take() else { return };
         if change == state.change {
@@ -202,7 +216,7 @@ impl GroupMember {
         }
     }
 
-    fn propose(&mut self, now: Ms, out: &mut Vec<GroupAction>) {
+    fn propose(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
         if !self.is_outside() && self.register.is_busy() {
             return;
         }
@@ -231,7 +245,9 @@ impl GroupMember {
 fn is_sound(part: &MessagePart, group: MemberId) -> bool {
     let version = match part {
         MessagePart::Propose(version) | MessagePart::Register(RegisterMessage::Cast { version, .. }) => Some(version),
-        MessagePart::Register(RegisterMessage::Promise { accepted: newer, .. } | RegisterMessage::Show { newer, .. }) => newer.as_ref(),
+        MessagePart::Register(RegisterMessage::Promise { accepted: newer, .. } | RegisterMessage::Show { newer, .. }) => {
+            newer.as_ref()
+        }
         MessagePart::Register(
             RegisterMessage::Prepare { .. }
             | RegisterMessage::Accepted { .. }

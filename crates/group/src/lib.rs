@@ -29,6 +29,6 @@ pub use group_state::{
     LEASE_MS_MAX, LEASE_MS_MIN, StateFault, StateVersion, VersionNumber,
 };
 pub use group_step::group_step;
-pub use membership::{GroupMembers, HalfVotes, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet, Ms};
+pub use membership::{GroupMembers, GroupMs, HalfVotes, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 pub use register::{GroupRegister, RegisterEvent, RegisterMessage, RegisterOutput};
 pub use stored_vote::{StoredVote, VOTE_BYTES_MAX, VoteTextError};

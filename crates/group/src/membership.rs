@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Milliseconds of the caller's clock; in the product CLOCK_BOOTTIME, which goes on while a machine sleeps.
-pub type Ms = u64;
+pub type GroupMs = u64;
 /// As in `hostname0`.
 pub type HostNumber = u8;
 

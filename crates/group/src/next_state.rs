@@ -5,8 +5,8 @@
 use crate::group_event::{GroupAction, GroupAnswer, GroupRequest, MemberIntent, ShutdownFate};
 use crate::group_member::GroupMember;
 use crate::group_rule::GroupRule;
-use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupLead, GroupState, GroupWrites, StateVersion};
-use crate::membership::{GroupMembers, MemberId, MemberRow, MemberSet, Ms};
+use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
+use crate::membership::{GroupMembers, GroupMs, MemberId, MemberRow, MemberSet};
 
 /// What became of a request.
 enum RequestVerdict {
@@ -18,14 +18,14 @@ enum RequestVerdict {
 
 impl GroupMember {
     /// The next state, if this member is to propose one now.
-    pub(crate) fn next_state(&mut self, now: Ms, out: &mut Vec<GroupAction>) -> Option<GroupState> {
+    pub(crate) fn next_state(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) -> Option<GroupState> {
         let StateVersion { number, state } = self.known.clone()?;
         if !state.members.has(self.id) || self.is_changing || self.is_mute || now < self.retry_at {
             return None;
         }
         let unsure_joint = self.settings.without == Some(GroupRule::JointKnownDecided) && !self.is_decided;
         if unsure_joint && state.members.next.is_some() && self.leads_any(&state) {
-            return Some(GroupState { members: state.members.ended(), ..(*state).clone() });
+            return Some(ended(&state));
         }
         if !self.is_decided {
             return None;
@@ -34,9 +34,8 @@ impl GroupMember {
         if !leads {
             return self.claim(&state, now);
         }
-        if let Some(members) = state.members.next.as_ref().filter(|_| self.is_leaving_over(now)).map(|_| state.members.ended()) {
-            let lost = state.lost.iter().copied().filter(|id| members.has(*id)).collect();
-            return Some(GroupState { members, lost, ..(*state).clone() });
+        if state.members.next.is_some() && self.is_leaving_over(now) {
+            return Some(ended(&state));
         }
         let stopped = state.writes.closed().filter(|_| self.are_writes_over(&state, now)).map(|epoch| (epoch, state.term));
         if let Some((epoch, _)) = stopped.filter(|_| self.stopped_epoch != stopped) {
@@ -55,7 +54,7 @@ impl GroupMember {
     }
 
     /// Completes a lead taken for this member, or takes one whose holder is silent.
-    fn claim(&self, state: &GroupState, now: Ms) -> Option<GroupState> {
+    fn claim(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
         let from = match state.lead {
             GroupLead::Taken { from, to } if to == self.id => {
                 let is_over = self.is_lead_over(from, now) && state.lets(to);
@@ -80,12 +79,12 @@ impl GroupMember {
         next.lost.insert(former);
         next.lost.extend(from);
         next.lost.retain(|id| *id != self.id && state.members.has(*id));
-        next.decide(&format!("lead claimed by host {}, host {former} was silent", self.id.host, former = former.host));
+        next.decide(&format!("lead claimed by host {}, host {} was silent", self.id.host, former.host));
         Some(next)
     }
 
     /// Number of members that go before this one in a claim.
-    fn rank(&self, state: &GroupState, own: &MemberRow, now: Ms) -> u64 {
+    fn rank(&self, state: &GroupState, own: &MemberRow, now: GroupMs) -> u64 {
         let is_before = |row: &&MemberRow| {
             row.may_lead()
                 && (own.priority, row.id) < (row.priority, own.id)
@@ -95,7 +94,7 @@ impl GroupMember {
         state.members.rows.iter().filter(is_before).count() as u64
     }
 
-    fn lost_members(&self, state: &GroupState, number: crate::group_state::VersionNumber, now: Ms) -> MemberSet {
+    fn lost_members(&self, state: &GroupState, number: VersionNumber, now: GroupMs) -> MemberSet {
         let is_lost = |id: &MemberId| {
             let was = state.lost.contains(id);
             if was { self.is_silent(*id, now) || !self.has_obeyed(*id, number) } else { self.is_silent(*id, now) }
@@ -104,12 +103,12 @@ impl GroupMember {
     }
 
     /// True if so many of these were heard lately that a change to them ends.
-    fn are_there(&self, members: &GroupMembers, voters: &MemberSet, now: Ms) -> bool {
+    fn are_there(&self, members: &GroupMembers, voters: &MemberSet, now: GroupMs) -> bool {
         let heard = voters.iter().copied().filter(|id| !self.is_silent(*id, now)).collect();
         members.is_enough(voters, &heard)
     }
 
-    fn serve(&mut self, state: &GroupState, now: Ms, out: &mut Vec<GroupAction>) -> Option<GroupState> {
+    fn serve(&mut self, state: &GroupState, now: GroupMs, out: &mut Vec<GroupAction>) -> Option<GroupState> {
         while let Some((ticket, request)) = self.requests.front().cloned() {
             match self.judge(state, request, now) {
                 RequestVerdict::Change(next) => {
@@ -126,7 +125,7 @@ impl GroupMember {
         None
     }
 
-    fn judge(&self, state: &GroupState, request: GroupRequest, now: Ms) -> RequestVerdict {
+    fn judge(&self, state: &GroupState, request: GroupRequest, now: GroupMs) -> RequestVerdict {
         let mut next = state.clone();
         match request {
             GroupRequest::CloseWrites { text } => match state.writes {
@@ -139,7 +138,10 @@ impl GroupMember {
                 if state.writes == (GroupWrites::Open { epoch, node }) {
                     return RequestVerdict::Answer(GroupAnswer::Done);
                 }
-                let is_next = state.writes.closed().is_some_and(|closed| closed < epoch && self.stopped_epoch == Some((closed, state.term)));
+                let is_next = state
+                    .writes
+                    .closed()
+                    .is_some_and(|closed| closed < epoch && self.stopped_epoch == Some((closed, state.term)));
                 if !is_next {
                     return RequestVerdict::Answer(GroupAnswer::Refused);
                 }
@@ -168,7 +170,9 @@ impl GroupMember {
                 next.members = state.members.joined_by(&rows);
             }
             GroupRequest::HandOver { to } => {
-                let to = to.filter(|to| self.may_follow(state, *to, now)).or_else(|| self.best_other(state, now).filter(|_| to.is_none()));
+                let to = to
+                    .filter(|to| self.may_follow(state, *to, now))
+                    .or_else(|| self.best_other(state, now).filter(|_| to.is_none()));
                 let Some(to) = to else { return RequestVerdict::Answer(GroupAnswer::Refused) };
                 return RequestVerdict::Change(Box::new(self.handed_over(state, to)));
             }
@@ -186,19 +190,19 @@ impl GroupMember {
         next
     }
 
-    fn may_follow(&self, state: &GroupState, id: MemberId, now: Ms) -> bool {
+    fn may_follow(&self, state: &GroupState, id: MemberId, now: GroupMs) -> bool {
         let is_fit = self.peers.get(&id).is_some_and(|peer| peer.intent == MemberIntent::Serves);
         let may_lead = state.members.row(id).is_some_and(|row| row.may_lead());
         id != self.id && may_lead && is_fit && state.lets(id) && !self.is_silent(id, now)
     }
 
-    fn best_other(&self, state: &GroupState, now: Ms) -> Option<MemberId> {
+    fn best_other(&self, state: &GroupState, now: GroupMs) -> Option<MemberId> {
         let others = state.members.rows.iter().filter(|row| self.may_follow(state, row.id, now));
         others.max_by_key(|row| (row.priority, std::cmp::Reverse(row.id))).map(|row| row.id)
     }
 
     /// A leader that must not lead, or that leaves, gives the lead to the best other member.
-    fn hand_over(&self, state: &GroupState, now: Ms) -> Option<GroupState> {
+    fn hand_over(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
         match self.intent {
             MemberIntent::Serves => None,
             MemberIntent::Unfit | MemberIntent::ShutsDown => self.best_other(state, now).map(|to| self.handed_over(state, to)),
@@ -206,7 +210,7 @@ impl GroupMember {
     }
 
     /// Members that were lost for long, or that said they shut down, leave by a change of members. A minority removes nobody: it decides nothing.
-    fn remove(&self, state: &GroupState, now: Ms) -> Option<GroupState> {
+    fn remove(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
         if state.members.next.is_some() {
             return None;
         }
@@ -223,4 +227,11 @@ impl GroupMember {
         }
         Some(GroupState { members: state.members.joined_by(&rows), ..state.clone() })
     }
+}
+
+/// The change of members under way, ended.
+fn ended(state: &GroupState) -> GroupState {
+    let members = state.members.ended();
+    let lost = state.lost.iter().copied().filter(|id| members.has(*id)).collect();
+    GroupState { members, lost, ..state.clone() }
 }

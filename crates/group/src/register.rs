@@ -9,29 +9,50 @@ use std::sync::Arc;
 
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupState, StateVersion, VersionNumber};
-use crate::membership::{MemberId, MemberSet, Ms};
+use crate::membership::{GroupMs, MemberId, MemberSet};
 use crate::stored_vote::StoredVote;
 
 /// Time after which a change without an end is given up. It may still happen.
-const GIVE_UP_MS: Ms = 400;
+const GIVE_UP_MS: GroupMs = 400;
 /// Reads that are remembered: eight seconds of them.
 const ROUNDS_MAX: usize = 32;
 /// Answers that wait for the disk; more are dropped like messages that are lost.
 const WAITING_MAX: usize = 64;
 /// Time without a confirmed read after which the newest version is proposed anew: nobody may know if it was decided.
-const UNSURE_MS: Ms = 750;
+const UNSURE_MS: GroupMs = 750;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterMessage {
-    Prepare { attempt: u64, number: VersionNumber },
-    Promise { attempt: u64, accepted: Option<StateVersion> },
+    Prepare {
+        attempt: u64,
+        number: VersionNumber,
+    },
+    Promise {
+        attempt: u64,
+        accepted: Option<StateVersion>,
+    },
     /// `attempt` 0: a version that the member missed, sent again.
-    Cast { attempt: u64, version: StateVersion },
-    Accepted { attempt: u64 },
-    Refused { attempt: u64, promised: VersionNumber },
-    Ask { round: u64, known: VersionNumber },
+    Cast {
+        attempt: u64,
+        version: StateVersion,
+    },
+    Accepted {
+        attempt: u64,
+    },
+    Refused {
+        attempt: u64,
+        promised: VersionNumber,
+    },
+    Ask {
+        round: u64,
+        known: VersionNumber,
+    },
     /// `newer`: the version itself, where the asker's is older.
-    Show { round: u64, number: VersionNumber, newer: Option<StateVersion> },
+    Show {
+        round: u64,
+        number: VersionNumber,
+        newer: Option<StateVersion>,
+    },
 }
 
 /// What any engine tells. All decisions need only these.
@@ -40,7 +61,7 @@ pub enum RegisterEvent {
     /// A newer version was seen somewhere. It may not be decided.
     Heard(StateVersion),
     /// No newer version than this was decided before the question was sent.
-    Shown { version: StateVersion, asked_at: Ms },
+    Shown { version: StateVersion, asked_at: GroupMs },
     /// The change asked for is decided.
     Changed(StateVersion),
     /// The change ended without success, as far as is known; `decided` stood in its place.
@@ -49,9 +70,15 @@ pub enum RegisterEvent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisterOutput {
-    Send { to: MemberId, message: RegisterMessage },
+    Send {
+        to: MemberId,
+        message: RegisterMessage,
+    },
     /// Answered by `written`.
-    Write { number: u64, vote: StoredVote },
+    Write {
+        number: u64,
+        vote: StoredVote,
+    },
     Event(RegisterEvent),
 }
 
@@ -69,13 +96,13 @@ struct ChangeAttempt {
     wish: Option<(VersionNumber, Arc<GroupState>)>,
     phase: ChangePhase,
     asked: MemberSet,
-    until: Ms,
+    until: GroupMs,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadRound {
     round: u64,
-    asked_at: Ms,
+    asked_at: GroupMs,
     same: MemberSet,
 }
 
@@ -100,8 +127,8 @@ pub struct GroupRegister {
     known: Option<StateVersion>,
     /// A member cannot take the known version, since it promised more to somebody who did not go on.
     is_refused: bool,
-    heal_at: Option<Ms>,
-    confirmed_at: Ms,
+    heal_at: Option<GroupMs>,
+    confirmed_at: GroupMs,
     attempt: Option<ChangeAttempt>,
     rounds: VecDeque<ReadRound>,
     /// Of attempts, rounds and writes. Begins at a number that no earlier life of this member used, so that late answers meet nothing.
@@ -111,10 +138,10 @@ pub struct GroupRegister {
     without: Option<GroupRule>,
 }
 
-type Out = Vec<RegisterOutput>;
+type RegisterOutputs = Vec<RegisterOutput>;
 
 impl GroupRegister {
-    pub fn new(stored: StoredVote, first_number: u64, now: Ms, without: Option<GroupRule>) -> GroupRegister {
+    pub fn new(stored: StoredVote, first_number: u64, now: GroupMs, without: Option<GroupRule>) -> GroupRegister {
         GroupRegister {
             top: stored.promised.counter,
             held: stored.clone(),
@@ -159,19 +186,34 @@ impl GroupRegister {
         self.known.as_ref().is_some_and(|known| known.state.members.has(self.member()))
     }
 
-    /// Binds a member without a group to one: by a founder's proposal, or by the first message that names it.
+    /// True while this member promised nothing: what a founder proposed may still give way.
+    pub fn is_free(&self) -> bool {
+        self.held.promised.counter == 0
+    }
+
+    /// Binds a free member to the group of the first message that asks for its vote.
     pub fn bind(&mut self, group: GroupId) -> bool {
-        if self.held.group.is_none() {
-            self.held.group = Some(group);
+        if self.is_free() && self.held.group != Some(group) {
+            self.held = StoredVote { group: Some(group), ..StoredVote::new(self.held.member) };
+            self.known = None;
             self.is_unwritten = true;
         }
         self.held.group == Some(group)
     }
 
-    /// Takes a founder's proposal for its first version. A member that promised something to this group is bound already and needs none.
-    pub fn propose(&mut self, version: StateVersion, out: &mut Out) {
-        let is_first = self.held.accepted.is_none() && version.number.counter == 0;
-        if is_first && self.bind(version.state.group) {
+    /// Takes a founder's proposal. A free member follows the lowest founder, and a founder's newest incarnation.
+    pub fn propose(&mut self, version: StateVersion, out: &mut RegisterOutputs) {
+        let by = version.number.by;
+        let is_better = self.held.accepted.as_ref().map(|held| held.number.by).is_none_or(|had| by.host < had.host);
+        let is_later = self.held.accepted.as_ref().is_some_and(|held| held.number.by.host == by.host && held.number.by != by);
+        let is_bound_alike = self.held.accepted.is_none() && self.held.group == Some(version.state.group);
+        let takes = is_bound_alike || (self.is_free() && (is_better || is_later));
+        if version.number.counter == 0 && takes {
+            self.held.group = Some(version.state.group);
+            self.held.promised = self.held.promised.max(version.number);
+            if self.held.promised.counter == 0 {
+                self.held.promised = version.number;
+            }
             self.held.accepted = Some(version.clone());
             self.is_unwritten = true;
             self.learn(version, out);
@@ -180,7 +222,7 @@ impl GroupRegister {
     }
 
     /// Asks all members for their versions.
-    pub fn read(&mut self, now: Ms, out: &mut Out) {
+    pub fn read(&mut self, now: GroupMs, out: &mut RegisterOutputs) {
         let Some(known) = self.known.clone().filter(|_| self.takes_part()) else { return };
         self.number += 1;
         self.rounds.push_back(ReadRound { round: self.number, asked_at: now, same: MemberSet::new() });
@@ -194,11 +236,11 @@ impl GroupRegister {
     }
 
     /// Puts `new` in the place of version `expect`, if nothing newer is decided. One change at a time.
-    pub fn change(&mut self, expect: VersionNumber, new: GroupState, now: Ms, out: &mut Out) {
+    pub fn change(&mut self, expect: VersionNumber, new: GroupState, now: GroupMs, out: &mut RegisterOutputs) {
         self.attempt(Some((expect, Arc::new(new))), now, out);
     }
 
-    fn attempt(&mut self, wish: Option<(VersionNumber, Arc<GroupState>)>, now: Ms, out: &mut Out) {
+    fn attempt(&mut self, wish: Option<(VersionNumber, Arc<GroupState>)>, now: GroupMs, out: &mut RegisterOutputs) {
         let asked = self.known.as_ref().map(|known| known.state.members.all()).unwrap_or_default();
         if self.attempt.is_some() || !self.takes_part() {
             return;
@@ -219,7 +261,7 @@ impl GroupRegister {
         self.write(out);
     }
 
-    pub fn tick(&mut self, now: Ms, dice: u32, out: &mut Out) {
+    pub fn tick(&mut self, now: GroupMs, dice: u32, out: &mut RegisterOutputs) {
         if self.attempt.as_ref().is_some_and(|attempt| now >= attempt.until) {
             self.attempt = None;
             out.push(RegisterOutput::Event(RegisterEvent::Refused { decided: None }));
@@ -228,7 +270,9 @@ impl GroupRegister {
         if self.is_refused && self.heal_at.is_none() {
             self.heal_at = Some(now + jitter);
         }
-        let is_unsure = now > self.confirmed_at + UNSURE_MS + jitter;
+        // A founder's proposal is not made sure: it costs promises, and is decided by its own reads.
+        let is_proposal = self.known.as_ref().is_none_or(|known| known.number.counter == 0);
+        let is_unsure = !is_proposal && now > self.confirmed_at + UNSURE_MS + jitter;
         let is_due = is_unsure || self.heal_at.is_some_and(|at| now >= at);
         if is_due && self.attempt.is_none() {
             self.confirmed_at = now.saturating_sub(UNSURE_MS - 250);
@@ -244,7 +288,7 @@ impl GroupRegister {
     }
 
     /// Begins the next write if none is under way; messages that need none leave at once.
-    fn write(&mut self, out: &mut Out) {
+    fn write(&mut self, out: &mut RegisterOutputs) {
         if self.without == Some(GroupRule::WriteBeforeAnswer) {
             let own: Vec<_> = self.waiting.iter().filter(|(to, _)| *to == self.held.member).cloned().collect();
             for (to, message) in std::mem::replace(&mut self.waiting, own) {
@@ -253,7 +297,8 @@ impl GroupRegister {
                 }
             }
         }
-        if self.writing.is_some() || !(self.is_unwritten || !self.waiting.is_empty()) {
+        let is_needed = self.is_unwritten || !self.waiting.is_empty();
+        if self.writing.is_some() || !is_needed {
             return;
         }
         self.number += 1;
@@ -264,7 +309,7 @@ impl GroupRegister {
     }
 
     /// A write is on disk.
-    pub fn written(&mut self, number: u64, out: &mut Out) {
+    pub fn written(&mut self, number: u64, out: &mut RegisterOutputs) {
         let Some(write) = self.writing.take_if(|write| write.number == number) else { return };
         self.stored = write.vote;
         for (to, message) in write.messages {
@@ -278,8 +323,8 @@ impl GroupRegister {
         self.confirm(out);
     }
 
-    fn learn(&mut self, version: StateVersion, out: &mut Out) {
-        if self.known.as_ref().is_some_and(|known| version.number <= known.number) {
+    fn learn(&mut self, version: StateVersion, out: &mut RegisterOutputs) {
+        if self.known.as_ref().is_some_and(|known| !version.follows(known)) {
             return;
         }
         self.top = self.top.max(version.number.counter);
@@ -291,7 +336,7 @@ impl GroupRegister {
     }
 
     /// Takes a message of a member of this group.
-    pub fn take(&mut self, from: MemberId, message: RegisterMessage, out: &mut Out) {
+    pub fn take(&mut self, from: MemberId, message: RegisterMessage, out: &mut RegisterOutputs) {
         match message {
             RegisterMessage::Prepare { attempt, number } => {
                 self.top = self.top.max(number.counter);
@@ -346,11 +391,11 @@ impl GroupRegister {
         }
     }
 
-    fn refuse(&self, to: MemberId, attempt: u64, out: &mut Out) {
+    fn refuse(&self, to: MemberId, attempt: u64, out: &mut RegisterOutputs) {
         out.push(RegisterOutput::Send { to, message: RegisterMessage::Refused { attempt, promised: self.held.promised } });
     }
 
-    fn promised(&mut self, from: MemberId, attempt: u64, accepted: Option<StateVersion>, out: &mut Out) {
+    fn promised(&mut self, from: MemberId, attempt: u64, accepted: Option<StateVersion>, out: &mut RegisterOutputs) {
         let (me, without, known) = (self.member(), self.without, self.known.clone());
         let Some(of) = self.attempt.as_mut().filter(|of| of.attempt == attempt) else { return };
         let ChangePhase::Preparing { promised, newest } = &mut of.phase else { return };
@@ -371,7 +416,8 @@ impl GroupRegister {
             }
             return;
         }
-        let wished = of.wish.as_ref().filter(|(expect, _)| *expect == base.number || without == Some(GroupRule::FoundVersionStands));
+        let wished =
+            of.wish.as_ref().filter(|(expect, _)| *expect == base.number || without == Some(GroupRule::FoundVersionStands));
         let is_new = wished.is_some();
         let state = wished.map_or_else(|| base.state.clone(), |(_, new)| new.clone());
         let version = StateVersion { number, state };
@@ -394,7 +440,7 @@ impl GroupRegister {
         self.write(out);
     }
 
-    fn accepted(&mut self, from: MemberId, attempt: u64, out: &mut Out) {
+    fn accepted(&mut self, from: MemberId, attempt: u64, out: &mut RegisterOutputs) {
         let without = self.without;
         let Some(of) = self.attempt.as_mut().filter(|of| of.attempt == attempt) else { return };
         let ChangePhase::Casting { version, accepted, is_new } = &mut of.phase else { return };
@@ -411,7 +457,7 @@ impl GroupRegister {
         }));
     }
 
-    fn shown(&mut self, from: MemberId, round: u64, number: VersionNumber, out: &mut Out) {
+    fn shown(&mut self, from: MemberId, round: u64, number: VersionNumber, out: &mut RegisterOutputs) {
         let Some(known) = &self.known else { return };
         if number == known.number || self.without == Some(GroupRule::QuorumShowsVersion) {
             if let Some(of) = self.rounds.iter_mut().find(|of| of.round == round) {
@@ -424,7 +470,7 @@ impl GroupRegister {
         }
     }
 
-    fn confirm(&mut self, out: &mut Out) {
+    fn confirm(&mut self, out: &mut RegisterOutputs) {
         let Some(known) = &self.known else { return };
         let own = self.stored.accepted.as_ref().filter(|own| own.number == known.number).map(|_| self.stored.member);
         let is_quorum = |round: &ReadRound| match own.filter(|own| !round.same.contains(own)) {

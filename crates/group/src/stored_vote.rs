@@ -291,7 +291,12 @@ mod tests {
         state.decide("node 2 promoted\nafter node 0");
         let number = VersionNumber { counter: 9, by: id(1) };
         let promised = VersionNumber { counter: 11, by: id(0) };
-        StoredVote { member: id(0), group: Some(id(0)), promised, accepted: Some(StateVersion { number, state: Arc::new(state) }) }
+        StoredVote {
+            member: id(0),
+            group: Some(id(0)),
+            promised,
+            accepted: Some(StateVersion { number, state: Arc::new(state) }),
+        }
     }
 
     #[test]
