@@ -62,6 +62,7 @@ impl GroupMember {
     fn are_enough(&self, heard: usize, now: GroupMs) -> bool {
         let hosts = self.settings.hosts.len();
         let is_late = self.settings.no_show_ms.is_some_and(|ms| now >= self.begun_at + ms);
-        heard == hosts || (is_late && 2 * heard > hosts && self.mark == ServerMark::Unmarked)
+        let is_unmarked = self.mark == ServerMark::Unmarked && now < self.mark_at + HEARD_MS;
+        heard == hosts || (is_late && 2 * heard > hosts && is_unmarked)
     }
 }

@@ -140,7 +140,7 @@ pub enum GroupEvent {
         member: MemberId,
     },
     Intent(MemberIntent),
-    /// For a founder: what the failover file and the servers' marks know.
+    /// For a founder: what the failover file and the servers' marks know. Looked at anew twice a second while there is no group.
     Founding {
         text: String,
         mark: ServerMark,

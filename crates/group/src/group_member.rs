@@ -82,6 +82,8 @@ pub struct GroupMember {
     pub(crate) met: BTreeMap<u8, MemberId>,
     pub(crate) founder_text: String,
     pub(crate) mark: ServerMark,
+    /// An old look does not count: a group may have formed since, and lost a disk.
+    pub(crate) mark_at: GroupMs,
     pub(crate) is_mute: bool,
 }
 
@@ -119,6 +121,7 @@ impl GroupMember {
             met: BTreeMap::new(),
             founder_text: String::new(),
             mark: ServerMark::Unseen,
+            mark_at: now,
             is_mute: false,
             settings,
         }

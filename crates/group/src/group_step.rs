@@ -30,7 +30,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
                 member.founder_text = text;
             }
-            member.mark = mark;
+            (member.mark, member.mark_at) = (mark, now);
         }
         GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
         GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),

@@ -10,6 +10,7 @@ use weir_group::{
 struct Hosts {
     members: Vec<GroupMember>,
     files: Vec<String>,
+    mark: ServerMark,
 }
 
 impl Hosts {
@@ -30,11 +31,7 @@ impl Hosts {
         };
         let stored = |host| StoredVote::new(MemberId { host, incarnation: 5 });
         let members = (0..here).map(|host| GroupMember::new(settings(host), stored(host), 0, 0)).collect();
-        let mut hosts = Hosts { members, files: vec![String::new(); usize::from(here)] };
-        for host in 0..usize::from(here) {
-            hosts.step(host, GroupEvent::Founding { text: format!("text of {host}"), mark }, 0);
-        }
-        hosts
+        Hosts { members, files: vec![String::new(); usize::from(here)], mark }
     }
 
     fn step(&mut self, host: usize, event: GroupEvent, now: GroupMs) {
@@ -62,6 +59,7 @@ impl Hosts {
     fn go_on(&mut self, until: GroupMs) {
         for now in (0..until).step_by(50) {
             for host in 0..self.members.len() {
+                self.step(host, GroupEvent::Founding { text: format!("text of {host}"), mark: self.mark }, now);
                 self.step(host, GroupEvent::Tick { dice: now as u32 }, now);
             }
         }

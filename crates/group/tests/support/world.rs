@@ -112,6 +112,7 @@ struct World {
     requested: Vec<(u64, MemberSet)>,
     tickets: u64,
     cleaned_at: u64,
+    formed_at: Option<u64>,
     counts: RunCounts,
 }
 
@@ -269,6 +270,7 @@ impl World {
             requested: Vec::new(),
             tickets: 0,
             cleaned_at: HEAL_AT,
+            formed_at: None,
             counts: RunCounts::default(),
         };
         for host in 0..count {
@@ -310,6 +312,7 @@ impl World {
                     self.after(30_000, 60_000, WorldEvent::Tick { host, life });
                     if !self.hosts[host].is_stopped {
                         let dice = self.dice.roll() as u32;
+                        self.look_at_servers(host);
                         self.step(host, GroupEvent::Tick { dice });
                     }
                 }
@@ -372,11 +375,23 @@ impl World {
         of.is_stopped
     }
 
+    /// Servers bear a mark from the first decision on.
+    fn look_at_servers(&mut self, host: usize) {
+        let is_formed = self.oracle.newest().is_some();
+        if is_formed {
+            self.formed_at.get_or_insert(self.now);
+        }
+        let mark = if is_formed { ServerMark::Marked } else { ServerMark::Unmarked };
+        let is_alone = self.hosts[host].member.as_ref().is_some_and(|member| member.known().is_none());
+        if is_alone {
+            self.step(host, GroupEvent::Founding { text: format!("founded by {host}"), mark });
+        }
+    }
+
     fn start(&mut self, host: usize) {
         if self.hosts[host].member.is_some() {
             return;
         }
-        let mark = self.mark();
         let of = &mut self.hosts[host];
         of.life += 1;
         let stored = if of.file.is_empty() {
@@ -390,12 +405,6 @@ impl World {
         (of.is_started, of.backlog) = (true, Vec::new());
         let life = of.life;
         self.after(0, 30_000, WorldEvent::Tick { host, life });
-        self.step(host, GroupEvent::Founding { text: format!("founded by {host}"), mark });
-    }
-
-    /// Servers bear a mark from the first decision on.
-    fn mark(&self) -> ServerMark {
-        if self.oracle.decided.is_empty() { ServerMark::Unmarked } else { ServerMark::Marked }
     }
 
     fn step(&mut self, host: usize, event: GroupEvent) {
@@ -541,7 +550,9 @@ impl World {
 
     fn wipe(&mut self, host: usize) {
         let removes = self.settings.lost_removal_ms.is_some() || self.settings.shutdowns == ShutdownFate::Removed;
-        if removes || !self.may_lose(host) {
+        // A look at the servers counts for a second: a disk that is lost in the moment when the group forms is not survived.
+        let is_young = self.formed_at.is_none_or(|at| self.now < at + 3 * SECOND);
+        if removes || is_young || !self.may_lose(host) {
             return;
         }
         self.counts.wipes += 1;
