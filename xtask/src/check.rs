@@ -17,6 +17,7 @@ const PURE: &[&str] = &[
     "weir-import",
     "weir-catalog",
     "weir-failover",
+    "weir-group",
     "weir-cache",
     "weir-session",
     "weir-sim",

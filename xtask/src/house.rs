@@ -15,7 +15,7 @@ use items::{Struct, Type};
 
 /// The product: what is built into `weir`, and the crates that decide for it.
 const PRODUCT: &[&str] =
-    &["wire", "sql", "ring", "io", "config", "import", "catalog", "failover", "cache", "session", "agent", "weir"];
+    &["wire", "sql", "ring", "io", "config", "import", "catalog", "failover", "group", "cache", "session", "agent", "weir"];
 
 /// The longest and largest that are named.
 const NAMED: usize = 8;

@@ -27,6 +27,7 @@ const PRODUCTION: &[&str] = &[
     "crates/import/src",
     "crates/catalog/src",
     "crates/failover/src",
+    "crates/group/src",
     "crates/cache/src",
     "crates/session/src",
     "crates/weir/src",
@@ -37,6 +38,7 @@ const PURE: &[&str] = &[
     "crates/import/src",
     "crates/catalog/src",
     "crates/failover/src",
+    "crates/group/src",
     "crates/cache/src",
     "crates/session/src",
 ];
@@ -81,6 +83,7 @@ const TESTS: &[&str] = &[
     "crates/wire/tests",
     "crates/sql/tests",
     "crates/config/tests",
+    "crates/group/tests",
     "crates/cache/tests",
     "crates/session/tests",
     "crates/sim/tests",

@@ -36,6 +36,7 @@ const CRATES: &[Crate] = &[
     row("crates/import", &["weir-config"], 0),
     row("crates/catalog", &["weir-wire", "weir-sql", "weir-config"], 4),
     row("crates/failover", &["weir-config"], 0),
+    row("crates/group", &[], 0),
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
     row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-failover", "weir-cache"], 0),
     row("crates/agent", &[], 0),

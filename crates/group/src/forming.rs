@@ -1,0 +1,68 @@
+//! A new group: the lowest host proposes, the others bind to the first proposal that names them, on disk.
+//!
+//! A proposal is version 0. The next version needs the promises of *all* its members; each host promises to one group only, on disk and for good,
+//! and a majority of the configured hosts is in each proposal: two groups would share a host. A host that promised nothing yet is free: it follows the
+//! lowest founder. A host counts as free when it said so to this very incarnation.
+
+use std::sync::Arc;
+
+use crate::group_event::{GroupMessage, ServerMark};
+use crate::group_member::GroupMember;
+use crate::group_state::{GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
+use crate::membership::{GroupMembers, GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberRow, MemberSet};
+
+/// A host counts as heard for so long.
+const HEARD_MS: GroupMs = 1_000;
+
+impl GroupMember {
+    /// Remembers a host without a group.
+    pub(crate) fn meet(&mut self, message: &GroupMessage, row: MemberRow, now: GroupMs) {
+        let host = message.from.host;
+        if row.id != message.from || !self.settings.hosts.contains(&host) || self.met.len() > MEMBERS_MAX {
+            return;
+        }
+        self.met.insert(host, message.from);
+        let is_free = message.group.is_none() && message.to == Some(self.id);
+        if is_free {
+            self.strangers.insert(host, (row, now));
+        } else {
+            self.strangers.remove(&host);
+        }
+    }
+
+    /// The first version, if this host is the one to propose it.
+    pub(crate) fn found(&self, now: GroupMs) -> Option<StateVersion> {
+        if self.register.group().is_some() || self.known.is_some() || self.settings.duty != MemberDuty::Serves {
+            return None;
+        }
+        let heard = self.strangers.values().filter(|(_, at)| now < at + HEARD_MS).map(|(row, _)| *row);
+        let rows: Vec<MemberRow> = heard.chain([self.row()]).collect();
+        let lowest: Option<HostNumber> = rows.iter().filter(|row| row.duty == MemberDuty::Serves).map(|row| row.id.host).min();
+        if lowest != Some(self.settings.host) || !self.are_enough(rows.len(), now) {
+            return None;
+        }
+        let state = GroupState {
+            group: self.id,
+            change: 0,
+            members: GroupMembers::of(rows, self.settings.half_votes),
+            lost: MemberSet::new(),
+            lead: GroupLead::Taken { from: None, to: self.id },
+            term: 0,
+            writes: GroupWrites::Closed { epoch: 0 },
+            lease_ms: self.settings.lease_ms,
+            failover: self.founder_text.clone(),
+            decisions: Vec::new(),
+        };
+        let number = VersionNumber { counter: 0, by: self.id };
+        state.check().is_ok().then(|| StateVersion { number, state: Arc::new(state) })
+    }
+
+    /// All configured hosts; after `wd_no_show_node_removal_timeout` a majority, unless a server bears a group's mark: then disks were lost, and it
+    /// is for the operator.
+    fn are_enough(&self, heard: usize, now: GroupMs) -> bool {
+        let hosts = self.settings.hosts.len();
+        let is_late = self.settings.no_show_ms.is_some_and(|ms| now >= self.begun_at + ms);
+        let is_unmarked = self.mark == ServerMark::Unmarked && now < self.mark_at + HEARD_MS;
+        heard == hosts || (is_late && 2 * heard > hosts && is_unmarked)
+    }
+}

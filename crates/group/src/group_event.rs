@@ -1,0 +1,203 @@
+//! What a member is told and what it orders.
+
+use crate::group_rule::GroupRule;
+use crate::group_state::{GroupDecision, GroupId, GroupState, StateVersion, VersionNumber};
+use crate::membership::{GroupMs, HalfVotes, HostNumber, MemberDuty, MemberId, MemberRow};
+use crate::register::{RegisterEvent, RegisterMessage};
+
+/// Where versions are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// On the members' disks.
+    Builtin,
+    /// Outside, as in etcd: `GroupAction::ReadEngine` and `GroupAction::ChangeEngine`, answered by `GroupEvent::Engine`.
+    Outside,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSettings {
+    pub host: HostNumber,
+    /// All configured hosts, this one included.
+    pub hosts: Vec<HostNumber>,
+    pub priority: u8,
+    pub duty: MemberDuty,
+    pub half_votes: HalfVotes,
+    pub lease_ms: GroupMs,
+    /// `wd_no_show_node_removal_timeout`; `None` for 0.
+    pub no_show_ms: Option<GroupMs>,
+    /// `wd_lost_node_removal_timeout`; `None` for 0.
+    pub lost_removal_ms: Option<GroupMs>,
+    pub shutdowns: ShutdownFate,
+    pub engine: EngineKind,
+    /// A test leaves this rule out.
+    pub without: Option<GroupRule>,
+}
+
+/// `wd_remove_shutdown_nodes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShutdownFate {
+    Stays,
+    Removed,
+}
+
+/// What a member says of its own future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberIntent {
+    Serves,
+    /// Must not lead: workers stand still, the primary, trusted servers or interfaces are out of reach for it. The caller judges.
+    Unfit,
+    ShutsDown,
+}
+
+/// Sight of a group's mark on the servers, for forming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServerMark {
+    Unseen,
+    Unmarked,
+    Marked,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MessagePart {
+    Register(RegisterMessage),
+    /// From a host without a group, or to one.
+    Hello {
+        row: MemberRow,
+    },
+    /// First version of a group, to the hosts that it names.
+    Propose(StateVersion),
+    /// Says only what stands beside.
+    News,
+}
+
+/// Bounded by the limits of the states in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupMessage {
+    pub group: Option<GroupId>,
+    pub from: MemberId,
+    /// `None` in a greeting to a host that was not heard.
+    pub to: Option<MemberId>,
+    /// Newest term known, and the time since its leader confirmed a read.
+    pub led: (u64, GroupMs),
+    /// Newest version that the sender obeys.
+    pub obeyed: VersionNumber,
+    pub intent: MemberIntent,
+    pub part: MessagePart,
+}
+
+/// Wishes of failover and operators. Only a leader's are followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupRequest {
+    /// Stops writes everywhere; `GroupAction::WritesStopped` says when it is in force.
+    CloseWrites {
+        text: String,
+    },
+    OpenWrites {
+        epoch: u64,
+        node: u16,
+        text: String,
+        decision: Option<GroupDecision>,
+    },
+    StoreText {
+        text: String,
+    },
+    ChangeMembers {
+        rows: Vec<MemberRow>,
+    },
+    /// To the best other member if `None`.
+    HandOver {
+        to: Option<MemberId>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupAnswer {
+    /// Decided, or so already.
+    Done,
+    NotLeader,
+    /// Against the state, or too large, or most of the new members are silent.
+    Refused,
+    Busy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupEvent {
+    /// Some 20 times a second. `dice` keeps claims and attempts of members apart.
+    Tick {
+        dice: u32,
+    },
+    Message(Box<GroupMessage>),
+    Written {
+        number: u64,
+    },
+    /// The file could not be written: no vote until a restart.
+    WriteFailed,
+    /// Rights of this version are obeyed: what they leave out is done with.
+    Obeyed {
+        number: VersionNumber,
+    },
+    LinkClosed {
+        member: MemberId,
+    },
+    Intent(MemberIntent),
+    /// For a founder: what the failover file and the servers' marks know. Looked at anew twice a second while there is no group.
+    Founding {
+        text: String,
+        mark: ServerMark,
+    },
+    Request {
+        ticket: u64,
+        request: GroupRequest,
+    },
+    Engine(RegisterEvent),
+}
+
+/// What a member may do until then, by its own clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemberRights {
+    pub until: GroupMs,
+    /// Term in which it leads: it holds the address and gives orders to servers.
+    pub leads: Option<u64>,
+    /// Epoch and node.
+    pub writes: Option<(u64, u16)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupAction {
+    Send {
+        host: HostNumber,
+        message: Box<GroupMessage>,
+    },
+    /// Written beside, synced, renamed; then `Written`.
+    Write {
+        number: u64,
+        text: String,
+    },
+    /// In place of all rights before. `obey`: something was taken; `Obeyed` is awaited.
+    Rights {
+        number: VersionNumber,
+        rights: MemberRights,
+        obey: RightsTaken,
+    },
+    /// A new decided version.
+    State(StateVersion),
+    /// Nobody writes in this epoch any more, as long as this leader leads.
+    WritesStopped {
+        epoch: u64,
+    },
+    Answer {
+        ticket: u64,
+        answer: GroupAnswer,
+    },
+    ReadEngine,
+    ChangeEngine {
+        expect: VersionNumber,
+        new: Box<GroupState>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RightsTaken {
+    Nothing,
+    Something,
+}

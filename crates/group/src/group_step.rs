@@ -1,0 +1,264 @@
+//! One event in, actions out.
+
+use crate::group_event::{GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, MemberIntent, MessagePart};
+use crate::group_member::{GroupMember, REQUESTS_MAX};
+use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
+use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
+use crate::register::{RegisterEvent, RegisterMessage, RegisterOutput};
+
+/// Time of an attempt before the next one, beside the dice.
+const RETRY_MS: GroupMs = 60;
+
+/// Deterministic. Actions are to be obeyed in order.
+pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> Vec<GroupAction> {
+    let mut out = Vec::new();
+    let mut register = Vec::new();
+    match event {
+        GroupEvent::Tick { dice } => member.tick(dice, now, &mut register, &mut out),
+        GroupEvent::Message(message) => member.receive(*message, now, &mut register, &mut out),
+        GroupEvent::Written { number } => member.register.written(number, &mut register),
+        GroupEvent::WriteFailed => member.is_mute = true,
+        GroupEvent::Obeyed { number } => member.obey(number),
+        GroupEvent::LinkClosed { member: peer } => {
+            let leader = member.known.as_ref().is_some_and(|known| known.state.led_by(peer));
+            if leader {
+                member.closed_at = Some(now);
+            }
+        }
+        GroupEvent::Intent(intent) => member.intent = intent,
+        GroupEvent::Founding { text, mark } => {
+            if text.len() <= FAILOVER_TEXT_BYTES_MAX {
+                member.founder_text = text;
+            }
+            (member.mark, member.mark_at) = (mark, now);
+        }
+        GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
+        GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),
+    }
+    member.obey_register(register, now, &mut out);
+    member.propose(now, &mut out);
+    member.order(now, &mut out);
+    member.refuse_requests(now, &mut out);
+    out
+}
+
+impl GroupMember {
+    fn tick(&mut self, dice: u32, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
+        self.dice = dice;
+        if !self.is_outside() && !self.is_mute {
+            self.register.tick(now, dice, register);
+        }
+        if now < self.read_at {
+            return;
+        }
+        self.read_at = now + self.period_ms();
+        if self.is_outside() {
+            out.push(GroupAction::ReadEngine);
+            self.tell_all(now, out);
+        } else {
+            self.register.read(now, register);
+            self.form(now, register, out);
+        }
+    }
+
+    /// Greets while there is no group, proposes one, and repeats a proposal that is not decided.
+    fn form(&mut self, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
+        if let Some(version) = self.found(now) {
+            self.register.propose(version, register);
+        }
+        // Also a host that is no member, so that it is heard when it shall become one.
+        let is_outsider = self.register.is_free() || self.known.as_ref().is_none_or(|known| !known.state.members.has(self.id));
+        if is_outsider {
+            let hosts: Vec<u8> = self.settings.hosts.iter().copied().filter(|host| *host != self.settings.host).collect();
+            for host in hosts {
+                let to = self.met.get(&host).copied();
+                self.send_to(host, to, MessagePart::Hello { row: self.row() }, now, out);
+            }
+        }
+        let Some(stored) = self.register.stored().accepted.clone() else { return };
+        let is_mine = stored.number == VersionNumber { counter: 0, by: self.id } && !self.is_decided;
+        if is_mine {
+            for id in stored.state.members.voters.iter().filter(|id| **id != self.id) {
+                self.send_to(id.host, Some(*id), MessagePart::Propose(stored.clone()), now, out);
+            }
+        }
+    }
+
+    /// With an engine outside, what stands beside messages goes alone.
+    fn tell_all(&self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let Some(known) = &self.known else { return };
+        for to in known.state.members.all().into_iter().filter(|to| *to != self.id) {
+            self.send_to(to.host, Some(to), MessagePart::News, now, out);
+        }
+    }
+
+    fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let is_greeting = matches!(part, MessagePart::Hello { .. });
+        let message = GroupMessage {
+            group: self.register.group().filter(|_| !(is_greeting && self.register.is_free())),
+            from: self.id,
+            to,
+            led: (self.led.0, now.saturating_sub(self.led.1)),
+            obeyed: self.obeyed,
+            intent: self.intent,
+            part,
+        };
+        out.push(GroupAction::Send { host, message: Box::new(message) });
+    }
+
+    fn receive(&mut self, message: GroupMessage, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
+        let is_for_other = message.to.is_some_and(|to| to != self.id);
+        if message.from == self.id || self.is_mute {
+            return;
+        }
+        if let MessagePart::Hello { row } = message.part {
+            self.meet(&message, row, now);
+            if self.known.is_some() && (message.group.is_none() || message.group == self.register.group()) {
+                self.hear_peer(message.from, message.led, VersionNumber::default(), message.intent, now);
+            }
+            // A host without a group learns that there is one, and an unknown incarnation gets its name.
+            if message.group.is_none() && !self.register.is_free() {
+                self.send_to(message.from.host, Some(message.from), MessagePart::Hello { row: self.row() }, now, out);
+            }
+            return;
+        }
+        let Some(group) = message.group.filter(|_| !is_for_other && message.to.is_some()) else { return };
+        if !is_sound(&message.part, group) || !self.joins(&message.part, group) {
+            return;
+        }
+        self.hear_peer(message.from, message.led, message.obeyed, message.intent, now);
+        if self.is_outside() {
+            return;
+        }
+        match message.part {
+            MessagePart::Propose(version) => self.register.propose(version, register),
+            MessagePart::Register(part) => self.register.take(message.from, part, register),
+            MessagePart::News | MessagePart::Hello { .. } => {}
+        }
+    }
+
+    /// True if the message is of this member's group, or names a member without one.
+    fn joins(&mut self, part: &MessagePart, group: MemberId) -> bool {
+        let names_me = match part {
+            MessagePart::Propose(version) | MessagePart::Register(RegisterMessage::Cast { version, .. }) => {
+                version.state.members.has(self.id)
+            }
+            MessagePart::Register(RegisterMessage::Prepare { .. }) => true,
+            // Of a working group: the member missed the version that admits it.
+            MessagePart::Register(RegisterMessage::Ask { known, .. }) => known.counter > 0,
+            MessagePart::Register(
+                RegisterMessage::Promise { .. }
+                | RegisterMessage::Accepted { .. }
+                | RegisterMessage::Refused { .. }
+                | RegisterMessage::Show { .. },
+            )
+            | MessagePart::Hello { .. }
+            | MessagePart::News => false,
+        };
+        match part {
+            MessagePart::Propose(version) => {
+                let is_majority = 2 * version.state.members.rows.len() > self.settings.hosts.len();
+                names_me && is_majority && (self.register.is_free() || self.register.group() == Some(group))
+            }
+            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::News => {
+                self.register.group() == Some(group) || (names_me && self.register.bind(group))
+            }
+        }
+    }
+
+    fn request(&mut self, ticket: u64, request: GroupRequest, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let answer = if !self.leads(now) {
+            GroupAnswer::NotLeader
+        } else if self.requests.len() >= REQUESTS_MAX {
+            GroupAnswer::Busy
+        } else {
+            self.requests.push_back((ticket, request));
+            return;
+        };
+        out.push(GroupAction::Answer { ticket, answer });
+    }
+
+    fn refuse_requests(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        if self.leads(now) {
+            return;
+        }
+        // A leader later says anew that writes stopped: the opening may have been refused here.
+        (self.asked, self.stopped_epoch) = (None, None);
+        let refused = self.requests.drain(..).map(|(ticket, _)| GroupAction::Answer { ticket, answer: GroupAnswer::NotLeader });
+        out.extend(refused);
+    }
+
+    fn obey_register(&mut self, outputs: Vec<RegisterOutput>, now: GroupMs, out: &mut Vec<GroupAction>) {
+        // Messages say what is obeyed after the events beside them.
+        let mut sends = Vec::new();
+        for output in outputs {
+            match output {
+                RegisterOutput::Send { to, message } => sends.push((to, message)),
+                RegisterOutput::Write { number, vote } => out.push(GroupAction::Write { number, text: vote.show() }),
+                RegisterOutput::Event(event) => self.note_event(event, now, out),
+            }
+        }
+        self.order(now, out);
+        if self.is_mute {
+            return;
+        }
+        for (to, message) in sends {
+            self.send_to(to.host, Some(to), MessagePart::Register(message), now, out);
+        }
+    }
+
+    fn note_event(&mut self, event: RegisterEvent, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let Some(StateVersion { state, .. }) = self.note(event, now, out) else { return };
+        let Some((ticket, change)) = self.asked.take() else { return };
+        if change == state.change {
+            self.requests.pop_front();
+            out.push(GroupAction::Answer { ticket, answer: GroupAnswer::Done });
+        }
+    }
+
+    fn propose(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        if !self.is_outside() && self.register.is_busy() {
+            return;
+        }
+        let Some(next) = self.next_state(now, out) else { return };
+        let Some(expect) = self.known.as_ref().map(|known| known.number) else { return };
+        let new = GroupState { change: next.change + 1, ..next };
+        self.retry_at = now + RETRY_MS + u64::from(self.dice % 100);
+        self.is_changing = true;
+        if self.is_outside() {
+            out.push(GroupAction::ChangeEngine { expect, new: Box::new(new) });
+            return;
+        }
+        let mut register = Vec::new();
+        self.register.change(expect, new, now, &mut register);
+        self.is_changing = self.register.is_busy();
+        self.obey_register(register, now, out);
+    }
+
+    /// Intent of this member, as its peers hear it.
+    pub fn intent(&self) -> MemberIntent {
+        self.intent
+    }
+}
+
+/// Bounds of what a peer sent.
+fn is_sound(part: &MessagePart, group: MemberId) -> bool {
+    let version = match part {
+        MessagePart::Propose(version) | MessagePart::Register(RegisterMessage::Cast { version, .. }) => Some(version),
+        MessagePart::Register(RegisterMessage::Promise { accepted: newer, .. } | RegisterMessage::Show { newer, .. }) => {
+            newer.as_ref()
+        }
+        MessagePart::Register(
+            RegisterMessage::Prepare { .. }
+            | RegisterMessage::Accepted { .. }
+            | RegisterMessage::Refused { .. }
+            | RegisterMessage::Ask { .. },
+        )
+        | MessagePart::Hello { .. }
+        | MessagePart::News => None,
+    };
+    version.is_none_or(|version| {
+        let state = &version.state;
+        state.group == group && state.members.rows.len() <= MEMBERS_MAX && state.check().is_ok()
+    })
+}

@@ -1,0 +1,34 @@
+//! Several Weirs as one group: its register, leases, members and forming, as one pure function. Nothing uses this crate yet.
+//!
+//! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
+//! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
+//! requests and changes of members, `forming`), then `group_step`; no file uses a higher one. Rules and proof: `docs/design/group.md`.
+//!
+//! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
+//! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
+
+mod forming;
+mod group_event;
+mod group_member;
+mod group_rule;
+mod group_state;
+mod group_step;
+mod membership;
+mod next_state;
+mod register;
+mod stored_vote;
+
+pub use group_event::{
+    EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights,
+    MessagePart, RightsTaken, ServerMark, ShutdownFate,
+};
+pub use group_member::GroupMember;
+pub use group_rule::GroupRule;
+pub use group_state::{
+    DECISION_BYTES_MAX, DECISIONS_MAX, FAILOVER_TEXT_BYTES_MAX, GroupDecision, GroupId, GroupLead, GroupState, GroupWrites,
+    LEASE_MS_MAX, LEASE_MS_MIN, StateFault, StateVersion, VersionNumber,
+};
+pub use group_step::group_step;
+pub use membership::{GroupMembers, GroupMs, HalfVotes, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
+pub use register::{GroupRegister, RegisterEvent, RegisterMessage, RegisterOutput};
+pub use stored_vote::{StoredVote, VOTE_BYTES_MAX, VoteTextError};

@@ -1,0 +1,109 @@
+//! Who founds a group, and when nobody may.
+
+use std::collections::VecDeque;
+
+use weir_group::{
+    EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberId,
+    ServerMark, ShutdownFate, StoredVote, group_step,
+};
+
+struct Hosts {
+    members: Vec<GroupMember>,
+    files: Vec<String>,
+    mark: ServerMark,
+}
+
+impl Hosts {
+    /// Hosts from 0 on that are here, of all that are configured.
+    fn new(here: u8, configured: u8, no_show_ms: Option<GroupMs>, mark: ServerMark) -> Hosts {
+        let settings = |host| GroupSettings {
+            host,
+            hosts: (0..configured).collect(),
+            priority: 1,
+            duty: MemberDuty::Serves,
+            half_votes: HalfVotes::TooFew,
+            lease_ms: 2_000,
+            no_show_ms,
+            lost_removal_ms: None,
+            shutdowns: ShutdownFate::Stays,
+            engine: EngineKind::Builtin,
+            without: None,
+        };
+        let stored = |host| StoredVote::new(MemberId { host, incarnation: 5 });
+        let members = (0..here).map(|host| GroupMember::new(settings(host), stored(host), 0, 0)).collect();
+        Hosts { members, files: vec![String::new(); usize::from(here)], mark }
+    }
+
+    fn step(&mut self, host: usize, event: GroupEvent, now: GroupMs) {
+        let mut events = VecDeque::from([(host, event)]);
+        while let Some((host, event)) = events.pop_front() {
+            let Some(member) = self.members.get_mut(host) else { continue };
+            for action in group_step(member, event, now) {
+                match action {
+                    GroupAction::Send { host: to, message } => events.push_back((usize::from(to), GroupEvent::Message(message))),
+                    GroupAction::Write { number, text } => {
+                        self.files[host] = text;
+                        events.push_back((host, GroupEvent::Written { number }));
+                    }
+                    GroupAction::Rights { .. }
+                    | GroupAction::State(_)
+                    | GroupAction::WritesStopped { .. }
+                    | GroupAction::Answer { .. }
+                    | GroupAction::ReadEngine
+                    | GroupAction::ChangeEngine { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, until: GroupMs) {
+        for now in (0..until).step_by(50) {
+            for host in 0..self.members.len() {
+                self.step(host, GroupEvent::Founding { text: format!("text of {host}"), mark: self.mark }, now);
+                self.step(host, GroupEvent::Tick { dice: now as u32 }, now);
+            }
+        }
+    }
+}
+
+fn check_formed(here: u8, no_show_ms: Option<GroupMs>, mark: ServerMark, members: Option<usize>) {
+    let mut hosts = Hosts::new(here, 3, no_show_ms, mark);
+    hosts.go_on(5_000);
+    let known = hosts.members[0].known().map(|known| known.state.members.voters.len());
+    assert_eq!(known, members, "{here} of 3 hosts, {no_show_ms:?}, {mark:?}");
+    let Some(version) = hosts.members[0].known().filter(|_| members.is_some()) else { return };
+    assert_eq!(version.state.lead, GroupLead::Held(MemberId { host: 0, incarnation: 5 }));
+    assert_eq!(version.state.failover, "text of 0");
+    for file in &hosts.files {
+        let accepted = StoredVote::parse(file.as_bytes()).expect("a whole file").accepted;
+        assert_eq!(accepted.as_ref(), Some(version));
+    }
+}
+
+#[test]
+fn the_lowest_host_founds_a_group_when_it_heard_all() {
+    check_formed(3, None, ServerMark::Unseen, Some(3));
+    check_formed(3, None, ServerMark::Marked, Some(3));
+    check_formed(2, None, ServerMark::Unmarked, None);
+}
+
+#[test]
+fn a_majority_founds_a_group_after_the_timeout_unless_a_server_bears_a_mark() {
+    check_formed(2, Some(1_000), ServerMark::Unmarked, Some(2));
+    check_formed(2, Some(1_000), ServerMark::Marked, None);
+    check_formed(2, Some(1_000), ServerMark::Unseen, None);
+    check_formed(1, Some(1_000), ServerMark::Unmarked, None);
+}
+
+#[test]
+fn a_host_whose_file_cannot_be_written_says_nothing_more() {
+    let mut hosts = Hosts::new(3, 3, None, ServerMark::Unseen);
+    hosts.go_on(3_000);
+    let silent = group_step(&mut hosts.members[1], GroupEvent::WriteFailed, 3_000);
+    assert!(silent.is_empty());
+    for now in (3_050..6_000).step_by(50) {
+        let actions = group_step(&mut hosts.members[1], GroupEvent::Tick { dice: 1 }, now);
+        let is_word = |action: &GroupAction| matches!(action, GroupAction::Send { .. } | GroupAction::Write { .. });
+        assert!(!actions.iter().any(is_word), "{actions:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Seeded simulation of groups: crashes, stopped processes, lost disks, bad networks, clocks of different pace.
+
+mod support;
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use support::world::{LeftOut, run, run_lone_opening};
+use weir_group::GroupRule;
+
+/// `WEIR_GROUP_SEEDS` asks for more.
+fn seeds() -> u64 {
+    std::env::var("WEIR_GROUP_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000)
+}
+
+#[test]
+fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
+    let begun = Instant::now();
+    let count = seeds();
+    let next = Mutex::new(0);
+    let bad = Mutex::new(Vec::new());
+    let total = Mutex::new([0u64; 9]);
+    let work = || loop {
+        let seed = {
+            let mut next = next.lock().expect("no panic");
+            *next += 1;
+            *next - 1
+        };
+        if seed >= count {
+            return;
+        }
+        let run = run(seed, LeftOut::Nothing);
+        let mut total = total.lock().expect("no panic");
+        let of = run.counts;
+        for (sum, one) in total.iter_mut().zip([
+            of.events,
+            of.terms,
+            of.epochs,
+            of.decided,
+            of.member_changes,
+            of.wipes,
+            of.cleaned,
+            run.well_after_ms,
+        ]) {
+            *sum += one;
+        }
+        match run.found {
+            Some(found) => bad.lock().expect("no panic").push((seed, found)),
+            None => total[8] = total[8].max(run.well_after_ms),
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(work);
+        }
+    });
+    let [events, terms, epochs, decided, changes, wipes, cleaned, well, slowest] = *total.lock().expect("no panic");
+    eprintln!(
+        "{count} seeds, {events} events, {terms} terms, {epochs} epochs, {decided} decided, {changes} changes of members asked, {wipes} disks lost, {cleaned} cleaned; \
+         well after {} ms on average, {slowest} ms at most; {:?}",
+        well / count.max(1),
+        begun.elapsed()
+    );
+    let bad = bad.lock().expect("no panic");
+    for (seed, found) in bad.iter().take(5) {
+        eprintln!("seed {seed}: {found}");
+    }
+    assert!(bad.is_empty(), "{} of {count} seeds", bad.len());
+}
+
+/// First seed at or after `from` that finds a loss of safety; a group that only stands still does not count.
+fn first_loss(left_out: LeftOut, from: u64, count: u64) -> Option<(u64, String)> {
+    let losses = (from..from + count).filter_map(|seed| Some((seed, run(seed, left_out).found?)));
+    losses.into_iter().find(|(_, found)| !found.starts_with("not well"))
+}
+
+/// Each rule, the first seed of those that are tried, and how many.
+const LOSSES: &[(LeftOut, u64, u64)] = &[
+    (LeftOut::Rule(GroupRule::PromiseBinds), 0, 200),
+    (LeftOut::Rule(GroupRule::FoundVersionStands), 0, 100),
+    (LeftOut::Rule(GroupRule::QuorumShowsVersion), 0, 100),
+    (LeftOut::Rule(GroupRule::BothMajorities), 0, 100),
+    (LeftOut::Rule(GroupRule::JointKnownDecided), 0, 200),
+    (LeftOut::Rule(GroupRule::WriteBeforeAnswer), 0, 100),
+    (LeftOut::Rule(GroupRule::LeaseFromQuestion), 1_000, 400),
+    (LeftOut::Rule(GroupRule::WaitForLead), 0, 100),
+    (LeftOut::Rule(GroupRule::WaitForWrites), 0, 100),
+    (LeftOut::Rule(GroupRule::WaitForLeaving), 0, 400),
+    (LeftOut::Rule(GroupRule::WaitForLost), 0, 100),
+    (LeftOut::Rule(GroupRule::ObeyFirst), 0, 100),
+    (LeftOut::Rule(GroupRule::RestartedGiverWaits), 0, 100),
+    (LeftOut::NewIncarnation, 200, 400),
+    (LeftOut::ClockPace, 200, 400),
+];
+
+#[test]
+fn each_rule_left_out_is_found_by_seeds() {
+    let missed: Vec<LeftOut> =
+        LOSSES.iter().filter(|(left_out, from, count)| first_loss(*left_out, *from, *count).is_none()).map(|row| row.0).collect();
+    assert!(missed.is_empty(), "no seed needs {missed:?}");
+    let tested = |rule: &&GroupRule| LOSSES.iter().any(|row| row.0 == LeftOut::Rule(**rule));
+    let others: Vec<&GroupRule> = GroupRule::ALL.iter().filter(|rule| !tested(rule)).collect();
+    assert_eq!(others, [&GroupRule::ConfirmedOpening], "found by the script below");
+}
+
+/// Runs of the script that came to their end, and those with a loss.
+fn lone_openings(left_out: LeftOut) -> (usize, usize) {
+    let runs: Vec<_> = (0..1_500).filter_map(|seed| run_lone_opening(seed, left_out)).collect();
+    (runs.len(), runs.iter().filter(|run| run.found.is_some()).count())
+}
+
+#[test]
+fn an_opening_counts_only_once_a_read_confirmed_it() {
+    let (ended, lost) = lone_openings(LeftOut::Nothing);
+    assert!(ended > 10 && lost == 0, "{ended} {lost}");
+    let (ended, lost) = lone_openings(LeftOut::Rule(GroupRule::ConfirmedOpening));
+    assert!(ended > 10 && lost > 0, "{ended} {lost}");
+}
+
+#[test]
+#[ignore = "a survey: how many seeds each rule needs"]
+fn survey() {
+    let wanted = std::env::var("WEIR_GROUP_RULE").unwrap_or_default();
+    let all = GroupRule::ALL.map(LeftOut::Rule).into_iter().chain([LeftOut::NewIncarnation, LeftOut::ClockPace]);
+    for rule in all.filter(|rule| format!("{rule:?}").contains(&wanted)) {
+        let begun = Instant::now();
+        let found = first_loss(rule, 0, seeds());
+        eprintln!("{rule:?}: {found:?} {:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,3 @@
+pub mod dice;
+pub mod oracle;
+pub mod world;
