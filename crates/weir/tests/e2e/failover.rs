@@ -143,6 +143,12 @@ fn a_primary_that_is_stopped_without_traffic_is_replaced_at_once() {
     for mode in [Mode::Fast, Mode::Immediate] {
         let cluster = servers(2, &[]);
         let proxy = builtin(&cluster, slow);
+        // A server that goes while the roles are asked for at the start is found by the next look only.
+        const ROUND: &str = "nodes are asked for their roles";
+        const ASKED: &str = "select count(*) from pg_stat_activity where application_name like 'weir%' and state = 'active'";
+        wait_until("the looks of the start to be over", || {
+            proxy.log().matches(ROUND).count() >= 2 && cluster.primary().value(ASKED).is_ok_and(|asked| asked == "0")
+        });
         let begun = std::time::Instant::now();
         cluster.primary().stop(mode).unwrap();
         wait_until("a standby to be the primary", || proxy.log().contains("is the primary after node 0"));
