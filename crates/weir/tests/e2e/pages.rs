@@ -547,9 +547,14 @@ fn debians_pgpool2_is_taken_over_as_its_page_says() {
         "umask 77; echo '*:*:admin:admin' > /run/pcppass; PCPPASSFILE=/run/pcppass /usr/sbin/pcp_node_info -h 127.0.0.1 -p {} -U admin -w -n 1",
         pcp.number()
     );
-    let said = service.inside(&ask);
-    let shown = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(shown.contains(" up up standby standby 0 streaming async 20"), "{shown}{}", String::from_utf8_lossy(&said.stderr));
+    // A node waits, for PCP, until a client that came is counted.
+    wait_until("Debian's tool to show the standby", || {
+        let said = service.inside(&ask);
+        let shown = String::from_utf8_lossy(&said.stdout).into_owned();
+        let is_shown = shown.contains(" standby standby 0 streaming async 20");
+        assert!(is_shown, "{shown}{}", String::from_utf8_lossy(&said.stderr));
+        shown.contains(" up up standby")
+    });
     let [_, _, reload, stop] = commands.lines().collect::<Vec<_>>()[..] else { panic!("four commands") };
     let reloaded = service.inside(reload);
     assert!(reloaded.status.success(), "{}", String::from_utf8_lossy(&reloaded.stderr));
