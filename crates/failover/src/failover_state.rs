@@ -38,7 +38,7 @@ pub struct FailoverState {
     pub(super) failback_at: Option<Ms>,
 }
 
-/// Whether this Weir has known a primary, so that another is a change.
+/// Knowledge of a primary: with it, another one is a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum PrimaryKnowledge {
     /// No stored state, no writes since the start.

@@ -1,4 +1,4 @@
-//! What a member is told and what it orders.
+//! Events that a member is told, and actions that it orders.
 
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupDecision, GroupId, GroupState, StateVersion, VersionNumber};
@@ -40,7 +40,7 @@ pub enum ShutdownFate {
     Removed,
 }
 
-/// What a member says of its own future.
+/// Intent of a member for its own future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberIntent {
     Serves,
@@ -152,7 +152,7 @@ pub enum GroupEvent {
     Engine(RegisterEvent),
 }
 
-/// What a member may do until then, by its own clock.
+/// Rights of a member until a time of its own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemberRights {
     pub until: GroupMs,

@@ -2,7 +2,7 @@
 //!
 //! 1. A version that a read confirmed gives a member what it says, until `wd_lease` after the question was sent, by its own clock, unless it hears of
 //!    a newer version before that says otherwise.
-//! 2. What was given is first taken, by a version that gives it to nobody. It is given again only after all who had it obey that version, or
+//! 2. A right that was given is first taken, by a version that gives it to nobody. It is given again only after all who had it obey that version, or
 //!    `wd_lease` + 5 % after the giver saw it decided.
 //!
 //! Proof, with the lease L and clocks whose paces differ by less than 5 %: a read sent at t and confirmed for v shows that nothing newer than v was

@@ -30,7 +30,7 @@ pub enum GroupLead {
     },
 }
 
-/// Who may write where.
+/// The right to write, and to which node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupWrites {
     Open { epoch: u64, node: u16 },

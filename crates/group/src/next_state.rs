@@ -8,7 +8,7 @@ use crate::group_rule::GroupRule;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
 use crate::membership::{GroupMembers, GroupMs, MemberId, MemberRow, MemberSet};
 
-/// What became of a request.
+/// The end of a request.
 enum RequestVerdict {
     Change(Box<GroupState>),
     Answer(GroupAnswer),

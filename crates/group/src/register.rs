@@ -55,7 +55,7 @@ pub enum RegisterMessage {
     },
 }
 
-/// What any engine tells. All decisions need only these.
+/// Events of any engine. All decisions need only these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisterEvent {
     /// A newer version was seen somewhere. It may not be decided.

@@ -1,4 +1,4 @@
-//! What a member must have on disk before an answer leaves, and its text.
+//! The promise and version that a member has on disk before an answer leaves, and their text.
 //!
 //! Lines of key and value, and a checksum. The file is written beside, synced and renamed: a crash never tears it. So a text that is torn, foreign or
 //! unreadable is an error and never a vote; the way out is to delete the file and to be a new member.

@@ -1,4 +1,4 @@
-//! Who founds a group, and when nobody may.
+//! Founders of groups, and hosts that may not found one.
 
 use std::collections::VecDeque;
 

@@ -116,15 +116,3 @@ fn an_opening_counts_only_once_a_read_confirmed_it() {
     let (ended, lost) = lone_openings(LeftOut::Rule(GroupRule::ConfirmedOpening));
     assert!(ended > 10 && lost > 0, "{ended} {lost}");
 }
-
-#[test]
-#[ignore = "a survey: how many seeds each rule needs"]
-fn survey() {
-    let wanted = std::env::var("WEIR_GROUP_RULE").unwrap_or_default();
-    let all = GroupRule::ALL.map(LeftOut::Rule).into_iter().chain([LeftOut::NewIncarnation, LeftOut::ClockPace]);
-    for rule in all.filter(|rule| format!("{rule:?}").contains(&wanted)) {
-        let begun = Instant::now();
-        let found = first_loss(rule, 0, seeds());
-        eprintln!("{rule:?}: {found:?} {:?}", begun.elapsed());
-    }
-}

@@ -63,7 +63,7 @@ struct Orders {
     members: Vec<GroupRegister>,
     flights: BTreeSet<Flight>,
     writes: Vec<Option<u64>>,
-    /// Who had which version on disk, ever.
+    /// Members that had a version on disk, ever.
     accepted: BTreeMap<VersionNumber, (StateVersion, MemberSet)>,
     crashes: u8,
     copies: u8,

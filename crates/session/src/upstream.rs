@@ -89,7 +89,7 @@ impl ServerTxn {
     }
 }
 
-/// Whether the client was answered over the connection.
+/// The knowledge that the client has of the connection, by its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientKnowledge {
     /// All state that may be left is of unanswered statements.
@@ -117,7 +117,7 @@ pub enum FlushOrigin {
     ByClient,
 }
 
-/// Whether the client's messages wait.
+/// The state of the client's messages: they are looked at, or wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IntakeState {
     #[default]

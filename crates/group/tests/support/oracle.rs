@@ -1,4 +1,4 @@
-//! What may never be seen, told by what lies on the disks and by what hosts do at one instant of true time.
+//! Losses that may never be seen: found by the disks, and by the acts of hosts at one instant of true time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -59,7 +59,7 @@ struct Host {
     backlog: Vec<WorldEvent>,
     rate: f64,
     offset_ms: u64,
-    /// What the host acts on, and what it was told last.
+    /// The version that the host acts on, and the last one that it was told.
     acting: MemberRights,
     ordered: MemberRights,
     is_started: bool,
@@ -116,7 +116,7 @@ struct World {
     counts: RunCounts,
 }
 
-/// What the world does when writes stopped.
+/// The act of the world when writes stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promotions {
     Made,

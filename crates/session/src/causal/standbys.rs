@@ -2,7 +2,7 @@
 //!
 //! No IO and no clock: the program's `node_monitor` queries.
 //!
-//! The primary's position is queried in numbered rounds. What a server says while round `n` is the last begun is covered by the
+//! The primary's position is queried in numbered rounds. Words of a server while round `n` is the last begun are covered by the
 //! position of any later round: it is older than the query of round `n + 1`, and the primary's insert position only grows. So a
 //! session keeps just a round, and a standby that has replayed the position of that round, or of a later one, may answer it.
 //!

@@ -1,4 +1,4 @@
-//! Whether a worker yields its turn on a busy processor.
+//! The decision of a worker to yield its turn on a busy processor.
 //!
 //! A worker that yields when woken finds several statements at its turn, and serves them with one system call; the thread that
 //! runs meanwhile was about to wait anyway. Beside programs that compute for milliseconds, however, the worker would wait for

@@ -89,7 +89,7 @@ fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Whether other processes may use the port (`reuse_port`).
+/// Use of the port by other processes (`reuse_port`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSharing {
     Nobody,
