@@ -19,7 +19,7 @@ use uses::{ROOT, Use};
 
 /// The folders of `crates/weir/src`, from the top to the bottom. A folder uses only those below it.
 const FOLDERS: &[&str] =
-    &["commands", "process", "client", "traffic", "admin", "control", "agent", "server", "runtime", "auth", "log"];
+    &["commands", "process", "client", "traffic", "admin", "control", "watchdog", "agent", "server", "runtime", "auth", "log"];
 
 /// Where a finding is to be mended that is about a row of `FOLDERS`.
 const TABLE: &str = "xtask/src/layers.rs";

@@ -14,6 +14,7 @@ pub mod process;
 pub mod runtime;
 pub mod server;
 pub mod traffic;
+pub mod watchdog;
 
 pub const VERSION: &str = env!("WEIR_VERSION");
 

@@ -1,0 +1,1 @@
+//! Several Weirs as one: the IO around `weir_group`, on a thread of its own, so that no page, command or disk delays a read.
