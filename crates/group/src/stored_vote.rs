@@ -16,7 +16,8 @@ use crate::membership::{GroupMembers, HalfVotes, MemberDuty, MemberId, MemberRow
 /// Longest text of a stored vote; escapes may double the text of failover.
 pub const VOTE_BYTES_MAX: usize = 3 * FAILOVER_TEXT_BYTES_MAX;
 
-const FORM: &str = "weir group state 1";
+const VOTE_FORM: &str = "weir group state 1";
+const VERSION_FORM: &str = "weir group version 1";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoredVote {
@@ -31,8 +32,8 @@ pub struct StoredVote {
 pub enum VoteTextError {
     #[error("{0} bytes, limit is {VOTE_BYTES_MAX}")]
     TooLong(usize),
-    #[error("begins with another form than '{FORM}'")]
-    Foreign,
+    #[error("begins with another form than '{0}'")]
+    Foreign(&'static str),
     #[error("checksum does not match: torn or damaged")]
     Torn,
     #[error("line {0} cannot be read")]
@@ -47,39 +48,60 @@ impl StoredVote {
     }
 
     pub fn show(&self) -> String {
-        let mut text = format!("{FORM}\nmember {}\npromised {}\n", show_member(self.member), show_number(self.promised));
+        let mut text = format!("{VOTE_FORM}\nmember {}\npromised {}\n", show_member(self.member), show_number(self.promised));
         if let Some(group) = self.group {
             let _ = writeln!(text, "group {}", show_member(group));
         }
         if let Some(version) = &self.accepted {
             show_version(version, &mut text);
         }
-        let _ = writeln!(text, "sum {:016x}", sum(text.as_bytes()));
-        text
+        with_sum(text)
     }
 
     pub fn parse(bytes: &[u8]) -> Result<StoredVote, VoteTextError> {
-        if bytes.len() > VOTE_BYTES_MAX {
-            return Err(VoteTextError::TooLong(bytes.len()));
-        }
-        let text = std::str::from_utf8(bytes).map_err(|_| VoteTextError::Torn)?;
-        if !text.starts_with(FORM) {
-            return Err(VoteTextError::Foreign);
-        }
-        let (body, last) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')).ok_or(VoteTextError::Torn)?;
-        let body_bytes = body.len() + 1;
-        if last != format!("sum {:016x}", sum(bytes.get(..body_bytes).unwrap_or_default())) {
-            return Err(VoteTextError::Torn);
-        }
-        let mut draft = VoteDraft::default();
-        for (at, line) in body.lines().enumerate() {
-            let is_form = at == 0 && line == FORM;
-            if !is_form {
-                draft.take(line).ok_or(VoteTextError::Unreadable(at + 1))?;
-            }
-        }
-        draft.end()
+        read_lines(VOTE_FORM, bytes)?.vote()
     }
+}
+
+impl StateVersion {
+    /// For peers and for an engine outside.
+    pub fn show(&self) -> String {
+        let mut text = format!("{VERSION_FORM}\n");
+        show_version(self, &mut text);
+        with_sum(text)
+    }
+
+    pub fn parse(bytes: &[u8]) -> Result<StateVersion, VoteTextError> {
+        read_lines(VERSION_FORM, bytes)?.version()?.ok_or(MISSING)
+    }
+}
+
+fn with_sum(mut text: String) -> String {
+    let _ = writeln!(text, "sum {:016x}", sum(text.as_bytes()));
+    text
+}
+
+fn read_lines(form: &'static str, bytes: &[u8]) -> Result<VoteDraft, VoteTextError> {
+    if bytes.len() > VOTE_BYTES_MAX {
+        return Err(VoteTextError::TooLong(bytes.len()));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| VoteTextError::Torn)?;
+    if !text.starts_with(form) {
+        return Err(VoteTextError::Foreign(form));
+    }
+    let (body, last) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')).ok_or(VoteTextError::Torn)?;
+    let body_bytes = body.len() + 1;
+    if last != format!("sum {:016x}", sum(bytes.get(..body_bytes).unwrap_or_default())) {
+        return Err(VoteTextError::Torn);
+    }
+    let mut draft = VoteDraft::default();
+    for (at, line) in body.lines().enumerate() {
+        let is_form = at == 0 && line == form;
+        if !is_form {
+            draft.take(line).ok_or(VoteTextError::Unreadable(at + 1))?;
+        }
+    }
+    Ok(draft)
 }
 
 /// FNV-1a: against accidents, not against people.
@@ -239,10 +261,16 @@ impl VoteDraft {
         Some(())
     }
 
-    fn end(self) -> Result<StoredVote, VoteTextError> {
-        const MISSING: VoteTextError = VoteTextError::Unreadable(0);
+    fn vote(self) -> Result<StoredVote, VoteTextError> {
         let (member, promised) = (self.member.ok_or(MISSING)?, self.promised.ok_or(MISSING)?);
-        let Some(number) = self.number else { return Ok(StoredVote { member, group: self.group, promised, accepted: None }) };
+        let group = self.group;
+        let accepted = self.version()?;
+        let fits = accepted.as_ref().is_none_or(|version| group == Some(version.state.group) && version.number <= promised);
+        if fits { Ok(StoredVote { member, group, promised, accepted }) } else { Err(MISSING) }
+    }
+
+    fn version(self) -> Result<Option<StateVersion>, VoteTextError> {
+        let Some(number) = self.number else { return Ok(None) };
         let (change, group) = self.change.ok_or(MISSING)?;
         let (term, lead) = self.lead.ok_or(MISSING)?;
         let half_votes = self.half_votes.ok_or(MISSING)?;
@@ -260,12 +288,12 @@ impl VoteDraft {
             decisions: self.decisions,
         };
         state.check()?;
-        if self.group != Some(group) || promised < number {
-            return Err(MISSING);
-        }
-        Ok(StoredVote { member, group: self.group, promised, accepted: Some(StateVersion { number, state: Arc::new(state) }) })
+        Ok(Some(StateVersion { number, state: Arc::new(state) }))
     }
 }
+
+/// A line that must be there is not.
+const MISSING: VoteTextError = VoteTextError::Unreadable(0);
 
 #[cfg(test)]
 mod tests {
@@ -305,6 +333,9 @@ mod tests {
         for vote in [full(), promise_only, StoredVote::new(MemberId { host: 3, incarnation: 5 })] {
             assert_eq!(StoredVote::parse(vote.show().as_bytes()), Ok(vote));
         }
+        let version = full().accepted.expect("a version");
+        assert_eq!(StateVersion::parse(version.show().as_bytes()).as_ref(), Ok(&version));
+        assert_eq!(StateVersion::parse(full().show().as_bytes()), Err(VoteTextError::Foreign(VERSION_FORM)));
     }
 
     #[test]
@@ -323,9 +354,9 @@ mod tests {
     #[test]
     fn a_text_that_is_foreign_or_too_large_is_told_apart() {
         let sealed = |text: &str| format!("{text}sum {:016x}\n", sum(text.as_bytes()));
-        assert_eq!(StoredVote::parse(b"weir failover state 1\n"), Err(VoteTextError::Foreign));
+        assert_eq!(StoredVote::parse(b"weir failover state 1\n"), Err(VoteTextError::Foreign(VOTE_FORM)));
         assert_eq!(StoredVote::parse(&vec![b'x'; VOTE_BYTES_MAX + 1]), Err(VoteTextError::TooLong(VOTE_BYTES_MAX + 1)));
-        assert_eq!(StoredVote::parse(sealed(&format!("{FORM}\nstrange 1\n")).as_bytes()), Err(VoteTextError::Unreadable(2)));
+        assert_eq!(StoredVote::parse(sealed(&format!("{VOTE_FORM}\nstrange 1\n")).as_bytes()), Err(VoteTextError::Unreadable(2)));
         let body = full().show().replace("lease 2000", "lease 1");
         let body = body.rsplit_once("sum ").expect("a sum").0.to_owned();
         assert_eq!(StoredVote::parse(sealed(&body).as_bytes()), Err(VoteTextError::State(StateFault::Lease(1))));
