@@ -135,6 +135,10 @@ impl GroupMember {
         self.known.as_ref()
     }
 
+    pub fn register(&self) -> &GroupRegister {
+        &self.register
+    }
+
     /// Row of this member in a group that it founds or that admits it.
     pub fn row(&self) -> MemberRow {
         MemberRow { id: self.id, priority: self.settings.priority, duty: self.settings.duty }

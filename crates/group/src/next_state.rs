@@ -6,7 +6,7 @@ use crate::group_event::{GroupAction, GroupAnswer, GroupRequest, MemberIntent, S
 use crate::group_member::GroupMember;
 use crate::group_rule::GroupRule;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
-use crate::membership::{GroupMembers, GroupMs, MemberId, MemberRow, MemberSet};
+use crate::membership::{GroupMs, MemberId, MemberRow, MemberSet};
 
 /// The end of a request.
 enum RequestVerdict {
@@ -103,9 +103,10 @@ impl GroupMember {
     }
 
     /// True if so many of these were heard lately that a change to them ends.
-    fn are_there(&self, members: &GroupMembers, voters: &MemberSet, now: GroupMs) -> bool {
-        let heard = voters.iter().copied().filter(|id| !self.is_silent(*id, now)).collect();
-        members.is_enough(voters, &heard)
+    fn are_there(&self, state: &GroupState, voters: &MemberSet, now: GroupMs) -> bool {
+        let is_there = |id: &MemberId| !self.is_silent(*id, now) && !state.lost.contains(id);
+        let heard = voters.iter().copied().filter(is_there).collect();
+        state.members.is_enough(voters, &heard)
     }
 
     fn serve(&mut self, state: &GroupState, now: GroupMs, out: &mut Vec<GroupAction>) -> Option<GroupState> {
@@ -164,7 +165,7 @@ impl GroupMember {
                 if wanted == state.members.voters {
                     return RequestVerdict::Answer(GroupAnswer::Done);
                 }
-                if rows.iter().all(|row| !row.may_lead()) || !self.are_there(&state.members, &wanted, now) {
+                if rows.iter().all(|row| !row.may_lead()) || !self.are_there(state, &wanted, now) {
                     return RequestVerdict::Answer(GroupAnswer::Refused);
                 }
                 next.members = state.members.joined_by(&rows);
@@ -222,7 +223,7 @@ impl GroupMember {
         };
         let rows: Vec<MemberRow> = state.members.rows.iter().filter(|row| !is_gone(&row.id)).copied().collect();
         let voters = rows.iter().map(|row| row.id).collect();
-        if rows.len() == state.members.rows.len() || !self.are_there(&state.members, &voters, now) {
+        if rows.len() == state.members.rows.len() || !self.are_there(state, &voters, now) {
             return None;
         }
         Some(GroupState { members: state.members.joined_by(&rows), ..state.clone() })

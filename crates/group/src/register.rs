@@ -173,6 +173,12 @@ impl GroupRegister {
         &self.stored
     }
 
+    /// On disk after the writes under way and to come. A write may hold several acceptances: answers to all of them leave after it, so it is as if each
+    /// had been written for itself.
+    pub fn held(&self) -> &StoredVote {
+        &self.held
+    }
+
     pub fn known(&self) -> Option<&StateVersion> {
         self.known.as_ref()
     }

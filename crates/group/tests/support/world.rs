@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use weir_group::{
     EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMessage, GroupRequest, GroupRule, GroupSettings,
     HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberRow, MemberSet, MessagePart, RegisterMessage, RightsTaken,
-    ServerMark, ShutdownFate, StoredVote, VersionNumber, group_step,
+    ServerMark, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
 };
 
 use super::dice::Dice;
@@ -21,6 +21,9 @@ const HOSTS_MAX: usize = 5;
 const BACKLOG_MAX: usize = 300;
 /// Longest time from a request for other members until it is certainly over.
 const REQUEST_US: u64 = 15 * SECOND;
+
+/// Longest time from the end of a silence until nobody removes the host for it.
+const UNHEARD_US: u64 = 6 * SECOND;
 
 /// Something left out: a rule of the crate, or one that the world keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,12 @@ struct Host {
     member: Option<GroupMember>,
     /// Empty: no file.
     file: String,
-    writing: Option<(u64, String)>,
+    writing: Option<(u64, String, Vec<StateVersion>)>,
+    /// Versions that were accepted since the last write began.
+    accepted: Vec<StateVersion>,
+    held: Option<VersionNumber>,
+    /// Last time when others may not have heard it, or heard that it shuts down: a leader believes it for some time.
+    unheard_at: Option<u64>,
     life: u32,
     is_stopped: bool,
     stops: u32,
@@ -238,6 +246,9 @@ impl World {
                 member: None,
                 file: String::new(),
                 writing: None,
+                accepted: Vec::new(),
+                held: None,
+                unheard_at: None,
                 life: 0,
                 is_stopped: false,
                 stops: 0,
@@ -402,7 +413,7 @@ impl World {
         let settings = GroupSettings { host: host as u8, priority: of.row.priority, duty: of.row.duty, ..self.settings.clone() };
         of.member = Some(GroupMember::new(settings, stored, u64::from(of.life) << 32, of.local(self.now)));
         (of.acting, of.ordered, of.is_stopped, of.writing) = Default::default();
-        (of.is_started, of.backlog) = (true, Vec::new());
+        (of.is_started, of.backlog, of.accepted, of.held) = (true, Vec::new(), Vec::new(), None);
         let life = of.life;
         self.after(0, 30_000, WorldEvent::Tick { host, life });
     }
@@ -411,6 +422,11 @@ impl World {
         let local = self.hosts[host].local(self.now);
         let Some(member) = &mut self.hosts[host].member else { return };
         let actions = group_step(member, event, local);
+        let held = member.register().held().accepted.clone();
+        if held.as_ref().map(|version| version.number) != self.hosts[host].held {
+            self.hosts[host].held = held.as_ref().map(|version| version.number);
+            self.hosts[host].accepted.extend(held);
+        }
         for action in actions {
             self.obey(host, action);
         }
@@ -421,7 +437,8 @@ impl World {
         match action {
             GroupAction::Send { host: to, message } => self.send(host, usize::from(to), message),
             GroupAction::Write { number, text } => {
-                self.hosts[host].writing = Some((number, text));
+                let accepted = std::mem::take(&mut self.hosts[host].accepted);
+                self.hosts[host].writing = Some((number, text, accepted));
                 self.after(1_000, self.disk_us, WorldEvent::Written { host, life, number });
             }
             GroupAction::Rights { number, rights, obey } => {
@@ -468,17 +485,17 @@ impl World {
     }
 
     fn reach_disk(&mut self, host: usize, number: u64) {
-        let Some((_, text)) = self.hosts[host].writing.take_if(|(of, _)| *of == number) else { return };
+        let Some((_, text, accepted)) = self.hosts[host].writing.take_if(|(of, _, _)| *of == number) else { return };
         let vote = StoredVote::parse(text.as_bytes()).expect("a member writes what it reads");
         self.hosts[host].file = text;
-        if let Some(version) = &vote.accepted {
+        for version in accepted.iter().chain(&vote.accepted) {
             self.oracle.on_disk(vote.member, version);
         }
     }
 
     /// A write under way at a crash happened or did not.
     fn crash(&mut self, host: usize) {
-        if let Some((number, _)) = self.hosts[host].writing.clone()
+        if let Some((number, _, _)) = self.hosts[host].writing.clone()
             && self.dice.percent(50)
         {
             self.reach_disk(host, number);
@@ -528,9 +545,16 @@ impl World {
     /// True if the others can go on without this host's disk by every set of members that is or may become decided.
     fn may_lose(&mut self, host: usize) -> bool {
         let keeps_name = self.left_out == LeftOut::NewIncarnation;
-        let left: MemberSet =
-            self.hosts.iter().filter(|of| keeps_name || of.row.id.host != host as u8).map(|of| of.row.id).collect();
         let Some(newest) = self.oracle.newest_members().cloned() else { return false };
+        let of_group = self.oracle.newest().map(|state| state.group);
+        // A host that promised to a rival proposal has no vote in this group.
+        let is_rival = |of: &Host| {
+            let bound = of.member.as_ref().and_then(|member| member.register().group());
+            let on_disk = StoredVote::parse(of.file.as_bytes()).ok().and_then(|vote| vote.group);
+            bound.or(on_disk).is_some_and(|bound| Some(bound) != of_group)
+        };
+        let stays = |of: &&Host| !is_rival(of) && (keeps_name || of.row.id.host != host as u8);
+        let left: MemberSet = self.hosts.iter().filter(stays).map(|of| of.row.id).collect();
         let mut sets = vec![newest.voters.clone()];
         sets.extend(newest.next.clone());
         let group = self.oracle.newest().map(|state| state.group);
@@ -545,14 +569,39 @@ impl World {
         let now = self.now;
         self.requested.retain(|(at, _)| now < at + REQUEST_US);
         sets.extend(self.requested.iter().map(|(_, set)| set.clone()));
+        sets.extend(sets.iter().flat_map(|set| self.shrunk(set)).collect::<Vec<_>>());
         sets.iter().all(|set| newest.is_enough(set, &left) && self.can_lead(set, host))
     }
 
-    fn wipe(&mut self, host: usize) {
+    /// Sets that a leader may make of this one by removing hosts that it does not hear, or that shut down.
+    fn shrunk(&self, set: &MemberSet) -> Vec<MemberSet> {
         let removes = self.settings.lost_removal_ms.is_some() || self.settings.shutdowns == ShutdownFate::Removed;
+        let is_unheard = |of: &Host| removes && of.unheard_at.is_some_and(|at| self.now < at + UNHEARD_US);
+        let gone: Vec<MemberId> =
+            self.hosts.iter().filter(|of| set.contains(&of.row.id) && is_unheard(of)).map(|of| of.row.id).collect();
+        let subsets = (1..1_u32 << gone.len()).map(|bits| {
+            let is_left = |id: &&MemberId| gone.iter().position(|one| one == *id).is_none_or(|at| bits >> at & 1 == 0);
+            set.iter().filter(is_left).copied().collect::<MemberSet>()
+        });
+        subsets.filter(|subset| !subset.is_empty()).collect()
+    }
+
+    fn note_unheard(&mut self) {
+        let is_rough = self.loss_percent > 5 || self.delay_us > SECOND;
+        for at in 0..self.hosts.len() {
+            let is_cut = (0..self.hosts.len()).any(|other| self.cut[at][other]);
+            let of = &mut self.hosts[at];
+            let shuts_down = of.member.as_ref().is_none_or(|member| member.intent() == MemberIntent::ShutsDown);
+            if is_rough || is_cut || of.is_stopped || shuts_down {
+                of.unheard_at = Some(self.now);
+            }
+        }
+    }
+
+    fn wipe(&mut self, host: usize) {
         // A look at the servers counts for a second: a disk that is lost in the moment when the group forms is not survived.
-        let is_young = self.formed_at.is_none_or(|at| self.now < at + 3 * SECOND);
-        if removes || is_young || !self.may_lose(host) {
+        let is_young = self.formed_at.is_none_or(|at| self.now < at + SECOND * 11 / 10);
+        if is_young || !self.may_lose(host) {
             return;
         }
         self.counts.wipes += 1;
@@ -608,6 +657,7 @@ impl World {
             self.after(300_000, 300_001, WorldEvent::Fault);
             return;
         }
+        self.note_unheard();
         let host = self.dice.host(self.hosts.len());
         match self.dice.within(0, 19) {
             0 => self.happen(WorldEvent::Crash { host, down: 5 * SECOND }),
@@ -647,7 +697,10 @@ impl World {
             15 => {
                 let intent = match self.dice.within(0, 4) {
                     0 => MemberIntent::Unfit,
-                    1 => MemberIntent::ShutsDown,
+                    1 => {
+                        self.hosts[host].unheard_at = Some(self.now);
+                        MemberIntent::ShutsDown
+                    }
                     _ => MemberIntent::Serves,
                 };
                 self.step(host, GroupEvent::Intent(intent));
@@ -716,7 +769,7 @@ impl World {
         let mut text = format!("newest {:?}\n", self.oracle.newest());
         for of in &self.hosts {
             let known = of.member.as_ref().and_then(|member| member.known()).map(|known| (known.number, known.state.change));
-            let writing = of.writing.as_ref().map(|(number, _)| *number);
+            let writing = of.writing.as_ref().map(|(number, _, _)| *number);
             let left = of.acting.until as i64 - of.local(self.now) as i64;
             let bound = StoredVote::parse(of.file.as_bytes()).ok().map(|vote| (vote.group, vote.promised));
             text += &format!(
