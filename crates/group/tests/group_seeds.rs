@@ -85,11 +85,11 @@ const LOSSES: &[(LeftOut, u64, u64)] = &[
     (LeftOut::Rule(GroupRule::LeaseFromQuestion), 1_000, 400),
     (LeftOut::Rule(GroupRule::WaitForLead), 0, 100),
     (LeftOut::Rule(GroupRule::WaitForWrites), 0, 100),
-    (LeftOut::Rule(GroupRule::WaitForLeaving), 0, 400),
+    (LeftOut::Rule(GroupRule::WaitForLeaving), 400, 400),
     (LeftOut::Rule(GroupRule::WaitForLost), 0, 100),
     (LeftOut::Rule(GroupRule::ObeyFirst), 0, 100),
     (LeftOut::Rule(GroupRule::RestartedGiverWaits), 0, 100),
-    (LeftOut::NewIncarnation, 200, 400),
+    (LeftOut::NewIncarnation, 0, 100),
     (LeftOut::ClockPace, 200, 400),
 ];
 
