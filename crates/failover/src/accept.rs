@@ -182,7 +182,7 @@ pub(super) fn own_facts(state: &FailoverState, epoch: &Epoch) -> Option<ServerFa
     state.facts(epoch.node).filter(has_vote).cloned()
 }
 
-fn adopt(
+pub(super) fn adopt(
     state: &mut FailoverState,
     rules: &FailoverRules,
     epoch: Epoch,

@@ -1,8 +1,8 @@
 //! Rules from the configuration.
 
 use super::rules::{
-    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, HealthRules, NodeLocation,
-    NodeRules, RejoinInitiator, ServerRelation,
+    AgentPresence, BackendFlag, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, GroupRole, HealthRules,
+    NodeLocation, NodeRules, RejoinInitiator, ServerRelation,
 };
 use weir_config::agents::RejoinAuthority;
 use weir_config::{ClusteringMode, Config, NodeConfig};
@@ -18,6 +18,7 @@ impl FailoverRules {
             servers: if streams { ServerRelation::Copies } else { ServerRelation::Unrelated },
             nodes: config.nodes.iter().map(|own| node(config, own)).collect(),
             company: failover.company,
+            group: GroupRole::None,
             lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),
             lag_ms_max: positive(failover.lag_ms_max),
             role_period_ms: config.check.period_ms,

@@ -7,6 +7,7 @@
 //! | rule of synchronous standbys | the primary is gone; stored at each change |
 //! | given up, fenced | the fence |
 //! | detached | the operator is answered |
+//! | down | in a group: others put the node out of use |
 //!
 //! Looks find the rest: the servers' marks show how far an attempt went.
 
@@ -33,6 +34,8 @@ pub struct DurableState {
     pub fenced: BTreeMap<NodeId, Ballot>,
     pub detached: BTreeSet<NodeId>,
     pub false_primaries: BTreeSet<NodeId>,
+    /// In a group: out of use for all of its Weirs. A Weir alone has them in `pgpool_status`.
+    pub down: BTreeSet<NodeId>,
 }
 
 /// Marks a history that could not be read.
@@ -71,8 +74,9 @@ impl DurableState {
         text
     }
 
-    fn sets(&self) -> [(&'static str, &BTreeSet<NodeId>); 3] {
-        [("given_up", &self.given_up), ("detached", &self.detached), ("false", &self.false_primaries)]
+    fn sets(&self) -> impl Iterator<Item = (&'static str, &BTreeSet<NodeId>)> {
+        let always = [("given_up", &self.given_up), ("detached", &self.detached), ("false", &self.false_primaries)];
+        always.into_iter().chain([("down", &self.down)].into_iter().filter(|(_, ids)| !ids.is_empty()))
     }
 
     /// `None`: the file is broken, and everything is found again.
@@ -97,6 +101,7 @@ impl DurableState {
                 "fenced" => read.fenced.extend([parse_fence(value)?]),
                 "detached" => read.detached = parse_ids(value)?,
                 "false" => read.false_primaries = parse_ids(value)?,
+                "down" => read.down = parse_ids(value)?,
                 _ => return None,
             }
         }
@@ -178,6 +183,7 @@ mod tests {
             fenced: [(0, Ballot { term: 4, weir: 9 }), (3, Ballot::default())].into(),
             detached: BTreeSet::new(),
             false_primaries: [2].into(),
+            down: [1, 4].into(),
         };
         let mut assumed = full.clone();
         assumed.history.iter_mut().for_each(|history| history.source = HistorySource::Assumed);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, Mark, NodeId, Vote};
+use super::durable::DurableState;
 use super::history::{Lsn, TimelineHistory};
 use super::numbers::PromotionNumbers;
 
@@ -119,6 +120,10 @@ pub enum FailoverEvent {
     /// By the file of `health_check_test`.
     TestFile {
         down: BTreeSet<NodeId>,
+    },
+    /// The state that the leader of this Weir's group has stored.
+    Told {
+        durable: Box<DurableState>,
     },
 }
 

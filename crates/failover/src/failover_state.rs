@@ -8,7 +8,9 @@ use super::choose::{AttemptRefusal, SyncStandbyKnowledge};
 use super::durable::DurableState;
 use super::event::{Ms, ServerFacts};
 use super::history::{Lsn, TimelineHistory, WalRelation};
-use super::operations::{AgentInquiry, AttemptAim, AttemptPhase, FailoverAttempt, OperatorPlans, StandbyRestart, Switchover};
+use super::operations::{
+    AgentInquiry, AttemptAim, AttemptPhase, FailoverAttempt, OperatorPlans, RejoinProgress, StandbyRestart, Switchover,
+};
 use super::record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, RECORDS_MAX};
 use super::rules::{BackendFlag, FailoverMode, FailoverRules, QuorumSize};
 use super::sync;
@@ -181,11 +183,28 @@ impl FailoverState {
         for (id, node) in &mut state.nodes {
             // The accepted primary is not kept out: the file names no other.
             let is_primary = state.durable.epoch.is_some_and(|epoch| epoch.node == *id);
-            if down.contains(id) && !is_primary && node.standing == NodeStanding::Waiting {
+            let is_down = down.contains(id) || state.durable.down.contains(id);
+            if is_down && !is_primary && node.standing == NodeStanding::Waiting {
                 node.standing = NodeStanding::Down { why: NodeDownReason::StatusFile, since: 0 };
             }
         }
         state
+    }
+
+    /// The state of a Weir that begins again with what was stored, and knows what it saw of the servers.
+    pub fn begun_anew(&self, rules: &FailoverRules, stored: DurableState) -> FailoverState {
+        let mut new = FailoverState::new(rules, Some(stored), self.durable.weir, &BTreeSet::new());
+        for (id, node) in &mut new.nodes {
+            if let Some(known) = self.nodes.get(id) {
+                let standing = node.standing;
+                *node = NodeState { standing, busy_until: 0, woken: None, rejoin: RejoinProgress::default(), ..known.clone() };
+            }
+        }
+        if self.primary() == new.primary() {
+            new.line = PrimaryLog { search: PrimarySearch::No, ..self.line.clone() };
+        }
+        new.records.clone_from(&self.records);
+        new
     }
 
     pub fn reload(&mut self, rules: &FailoverRules) {
@@ -245,6 +264,11 @@ impl FailoverState {
         let told = act(&mut self.durable);
         self.store.version += u64::from(self.durable != before);
         told
+    }
+
+    /// True while an attempt goes on during which nobody may write to the primary.
+    pub fn stops_writes(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| !attempt.leaves_writes())
     }
 
     pub(super) fn is_unstorable(&self) -> bool {

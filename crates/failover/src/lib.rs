@@ -22,6 +22,7 @@ pub mod escapes;
 mod event;
 mod failover_state;
 mod forecast;
+mod group_part;
 mod health;
 mod history;
 mod holders;
@@ -72,7 +73,7 @@ pub use operations::{
 pub use record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, RECORDS_MAX};
 pub use rules::{
     AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary,
-    HealthRules, NodeLocation, NodeRules, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,
+    GroupRole, HealthRules, NodeLocation, NodeRules, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,
 };
 pub use step::step;
 pub use sync::{CommitAcknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};

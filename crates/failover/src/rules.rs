@@ -12,6 +12,7 @@ pub struct FailoverRules {
     pub servers: ServerRelation,
     pub nodes: Vec<NodeRules>,
     pub company: OtherPromoters,
+    pub group: GroupRole,
     /// Largest known lag of a promoted asynchronous standby; `None`: any.
     pub lag_bytes_max: Option<u64>,
     /// Longest such lag in time; `None`: any.
@@ -38,6 +39,7 @@ impl FailoverRules {
             servers: ServerRelation::Copies,
             nodes,
             company: OtherPromoters::Alone,
+            group: GroupRole::None,
             lag_bytes_max: None,
             lag_ms_max: None,
             role_period_ms: 1000,
@@ -67,6 +69,15 @@ impl NodeRules {
             returns: RejoinInitiator::ByOperator,
         }
     }
+}
+
+/// The part of this Weir in a group. All of its members are one Weir, whose leader decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupRole {
+    None,
+    Leads,
+    /// Sees, and is told.
+    Follows,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

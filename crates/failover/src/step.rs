@@ -10,8 +10,8 @@ use super::health::{HealthVerdict, LoginLateness, RECHECK_MS};
 use super::history::WalRelation;
 use super::operations::{AttemptAim, FailoverAttempt};
 use super::record::FailoverCause;
-use super::rules::{FailoverMode, FailoverRules, FalsePrimary, QuorumSize, SafetyRule, ServerRelation};
-use super::{accept, another, attempt, duty, eligible, promises, rejoin, restart, switchover, unrelated};
+use super::rules::{FailoverMode, FailoverRules, FalsePrimary, GroupRole, QuorumSize, SafetyRule, ServerRelation};
+use super::{accept, another, attempt, duty, eligible, group_part, promises, rejoin, restart, switchover, unrelated};
 use crate::agent_inquiry::{self, AgentReachability};
 use crate::failover_state::{self, DiskState, FailoverState, PrimaryKnowledge, PrimarySearch, StreamInterruption, WriteTarget};
 use crate::node_state::{LookSchedule, NodeStanding, NodeState, TimedFacts};
@@ -87,6 +87,7 @@ fn take_in(state: &mut FailoverState, rules: &FailoverRules, event: &FailoverEve
         FailoverEvent::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
         FailoverEvent::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
         FailoverEvent::TestFile { down } => state.tested_down.clone_from(down),
+        FailoverEvent::Told { durable } => group_part::told(state, rules, durable, now, out),
     }
 }
 
@@ -124,6 +125,7 @@ fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     duty::fail_back(state, rules, now, out);
     detach_false(state, rules, now, out);
     duty::run_commands(state, out);
+    group_part::note_down(state, rules);
     store(state, now, out);
     attempt::drive(state, rules, now, out);
     let gate = accept::gate(state, rules);
@@ -388,7 +390,7 @@ fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, 
     note_promise(state, promise, now);
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
     if rules.mode != FailoverMode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
-        if accept::gone(state).is_some() && rules.mode != FailoverMode::Builtin {
+        if accept::gone(state).is_some() && rules.mode != FailoverMode::Builtin && rules.group != GroupRole::Follows {
             attempt::stuck(state, AttemptRefusal::NotByWeir, out);
         }
         return;
@@ -424,7 +426,8 @@ fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, 
 
 /// `search_primary_node_timeout`. A primary found after the limit is accepted all the same.
 fn search(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
-    let is_lost = rules.mode != FailoverMode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
+    let searches = rules.mode != FailoverMode::Builtin && rules.group != GroupRole::Follows;
+    let is_lost = searches && (state.primary().is_none() || accept::gone(state).is_some());
     let next = match (is_lost, state.line.search) {
         (false, _) => PrimarySearch::No,
         (true, PrimarySearch::No) => {

@@ -3,6 +3,12 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+/// Milliseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps: the clock of leases.
+pub fn boot_now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    (now.tv_sec as u64).saturating_mul(1000) + now.tv_nsec as u64 / 1_000_000
+}
+
 #[derive(Debug)]
 pub struct RoundClock {
     origin: Instant,

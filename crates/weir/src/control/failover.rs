@@ -6,6 +6,7 @@
 mod agent_orders;
 mod command;
 mod drain;
+mod group_link;
 pub mod hands;
 pub mod marks;
 pub mod node_facts;
@@ -18,12 +19,14 @@ mod write_gate;
 
 use crate::control::control_context::{ControlContext, WakeSubject};
 pub use crate::control::failover::drain::open;
+use crate::control::failover::group_link::GroupLink;
 use crate::control::failover::node_logins::NodeAccess;
 use crate::control::failover::presence::WriterPresence;
 use crate::control::failover::state_files::FailoverFiles;
 pub use crate::control::failover::state_files::{discard_status, obstacle};
 use crate::control::failover::write_gate::WriteSwitch;
 use crate::log::Level;
+use crate::runtime::group_seat::GroupOrder;
 use crate::runtime::shared::ProxyShutdown;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -34,9 +37,10 @@ use tokio::task::JoinSet;
 use weir_config::Config;
 use weir_failover::pace::{PAUSE_MS, StepCause, StepPace, StepPause};
 use weir_failover::{
-    self, AtAddress, DurableState, FailoverEvent, FailoverMode, FailoverRules, FailoverState, FailoverView, Ms, NodeStanding,
-    ProbeResult,
+    self, AtAddress, DurableState, FailoverEvent, FailoverMode, FailoverRules, FailoverState, FailoverView, GroupRole, Ms,
+    NodeId, NodeStanding, OtherPromoters, ProbeResult,
 };
+use weir_group::ServerMark;
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
 
@@ -52,6 +56,9 @@ struct FailoverDriver {
     write_switch: WriteSwitch,
     presence: WriterPresence,
     files: Rc<FailoverFiles>,
+    group: Option<GroupLink>,
+    /// Looks are no orders: they go on when the lead is lost.
+    looks: JoinSet<()>,
     orders: JoinSet<()>,
     tickets: HashMap<u64, oneshot::Sender<Result<(), String>>>,
     next_ticket: u64,
@@ -67,6 +74,7 @@ pub async fn watch(c: Rc<ControlContext>) {
     driver.step(&FailoverEvent::Timer).await;
     while c.shared.stop_mode() < ProxyShutdown::Fast {
         driver.reconfigure();
+        driver.meet_group().await;
         driver.take_wishes().await;
         driver.take_facts().await;
         driver.look_around().await;
@@ -84,15 +92,21 @@ pub async fn watch(c: Rc<ControlContext>) {
 impl FailoverDriver {
     fn new(c: Rc<ControlContext>) -> FailoverDriver {
         let config = c.shared.config.load_full();
-        let rules = Rc::new(rules_of(&c, &config));
+        let group = c.shared.group.get().cloned().map(GroupLink::new);
+        let own = FailoverRules::of(&config);
         let files = Rc::new(FailoverFiles::new(&config));
-        let number = u32::from_le_bytes(crate::random());
-        let (stored, down) = files.read(&c, &rules);
+        let number = group_link::number_of_single(u32::from_le_bytes(crate::random()));
+        let (stored, down) = files.read(&c, &own);
+        let stored = group.as_ref().and_then(GroupLink::durable).or(stored);
         let stored = stored.map(|stored| DurableState { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
+        let rules = Rc::new(rules_of(&c, &config, if group.is_some() { GroupRole::Follows } else { GroupRole::None }));
         let state = FailoverState::new(&rules, stored, number, &down);
         let reach = Rc::new(NodeAccess::new(c.clone(), config.clone(), rules.clone()));
+        // Where others promote, or servers are unrelated, the group has no epoch.
+        let has_epoch = matches!(own.mode, FailoverMode::Builtin | FailoverMode::Command);
+        let seat = group.as_ref().filter(|_| has_epoch).map(|group| group.seat.clone());
         let driver = FailoverDriver {
-            write_switch: WriteSwitch::new(&config, rules.mode),
+            write_switch: WriteSwitch::new(&config, own.mode, seat),
             presence: WriterPresence::default(),
             c,
             config,
@@ -100,6 +114,8 @@ impl FailoverDriver {
             state,
             reach,
             files,
+            group,
+            looks: JoinSet::new(),
             orders: JoinSet::new(),
             tickets: HashMap::new(),
             next_ticket: 0,
@@ -111,13 +127,52 @@ impl FailoverDriver {
         driver
     }
 
+    /// Takes up or gives up the lead of the group, learns what it decided, and obeys what it took.
+    async fn meet_group(&mut self) {
+        let Some(group) = &mut self.group else { return };
+        let role = group.role();
+        if role != self.rules.group {
+            self.change_role(role).await;
+        }
+        let Some(group) = &mut self.group else { return };
+        if let Some(durable) = group.news()
+            && role == GroupRole::Follows
+        {
+            self.step(&FailoverEvent::Told { durable: Box::new(durable) }).await;
+        }
+        let served = self.write_switch.served();
+        self.write_switch.show(&self.c, &self.rules, &self.state);
+        let Some(group) = &mut self.group else { return };
+        let answers = |node: NodeId| self.state.nodes.get(&node).is_some_and(|node| node.facts().is_some());
+        group.obey(&self.c, served, answers);
+    }
+
+    /// A new leader is the group's one Weir restarted, which knows what it saw.
+    async fn change_role(&mut self, role: GroupRole) {
+        self.orders.abort_all();
+        for (_, operator) in self.tickets.drain() {
+            let _ = operator.send(Err("the lead of the group moves to another Weir meanwhile: ask again".into()));
+        }
+        let Some(group) = &mut self.group else { return };
+        group.keep_shut();
+        group.forget_news();
+        let durable = group.durable().unwrap_or_else(|| self.state.durable.clone());
+        self.rules = Rc::new(rules_of(&self.c, &self.config, role));
+        self.state = self.state.begun_anew(&self.rules, durable);
+        self.reach = Rc::new(NodeAccess::new(self.c.clone(), self.config.clone(), self.rules.clone()));
+        let words =
+            if role == GroupRole::Leads { "this proxy decides for its group" } else { "another proxy decides for the group" };
+        self.c.shared.log.say(Level::Log, format_args!("failover: {words} from here on"));
+        self.step(&FailoverEvent::Timer).await;
+    }
+
     fn now(&self) -> Ms {
         self.c.millis(Instant::now())
     }
 
     fn reconfigure(&mut self) {
         let newest = self.c.shared.config.load_full();
-        let rules = rules_of(&self.c, &newest);
+        let rules = rules_of(&self.c, &newest, self.rules.group);
         if Arc::ptr_eq(&newest, &self.config) && rules.mode == self.rules.mode {
             return;
         }
@@ -128,18 +183,35 @@ impl FailoverDriver {
             self.state.readdress(id);
         }
         self.reach = Rc::new(NodeAccess::new(self.c.clone(), newest, self.rules.clone()));
-        self.write_switch.obey(&self.config, self.rules.mode);
+        self.write_switch.obey(&self.config, self.own_mode());
         if self.rules.mode != FailoverMode::Builtin {
             self.presence.end();
         }
         self.write_switch.show(&self.c, &self.rules, &self.state);
     }
 
+    /// The mode of the configuration, also while another member of the group decides.
+    fn own_mode(&self) -> FailoverMode {
+        if self.rules.group == GroupRole::Follows { FailoverRules::of(&self.config).mode } else { self.rules.mode }
+    }
+
     async fn take_wishes(&mut self) {
         for wish in self.c.shared.control.take_wishes() {
+            if self.rules.group == GroupRole::Follows {
+                let _ = wish.answer.send(Err(self.leader_hint()));
+                continue;
+            }
             self.next_ticket += 1;
             self.tickets.insert(self.next_ticket, wish.answer);
             self.step(&FailoverEvent::Operator { ticket: self.next_ticket, request: wish.request }).await;
+        }
+    }
+
+    fn leader_hint(&self) -> String {
+        let leader = self.group.as_ref().and_then(|group| group.seat.view().leader());
+        match leader {
+            Some(leader) => format!("host {} leads the group and decides: ask it", leader.host),
+            None => "the group has no leader now: try again".into(),
         }
     }
 
@@ -167,15 +239,42 @@ impl FailoverDriver {
                 self.step(&FailoverEvent::Used { node }).await;
             }
         }
+        if self.rules.group == GroupRole::Follows {
+            self.tell_founding();
+        }
         if self.config.failover.test_file {
             self.step(&FailoverEvent::TestFile { down: self.files.read_test() }).await;
         }
+    }
+
+    /// Of use while there is no group: the founder's first version takes over what its file and the servers' marks know.
+    fn tell_founding(&self) {
+        let Some(group) = self.group.as_ref().filter(|group| group.seat.view().version.is_none()) else { return };
+        let marks: Vec<Option<bool>> = self
+            .state
+            .nodes
+            .values()
+            .map(|node| {
+                let mark = node.facts()?.mark;
+                let voted = mark.vote.map(|vote| vote.ballot.weir);
+                Some([Some(mark.promised.weir), voted].into_iter().flatten().any(group_link::is_number_of_group))
+            })
+            .collect();
+        let mark = if marks.contains(&Some(true)) {
+            ServerMark::Marked
+        } else if marks.iter().all(Option::is_some) {
+            ServerMark::Unmarked
+        } else {
+            ServerMark::Unseen
+        };
+        group.seat.order(GroupOrder::Founding { text: self.state.durable.show(), mark });
     }
 
     /// Not cancel safe: actions that were not obeyed are lost, and found again by the looks of the next driver.
     async fn step(&mut self, event: &FailoverEvent) {
         self.keep_pace(event).await;
         while self.orders.try_join_next().is_some() {}
+        while self.looks.try_join_next().is_some() {}
         let now = self.now();
         // First, so that no connection to the old server counts as one to a new primary.
         self.note_move(event);
@@ -224,9 +323,14 @@ impl FailoverDriver {
 }
 
 /// A process that has handed its clients over promotes nothing: its successor does.
-fn rules_of(c: &ControlContext, config: &Config) -> FailoverRules {
+fn rules_of(c: &ControlContext, config: &Config, group: GroupRole) -> FailoverRules {
     let mut rules = FailoverRules::of(config);
-    if c.shared.is_handed_over() && rules.mode != FailoverMode::Off {
+    rules.group = group;
+    if group != GroupRole::None {
+        // The group is one Weir.
+        rules.company = OtherPromoters::Alone;
+    }
+    if (c.shared.is_handed_over() || group == GroupRole::Follows) && rules.mode != FailoverMode::Off {
         rules.mode = FailoverMode::Follow;
     }
     rules

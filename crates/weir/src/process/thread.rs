@@ -84,6 +84,7 @@ async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
                 ControlOrder::LinkDied(node, how) => c.tell(FailoverEvent::ConnDied { node, how }),
                 ControlOrder::Parted => c.ring(&WakeSubject::Parted),
                 ControlOrder::Sample => c.ring(&WakeSubject::Positions),
+                ControlOrder::Group => c.ring(&WakeSubject::Failover),
                 ControlOrder::Doubt => c.tell(FailoverEvent::Doubted),
                 ControlOrder::Watch(database) => watch(&c, database),
                 ControlOrder::Follow(database) => follow(&c, database),

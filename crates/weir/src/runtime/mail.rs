@@ -17,6 +17,8 @@ pub enum ControlOrder {
     Parted,
     /// A WAL position is needed.
     Sample,
+    /// Rights or state of the group changed.
+    Group,
     /// Somebody waits for what the servers say: they are looked at soon.
     Doubt,
     Watch(Arc<KnownDatabase>),
@@ -35,6 +37,7 @@ impl ControlOrder {
             | (ControlOrder::Parted, ControlOrder::Parted)
             | (ControlOrder::Sample, ControlOrder::Sample)
             | (ControlOrder::Doubt, ControlOrder::Doubt)
+            | (ControlOrder::Group, ControlOrder::Group)
             | (ControlOrder::CloseListeners, ControlOrder::CloseListeners)
             | (ControlOrder::End, ControlOrder::End) => true,
             (ControlOrder::LinkDied(own, how), ControlOrder::LinkDied(other, as_well)) => own == other && how == as_well,
@@ -47,6 +50,7 @@ impl ControlOrder {
                 | ControlOrder::Parted
                 | ControlOrder::Sample
                 | ControlOrder::Doubt
+                | ControlOrder::Group
                 | ControlOrder::Watch(_)
                 | ControlOrder::Follow(_)
                 | ControlOrder::Changed(_)

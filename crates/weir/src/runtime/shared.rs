@@ -4,6 +4,7 @@ use crate::auth::access::{AccessFiles, LooksUp, ProofFilter, SharedAccess};
 use crate::auth::client_limits::ClientCounts;
 use crate::log::ProxyLog;
 use crate::runtime::agents_seen::AgentsSeen;
+use crate::runtime::group_seat::GroupSeat;
 use crate::runtime::mail::{ControlMail, ControlOrder};
 use crate::runtime::node_defaults::OfNodes;
 use crate::runtime::pause_state::PauseState;
@@ -139,6 +140,8 @@ pub struct SharedState {
     pub(crate) listeners: ListeningSockets,
     pub(crate) life: ProcessLifetime,
     pub(crate) control: ControlMail,
+    /// Set before the threads start, if `use_watchdog` is on.
+    pub(crate) group: OnceLock<Arc<GroupSeat>>,
 }
 
 pub struct FileReadState {
@@ -226,6 +229,7 @@ impl SharedState {
             listeners: ListeningSockets::default(),
             life: ProcessLifetime { started_at: now, stop: AtomicU8::new(ProxyShutdown::No as u8) },
             control: ControlMail::default(),
+            group: OnceLock::new(),
         }
     }
 

@@ -1,21 +1,23 @@
 //! Carries out actions of the failover core. A server order is a task, whose outcome comes back as an event.
 
 use super::hands::{self, DeedError, StreamCutPolicy};
-use super::{FailoverDriver, command, drain, say};
+use super::{FailoverDriver, command, drain, group_link, say};
 use crate::control::cluster_view;
 use crate::control::control_context::ControlContext;
 use crate::control::failover::node_logins::{NodeAccess, failure};
 use crate::control::failover::{agent_orders, node_facts};
 use crate::control::return_node::{self, NodeReturn};
 use crate::log::Level;
+use crate::runtime::group_seat::GroupSeat;
 use crate::runtime::mail::RoleCheckReason;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
 use weir_failover::{
-    CommitLoss, Done, FailoverAction, FailoverCause, FailoverEvent, FailoverMode, FailoverReport, LookFailure, Ms,
-    NodeDownReason, NodeId, OpenTransactionFate, ProbeResult,
+    CommitLoss, Done, FailoverAction, FailoverCause, FailoverCommandKind, FailoverEvent, FailoverMode, FailoverReport, GroupRole,
+    LookFailure, Ms, NodeDownReason, NodeId, OpenTransactionFate, ProbeResult,
 };
 
 /// The fraction of a look's limit after which its login is late.
@@ -49,9 +51,16 @@ impl FailoverDriver {
             FailoverAction::Hold { why, transactions } => {
                 self.write_switch.hold(&self.c, (&self.rules, &self.state), why, transactions).await;
                 self.yield_presence(transactions);
+                if let Some(group) = &mut self.group {
+                    group.keep_shut();
+                }
             }
             FailoverAction::Release { node, started_at } => {
                 self.write_switch.release(&self.c, (&self.rules, &self.state), node, started_at).await;
+                let text = self.state.durable.show();
+                if let Some(group) = self.group.as_mut().filter(|_| self.rules.group == GroupRole::Leads) {
+                    group.open(node, text);
+                }
                 if self.rules.mode == FailoverMode::Builtin && !self.rules.is_alone() {
                     self.presence.begin(&self.reach, node, self.state.durable.weir);
                 }
@@ -69,8 +78,14 @@ impl FailoverDriver {
                 let (c, files) = (self.c.clone(), self.files.clone());
                 let promise = OrderResultGuard { c, otherwise: Some(FailoverEvent::Stored { number, done: Done::No }) };
                 let is_kept = files.keeps_state(&self.rules);
+                let (leads, stops) = (self.leads_in(), self.state.stops_writes());
                 self.orders.spawn_local(async move {
-                    let done = if is_kept { files.store(&promise.c, text).await } else { Done::Yes };
+                    let done = match leads {
+                        Some(seat) if stops => group_link::close_writes(&seat, text).await,
+                        Some(seat) => group_link::store(&seat, text).await,
+                        None if is_kept => files.store(&promise.c, text).await,
+                        None => Done::Yes,
+                    };
                     promise.keep(FailoverEvent::Stored { number, done });
                 });
             }
@@ -80,7 +95,15 @@ impl FailoverDriver {
                     c: self.c.clone(),
                     otherwise: Some(FailoverEvent::CommandEnded { number, done: Done::No }),
                 };
+                let leads = self.leads_in().filter(|_| kind == FailoverCommandKind::Failover);
+                let text = self.state.durable.show();
                 self.orders.spawn_local(async move {
+                    // The command promotes another server: nobody writes to the old one any more.
+                    if let Some(seat) = leads
+                        && group_link::close_writes(&seat, text).await == Done::No
+                    {
+                        return;
+                    }
                     let done = command::run(&promise.c, kind, &line, Duration::from_millis(limit_ms)).await;
                     promise.keep(FailoverEvent::CommandEnded { number, done });
                 });
@@ -116,6 +139,12 @@ impl FailoverDriver {
         }
     }
 
+    /// The seat of a leader whose lease is valid in this moment.
+    fn leads_in(&self) -> Option<Arc<GroupSeat>> {
+        let group = self.group.as_ref().filter(|_| self.rules.group == GroupRole::Leads)?;
+        (group.role() == GroupRole::Leads).then(|| group.seat.clone())
+    }
+
     fn yield_presence(&mut self, transactions: OpenTransactionFate) {
         match transactions {
             OpenTransactionFate::Go => self.presence.leave(&self.c),
@@ -149,8 +178,14 @@ impl FailoverDriver {
 
     fn drain(&mut self, node: NodeId, limit: Duration) {
         let promise = OrderResultGuard { c: self.c.clone(), otherwise: Some(FailoverEvent::Drained { node }) };
+        let (leads, text) = (self.leads_in(), self.state.durable.show());
         self.orders.spawn_local(async move {
-            drain::drain(&promise.c, node, limit).await;
+            let own = drain::drain(&promise.c, node, limit);
+            match leads {
+                // Without it the others end with their leases, and the switchover fails without it, too.
+                Some(seat) => drop(tokio::join!(own, group_link::close_writes(&seat, text))),
+                None => own.await,
+            }
             promise.keep(FailoverEvent::Drained { node });
         });
     }
@@ -160,12 +195,22 @@ impl FailoverDriver {
         let Some((node, limit_ms)) = order.target() else { return };
         let promise = OrderResultGuard { c: self.c.clone(), otherwise: order.failed(begun_at, LookFailure::Refuses) };
         let reach = self.reach.clone();
+        let limit = Duration::from_millis(limit_ms);
+        if let FailoverAction::Probe { .. } = order {
+            self.looks.spawn_local(async move {
+                promise.keep(probe(&reach, (&order, node), begun_at, limit).await);
+            });
+            return;
+        }
+        if self.rules.group == GroupRole::Leads && self.leads_in().is_none() {
+            self.c
+                .shared
+                .log
+                .say(Level::Warning, format_args!("node {node}: an order is not given: the lead of the group is over"));
+            return;
+        }
         self.orders.spawn_local(async move {
-            let limit = Duration::from_millis(limit_ms);
             let deadline = Instant::now() + limit;
-            if let FailoverAction::Probe { .. } = order {
-                return promise.keep(probe(&reach, (&order, node), begun_at, limit).await);
-            }
             let done = tokio::time::timeout(limit, execute(&reach, &order, deadline)).await;
             let event = match done {
                 Ok(Ok(event)) => Some(event),

@@ -3,6 +3,7 @@
 use crate::control::cluster_view;
 use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
+use crate::runtime::group_seat::GroupSeat;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::ConnStatus;
 use std::collections::HashSet;
@@ -15,15 +16,20 @@ use weir_failover::commit_outcome::PromotionHorizon;
 use weir_failover::{
     self, FailoverMode, FailoverRules, FailoverState, NodeId, OpenTransactionFate, WriteDecider, WriteHoldReason,
 };
+use weir_io::clock::boot_now_ms;
 
 /// Time for workers to release broken connections. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
+
+const NO_EPOCH: &str = "the group has no epoch open for this proxy";
 
 pub struct WriteSwitch {
     gate: WriteGate,
     promoter: PromoterKind,
     /// The node that took writes last, and may still have transactions.
     served: Option<NodeId>,
+    /// A group whose epoch must be open for the node, too.
+    group: Option<Arc<GroupSeat>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +52,21 @@ impl PromoterKind {
 }
 
 impl WriteSwitch {
-    pub fn new(config: &Config, mode: FailoverMode) -> WriteSwitch {
-        WriteSwitch { gate: WriteGate::Shut, promoter: PromoterKind::of(config, mode), served: None }
+    pub fn new(config: &Config, mode: FailoverMode, group: Option<Arc<GroupSeat>>) -> WriteSwitch {
+        WriteSwitch { gate: WriteGate::Shut, promoter: PromoterKind::of(config, mode), served: None, group }
+    }
+
+    pub fn served(&self) -> Option<NodeId> {
+        self.served
+    }
+
+    /// Of a group whose Weirs promote, each node takes writes while the epoch is open for it.
+    fn in_group(&self, gate: WriteGate) -> WriteGate {
+        let Some(group) = &self.group else { return gate };
+        match gate {
+            WriteGate::Open { node, .. } if boot_now_ms() < group.rights.until_ms(node) => gate,
+            WriteGate::Open { .. } | WriteGate::ByRoles | WriteGate::First(_) | WriteGate::Shut => WriteGate::Shut,
+        }
     }
 
     pub fn obey(&mut self, config: &Config, mode: FailoverMode) {
@@ -85,7 +104,7 @@ impl WriteSwitch {
             let horizon = horizon_of(c, state, node);
             c.view.borrow_mut().horizon = horizon;
         }
-        let (before, gate) = (c.view.borrow().generation, self.shown(rules, state));
+        let (before, gate) = (c.view.borrow().generation, self.in_group(self.shown(rules, state)));
         if let WriteGate::First(node) = gate
             && c.view.borrow().gate != gate
         {
@@ -93,6 +112,7 @@ impl WriteSwitch {
         }
         let held = match state.gate {
             weir_failover::WriteTarget::Held(why, _) if gate == WriteGate::Shut => Some(why.describe()),
+            weir_failover::WriteTarget::Open { .. } if gate == WriteGate::Shut && self.group.is_some() => Some(NO_EPOCH),
             weir_failover::WriteTarget::Held(..) | weir_failover::WriteTarget::Open { .. } => None,
         };
         cluster_view::govern(c, gate, held, is_out);
@@ -153,7 +173,8 @@ fn horizon_of(c: &ControlContext, state: &FailoverState, node: NodeId) -> Option
     PromotionHorizon::of(c.promoted.get(), node, facts)
 }
 
-async fn wait_parted(c: &ControlContext, node: NodeId, conns: &[Arc<ConnStatus>]) {
+/// Waits until sessions have let go of these connections. Cancel safe.
+pub async fn wait_parted(c: &ControlContext, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
     let until = Instant::now() + PART_LIMIT;
     // Before the look: a connection closed in between rings it.

@@ -1,0 +1,176 @@
+//! This Weir's seat in its group, between the group's thread and all other threads.
+//!
+//! The group's thread is the only writer of rights and view; others read them and send orders. Times are milliseconds of CLOCK_BOOTTIME.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{mpsc, oneshot, watch};
+use weir_group::{
+    GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, ServerMark, StateVersion, VersionNumber,
+};
+
+/// Orders that wait for the group's thread; more are refused.
+const ORDERS_MAX: usize = 256;
+
+pub enum GroupOrder {
+    Request {
+        request: GroupRequest,
+        answer: oneshot::Sender<GroupAnswer>,
+    },
+    /// Writes that this version takes are done with here.
+    WritesObeyed(VersionNumber),
+    /// Judgement of the control thread.
+    Intent(MemberIntent),
+    Founding {
+        text: String,
+        mark: ServerMark,
+    },
+    /// The process ends: the lead is handed over first. Answered when the group holds nothing of this member any more.
+    Leave {
+        left: oneshot::Sender<()>,
+    },
+}
+
+/// Rights as workers look at them.
+#[derive(Debug, Default)]
+pub struct GroupRights {
+    until_ms: AtomicU64,
+    /// Epoch above 17 bits of the node's number and one; 0: no writes.
+    writes: AtomicU64,
+}
+
+const NODE_BITS: u32 = 17;
+
+impl GroupRights {
+    /// `writes` first when they end, so that nobody sees old writes with a new end.
+    fn set(&self, rights: MemberRights) {
+        let writes = rights.writes.map_or(0, |(epoch, node)| epoch << NODE_BITS | (u64::from(node) + 1));
+        if self.writes.load(Ordering::Relaxed) != writes {
+            self.until_ms.store(0, Ordering::SeqCst);
+            self.writes.store(writes, Ordering::SeqCst);
+        }
+        self.until_ms.store(rights.until, Ordering::SeqCst);
+    }
+
+    /// End of the right to write to this node, 0 without one.
+    pub fn until_ms(&self, node: u16) -> GroupMs {
+        let until = self.until_ms.load(Ordering::SeqCst);
+        let writes = self.writes.load(Ordering::SeqCst);
+        if writes & ((1 << NODE_BITS) - 1) == u64::from(node) + 1 { until } else { 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritesObedience {
+    /// The control thread says `GroupOrder::WritesObeyed` when nothing more is sent to the former node.
+    Awaited(VersionNumber),
+    Done,
+}
+
+/// A host as this member sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    pub host: HostNumber,
+    pub heard_ms_ago: Option<GroupMs>,
+    pub is_linked: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    pub own: MemberId,
+    /// Newest decided version known.
+    pub version: Option<StateVersion>,
+    pub rights: MemberRights,
+    pub obedience: WritesObedience,
+    /// Closed epoch in which nobody writes any more, and the term of the leader that was told.
+    pub stopped_epoch: Option<u64>,
+    pub peers: Vec<PeerView>,
+    /// Reason why this member has no vote.
+    pub fault: Option<String>,
+}
+
+impl GroupView {
+    pub fn leads(&self, now: GroupMs) -> bool {
+        now < self.rights.until && self.rights.leads.is_some()
+    }
+
+    pub fn has_lease(&self, now: GroupMs) -> bool {
+        now < self.rights.until
+    }
+
+    pub fn leader(&self) -> Option<MemberId> {
+        match self.version.as_ref()?.state.lead {
+            weir_group::GroupLead::Held(id) => Some(id),
+            weir_group::GroupLead::Taken { .. } => None,
+        }
+    }
+}
+
+pub struct GroupSeat {
+    pub rights: GroupRights,
+    view: watch::Sender<Arc<GroupView>>,
+    orders: mpsc::Sender<GroupOrder>,
+}
+
+impl GroupSeat {
+    /// The receiver is the thread's.
+    pub fn new(own: MemberId) -> (Arc<GroupSeat>, mpsc::Receiver<GroupOrder>) {
+        let (orders, inbox) = mpsc::channel(ORDERS_MAX);
+        let view = GroupView {
+            own,
+            version: None,
+            rights: MemberRights::default(),
+            obedience: WritesObedience::Done,
+            stopped_epoch: None,
+            peers: Vec::new(),
+            fault: None,
+        };
+        (Arc::new(GroupSeat { rights: GroupRights::default(), view: watch::Sender::new(Arc::new(view)), orders }), inbox)
+    }
+
+    pub fn view(&self) -> Arc<GroupView> {
+        self.view.borrow().clone()
+    }
+
+    /// News of the view.
+    pub fn watch(&self) -> watch::Receiver<Arc<GroupView>> {
+        self.view.subscribe()
+    }
+
+    /// Only for the group's thread.
+    pub fn show(&self, view: GroupView) {
+        self.rights.set(view.rights);
+        self.view.send_replace(Arc::new(view));
+    }
+
+    /// Never waits. False if the thread has ended or is behind.
+    pub fn order(&self, order: GroupOrder) -> bool {
+        self.orders.try_send(order).is_ok()
+    }
+
+    /// Cancel safe: the request goes on. No leader, or no answer at all: `NotLeader`.
+    pub async fn request(&self, request: GroupRequest) -> GroupAnswer {
+        let (answer, answered) = oneshot::channel();
+        if !self.order(GroupOrder::Request { request, answer }) {
+            return GroupAnswer::Busy;
+        }
+        answered.await.unwrap_or(GroupAnswer::NotLeader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_to_write_is_for_one_node() {
+        let rights = GroupRights::default();
+        assert_eq!(rights.until_ms(0), 0);
+        rights.set(MemberRights { until: 700, leads: None, writes: Some((3, 0)) });
+        assert_eq!((rights.until_ms(0), rights.until_ms(1)), (700, 0));
+        rights.set(MemberRights { until: 900, leads: Some(1), writes: Some((4, u16::MAX)) });
+        assert_eq!((rights.until_ms(0), rights.until_ms(u16::MAX)), (0, 900));
+        rights.set(MemberRights { until: 950, leads: Some(1), writes: None });
+        assert_eq!((rights.until_ms(0), rights.until_ms(u16::MAX)), (0, 0));
+    }
+}
