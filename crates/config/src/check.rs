@@ -1,4 +1,6 @@
 //! Problems that show only when settings are looked at together.
+mod watchdog_checks;
+
 use std::collections::BTreeSet;
 
 use super::problem::{ConfigProblem, ProblemSeverity};
@@ -8,7 +10,7 @@ use crate::params::ParamIndexing;
 use weir_sql::facts::{QueryEffect, TransactionVerb};
 
 /// In the order of the messages.
-const CHECKS: [fn(&mut CheckContext<'_>); 19] = [
+const CHECKS: [fn(&mut CheckContext<'_>); 20] = [
     check_nodes,
     check_same_servers,
     check_host_names,
@@ -28,6 +30,7 @@ const CHECKS: [fn(&mut CheckContext<'_>); 19] = [
     check_stores,
     check_failover,
     check_agents,
+    watchdog_checks::check_watchdog,
 ];
 
 struct CheckContext<'a> {

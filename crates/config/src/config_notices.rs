@@ -4,6 +4,7 @@
 
 use super::{CausalReads, Config, ConfigSetting};
 use crate::params::{ConfigParam, ParamEffect, ParamGroup};
+use crate::watchdog_settings::is_loopback;
 
 /// Descriptors for listening sockets, files, and connections of Weir's own.
 const DESCRIPTORS_OF_OURS: u64 = 64;
@@ -79,10 +80,7 @@ impl Config {
 
     /// True if clients on other machines can connect.
     pub fn listens_to_others(&self) -> bool {
-        let is_own = |address: &str| {
-            address == "localhost" || address.parse::<core::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
-        };
-        self.listen_addresses.iter().any(|address| !is_own(address))
+        self.listen_addresses.iter().any(|address| !is_loopback(address))
     }
 }
 

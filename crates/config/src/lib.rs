@@ -39,6 +39,7 @@ mod types;
 pub mod unasked;
 mod value;
 pub mod visibility;
+pub mod watchdog_settings;
 
 pub use crate::failover_settings::{FailoverConfig, HealthConfig, OnLost};
 pub use crate::pcp_settings::{PcpConfig, PcpUsers};
@@ -57,6 +58,7 @@ pub use types::{
     LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions,
     SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
 };
+pub use watchdog_settings::WatchdogSettings;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -103,6 +105,8 @@ pub struct Config {
     pub admin: AdminConfig,
     pub pcp: PcpConfig,
     pub recovery: RecoveryConfig,
+    /// `None` with `use_watchdog = off`.
+    pub watchdog: Option<WatchdogSettings>,
     pub log: LogConfig,
     pub pid_file: PathBuf,
     pub work_dir: PathBuf,
@@ -220,7 +224,17 @@ impl Config {
         if config.pool.size == 0 {
             config.pool.size = config.pool.num_init_children;
         }
+        watchdog_settings::finish(&mut config);
         config
+    }
+
+    /// Takes what files beside the configuration said: `databases`, and the number of this host, which stays until a restart.
+    fn with_files(mut self, databases: &Config, number: &Config) -> Config {
+        self.databases = databases.databases.clone();
+        if let (Some(watchdog), Some(known)) = (&mut self.watchdog, &number.watchdog) {
+            watchdog.own_number = known.own_number;
+        }
+        self
     }
 
     fn given(&self) -> Given {
@@ -270,6 +284,7 @@ impl Config {
             search_primary_timeout_ms: 0,
             pcp: PcpConfig::default(),
             recovery: RecoveryConfig::default(),
+            watchdog: None,
             tcp: TcpConfig::default(),
             limits: LimitConfig::default(),
             databases: std::sync::Arc::default(),

@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use super::problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
 use super::{Config, ConfigSetting, Given, SettingSource, check, lines, place};
 use crate::params::{self, ConfigParam, INDEX_MAX, ParamLookup};
+use crate::watchdog_settings::{OWN_NUMBER_FILE, own_number};
 
 const BACKEND_HOSTNAME: &str = "backend_hostname";
 /// Depth of includes, as in PostgreSQL.
@@ -62,6 +63,7 @@ pub fn read_with_defaults(
     let mut config = Config::build(&reader.given);
     reader.judge_repeated(&config);
     reader.read_databases(path, &mut config);
+    reader.read_own_number(path, &mut config);
     let ConfigFileReader { given, mut problems, is_missing, .. } = reader;
     if !is_missing {
         // An unreadable file has no other problems.
@@ -152,6 +154,27 @@ impl ConfigFileReader<'_> {
             self.error(&SettingSource::File { path: path.clone(), line }, cause.to_string());
         }
         config.databases = databases.into();
+    }
+
+    /// Reads which of the watchdog's hosts this one is, beside the configuration in `path`.
+    fn read_own_number(&mut self, path: &Path, config: &mut Config) {
+        let source = config.setting("use_watchdog", None).map_or(SettingSource::Default, |setting| setting.source.clone());
+        let Some(watchdog) = &mut config.watchdog else { return };
+        let path = path.parent().unwrap_or(Path::new("")).join(OWN_NUMBER_FILE);
+        let shown = path.display();
+        let wanted = "write the number of this host there, 0 for hostname0";
+        let number = match (self.load)(&path) {
+            Ok(bytes) => own_number(&bytes),
+            Err(cause) => return self.error(&source, format!("use_watchdog: could not read \"{shown}\": {cause}; {wanted}")),
+        };
+        let Some(number) = number else {
+            return self.error(&source, format!("use_watchdog: \"{shown}\" holds no number from 0 to {INDEX_MAX}; {wanted}"));
+        };
+        watchdog.own_number = number;
+        if watchdog.own().is_none() {
+            let message = format!("use_watchdog: \"{shown}\" says {number}, but \"hostname{number}\" is not set; {wanted}");
+            self.error(&source, message);
+        }
     }
 
     fn set(&mut self, name: &str, value: &str, source: SettingSource) {

@@ -2,13 +2,19 @@
 use super::problem::ProblemSeverity;
 use super::{Config, ConfigSetting, Given, SettingSource, check, place};
 use crate::params::{self, ConfigParam, ParamContext, ParamGroup, ParamIndexing, ParamLookup, ValueError};
+use crate::watchdog_settings::OWN_NUMBER_FILE;
 
 /// Takes the reloadable settings from `new`, and names those that need a restart. A node missing in `new` stays whole until then.
 pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
     let mut given = new.given();
     let mut waiting = Vec::new();
     for kept in &old.settings {
-        let is_lost = kept.param.indexed == ParamIndexing::Node && !has_node(&new, kept.index);
+        let now = new.settings.iter().find(|s| s.param.name == kept.param.name && s.index == kept.index);
+        let is_lost = match kept.param.indexed {
+            ParamIndexing::Node => !has_node(&new, kept.index),
+            ParamIndexing::Watchdog | ParamIndexing::Heartbeat => now.is_none(),
+            ParamIndexing::No | ParamIndexing::NodeOrDefault => false,
+        };
         let must_stay = match kept.param.applies {
             ParamContext::AtStart | ParamContext::NewNodeOnReload => true,
             ParamContext::OnReload | ParamContext::PerSession => is_lost,
@@ -16,9 +22,8 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
         if !must_stay {
             continue;
         }
-        let now = new.settings.iter().find(|s| s.param.name == kept.param.name && s.index == kept.index);
         let is_changed = now.is_some_and(|now| !is_equal(kept, now));
-        if is_changed || (is_lost && kept.param.name == "backend_hostname") {
+        if is_changed || (is_lost && NAMES.contains(&kept.param.name)) {
             waiting.push(kept.name());
         }
         if is_changed || is_lost {
@@ -32,8 +37,16 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
             given.remove(&(place(added.param), added.index));
         }
     }
-    (Config { databases: new.databases, ..Config::build(&given) }, waiting)
+    if let (Some(was), Some(is)) = (&old.watchdog, &new.watchdog)
+        && was.own_number != is.own_number
+    {
+        waiting.push(OWN_NUMBER_FILE.to_owned());
+    }
+    (Config::build(&given).with_files(&new, old), waiting)
 }
+
+/// Settings by whose loss a node, peer or heartbeat is named.
+const NAMES: [&str; 3] = ["backend_hostname", "hostname", "heartbeat_hostname"];
 
 fn has_node(config: &Config, id: Option<u16>) -> bool {
     config.nodes.iter().any(|node| Some(node.id) == id)
@@ -136,7 +149,7 @@ impl Config {
 
     /// Builds from `given`, with the present file contents.
     fn rebuilt(&self, given: &Given) -> Config {
-        Config { databases: self.databases.clone(), ..Config::build(given) }
+        Config::build(given).with_files(self, self)
     }
 }
 

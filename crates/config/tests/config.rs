@@ -2,7 +2,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weir_config::params::{self, ParamContext, ParamEffect, ParamIndexing, ParamKind};
+use weir_config::params::{self, ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
 use weir_config::visibility::{ValueVisibility, Viewer};
 use weir_config::{self as config, ClusteringMode, Config, ConfigReadResult, LogLevel, PoolMode, ProblemSeverity, SettingSource};
 
@@ -44,9 +44,14 @@ fn read_files(files: &BTreeMap<String, String>, command_line: &[(String, String)
 }
 
 fn read_bytes(bytes: &[u8]) -> ConfigReadResult {
-    // A file that the configuration names is empty.
-    let main = Path::new("pgpool.conf");
-    config::read(main, &mut |path| Ok(if path == main { bytes.to_vec() } else { Vec::new() }))
+    config::read(Path::new("pgpool.conf"), &mut |path| {
+        Ok(match path.to_str() {
+            Some("pgpool.conf") => bytes.to_vec(),
+            Some("pgpool_node_id") => b"0\n".to_vec(),
+            // A file that the configuration names is empty.
+            Some(_) | None => Vec::new(),
+        })
+    })
 }
 
 fn check_read(text: &str) -> Config {
@@ -159,15 +164,30 @@ const OTHER_VALUES: &[&str] = &[
     "epoll", "json", "syslog", "LOCAL1", "TLSv1.3", "require", "pass", "pin", "disable", "always", "memcached", "wal",
     "normal", "primary", "a:0", "select 1", "error", "builtin", "4.3", "verify-ca", "db0:9797", "3MB", "raw", "gentle",
     "lazy", "none", "trust", "query", "terse", "load_balance_node", "1", "dynamic", "as_servers", "wait_for_servers",
+    "10.0.0.9", "http://e:2379", "/state", "etcd", "refuse",
 ];
+
+/// A watchdog all of whose settings count.
+const WATCHDOG: &str = "hostname0 = 'a'\nwd_authkey = 'key'\nwd_state_dir = '/base'\nheartbeat_hostname0 = 'a'\n\
+    wd_etcd_endpoints = 'http://base:2379'\nif_up_cmd = 'up'\narping_cmd = 'tell'\nwd_etcd_client_cert_file = 'c'\n\
+    wd_etcd_client_key_file = 'k'";
 
 #[test]
 fn a_built_row_changes_the_typed_fields() {
     // A value other than the default for each kind of row; secrets and texts get a plain word.
     // An agent needs a secret.
-    let few = "backend_hostname0 = 'db0'\nagent_secret_file = 'base'";
-    let base = check_read(few);
-    for param in params::all().filter(|param| param.effect == ParamEffect::Built) {
+    const FEW: &str = "backend_hostname0 = 'db0'\nagent_secret_file = 'base'";
+    // Rows of the watchdog without a notice of their own: each has a field, if there is a watchdog.
+    let is_watchdogs = |param: &&'static ConfigParam| {
+        param.group == ParamGroup::Watchdog && param.effect != ParamEffect::Needless && param.alias_of.is_none()
+    };
+    for param in params::all().filter(|param| param.effect == ParamEffect::Built || is_watchdogs(param)) {
+        let few = match param.name {
+            "use_watchdog" => format!("{FEW}\n{WATCHDOG}"),
+            _ if is_watchdogs(&param) => format!("{FEW}\nuse_watchdog = on\n{WATCHDOG}"),
+            _ => FEW.to_owned(),
+        };
+        let base = check_read(&few);
         if ["worker_threads", "backend_clustering_mode"].contains(&param.name) {
             continue;
         }
@@ -189,7 +209,8 @@ fn a_built_row_changes_the_typed_fields() {
                 &config.recovery.password,
                 &config.nodes[0].health.password,
             ];
-            let text = format!("{:?} {secrets:?}", Config { settings: Vec::new(), ..config.clone() });
+            let watchdog = config.watchdog.as_ref().map(|watchdog| [watchdog.authkey.expose(), watchdog.etcd.password.expose()]);
+            let text = format!("{:?} {secrets:?} {watchdog:?}", Config { settings: Vec::new(), ..config.clone() });
             text
         };
         assert_ne!(fields(&base), fields(&changed), "{name} = {value} changes no field");
@@ -324,7 +345,8 @@ fn rows_that_are_needed_for_nothing_are_not_named() {
          hostname0 = 'w'\nwd_port0 = 9001",
     );
     assert!(config.notices().is_empty(), "{:?}", config.notices());
-    let config = check_read("backend_hostname0 = 'a'\nuse_watchdog = on\nhostname0 = 'w'\nrecovery_2nd_stage_command = 'r'");
+    let config =
+        check_read("backend_hostname0 = 'a'\nuse_watchdog = on\nhostname0 = 'localhost'\nrecovery_2nd_stage_command = 'r'");
     let notices = config.notices();
     assert_eq!(notices.len(), 2, "{notices:?}");
     assert!(notices[0].contains("there is no watchdog") && notices[1].contains("online recovery has one stage"), "{notices:?}");
@@ -397,12 +419,12 @@ fn a_reload_of_the_same_file_changes_nothing() {
 
 #[test]
 fn every_parameter_reloads_as_its_row_says() {
-    let old = check_read("backend_hostname0 = 'a'");
+    let old = check_read("backend_hostname0 = 'a'\nhostname0 = 'localhost'");
     for param in params::all().filter(|param| param.indexed == ParamIndexing::No && param.alias_of.is_none()) {
         let outcome = OTHER_VALUES.iter().find_map(|value| {
             let is_other =
                 param.kind.parse(param.name, value).is_ok() && param.kind.show(value) != param.kind.show(param.default);
-            let text = format!("backend_hostname0 = 'a'\n{} = '{value}'", param.name);
+            let text = format!("backend_hostname0 = 'a'\nhostname0 = 'localhost'\n{} = '{value}'", param.name);
             if is_other { read_bytes(text.as_bytes()).config } else { None }
         });
         let new = outcome.unwrap_or_else(|| panic!("no other value for {}", param.name));

@@ -628,7 +628,8 @@ fn two_proxies_do_not_share_a_pid_file() {
 fn a_pid_file_that_cannot_be_written_is_named_by_check_and_at_the_start() {
     let folder = Folder::new();
     let port = ReservedPort::any().unwrap();
-    let lines = "pid_file_name = '/dev/null/weir.pid'\nuse_watchdog = on";
+    let lines = "pid_file_name = '/dev/null/weir.pid'\nuse_watchdog = on\nhostname0 = 'localhost'\n";
+    fs::write(folder.0.join("pgpool_node_id"), "0\n").unwrap();
     fs::write(folder.0.join("pgpool.conf"), configuration(&folder.0, port.number(), &[Backend::tcp(5432, 1)], lines)).unwrap();
     let conf = folder.0.join("pgpool.conf").to_string_lossy().into_owned();
     let output = run(Path::new(WEIR), &["-f", &conf]);
