@@ -168,6 +168,16 @@ impl Reactor {
         &self.registry
     }
 
+    /// Once a second.
+    pub fn align_clock(&self) {
+        self.clock.align();
+    }
+
+    #[inline]
+    pub(crate) fn note_read(&self) {
+        self.clock.note_read();
+    }
+
     #[inline]
     pub fn now(&self) -> Instant {
         self.clock.now()

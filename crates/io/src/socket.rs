@@ -362,6 +362,7 @@ impl Socket {
             return match rustix::net::recv(self.stream.fd(), &mut *buffer, RECEIVE) {
                 Ok((0, _)) => Ok(ReadOutcome::End),
                 Ok((bytes, _)) => {
+                    reactor.note_read();
                     // Edge triggered: a short read means drained. A reported end of file has no further event, so reads go on.
                     if bytes < buffer.len() && ready & CLOSED == 0 {
                         self.slot.clear(READ);

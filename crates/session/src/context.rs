@@ -22,6 +22,7 @@ use crate::status::SessionStatuses;
 use crate::table_changes::TableChanges;
 use crate::task::{Us, WorkerId};
 use crate::upstream::UpstreamState;
+use crate::write_lease::WriteLease;
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 use std::cell::{Cell, Ref, RefCell};
@@ -65,6 +66,7 @@ pub struct SharedContext {
     settings: SharedSettings,
     defaults: InternedDefaults,
     pub stale: ConnStaleness,
+    pub lease: WriteLease,
 }
 
 /// Facts that make server connections at rest unfit as they are.
@@ -171,6 +173,7 @@ impl SharedContext {
             told: LoggedNotices::default(),
             settings: SharedSettings::default(),
             defaults: InternedDefaults::default(),
+            lease: WriteLease::default(),
             stale: ConnStaleness {
                 reloads: ConfigReloads(std::array::from_fn(|_| AtomicU64::new(0))),
                 moves: MovedAddresses::default(),
@@ -273,6 +276,11 @@ impl Context {
             dice: RandomSource { any: Cell::new(seed | 1), even: Cell::new(seed as u32) },
             shared,
         }
+    }
+
+    /// True if what arrives in this round from this node comes too late for the right to write to it.
+    pub fn is_past_lease(&self, node: u16) -> bool {
+        self.clock.boot_us_after_reads() >= self.shared.lease.until_us(node)
     }
 
     /// True if the configuration differs.

@@ -43,6 +43,9 @@ pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
 /// An error ends the session.
 #[inline]
 pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
+    if w.shared.lease.is_needed() && is_too_late(s, w) {
+        return teardown::conn_lost(s, w, "its answer came after the lease of this proxy in its group");
+    }
     loop {
         pass_answers(s, w);
         let header = match s.down.peek(&w.buffers) {
@@ -54,6 +57,13 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
             return Ok(());
         }
     }
+}
+
+/// True for an answer of a primary that may have been replaced before it came: nobody may hear of a success.
+#[cold]
+fn is_too_late(s: &Session, w: &Context) -> bool {
+    let Some(SessionServer { conn, upstream }) = &s.server else { return false };
+    !upstream.is_on_standby() && !s.down.unseen().is_empty() && w.is_past_lease(conn.status.address.node)
 }
 
 /// Passes answers that need no inspection: most of the traffic.

@@ -53,3 +53,4 @@ pub mod time_limits;
 pub mod timing;
 pub mod unit;
 pub mod upstream;
+pub mod write_lease;

@@ -25,6 +25,7 @@ pub async fn housekeep(w: Rc<Worker>) {
         w.forget_unused();
         w.mailbox().beat_ms.store(w.millis(Instant::now()), Ordering::Relaxed);
         w.reactor.sweep();
+        w.reactor.align_clock();
     }
 }
 

@@ -3,7 +3,6 @@
 //! The group's thread is the only writer of rights and view; others read them and send orders. Times are milliseconds of CLOCK_BOOTTIME.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use weir_group::{
     GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, ServerMark, StateVersion, VersionNumber,
@@ -29,35 +28,6 @@ pub enum GroupOrder {
     Leave {
         left: oneshot::Sender<()>,
     },
-}
-
-/// Rights as workers look at them.
-#[derive(Debug, Default)]
-pub struct GroupRights {
-    until_ms: AtomicU64,
-    /// Epoch above 17 bits of the node's number and one; 0: no writes.
-    writes: AtomicU64,
-}
-
-const NODE_BITS: u32 = 17;
-
-impl GroupRights {
-    /// `writes` first when they end, so that nobody sees old writes with a new end.
-    fn set(&self, rights: MemberRights) {
-        let writes = rights.writes.map_or(0, |(epoch, node)| epoch << NODE_BITS | (u64::from(node) + 1));
-        if self.writes.load(Ordering::Relaxed) != writes {
-            self.until_ms.store(0, Ordering::SeqCst);
-            self.writes.store(writes, Ordering::SeqCst);
-        }
-        self.until_ms.store(rights.until, Ordering::SeqCst);
-    }
-
-    /// End of the right to write to this node, 0 without one.
-    pub fn until_ms(&self, node: u16) -> GroupMs {
-        let until = self.until_ms.load(Ordering::SeqCst);
-        let writes = self.writes.load(Ordering::SeqCst);
-        if writes & ((1 << NODE_BITS) - 1) == u64::from(node) + 1 { until } else { 0 }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +77,6 @@ impl GroupView {
 }
 
 pub struct GroupSeat {
-    pub rights: GroupRights,
     view: watch::Sender<Arc<GroupView>>,
     orders: mpsc::Sender<GroupOrder>,
 }
@@ -125,7 +94,7 @@ impl GroupSeat {
             peers: Vec::new(),
             fault: None,
         };
-        (Arc::new(GroupSeat { rights: GroupRights::default(), view: watch::Sender::new(Arc::new(view)), orders }), inbox)
+        (Arc::new(GroupSeat { view: watch::Sender::new(Arc::new(view)), orders }), inbox)
     }
 
     pub fn view(&self) -> Arc<GroupView> {
@@ -139,7 +108,6 @@ impl GroupSeat {
 
     /// Only for the group's thread.
     pub fn show(&self, view: GroupView) {
-        self.rights.set(view.rights);
         self.view.send_replace(Arc::new(view));
     }
 
@@ -155,22 +123,5 @@ impl GroupSeat {
             return GroupAnswer::Busy;
         }
         answered.await.unwrap_or(GroupAnswer::NotLeader)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_right_to_write_is_for_one_node() {
-        let rights = GroupRights::default();
-        assert_eq!(rights.until_ms(0), 0);
-        rights.set(MemberRights { until: 700, leads: None, writes: Some((3, 0)) });
-        assert_eq!((rights.until_ms(0), rights.until_ms(1)), (700, 0));
-        rights.set(MemberRights { until: 900, leads: Some(1), writes: Some((4, u16::MAX)) });
-        assert_eq!((rights.until_ms(0), rights.until_ms(u16::MAX)), (0, 900));
-        rights.set(MemberRights { until: 950, leads: Some(1), writes: None });
-        assert_eq!((rights.until_ms(0), rights.until_ms(u16::MAX)), (0, 0));
     }
 }

@@ -63,8 +63,10 @@ impl WriteSwitch {
     /// Of a group whose Weirs promote, each node takes writes while the epoch is open for it.
     fn in_group(&self, gate: WriteGate) -> WriteGate {
         let Some(group) = &self.group else { return gate };
+        let view = group.view();
+        let is_open = |node: NodeId| view.rights.writes.is_some_and(|(_, open)| open == node);
         match gate {
-            WriteGate::Open { node, .. } if boot_now_ms() < group.rights.until_ms(node) => gate,
+            WriteGate::Open { node, .. } if is_open(node) && view.has_lease(boot_now_ms()) => gate,
             WriteGate::Open { .. } | WriteGate::ByRoles | WriteGate::First(_) | WriteGate::Shut => WriteGate::Shut,
         }
     }
