@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what building and trying Weir takes: a C compiler with headers, libclang, libpam, make, PostgreSQL's server programs.
+# Installs what building and trying Weir takes: a C compiler with headers, libclang, libpam, make, ip for tests, PostgreSQL's server programs.
 # Looks for the things themselves, not for packages: what was installed another way counts. Does nothing when all is
 # there. Installs with apt-get, as root or through sudo; elsewhere it says what is missing.
 set -eu
@@ -101,6 +101,7 @@ command -v make >/dev/null || missing="$missing make"
 [ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 have_libclang || missing="$missing libclang-dev"
 have_libpam || missing="$missing libpam0g-dev"
+any_exists /usr/sbin/ip /sbin/ip /usr/bin/ip /bin/ip || missing="$missing iproute2"
 server=
 have_postgres || server=postgresql
 

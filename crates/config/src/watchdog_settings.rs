@@ -46,6 +46,7 @@ pub struct WatchdogSettings {
     pub trusted_servers: Vec<String>,
     /// `%h` stands for the server.
     pub trusted_command: String,
+    pub interval_ms: u64,
     pub interfaces: MonitoredInterfaces,
     pub failover_votes: FailoverVotes,
     /// Half of an even number of hosts is enough, with the lowest one in it.
@@ -97,8 +98,9 @@ pub struct AddressCommands {
 }
 
 /// Network devices without which a host does not lead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MonitoredInterfaces {
+    #[default]
     Unwatched,
     /// All but loopback; one that works is enough.
     Any,
@@ -244,6 +246,7 @@ impl WatchdogSettings {
             heartbeat_addresses: Vec::new(),
             heartbeat_port: 0,
             heartbeat_keepalive_ms: 0,
+            interval_ms: 0,
             heartbeat_deadtime_ms: 0,
             authkey: WatchdogSecret::default(),
             priority: 0,

@@ -65,10 +65,10 @@ impl GroupMember {
         };
         let fit = self.intent == MemberIntent::Serves;
         let row = state.members.row(self.id).filter(|row| row.may_lead() && fit && state.members.lasting().contains(&row.id))?;
-        let silence_ms = if self.closed_at.is_some() { self.period_ms() } else { self.silence_ms() };
         let rank = self.rank(state, row, now);
-        let wait_ms = silence_ms + rank * self.lease_ms() / 20 + u64::from(self.dice) % (self.lease_ms() / 20);
-        if now <= self.led.1 + wait_ms {
+        let spread_ms = rank * self.lease_ms() / 20 + u64::from(self.dice) % (self.lease_ms() / 20);
+        let is_closed = self.closed_at.is_some_and(|at| now > at + self.lease_ms() / 3 + spread_ms);
+        if !is_closed && now <= self.led.1 + self.silence_ms() + spread_ms {
             return None;
         }
         let mut next = GroupState { lead: GroupLead::Taken { from, to: self.id }, term: state.term + 1, ..state.clone() };

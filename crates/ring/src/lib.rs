@@ -41,6 +41,21 @@ pub fn keep_from_children(descriptor: &impl std::os::fd::AsRawFd) -> std::io::Re
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Sends a whole frame of Ethernet through an interface, over a raw socket of AF_PACKET. Source: packet(7).
+pub fn send_link_frame(socket: &impl std::os::fd::AsRawFd, interface: u32, frame: &[u8]) -> std::io::Result<()> {
+    // SAFETY: the structure consists of integers, for which zeros are values.
+    let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    to.sll_family = libc::AF_PACKET as libc::c_ushort;
+    to.sll_ifindex = i32::try_from(interface).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+    let bytes = size_of_val(&to) as libc::socklen_t;
+    // SAFETY: frame and address live until the call returns, are of the lengths given with them, and are only read.
+    let sent = unsafe {
+        let to = (&raw const to).cast();
+        libc::sendto(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT, to, bytes)
+    };
+    if sent < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Bytes or the end arrived.
 pub const READ: u8 = 1;
 /// Sending is possible again.

@@ -17,6 +17,7 @@ pub mod pool;
 pub mod probes;
 pub mod server_names;
 pub mod shared;
+pub mod shell_command;
 pub mod stores;
 pub mod supervised_tasks;
 pub mod tls_choice;

@@ -1,7 +1,8 @@
 //! Several Weirs as one: the IO around `weir_group`, on a thread of its own, so that no page, command or disk delays a read.
 
-pub mod state_store;
-pub mod vote_file;
-
 #[cfg(test)]
 mod disk_tests;
+pub mod host_fitness;
+pub mod state_store;
+pub mod virtual_address;
+mod vote_file;
