@@ -189,7 +189,7 @@ pub fn run_lone_opening(seed: u64, left_out: LeftOut) -> Option<SeedRun> {
         (world.cut[host][leader], world.cut[leader][host]) = (true, true);
     }
     world.close_links_of(leader, lone);
-    world.go_on(500_000);
+    world.go_on(750_000);
     world.promotions = Promotions::MadeAtOnce;
     for host in (0..HOSTS_MAX).filter(|host| *host != lone) {
         (world.cut[host][leader], world.cut[leader][host]) = (false, false);
