@@ -22,6 +22,7 @@ const FILES: &[&str] = &[
     "concerns",
     "copy",
     "extended",
+    "lease",
     "numbers",
     "outcome",
     "reads",
@@ -58,6 +59,11 @@ fn transactions_that_run_again() {
 #[test]
 fn the_extended_protocol() {
     check("extended");
+}
+
+#[test]
+fn the_write_lease_of_a_group() {
+    check("lease");
 }
 
 #[test]

@@ -28,6 +28,11 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["server", "closes"] => client.close_server(),
         ["next", "write", "fails"] => client.pipes.is_broken = true,
         ["pass", time] => world.pass(time_of(time)),
+        ["lease", node, time] => {
+            let until_us = world.clock.boot_us_after_reads() + time_of(time).as_micros() as u64;
+            world.w.shared.lease.need();
+            world.w.shared.lease.grant(until_us, Some((1, node_of(node))));
+        }
         ["rest", node] => world.rest(node_of(node)),
         ["room", node, "any"] => {
             world.pool.room.borrow_mut().remove(&node_of(node));
