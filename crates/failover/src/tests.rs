@@ -7,6 +7,7 @@ use super::*;
 
 mod agent;
 mod another;
+mod group_followers;
 mod line;
 mod promoted_by_others;
 mod restart;

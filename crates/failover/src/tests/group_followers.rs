@@ -1,0 +1,75 @@
+//! A Weir in a group: a follower orders nothing and takes over what it is told; a new leader goes on with what the group stored and it saw.
+
+use super::*;
+
+fn follower() -> Play {
+    Play::new(|rules| (rules.mode, rules.group) = (FailoverMode::Follow, GroupRole::Follows))
+}
+
+fn dead() -> [ProbeResult; 3] {
+    [gone(LookFailure::Refused), seen(standby(100, 10)), seen(standby(95, 10))]
+}
+
+#[test]
+fn a_follower_sees_a_dead_primary_and_orders_nothing() {
+    let mut play = follower();
+    for _ in 0..6 {
+        play.after(1000, dead());
+    }
+    let orders = |line: &&String| ["cut off", "pledge", "promote", "repoint", "stuck"].iter().any(|word| line.starts_with(word));
+    assert_eq!(play.said.iter().filter(orders).count(), 0, "{:?}", play.said);
+    assert_eq!((play.state.primary(), play.state.attempt.is_some()), (Some(0), false));
+}
+
+#[test]
+fn a_follower_has_the_primary_and_the_nodes_in_use_that_it_is_told() {
+    let mut play = follower();
+    let ballot = Ballot { term: 3, weir: 77 };
+    let epoch = Epoch { ballot, node: 1, replaced: Some(0) };
+    let told = DurableState {
+        weir: 77,
+        term: 3,
+        epoch: Some(epoch),
+        detached: [2].into(),
+        down: [0].into(),
+        ..play.state.durable.clone()
+    };
+    play.tell(FailoverEvent::Told { durable: Box::new(told.clone()) });
+    let standing = |play: &Play, node: NodeId| play.state.nodes.get(&node).map(|node| node.standing);
+    assert_eq!(play.state.epoch(), Some(epoch));
+    assert_eq!(standing(&play, 2), Some(NodeStanding::Detached));
+    assert!(matches!(standing(&play, 0), Some(NodeStanding::Down { why: NodeDownReason::StatusFile, .. })));
+    let told = DurableState { detached: BTreeSet::new(), down: BTreeSet::new(), ..told };
+    play.tell(FailoverEvent::Told { durable: Box::new(told) });
+    assert_eq!([0, 2].map(|node| standing(&play, node)), [Some(NodeStanding::Waiting); 2]);
+}
+
+#[test]
+fn a_new_leader_gives_up_the_primary_that_it_saw_dead_as_a_follower() {
+    let mut play = follower();
+    for _ in 0..6 {
+        play.after(1000, dead());
+    }
+    let stored = DurableState { weir: 77, ..play.state.durable.clone() };
+    (play.rules.mode, play.rules.group) = (FailoverMode::Builtin, GroupRole::Leads);
+    play.state = play.state.begun_anew(&play.rules, stored);
+    play.said.clear();
+    play.tell(FailoverEvent::Timer);
+    assert!(play.said.iter().any(|line| line.starts_with("cut off 1")), "without another look: {:?}", play.said);
+    assert_eq!(play.state.durable.down, [0].into(), "and all of the group leave it out of use");
+    assert!(play.state.stops_writes());
+}
+
+#[test]
+fn a_leader_stores_the_nodes_out_of_use_until_they_are_attached() {
+    let mut play = Play::new(|rules| rules.group = GroupRole::Leads);
+    for _ in 0..6 {
+        play.after(1000, [seen(primary(100)), seen(standby(100, 10)), gone(LookFailure::Refused)]);
+    }
+    assert_eq!(play.state.durable.down, [2].into());
+    let again = FailoverState::new(&play.rules, Some(play.state.durable.clone()), 9, &BTreeSet::new());
+    assert!(again.is_out(&play.rules, 2), "a new leader finds it so");
+    play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
+    play.tell(FailoverEvent::Operator { ticket: 1, request: OperatorRequest::Attach(2) });
+    assert_eq!(play.state.durable.down, BTreeSet::new());
+}
