@@ -51,7 +51,7 @@ impl<S: ByteStream> SealedStream<S> {
             }
             other => other?,
         };
-        let seal = hello.finish(secret, &proof)?;
+        let seal = hello.finish(&proof)?;
         Ok(SealedStream { stream, seal })
     }
 
