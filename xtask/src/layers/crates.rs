@@ -53,6 +53,7 @@ const CRATES: &[Crate] = &[
             "weir-import",
             "weir-catalog",
             "weir-failover",
+            "weir-group",
             "weir-cache",
             "weir-session",
             "weir-agent",
