@@ -2,6 +2,11 @@
 
 #[cfg(test)]
 mod disk_tests;
+pub mod etcd_engine;
+pub mod etcd_fault;
+mod etcd_http;
+mod etcd_json;
+pub mod etcd_tls;
 pub mod host_fitness;
 pub mod state_store;
 pub mod virtual_address;
