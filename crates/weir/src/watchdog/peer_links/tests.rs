@@ -80,14 +80,19 @@ impl TestHost {
     }
 
     async fn hears(&mut self, what: &PeerEvent) {
+        self.hears_until(what).await;
+    }
+
+    /// All that came up to this event.
+    async fn hears_until(&mut self, what: &PeerEvent) -> Vec<PeerEvent> {
+        let mut events = Vec::new();
         let heard = async {
-            loop {
-                if self.events.recv().await.as_ref() == Some(what) {
-                    return;
-                }
+            while events.last() != Some(what) {
+                events.push(self.events.recv().await.expect("links live"));
             }
         };
         timeout(LIMIT, heard).await.unwrap_or_else(|_| panic!("not heard: {what:?}"));
+        events
     }
 }
 
@@ -152,6 +157,8 @@ fn heard(message: &GroupMessage) -> PeerEvent {
 fn count(events: &[PeerEvent], message: &GroupMessage) -> usize {
     events.iter().filter(|event| **event == heard(message)).count()
 }
+
+type SentPayloads = dyn Fn(&mut OutgoingSeals) -> Vec<Vec<u8>>;
 
 /// A host that the test plays itself, linked to `port`.
 async fn join(port: u16, own: u8, to: u8) -> (TcpStream, OutgoingSeals) {
@@ -259,7 +266,7 @@ fn a_host_that_sends_half_a_frame_or_of_another_host_or_a_newer_form_costs_its_l
         let told = other.view(0).last_error;
         assert_eq!(told.as_deref(), Some("it sent a message of form 2, the newest known here is 1: upgrade this host"));
         // A message of another host, a frame twice, a frame too long, rubbish in a frame.
-        let ends: [(&str, &dyn Fn(&mut OutgoingSeals) -> Vec<Vec<u8>>); 4] = [
+        let ends: [(&str, &SentPayloads); 4] = [
             ("it sent a message of host 5", &|seals| vec![seals.frames.close(&ask(5, 3).to_bytes())]),
             ("it sent a frame that is not authentic", &|seals| vec![seals.frames.close(&ask(0, 3).to_bytes()); 2]),
             ("it sent a message ends too early", &|seals| vec![seals.frames.close(b"")]),
@@ -345,13 +352,14 @@ fn while_one_of_two_links_lives_no_end_is_reported() {
         let ports = ports(2);
         let mut one = begin(settings(0, &ports, KEY));
         let port = ports[0].number();
-        let ((mut first, mut seals), (second, _)) = (join(port, 1, 0).await, join(port, 1, 0).await);
+        let ((mut first, mut seals), (mut second, mut second_seals)) = (join(port, 1, 0).await, join(port, 1, 0).await);
+        write_frame(&mut second, &second_seals.frames.close(&ask(1, 1).to_bytes())).await.unwrap();
+        one.hears(&heard(&ask(1, 1))).await;
         until("links", || one.view(1).incoming == 2).await;
         drop(second);
         until("the end of one", || one.view(1).incoming == 1).await;
-        write_frame(&mut first, &seals.frames.close(&ask(1, 1).to_bytes())).await.unwrap();
-        one.hears(&heard(&ask(1, 1))).await;
-        assert_eq!(one.drain(), vec![]);
+        write_frame(&mut first, &seals.frames.close(&ask(1, 2).to_bytes())).await.unwrap();
+        assert_eq!(one.hears_until(&heard(&ask(1, 2))).await, [heard(&ask(1, 2))]);
         drop(first);
         one.hears(&PeerEvent::LinkClosed { member: member(1) }).await;
     });
@@ -446,16 +454,14 @@ fn datagrams_that_are_repeated_sent_back_or_changed_are_refused() {
                 ear.send_to(datagram, place(1)).await.unwrap();
                 ear.send_to(datagram, place(0)).await.unwrap();
             }
-            other.hears(&heard(&ask(0, 0))).await;
-            other.hears(&heard(&ask(0, 1))).await;
-            other.hears(&heard(&ask(0, 2))).await;
-            assert_eq!(other.drain(), vec![], "nothing twice");
+            let got = other.hears_until(&heard(&ask(0, 2))).await;
+            assert_eq!(got, [0, 1, 2].map(|round| heard(&ask(0, round))), "nothing twice");
             assert_eq!(other.view(0).refused, u64::from(!key.is_empty()));
             // A datagram of the other side after the reflected ones.
             until("the link back", || other.is_up(0)).await;
             other.links.send(0, &ask(1, 7));
-            one.hears(&heard(&ask(1, 7))).await;
-            assert!(one.drain().iter().all(|event| *event == heard(&ask(1, 7))), "none of its own came back");
+            let got = one.hears_until(&heard(&ask(1, 7))).await;
+            assert_eq!(got, [heard(&ask(1, 7))], "none of its own came back");
         });
     }
 }
