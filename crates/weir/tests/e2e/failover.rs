@@ -5,6 +5,7 @@ mod another;
 mod cuts;
 mod faults;
 mod grouped;
+mod hosts;
 mod late;
 pub mod load;
 mod moved;
