@@ -33,6 +33,8 @@ pub enum NetworkCut {
     Mute,
     /// Nothing passes between it and other hosts; all of them reach the outside.
     FromHosts,
+    /// The same on this path only.
+    FromHostsOn(usize),
     /// It does not reach the outside, and the outside not it.
     FromOutside,
     /// Nothing passes on this path.
@@ -169,19 +171,18 @@ impl HostNetwork {
                 let port = port_name(self.place, *host, path);
                 let (says, hears) = (format!("iifname \"{port}\" drop\n"), format!("oifname \"{port}\" drop\n"));
                 match cut {
-                    NetworkCut::Path(gone) if *gone != path => {}
+                    NetworkCut::Path(gone) | NetworkCut::FromHostsOn(gone) if *gone != path => {}
                     NetworkCut::Apart | NetworkCut::Path(_) => {
                         arriving += &says;
                         leaving += &hears;
                     }
                     NetworkCut::Mute => arriving += &says,
                     NetworkCut::Deaf => leaving += &hears,
-                    NetworkCut::FromHosts => passing += &(says + &hears),
+                    NetworkCut::FromHosts | NetworkCut::FromHostsOn(_) => passing += &(says + &hears),
                     NetworkCut::FromOutside => {
-                        let (bridge, outside) = (bridge_name(self.place, path), self.outside(path));
-                        // Not ARP: hosts answer each other's questions about it.
+                        let outside = self.outside(path);
                         arriving += &format!("iifname \"{port}\" ip daddr {outside} drop\n");
-                        leaving += &format!("oifname \"{port}\" ip saddr {outside} drop comment \"{bridge}\"\n");
+                        leaving += &format!("oifname \"{port}\" ip saddr {outside} drop\n");
                     }
                 }
             }

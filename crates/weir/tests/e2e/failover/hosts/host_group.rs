@@ -4,7 +4,7 @@ use super::*;
 use crate::support::proxy::{Folder, check_last_words, configuration, wait_for_log_thread};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use weir_demo::{AddressHistory, AddressWatch, Auth, HostNetwork, LoadPlace, Sql};
 
@@ -115,8 +115,8 @@ impl HostWeir {
         self.ask("insert into readable values (7)").is_ok()
     }
 
-    pub fn reads(&self) -> bool {
-        self.ask("select a from readable where a = 1").is_ok()
+    pub fn reads(&self) -> anyhow::Result<()> {
+        self.ask("select a from readable where a = 1").map(drop)
     }
 
     /// Time of all its threads on a processor, in ticks of the clock.
@@ -129,15 +129,24 @@ impl HostWeir {
 
 impl Drop for HostWeir {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- host {}:", self.host);
+            for view in ["pool_nodes", "pool_failover", "pool_watchdog"] {
+                let rows = self.ask(&format!("show {view}")).map(|rows| rows.into_iter().map(shown).collect::<String>());
+                eprintln!("{view}:\n{}", rows.unwrap_or_else(|error| format!("{error:#}\n")));
+            }
+        }
         // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let log = fs::read_to_string(self.folder.0.join("log")).unwrap_or_default();
-        if std::thread::panicking() {
-            eprintln!("host {}:", self.host);
-        }
         check_last_words(PORT, &log);
     }
+}
+
+fn shown(row: weir_demo::Row) -> String {
+    let values: Vec<String> = row.into_iter().map(Option::unwrap_or_default).collect();
+    format!("{}\n", values.join(" | "))
 }
 
 fn spawn(network: &HostNetwork, host: usize, folder: &Folder) -> Child {
@@ -262,13 +271,6 @@ fn host_lines(network: &HostNetwork, host: usize) -> String {
     let paths: Vec<String> = (0..network.paths()).map(|path| network.address(host, path).to_string()).collect();
     lines += &format!("heartbeat_hostname{host} = '{}'\n", paths.join(";"));
     lines
-}
-
-/// Runs a program to its end.
-#[allow(dead_code)]
-pub fn must_run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Acknowledged writes are there.
