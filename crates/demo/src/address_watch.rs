@@ -188,7 +188,9 @@ fn has_address(table: &str, address: Ipv4Addr) -> bool {
 fn answers(place: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&place, ANSWER_LIMIT) else { return false };
     let mut answer = [0];
-    stream.set_read_timeout(Some(ANSWER_LIMIT)).is_ok() && stream.write_all(&QUESTION).is_ok() && stream.read_exact(&mut answer).is_ok()
+    stream.set_read_timeout(Some(ANSWER_LIMIT)).is_ok()
+        && stream.write_all(&QUESTION).is_ok()
+        && stream.read_exact(&mut answer).is_ok()
 }
 
 #[cfg(test)]

@@ -69,7 +69,10 @@ impl HostNetwork {
 
     /// Makes hosts with an address on each of the paths. Error: see [`HostNetwork::lacks`], or all places are in use.
     pub fn make(hosts: usize, paths: usize) -> Result<HostNetwork> {
-        ensure!(hosts < usize::from(VIRTUAL) && (1..=HOST_PATHS_MAX).contains(&paths), "{hosts} hosts on {paths} paths are no network");
+        ensure!(
+            hosts < usize::from(VIRTUAL) && (1..=HOST_PATHS_MAX).contains(&paths),
+            "{hosts} hosts on {paths} paths are no network"
+        );
         let (place, lock) = take_place()?;
         let network = HostNetwork { place, hosts, paths, cuts: Mutex::default(), _lock: lock };
         run(&network.script())?;
@@ -206,7 +209,8 @@ impl HostNetwork {
 
     /// The kernel's table of a host's addresses. It can be read while the host exists.
     pub(crate) fn address_table(&self, host: usize) -> Result<File> {
-        let mut inside = self.command(host, "sh").args(["-c", "echo; read end"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut inside =
+            self.command(host, "sh").args(["-c", "echo; read end"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         // Its first word tells that it is inside.
         BufReader::new(inside.stdout.take().context("a pipe")?).read_line(&mut line)?;
@@ -269,7 +273,9 @@ fn remove(place: u8) {
         all.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with(beginning)).collect()
     };
     let mut script = String::new();
-    for port in names("/sys/class/net", &format!("wnet{place}h")).into_iter().chain(names("/sys/class/net", &format!("wnet{place}b"))) {
+    for port in
+        names("/sys/class/net", &format!("wnet{place}h")).into_iter().chain(names("/sys/class/net", &format!("wnet{place}b")))
+    {
         script += &format!("ip link del {port}\n");
     }
     for name in names("/run/netns", &format!("weir-net{place}-")) {

@@ -134,7 +134,8 @@ impl Load {
         let mut load = Load { ends: ends.clone(), noted: noted.clone(), clients: Vec::new(), idle };
         for (deed, first) in deeds.zip((NUMBERS + crew.first..).step_by(1_000_000)) {
             let (ends, noted) = (ends.clone(), noted.clone());
-            let client = Client { place: place.clone(), deed, pause: crew.pause, sql: place.connect()?, number: first, ends, noted };
+            let client =
+                Client { place: place.clone(), deed, pause: crew.pause, sql: place.connect()?, number: first, ends, noted };
             load.clients.push(thread::spawn(move || client.run()));
         }
         if crew.writers + crew.transactions > 0 {

@@ -182,11 +182,8 @@ impl HostGroup {
             "{BUILTIN}use_watchdog = on\nwd_authkey = 'secret of the group'\ndelegate_ip = '{address}'\nfailover_wait = 30s\n{hosts}{names}{more}"
         );
         let outside = network.outside(0).to_string();
-        let backends: Vec<Backend> = cluster
-            .servers()
-            .iter()
-            .map(|server| Backend { host: outside.clone(), port: server.port(), weight: 1 })
-            .collect();
+        let backends: Vec<Backend> =
+            cluster.servers().iter().map(|server| Backend { host: outside.clone(), port: server.port(), weight: 1 }).collect();
         let weirs = (0..network.hosts()).map(|host| HostWeir::start(network, host, &backends, &lines)).collect();
         HostGroup { weirs, watch: AddressWatch::begin(network, PORT).unwrap(), network: network.clone() }
     }
@@ -267,7 +264,9 @@ fn load(place: &LoadPlace, number: usize) -> Load {
 
 fn host_lines(network: &HostNetwork, host: usize) -> String {
     let first = network.address(host, 0);
-    let mut lines = format!("hostname{host} = '{first}'\nwd_port{host} = {PEER_PORT}\npgpool_port{host} = {PORT}\nheartbeat_port{host} = 9694\n");
+    let mut lines = format!(
+        "hostname{host} = '{first}'\nwd_port{host} = {PEER_PORT}\npgpool_port{host} = {PORT}\nheartbeat_port{host} = 9694\n"
+    );
     let paths: Vec<String> = (0..network.paths()).map(|path| network.address(host, path).to_string()).collect();
     lines += &format!("heartbeat_hostname{host} = '{}'\n", paths.join(";"));
     lines

@@ -72,9 +72,7 @@ fn of_two_hosts_with_a_casting_vote_the_lowest_goes_on_alone_and_the_other_never
     // Cut apart, the lowest goes on, too.
     network.cut(1, NetworkCut::FromHosts).unwrap();
     wait_until("the other to have no lease", || !group.weirs[1].writes());
-    check_never("the address moves, or the other writes", LEASE * 2, || {
-        group.watch.holders() != [0] || group.weirs[1].writes()
-    });
+    check_never("the address moves, or the other writes", LEASE * 2, || group.watch.holders() != [0] || group.weirs[1].writes());
     assert!(group.weirs[0].writes());
     network.mend().unwrap();
     group.wait_whole();
