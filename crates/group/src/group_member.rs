@@ -12,7 +12,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::group_event::{
-    EngineKind, GroupAction, GroupRequest, GroupSettings, MemberIntent, MemberRights, RightsTaken, ServerMark,
+    EngineKind, GroupAction, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights, NodeSights, RightsTaken,
+    ServerMark,
 };
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
@@ -28,6 +29,7 @@ pub(crate) struct PeerSight {
     pub(crate) heard_at: GroupMs,
     pub(crate) obeyed: VersionNumber,
     pub(crate) intent: MemberIntent,
+    pub(crate) sights: NodeSights,
 }
 
 /// Something taken, since it is known to be decided.
@@ -68,6 +70,7 @@ pub struct GroupMember {
     is_fresh: bool,
     pub(crate) lost_since: BTreeMap<MemberId, GroupMs>,
     pub(crate) intent: MemberIntent,
+    pub(crate) sights: NodeSights,
     pub(crate) requests: VecDeque<(u64, GroupRequest)>,
     /// Ticket and number of the change under way that answers it.
     pub(crate) asked: Option<(u64, u64)>,
@@ -114,6 +117,7 @@ impl GroupMember {
             is_fresh: true,
             lost_since: BTreeMap::new(),
             intent: MemberIntent::Serves,
+            sights: NodeSights::default(),
             requests: VecDeque::new(),
             asked: None,
             is_changing: false,
@@ -355,15 +359,9 @@ impl GroupMember {
         }
     }
 
-    /// Remembers what a peer says beside its messages.
-    pub(crate) fn hear_peer(
-        &mut self,
-        from: MemberId,
-        led: (u64, GroupMs),
-        obeyed: VersionNumber,
-        intent: MemberIntent,
-        now: GroupMs,
-    ) {
+    /// Remembers what a peer says beside its messages. A host that is no member obeys nothing.
+    pub(crate) fn hear_peer(&mut self, message: &GroupMessage, obeyed: VersionNumber, now: GroupMs) {
+        let &GroupMessage { from, led, intent, sights, .. } = message;
         let at = now.saturating_sub(led.1);
         if (led.0, at) > self.led && led.0 <= self.led.0.max(self.known.as_ref().map_or(0, |known| known.state.term)) {
             self.led = (led.0, at);
@@ -374,10 +372,16 @@ impl GroupMember {
         if self.peers.len() >= 2 * MEMBERS_MAX && !self.peers.contains_key(&from) {
             return;
         }
-        let peer = self.peers.entry(from).or_insert(PeerSight { heard_at: now, obeyed, intent });
-        peer.heard_at = now;
+        let peer = self.peers.entry(from).or_insert(PeerSight { heard_at: now, obeyed, intent, sights });
         peer.obeyed = peer.obeyed.max(obeyed);
-        peer.intent = intent;
+        (peer.heard_at, peer.intent, peer.sights) = (now, intent, sights);
+    }
+
+    /// Servers as other members see them that were heard lately.
+    pub fn sights_of_others(&self, now: GroupMs) -> Vec<NodeSights> {
+        let is_member = |id: &MemberId| self.known.as_ref().is_some_and(|known| known.state.lets(*id));
+        let heard = self.peers.iter().filter(|(id, _)| is_member(id) && !self.is_silent(**id, now));
+        heard.map(|(_, peer)| peer.sights).collect()
     }
 }
 

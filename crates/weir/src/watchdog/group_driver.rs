@@ -289,6 +289,7 @@ impl GroupDriver {
                 self.intent = intent;
                 self.tell_intent();
             }
+            GroupOrder::Sights(sights) => self.step(GroupEvent::Sights(sights)),
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
             GroupOrder::Leave { left } => {
                 self.intent = MemberIntent::ShutsDown;
@@ -365,6 +366,7 @@ impl GroupDriver {
             },
             stopped_epoch: self.stopped_epoch.filter(|_| rights.leads.is_some()),
             peers: peers.collect(),
+            sights_of_others: self.member.sights_of_others(now),
             fault: self.fault.clone(),
         };
         let is_news = !view.is_as_before(&self.shown);

@@ -17,6 +17,8 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// Random addition to `AGAIN`, so that two Weirs do not collide for ever.
 const CHANCE_MS_MAX: u8 = 15;
 const NAMED_MAX: usize = 5;
+/// After so long a holder is a former leader of the group that stands still: only the leader gives orders.
+const FORMER_LEADER_LIMIT: Duration = Duration::from_secs(1);
 
 const ALTER_VERSION: u32 = 150_000;
 const VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num')";
@@ -70,10 +72,18 @@ fn end(holders: &str, pid: i32) -> String {
     )
 }
 
+/// Ends the sessions of other Weirs that hold locks.
+fn end_weirs(holders: &str) -> String {
+    format!(
+        "SELECT pg_catalog.pg_terminate_backend(h.pid) FROM ({holders}) AS h (pid, seen, name, address, is_weir) \
+         WHERE h.seen AND h.is_weir"
+    )
+}
+
 pub fn own_texts() -> Vec<String> {
     let by_version = [130_000, 180_000].into_iter().flat_map(|version| {
         let holders = lock_holders(version);
-        [end(&holders, 1), holders, name_holders(version, ("weir_writes_", "weir_writes_1"))]
+        [end(&holders, 1), end_weirs(&holders), holders, name_holders(version, ("weir_writes_", "weir_writes_1"))]
     });
     [VERSION.to_owned(), lock(1), unlock(1)].into_iter().chain(by_version).collect()
 }
@@ -102,6 +112,7 @@ fn read(rows: &Rows) -> MarkHolders {
 /// lock may be held.
 pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<MarkOwnership, OpenError> {
     let text = lock_holders(version(conn).await?);
+    let mut patience_until = Instant::now() + FORMER_LEADER_LIMIT;
     loop {
         let number = i32::from_be_bytes(crate::random());
         let got = conn.query(&lock(number)).await?;
@@ -112,6 +123,11 @@ pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: 
                 return Ok(MarkOwnership::Free);
             }
             conn.query(&unlock(number)).await?;
+        }
+        if Instant::now() >= patience_until && reach.leads_group() {
+            patience_until = Instant::now() + FORMER_LEADER_LIMIT;
+            let ended = conn.query(&end_weirs(&text)).await?.len();
+            reach.warn(node, &format!("{ended} sessions of a former leader of this group held its lock and are ended"));
         }
         if Instant::now() >= by {
             return Ok(MarkOwnership::Weirs);
