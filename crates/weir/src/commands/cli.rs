@@ -4,7 +4,7 @@ use crate::agent::keeper::{self, AgentOptions};
 use crate::auth::trust;
 use crate::commands::check_servers;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
-use crate::commands::pcp_client::{self, PcpCommand};
+use crate::commands::pcp_client::{self, PcpArgs, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, StartedBy};
 use crate::process::{pcp_programs, pid_file};
@@ -124,6 +124,11 @@ enum WeirCommand {
         #[command(subcommand)]
         command: PcpCommand,
     },
+    /// Look at the group of a running proxy (use_watchdog), over PCP.
+    Watchdog {
+        #[command(subcommand)]
+        command: WatchdogCommand,
+    },
     #[command(name = "pg_md5", visible_alias = "pg-md5")]
     PgMd5(PgMd5),
     #[command(name = "pg_enc", visible_alias = "pg-enc")]
@@ -139,6 +144,13 @@ enum WeirCommand {
     JudgeByPam,
     /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
     Demo(crate::commands::demo::DemoArgs),
+}
+
+#[derive(Subcommand)]
+enum WatchdogCommand {
+    /// Print the hosts of the group and their states, as the proxy that is asked knows them.
+    #[command(disable_help_flag = true)]
+    Status(PcpArgs),
 }
 
 #[derive(Args)]
@@ -285,6 +297,9 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::PgMd5(options)) => password_tools::md5(&options),
         Some(WeirCommand::PgEnc(options)) => password_tools::enc(&options),
         Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
+        Some(WeirCommand::Watchdog { command: WatchdogCommand::Status(options) }) => {
+            pcp_client::run(&PcpCommand::WatchdogStatus(options))
+        }
         Some(WeirCommand::Demo(demo)) => crate::commands::demo::run(&demo),
     }
 }

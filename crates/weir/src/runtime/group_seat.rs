@@ -46,6 +46,8 @@ pub struct PeerView {
     pub host: HostNumber,
     pub heard_at: Option<GroupMs>,
     pub is_linked: bool,
+    /// As it last said; `Serves` until it was heard.
+    pub intent: MemberIntent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
