@@ -37,7 +37,7 @@ fn check_seal(bytes: &[u8]) {
     let _ = ClientHello::answer(&secret, bytes, client);
     let (hello, proof) = ClientHello::answer(&secret, &greeting(&agent), client).expect("it is a greeting");
     let (mut theirs, proof) = admit(&secret, agent, &proof).expect("it is a proof");
-    let mut ours = hello.finish(&secret, &proof).expect("it is a proof");
+    let mut ours = hello.finish(&proof).expect("it is a proof");
     assert!(theirs.open(bytes).is_err());
     let sent = frame(&ours.close(bytes));
     let head = sent[..4].try_into().expect("a frame has a head");

@@ -1,141 +1,44 @@
-//! Mutual authentication by a shared secret; every message is bound to its connection, direction and number.
-//!
-//! ```text
-//! agent   magic, nonce A
-//! client  nonce C, HMAC(secret, "client proves", A, C)
-//! agent   HMAC(secret, "agent proves", A, C)
-//! then    body, HMAC(key of the direction, number of the message, body); key = HMAC(secret, name of the direction, A, C)
-//! ```
-//!
-//! The client proves first, so that an agent computes nothing with the secret for a stranger. A repeated, omitted, moved or
-//! reflected message has another number or key. A frame begins with its length in four bytes.
+//! Authentication between Weir and an agent: [`weir_wire::frame_seal`] with the agent as server, and nonces alone as hellos.
 
 use crate::secret::AgentSecret;
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
-use subtle::ConstantTimeEq;
+use weir_wire::frame_seal::{SealHandshake, SealWords, TAG_BYTES};
 
-pub const NONCE_BYTES: usize = 32;
-const TAG_BYTES: usize = 32;
-const MAGIC: &[u8] = b"weir agent 2\n";
+pub use weir_wire::frame_seal::{FrameSeal, NONCE_BYTES, Nonce, SealError, frame, frame_bytes};
+
+const WORDS: SealWords = SealWords {
+    magic: b"weir agent 2\n",
+    client_proves: b"client proves",
+    server_proves: b"agent proves",
+    client_to_server: b"client to agent",
+    server_to_client: b"agent to client",
+    hello_bytes: NONCE_BYTES..=NONCE_BYTES,
+};
 
 pub const BODY_BYTES_MAX: usize = 8 << 10;
 pub const GREETING_BYTES_MAX: usize = NONCE_BYTES + TAG_BYTES;
 pub const FRAME_BYTES_MAX: usize = BODY_BYTES_MAX + TAG_BYTES;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SealError {
-    #[error("a frame of {bytes} bytes, the limit is {limit}")]
-    TooLong { bytes: usize, limit: usize },
-    #[error("the other side speaks another protocol")]
-    Protocol,
-    #[error("the other side does not know the secret")]
-    Secret,
-    #[error("a message is not authentic")]
-    Message,
-}
-
-pub type Nonce = [u8; NONCE_BYTES];
-type Tag = [u8; TAG_BYTES];
-
-#[derive(Clone, Copy)]
-struct NoncePair {
-    agent: Nonce,
-    client: Nonce,
-}
-
-pub fn frame(payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes().to_vec();
-    out.extend(payload);
-    out
-}
-
-pub fn frame_bytes(head: [u8; 4], limit: usize) -> Result<usize, SealError> {
-    let bytes = u32::from_be_bytes(head) as usize;
-    if bytes > limit { Err(SealError::TooLong { bytes, limit }) } else { Ok(bytes) }
-}
-
-fn mac(key: &[u8], parts: &[&[u8]]) -> Tag {
-    // Unreachable: HMAC takes keys of any length.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; TAG_BYTES] };
-    for part in parts {
-        // A length before each part keeps parts apart.
-        mac.update(&(part.len() as u64).to_be_bytes());
-        mac.update(part);
-    }
-    mac.finalize().into_bytes().into()
-}
-
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    one.ct_eq(other).into()
-}
-
-impl NoncePair {
-    fn tag(&self, secret: &AgentSecret, purpose: &[u8]) -> Tag {
-        mac(secret.bytes(), &[purpose, &self.agent, &self.client])
-    }
-}
-
 pub fn greeting(agent: &Nonce) -> Vec<u8> {
-    [MAGIC, agent].concat()
+    SealHandshake::greeting(&WORDS, agent)
 }
 
-pub struct ClientHello(NoncePair);
+pub struct ClientHello<'a>(SealHandshake<'a>);
 
-impl ClientHello {
-    pub fn answer(secret: &AgentSecret, greeting: &[u8], client: Nonce) -> Result<(ClientHello, Vec<u8>), SealError> {
-        let agent = greeting.strip_prefix(MAGIC).and_then(|rest| rest.try_into().ok()).ok_or(SealError::Protocol)?;
-        let nonces = NoncePair { agent, client };
-        let proof = [&client[..], &nonces.tag(secret, b"client proves")].concat();
-        Ok((ClientHello(nonces), proof))
+impl<'a> ClientHello<'a> {
+    pub fn answer(secret: &'a AgentSecret, greeting: &[u8], client: Nonce) -> Result<(ClientHello<'a>, Vec<u8>), SealError> {
+        let (handshake, proof) = SealHandshake::answer(&WORDS, Some(secret.bytes()), greeting, &client)?;
+        Ok((ClientHello(handshake), proof))
     }
 
-    pub fn finish(self, secret: &AgentSecret, proof: &[u8]) -> Result<FrameSeal, SealError> {
-        if !is_same(proof, &self.0.tag(secret, b"agent proves")) {
-            return Err(SealError::Secret);
-        }
-        Ok(FrameSeal::new(self.0.tag(secret, b"client to agent"), self.0.tag(secret, b"agent to client")))
+    pub fn finish(self, proof: &[u8]) -> Result<FrameSeal, SealError> {
+        self.0.finish(proof)?;
+        Ok(self.0.client_seal())
     }
 }
 
 pub fn admit(secret: &AgentSecret, agent: Nonce, proof: &[u8]) -> Result<(FrameSeal, Vec<u8>), SealError> {
-    let (client, tag) = proof.split_first_chunk().ok_or(SealError::Protocol)?;
-    let nonces = NoncePair { agent, client: *client };
-    if !is_same(tag, &nonces.tag(secret, b"client proves")) {
-        return Err(SealError::Secret);
-    }
-    let seal = FrameSeal::new(nonces.tag(secret, b"agent to client"), nonces.tag(secret, b"client to agent"));
-    Ok((seal, nonces.tag(secret, b"agent proves").to_vec()))
-}
-
-pub struct FrameSeal {
-    sending: Tag,
-    receiving: Tag,
-    sent: u64,
-    received: u64,
-}
-
-impl FrameSeal {
-    fn new(sending: Tag, receiving: Tag) -> FrameSeal {
-        FrameSeal { sending, receiving, sent: 0, received: 0 }
-    }
-
-    /// Returns the payload of the next frame to send.
-    pub fn close(&mut self, body: &[u8]) -> Vec<u8> {
-        let tag = mac(&self.sending, &[&self.sent.to_be_bytes(), body]);
-        self.sent += 1;
-        [body, &tag].concat()
-    }
-
-    /// Verifies the next received payload; returns its body.
-    pub fn open<'a>(&mut self, payload: &'a [u8]) -> Result<&'a [u8], SealError> {
-        let (body, tag) = payload.split_last_chunk::<TAG_BYTES>().ok_or(SealError::Message)?;
-        if !is_same(tag, &mac(&self.receiving, &[&self.received.to_be_bytes(), body])) {
-            return Err(SealError::Message);
-        }
-        self.received += 1;
-        Ok(body)
-    }
+    let (handshake, proof) = SealHandshake::admit(&WORDS, Some(secret.bytes()), &agent, proof)?;
+    Ok((handshake.server_seal(), proof))
 }
 
 #[cfg(test)]
@@ -151,7 +54,7 @@ mod tests {
         let secret = secret("0123456789abcdef");
         let (hello, proof) = ClientHello::answer(&secret, &greeting(&agent), client).unwrap();
         let (theirs, proof) = admit(&secret, agent, &proof).unwrap();
-        (hello.finish(&secret, &proof).unwrap(), theirs)
+        (hello.finish(&proof).unwrap(), theirs)
     }
 
     #[test]
@@ -164,13 +67,31 @@ mod tests {
         assert_eq!(admit(&right, [3; NONCE_BYTES], &proof).err(), Some(SealError::Secret), "of another connection");
         assert_eq!(admit(&right, agent, &proof[..40]).err(), Some(SealError::Secret));
         assert_eq!(admit(&right, agent, &proof[..20]).err(), Some(SealError::Protocol));
-        assert_eq!(hello.finish(&right, &proof[NONCE_BYTES..]).err(), Some(SealError::Secret), "its own words");
+        assert_eq!(hello.finish(&proof[NONCE_BYTES..]).err(), Some(SealError::Secret), "its own words");
         let false_agent = ClientHello::answer(&right, &greeting(&agent), client).unwrap().0;
         assert_eq!(
-            false_agent.finish(&right, &admit(&wrong, agent, &[]).map_or(vec![], |(_, proof)| proof)).err(),
+            false_agent.finish(&admit(&wrong, agent, &[]).map_or(vec![], |(_, proof)| proof)).err(),
             Some(SealError::Secret)
         );
         assert_eq!(ClientHello::answer(&right, b"SSH-2.0", client).err(), Some(SealError::Protocol));
+    }
+
+    /// Computed with another program: agents and Weirs of different releases talk.
+    #[test]
+    fn the_bytes_stay_as_they_are() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let secret = secret("0123456789abcdef");
+        let (agent, client) = ([1; NONCE_BYTES], [2; NONCE_BYTES]);
+        assert_eq!(greeting(&agent), [&b"weir agent 2\n"[..], &agent].concat());
+        let (hello, proof) = ClientHello::answer(&secret, &greeting(&agent), client).unwrap();
+        let tag = "659a8bb218344da41d20cba0c99ff5fc10c05c95402926c67b884f4e3bc37909";
+        assert_eq!((&proof[..NONCE_BYTES], hex(&proof[NONCE_BYTES..])), (&client[..], tag.into()));
+        let (mut theirs, proof) = admit(&secret, agent, &proof).unwrap();
+        assert_eq!(hex(&proof), "db6816c62bbfc0e2c8342cee6a40b19533b3061b63110561e16f3e60d950c043");
+        let one = hello.finish(&proof).unwrap().close(b"one");
+        assert_eq!(hex(&one[3..]), "c3fd7fd6b4ff81b683e07d8bb637bf4cac3bb94d72201ea4e93d8641f2efbac4");
+        let yes = theirs.close(b"yes");
+        assert_eq!(hex(&yes[3..]), "c3c8cb9c765eb71027dd6795b8403eaf9202db4835bd44976deb5880f2e23b3a");
     }
 
     #[test]

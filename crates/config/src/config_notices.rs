@@ -12,23 +12,13 @@ const DESCRIPTORS_OF_OURS: u64 = 64;
 /// Rows of one purpose, and the text after their names.
 struct MissingFeature {
     has: fn(&ConfigParam) -> bool,
-    /// Switch of the feature; off: no notice.
-    switch: Option<&'static str>,
     says: &'static str,
 }
 
-const PURPOSES: &[MissingFeature] = &[
-    MissingFeature {
-        has: |param| param.group == ParamGroup::Watchdog,
-        switch: Some("use_watchdog"),
-        says: "but there is no watchdog: this Weir neither knows of others nor holds a virtual IP address",
-    },
-    MissingFeature {
-        has: |param| param.group == ParamGroup::Recovery,
-        switch: None,
-        says: "but online recovery has one stage: clients need not leave for it",
-    },
-];
+const PURPOSES: &[MissingFeature] = &[MissingFeature {
+    has: |param| param.group == ParamGroup::Recovery,
+    says: "but online recovery has one stage: clients need not leave for it",
+}];
 
 impl Config {
     /// Returns notices on settings without their promised effect.
@@ -37,8 +27,7 @@ impl Config {
         let mut notices = Vec::new();
         for purpose in PURPOSES {
             let names: Vec<String> = idle.iter().filter(|setting| (purpose.has)(setting.param)).map(|s| s.name()).collect();
-            let is_on = purpose.switch.is_none_or(|switch| names.iter().any(|name| name == switch));
-            if is_on && !names.is_empty() {
+            if !names.is_empty() {
                 let verb = if names.len() == 1 { "is" } else { "are" };
                 notices.push(format!("{} {verb} set, {}", names.join(", "), purpose.says));
             }

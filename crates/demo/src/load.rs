@@ -41,6 +41,8 @@ pub struct Crew {
     pub idle: usize,
     /// Between two deeds of a client.
     pub pause: Duration,
+    /// Added to the numbers of all, so that several loads write different ones.
+    pub first: i64,
 }
 
 /// A deed, and its failure, by SQLSTATE and message.
@@ -103,7 +105,7 @@ impl Load {
         let deeds = [(Deed::Write, crew.writers), (Deed::Transaction, crew.transactions), (Deed::Read, crew.readers)];
         let deeds = deeds.into_iter().flat_map(|(deed, count)| std::iter::repeat_n(deed, count));
         let mut load = Load { ends: ends.clone(), noted: noted.clone(), clients: Vec::new(), idle };
-        for (deed, first) in deeds.zip((NUMBERS..).step_by(1_000_000)) {
+        for (deed, first) in deeds.zip((NUMBERS + crew.first..).step_by(1_000_000)) {
             let (ends, noted) = (ends.clone(), noted.clone());
             let client = Client { port, deed, pause: crew.pause, sql: connect(port)?, number: first, ends, noted };
             load.clients.push(thread::spawn(move || client.run()));

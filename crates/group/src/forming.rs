@@ -3,6 +3,8 @@
 //! A proposal is version 0. The next version needs the promises of *all* its members; each host promises to one group only, on disk and for good,
 //! and a majority of the configured hosts is in each proposal: two groups would share a host. A host that promised nothing yet is free: it follows the
 //! lowest founder. A host counts as free when it said so to this very incarnation.
+//!
+//! With an engine outside the founder creates the first version there, only if there is none: of rivals one creates it, and the others read it.
 
 use std::sync::Arc;
 
@@ -32,7 +34,7 @@ impl GroupMember {
 
     /// The first version, if this host is the one to propose it.
     pub(crate) fn found(&self, now: GroupMs) -> Option<StateVersion> {
-        if self.register.group().is_some() || self.known.is_some() || self.settings.duty != MemberDuty::Serves {
+        if self.group().is_some() || self.known.is_some() || self.settings.duty != MemberDuty::Serves {
             return None;
         }
         let heard = self.strangers.values().filter(|(_, at)| now < at + HEARD_MS).map(|(row, _)| *row);
@@ -55,6 +57,14 @@ impl GroupMember {
         };
         let number = VersionNumber { counter: 0, by: self.id };
         state.check().is_ok().then(|| StateVersion { number, state: Arc::new(state) })
+    }
+
+    /// The first state for an engine outside. A state that was deleted there may still give rights, for as long as a right is waited for.
+    pub(crate) fn found_outside(&self, now: GroupMs) -> Option<GroupState> {
+        let (since, until) = self.empty?;
+        let state = self.found(now)?.state;
+        let is_empty = now < until + HEARD_MS && now >= since + state.wait_ms();
+        (is_empty && !self.is_changing && !self.is_mute).then(|| (*state).clone())
     }
 
     /// All configured hosts; after `wd_no_show_node_removal_timeout` a majority, unless a server bears a group's mark: then disks were lost, and it

@@ -10,7 +10,7 @@ use crate::register::{RegisterEvent, RegisterMessage};
 pub enum EngineKind {
     /// On the members' disks.
     Builtin,
-    /// Outside, as in etcd: `GroupAction::ReadEngine` and `GroupAction::ChangeEngine`, answered by `GroupEvent::Engine`.
+    /// Outside, as in etcd: `GroupAction::ReadEngine`, `ChangeEngine` and `CreateEngine`, answered by `GroupEvent::Engine`.
     Outside,
 }
 
@@ -189,9 +189,15 @@ pub enum GroupAction {
         ticket: u64,
         answer: GroupAnswer,
     },
+    /// Answered by `RegisterEvent::Shown` or `Empty`, or not at all.
     ReadEngine,
+    /// Answered by `RegisterEvent::Changed` or `Refused`, always: until then no other change is ordered.
     ChangeEngine {
         expect: VersionNumber,
+        new: Box<GroupState>,
+    },
+    /// First state of a group, only if the engine has none. Answered as `ChangeEngine`.
+    CreateEngine {
         new: Box<GroupState>,
     },
 }

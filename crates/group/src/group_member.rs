@@ -15,7 +15,7 @@ use crate::group_event::{
     EngineKind, GroupAction, GroupRequest, GroupSettings, MemberIntent, MemberRights, RightsTaken, ServerMark,
 };
 use crate::group_rule::GroupRule;
-use crate::group_state::{GroupLead, GroupState, StateVersion, VersionNumber};
+use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 use crate::register::{GroupRegister, RegisterEvent};
 use crate::stored_vote::StoredVote;
@@ -84,6 +84,8 @@ pub struct GroupMember {
     pub(crate) mark: ServerMark,
     /// An old look does not count: a group may have formed since, and lost a disk.
     pub(crate) mark_at: GroupMs,
+    /// Begin and end of the time in which an engine outside showed no state.
+    pub(crate) empty: Option<(GroupMs, GroupMs)>,
     pub(crate) is_mute: bool,
 }
 
@@ -91,7 +93,8 @@ impl GroupMember {
     /// `first_number`: larger than all numbers of earlier lives, as a random one of 62 bits is in practice.
     pub fn new(settings: GroupSettings, stored: StoredVote, first_number: u64, now: GroupMs) -> GroupMember {
         let register = GroupRegister::new(stored, first_number, now, settings.without);
-        let known = register.known().cloned();
+        // Another engine numbers its versions in another way.
+        let known = register.known().cloned().filter(|_| settings.engine == EngineKind::Builtin);
         let term = known.as_ref().map_or(0, |known| known.state.term);
         GroupMember {
             id: register.member(),
@@ -122,6 +125,7 @@ impl GroupMember {
             founder_text: String::new(),
             mark: ServerMark::Unseen,
             mark_at: now,
+            empty: None,
             is_mute: false,
             settings,
         }
@@ -212,6 +216,7 @@ impl GroupMember {
                     self.decided(version, now, out);
                 }
             }
+            RegisterEvent::Empty => self.empty = Some((self.empty.map_or(now, |(since, _)| since), now)),
         }
         None
     }
@@ -227,6 +232,7 @@ impl GroupMember {
             self.closed_at = None;
         }
         self.is_decided = false;
+        self.empty = None;
         self.known = Some(version);
     }
 
@@ -328,6 +334,22 @@ impl GroupMember {
 
     pub(crate) fn is_outside(&self) -> bool {
         self.settings.engine == EngineKind::Outside
+    }
+
+    /// Group of this member. With an engine outside only a state binds to one, not a promise.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        match self.settings.engine {
+            EngineKind::Builtin => self.register.group(),
+            EngineKind::Outside => self.known.as_ref().map(|known| known.state.group),
+        }
+    }
+
+    /// True while nothing binds this member to its group.
+    pub(crate) fn is_free(&self) -> bool {
+        match self.settings.engine {
+            EngineKind::Builtin => self.register.is_free(),
+            EngineKind::Outside => self.known.is_none(),
+        }
     }
 
     /// Remembers what a peer says beside its messages.

@@ -55,31 +55,46 @@ impl GroupMember {
         if self.is_outside() {
             out.push(GroupAction::ReadEngine);
             self.tell_all(now, out);
+            self.create(now, out);
+            self.greet(now, out);
         } else {
             self.register.read(now, register);
             self.form(now, register, out);
         }
     }
 
-    /// Greets while there is no group, proposes one, and repeats a proposal that is not decided.
+    /// Creates the group's first state in an engine outside.
+    fn create(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        if let Some(new) = self.found_outside(now) {
+            self.is_changing = true;
+            out.push(GroupAction::CreateEngine { new: Box::new(new) });
+        }
+    }
+
+    /// Proposes a group while there is none, and repeats a proposal that is not decided.
     fn form(&mut self, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         if let Some(version) = self.found(now) {
             self.register.propose(version, register);
         }
-        // Also a host that is no member, so that it is heard when it shall become one.
-        let is_outsider = self.register.is_free() || self.known.as_ref().is_none_or(|known| !known.state.members.has(self.id));
-        if is_outsider {
-            let hosts: Vec<u8> = self.settings.hosts.iter().copied().filter(|host| *host != self.settings.host).collect();
-            for host in hosts {
-                let to = self.met.get(&host).copied();
-                self.send_to(host, to, MessagePart::Hello { row: self.row() }, now, out);
-            }
-        }
+        self.greet(now, out);
         let Some(stored) = self.register.stored().accepted.clone() else { return };
         let is_mine = stored.number == VersionNumber { counter: 0, by: self.id } && !self.is_decided;
         if is_mine {
             for id in stored.state.members.voters.iter().filter(|id| **id != self.id) {
                 self.send_to(id.host, Some(*id), MessagePart::Propose(stored.clone()), now, out);
+            }
+        }
+    }
+
+    /// Greets all hosts while there is no group.
+    fn greet(&self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        // Also a host that is no member, so that it is heard when it shall become one.
+        let is_outsider = self.is_free() || self.known.as_ref().is_none_or(|known| !known.state.members.has(self.id));
+        if is_outsider {
+            let hosts: Vec<u8> = self.settings.hosts.iter().copied().filter(|host| *host != self.settings.host).collect();
+            for host in hosts {
+                let to = self.met.get(&host).copied();
+                self.send_to(host, to, MessagePart::Hello { row: self.row() }, now, out);
             }
         }
     }
@@ -95,7 +110,7 @@ impl GroupMember {
     fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
         let is_greeting = matches!(part, MessagePart::Hello { .. });
         let message = GroupMessage {
-            group: self.register.group().filter(|_| !(is_greeting && self.register.is_free())),
+            group: self.group().filter(|_| !(is_greeting && self.is_free())),
             from: self.id,
             to,
             led: (self.led.0, now.saturating_sub(self.led.1)),
@@ -113,23 +128,26 @@ impl GroupMember {
         }
         if let MessagePart::Hello { row } = message.part {
             self.meet(&message, row, now);
-            if self.known.is_some() && (message.group.is_none() || message.group == self.register.group()) {
+            if self.known.is_some() && (message.group.is_none() || message.group == self.group()) {
                 self.hear_peer(message.from, message.led, VersionNumber::default(), message.intent, now);
             }
             // A host without a group learns that there is one, and an unknown incarnation gets its name.
-            if message.group.is_none() && !self.register.is_free() {
+            if message.group.is_none() && !self.is_free() {
                 self.send_to(message.from.host, Some(message.from), MessagePart::Hello { row: self.row() }, now, out);
             }
             return;
         }
         let Some(group) = message.group.filter(|_| !is_for_other && message.to.is_some()) else { return };
+        if self.is_outside() {
+            if self.group() == Some(group) {
+                self.hear_peer(message.from, message.led, message.obeyed, message.intent, now);
+            }
+            return;
+        }
         if !is_sound(&message.part, group) || !self.joins(&message.part, group) {
             return;
         }
         self.hear_peer(message.from, message.led, message.obeyed, message.intent, now);
-        if self.is_outside() {
-            return;
-        }
         match message.part {
             MessagePart::Propose(version) => self.register.propose(version, register),
             MessagePart::Register(part) => self.register.take(message.from, part, register),

@@ -2,7 +2,8 @@
 //!
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
-//! requests and changes of members, `forming`), then `group_step`; no file uses a higher one. Rules and proof: `docs/design/group.md`.
+//! requests and changes of members, `forming`), then `group_step`; no file uses a higher one. `message_bytes` has messages
+//! as bytes. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
 //! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
@@ -14,6 +15,7 @@ mod group_rule;
 mod group_state;
 mod group_step;
 mod membership;
+mod message_bytes;
 mod next_state;
 mod register;
 mod stored_vote;
@@ -30,5 +32,6 @@ pub use group_state::{
 };
 pub use group_step::group_step;
 pub use membership::{GroupMembers, GroupMs, HalfVotes, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
+pub use message_bytes::{MESSAGE_BYTES_MAX, MESSAGE_FORM, MessageBytesError};
 pub use register::{GroupRegister, RegisterEvent, RegisterMessage, RegisterOutput};
 pub use stored_vote::{StoredVote, VOTE_BYTES_MAX, VoteTextError};

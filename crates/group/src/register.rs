@@ -66,6 +66,8 @@ pub enum RegisterEvent {
     Changed(StateVersion),
     /// The change ended without success, as far as is known; `decided` stood in its place.
     Refused { decided: Option<StateVersion> },
+    /// An engine outside has no state.
+    Empty,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

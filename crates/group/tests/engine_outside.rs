@@ -1,92 +1,132 @@
-//! A group over another engine: one cell that is read and changed only if it is still the version expected.
+//! A group over another engine: one cell that is created if there is none, read, and changed only if it is still the version expected.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_group::{
-    EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMembers, GroupMessage, GroupMs, GroupRequest,
-    GroupSettings, GroupState, GroupWrites, HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberRow, MemberSet,
-    RegisterEvent, RightsTaken, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
+    EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupSettings, GroupState,
+    HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberSet, RegisterEvent, RightsTaken, ServerMark, ShutdownFate,
+    StateVersion, StoredVote, VersionNumber, group_step,
 };
+
+const LEASE_MS: GroupMs = 2_000;
+/// Time in which hosts hear each other, see that there is no state for a lease and 5 % more, and the founder leads.
+const FORMED_MS: GroupMs = 3_000;
 
 fn id(host: u8) -> MemberId {
     MemberId { host, incarnation: 1 }
 }
 
+fn member(of: MemberId, configured: u8, no_show_ms: Option<GroupMs>, now: GroupMs) -> GroupMember {
+    let settings = GroupSettings {
+        host: of.host,
+        hosts: (0..configured).collect(),
+        priority: 1,
+        duty: MemberDuty::Serves,
+        half_votes: HalfVotes::TooFew,
+        lease_ms: LEASE_MS,
+        no_show_ms,
+        lost_removal_ms: None,
+        shutdowns: ShutdownFate::Stays,
+        engine: EngineKind::Outside,
+        without: None,
+    };
+    GroupMember::new(settings, StoredVote::new(of), 0, now)
+}
+
 struct Cell {
     members: Vec<GroupMember>,
     rights: Vec<MemberRights>,
-    cell: StateVersion,
+    cell: Option<StateVersion>,
+    /// Never falls, also when the cell is emptied.
+    revision: u64,
+    /// First states that hosts ask for in one round: rivals ask before any of them has its answer.
+    creations: Vec<(usize, GroupState)>,
+    created_by: Vec<usize>,
+    refused: Vec<usize>,
     stopped: Vec<u64>,
     answers: Vec<GroupAnswer>,
     silent: Option<usize>,
+    /// Hosts that do not hear each other.
+    cut: Option<(usize, usize)>,
+    mark: ServerMark,
 }
 
 impl Cell {
-    fn new(hosts: u8) -> Cell {
-        let row = |host| MemberRow { id: id(host), priority: 1, duty: MemberDuty::Serves };
-        let state = GroupState {
-            group: id(0),
-            change: 0,
-            members: GroupMembers::of((0..hosts).map(row).collect(), HalfVotes::TooFew),
-            lost: MemberSet::new(),
-            lead: GroupLead::Taken { from: None, to: id(0) },
-            term: 0,
-            writes: GroupWrites::Closed { epoch: 0 },
-            lease_ms: 2_000,
-            failover: String::new(),
-            decisions: vec![],
-        };
-        let settings = |host| GroupSettings {
-            host,
-            hosts: (0..hosts).collect(),
-            priority: 1,
-            duty: MemberDuty::Serves,
-            half_votes: HalfVotes::TooFew,
-            lease_ms: 2_000,
-            no_show_ms: None,
-            lost_removal_ms: None,
-            shutdowns: ShutdownFate::Stays,
-            engine: EngineKind::Outside,
-            without: None,
-        };
-        let stored = |host| StoredVote { group: Some(id(0)), ..StoredVote::new(id(host)) };
+    /// Hosts from 0 on that are here, of all that are configured.
+    fn empty(here: u8, configured: u8, no_show_ms: Option<GroupMs>) -> Cell {
         Cell {
-            members: (0..hosts).map(|host| GroupMember::new(settings(host), stored(host), 0, 0)).collect(),
-            rights: vec![MemberRights::default(); usize::from(hosts)],
-            cell: StateVersion { number: VersionNumber { counter: 1, by: MemberId::default() }, state: Arc::new(state) },
+            members: (0..here).map(|host| member(id(host), configured, no_show_ms, 0)).collect(),
+            rights: vec![MemberRights::default(); usize::from(here)],
+            cell: None,
+            revision: 0,
+            creations: vec![],
+            created_by: vec![],
+            refused: vec![],
             stopped: vec![],
             answers: vec![],
             silent: None,
+            cut: None,
+            mark: ServerMark::Unmarked,
         }
+    }
+
+    /// A group of three that opened epoch 1.
+    fn formed() -> Cell {
+        let mut cell = Cell::empty(3, 3, None);
+        cell.go_on(0, FORMED_MS);
+        cell.ask(0, open(1), FORMED_MS);
+        cell.go_on(FORMED_MS + 50, 4_000);
+        assert_eq!(cell.answers, [GroupAnswer::Done]);
+        cell
+    }
+
+    fn put(&mut self, state: GroupState) -> StateVersion {
+        self.revision += 1;
+        let number = VersionNumber { counter: self.revision, by: MemberId::default() };
+        let version = StateVersion { number, state: Arc::new(state) };
+        self.cell = Some(version.clone());
+        version
+    }
+
+    fn state(&self) -> &GroupState {
+        &self.cell.as_ref().expect("a state").state
+    }
+
+    fn ask(&mut self, host: usize, request: GroupRequest, now: GroupMs) {
+        self.step(host, GroupEvent::Request { ticket: 1, request }, now);
     }
 
     fn step(&mut self, host: usize, event: GroupEvent, now: GroupMs) {
         let mut events = VecDeque::from([(host, event)]);
         while let Some((host, event)) = events.pop_front() {
-            if self.silent == Some(host) {
+            let is_here = host < self.members.len() && self.silent != Some(host);
+            if !is_here {
                 continue;
             }
             for action in group_step(&mut self.members[host], event, now) {
                 match action {
                     GroupAction::Send { host: to, message } => {
-                        let message: Box<GroupMessage> = message;
-                        events.push_back((usize::from(to), GroupEvent::Message(message)));
+                        let to = usize::from(to);
+                        if self.cut != Some((host, to)) && self.cut != Some((to, host)) {
+                            events.push_back((to, GroupEvent::Message(message)));
+                        }
                     }
                     GroupAction::ReadEngine => {
-                        let shown = RegisterEvent::Shown { version: self.cell.clone(), asked_at: now };
-                        events.push_back((host, GroupEvent::Engine(shown)));
+                        let shown = |version| RegisterEvent::Shown { version, asked_at: now };
+                        let event = self.cell.clone().map_or(RegisterEvent::Empty, shown);
+                        events.push_back((host, GroupEvent::Engine(event)));
                     }
                     GroupAction::ChangeEngine { expect, new } => {
-                        let event = if self.cell.number == expect {
-                            let number = VersionNumber { counter: expect.counter + 1, ..expect };
-                            self.cell = StateVersion { number, state: Arc::new(*new) };
-                            RegisterEvent::Changed(self.cell.clone())
+                        assert!(expect.counter > 0, "0 is no version of an engine");
+                        let event = if self.cell.as_ref().is_some_and(|cell| cell.number == expect) {
+                            RegisterEvent::Changed(self.put(*new))
                         } else {
-                            RegisterEvent::Refused { decided: Some(self.cell.clone()) }
+                            RegisterEvent::Refused { decided: self.cell.clone() }
                         };
                         events.push_back((host, GroupEvent::Engine(event)));
                     }
+                    GroupAction::CreateEngine { new } => self.creations.push((host, *new)),
                     GroupAction::Rights { number, rights, obey } => {
                         self.rights[host] = rights;
                         if obey == RightsTaken::Something {
@@ -102,12 +142,27 @@ impl Cell {
         }
     }
 
+    fn create_all(&mut self, now: GroupMs) {
+        for (host, new) in std::mem::take(&mut self.creations) {
+            let event = if let Some(decided) = self.cell.clone() {
+                self.refused.push(host);
+                RegisterEvent::Refused { decided: Some(decided) }
+            } else {
+                self.created_by.push(host);
+                RegisterEvent::Changed(self.put(new))
+            };
+            self.step(host, GroupEvent::Engine(event), now);
+        }
+    }
+
     /// Ticks until then; never two members lead.
     fn go_on(&mut self, from: GroupMs, to: GroupMs) {
         for now in (from..to).step_by(50) {
             for host in 0..self.members.len() {
+                self.step(host, GroupEvent::Founding { text: format!("text of {host}"), mark: self.mark }, now);
                 self.step(host, GroupEvent::Tick { dice: (now * 7) as u32 + host as u32 }, now);
             }
+            self.create_all(now);
             assert!(self.leaders(now).len() <= 1, "two lead at {now}");
         }
     }
@@ -116,34 +171,134 @@ impl Cell {
         let leads = |(_, rights): &(usize, &MemberRights)| now < rights.until && rights.leads.is_some();
         self.rights.iter().enumerate().filter(leads).map(|(host, _)| host).collect()
     }
+
+    /// The process of a host is begun anew. Its rights are its process's own.
+    fn restart(&mut self, of: MemberId, no_show_ms: Option<GroupMs>, now: GroupMs) {
+        let host = usize::from(of.host);
+        (self.members[host], self.rights[host]) = (member(of, 3, no_show_ms, now), MemberRights::default());
+    }
+}
+
+fn open(epoch: u64) -> GroupRequest {
+    GroupRequest::OpenWrites { epoch, node: 4, text: "opened".into(), decision: None }
 }
 
 #[test]
 fn a_group_over_a_cell_opens_writes_and_follows_another_leader_when_its_own_is_gone() {
-    let mut cell = Cell::new(3);
-    cell.go_on(0, 1_000);
-    assert_eq!((cell.leaders(1_000), &cell.stopped[..]), (vec![0], &[0][..]));
-    let open = |epoch| GroupRequest::OpenWrites { epoch, node: 4, text: "opened".into(), decision: None };
-    cell.step(0, GroupEvent::Request { ticket: 1, request: open(1) }, 1_000);
-    cell.go_on(1_050, 2_000);
-    assert_eq!(cell.answers, [GroupAnswer::Done]);
+    let mut cell = Cell::formed();
+    assert_eq!((cell.leaders(4_000), &cell.stopped[..]), (vec![0], &[0][..]));
     assert!(cell.rights.iter().all(|rights| rights.writes == Some((1, 4))), "{:?}", cell.rights);
 
     cell.silent = Some(0);
-    cell.go_on(2_000, 6_000);
-    assert_eq!(cell.leaders(6_000), [1], "the lowest of those left");
-    assert_eq!(cell.cell.state.lost, [id(0)].into());
-    let close = GroupRequest::CloseWrites { text: "closed".into() };
-    cell.step(1, GroupEvent::Request { ticket: 2, request: close }, 6_000);
-    cell.go_on(6_050, 6_500);
+    cell.go_on(4_000, 8_000);
+    assert_eq!(cell.leaders(8_000), [1], "the lowest of those left");
+    assert_eq!(cell.state().lost, [id(0)].into());
+    cell.ask(1, GroupRequest::CloseWrites { text: "closed".into() }, 8_000);
+    cell.go_on(8_050, 8_500);
     assert_eq!(cell.stopped, [0, 1], "host 0 was lost for long enough");
 
     cell.silent = None;
-    cell.go_on(6_500, 7_500);
-    assert_eq!((cell.leaders(7_500), cell.cell.state.lost.len()), (vec![1], 0), "it is back and does not lead");
-    cell.step(1, GroupEvent::Intent(MemberIntent::Unfit), 7_500);
-    cell.go_on(7_550, 8_500);
-    assert_eq!(cell.leaders(8_500), [0], "handed over");
-    cell.step(2, GroupEvent::Request { ticket: 3, request: open(2) }, 8_500);
+    cell.go_on(8_500, 9_500);
+    assert_eq!((cell.leaders(9_500), cell.state().lost.len()), (vec![1], 0), "it is back and does not lead");
+    cell.step(1, GroupEvent::Intent(MemberIntent::Unfit), 9_500);
+    cell.go_on(9_550, 10_500);
+    assert_eq!(cell.leaders(10_500), [0], "handed over");
+    cell.ask(2, open(2), 10_500);
     assert_eq!(cell.answers.last(), Some(&GroupAnswer::NotLeader));
+}
+
+#[test]
+fn the_lowest_host_creates_the_first_state_when_it_heard_all() {
+    let mut cell = Cell::empty(3, 3, None);
+    cell.go_on(0, 2_100);
+    assert!(cell.cell.is_none(), "a state that was deleted gives rights for a lease and 5 % more");
+    cell.go_on(2_100, FORMED_MS);
+    assert_eq!((&cell.created_by[..], cell.leaders(FORMED_MS)), (&[0][..], vec![0]));
+    let state = cell.state();
+    assert_eq!(state.members.voters, (0..3).map(id).collect::<MemberSet>());
+    assert_eq!((state.group, state.lead, state.failover.as_str()), (id(0), GroupLead::Held(id(0)), "text of 0"));
+}
+
+#[test]
+fn a_majority_creates_the_first_state_after_the_timeout_unless_a_server_bears_a_mark() {
+    let check = |here, no_show_ms, mark, members: Option<usize>| {
+        let mut cell = Cell::empty(here, 3, no_show_ms);
+        cell.mark = mark;
+        cell.go_on(0, 6_000);
+        let formed = cell.cell.as_ref().map(|version| version.state.members.voters.len());
+        assert_eq!(formed, members, "{here} of 3 hosts, {no_show_ms:?}, {mark:?}");
+        assert_eq!(cell.leaders(6_000).len(), members.map_or(0, |_| 1));
+    };
+    check(2, None, ServerMark::Unmarked, None);
+    check(2, Some(1_000), ServerMark::Unmarked, Some(2));
+    check(2, Some(1_000), ServerMark::Marked, None);
+    check(2, Some(1_000), ServerMark::Unseen, None);
+    check(1, Some(1_000), ServerMark::Unmarked, None);
+    check(3, None, ServerMark::Marked, Some(3));
+}
+
+#[test]
+fn of_two_hosts_that_create_at_once_one_founds_the_group_and_admits_the_other() {
+    let mut cell = Cell::empty(3, 3, Some(1_000));
+    cell.cut = Some((0, 1));
+    cell.go_on(0, FORMED_MS);
+    assert_eq!((&cell.created_by[..], &cell.refused[..]), (&[0][..], &[1][..]), "both asked before they knew of each other");
+    assert_eq!(cell.state().members.voters, [id(0), id(2)].into());
+    assert_eq!(cell.leaders(FORMED_MS), [0]);
+
+    cell.cut = None;
+    cell.go_on(FORMED_MS, 4_000);
+    let rows = cell.members.iter().map(GroupMember::row).collect();
+    cell.ask(0, GroupRequest::ChangeMembers { rows }, 4_000);
+    cell.go_on(4_050, 5_500);
+    assert_eq!(cell.answers, [GroupAnswer::Done]);
+    assert_eq!(cell.state().members.voters, (0..3).map(id).collect::<MemberSet>());
+    assert_eq!((cell.leaders(5_500), &cell.created_by[..]), (vec![0], &[0][..]));
+}
+
+#[test]
+fn a_member_that_is_begun_anew_is_lost_and_comes_back() {
+    let mut cell = Cell::formed();
+    cell.silent = Some(2);
+    cell.go_on(4_000, 6_000);
+    assert_eq!(cell.state().lost, [id(2)].into());
+    cell.silent = None;
+    cell.restart(id(2), None, 6_000);
+    cell.go_on(6_000, 7_000);
+    assert_eq!((cell.state().lost.len(), cell.rights[2].writes), (0, Some((1, 4))), "it writes again");
+    assert_eq!(cell.created_by, [0]);
+}
+
+#[test]
+fn a_host_that_lost_its_name_is_heard_and_admitted_as_a_new_member() {
+    let mut cell = Cell::formed();
+    let new = MemberId { host: 2, incarnation: 2 };
+    cell.restart(new, None, 4_000);
+    cell.go_on(4_000, 6_500);
+    assert_eq!((cell.state().lost.clone(), cell.rights[2].writes), ([id(2)].into(), None), "a stranger has no rights");
+    let rows = |members: &[GroupMember]| members.iter().map(GroupMember::row).collect();
+    cell.ask(0, GroupRequest::ChangeMembers { rows: rows(&cell.members) }, 6_500);
+    cell.go_on(6_550, 9_500);
+    assert_eq!(cell.answers, [GroupAnswer::Done; 2]);
+    let state = cell.state();
+    assert_eq!((&state.members.voters, state.members.next.is_none()), (&[id(0), id(1), new].into(), true));
+    assert_eq!(cell.rights[2].writes, Some((1, 4)));
+
+    cell.ask(0, GroupRequest::ChangeMembers { rows: rows(&cell.members[..2]) }, 9_500);
+    cell.go_on(9_550, 12_500);
+    assert_eq!(cell.state().members.voters, [id(0), id(1)].into());
+    assert_eq!(cell.rights[2].writes, None);
+}
+
+#[test]
+fn a_state_that_was_deleted_gives_nothing_beyond_its_lease_and_is_not_created_by_those_who_knew_it() {
+    let mut cell = Cell::formed();
+    cell.cell = None;
+    cell.go_on(4_000, 10_000);
+    assert!(cell.rights.iter().all(|rights| rights.until <= 4_000 + LEASE_MS), "{:?}", cell.rights);
+    assert!(cell.cell.is_none() && cell.created_by == [0]);
+
+    (0..3).for_each(|host| cell.restart(id(host), None, 10_000));
+    cell.go_on(10_000, 10_000 + FORMED_MS);
+    assert_eq!((&cell.created_by[..], cell.leaders(10_000 + FORMED_MS)), (&[0, 0][..], vec![0]));
 }

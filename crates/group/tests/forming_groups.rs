@@ -50,7 +50,8 @@ impl Hosts {
                     | GroupAction::WritesStopped { .. }
                     | GroupAction::Answer { .. }
                     | GroupAction::ReadEngine
-                    | GroupAction::ChangeEngine { .. } => {}
+                    | GroupAction::ChangeEngine { .. }
+                    | GroupAction::CreateEngine { .. } => {}
                 }
             }
         }

@@ -110,7 +110,9 @@ impl Orders {
                     let count = self.accepted.get(&version.number).map_or(0, |(_, who)| who.len());
                     assert!(2 * count > self.members.len(), "a change was told before a majority has it: {:?}", version.number);
                 }
-                RegisterOutput::Event(RegisterEvent::Heard(_) | RegisterEvent::Shown { .. } | RegisterEvent::Refused { .. }) => {}
+                RegisterOutput::Event(
+                    RegisterEvent::Heard(_) | RegisterEvent::Shown { .. } | RegisterEvent::Refused { .. } | RegisterEvent::Empty,
+                ) => {}
             }
         }
     }

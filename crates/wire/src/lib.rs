@@ -1,7 +1,9 @@
-//! Codecs of PostgreSQL's frontend/backend protocol 3, result stores and PCP. No IO, no clock.
+//! Codecs of PostgreSQL's frontend/backend protocol 3, result stores and PCP, and seals of Weir's own connections. No IO, no clock.
 pub mod back;
 pub mod call;
+pub mod datagram_seal;
 pub mod frame;
+pub mod frame_seal;
 pub mod gather;
 pub mod md5;
 pub mod pcp_protocol;

@@ -10,7 +10,7 @@ use crate::watchdog_settings::{
 
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Watchdog, ..super::ROW };
 /// Rows with a field. `ParamEffect::Built` once the watchdog runs: then no notice says that there is none.
-const READ: ConfigParam = ConfigParam { effect: ParamEffect::NotYet, ..ROW };
+const READ: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 const NEEDLESS: ConfigParam = ConfigParam { effect: ParamEffect::Needless, ..ROW };
 
 /// With `use_watchdog = off` there is nothing to set.

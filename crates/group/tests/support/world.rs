@@ -465,7 +465,9 @@ impl World {
             GroupAction::Answer { answer, .. } => match answer {
                 GroupAnswer::Done | GroupAnswer::NotLeader | GroupAnswer::Refused | GroupAnswer::Busy => {}
             },
-            GroupAction::ReadEngine | GroupAction::ChangeEngine { .. } => self.oracle.fail("an engine outside was asked".into()),
+            GroupAction::ReadEngine | GroupAction::ChangeEngine { .. } | GroupAction::CreateEngine { .. } => {
+                self.oracle.fail("an engine outside was asked".into());
+            }
         }
     }
 

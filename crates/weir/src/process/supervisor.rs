@@ -19,6 +19,7 @@ use crate::runtime::tls_files::TlsFiles;
 use crate::runtime::worker::Worker;
 use crate::server::min_pool;
 use crate::traffic::timeouts;
+use crate::watchdog::group_thread::{self, GroupHost, GroupThread};
 use anyhow::{Context, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
@@ -29,6 +30,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use weir_config::{self as config, Config, ConfigProblem, IoMethod, ProblemSeverity, SigintStop};
+use weir_failover::{FailoverMode, FailoverRules};
+use weir_group::MemberDuty;
 use weir_io::buffers::BufferPool;
 use weir_io::reactor::Reactor;
 
@@ -40,6 +43,9 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
 
 /// Time of an immediate stop, after which the process exits whatever blocks.
 const IMMEDIATE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time to hand the lead of the group over at the end.
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
 struct ClientSockets {
     listeners: Vec<ListeningSocket>,
@@ -58,6 +64,11 @@ impl ClientSockets {
         warnings: &mut Vec<String>,
     ) -> anyhow::Result<(ClientSockets, Option<OldProxy>)> {
         let way = &config.admin.takeover_socket;
+        if files.takes_over && config.watchdog.is_some() {
+            bail!(
+                "--takeover is not possible with use_watchdog = on yet: stop and start the hosts of the group one after the other"
+            );
+        }
         if files.takes_over && way.as_os_str().is_empty() {
             bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
         }
@@ -139,10 +150,11 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
             Err(cause) => return Err(cause),
         }
     }
+    let group = start_group(&shared)?;
     let control = thread::start(&shared, sockets.control)?;
     let workers = start_workers(&shared, polls, (sockets.listeners, sockets.drain), wished)?;
     made.keep();
-    let joiner = start_joiner(&shared, workers, control, signals.handle())?;
+    let joiner = start_joiner(&shared, workers, (control, group), signals.handle())?;
     warn_of_trust(&shared);
     notify.ready();
     notify.feed_watchdog(&shared);
@@ -257,6 +269,26 @@ fn take_pid_file(
     }
 }
 
+/// Joins the group of `use_watchdog`.
+fn start_group(shared: &Arc<SharedState>) -> anyhow::Result<Option<GroupThread>> {
+    let config = shared.config.load_full();
+    let Some(watchdog) = &config.watchdog else { return Ok(None) };
+    // Where others promote, the group has no epoch of writes.
+    if matches!(FailoverRules::of(&config).mode, FailoverMode::Builtin | FailoverMode::Command) {
+        shared.lease.need();
+    }
+    let (lease, mail) = (shared.clone(), shared.clone());
+    let host = GroupHost {
+        duty: MemberDuty::Serves,
+        log: shared.log.clone(),
+        grant: Box::new(move |until_ms, writes| lease.lease.grant(until_ms.saturating_mul(1000), writes)),
+        news: Box::new(move || mail.control.send(ControlOrder::Group)),
+    };
+    let group = group_thread::start(watchdog, host)?;
+    let _ = shared.group.set(group.seat.clone());
+    Ok(Some(group))
+}
+
 /// Has the old proxy stop accepting. Without its answer it may still accept and serve some clients.
 fn relieve(old: OldProxy, shared: &SharedState) {
     match old.relieve() {
@@ -360,12 +392,15 @@ fn start_workers(
 fn start_joiner(
     shared: &Arc<SharedState>,
     workers: Vec<Worker0>,
-    control: JoinHandle<()>,
+    (control, group): (JoinHandle<()>, Option<GroupThread>),
     signals: Handle,
 ) -> std::io::Result<JoinHandle<anyhow::Result<()>>> {
     let shared = shared.clone();
     std::thread::Builder::new().name("joiner".into()).spawn(move || {
         let outcome = join(workers);
+        if let Some(group) = group {
+            group.leave(LEAVE_LIMIT);
+        }
         shared.control.send(ControlOrder::End);
         let ended = control.join();
         signals.close();

@@ -51,7 +51,7 @@ impl<S: ByteStream> SealedStream<S> {
             }
             other => other?,
         };
-        let seal = hello.finish(secret, &proof)?;
+        let seal = hello.finish(&proof)?;
         Ok(SealedStream { stream, seal })
     }
 
@@ -78,7 +78,8 @@ impl<S: ByteStream> SealedStream<S> {
     }
 }
 
-async fn read_frame<S: ByteStream>(stream: &mut S, limit: usize) -> Result<Vec<u8>, SealedStreamError> {
+/// Error: the frame is longer than `limit` bytes, which is known before it is read. Not cancel safe: a part may be lost.
+pub async fn read_frame<S: ByteStream>(stream: &mut S, limit: usize) -> Result<Vec<u8>, SealedStreamError> {
     let mut head = [0; 4];
     stream.read_exact(&mut head).await?;
     let mut payload = vec![0; frame_bytes(head, limit)?];
@@ -86,7 +87,8 @@ async fn read_frame<S: ByteStream>(stream: &mut S, limit: usize) -> Result<Vec<u
     Ok(payload)
 }
 
-async fn write_frame<S: ByteStream>(stream: &mut S, payload: &[u8]) -> Result<(), SealedStreamError> {
+/// Not cancel safe: a part may be sent.
+pub async fn write_frame<S: ByteStream>(stream: &mut S, payload: &[u8]) -> Result<(), SealedStreamError> {
     stream.write_all(&frame(payload)).await?;
     stream.flush().await?;
     Ok(())

@@ -41,7 +41,7 @@ pub enum WritesObedience {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerView {
     pub host: HostNumber,
-    pub heard_ms_ago: Option<GroupMs>,
+    pub heard_at: Option<GroupMs>,
     pub is_linked: bool,
     /// As it last said; `Serves` until it was heard.
     pub intent: MemberIntent,
@@ -68,6 +68,17 @@ impl GroupView {
 
     pub fn has_lease(&self, now: GroupMs) -> bool {
         now < self.rights.until
+    }
+
+    /// True if only times differ.
+    pub fn is_as_before(&self, before: &GroupView) -> bool {
+        let links = |view: &GroupView| view.peers.iter().map(|peer| (peer.host, peer.is_linked)).collect::<Vec<_>>();
+        self.version == before.version
+            && (self.rights.leads, self.rights.writes) == (before.rights.leads, before.rights.writes)
+            && self.obedience == before.obedience
+            && self.stopped_epoch == before.stopped_epoch
+            && links(self) == links(before)
+            && self.fault == before.fault
     }
 
     pub fn leader(&self) -> Option<MemberId> {

@@ -349,7 +349,7 @@ async fn raw(agent: &Agent) -> (tokio::net::TcpStream, weir_agent::seal::FrameSe
     stream.write_all(&frame(&proof)).await.unwrap();
     let mut proof = vec![0; 4 + 32];
     stream.read_exact(&mut proof).await.unwrap();
-    (stream, hello.finish(&secret, &proof[4..]).unwrap())
+    (stream, hello.finish(&proof[4..]).unwrap())
 }
 
 /// The bytes that come until the agent closes the connection.

@@ -628,8 +628,7 @@ fn two_proxies_do_not_share_a_pid_file() {
 fn a_pid_file_that_cannot_be_written_is_named_by_check_and_at_the_start() {
     let folder = Folder::new();
     let port = ReservedPort::any().unwrap();
-    let lines = "pid_file_name = '/dev/null/weir.pid'\nuse_watchdog = on\nhostname0 = 'localhost'\n";
-    fs::write(folder.0.join("pgpool_node_id"), "0\n").unwrap();
+    let lines = "pid_file_name = '/dev/null/weir.pid'\nrecovery_2nd_stage_command = 'r'\n";
     fs::write(folder.0.join("pgpool.conf"), configuration(&folder.0, port.number(), &[Backend::tcp(5432, 1)], lines)).unwrap();
     let conf = folder.0.join("pgpool.conf").to_string_lossy().into_owned();
     let output = run(Path::new(WEIR), &["-f", &conf]);
@@ -637,7 +636,7 @@ fn a_pid_file_that_cannot_be_written_is_named_by_check_and_at_the_start() {
     assert!(!folder.0.join(format!(".s.PGSQL.{}", port.number())).exists(), "its unix socket is gone");
     let output = run(Path::new(WEIR), &["check", "-f", &conf]);
     let errors = text(&output.stderr);
-    assert!(errors.contains("warning: use_watchdog is set, but there is no watchdog"), "{errors}");
+    assert!(errors.contains("recovery_2nd_stage_command is set, but online recovery has one stage"), "{errors}");
     assert!(
         !output.status.success() && errors.contains("error: pid_file_name: /dev/null/weir.pid cannot be written"),
         "{errors}"

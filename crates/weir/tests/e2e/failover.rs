@@ -4,6 +4,7 @@ mod anew;
 mod another;
 mod cuts;
 mod faults;
+mod grouped;
 mod late;
 pub mod load;
 mod moved;

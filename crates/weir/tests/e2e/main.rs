@@ -39,6 +39,7 @@ mod databases;
 mod defaults;
 mod drivers;
 mod encodings;
+mod etcd;
 mod failover;
 mod failover_clients;
 mod farewells;

@@ -20,10 +20,12 @@ const CREW: Crew = Crew {
     readers: super::READERS,
     idle: super::IDLE,
     pause: Duration::from_millis(5),
+    first: 0,
 };
 /// Clients where agents bring servers back. All stands on one machine: clients that take all of it would measure how little they leave
 /// to a rewind.
-const CREW_OF_RETURNS: Crew = Crew { writers: 0, transactions: 10, readers: 5, idle: 20, pause: Duration::from_millis(20) };
+const CREW_OF_RETURNS: Crew =
+    Crew { writers: 0, transactions: 10, readers: 5, idle: 20, pause: Duration::from_millis(20), first: 0 };
 /// Writes that are acknowledged before the fault.
 pub const WARM_WRITES: usize = 500;
 /// The longest wait for writes to go on.

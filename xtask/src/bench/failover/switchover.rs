@@ -11,7 +11,7 @@ use super::round::{self, GOING_ON, Round, WARM_WRITES};
 use super::system::Running;
 
 /// Without a pause between their deeds: there is always a statement under way.
-const CREW: Crew = Crew { writers: 2, transactions: 2, readers: 2, idle: 20, pause: Duration::ZERO };
+const CREW: Crew = Crew { writers: 2, transactions: 2, readers: 2, idle: 20, pause: Duration::ZERO, first: 0 };
 
 /// The notes of the load up to the end of a switchover, and how many of their acknowledged writes were missing then.
 struct SoFar {

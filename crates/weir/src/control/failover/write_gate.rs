@@ -157,7 +157,8 @@ impl WriteSwitch {
         c.view.borrow_mut().horizon = horizon_of(c, state, node);
         self.served = Some(node);
         self.gate = WriteGate::Open { node, started_at };
-        if self.promoter != PromoterKind::Nobody {
+        // In a group its epoch tells.
+        if self.promoter != PromoterKind::Nobody && self.group.is_none() {
             c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
         }
         self.show(c, rules, state);

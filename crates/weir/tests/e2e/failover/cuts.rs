@@ -12,7 +12,7 @@ use weir_demo::{Crew, Server};
 /// Longer than a failure of a node takes to be found.
 const FOUND: Duration = Duration::from_secs(5);
 /// Looks often, so that a node is found to be lost soon.
-const WRITERS: Crew = Crew { writers: 2, transactions: 2, readers: 0, idle: 5, pause: Duration::ZERO };
+const WRITERS: Crew = Crew { writers: 2, transactions: 2, readers: 0, idle: 5, pause: Duration::ZERO, first: 0 };
 
 /// Servers, and a network between each two that talk: the proxy to each of them, the standbys to their primary.
 struct Web {

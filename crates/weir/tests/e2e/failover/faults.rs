@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 use weir_demo::{Crew, Mode, Server};
 
-const READERS: Crew = Crew { writers: 2, transactions: 0, readers: 6, idle: 5, pause: Duration::ZERO };
+const READERS: Crew = Crew { writers: 2, transactions: 0, readers: 6, idle: 5, pause: Duration::ZERO, first: 0 };
 
 /// The default of `connect_timeout`. The check of health ends in a third of it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,401 @@
+//! The only caller of `weir_group::group_step` in the program: brings it events, and obeys its actions in order.
+//!
+//! Nothing here waits for a disk, a peer, a command or the control thread: each of them answers by an event.
+
+use crate::log::Level;
+use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, PeerView, WritesObedience};
+use crate::watchdog::etcd_engine::{EtcdChange, EtcdEngine, EtcdSight};
+use crate::watchdog::group_words;
+use crate::watchdog::host_fitness::{FitnessWatch, HostFitness};
+use crate::watchdog::peer_links::{PeerEvent, PeerLinks};
+use crate::watchdog::state_store::{StateOutcome, StateStore};
+use crate::watchdog::virtual_address::{AddressKeeper, WatchdogLog};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::MissedTickBehavior;
+use weir_group::{
+    GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMs, GroupRequest, GroupState, MemberIntent, MemberRights,
+    RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+};
+use weir_io::clock::boot_now_ms;
+
+/// Of the group's decisions: reads, claims and retries are a multiple of it.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Times in the view are shown anew so often.
+const SHOW_MS: GroupMs = 250;
+
+/// Rights for the workers of this process; `writes` are an epoch and a node.
+pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
+
+/// Who must stop writing when the group takes the right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritingParty {
+    /// The control thread says when its workers are done.
+    Workers,
+    /// A witness.
+    Nobody,
+}
+
+pub struct DriverParts {
+    pub member: GroupMember,
+    pub links: PeerLinks,
+    pub peer_events: mpsc::Receiver<PeerEvent>,
+    pub store: StateStore,
+    pub outcomes: mpsc::UnboundedReceiver<StateOutcome>,
+    pub engine: Option<EtcdEngine>,
+    pub address: AddressKeeper,
+    pub fitness: FitnessWatch,
+    pub seat: Arc<GroupSeat>,
+    pub orders: mpsc::Receiver<GroupOrder>,
+    pub party: WritingParty,
+    pub grant: LeaseGrant,
+    /// Rings the control thread.
+    pub news: Box<dyn Fn()>,
+    pub say: WatchdogLog,
+    pub lease_ms: GroupMs,
+}
+
+/// Answers of what this thread began itself.
+enum OwnEvent {
+    AddressFree(VersionNumber),
+    Engine(RegisterEvent),
+}
+
+/// A version is obeyed when both are done.
+struct ObedienceProgress {
+    number: VersionNumber,
+    address: bool,
+    writes: bool,
+}
+
+struct LeavingMember {
+    left: oneshot::Sender<()>,
+    until: GroupMs,
+}
+
+struct GroupDriver {
+    member: GroupMember,
+    links: PeerLinks,
+    store: StateStore,
+    engine: Option<Rc<EtcdEngine>>,
+    address: Rc<AddressKeeper>,
+    seat: Arc<GroupSeat>,
+    party: WritingParty,
+    grant: LeaseGrant,
+    news: Box<dyn Fn()>,
+    say: WatchdogLog,
+    own: mpsc::UnboundedSender<OwnEvent>,
+    lease_ms: GroupMs,
+    obeying: Option<ObedienceProgress>,
+    answers: HashMap<u64, oneshot::Sender<GroupAnswer>>,
+    tickets: u64,
+    version: Option<StateVersion>,
+    rights: MemberRights,
+    stopped_epoch: Option<u64>,
+    fault: Option<String>,
+    leaving: Option<LeavingMember>,
+    /// Judgements of the control thread and of this host: the worse one counts.
+    intent: MemberIntent,
+    is_host_fit: bool,
+    shown: GroupView,
+    shown_at: GroupMs,
+}
+
+/// Serves the group until this member has left it. Not cancel safe: what the kernel and the disk hold stays.
+pub async fn drive(parts: DriverParts) {
+    let DriverParts { mut peer_events, mut outcomes, mut fitness, mut orders, .. } = parts;
+    let (own, mut own_events) = mpsc::unbounded_channel();
+    let mut driver = GroupDriver {
+        member: parts.member,
+        links: parts.links,
+        store: parts.store,
+        engine: parts.engine.map(Rc::new),
+        address: Rc::new(parts.address),
+        shown: (*parts.seat.view()).clone(),
+        seat: parts.seat,
+        party: parts.party,
+        grant: parts.grant,
+        news: parts.news,
+        say: parts.say,
+        own,
+        lease_ms: parts.lease_ms,
+        obeying: None,
+        answers: HashMap::new(),
+        tickets: 0,
+        version: None,
+        rights: MemberRights::default(),
+        stopped_epoch: None,
+        fault: None,
+        leaving: None,
+        intent: MemberIntent::Serves,
+        is_host_fit: true,
+        shown_at: 0,
+    };
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = own_events.recv() => driver.take_own(event),
+            Some(outcome) = outcomes.recv() => driver.take_outcome(outcome),
+            Some(event) = peer_events.recv() => driver.take_peer(event),
+            Some(order) = orders.recv() => driver.take_order(order),
+            () = fitness.changed() => driver.take_fitness(fitness.fitness()),
+            _ = ticks.tick() => {
+                let dice = u32::from_le_bytes(crate::random());
+                driver.step(GroupEvent::Tick { dice });
+                driver.note_end();
+            }
+        }
+        driver.show();
+        if driver.has_left() {
+            break;
+        }
+    }
+    driver.end().await;
+}
+
+impl GroupDriver {
+    fn step(&mut self, event: GroupEvent) {
+        let now = boot_now_ms();
+        for action in group_step(&mut self.member, event, now) {
+            self.obey(action, now);
+        }
+    }
+
+    fn obey(&mut self, action: GroupAction, now: GroupMs) {
+        match action {
+            GroupAction::Send { host, message } => self.links.send(host, &message),
+            GroupAction::Write { number, text } => {
+                if let Err(refusal) = self.store.write(number, text) {
+                    self.lose_vote(refusal.to_string());
+                }
+            }
+            GroupAction::Rights { number, rights, obey } => self.take_rights(number, rights, obey, now),
+            GroupAction::State(version) => {
+                let before = self.version.as_ref().map(|version| version.state.clone());
+                group_words::say_changes(&self.say, self.member.id(), before.as_deref(), &version.state);
+                self.version = Some(version);
+            }
+            GroupAction::WritesStopped { epoch } => self.stopped_epoch = Some(epoch),
+            GroupAction::Answer { ticket, answer } => {
+                if let Some(asker) = self.answers.remove(&ticket) {
+                    let _ = asker.send(answer);
+                }
+            }
+            GroupAction::ReadEngine => self.ask_engine(),
+            GroupAction::CreateEngine { new } => self.change_engine(None, *new),
+            GroupAction::ChangeEngine { expect, new } => self.change_engine(Some(expect), *new),
+        }
+    }
+
+    fn take_rights(&mut self, number: VersionNumber, rights: MemberRights, obey: RightsTaken, now: GroupMs) {
+        let led = self.rights.leads.is_some();
+        self.rights = rights;
+        (self.grant)(rights.until, rights.writes);
+        let leads = rights.leads.is_some() && now < rights.until;
+        if leads {
+            self.address.hold(rights.until);
+        }
+        if leads != led {
+            self.stopped_epoch = None;
+            group_words::say_lead(&self.say, rights.leads.filter(|_| leads));
+        }
+        if obey == RightsTaken::Something {
+            let writes = self.party == WritingParty::Nobody;
+            self.obeying = Some(ObedienceProgress { number, address: leads, writes });
+            if !leads {
+                let (address, own) = (self.address.clone(), self.own.clone());
+                spawn_local(async move {
+                    address.release().await;
+                    let _ = own.send(OwnEvent::AddressFree(number));
+                });
+            }
+            self.obeyed();
+        } else if !leads && led {
+            let address = self.address.clone();
+            spawn_local(async move {
+                address.release().await;
+            });
+        }
+    }
+
+    fn obeyed(&mut self) {
+        if let Some(done) = self.obeying.take_if(|obeying| obeying.address && obeying.writes) {
+            self.step(GroupEvent::Obeyed { number: done.number });
+        }
+    }
+
+    /// Rights that ended by themselves.
+    fn note_end(&mut self) {
+        let is_over = boot_now_ms() >= self.rights.until;
+        if is_over && self.rights.leads.is_some() && self.address.holds() {
+            let address = self.address.clone();
+            spawn_local(async move {
+                address.release().await;
+            });
+        }
+    }
+
+    fn take_own(&mut self, event: OwnEvent) {
+        match event {
+            OwnEvent::AddressFree(number) => {
+                if let Some(obeying) = self.obeying.as_mut().filter(|obeying| obeying.number == number) {
+                    obeying.address = true;
+                    self.obeyed();
+                }
+            }
+            OwnEvent::Engine(event) => self.step(GroupEvent::Engine(event)),
+        }
+    }
+
+    fn take_outcome(&mut self, outcome: StateOutcome) {
+        match outcome {
+            StateOutcome::Written { number } => self.step(GroupEvent::Written { number }),
+            StateOutcome::Failed { error, .. } => self.lose_vote(error.to_string()),
+        }
+    }
+
+    fn lose_vote(&mut self, why: String) {
+        if self.fault.is_none() {
+            (self.say)(Level::Error, format_args!("watchdog: {why}"));
+        }
+        self.fault.get_or_insert(why);
+        self.step(GroupEvent::WriteFailed);
+    }
+
+    fn take_peer(&mut self, event: PeerEvent) {
+        match event {
+            PeerEvent::Heard(message) => self.step(GroupEvent::Message(message)),
+            PeerEvent::LinkClosed { member } => self.step(GroupEvent::LinkClosed { member }),
+        }
+    }
+
+    fn take_order(&mut self, order: GroupOrder) {
+        match order {
+            GroupOrder::Request { request, answer } => self.request(request, answer),
+            GroupOrder::WritesObeyed(number) => {
+                if let Some(obeying) = self.obeying.as_mut().filter(|obeying| obeying.number == number) {
+                    obeying.writes = true;
+                    self.obeyed();
+                }
+            }
+            GroupOrder::Intent(intent) => {
+                self.intent = intent;
+                self.tell_intent();
+            }
+            GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
+            GroupOrder::Leave { left } => {
+                self.intent = MemberIntent::ShutsDown;
+                self.tell_intent();
+                self.leaving = Some(LeavingMember { left, until: boot_now_ms() + self.lease_ms });
+            }
+        }
+    }
+
+    fn request(&mut self, request: GroupRequest, answer: oneshot::Sender<GroupAnswer>) {
+        self.tickets += 1;
+        self.answers.retain(|_, asker| !asker.is_closed());
+        self.answers.insert(self.tickets, answer);
+        self.step(GroupEvent::Request { ticket: self.tickets, request });
+    }
+
+    fn take_fitness(&mut self, fitness: HostFitness) {
+        self.is_host_fit = fitness == HostFitness::Fit;
+        self.tell_intent();
+    }
+
+    fn tell_intent(&mut self) {
+        let intent = match self.intent {
+            MemberIntent::Serves if !self.is_host_fit => MemberIntent::Unfit,
+            intent => intent,
+        };
+        self.step(GroupEvent::Intent(intent));
+    }
+
+    fn ask_engine(&self) {
+        let (Some(engine), own) = (self.engine.clone(), self.own.clone()) else { return };
+        spawn_local(async move {
+            // Errors are in the log, by the engine, once per change.
+            let Ok(EtcdSight { asked_at, version }) = engine.read().await else { return };
+            let event = version.map_or(RegisterEvent::Empty, |version| RegisterEvent::Shown { version, asked_at });
+            let _ = own.send(OwnEvent::Engine(event));
+        });
+    }
+
+    fn change_engine(&self, expect: Option<VersionNumber>, new: GroupState) {
+        let (Some(engine), own) = (self.engine.clone(), self.own.clone()) else { return };
+        spawn_local(async move {
+            let changed = match expect {
+                Some(expect) => engine.change(expect, new).await,
+                None => engine.create(new).await,
+            };
+            let event = match changed {
+                Ok(EtcdChange::Made(version)) => RegisterEvent::Changed(version),
+                Ok(EtcdChange::Refused(decided)) => RegisterEvent::Refused { decided },
+                // It may have been made: the next read tells.
+                Ok(EtcdChange::Unknown(_)) | Err(_) => RegisterEvent::Refused { decided: None },
+            };
+            let _ = own.send(OwnEvent::Engine(event));
+        });
+    }
+
+    /// Publishes what changed. The end of rights is news, too.
+    fn show(&mut self) {
+        let now = boot_now_ms();
+        let peers = self.links.views().into_iter().map(|peer| PeerView {
+            host: peer.host,
+            heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
+            is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
+        });
+        let has_lease = now < self.rights.until;
+        let rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
+        let view = GroupView {
+            own: self.member.id(),
+            version: self.version.clone(),
+            rights,
+            obedience: match &self.obeying {
+                Some(obeying) if !obeying.writes => WritesObedience::Awaited(obeying.number),
+                Some(_) | None => WritesObedience::Done,
+            },
+            stopped_epoch: self.stopped_epoch.filter(|_| rights.leads.is_some()),
+            peers: peers.collect(),
+            fault: self.fault.clone(),
+        };
+        let is_news = !view.is_as_before(&self.shown);
+        if !is_news && now < self.shown_at + SHOW_MS {
+            return;
+        }
+        self.shown_at = now;
+        self.shown = view.clone();
+        self.seat.show(view);
+        if is_news {
+            (self.news)();
+        }
+    }
+
+    fn has_left(&self) -> bool {
+        let Some(leaving) = &self.leaving else { return false };
+        let now = boot_now_ms();
+        let leads = self.rights.leads.is_some() && now < self.rights.until;
+        now >= leaving.until || (!leads && self.obeying.is_none() && !self.address.holds())
+    }
+
+    /// Not cancel safe.
+    async fn end(self) {
+        (self.grant)(0, None);
+        self.address.release().await;
+        self.links.end().await;
+        if let Err(error) = self.store.close(Duration::from_millis(self.lease_ms)).await {
+            (self.say)(Level::Warning, format_args!("watchdog: {error}"));
+        }
+        if let Some(leaving) = self.leaving {
+            let _ = leaving.left.send(());
+        }
+    }
+}

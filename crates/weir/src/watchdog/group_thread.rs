@@ -1,0 +1,237 @@
+//! Starts the thread of the group with all that it needs, before any client is served.
+
+use crate::log::{Level, ProxyLog};
+use crate::runtime::group_seat::{GroupOrder, GroupSeat};
+use crate::watchdog::etcd_engine::{EtcdEngine, EtcdSettings, EtcdUser};
+use crate::watchdog::etcd_tls::{EtcdTlsFiles, OwnEtcdFiles};
+use crate::watchdog::group_driver::{self, DriverParts, LeaseGrant, WritingParty};
+use crate::watchdog::host_fitness::{FitnessSettings, FitnessWatch};
+use crate::watchdog::peer_links::{PeerKey, PeerLinks, PeerSettings};
+use crate::watchdog::peer_settings::PeerHostSettings;
+use crate::watchdog::state_store::{OpenedState, StateStore};
+use crate::watchdog::virtual_address::{AddressKeeper, AddressSettings, WatchdogLog};
+use anyhow::Context as _;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
+use weir_group::{EngineKind, GroupMember, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
+use weir_io::clock::boot_now_ms;
+use zeroize::Zeroizing;
+
+const NAME: &str = "weir-group";
+/// Messages of peers that wait for the thread.
+const PEER_EVENTS_MAX: usize = 1024;
+/// Name lookups, kernel calls of the address.
+const BLOCKING_MAX: usize = 32;
+/// Time to open sockets, and to remove an address that a dead process left.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// What differs between a proxy and a witness.
+pub struct GroupHost {
+    pub duty: MemberDuty,
+    pub log: Arc<ProxyLog>,
+    pub grant: Box<dyn Fn(u64, Option<(u64, u16)>) + Send>,
+    /// Rings the control thread.
+    pub news: Box<dyn Fn() + Send>,
+}
+
+/// The running thread. It ends after `leave`.
+pub struct GroupThread {
+    pub seat: Arc<GroupSeat>,
+    thread: JoinHandle<()>,
+}
+
+impl GroupThread {
+    /// Hands the lead over if this member has it, and ends the thread. Blocks for as long as a lease.
+    pub fn leave(self, limit: Duration) {
+        let (left, has_left) = oneshot::channel();
+        if self.seat.order(GroupOrder::Leave { left }) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            if let Ok(runtime) = runtime {
+                let _ = runtime.block_on(async { tokio::time::timeout(limit, has_left).await });
+            }
+        }
+        if self.thread.is_finished() {
+            let _ = self.thread.join();
+        }
+    }
+}
+
+fn settings_of(watchdog: &WatchdogSettings, duty: MemberDuty) -> GroupSettings {
+    GroupSettings {
+        host: watchdog.own_number,
+        hosts: watchdog.hosts.iter().map(|host| host.number).collect(),
+        priority: watchdog.priority,
+        duty,
+        half_votes: if watchdog.half_is_enough { HalfVotes::LowestCasts } else { HalfVotes::TooFew },
+        lease_ms: watchdog.lease_ms,
+        no_show_ms: watchdog.no_show_removal_ms,
+        lost_removal_ms: watchdog.lost_removal_ms,
+        shutdowns: if watchdog.removes_shut_down { ShutdownFate::Removed } else { ShutdownFate::Stays },
+        engine: match watchdog.engine {
+            WatchdogEngine::Builtin => EngineKind::Builtin,
+            WatchdogEngine::Etcd => EngineKind::Outside,
+        },
+        without: None,
+    }
+}
+
+/// Opens the state file and the sockets, removes a left address, and starts the thread. Blocks until it serves.
+pub fn start(watchdog: &WatchdogSettings, host: GroupHost) -> anyhow::Result<GroupThread> {
+    let own = watchdog.own().context("the own host is not among the hosts of the watchdog")?;
+    let incarnation = u32::from_le_bytes(crate::random());
+    let opened = StateStore::open(&watchdog.state_dir, own.pgpool_port, watchdog.own_number, incarnation)
+        .context("the watchdog cannot keep its state")?;
+    for notice in &opened.notices {
+        host.log.say(Level::Warning, format_args!("watchdog: {notice}"));
+    }
+    let (seat, orders) = GroupSeat::new(opened.vote.member);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_MAX)
+        .build()
+        .context("cannot create the event loop of the watchdog")?;
+    let (ready, started) = std::sync::mpsc::channel();
+    let (watchdog, own_seat) = (watchdog.clone(), seat.clone());
+    let work = move || {
+        // A few microseconds late are nothing, but busy workers must not make a peer look silent.
+        let _ = weir_ring::yield_when_woken(false);
+        let tasks = LocalSet::new();
+        tasks.block_on(&runtime, async move {
+            match begin(&watchdog, host, opened, (own_seat, orders)).await {
+                Ok(parts) => {
+                    let _ = ready.send(Ok(()));
+                    group_driver::drive(parts).await;
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        });
+        drop(tasks);
+        runtime.shutdown_background();
+    };
+    let thread = std::thread::Builder::new().name(NAME.into()).spawn(work).context("cannot start the thread of the watchdog")?;
+    started.recv_timeout(START_LIMIT).context("the watchdog did not start in time")??;
+    Ok(GroupThread { seat, thread })
+}
+
+fn peer_settings_of(watchdog: &WatchdogSettings) -> anyhow::Result<PeerSettings> {
+    let listed = |texts: Vec<&str>| -> anyhow::Result<Vec<IpAddr>> {
+        let all = texts.into_iter().filter(|text| *text != "*").map(addresses_of).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(all.concat())
+    };
+    let (address, port) = watchdog.listen_place();
+    Ok(PeerSettings {
+        host: watchdog.own_number,
+        hosts: watchdog
+            .hosts
+            .iter()
+            .map(|host| PeerHostSettings {
+                number: host.number,
+                name: host.hostname.clone(),
+                port: host.port,
+                heartbeat_names: host.heartbeat_paths.iter().map(|path| path.hostname.clone()).collect(),
+                heartbeat_port: host.heartbeat_port,
+            })
+            .collect(),
+        listen_addresses: listed(vec![address])?,
+        listen_port: port,
+        datagram_addresses: listed(watchdog.heartbeat_listen_addresses())?,
+        datagram_port: watchdog.heartbeat_listen_port(),
+        key: PeerKey::new(watchdog.authkey.expose()),
+    })
+}
+
+fn etcd_settings_of(watchdog: &WatchdogSettings) -> EtcdSettings {
+    let etcd = &watchdog.etcd;
+    let place = |endpoint: &EtcdEndpoint| {
+        let scheme = match endpoint.scheme {
+            EtcdScheme::Http => "http",
+            EtcdScheme::Https => "https",
+        };
+        let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
+        format!("{scheme}://{host}:{}", endpoint.port)
+    };
+    let password = Zeroizing::new(etcd.password.expose().to_owned());
+    EtcdSettings {
+        endpoints: etcd.endpoints.iter().map(place).collect(),
+        user: (!etcd.user.is_empty()).then(|| EtcdUser { name: etcd.user.clone(), password }),
+        key: etcd.key.clone(),
+        tls: EtcdTlsFiles {
+            ca_file: etcd.tls.root_cert.clone(),
+            own: etcd
+                .tls
+                .cert
+                .clone()
+                .zip(etcd.tls.key.clone())
+                .map(|(cert_file, key_file)| OwnEtcdFiles { cert_file, key_file }),
+        },
+        lease_ms: watchdog.lease_ms,
+        now: boot_now_ms,
+    }
+}
+
+/// An address, or those of a name. Blocks for the name server.
+fn addresses_of(text: &str) -> anyhow::Result<Vec<IpAddr>> {
+    if let Ok(address) = text.parse() {
+        return Ok(vec![address]);
+    }
+    let found = (text, 0).to_socket_addrs().with_context(|| format!("the watchdog cannot listen on \"{text}\""))?;
+    Ok(found.map(|place| place.ip()).collect())
+}
+
+async fn begin(
+    watchdog: &WatchdogSettings,
+    host: GroupHost,
+    opened: OpenedState,
+    (seat, orders): (Arc<GroupSeat>, mpsc::Receiver<GroupOrder>),
+) -> anyhow::Result<DriverParts> {
+    let GroupHost { duty, log, grant, news } = host;
+    let own_log = log.clone();
+    let say: WatchdogLog = Rc::new(move |level, text| own_log.say(level, text));
+    let (events, peer_events) = mpsc::channel(PEER_EVENTS_MAX);
+    let links = PeerLinks::begin(peer_settings_of(watchdog)?, log, events)?;
+    let mut address = AddressSettings::of(watchdog)?;
+    if duty == MemberDuty::Witness {
+        address = AddressSettings::default();
+    }
+    let address = AddressKeeper::start(address, say.clone());
+    match address.remove_leftovers().await {
+        Ok(0) => {}
+        Ok(count) => say(Level::Log, format_args!("watchdog: {count} virtual addresses that a former process left are removed")),
+        Err(error) => say(Level::Warning, format_args!("watchdog: {error}")),
+    }
+    let engine = match watchdog.engine {
+        WatchdogEngine::Builtin => None,
+        WatchdogEngine::Etcd => Some(EtcdEngine::new(etcd_settings_of(watchdog))?),
+    };
+    let OpenedState { store, vote, outcomes, .. } = opened;
+    let first_number = u64::from_le_bytes(crate::random()) >> 2;
+    let member = GroupMember::new(settings_of(watchdog, duty), vote, first_number, boot_now_ms());
+    let fitness = FitnessWatch::start(FitnessSettings::of(watchdog), say.clone());
+    let grant: LeaseGrant = Box::new(move |until_ms, writes| grant(until_ms, writes));
+    let party = if duty == MemberDuty::Witness { WritingParty::Nobody } else { WritingParty::Workers };
+    let news = Box::new(move || news());
+    let lease_ms = watchdog.lease_ms;
+    Ok(DriverParts {
+        member,
+        links,
+        peer_events,
+        store,
+        outcomes,
+        engine,
+        address,
+        fitness,
+        seat,
+        orders,
+        party,
+        grant,
+        news,
+        say,
+        lease_ms,
+    })
+}

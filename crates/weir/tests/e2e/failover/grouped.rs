@@ -1,0 +1,193 @@
+//! Several proxies as one group, on one host: its members are killed and frozen, alone and together with servers.
+
+use super::*;
+use crate::support::proxy::show;
+use std::net::{TcpListener, UdpSocket};
+
+const HOSTS: usize = 3;
+/// The lease is the default one, 2 s.
+const GROUP: &str = "use_watchdog = on\nwd_heartbeat_keepalive = 1\n";
+
+struct Group {
+    proxies: Vec<Proxy>,
+}
+
+/// Free ports for TCP and UDP. Others may take them until they are used.
+fn ports(count: usize) -> Vec<u16> {
+    let sockets: Vec<(TcpListener, UdpSocket)> = std::iter::from_fn(|| {
+        let tcp = TcpListener::bind("127.0.0.1:0").ok()?;
+        let udp = UdpSocket::bind(tcp.local_addr().ok()?).ok();
+        Some(udp.map(|udp| (tcp, udp)))
+    })
+    .flatten()
+    .take(count)
+    .collect();
+    sockets.iter().map(|(tcp, _)| tcp.local_addr().unwrap().port()).collect()
+}
+
+impl Group {
+    fn start(cluster: &Owned, more: &str) -> Group {
+        let ports = ports(HOSTS);
+        let hosts: String = ports
+            .iter()
+            .enumerate()
+            .map(|(host, port)| {
+                format!(
+                    "hostname{host} = '127.0.0.1'\nwd_port{host} = {port}\npgpool_port{host} = {}\nheartbeat_hostname{host} = '127.0.0.1'\n\
+                     heartbeat_port{host} = {port}\n",
+                    20_000 + host
+                )
+            })
+            .collect();
+        let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
+        let lines = format!("{BUILTIN}{GROUP}{hosts}{names}{more}");
+        let start = |host: usize| {
+            let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1)).collect();
+            Proxy::spawn_with_files(&backends, &lines, &[("pgpool_node_id", &host.to_string())], &[])
+        };
+        let group = Group { proxies: (0..HOSTS).map(start).collect() };
+        for proxy in &group.proxies {
+            wait_until("writes to go through each proxy", || proxy.log().contains("writes go to node 0, in epoch 1"));
+            wait_until("clients to come in", || writes(proxy));
+        }
+        group
+    }
+
+    fn leaders(&self) -> Vec<usize> {
+        let leads = |proxy: &Proxy| {
+            let log = proxy.log();
+            let lines = || {
+                log.lines().filter(|line| line.contains("I am the cluster leader") || line.contains("does not lead the group"))
+            };
+            lines().next_back().is_some_and(|line| line.contains("I am"))
+        };
+        (0..HOSTS).filter(|host| leads(&self.proxies[*host])).collect()
+    }
+
+    fn leader(&self) -> usize {
+        let [leader] = self.leaders()[..] else { panic!("one leader, not {:?}", self.leaders()) };
+        leader
+    }
+}
+
+/// True if a write through the proxy succeeds.
+fn writes(proxy: &Proxy) -> bool {
+    let Ok(mut client) = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]) else { return false };
+    let answer = client.query("insert into readable values (7)");
+    answer.iter().any(|message| message.tag == b'C')
+}
+
+fn crew(host: usize) -> Crew {
+    Crew { writers: 2, transactions: 1, readers: 1, first: 10_000_000 * host as i64, ..Crew::default() }
+}
+
+/// A load at each of these proxies.
+fn loads(group: &Group, hosts: &[usize]) -> Vec<Load> {
+    hosts.iter().map(|host| Load::with(&group.proxies[*host], crew(*host))).collect()
+}
+
+fn check_nothing_is_missing(cluster: &Owned, group: &Group, loads: Vec<Load>) {
+    wait_until("one primary", || primaries(cluster).len() == 1);
+    let [new] = primaries(cluster)[..] else { panic!("one primary") };
+    for load in loads {
+        load.wait_acknowledged(50);
+        let noted = load.end();
+        let missing = noted.missing_on(new);
+        eprintln!("{} acknowledged, {} ms without writes", noted.acknowledged.len(), noted.gap().as_millis());
+        assert!(missing.is_empty(), "{missing:?}\n{}", group.proxies[0].log());
+    }
+}
+
+#[test]
+fn three_proxies_form_a_group_and_clients_write_through_each() {
+    let cluster = servers(1, &[]);
+    let group = Group::start(&cluster, "");
+    assert_eq!(group.leaders(), [0], "the lowest host founds the group");
+    let before = loads(&group, &[0, 1, 2]);
+    check_nothing_is_missing(&cluster, &group, before);
+}
+
+#[test]
+fn a_primary_that_dies_is_replaced_for_all_proxies_of_a_group() {
+    let cluster = servers(2, &[ANY]);
+    let group = Group::start(&cluster, "");
+    let before = loads(&group, &[0, 1, 2]);
+    cluster.primary().kill9().unwrap();
+    check_nothing_is_missing(&cluster, &group, before);
+    let found = group.proxies.iter().filter(|proxy| proxy.log().contains("is the primary after")).count();
+    assert!(found >= 1);
+    assert_eq!(group.leaders().len(), 1);
+}
+
+#[test]
+fn a_leader_that_dies_is_followed_by_another_and_clients_of_the_others_write_on() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let leader = group.leader();
+    let others: Vec<usize> = (0..HOSTS).filter(|host| *host != leader).collect();
+    let before = loads(&group, &others);
+    group.proxies[leader].signal(Signal::KILL);
+    group.proxies[leader].wait_end();
+    wait_until("another to lead", || group.leaders().iter().any(|host| *host != leader));
+    check_nothing_is_missing(&cluster, &group, before);
+    group.proxies[leader].crash_and_start();
+    wait_until("the dead one to be back", || writes(&group.proxies[leader]));
+}
+
+#[test]
+fn a_primary_and_the_leader_that_die_at_once_are_both_replaced() {
+    let cluster = servers(2, &[ANY]);
+    let mut group = Group::start(&cluster, "");
+    let leader = group.leader();
+    let others: Vec<usize> = (0..HOSTS).filter(|host| *host != leader).collect();
+    let before = loads(&group, &others);
+    cluster.primary().kill9().unwrap();
+    group.proxies[leader].signal(Signal::KILL);
+    group.proxies[leader].wait_end();
+    wait_until("another to lead", || group.leaders().iter().any(|host| *host != leader));
+    check_nothing_is_missing(&cluster, &group, before);
+}
+
+#[test]
+fn a_frozen_leader_tells_no_success_of_a_primary_that_was_replaced_meanwhile() {
+    let cluster = servers(2, &[ANY]);
+    let group = Group::start(&cluster, "");
+    let leader = group.leader();
+    let all = loads(&group, &[0, 1, 2]);
+    group.proxies[leader].signal(Signal::STOP);
+    cluster.primary().freeze();
+    wait_until("another to lead", || group.leaders().iter().any(|host| *host != leader));
+    wait_until("a standby to be promoted", || {
+        let is_primary = |server: &&Server| server.in_recovery().is_ok_and(|recovers| !recovers);
+        cluster.standbys().iter().any(|server| is_primary(&server))
+    });
+    let others: Vec<usize> = (0..HOSTS).filter(|host| *host != leader).collect();
+    for host in others {
+        wait_until("writes at the new primary", || writes(&group.proxies[host]));
+    }
+    cluster.primary().thaw();
+    group.proxies[leader].signal(Signal::CONT);
+    wait_until("the old primary to be no primary, or out of use", || writes(&group.proxies[leader]));
+    cluster.primary().kill9().unwrap();
+    check_nothing_is_missing(&cluster, &group, all);
+}
+
+#[test]
+fn the_last_of_three_proxies_writes_nothing_and_answers_reads() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "failover_wait = 2s\n");
+    for host in [0, 1] {
+        group.proxies[host].signal(Signal::KILL);
+        group.proxies[host].wait_end();
+    }
+    let last = &group.proxies[2];
+    let mut client = last.console();
+    wait_until("writes to be refused", || {
+        client.query("insert into readable values (8)").iter().any(|message| message.tag == b'E')
+    });
+    assert_eq!(client.rows("select count(*) from readable where a = 1"), [["1"]], "a standby answers");
+    assert_eq!(show(&mut client, "pool_nodes", "status").len(), 2);
+    group.proxies[0].crash_and_start();
+    let last = &group.proxies[2];
+    wait_until("writes to go on with two of three", || writes(last));
+}
