@@ -225,7 +225,7 @@ impl SightFacts<'_> {
             is_own,
             vote: id.map_or(HostVote::None, |id| self.vote(id)),
             is_lost: id.is_some_and(|id| self.is_marked_lost(id)),
-            heard_ms_ago: peer.and_then(|peer| peer.heard_ms_ago),
+            heard_ms_ago: peer.and_then(|peer| peer.heard_at).map(|at| self.now.saturating_sub(at)),
             is_linked: (!is_own).then(|| peer.is_some_and(|peer| peer.is_linked)),
         }
     }
@@ -254,13 +254,13 @@ impl SightFacts<'_> {
 
     fn peer_state(&self, id: Option<MemberId>, peer: Option<&PeerView>) -> WatchdogState {
         let is_lost = id.is_some_and(|id| self.is_marked_lost(id));
-        let Some((peer, heard_ms)) = peer.and_then(|peer| Some((peer, peer.heard_ms_ago?))) else {
+        let Some((peer, heard_at)) = peer.and_then(|peer| Some((peer, peer.heard_at?))) else {
             return if is_lost { WatchdogState::Lost } else { WatchdogState::Dead };
         };
         if peer.intent == MemberIntent::ShutsDown {
             return WatchdogState::Shutdown;
         }
-        if is_lost || self.is_silent(peer, heard_ms) {
+        if is_lost || self.is_silent(peer, heard_at) {
             return WatchdogState::Lost;
         }
         let Some(state) = &self.state else { return WatchdogState::Initializing };
@@ -273,8 +273,9 @@ impl SightFacts<'_> {
     }
 
     /// Without a lease nobody marks a host as lost, so that a closed link tells.
-    fn is_silent(&self, peer: &PeerView, heard_ms: GroupMs) -> bool {
-        heard_ms > self.settings.heartbeat_deadtime_ms || (!self.view.has_lease(self.now) && !peer.is_linked)
+    fn is_silent(&self, peer: &PeerView, heard_at: GroupMs) -> bool {
+        self.now.saturating_sub(heard_at) > self.settings.heartbeat_deadtime_ms
+            || (!self.view.has_lease(self.now) && !peer.is_linked)
     }
 
     fn is_marked_lost(&self, id: MemberId) -> bool {
@@ -286,7 +287,7 @@ impl SightFacts<'_> {
         if id.is_some_and(|id| state.members.lasting().contains(&id)) {
             return WatchdogMembership::Member;
         }
-        match peer.filter(|peer| peer.heard_ms_ago.is_some()) {
+        match peer.filter(|peer| peer.heard_at.is_some()) {
             None if is_own => WatchdogMembership::RevokedLost,
             None => WatchdogMembership::RevokedNoShow,
             Some(peer) if peer.intent == MemberIntent::ShutsDown => WatchdogMembership::RevokedShutdown,
@@ -411,7 +412,7 @@ pub mod tests {
 
     /// Three members with a lease that hear each other; host 0 leads.
     pub fn view(own: HostNumber) -> GroupView {
-        let peer = |host| PeerView { host, heard_ms_ago: Some(40), is_linked: true, intent: MemberIntent::Serves };
+        let peer = |host| PeerView { host, heard_at: Some(NOW_MS - 40), is_linked: true, intent: MemberIntent::Serves };
         GroupView {
             own: member(own),
             version: Some(StateVersion { number: VersionNumber { counter: 9, by: member(0) }, state: Arc::new(state()) }),
@@ -485,8 +486,18 @@ pub mod tests {
     fn hosts_that_are_gone_are_told_apart() {
         let lost = |view: &mut GroupView| set_state(view, |state| state.lost.extend([member(2)]));
         check("marked lost", 0, lost, "LEADER, STANDBY, LOST; Exists");
-        check("silent for a long time", 0, |view| peer(view, 2).heard_ms_ago = Some(30_001), "LEADER, STANDBY, LOST; Exists");
-        check("silent for a short time", 0, |view| peer(view, 2).heard_ms_ago = Some(30_000), "LEADER, STANDBY, STANDBY; Exists");
+        check(
+            "silent for a long time",
+            0,
+            |view| peer(view, 2).heard_at = Some(NOW_MS - 30_001),
+            "LEADER, STANDBY, LOST; Exists",
+        );
+        check(
+            "silent for a short time",
+            0,
+            |view| peer(view, 2).heard_at = Some(NOW_MS - 30_000),
+            "LEADER, STANDBY, STANDBY; Exists",
+        );
         check(
             "shut down",
             0,
@@ -496,14 +507,14 @@ pub mod tests {
             },
             "LEADER, STANDBY, SHUTDOWN; Exists",
         );
-        check("never heard", 0, |view| peer(view, 2).heard_ms_ago = None, "LEADER, STANDBY, DEAD; Exists");
+        check("never heard", 0, |view| peer(view, 2).heard_at = None, "LEADER, STANDBY, DEAD; Exists");
         check("no peer at all", 0, |view| drop(view.peers.pop()), "LEADER, STANDBY, DEAD; Exists");
         check(
             "never heard, but the group lost it",
             0,
             |view| {
                 lost(view);
-                peer(view, 2).heard_ms_ago = None;
+                peer(view, 2).heard_at = None;
             },
             "LEADER, STANDBY, LOST; Exists",
         );
@@ -541,7 +552,7 @@ pub mod tests {
             |view| {
                 view.version = None;
                 view.rights = MemberRights::default();
-                peer(view, 2).heard_ms_ago = None;
+                peer(view, 2).heard_at = None;
             },
             "INITIALIZING, INITIALIZING, DEAD; NoLeader",
         );
@@ -567,7 +578,7 @@ pub mod tests {
             0,
             |view| {
                 removed(view);
-                peer(view, 2).heard_ms_ago = Some(40_000);
+                peer(view, 2).heard_at = Some(NOW_MS - 40_000);
             },
             "LEADER, STANDBY, LOST REVOKED-LOST; Exists",
         );
@@ -585,7 +596,7 @@ pub mod tests {
             0,
             |view| {
                 removed(view);
-                peer(view, 2).heard_ms_ago = None;
+                peer(view, 2).heard_at = None;
             },
             "LEADER, STANDBY, DEAD REVOKED-NO-SHOW; Exists",
         );

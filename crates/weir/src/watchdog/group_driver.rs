@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
 use weir_group::{
-    GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMs, GroupRequest, GroupState, MemberIntent, MemberRights,
+    GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber, MemberIntent, MemberRights,
     RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
@@ -102,6 +102,8 @@ struct GroupDriver {
     /// Judgements of the control thread and of this host: the worse one counts.
     intent: MemberIntent,
     is_host_fit: bool,
+    /// As peers last said.
+    intents: HashMap<HostNumber, MemberIntent>,
     shown: GroupView,
     shown_at: GroupMs,
 }
@@ -134,6 +136,7 @@ pub async fn drive(parts: DriverParts) {
         leaving: None,
         intent: MemberIntent::Serves,
         is_host_fit: true,
+        intents: HashMap::new(),
         shown_at: 0,
     };
     let mut ticks = tokio::time::interval(TICK);
@@ -271,7 +274,10 @@ impl GroupDriver {
 
     fn take_peer(&mut self, event: PeerEvent) {
         match event {
-            PeerEvent::Heard(message) => self.step(GroupEvent::Message(message)),
+            PeerEvent::Heard(message) => {
+                self.intents.insert(message.from.host, message.intent);
+                self.step(GroupEvent::Message(message));
+            }
             PeerEvent::LinkClosed { member } => self.step(GroupEvent::LinkClosed { member }),
         }
     }
@@ -352,6 +358,7 @@ impl GroupDriver {
             host: peer.host,
             heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
             is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
+            intent: self.intents.get(&peer.host).copied().unwrap_or(MemberIntent::Serves),
         });
         let has_lease = now < self.rights.until;
         let rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };

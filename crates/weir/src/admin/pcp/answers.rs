@@ -195,7 +195,8 @@ mod tests {
     fn shared_with(own: u8, until: GroupMs) -> SharedState {
         let mut view = view(own);
         view.rights.until = until;
-        view.peers[1].heard_ms_ago = None;
+        view.peers[0].heard_at = Some(weir_io::clock::boot_now_ms());
+        view.peers[1].heard_at = None;
         shared(view)
     }
 

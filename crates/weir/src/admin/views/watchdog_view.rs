@@ -75,7 +75,7 @@ mod tests {
     fn each_host_has_a_row() {
         let (config, mut view) = (config(0), view(0));
         view.fault = Some("disk".into());
-        (view.peers[1].heard_ms_ago, view.peers[1].is_linked, view.peers[1].intent) = (None, false, MemberIntent::Serves);
+        (view.peers[1].heard_at, view.peers[1].is_linked, view.peers[1].intent) = (None, false, MemberIntent::Serves);
         let sight = GroupSight::of(config.watchdog.as_ref().unwrap(), &view, crate::admin::group_sight::tests::NOW_MS);
         let rows: Vec<String> = rows_of(sight).iter().map(|row| POOL_WATCHDOG.texts(row).join("|")).collect();
         assert_eq!(
