@@ -75,6 +75,8 @@ struct ObedienceProgress {
 
 struct LeavingMember {
     left: oneshot::Sender<()>,
+    /// Peers have heard the intent by then, which goes beside the next read: two periods of reads.
+    told_at: GroupMs,
     until: GroupMs,
 }
 
@@ -299,7 +301,8 @@ impl GroupDriver {
             GroupOrder::Leave { left } => {
                 self.intent = MemberIntent::ShutsDown;
                 self.tell_intent();
-                self.leaving = Some(LeavingMember { left, until: boot_now_ms() + self.lease_ms });
+                let now = boot_now_ms();
+                self.leaving = Some(LeavingMember { left, told_at: now + self.lease_ms / 4, until: now + self.lease_ms });
             }
         }
     }
@@ -390,7 +393,7 @@ impl GroupDriver {
         let Some(leaving) = &self.leaving else { return false };
         let now = boot_now_ms();
         let leads = self.rights.leads.is_some() && now < self.rights.until;
-        now >= leaving.until || (!leads && self.obeying.is_none() && !self.address.holds())
+        now >= leaving.until || (now >= leaving.told_at && !leads && self.obeying.is_none() && !self.address.holds())
     }
 
     /// Not cancel safe.
