@@ -16,7 +16,7 @@ use crate::group_event::{
 };
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
-use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
+use crate::membership::{GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 use crate::register::{GroupRegister, RegisterEvent};
 use crate::stored_vote::StoredVote;
 
@@ -79,6 +79,8 @@ pub struct GroupMember {
     pub(crate) begun_at: GroupMs,
     /// Hosts without a group: their rows, when they were heard, and whether they know this member.
     pub(crate) strangers: BTreeMap<u8, (MemberRow, GroupMs)>,
+    /// Hosts that greet and are no members of this group, and when: a leader admits them.
+    pub(crate) outsiders: BTreeMap<HostNumber, (MemberRow, GroupMs)>,
     pub(crate) met: BTreeMap<u8, MemberId>,
     pub(crate) founder_text: String,
     pub(crate) mark: ServerMark,
@@ -121,6 +123,7 @@ impl GroupMember {
             dice: 0,
             begun_at: now,
             strangers: BTreeMap::new(),
+            outsiders: BTreeMap::new(),
             met: BTreeMap::new(),
             founder_text: String::new(),
             mark: ServerMark::Unseen,

@@ -130,6 +130,7 @@ impl GroupMember {
             self.meet(&message, row, now);
             if self.known.is_some() && (message.group.is_none() || message.group == self.group()) {
                 self.hear_peer(message.from, message.led, VersionNumber::default(), message.intent, now);
+                self.meet_outsider(&message, row, now);
             }
             // A host without a group learns that there is one, and an unknown incarnation gets its name.
             if message.group.is_none() && !self.is_free() {

@@ -191,3 +191,35 @@ fn the_last_of_three_proxies_writes_nothing_and_answers_reads() {
     let last = &group.proxies[2];
     wait_until("writes to go on with two of three", || writes(last));
 }
+
+#[test]
+fn a_member_that_lost_its_state_file_is_admitted_again_as_a_new_one() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let host = (group.leader() + 1) % HOSTS;
+    let before = loads(&group, &[(host + 1) % HOSTS]);
+    let file = group.proxies[host].folder().join(format!("weir_group.{}", 20_000 + host));
+    group.proxies[host].signal(Signal::KILL);
+    group.proxies[host].wait_end();
+    std::fs::remove_file(file).unwrap();
+    group.proxies[host].crash_and_start();
+    wait_until("it to be a member again", || writes(&group.proxies[host]));
+    check_nothing_is_missing(&cluster, &group, before);
+}
+
+#[test]
+fn a_state_file_that_is_damaged_stops_the_start_and_says_the_way_out() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let file = group.proxies[2].folder().join("weir_group.20002");
+    group.proxies[2].signal(Signal::KILL);
+    group.proxies[2].wait_end();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    group.proxies[2].crash_and_start();
+    wait_until("the start to be refused", || !group.proxies[2].is_running());
+    let log = group.proxies[2].log();
+    assert!(log.contains("weir_group.20002") && log.contains("delete"), "{log}");
+}
