@@ -8,8 +8,8 @@ const HOSTS: usize = 3;
 /// The lease is the default one, 2 s.
 const GROUP: &str = "use_watchdog = on\nwd_heartbeat_keepalive = 1\n";
 
-struct Group {
-    proxies: Vec<Proxy>,
+pub(super) struct Group {
+    pub(super) proxies: Vec<Proxy>,
 }
 
 /// Free ports for TCP and UDP. Others may take them until they are used.
@@ -26,7 +26,7 @@ fn ports(count: usize) -> Vec<u16> {
 }
 
 impl Group {
-    fn start(cluster: &Owned, more: &str) -> Group {
+    pub(super) fn start(cluster: &Owned, more: &str) -> Group {
         let ports = ports(HOSTS);
         let hosts: String = ports
             .iter()
