@@ -137,6 +137,8 @@ enum WeirCommand {
     Agent(Box<AgentOptions>),
     /// Ask the agents of all nodes what they see.
     AgentStatus(ConfigFileArgs),
+    /// Vote as a host of use_watchdog that keeps the group's state and serves nobody.
+    Witness(ConfigFileArgs),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::auth::pam::COMMAND, hide = true)]
     JudgeByPam,
@@ -287,6 +289,7 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::Import(options)) => import(&options),
         Some(WeirCommand::Agent(options)) => keeper::run(&options),
         Some(WeirCommand::AgentStatus(options)) => agent_status(&options),
+        Some(WeirCommand::Witness(options)) => witness(&options),
         Some(WeirCommand::JudgeByPam) => {
             crate::auth::pam::serve()?;
             Ok(ExitCode::SUCCESS)
@@ -352,6 +355,11 @@ fn discard_status(config: &Config) {
     for path in crate::control::failover::discard_status(config) {
         complain(&format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", path.display()));
     }
+}
+
+fn witness(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
+    let (Some(config), _) = read(&options.files()) else { bail!("the configuration has errors") };
+    crate::commands::witness::run(&config)
 }
 
 fn agent_status(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
