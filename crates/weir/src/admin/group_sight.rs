@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_config::watchdog_settings::{WatchdogEngine, WatchdogHost, WatchdogSettings};
 use weir_group::{
-    GroupLead, GroupMembers, GroupMs, GroupState, GroupWrites, HalfVotes, HostNumber, MemberId, MemberIntent, MemberRow,
-    MemberSet,
+    GroupLead, GroupMembers, GroupMs, GroupState, GroupWrites, HalfVotes, HostNumber, MemberDuty, MemberId, MemberIntent,
+    MemberRow, MemberSet,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -25,6 +25,7 @@ pub enum WatchdogState {
     Leader = 4,
     /// Gets the lead once the former leader certainly has it no more.
     StandingForLeader = 6,
+    /// Also a witness.
     Standby = 7,
     /// Silent, or marked lost by the group.
     Lost = 8,
@@ -124,6 +125,8 @@ pub struct HostSight {
     /// As the group knows it; for this host before that, as configured.
     pub priority: Option<u8>,
     pub is_own: bool,
+    /// Of its member.
+    pub duty: Option<MemberDuty>,
     pub vote: HostVote,
     /// Marked lost by the group.
     pub is_lost: bool,
@@ -223,6 +226,7 @@ impl SightFacts<'_> {
             incarnation: id.or(is_own.then_some(self.view.own)).map(|id| id.incarnation),
             priority: row.map(|row| row.priority).or(configured),
             is_own,
+            duty: row.map(|row| row.duty),
             vote: id.map_or(HostVote::None, |id| self.vote(id)),
             is_lost: id.is_some_and(|id| self.is_marked_lost(id)),
             heard_ms_ago: peer.and_then(|peer| peer.heard_at).map(|at| self.now.saturating_sub(at)),
@@ -368,7 +372,7 @@ pub mod tests {
     use crate::runtime::tls_files::TlsFiles;
     use std::path::Path;
     use weir_config::Config;
-    use weir_group::{GroupDecision, MemberDuty, MemberRights, StateVersion, VersionNumber};
+    use weir_group::{GroupDecision, MemberRights, StateVersion, VersionNumber};
 
     /// Of the views below: half a second before the lease ends.
     pub const NOW_MS: GroupMs = 100_000;

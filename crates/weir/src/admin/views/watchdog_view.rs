@@ -3,6 +3,7 @@
 use crate::admin::group_sight::{DecidedFacts, GroupSight, HostSight};
 use crate::admin::listing::{ListCell, ListSnapshot, Listing, listing, open, own};
 use weir_config::watchdog_settings::WatchdogEngine;
+use weir_group::MemberDuty;
 
 /// A host, and what is decided for all of them.
 pub struct WatchdogRow {
@@ -25,6 +26,7 @@ pub const POOL_WATCHDOG: Listing<WatchdogRow> = listing(watchdog_rows).columns(&
     open("is_asked", |row| row.host.is_own.into()),
     open("member", |row| row.host.incarnation.map(|number| format!("{number:08x}")).into()),
     open("priority", |row| row.host.priority.map(u64::from).into()),
+    open("duty", |row| row.host.duty.map(duty).into()),
     open("votes", |row| row.host.vote.word().into()),
     open("lost", |row| row.host.is_lost.into()),
     open("heard_ms", |row| row.host.heard_ms_ago.into()),
@@ -48,6 +50,13 @@ fn engine(engine: WatchdogEngine) -> &'static str {
     match engine {
         WatchdogEngine::Builtin => "builtin",
         WatchdogEngine::Etcd => "etcd",
+    }
+}
+
+fn duty(duty: MemberDuty) -> &'static str {
+    match duty {
+        MemberDuty::Serves => "serves",
+        MemberDuty::Witness => "witness",
     }
 }
 
@@ -81,9 +90,9 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "0|w0|9990|9000|LEADER|MEMBER|true|000000a0|1|yes|false|||500|4|5|1|9|builtin|disk",
-                "1|w1|9991|9001|STANDBY|MEMBER|false|000000a1|1|yes|false|40|true||4|5|1|9|builtin|",
-                "2|w2|9992|9002|DEAD|MEMBER|false|000000a2|1|yes|false||false||4|5|1|9|builtin|",
+                "0|w0|9990|9000|LEADER|MEMBER|true|000000a0|1|serves|yes|false|||500|4|5|1|9|builtin|disk",
+                "1|w1|9991|9001|STANDBY|MEMBER|false|000000a1|1|serves|yes|false|40|true||4|5|1|9|builtin|",
+                "2|w2|9992|9002|DEAD|MEMBER|false|000000a2|1|serves|yes|false||false||4|5|1|9|builtin|",
             ]
         );
         assert_eq!(POOL_WATCHDOG.heads().len(), rows[0].split('|').count());
