@@ -39,6 +39,7 @@ fn hear_version(version: StateVersion) {
         led: (version.state.term, 0),
         obeyed: number,
         intent: MemberIntent::Serves,
+        sights: Default::default(),
         part,
     };
     let parts = [

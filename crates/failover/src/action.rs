@@ -306,6 +306,11 @@ pub enum FailoverReport {
         node: NodeId,
         heard_by: BTreeSet<NodeId>,
     },
+    /// This member of a group misses a node that most others reach.
+    SeenByOthers {
+        node: NodeId,
+        others: u32,
+    },
     /// A second primary, not used.
     FalsePrimary {
         node: NodeId,

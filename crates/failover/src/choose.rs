@@ -53,6 +53,8 @@ pub enum AttemptRefusal {
     /// `work_dir` cannot be written.
     NotStored,
     Quarantined,
+    /// Most members of the group reach the primary.
+    SeenByOthers,
     NoStandby,
     /// All eligible standbys are [`PromotionBar::Torn`].
     Torn {
@@ -199,6 +201,9 @@ impl AttemptRefusal {
             AttemptRefusal::AlwaysPrimary => "backend_flag of the primary is ALWAYS_PRIMARY".into(),
             AttemptRefusal::NotStored => {
                 "work_dir cannot be written, and no failover is decided that is not stored: the log has the error".into()
+            }
+            AttemptRefusal::SeenByOthers => {
+                "most proxies of the group reach the primary, this one does not (failover_require_consensus)".into()
             }
             AttemptRefusal::Quarantined => "standbys still hear the primary, this proxy does not".into(),
             AttemptRefusal::NoStandby => "no standby may be promoted".into(),

@@ -1,6 +1,6 @@
 //! Facts for [`step`](super::step), without judgement.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::durable::DurableState;
@@ -121,10 +121,20 @@ pub enum FailoverEvent {
     TestFile {
         down: BTreeSet<NodeId>,
     },
+    /// How many other members of the group see each node.
+    Sights {
+        of_others: BTreeMap<NodeId, SightCount>,
+    },
     /// The state that the leader of this Weir's group has stored.
     Told {
         durable: Box<DurableState>,
     },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SightCount {
+    pub alive: u32,
+    pub dead: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use super::action::{FailoverAction, NodeDownReason, OpenTransactionFate, WriteHo
 use super::ballot::{Ballot, Epoch, NodeId};
 use super::choose::{AttemptRefusal, SyncStandbyKnowledge};
 use super::durable::DurableState;
-use super::event::{Ms, ServerFacts};
+use super::event::{Ms, ServerFacts, SightCount};
 use super::history::{Lsn, TimelineHistory, WalRelation};
 use super::operations::{
     AgentInquiry, AttemptAim, AttemptPhase, FailoverAttempt, OperatorPlans, RejoinProgress, StandbyRestart, Switchover,
@@ -38,6 +38,8 @@ pub struct FailoverState {
     pub stuck: Option<AttemptRefusal>,
     pub(super) tested_down: BTreeSet<NodeId>,
     pub(super) failback_at: Option<Ms>,
+    /// Of other members of the group.
+    pub sights: BTreeMap<NodeId, SightCount>,
 }
 
 /// Knowledge of a primary: with it, another one is a change.
@@ -177,6 +179,7 @@ impl FailoverState {
             stuck: None,
             tested_down: BTreeSet::new(),
             failback_at: None,
+            sights: BTreeMap::new(),
             durable,
         };
         state.reload(rules);
@@ -209,6 +212,7 @@ impl FailoverState {
             new.line = PrimaryLog { search: PrimarySearch::No, ..self.line.clone() };
         }
         new.records.clone_from(&self.records);
+        new.sights.clone_from(&self.sights);
         new
     }
 

@@ -7,11 +7,12 @@ use super::accept;
 use super::action::{FailoverAction, NodeDownReason};
 use super::ballot::NodeId;
 use super::durable::DurableState;
-use super::event::Ms;
-use super::rules::{FailoverRules, GroupRole};
+use super::event::{Ms, SightCount};
+use super::health::RECHECK_MS;
+use super::rules::{DeathConsensus, FailoverRules, GroupRole};
 use crate::failover_state::FailoverState;
 use crate::node_state::NodeStanding;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes over what the leader stored. The leader itself knows it already.
 pub(super) fn told(
@@ -46,6 +47,30 @@ pub(super) fn told(
         accept::adopt(state, rules, epoch, durable.vote, now, out);
         state.change(|own| own.history = durable.history.clone().or(own.history.take()));
     }
+}
+
+/// Takes in what others see. A node that somebody misses is looked at soon.
+pub(super) fn sighted(state: &mut FailoverState, of_others: &BTreeMap<NodeId, SightCount>, now: Ms) {
+    for (id, node) in &mut state.nodes {
+        let before = state.sights.get(id).copied().unwrap_or_default();
+        if of_others.get(id).is_some_and(|count| count.dead > before.dead) && node.failure.is_none() {
+            node.look_soon(now, RECHECK_MS);
+        }
+    }
+    state.sights.clone_from(of_others);
+}
+
+/// True if most members that look at this node, itself included, get no answer from it.
+pub(super) fn agree_on_death(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
+    let SightCount { alive, dead } = state.sights.get(&id).copied().unwrap_or_default();
+    rules.consensus == DeathConsensus::Own || rules.group != GroupRole::Leads || 2 * (dead + 1) > alive + dead + 1
+}
+
+/// True if this Weir misses the primary, and another one does not: it must not lead.
+pub fn alone_misses_primary(state: &FailoverState) -> bool {
+    let Some(primary) = state.primary() else { return false };
+    let is_missed = state.nodes.get(&primary).is_some_and(|node| node.dead.is_some());
+    is_missed && state.sights.get(&primary).is_some_and(|count| count.alive > count.dead)
 }
 
 /// Of a leader: the nodes that all of the group leave out of use.

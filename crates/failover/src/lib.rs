@@ -59,9 +59,10 @@ pub use choose::AttemptRefusal;
 pub use durable::DurableState;
 pub use event::{
     Done, FailoverEvent, LookFailure, Ms, NodeCopyStage, OperatorRequest, PledgeReply, ProbeResult, ReceivedWal, RecoveryState,
-    ServerConnEnd, ServerFacts, ServerStopResult, SignOfLife, StreamingFollower, VoteAnswer, WalReceiverState,
+    ServerConnEnd, ServerFacts, ServerStopResult, SightCount, SignOfLife, StreamingFollower, VoteAnswer, WalReceiverState,
 };
 pub use forecast::{DeathProof, FailoverForecast, FailoverOutlook, forecast};
+pub use group_part::alone_misses_primary;
 pub use health::{HealthCheckStats, HealthVerdict, LookHistory, NodeSuspicion};
 pub use history::{HistorySource, Lsn, TimelineHistory, WalRelation, parse_lsn, show_lsn};
 pub use holders::{HolderRank, MarkHolder, MarkHolders, MarkOwnership};
@@ -72,8 +73,9 @@ pub use operations::{
 };
 pub use record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, RECORDS_MAX};
 pub use rules::{
-    AgentPresence, BackendFlag, ConnEndPolicy, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, FalsePrimary,
-    GroupRole, HealthRules, NodeLocation, NodeRules, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule, ServerRelation,
+    AgentPresence, BackendFlag, ConnEndPolicy, DeathConsensus, FailbackMode, FailoverCommands, FailoverMode, FailoverRules,
+    FalsePrimary, GroupRole, HealthRules, NodeLocation, NodeRules, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule,
+    ServerRelation,
 };
 pub use step::step;
 pub use sync::{CommitAcknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};

@@ -13,6 +13,7 @@ pub struct FailoverRules {
     pub nodes: Vec<NodeRules>,
     pub company: OtherPromoters,
     pub group: GroupRole,
+    pub consensus: DeathConsensus,
     /// Largest known lag of a promoted asynchronous standby; `None`: any.
     pub lag_bytes_max: Option<u64>,
     /// Longest such lag in time; `None`: any.
@@ -40,6 +41,7 @@ impl FailoverRules {
             nodes,
             company: OtherPromoters::Alone,
             group: GroupRole::None,
+            consensus: DeathConsensus::Own,
             lag_bytes_max: None,
             lag_ms_max: None,
             role_period_ms: 1000,
@@ -69,6 +71,14 @@ impl NodeRules {
             returns: RejoinInitiator::ByOperator,
         }
     }
+}
+
+/// Sights by which a node counts as dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeathConsensus {
+    Own,
+    /// `failover_require_consensus`: most members of the group that look at the node.
+    Majority,
 }
 
 /// The part of this Weir in a group. All of its members are one Weir, whose leader decides.

@@ -87,6 +87,7 @@ fn take_in(state: &mut FailoverState, rules: &FailoverRules, event: &FailoverEve
         FailoverEvent::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
         FailoverEvent::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
         FailoverEvent::TestFile { down } => state.tested_down.clone_from(down),
+        FailoverEvent::Sights { of_others } => group_part::sighted(state, of_others, now),
         FailoverEvent::Told { durable } => group_part::told(state, rules, durable, now, out),
     }
 }
@@ -243,9 +244,9 @@ fn period(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> Ms {
 fn revive(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
-    let is_on_line = state.is_on_line(facts);
+    let is_well = state.is_on_line(facts) || (!facts.is_primary() && matches!(relation, Some(WalRelation::Holds(_))));
     let Some(node) = state.nodes.get(&id) else { return };
-    if matches!(node.standing, NodeStanding::Quarantined { .. }) && is_on_line {
+    if matches!(node.standing, NodeStanding::Quarantined { .. }) && is_well {
         duty::attach(state, rules, id, out);
     }
     match relation {
@@ -329,6 +330,16 @@ fn give_up_dead(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
         }
         let is_primary = state.primary() == Some(id);
         let Some(node) = state.nodes.get(&id) else { continue };
+        if !group_part::agree_on_death(state, rules, id) {
+            if is_primary {
+                attempt::stuck(state, AttemptRefusal::SeenByOthers, out);
+            } else if node.is_in_use() {
+                let others = state.sights.get(&id).map_or(0, |count| count.alive);
+                state.nodes.entry(id).and_modify(|node| node.standing = NodeStanding::Quarantined { since: now });
+                out.push(FailoverAction::Report(FailoverReport::SeenByOthers { node: id, others }));
+            }
+            continue;
+        }
         let failing_since = node.health.failing_since.unwrap_or(since);
         let heard_by = match node.standing {
             NodeStanding::Down { .. } | NodeStanding::Detached | NodeStanding::Recovering => continue,

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::group_event::{GroupMessage, ServerMark};
+use crate::group_event::{GroupMessage, MemberIntent, ServerMark};
 use crate::group_member::GroupMember;
 use crate::group_state::{GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
 use crate::membership::{GroupMembers, GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberRow, MemberSet};
@@ -30,6 +30,30 @@ impl GroupMember {
         } else {
             self.strangers.remove(&host);
         }
+    }
+
+    /// Remembers a host that a leader may admit: it has no group, or lost its place in this one.
+    pub(crate) fn meet_outsider(&mut self, message: &GroupMessage, row: MemberRow, now: GroupMs) {
+        let host = message.from.host;
+        let is_configured = row.id == message.from && self.settings.hosts.contains(&host);
+        let is_ready = message.to == Some(self.id) && message.intent != MemberIntent::ShutsDown;
+        if is_configured && is_ready && self.known.as_ref().is_some_and(|known| !known.state.members.has(row.id)) {
+            self.outsiders.insert(host, (row, now));
+        } else {
+            self.outsiders.remove(&host);
+        }
+    }
+
+    /// Rows of the group with the outsiders heard lately, if there are any. A host takes the place of its former incarnation once that is lost.
+    pub(crate) fn with_outsiders(&self, state: &GroupState, now: GroupMs) -> Option<Vec<MemberRow>> {
+        let has_room = |row: &MemberRow| {
+            let mut former = state.members.rows.iter().filter(|had| had.id.host == row.id.host);
+            former.all(|had| had.id != row.id && state.lost.contains(&had.id))
+        };
+        let heard = self.outsiders.values().filter(|(row, at)| now < at + HEARD_MS && has_room(row)).map(|(row, _)| *row);
+        let new: Vec<MemberRow> = heard.collect();
+        let stays = |row: &&MemberRow| !new.iter().any(|other| other.id.host == row.id.host);
+        (!new.is_empty()).then(|| state.members.rows.iter().filter(stays).chain(&new).copied().collect())
     }
 
     /// The first version, if this host is the one to propose it.

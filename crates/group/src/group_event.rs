@@ -49,6 +49,13 @@ pub enum MemberIntent {
     ShutsDown,
 }
 
+/// Servers as a member sees them, a bit for each node; in neither: unknown. The group passes them on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeSights {
+    pub alive: u128,
+    pub dead: u128,
+}
+
 /// Sight of a group's mark on the servers, for forming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerMark {
@@ -82,6 +89,7 @@ pub struct GroupMessage {
     /// Newest version that the sender obeys.
     pub obeyed: VersionNumber,
     pub intent: MemberIntent,
+    pub sights: NodeSights,
     pub part: MessagePart,
 }
 
@@ -140,6 +148,7 @@ pub enum GroupEvent {
         member: MemberId,
     },
     Intent(MemberIntent),
+    Sights(NodeSights),
     /// For a founder: what the failover file and the servers' marks know. Looked at anew twice a second while there is no group.
     Founding {
         text: String,

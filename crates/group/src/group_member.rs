@@ -12,11 +12,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::group_event::{
-    EngineKind, GroupAction, GroupRequest, GroupSettings, MemberIntent, MemberRights, RightsTaken, ServerMark,
+    EngineKind, GroupAction, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights, NodeSights, RightsTaken,
+    ServerMark,
 };
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
-use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
+use crate::membership::{GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 use crate::register::{GroupRegister, RegisterEvent};
 use crate::stored_vote::StoredVote;
 
@@ -28,6 +29,7 @@ pub(crate) struct PeerSight {
     pub(crate) heard_at: GroupMs,
     pub(crate) obeyed: VersionNumber,
     pub(crate) intent: MemberIntent,
+    pub(crate) sights: NodeSights,
 }
 
 /// Something taken, since it is known to be decided.
@@ -68,6 +70,7 @@ pub struct GroupMember {
     is_fresh: bool,
     pub(crate) lost_since: BTreeMap<MemberId, GroupMs>,
     pub(crate) intent: MemberIntent,
+    pub(crate) sights: NodeSights,
     pub(crate) requests: VecDeque<(u64, GroupRequest)>,
     /// Ticket and number of the change under way that answers it.
     pub(crate) asked: Option<(u64, u64)>,
@@ -79,6 +82,8 @@ pub struct GroupMember {
     pub(crate) begun_at: GroupMs,
     /// Hosts without a group: their rows, when they were heard, and whether they know this member.
     pub(crate) strangers: BTreeMap<u8, (MemberRow, GroupMs)>,
+    /// Hosts that greet and are no members of this group, and when: a leader admits them.
+    pub(crate) outsiders: BTreeMap<HostNumber, (MemberRow, GroupMs)>,
     pub(crate) met: BTreeMap<u8, MemberId>,
     pub(crate) founder_text: String,
     pub(crate) mark: ServerMark,
@@ -112,6 +117,7 @@ impl GroupMember {
             is_fresh: true,
             lost_since: BTreeMap::new(),
             intent: MemberIntent::Serves,
+            sights: NodeSights::default(),
             requests: VecDeque::new(),
             asked: None,
             is_changing: false,
@@ -121,6 +127,7 @@ impl GroupMember {
             dice: 0,
             begun_at: now,
             strangers: BTreeMap::new(),
+            outsiders: BTreeMap::new(),
             met: BTreeMap::new(),
             founder_text: String::new(),
             mark: ServerMark::Unseen,
@@ -352,15 +359,9 @@ impl GroupMember {
         }
     }
 
-    /// Remembers what a peer says beside its messages.
-    pub(crate) fn hear_peer(
-        &mut self,
-        from: MemberId,
-        led: (u64, GroupMs),
-        obeyed: VersionNumber,
-        intent: MemberIntent,
-        now: GroupMs,
-    ) {
+    /// Remembers what a peer says beside its messages. A host that is no member obeys nothing.
+    pub(crate) fn hear_peer(&mut self, message: &GroupMessage, obeyed: VersionNumber, now: GroupMs) {
+        let &GroupMessage { from, led, intent, sights, .. } = message;
         let at = now.saturating_sub(led.1);
         if (led.0, at) > self.led && led.0 <= self.led.0.max(self.known.as_ref().map_or(0, |known| known.state.term)) {
             self.led = (led.0, at);
@@ -371,10 +372,16 @@ impl GroupMember {
         if self.peers.len() >= 2 * MEMBERS_MAX && !self.peers.contains_key(&from) {
             return;
         }
-        let peer = self.peers.entry(from).or_insert(PeerSight { heard_at: now, obeyed, intent });
-        peer.heard_at = now;
+        let peer = self.peers.entry(from).or_insert(PeerSight { heard_at: now, obeyed, intent, sights });
         peer.obeyed = peer.obeyed.max(obeyed);
-        peer.intent = intent;
+        (peer.heard_at, peer.intent, peer.sights) = (now, intent, sights);
+    }
+
+    /// Servers as other members see them that were heard lately.
+    pub fn sights_of_others(&self, now: GroupMs) -> Vec<NodeSights> {
+        let is_member = |id: &MemberId| self.known.as_ref().is_some_and(|known| known.state.lets(*id));
+        let heard = self.peers.iter().filter(|(id, _)| is_member(id) && !self.is_silent(**id, now));
+        heard.map(|(_, peer)| peer.sights).collect()
     }
 }
 

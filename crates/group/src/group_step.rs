@@ -26,6 +26,10 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
             }
         }
         GroupEvent::Intent(intent) => member.intent = intent,
+        GroupEvent::Sights(sights) => {
+            member.sights = sights;
+            member.tell_all(now, &mut out);
+        }
         GroupEvent::Founding { text, mark } => {
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
                 member.founder_text = text;
@@ -99,7 +103,7 @@ impl GroupMember {
         }
     }
 
-    /// With an engine outside, what stands beside messages goes alone.
+    /// What stands beside messages goes alone: with an engine outside, and where it is news.
     fn tell_all(&self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(known) = &self.known else { return };
         for to in known.state.members.all().into_iter().filter(|to| *to != self.id) {
@@ -116,6 +120,7 @@ impl GroupMember {
             led: (self.led.0, now.saturating_sub(self.led.1)),
             obeyed: self.obeyed,
             intent: self.intent,
+            sights: self.sights,
             part,
         };
         out.push(GroupAction::Send { host, message: Box::new(message) });
@@ -129,7 +134,8 @@ impl GroupMember {
         if let MessagePart::Hello { row } = message.part {
             self.meet(&message, row, now);
             if self.known.is_some() && (message.group.is_none() || message.group == self.group()) {
-                self.hear_peer(message.from, message.led, VersionNumber::default(), message.intent, now);
+                self.hear_peer(&message, VersionNumber::default(), now);
+                self.meet_outsider(&message, row, now);
             }
             // A host without a group learns that there is one, and an unknown incarnation gets its name.
             if message.group.is_none() && !self.is_free() {
@@ -140,14 +146,14 @@ impl GroupMember {
         let Some(group) = message.group.filter(|_| !is_for_other && message.to.is_some()) else { return };
         if self.is_outside() {
             if self.group() == Some(group) {
-                self.hear_peer(message.from, message.led, message.obeyed, message.intent, now);
+                self.hear_peer(&message, message.obeyed, now);
             }
             return;
         }
         if !is_sound(&message.part, group) || !self.joins(&message.part, group) {
             return;
         }
-        self.hear_peer(message.from, message.led, message.obeyed, message.intent, now);
+        self.hear_peer(&message, message.obeyed, now);
         match message.part {
             MessagePart::Propose(version) => self.register.propose(version, register),
             MessagePart::Register(part) => self.register.take(message.from, part, register),

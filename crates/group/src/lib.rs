@@ -22,7 +22,7 @@ mod stored_vote;
 
 pub use group_event::{
     EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights,
-    MessagePart, RightsTaken, ServerMark, ShutdownFate,
+    MessagePart, NodeSights, RightsTaken, ServerMark, ShutdownFate,
 };
 pub use group_member::GroupMember;
 pub use group_rule::GroupRule;

@@ -3,7 +3,7 @@
 //! Numbers in network order. A form comes first, so that a group is upgraded one host after another: a receiver refuses a newer form and says so. In
 //! one form, fields may be added at the end of a message or of its part: a reader passes over bytes that it does not know.
 
-use crate::group_event::{GroupMessage, MemberIntent, MessagePart};
+use crate::group_event::{GroupMessage, MemberIntent, MessagePart, NodeSights};
 use crate::group_state::{StateVersion, VersionNumber};
 use crate::membership::{MemberDuty, MemberId, MemberRow};
 use crate::register::RegisterMessage;
@@ -63,6 +63,8 @@ impl GroupMessage {
             MemberIntent::Unfit => 1,
             MemberIntent::ShutsDown => 2,
         });
+        out.extend(self.sights.alive.to_be_bytes());
+        out.extend(self.sights.dead.to_be_bytes());
         let (kind, body) = show_part(&self.part);
         out.push(kind);
         put_bytes(&mut out, &body);
@@ -87,6 +89,7 @@ impl GroupMessage {
             led: (reader.counter("a term")?, reader.u64()?),
             obeyed: reader.number()?,
             intent: reader.one_of("an intent", &INTENTS)?,
+            sights: NodeSights { alive: reader.u128()?, dead: reader.u128()? },
             part: reader.part()?,
         })
     }
@@ -222,6 +225,10 @@ impl<'a> MessageReader<'a> {
 
     fn u64(&mut self) -> Read<u64> {
         self.array().map(u64::from_be_bytes)
+    }
+
+    fn u128(&mut self) -> Read<u128> {
+        self.array().map(u128::from_be_bytes)
     }
 
     fn counter(&mut self, field: &'static str) -> Read<u64> {

@@ -1,6 +1,6 @@
 //! The state that a member would put in the place of a decided one.
 //!
-//! Order of a leader's duties: end a change of members, say that writes stopped, mark lost members, serve requests, hand over, remove members.
+//! Order of a leader's duties: end a change of members, say that writes stopped, mark lost members, serve requests, hand over, remove and admit members.
 
 use crate::group_event::{GroupAction, GroupAnswer, GroupRequest, MemberIntent, ShutdownFate};
 use crate::group_member::GroupMember;
@@ -46,7 +46,10 @@ impl GroupMember {
         if lost != state.lost {
             return Some(GroupState { lost, ..(*state).clone() });
         }
-        self.serve(&state, now, out).or_else(|| self.hand_over(&state, now)).or_else(|| self.remove(&state, now))
+        self.serve(&state, now, out)
+            .or_else(|| self.hand_over(&state, now))
+            .or_else(|| self.remove(&state, now))
+            .or_else(|| self.admit(&state, now))
     }
 
     fn leads_any(&self, state: &GroupState) -> bool {
@@ -227,6 +230,19 @@ impl GroupMember {
             return None;
         }
         Some(GroupState { members: state.members.joined_by(&rows), ..state.clone() })
+    }
+}
+
+impl GroupMember {
+    /// Configured hosts that greet become members: they come for the first time, lost their files, or were removed.
+    fn admit(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
+        if state.members.next.is_some() {
+            return None;
+        }
+        let rows = self.with_outsiders(state, now)?;
+        let voters = rows.iter().map(|row| row.id).collect();
+        let next = GroupState { members: state.members.joined_by(&rows), ..state.clone() };
+        (self.are_there(state, &voters, now) && next.check().is_ok()).then_some(next)
     }
 }
 

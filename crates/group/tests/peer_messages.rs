@@ -8,8 +8,8 @@ use std::sync::Arc;
 use dice::Dice;
 use weir_group::{
     GroupDecision, GroupLead, GroupMembers, GroupMessage, GroupState, GroupWrites, HalfVotes, MESSAGE_BYTES_MAX, MESSAGE_FORM,
-    MemberDuty, MemberId, MemberIntent, MemberRow, MessageBytesError, MessagePart, RegisterMessage, StateVersion, StoredVote,
-    VersionNumber,
+    MemberDuty, MemberId, MemberIntent, MemberRow, MessageBytesError, MessagePart, NodeSights, RegisterMessage, StateVersion,
+    StoredVote, VersionNumber,
 };
 
 /// Of each kind, and each of its forms, some hundred.
@@ -96,6 +96,7 @@ fn message(dice: &mut Dice) -> GroupMessage {
         led: (dice.roll() >> 1, dice.roll()),
         obeyed: number(dice),
         intent: INTENTS[dice.host(3)],
+        sights: NodeSights { alive: u128::from(dice.roll()) << 64, dead: u128::from(dice.roll()) },
         part: part(dice),
     }
 }

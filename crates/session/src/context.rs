@@ -278,6 +278,13 @@ impl Context {
         }
     }
 
+    /// False if other proxies of a group may have replaced the primary since: what this process remembers may be of the former one.
+    #[inline]
+    pub fn may_remember(&self) -> bool {
+        let lease = &self.shared.lease;
+        !lease.is_needed() || self.clock.boot_us_after_reads() < lease.any_until_us()
+    }
+
     /// True if what arrives in this round from this node comes too late for the right to write to it.
     pub fn is_past_lease(&self, node: u16) -> bool {
         self.clock.boot_us_after_reads() >= self.shared.lease.until_us(node)

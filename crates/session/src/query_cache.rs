@@ -248,6 +248,7 @@ fn may_ask(s: &mut Session, w: &Context) -> bool {
         && s.account.limits.get().mode != PoolMode::Session
         && !s.reads_otherwise()
         && may_ask_here(s, w)
+        && w.may_remember()
 }
 
 /// True if the session is outside of transactions, or in one unknown to servers and without a snapshot of its own.

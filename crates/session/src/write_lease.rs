@@ -37,6 +37,12 @@ impl WriteLease {
         self.until_us.store(until_us, Ordering::SeqCst);
     }
 
+    /// End of what the group lets this process rely on; 0 without a lease.
+    #[inline]
+    pub fn any_until_us(&self) -> u64 {
+        self.until_us.load(Ordering::SeqCst)
+    }
+
     /// End of the right to write to this node; 0 without one.
     #[inline]
     pub fn until_us(&self, node: u16) -> u64 {

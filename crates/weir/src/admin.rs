@@ -3,6 +3,7 @@
 pub mod acts;
 pub mod console;
 pub mod exposition;
+pub mod group_sight;
 pub mod http;
 pub mod listing;
 pub mod pcp;

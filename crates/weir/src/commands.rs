@@ -10,3 +10,4 @@ pub mod password_tools;
 pub mod pcp_client;
 pub mod prompt;
 pub mod readiness;
+pub mod witness;

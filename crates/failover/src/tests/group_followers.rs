@@ -102,3 +102,31 @@ fn an_outcome_from_before_the_lead_moved_counts_for_no_later_store() {
         assert!(matches!(play.state.gate, WriteTarget::Open { node: 1, .. }), "{:?}", play.state.gate);
     }
 }
+
+#[test]
+fn a_leader_replaces_a_primary_once_most_of_its_group_miss_it() {
+    let mut play = Play::new(|rules| (rules.group, rules.consensus) = (GroupRole::Leads, DeathConsensus::Majority));
+    let sights = |alive, dead| FailoverEvent::Sights { of_others: [(0, SightCount { alive, dead })].into() };
+    play.tell(sights(2, 0));
+    for _ in 0..6 {
+        play.after(1000, dead());
+    }
+    let orders = |play: &Play| play.said.iter().filter(|line| line.starts_with("cut off")).count();
+    assert_eq!((orders(&play), alone_misses_primary(&play.state)), (0, true), "{:?}", play.said);
+    play.tell(sights(1, 1));
+    play.after(1000, dead());
+    assert!(orders(&play) > 0 && !alone_misses_primary(&play.state), "two of three: {:?}", play.said);
+}
+
+#[test]
+fn a_leader_leaves_a_standby_that_most_others_reach_out_of_its_own_reads_only() {
+    let mut play = Play::new(|rules| (rules.group, rules.consensus) = (GroupRole::Leads, DeathConsensus::Majority));
+    play.tell(FailoverEvent::Sights { of_others: [(2, SightCount { alive: 2, dead: 0 })].into() });
+    for _ in 0..6 {
+        play.after(1000, [seen(primary(100)), seen(standby(100, 10)), gone(LookFailure::TimedOut)]);
+    }
+    assert!(matches!(play.state.nodes.get(&2).map(|node| node.standing), Some(NodeStanding::Quarantined { .. })));
+    assert_eq!(play.state.durable.down, BTreeSet::new());
+    play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
+    assert_eq!(play.state.nodes.get(&2).map(|node| node.standing), Some(NodeStanding::Waiting));
+}

@@ -572,6 +572,7 @@ impl World {
         self.requested.retain(|(at, _)| now < at + REQUEST_US);
         sets.extend(self.requested.iter().map(|(_, set)| set.clone()));
         sets.extend(sets.iter().flat_map(|set| self.shrunk(set)).collect::<Vec<_>>());
+        sets.extend(sets.iter().flat_map(|set| self.grown(set)).collect::<Vec<_>>());
         sets.iter().all(|set| newest.is_enough(set, &left) && self.can_lead(set, host))
     }
 
@@ -586,6 +587,19 @@ impl World {
             set.iter().filter(is_left).copied().collect::<MemberSet>()
         });
         subsets.filter(|subset| !subset.is_empty()).collect()
+    }
+
+    /// Sets that a leader may make of this one by admitting hosts that greet.
+    fn grown(&self, set: &MemberSet) -> Vec<MemberSet> {
+        let new: Vec<MemberId> =
+            self.hosts.iter().filter(|of| of.is_started && !set.contains(&of.row.id)).map(|of| of.row.id).collect();
+        let subsets = (1..1_u32 << new.len()).map(|bits| {
+            let joins = new.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, id)| *id);
+            let joins: Vec<MemberId> = joins.collect();
+            let stays = set.iter().filter(|id| !joins.iter().any(|join| join.host == id.host)).copied();
+            stays.chain(joins.iter().copied()).collect::<MemberSet>()
+        });
+        subsets.collect()
     }
 
     fn note_unheard(&mut self) {

@@ -2,6 +2,7 @@
 //!
 //! Reads `SharedState` only, for a thread of its own: with many pools it takes long.
 
+use crate::admin::group_sight::GroupSight;
 use crate::log::Level;
 use crate::runtime::agents_seen::AgentContact;
 use crate::runtime::shared::{SharedState, seconds};
@@ -11,6 +12,7 @@ use std::fmt::{Display, Write as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use weir_failover::cluster::{ClusterView, NodeHealth, NodeUsage};
+use weir_io::clock::boot_now_ms;
 use weir_session::histogram::{HistogramCounts, limit_us};
 use weir_session::metrics::{ERROR_CLASSES, METRICS, SEVERITIES, VERBS, WorkerCounters};
 use weir_session::stats::{StatCounter, StatTotals, Whose};
@@ -94,6 +96,7 @@ pub fn page(shared: &SharedState) -> String {
     counters(&mut page, shared);
     clients(&mut page, shared);
     nodes(&mut page, shared);
+    watchdog(&mut page, shared);
     errors(&mut page, shared);
     kept(&mut page, shared);
     pools(&mut page, shared);
@@ -201,6 +204,36 @@ fn nodes(page: &mut MetricsPage, shared: &SharedState) {
         shared.counters.iter().for_each(|counters| counted.add(&counters.times(id(at))));
         page.histogram(name, &[("node", number), ("address", address)], &counted, 0);
     }
+}
+
+/// Nothing without a watchdog.
+fn watchdog(page: &mut MetricsPage, shared: &SharedState) {
+    let Some(sight) = GroupSight::now(shared) else { return };
+    page.single("weir_watchdog_leader", MetricKind::Gauge, "1 while this member leads the group.", u8::from(sight.leads));
+    let (has_lease, left_s) = (u8::from(sight.lease_left_ms > 0), sight.lease_left_ms as f64 / 1e3);
+    page.single(
+        "weir_watchdog_has_lease",
+        MetricKind::Gauge,
+        "1 while this member may rely on what the group decided.",
+        has_lease,
+    );
+    page.single("weir_watchdog_lease_left_seconds", MetricKind::Gauge, "Time until this member's lease ends.", left_s);
+    let Some(decided) = sight.decided else { return };
+    page.single("weir_watchdog_members", MetricKind::Gauge, "Members of the group that count.", decided.members);
+    page.single("weir_watchdog_members_lost", MetricKind::Gauge, "Members that the group has marked lost.", decided.lost);
+    page.single(
+        "weir_watchdog_term",
+        MetricKind::Gauge,
+        "Term of the group: one more with each change of its leader.",
+        decided.term,
+    );
+    page.single(
+        "weir_watchdog_epoch",
+        MetricKind::Gauge,
+        "Epoch of writes: a greater one with each change of the node.",
+        decided.epoch,
+    );
+    page.single("weir_watchdog_changes_total", MetricKind::Counter, "Changes of the group's state.", decided.changes);
 }
 
 fn kinds(page: &mut MetricsPage, shared: &SharedState, nodes: &[(String, String)], view: &ClusterView) {
@@ -397,6 +430,9 @@ pub fn readiness(shared: &SharedState) -> Result<(), String> {
     if shared.pause_state.is_all_paused() {
         return Err("all databases are paused".to_string());
     }
+    if shared.group.get().is_some_and(|seat| !seat.view().has_lease(boot_now_ms())) {
+        return Err("the group's majority is out of reach (SHOW pool_watchdog tells more): writes wait".to_string());
+    }
     if shared.cluster.view.load().primary.is_none() {
         return Err("no primary server is known".to_string());
     }
@@ -406,6 +442,7 @@ pub fn readiness(shared: &SharedState) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::group_sight::tests as group_tests;
     use weir_session::histogram::Histogram;
 
     #[test]
@@ -423,5 +460,40 @@ mod tests {
         page.histogram("t", &[], &times.counted(), 3);
         assert!(page.text.starts_with("t_bucket{le=\"0.000032\"} 3\nt_bucket{le=\"0.000064\"} 4\n"), "{}", page.text);
         assert!(page.text.contains("t_bucket{le=\"+Inf\"} 5\n") && page.text.ends_with("t_count 5\n"), "{}", page.text);
+    }
+
+    fn watchdog_lines(shared: &SharedState) -> Vec<String> {
+        let mut metrics = MetricsPage::default();
+        watchdog(&mut metrics, shared);
+        metrics.text.lines().filter(|line| !line.starts_with('#')).map(|line| line.replace("weir_watchdog_", "")).collect()
+    }
+
+    #[test]
+    fn a_member_tells_what_the_group_decided() {
+        let mut late = group_tests::view(1);
+        late.rights.until = 0;
+        let lines = watchdog_lines(&group_tests::shared(late));
+        assert_eq!(lines[..2], ["leader 0", "has_lease 0"]);
+        let decided = ["members 3", "members_lost 0", "term 4", "epoch 5", "changes_total 7"];
+        assert_eq!(lines[3..], decided);
+        let mut leads = group_tests::view(0);
+        leads.rights.until = u64::MAX;
+        assert_eq!(watchdog_lines(&group_tests::shared(leads))[..2], ["leader 1", "has_lease 1"]);
+        let mut first = group_tests::view(0);
+        (first.version, first.rights.until) = (None, 0);
+        assert_eq!(watchdog_lines(&group_tests::shared(first)), ["leader 0", "has_lease 0", "lease_left_seconds 0"]);
+        assert!(watchdog_lines(&crate::admin::listing::tests::shared()).is_empty());
+    }
+
+    #[test]
+    fn a_member_without_a_lease_is_not_ready() {
+        for (until, expected) in [(0, "the group's majority is out of reach"), (u64::MAX, "no primary server is known")] {
+            let mut view = group_tests::view(1);
+            view.rights.until = until;
+            let shared = group_tests::shared(view);
+            assert_eq!(health(&shared), Ok(()), "it works");
+            let why = readiness(&shared).unwrap_err();
+            assert!(why.starts_with(expected), "{why}");
+        }
     }
 }

@@ -248,7 +248,7 @@ pub mod tests {
     use weir_session::status::{ClientEndpoints, ClientIdentity, SessionPid, SessionStatus};
 
     /// A proxy with two nodes, and one client: `ann`, who is `joe` at the servers.
-    fn shared() -> SharedState {
+    pub fn shared() -> SharedState {
         let conf = b"backend_hostname0 = 'a'\nbackend_hostname1 = 'b'\n";
         let config = weir_config::read(std::path::Path::new("c"), &mut |_| Ok(conf.to_vec())).config.expect("it is one");
         let log = ProxyLog::new(&config.log).unwrap();

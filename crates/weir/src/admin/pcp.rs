@@ -6,6 +6,7 @@ mod actions;
 mod answers;
 mod pcp_connection;
 mod pcp_login;
+mod watchdog_json;
 
 use crate::admin::pcp::pcp_connection::{PcpConnection, PcpConnectionEnd};
 use crate::admin::pcp::pcp_login::PcpLogin;

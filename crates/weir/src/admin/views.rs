@@ -6,9 +6,11 @@ mod agent_views;
 mod cache_views;
 mod failover_views;
 pub mod pgpool;
+mod watchdog_view;
 
 pub use agent_views::POOL_AGENTS;
 pub use failover_views::POOL_FAILOVER;
+pub use watchdog_view::POOL_WATCHDOG;
 
 use crate::admin::listing::{AnyListing, ListSnapshot, Listing, listing, open, own};
 use std::borrow::Cow;
@@ -62,6 +64,11 @@ pub const VIEWS: &[StatusView] = &[
         name: "pool_agents",
         help: "Agents beside servers (`weir agent`), as they were last asked.",
         list: &POOL_AGENTS,
+    },
+    StatusView {
+        name: "pool_watchdog",
+        help: "Hosts of the watchdog's group, as the one that is asked knows them.",
+        list: &POOL_WATCHDOG,
     },
     StatusView { name: "pool_version", help: "Version of the proxy.", list: &POOL_VERSION },
     StatusView { name: "pool_pools", help: "Server connections, one per row.", list: &pgpool::POOL_POOLS },

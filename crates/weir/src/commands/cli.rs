@@ -4,7 +4,7 @@ use crate::agent::keeper::{self, AgentOptions};
 use crate::auth::trust;
 use crate::commands::check_servers;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
-use crate::commands::pcp_client::{self, PcpCommand};
+use crate::commands::pcp_client::{self, PcpArgs, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, StartedBy};
 use crate::process::{pcp_programs, pid_file};
@@ -124,6 +124,11 @@ enum WeirCommand {
         #[command(subcommand)]
         command: PcpCommand,
     },
+    /// Look at the group of a running proxy (use_watchdog), over PCP.
+    Watchdog {
+        #[command(subcommand)]
+        command: WatchdogCommand,
+    },
     #[command(name = "pg_md5", visible_alias = "pg-md5")]
     PgMd5(PgMd5),
     #[command(name = "pg_enc", visible_alias = "pg-enc")]
@@ -132,11 +137,20 @@ enum WeirCommand {
     Agent(Box<AgentOptions>),
     /// Ask the agents of all nodes what they see.
     AgentStatus(ConfigFileArgs),
+    /// Vote as a host of use_watchdog that keeps the group's state and serves nobody.
+    Witness(ConfigFileArgs),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::auth::pam::COMMAND, hide = true)]
     JudgeByPam,
     /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
     Demo(crate::commands::demo::DemoArgs),
+}
+
+#[derive(Subcommand)]
+enum WatchdogCommand {
+    /// Print the hosts of the group and their states, as the proxy that is asked knows them.
+    #[command(disable_help_flag = true)]
+    Status(PcpArgs),
 }
 
 #[derive(Args)]
@@ -275,6 +289,7 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::Import(options)) => import(&options),
         Some(WeirCommand::Agent(options)) => keeper::run(&options),
         Some(WeirCommand::AgentStatus(options)) => agent_status(&options),
+        Some(WeirCommand::Witness(options)) => witness(&options),
         Some(WeirCommand::JudgeByPam) => {
             crate::auth::pam::serve()?;
             Ok(ExitCode::SUCCESS)
@@ -282,6 +297,9 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::PgMd5(options)) => password_tools::md5(&options),
         Some(WeirCommand::PgEnc(options)) => password_tools::enc(&options),
         Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
+        Some(WeirCommand::Watchdog { command: WatchdogCommand::Status(options) }) => {
+            pcp_client::run(&PcpCommand::WatchdogStatus(options))
+        }
         Some(WeirCommand::Demo(demo)) => crate::commands::demo::run(&demo),
     }
 }
@@ -337,6 +355,11 @@ fn discard_status(config: &Config) {
     for path in crate::control::failover::discard_status(config) {
         complain(&format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", path.display()));
     }
+}
+
+fn witness(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
+    let (Some(config), _) = read(&options.files()) else { bail!("the configuration has errors") };
+    crate::commands::witness::run(&config)
 }
 
 fn agent_status(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {

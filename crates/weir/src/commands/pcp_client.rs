@@ -71,9 +71,12 @@ pub enum PcpCommand {
     /// Stop the proxy.
     #[command(name = "pcp_stop_pgpool", visible_aliases = ["stop_pgpool", "stop-pgpool", "stop"], disable_help_flag = true)]
     StopPgpool(StopArgs),
-    /// Proxies of a watchdog's cluster.
+    /// Hosts of the watchdog.
     #[command(name = "pcp_watchdog_info", visible_aliases = ["watchdog_info", "watchdog-info"], disable_help_flag = true)]
     WatchdogInfo(OfWatchdog),
+    /// All that a host of the watchdog knows of its group. Of Weir only; `weir watchdog status` is the same.
+    #[command(name = "pcp_watchdog_status", visible_aliases = ["watchdog_status", "watchdog-status"], disable_help_flag = true)]
+    WatchdogStatus(PcpArgs),
 }
 
 /// Options of all.
@@ -186,7 +189,7 @@ pub struct OfProcess {
 
 #[derive(Args)]
 pub struct OfWatchdog {
-    /// Number of a proxy, 0 for the one that is asked; by default all.
+    /// Number of a host, as in its file pgpool_node_id; by default all.
     #[arg(short = 'n', long = "watchdog-id", value_name = "ID", allow_hyphen_values = true)]
     by_option: Option<String>,
     /// The same.
@@ -269,6 +272,7 @@ impl PcpCommand {
             | PcpCommand::PoolStatus(common)
             | PcpCommand::ProcCount(common)
             | PcpCommand::UpgradeWalk(common)
+            | PcpCommand::WatchdogStatus(common)
             | PcpCommand::InvalidateQueryCache(common) => common,
             PcpCommand::AttachNode(options)
             | PcpCommand::HealthCheckStats(options)
@@ -303,6 +307,7 @@ impl PcpCommand {
             PcpCommand::InvalidateQueryCache(_) => "pcp_invalidate_query_cache",
             PcpCommand::StopPgpool(_) => "pcp_stop_pgpool",
             PcpCommand::WatchdogInfo(_) => "pcp_watchdog_info",
+            PcpCommand::WatchdogStatus(_) => "pcp_watchdog_status",
         }
     }
 
@@ -332,6 +337,7 @@ impl PcpCommand {
             PcpCommand::LogRotate(options) => PcpRequest::RotateLog(options.scope.scope()),
             PcpCommand::InvalidateQueryCache(_) => PcpRequest::InvalidateQueryCache,
             PcpCommand::StopPgpool(options) => PcpRequest::Stop(options.mode.stop(), options.scope.scope()),
+            PcpCommand::WatchdogStatus(_) => PcpRequest::WatchdogStatus,
             PcpCommand::WatchdogInfo(options) => {
                 let id = options.by_option.as_ref().or(options.by_place.as_ref());
                 PcpRequest::WatchdogInfo(number(id, "watchdog-id", 0, NODE_MAX)?.unwrap_or(-1))

@@ -31,18 +31,23 @@ use crate::runtime::shared::ProxyShutdown;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
+use weir_config::watchdog_settings::FailoverVotes;
 use weir_failover::pace::{PAUSE_MS, StepCause, StepPace, StepPause};
 use weir_failover::{
-    self, AtAddress, DurableState, FailoverEvent, FailoverMode, FailoverRules, FailoverState, FailoverView, GroupRole, Ms,
-    NodeId, NodeStanding, OtherPromoters, ProbeResult,
+    self, AtAddress, DeathConsensus, DurableState, FailoverEvent, FailoverMode, FailoverRules, FailoverState, FailoverView,
+    GroupRole, Ms, NodeId, NodeStanding, OtherPromoters, ProbeResult,
 };
-use weir_group::ServerMark;
+use weir_group::{MemberIntent, ServerMark};
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
+
+/// A worker beats once a second. Without a beat for so long it stands still, and its host must not lead.
+const WORKER_SILENCE_MS: Ms = 5_000;
 
 /// Longest time between checks of what is due: the state ages without events.
 const TICK_MS: Ms = 1_000;
@@ -140,11 +145,26 @@ impl FailoverDriver {
         {
             self.step(&FailoverEvent::Told { durable: Box::new(durable) }).await;
         }
+        let Some(group) = &mut self.group else { return };
+        if let Some(of_others) = group.news_of_sights() {
+            self.step(&FailoverEvent::Sights { of_others }).await;
+        }
         let served = self.write_switch.served();
         self.write_switch.show(&self.c, &self.rules, &self.state);
+        let intent = self.intent();
         let Some(group) = &mut self.group else { return };
+        group.tell(intent, &self.state);
         let answers = |node: NodeId| self.state.nodes.get(&node).is_some_and(|node| node.facts().is_some());
         group.obey(&self.c, served, answers);
+    }
+
+    /// Whether this member may lead, as far as workers and servers tell.
+    fn intent(&self) -> MemberIntent {
+        let is_alive = |beat_ms: u64| self.now() < beat_ms + WORKER_SILENCE_MS;
+        let mut beats = self.c.shared.mailboxes.iter().map(|mailbox| mailbox.beat_ms.load(Ordering::Relaxed));
+        let stand_still = self.now() > WORKER_SILENCE_MS && !beats.all(is_alive);
+        let is_unfit = stand_still || weir_failover::alone_misses_primary(&self.state);
+        if is_unfit { MemberIntent::Unfit } else { MemberIntent::Serves }
     }
 
     /// A new leader is the group's one Weir restarted, which knows what it saw.
@@ -326,9 +346,12 @@ impl FailoverDriver {
 fn rules_of(c: &ControlContext, config: &Config, group: GroupRole) -> FailoverRules {
     let mut rules = FailoverRules::of(config);
     rules.group = group;
-    if group != GroupRole::None {
+    if let (true, Some(watchdog)) = (group != GroupRole::None, &config.watchdog) {
         // The group is one Weir.
         rules.company = OtherPromoters::Alone;
+        if watchdog.failover_votes != FailoverVotes::Needless {
+            rules.consensus = DeathConsensus::Majority;
+        }
     }
     if (c.shared.is_handed_over() || group == GroupRole::Follows) && rules.mode != FailoverMode::Off {
         rules.mode = FailoverMode::Follow;

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use weir_group::{
-    GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, ServerMark, StateVersion, VersionNumber,
+    GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, NodeSights, ServerMark, StateVersion,
+    VersionNumber,
 };
 
 /// Orders that wait for the group's thread; more are refused.
@@ -20,6 +21,8 @@ pub enum GroupOrder {
     WritesObeyed(VersionNumber),
     /// Judgement of the control thread.
     Intent(MemberIntent),
+    /// Servers as this member sees them.
+    Sights(NodeSights),
     Founding {
         text: String,
         mark: ServerMark,
@@ -43,6 +46,8 @@ pub struct PeerView {
     pub host: HostNumber,
     pub heard_at: Option<GroupMs>,
     pub is_linked: bool,
+    /// As it last said; `Serves` until it was heard.
+    pub intent: MemberIntent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +60,8 @@ pub struct GroupView {
     /// Closed epoch in which nobody writes any more, and the term of the leader that was told.
     pub stopped_epoch: Option<u64>,
     pub peers: Vec<PeerView>,
+    /// Servers as the other members see them.
+    pub sights_of_others: Vec<NodeSights>,
     /// Reason why this member has no vote.
     pub fault: Option<String>,
 }
@@ -76,6 +83,7 @@ impl GroupView {
             && self.obedience == before.obedience
             && self.stopped_epoch == before.stopped_epoch
             && links(self) == links(before)
+            && self.sights_of_others == before.sights_of_others
             && self.fault == before.fault
     }
 
@@ -103,6 +111,7 @@ impl GroupSeat {
             obedience: WritesObedience::Done,
             stopped_epoch: None,
             peers: Vec::new(),
+            sights_of_others: Vec::new(),
             fault: None,
         };
         (Arc::new(GroupSeat { view: watch::Sender::new(Arc::new(view)), orders }), inbox)

@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
 use weir_group::{
-    GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, MemberIntent, MemberRights,
-    RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber, MemberIntent,
+    MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -75,6 +75,8 @@ struct ObedienceProgress {
 
 struct LeavingMember {
     left: oneshot::Sender<()>,
+    /// Peers have heard the intent by then, which goes beside the next read: two periods of reads.
+    told_at: GroupMs,
     until: GroupMs,
 }
 
@@ -102,6 +104,8 @@ struct GroupDriver {
     /// Judgements of the control thread and of this host: the worse one counts.
     intent: MemberIntent,
     is_host_fit: bool,
+    /// As peers last said.
+    intents: HashMap<HostNumber, MemberIntent>,
     shown: GroupView,
     shown_at: GroupMs,
 }
@@ -134,6 +138,7 @@ pub async fn drive(parts: DriverParts) {
         leaving: None,
         intent: MemberIntent::Serves,
         is_host_fit: true,
+        intents: HashMap::new(),
         shown_at: 0,
     };
     let mut ticks = tokio::time::interval(TICK);
@@ -271,7 +276,10 @@ impl GroupDriver {
 
     fn take_peer(&mut self, event: PeerEvent) {
         match event {
-            PeerEvent::Heard(message) => self.step(GroupEvent::Message(message)),
+            PeerEvent::Heard(message) => {
+                self.intents.insert(message.from.host, message.intent);
+                self.step(GroupEvent::Message(message));
+            }
             PeerEvent::LinkClosed { member } => self.step(GroupEvent::LinkClosed { member }),
         }
     }
@@ -289,6 +297,7 @@ impl GroupDriver {
                 self.intent = intent;
                 self.tell_intent();
             }
+            GroupOrder::Sights(sights) => self.step(GroupEvent::Sights(sights)),
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
             GroupOrder::Leave { left } => {
                 self.intent = MemberIntent::ShutsDown;
@@ -299,7 +308,8 @@ impl GroupDriver {
                 }
                 self.obeyed();
                 self.tell_intent();
-                self.leaving = Some(LeavingMember { left, until: boot_now_ms() + self.lease_ms });
+                let now = boot_now_ms();
+                self.leaving = Some(LeavingMember { left, told_at: now + self.lease_ms / 4, until: now + self.lease_ms });
             }
         }
     }
@@ -358,6 +368,7 @@ impl GroupDriver {
             host: peer.host,
             heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
             is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
+            intent: self.intents.get(&peer.host).copied().unwrap_or(MemberIntent::Serves),
         });
         let has_lease = now < self.rights.until;
         let rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
@@ -371,6 +382,7 @@ impl GroupDriver {
             },
             stopped_epoch: self.stopped_epoch.filter(|_| rights.leads.is_some()),
             peers: peers.collect(),
+            sights_of_others: self.member.sights_of_others(now),
             fault: self.fault.clone(),
         };
         let is_news = !view.is_as_before(&self.shown);
@@ -388,7 +400,8 @@ impl GroupDriver {
     fn has_left(&self) -> bool {
         let Some(leaving) = &self.leaving else { return false };
         let now = boot_now_ms();
-        now >= leaving.until || (!self.is_handing_over(now) && self.obeying.is_none() && !self.address.holds())
+        let is_free = !self.is_handing_over(now) && self.obeying.is_none() && !self.address.holds();
+        now >= leaving.until || (now >= leaving.told_at && is_free)
     }
 
     /// True until the group is known to have another leader, which took the lead over. Before, those who stay may not know yet that it was given

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
-use weir_group::{EngineKind, GroupMember, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
+use weir_group::{EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
 use weir_io::clock::boot_now_ms;
 use zeroize::Zeroizing;
 
@@ -31,11 +31,14 @@ const BLOCKING_MAX: usize = 32;
 /// Time to open sockets, and to remove an address that a dead process left.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
+/// `LeaseGrant` on its way to the thread.
+pub type SendableGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>) + Send>;
+
 /// What differs between a proxy and a witness.
 pub struct GroupHost {
     pub duty: MemberDuty,
     pub log: Arc<ProxyLog>,
-    pub grant: Box<dyn Fn(u64, Option<(u64, u16)>) + Send>,
+    pub grant: SendableGrant,
     /// Rings the control thread.
     pub news: Box<dyn Fn() + Send>,
 }
@@ -213,9 +216,8 @@ async fn begin(
     let first_number = u64::from_le_bytes(crate::random()) >> 2;
     let member = GroupMember::new(settings_of(watchdog, duty), vote, first_number, boot_now_ms());
     let fitness = FitnessWatch::start(FitnessSettings::of(watchdog), say.clone());
-    let grant: LeaseGrant = Box::new(move |until_ms, writes| grant(until_ms, writes));
+    let grant: LeaseGrant = grant;
     let party = if duty == MemberDuty::Witness { WritingParty::Nobody } else { WritingParty::Workers };
-    let news = Box::new(move || news());
     let lease_ms = watchdog.lease_ms;
     Ok(DriverParts {
         member,

@@ -101,6 +101,7 @@ fn tools() -> Folder {
         "invalidate_query_cache",
         "stop_pgpool",
         "watchdog_info",
+        "watchdog_status",
     ] {
         symlink(env!("CARGO_BIN_EXE_weir"), folder.0.join(format!("pcp_{name}"))).unwrap();
     }
@@ -228,6 +229,8 @@ fn debians_clients_hear_from_weir_what_they_hear_from_pgpool() {
         ("pcp_node_info", vec!["-n", "1"], vec![9, 10, 11, 12]),
         ("pcp_node_info", vec!["2"], vec![9, 10, 11, 12]),
         ("pcp_node_info", vec!["-n", "77"], vec![]),
+        ("pcp_watchdog_info", vec![], vec![]),
+        ("pcp_watchdog_info", vec!["-v", "-n", "0"], vec![]),
         ("pcp_proc_info", vec!["-P", "1"], vec![]),
         ("pcp_health_check_stats", vec!["77"], vec![]),
         ("pcp_promote_node", vec!["77"], vec![]),
@@ -515,6 +518,7 @@ fn what_cannot_be_done_is_an_error_and_never_a_success() {
         ("pcp_log_rotate", vec![], "logging_collector is off"),
         ("pcp_invalidate_query_cache", vec![], "query cache is not enabled"),
         ("pcp_watchdog_info", vec![], "watchdog is not enabled"),
+        ("pcp_watchdog_status", vec![], "watchdog is not enabled"),
         ("pcp_proc_info", vec!["-P", "3"], "invalid process ID : 3"),
         ("pcp_node_info", vec!["9"], "invalid node ID : 9"),
         ("pcp_node_info", vec!["x"], "invalid node-id \"x\", must be between 0 and 127"),

@@ -18,8 +18,10 @@ pub enum PcpRequest {
     ProcessCount,
     /// One process; 0: all.
     ProcessInfo(i32),
-    /// One proxy, 0 is this one; -1: all.
+    /// One host of the watchdog by its `pgpool_node_id`; -1: all.
     WatchdogInfo(i32),
+    /// All that a host knows of its group. Weir only.
+    WatchdogStatus,
     PoolStatus,
     Attach(i32),
     Detach(i32, DrainMode),
@@ -90,6 +92,7 @@ impl PcpRequest {
             b'N' => PcpRequest::ProcessCount,
             b'P' => PcpRequest::ProcessInfo(node()?),
             b'W' => PcpRequest::WatchdogInfo(node()?),
+            b'Y' => PcpRequest::WatchdogStatus,
             b'B' => PcpRequest::PoolStatus,
             b'C' => PcpRequest::Attach(node()?),
             b'D' => PcpRequest::Detach(node()?, DrainMode::Now),
@@ -144,6 +147,7 @@ impl PcpRequest {
             | PcpRequest::NodeCount
             | PcpRequest::ProcessCount
             | PcpRequest::PoolStatus
+            | PcpRequest::WatchdogStatus
             | PcpRequest::UpgradeWalk
             | PcpRequest::InvalidateQueryCache
             | PcpRequest::StopRecovery
@@ -152,7 +156,7 @@ impl PcpRequest {
         packet(out, self.tag(), &body);
     }
 
-    /// Returns the packet's tag. No Pgpool-II release uses `K` and `U`: its server rejects them as unknown and closes.
+    /// Returns the packet's tag. No Pgpool-II release uses `K`, `U` and `Y`: its server rejects them as unknown and closes.
     pub fn tag(&self) -> u8 {
         match self {
             PcpRequest::Salt => b'M',
@@ -163,6 +167,7 @@ impl PcpRequest {
             PcpRequest::ProcessCount => b'N',
             PcpRequest::ProcessInfo(_) => b'P',
             PcpRequest::WatchdogInfo(_) => b'W',
+            PcpRequest::WatchdogStatus => b'Y',
             PcpRequest::PoolStatus => b'B',
             PcpRequest::Attach(_) => b'C',
             PcpRequest::Detach(_, DrainMode::Now) => b'D',
@@ -207,6 +212,7 @@ impl std::fmt::Display for PcpRequest {
             PcpRequest::ProcessInfo(0) => f.write_str("process info"),
             PcpRequest::ProcessInfo(pid) => write!(f, "process info {pid}"),
             PcpRequest::WatchdogInfo(id) => write!(f, "watchdog info {id}"),
+            PcpRequest::WatchdogStatus => f.write_str("watchdog status"),
             PcpRequest::PoolStatus => f.write_str("pool status"),
             PcpRequest::Attach(node) => write!(f, "attach node {node}"),
             PcpRequest::Detach(node, when) => write!(f, "detach node {node}{}", gracefully(when)),

@@ -24,6 +24,8 @@ pub enum PcpReplyCode {
     Node,
     Process,
     Parameter,
+    /// Of a list that only Weir has.
+    Row,
     /// The end of an answer.
     Done,
 }
@@ -45,12 +47,13 @@ pub struct PcpReport {
 }
 
 impl PcpReplyCode {
-    const ALL: [(PcpReplyCode, &'static str); 6] = [
+    const ALL: [(PcpReplyCode, &'static str); 7] = [
         (PcpReplyCode::LoggedIn, "AuthenticationOK"),
         (PcpReplyCode::Count, "ArraySize"),
         (PcpReplyCode::Node, "NodeInfo"),
         (PcpReplyCode::Process, "ProcessInfo"),
         (PcpReplyCode::Parameter, "ProcessConfig"),
+        (PcpReplyCode::Row, "ListRow"),
         (PcpReplyCode::Done, "CommandComplete"),
     ];
 
@@ -83,7 +86,7 @@ impl PcpReport {
         self
     }
 
-    /// Appends the report with PostgreSQL's error fields. Pgpool-II's client misreads texts that begin with S, M or D, so all
+    /// Appends the report with PostgreSQL's error fields. Pgpool-II's client misreads texts that begin with S, M or D, so these
     /// begin in lower case.
     fn write(&self, out: &mut Vec<u8>, tag: u8) {
         let mut body = Vec::new();
@@ -122,7 +125,10 @@ impl PcpReport {
 
 fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+    match chars.next() {
+        Some(first @ ('S' | 'M' | 'D')) => first.to_lowercase().chain(chars).collect(),
+        Some(_) | None => text.to_owned(),
+    }
 }
 
 impl PcpReply {

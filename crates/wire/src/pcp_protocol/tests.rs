@@ -39,10 +39,14 @@ const REQUESTS: [(&[u8], PcpRequest); 29] = [
 ];
 
 /// Those of Weir only.
-const OWN: [(&[u8], PcpRequest); 2] = [(b"K\0\0\0\x061\0", PcpRequest::Restart(1)), (b"U\0\0\0\x04", PcpRequest::UpgradeWalk)];
+const OWN: [(&[u8], PcpRequest); 3] = [
+    (b"K\0\0\0\x061\0", PcpRequest::Restart(1)),
+    (b"U\0\0\0\x04", PcpRequest::UpgradeWalk),
+    (b"Y\0\0\0\x04", PcpRequest::WatchdogStatus),
+];
 
 #[test]
-fn requests_are_those_of_pgpools_clients_and_two_of_ours() {
+fn requests_are_those_of_pgpools_clients_and_three_of_ours() {
     for (bytes, request) in REQUESTS.iter().chain(&OWN) {
         let mut out = Vec::new();
         request.write(&mut out);
@@ -129,7 +133,7 @@ fn answers_are_those_of_pgpools_server() {
         (PcpReply::done(b'c'), r"c\x00\x00\x00\x14CommandComplete\x00"),
         (
             PcpReply::Error(PcpReport::new(PcpSeverity::Error, "informing node info failed").detail("Invalid node ID : 7")),
-            r"E\x00\x00\x00LSERROR\x00CXX000\x00Minforming node info failed\x00Dinvalid node ID : 7\x00Fpcp\x00L1\x00\x00",
+            r"E\x00\x00\x00LSERROR\x00CXX000\x00Minforming node info failed\x00DInvalid node ID : 7\x00Fpcp\x00L1\x00\x00",
         ),
         (
             PcpReply::Notice(PcpReport::new(PcpSeverity::Notice, "Done so far")),

@@ -45,6 +45,7 @@ pub async fn perform(c: &Rc<ControlContext>, request: &PcpRequest) -> Result<Act
         | PcpRequest::ProcessCount
         | PcpRequest::ProcessInfo(_)
         | PcpRequest::WatchdogInfo(_)
+        | PcpRequest::WatchdogStatus
         | PcpRequest::PoolStatus
         | PcpRequest::Set { .. }
         | PcpRequest::StopRecovery

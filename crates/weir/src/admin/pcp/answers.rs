@@ -1,6 +1,9 @@
 //! Requests that only read.
 
-use crate::admin::listing::{ListAsker, ListSnapshot};
+use super::watchdog_json;
+use crate::admin::group_sight::GroupSight;
+use crate::admin::listing::{AnyListing, ListAsker, ListSnapshot};
+use crate::admin::views::POOL_WATCHDOG;
 use crate::admin::views::pgpool::{self, POOL_HEALTH_CHECK_STATS, POOL_POOLS, POOL_STATUS};
 use crate::control::control_context::ControlContext;
 use crate::runtime::shared::SharedState;
@@ -19,9 +22,8 @@ pub async fn of(c: &Rc<ControlContext>, request: &PcpRequest) -> Option<Outcome>
         PcpRequest::ProcessCount => PcpQuery::ProcessCount,
         PcpRequest::ProcessInfo(number) => PcpQuery::ProcessInfo(number),
         PcpRequest::PoolStatus => PcpQuery::PoolStatus,
-        PcpRequest::WatchdogInfo(_) => {
-            return Some(Err(error("informing watchdog info failed").detail("watchdog is not enabled")));
-        }
+        PcpRequest::WatchdogInfo(number) => PcpQuery::WatchdogInfo(number),
+        PcpRequest::WatchdogStatus => PcpQuery::WatchdogStatus,
         // Weir sends no message below any level.
         PcpRequest::Set { ref name, ref value } => return Some(set(name, value)),
         // Pgpool-II sends no reply.
@@ -74,6 +76,8 @@ enum PcpQuery {
     ProcessCount,
     ProcessInfo(i32),
     PoolStatus,
+    WatchdogInfo(i32),
+    WatchdogStatus,
 }
 
 impl PcpQuery {
@@ -90,6 +94,8 @@ impl PcpQuery {
             PcpQuery::ProcessCount => Ok(vec![process_count(shared)]),
             PcpQuery::ProcessInfo(number) => process_info(shared, number),
             PcpQuery::PoolStatus => Ok(pool_status(&of)),
+            PcpQuery::WatchdogInfo(number) => watchdog_info(shared, number),
+            PcpQuery::WatchdogStatus => watchdog_status(&of),
         }
     }
 }
@@ -154,4 +160,132 @@ fn pool_status(of: &ListSnapshot<'_>) -> Vec<PcpReply> {
     replies.extend(rows.iter().map(|row| PcpReply::of(b'b', PcpReplyCode::Parameter, POOL_STATUS.texts(row))));
     replies.push(PcpReply::done(b'b'));
     replies
+}
+
+fn no_watchdog() -> PcpReport {
+    error("PCP: informing watchdog info failed").detail("watchdog is not enabled")
+}
+
+fn watchdog_info(shared: &SharedState, number: i32) -> Outcome {
+    let (config, sight) = (shared.config.load(), GroupSight::now(shared));
+    let (Some(settings), Some(sight)) = (&config.watchdog, sight) else { return Err(no_watchdog()) };
+    let machine = rustix::system::uname();
+    let text = watchdog_json::of(settings, &sight, number, &machine.nodename().to_string_lossy());
+    Ok(vec![PcpReply::of(b'w', PcpReplyCode::Done, [text])])
+}
+
+/// The rows of `SHOW pool_watchdog` after one of the columns' names.
+fn watchdog_status(of: &ListSnapshot<'_>) -> Outcome {
+    let rows = POOL_WATCHDOG.rows(of);
+    if rows.is_empty() {
+        return Err(no_watchdog());
+    }
+    let names = POOL_WATCHDOG.heads().iter().map(|head| head.name.to_owned()).collect();
+    let texts = rows.iter().map(|row| row.iter().map(ToString::to_string).collect());
+    Ok(list(b'y', PcpReplyCode::Row, std::iter::once(names).chain(texts).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::group_sight::tests::{shared, view};
+    use serde_json::Value;
+    use weir_group::GroupMs;
+
+    fn shared_with(own: u8, until: GroupMs) -> SharedState {
+        let mut view = view(own);
+        view.rights.until = until;
+        view.peers[0].heard_at = Some(weir_io::clock::boot_now_ms());
+        view.peers[1].heard_at = None;
+        shared(view)
+    }
+
+    fn info(shared: &SharedState, number: i32) -> Value {
+        let replies = PcpQuery::WatchdogInfo(number).at(shared).unwrap();
+        let [PcpReply::Words { tag: b'w', code: PcpReplyCode::Done, .. }] = replies.as_slice() else { panic!("{replies:?}") };
+        let texts = replies[0].strings();
+        assert_eq!(texts.len(), 1);
+        serde_json::from_str(&texts[0]).unwrap()
+    }
+
+    /// Names of a field's values over the hosts, the one that is asked first.
+    fn of_hosts(info: &Value, name: &str) -> Vec<String> {
+        info["WatchdogNodes"].as_array().unwrap().iter().map(|node| node[name].to_string()).collect()
+    }
+
+    #[test]
+    fn a_group_is_told_as_pgpool_tells_it() {
+        let shared = shared_with(1, GroupMs::MAX);
+        let all = info(&shared, -1);
+        for (name, expected) in [
+            ("RemoteNodeCount", "2"),
+            ("MemberRemoteNodeCount", "2"),
+            ("NodesRequireForQuorum", "2"),
+            ("QuorumStatus", "1"),
+            ("AliveNodeCount", "1"),
+            ("Escalated", "0"),
+            ("LeaderNodeName", "\"w0:9990 Linux w0\""),
+            ("LeaderHostName", "\"w0\""),
+            ("NodeCount", "3"),
+        ] {
+            assert_eq!(all[name].to_string(), expected, "{name}");
+        }
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let own_name = format!("\"w1:9991 Linux {machine}\"");
+        for (name, expected) in [
+            ("ID", ["1", "0", "2"]),
+            ("State", ["7", "4", "0"]),
+            ("StateName", ["\"STANDBY\"", "\"LEADER\"", "\"DEAD\""]),
+            ("Membership", ["0", "0", "0"]),
+            ("MembershipString", ["\"MEMBER\""; 3]),
+            ("NodeName", [&own_name, "\"w0:9990 Linux w0\"", "\"Not_Set\""]),
+            ("HostName", ["\"w1\"", "\"w0\"", "\"w2\""]),
+            ("DelegateIP", ["\"10.0.0.9\""; 3]),
+            ("WdPort", ["9001", "9000", "9002"]),
+            ("PgpoolPort", ["9991", "9990", "9992"]),
+            ("Priority", ["1", "1", "1"]),
+        ] {
+            assert_eq!(of_hosts(&all, name), expected, "{name}");
+        }
+        assert_eq!(of_hosts(&info(&shared, 0), "StateName"), ["\"LEADER\""], "0 is a host's number, not the one that is asked");
+        assert_eq!(of_hosts(&info(&shared, 2), "StateName"), ["\"DEAD\""]);
+        for unknown in [3, 127, 400] {
+            let none = info(&shared, unknown);
+            assert_eq!(
+                (none["NodeCount"].to_string().as_str(), of_hosts(&none, "State")),
+                ("1", vec!["-1".to_owned()]),
+                "{unknown}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_leader_holds_the_address_as_long_as_its_lease() {
+        let leads = info(&shared_with(0, GroupMs::MAX), -1);
+        assert_eq!((leads["Escalated"].as_i64(), leads["QuorumStatus"].as_i64()), (Some(1), Some(1)));
+        let former = info(&shared_with(0, 0), -1);
+        assert_eq!((former["Escalated"].as_i64(), former["QuorumStatus"].as_i64()), (Some(0), Some(-1)));
+        assert_eq!((former["AliveNodeCount"].as_i64(), former["LeaderNodeName"].as_str()), (Some(0), Some("Not Set")));
+        assert_eq!(of_hosts(&former, "StateName")[0], "\"NETWORK ISOLATION\"");
+    }
+
+    #[test]
+    fn the_status_is_the_list_with_its_names() {
+        let replies = PcpQuery::WatchdogStatus.at(&shared_with(0, GroupMs::MAX)).unwrap();
+        let rows: Vec<Vec<String>> = replies.iter().map(PcpReply::strings).collect();
+        assert_eq!((rows.len(), rows[0].as_slice()), (6, ["4".to_owned()].as_slice()), "a count, names, three hosts, the end");
+        assert_eq!(rows[1][..2], ["host_id", "hostname"]);
+        assert!(rows[2..5].iter().all(|row| row.len() == rows[1].len()), "{rows:?}");
+        assert_eq!(rows[2][4], "LEADER");
+    }
+
+    #[test]
+    fn without_a_watchdog_the_answer_is_pgpools() {
+        let shared = crate::admin::listing::tests::shared();
+        for query in [PcpQuery::WatchdogInfo(-1), PcpQuery::WatchdogStatus] {
+            let fault = query.at(&shared).unwrap_err();
+            let texts = ["ERROR", "PCP: informing watchdog info failed", "watchdog is not enabled"];
+            assert_eq!([fault.severity, fault.message, fault.detail], texts.map(str::to_owned));
+        }
+    }
 }

@@ -91,6 +91,7 @@ pub fn text(name: &str, request: &PcpRequest, replies: &[PcpReply], shape: Outpu
         PcpRequest::ProcessInfo(_) => Some(processes(&rows(replies, PcpReplyCode::Process), shape)),
         PcpRequest::PoolStatus => pool_status(&rows(replies, PcpReplyCode::Parameter), shape),
         PcpRequest::WatchdogInfo(_) => last.first().and_then(|json| watchdog(json, shape)),
+        PcpRequest::WatchdogStatus => watchdog_status(&rows(replies, PcpReplyCode::Row), shape),
         PcpRequest::Salt
         | PcpRequest::Login { .. }
         | PcpRequest::Attach(_)
@@ -216,9 +217,30 @@ fn watchdog(json: &str, shape: OutputShape) -> Option<String> {
         ("Leader Node Name", word("LeaderNodeName")),
         ("Leader Host Name", word("LeaderHostName")),
     ];
-    let head = values(all.iter().map(|(title, value)| (*title, value.as_str())), shape);
+    let head: String = all.iter().map(|(title, value)| format!("{title:25}: {value}\n")).collect();
     let nodes: String = nodes.iter().map(|node| watchdog_node(node, shape)).collect();
-    Some(format!("Watchdog Cluster Information \n{head}Watchdog Node Information \n{nodes}"))
+    Some(format!("Watchdog Cluster Information \n{head}\nWatchdog Node Information \n{nodes}"))
+}
+
+/// A table of the columns in which anything stands.
+fn watchdog_status(rows: &[Vec<String>], shape: OutputShape) -> Option<String> {
+    let (names, hosts) = rows.split_first().filter(|(names, hosts)| hosts.iter().all(|host| host.len() == names.len()))?;
+    if shape.is_verbose {
+        return Some(
+            hosts
+                .iter()
+                .map(|host| values(names.iter().map(String::as_str).zip(host.iter().map(String::as_str)), shape))
+                .collect(),
+        );
+    }
+    let used = (0..names.len()).filter(|at| hosts.iter().any(|host| !host[*at].is_empty()));
+    let widths: Vec<(usize, usize)> =
+        used.map(|at| (at, rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = widths.iter().map(|(at, width)| format!("{:width$}", row[*at])).collect();
+        cells.join("  ").trim_end().to_owned() + "\n"
+    };
+    Some(rows.iter().map(line).collect())
 }
 
 fn string(value: &Value) -> String {
@@ -328,9 +350,22 @@ mod tests {
         let brief = "2 2 YES a:9999 Linux a a\n\na:9999 Linux a a 9999 9000 4 LEADER 0 MEMBER\n";
         check(&PcpRequest::WatchdogInfo(-1), &replies, BRIEF, brief);
         let long = text("", &PcpRequest::WatchdogInfo(-1), &replies, LONG).unwrap();
-        assert!(long.contains("Quorum state              : QUORUM EXIST\n"), "{long}");
+        assert!(long.contains("Quorum state             : QUORUM EXIST\n"), "{long}");
         assert!(long.contains("\nMembership Status : MEMBER\n"), "{long}");
         assert!(text("", &PcpRequest::WatchdogInfo(0), &[PcpReply::of(b'w', PcpReplyCode::Done, ["{"])], BRIEF).is_err());
+    }
+
+    #[test]
+    fn the_status_of_a_group_is_a_table() {
+        let row = |cells: [&str; 4]| PcpReply::of(b'y', PcpReplyCode::Row, cells);
+        let [names, one, other] =
+            [["host_id", "state", "fault", "term"], ["0", "LEADER", "", "4"], ["1", "LOST", "", "4"]].map(row);
+        let replies = [PcpReply::of(b'y', PcpReplyCode::Count, ["3"]), names, one, other, PcpReply::done(b'y')];
+        check(&PcpRequest::WatchdogStatus, &replies, BRIEF, "host_id  state   term\n0        LEADER  4\n1        LOST    4\n");
+        let long = text("", &PcpRequest::WatchdogStatus, &replies, LONG).unwrap();
+        assert!(long.starts_with("host_id : 0\nstate   : LEADER\nfault   : \n"), "{long}");
+        let short = [replies[1].clone(), PcpReply::of(b'y', PcpReplyCode::Row, ["0"])];
+        assert!(text("", &PcpRequest::WatchdogStatus, &short, BRIEF).is_err());
     }
 
     #[test]

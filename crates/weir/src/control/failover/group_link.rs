@@ -8,12 +8,13 @@ use crate::control::control_context::ControlContext;
 use crate::control::failover::drain;
 use crate::control::failover::write_gate::wait_parted;
 use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, WritesObedience};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use weir_failover::{Done, DurableState, GroupRole, NodeId};
-use weir_group::{GroupAnswer, GroupRequest, GroupWrites, VersionNumber};
+use weir_failover::{Done, DurableState, FailoverState, GroupRole, NodeId, SightCount};
+use weir_group::{GroupAnswer, GroupRequest, GroupWrites, MemberIntent, NodeSights, VersionNumber};
 use weir_io::clock::boot_now_ms;
 
 /// Between two tries of a change that was not made.
@@ -21,6 +22,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Numbers of groups have this bit, those of single Weirs do not: marks on servers tell which of them decided.
 const GROUP_BIT: u32 = 1 << 31;
+
+/// Nodes with a bit of their own in what members tell each other.
+const SIGHTED_NODES: NodeId = 128;
 
 pub fn is_number_of_group(weir: u32) -> bool {
     weir & GROUP_BIT != 0
@@ -40,13 +44,26 @@ pub struct GroupLink {
     /// Number of the change that was told last.
     told: Option<u64>,
     obeyed: Option<VersionNumber>,
+    /// As told to the group last.
+    intent: MemberIntent,
+    sights: NodeSights,
+    sights_of_others: Vec<NodeSights>,
     opener: JoinSet<()>,
     obeyer: JoinSet<()>,
 }
 
 impl GroupLink {
     pub fn new(seat: Arc<GroupSeat>) -> GroupLink {
-        GroupLink { seat, told: None, obeyed: None, opener: JoinSet::new(), obeyer: JoinSet::new() }
+        GroupLink {
+            seat,
+            told: None,
+            obeyed: None,
+            intent: MemberIntent::Serves,
+            sights: NodeSights::default(),
+            sights_of_others: Vec::new(),
+            opener: JoinSet::new(),
+            obeyer: JoinSet::new(),
+        }
     }
 
     pub fn role(&self) -> GroupRole {
@@ -68,6 +85,40 @@ impl GroupLink {
         }
         self.told = change;
         self.durable()
+    }
+
+    /// How many others see each node, if it is news since the last call.
+    pub fn news_of_sights(&mut self) -> Option<BTreeMap<NodeId, SightCount>> {
+        let view = self.seat.view();
+        if view.sights_of_others == self.sights_of_others {
+            return None;
+        }
+        self.sights_of_others.clone_from(&view.sights_of_others);
+        let mut counts: BTreeMap<NodeId, SightCount> = BTreeMap::new();
+        for node in 0..SIGHTED_NODES {
+            let of = |bits: u128| bits >> node & 1 == 1;
+            let alive = view.sights_of_others.iter().filter(|sights| of(sights.alive)).count() as u32;
+            let dead = view.sights_of_others.iter().filter(|sights| of(sights.dead)).count() as u32;
+            if alive + dead > 0 {
+                counts.insert(node, SightCount { alive, dead });
+            }
+        }
+        Some(counts)
+    }
+
+    /// Tells the group what this member is fit for, and how it sees the servers: by their last looks.
+    pub fn tell(&mut self, intent: MemberIntent, state: &FailoverState) {
+        if self.intent != intent && self.seat.order(GroupOrder::Intent(intent)) {
+            self.intent = intent;
+        }
+        let mut sights = NodeSights::default();
+        for (id, node) in state.nodes.iter().filter(|(id, _)| **id < SIGHTED_NODES) {
+            sights.alive |= u128::from(node.facts().is_some()) << id;
+            sights.dead |= u128::from(node.failure.is_some()) << id;
+        }
+        if self.sights != sights && self.seat.order(GroupOrder::Sights(sights)) {
+            self.sights = sights;
+        }
     }
 
     pub fn forget_news(&mut self) {

@@ -10,7 +10,6 @@ use crate::runtime::pool::server_conn::{OpenError, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_failover::{HolderRank, MarkHolder, MarkHolders, MarkOwnership, NodeId};
-use weir_io::clock::boot_now_ms;
 
 /// "Weir" in ASCII.
 const CLASS: i32 = 1_466_263_922;
@@ -18,6 +17,8 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// Random addition to `AGAIN`, so that two Weirs do not collide for ever.
 const CHANCE_MS_MAX: u8 = 15;
 const NAMED_MAX: usize = 5;
+/// After so long a holder is a former leader of the group that stands still: only the leader gives orders.
+const FORMER_LEADER_LIMIT: Duration = Duration::from_secs(1);
 
 const ALTER_VERSION: u32 = 150_000;
 const VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num')";
@@ -71,21 +72,18 @@ fn end(holders: &str, pid: i32) -> String {
     )
 }
 
-/// Ends sessions of Weirs that hold a lock and have asked for nothing for a second: a Weir that stands still, or is cut off.
-fn end_idle(holders: &str) -> String {
+/// Ends the sessions of other Weirs that hold locks.
+fn end_weirs(holders: &str) -> String {
     format!(
         "SELECT pg_catalog.pg_terminate_backend(h.pid) FROM ({holders}) AS h (pid, seen, name, address, is_weir) \
-         JOIN pg_catalog.pg_stat_activity AS s ON s.pid OPERATOR(pg_catalog.=) h.pid \
-         WHERE h.seen AND h.is_weir AND s.state OPERATOR(pg_catalog.<>) 'active'::pg_catalog.text \
-         AND s.state_change OPERATOR(pg_catalog.<) \
-         (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) '1 s'::pg_catalog.interval)"
+         WHERE h.seen AND h.is_weir"
     )
 }
 
 pub fn own_texts() -> Vec<String> {
     let by_version = [130_000, 180_000].into_iter().flat_map(|version| {
         let holders = lock_holders(version);
-        [end(&holders, 1), end_idle(&holders), holders, name_holders(version, ("weir_writes_", "weir_writes_1"))]
+        [end(&holders, 1), end_weirs(&holders), holders, name_holders(version, ("weir_writes_", "weir_writes_1"))]
     });
     [VERSION.to_owned(), lock(1), unlock(1)].into_iter().chain(by_version).collect()
 }
@@ -114,6 +112,7 @@ fn read(rows: &Rows) -> MarkHolders {
 /// lock may be held.
 pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: Instant) -> Result<MarkOwnership, OpenError> {
     let text = lock_holders(version(conn).await?);
+    let mut patience_until = Instant::now() + FORMER_LEADER_LIMIT;
     loop {
         let number = i32::from_be_bytes(crate::random());
         let got = conn.query(&lock(number)).await?;
@@ -124,7 +123,11 @@ pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: 
                 return Ok(MarkOwnership::Free);
             }
             conn.query(&unlock(number)).await?;
-            end_stopped_leader(reach, node, conn, &text).await?;
+        }
+        if Instant::now() >= patience_until && reach.leads_group() {
+            patience_until = Instant::now() + FORMER_LEADER_LIMIT;
+            let ended = conn.query(&end_weirs(&text)).await?.len();
+            reach.warn(node, &format!("{ended} sessions of a former leader of this group held its lock and are ended"));
         }
         if Instant::now() >= by {
             return Ok(MarkOwnership::Weirs);
@@ -132,22 +135,6 @@ pub async fn take(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, by: 
         let [chance] = crate::random::<1>();
         tokio::time::sleep(AGAIN + Duration::from_millis(u64::from(chance % CHANCE_MS_MAX))).await;
     }
-}
-
-/// In a group only its leader gives orders: a lock of another Weir is that of a former leader. Not cancel safe.
-async fn end_stopped_leader(reach: &NodeAccess, node: NodeId, conn: &mut ControlConn, holders: &str) -> Result<(), OpenError> {
-    let leads = reach.c.shared.group.get().is_some_and(|seat| seat.view().leads(boot_now_ms()));
-    if !leads {
-        return Ok(());
-    }
-    match conn.query(&end_idle(holders)).await {
-        Ok(rows) if rows.is_empty() => {}
-        Ok(_) => reach.warn(node, "a former leader of the group held the lock and did nothing; its session is ended"),
-        // The right to end this session is missing: the lock is waited for.
-        Err(OpenError::Refused { .. }) => {}
-        Err(error) => return Err(error),
-    }
-    Ok(())
 }
 
 fn is_true(rows: &Rows) -> bool {

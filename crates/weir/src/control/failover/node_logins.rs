@@ -14,6 +14,7 @@ use weir_config::Config;
 use weir_failover::{
     FailoverMode, FailoverRules, FailoverState, LookFailure, Lsn, NodeId, ProbeResult, SignOfLife, TimelineHistory,
 };
+use weir_io::clock::boot_now_ms;
 use weir_session::metrics::WorkerCounters;
 
 const NAME: &str = "weir_failover";
@@ -117,6 +118,11 @@ impl NodeAccess {
         let accepted = self.accepted.borrow();
         let end = accepted.1.get(&node).copied().unwrap_or(0);
         Some(TimelineHistory::assume(system, timeline, accepted.0.as_ref(), end))
+    }
+
+    /// True for the leader of a group in this moment.
+    pub fn leads_group(&self) -> bool {
+        self.c.shared.group.get().is_some_and(|group| group.view().leads(boot_now_ms()))
     }
 
     pub fn learn(&self, state: &FailoverState) {

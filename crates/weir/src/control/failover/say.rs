@@ -44,6 +44,11 @@ pub fn report(c: &ControlContext, (rules, state): (&FailoverRules, &FailoverStat
             let text = "this proxy does not reach the primary, and its standbys do: writes wait, and nothing is promoted";
             log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
         }
+        FailoverReport::SeenByOthers { node, others } => {
+            log.say(Level::Log, format_args!("changed to quarantine node request: host {}", place(*node)));
+            let text = "this proxy does not reach it, and most of its group do: nothing is decided about it";
+            log.say(Level::Error, format_args!("node {node}: {text}; {others} others reach it (failover_require_consensus)"));
+        }
         FailoverReport::FalsePrimary { node } => false_primary(c, rules, *node),
         FailoverReport::Orphaned { node, upstream } => orphaned(c, *node, *upstream),
         FailoverReport::DoesNotStream { node, then } => does_not_stream(c, *node, *then),

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use weir_config::watchdog_settings::QuorumLossPolicy;
 use weir_config::{ClusteringMode, Config};
 use weir_failover::cluster::WriteGate;
 use weir_failover::commit_outcome::PromotionHorizon;
@@ -60,6 +61,13 @@ impl WriteSwitch {
         self.served
     }
 
+    /// `wd_without_quorum = refuse`, and this member has no lease.
+    fn refuses_reads(&self, c: &ControlContext) -> bool {
+        let config = c.shared.config.load();
+        let refuses = config.watchdog.as_ref().is_some_and(|watchdog| watchdog.without_quorum == QuorumLossPolicy::Refuse);
+        refuses && c.shared.group.get().is_some_and(|group| !group.view().has_lease(boot_now_ms()))
+    }
+
     /// Of a group whose Weirs promote, each node takes writes while the epoch is open for it.
     fn in_group(&self, gate: WriteGate) -> WriteGate {
         let Some(group) = &self.group else { return gate };
@@ -98,7 +106,8 @@ impl WriteSwitch {
     }
 
     pub fn show(&self, c: &ControlContext, rules: &FailoverRules, state: &FailoverState) {
-        let is_out = |id| state.is_avoided(rules, id);
+        let refuses = self.refuses_reads(c);
+        let is_out = |id| refuses || state.is_avoided(rules, id);
         if let WriteGate::Open { node, .. } = self.gate
             && c.view.borrow().horizon.is_none()
         {

@@ -14,7 +14,7 @@ use weir_config::Config;
 use weir_demo::ReservedPort;
 use weir_group::{
     GroupLead, GroupMembers, GroupState, GroupWrites, HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRow, MessagePart,
-    RegisterMessage, StateVersion, VersionNumber,
+    NodeSights, RegisterMessage, StateVersion, VersionNumber,
 };
 
 /// A busy machine may take so long for what takes milliseconds.
@@ -118,6 +118,7 @@ fn message(from: u8, part: MessagePart) -> GroupMessage {
         led: (0, 0),
         obeyed: VersionNumber::default(),
         intent: MemberIntent::Serves,
+        sights: NodeSights::default(),
         part,
     }
 }

@@ -1,15 +1,15 @@
 //! Several proxies as one group, on one host: its members are killed and frozen, alone and together with servers.
 
 use super::*;
-use crate::support::proxy::show;
+use crate::support::proxy::{Folder, configuration, show};
 use std::net::{TcpListener, UdpSocket};
 
 const HOSTS: usize = 3;
 /// The lease is the default one, 2 s.
 const GROUP: &str = "use_watchdog = on\nwd_heartbeat_keepalive = 1\n";
 
-struct Group {
-    proxies: Vec<Proxy>,
+pub(super) struct Group {
+    pub(super) proxies: Vec<Proxy>,
 }
 
 /// Free ports for TCP and UDP. Others may take them until they are used.
@@ -25,27 +25,36 @@ fn ports(count: usize) -> Vec<u16> {
     sockets.iter().map(|(tcp, _)| tcp.local_addr().unwrap().port()).collect()
 }
 
+/// Configuration of three hosts.
+fn lines(cluster: &Owned) -> String {
+    let ports = ports(HOSTS);
+    let hosts: String = ports
+        .iter()
+        .enumerate()
+        .map(|(host, port)| {
+            format!(
+                "hostname{host} = '127.0.0.1'\nwd_port{host} = {port}\npgpool_port{host} = {}\nheartbeat_hostname{host} = '127.0.0.1'\n\
+                 heartbeat_port{host} = {port}\n",
+                20_000 + host
+            )
+        })
+        .collect();
+    let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
+    format!("{BUILTIN}{GROUP}{hosts}{names}")
+}
+
 impl Group {
-    fn start(cluster: &Owned, more: &str) -> Group {
-        let ports = ports(HOSTS);
-        let hosts: String = ports
-            .iter()
-            .enumerate()
-            .map(|(host, port)| {
-                format!(
-                    "hostname{host} = '127.0.0.1'\nwd_port{host} = {port}\npgpool_port{host} = {}\nheartbeat_hostname{host} = '127.0.0.1'\n\
-                     heartbeat_port{host} = {port}\n",
-                    20_000 + host
-                )
-            })
-            .collect();
-        let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
-        let lines = format!("{BUILTIN}{GROUP}{hosts}{names}{more}");
+    pub(super) fn start(cluster: &Owned, more: &str) -> Group {
+        Group::begin(cluster, &format!("{}{more}", lines(cluster)), HOSTS)
+    }
+
+    /// The first hosts; others that `lines` name are begun elsewhere.
+    fn begin(cluster: &Owned, lines: &str, hosts: usize) -> Group {
         let start = |host: usize| {
             let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1)).collect();
-            Proxy::spawn_with_files(&backends, &lines, &[("pgpool_node_id", &host.to_string())], &[])
+            Proxy::spawn_with_files(&backends, lines, &[("pgpool_node_id", &host.to_string())], &[])
         };
-        let group = Group { proxies: (0..HOSTS).map(start).collect() };
+        let group = Group { proxies: (0..hosts).map(start).collect() };
         for proxy in &group.proxies {
             wait_until("writes to go through each proxy", || proxy.log().contains("writes go to node 0, in epoch 1"));
             wait_until("clients to come in", || writes(proxy));
@@ -61,7 +70,7 @@ impl Group {
             };
             lines().next_back().is_some_and(|line| line.contains("I am"))
         };
-        (0..HOSTS).filter(|host| leads(&self.proxies[*host])).collect()
+        (0..self.proxies.len()).filter(|host| leads(&self.proxies[*host])).collect()
     }
 
     fn leader(&self) -> usize {
@@ -185,9 +194,90 @@ fn the_last_of_three_proxies_writes_nothing_and_answers_reads() {
     wait_until("writes to be refused", || {
         client.query("insert into readable values (8)").iter().any(|message| message.tag == b'E')
     });
-    assert_eq!(client.rows("select count(*) from readable where a = 1"), [["1"]], "a standby answers");
+    // Nobody wrote to this table, so that a standby shows all of it.
+    assert_eq!(last.console().rows("select count(*) from written"), [["0"]], "a standby answers");
     assert_eq!(show(&mut client, "pool_nodes", "status").len(), 2);
     group.proxies[0].crash_and_start();
     let last = &group.proxies[2];
     wait_until("writes to go on with two of three", || writes(last));
+}
+
+#[test]
+fn a_member_that_lost_its_state_file_is_admitted_again_as_a_new_one() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let host = (group.leader() + 1) % HOSTS;
+    let before = loads(&group, &[(host + 1) % HOSTS]);
+    let file = group.proxies[host].folder().join(format!("weir_group.{}", 20_000 + host));
+    group.proxies[host].signal(Signal::KILL);
+    group.proxies[host].wait_end();
+    std::fs::remove_file(file).unwrap();
+    group.proxies[host].crash_and_start();
+    wait_until("it to be a member again", || writes(&group.proxies[host]));
+    check_nothing_is_missing(&cluster, &group, before);
+}
+
+#[test]
+fn a_state_file_that_is_damaged_stops_the_start_and_says_the_way_out() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let file = group.proxies[2].folder().join("weir_group.20002");
+    group.proxies[2].signal(Signal::KILL);
+    group.proxies[2].wait_end();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    group.proxies[2].crash_and_start();
+    wait_until("the start to be refused", || !group.proxies[2].is_running());
+    let log = group.proxies[2].log();
+    assert!(log.contains("weir_group.20002") && log.contains("delete"), "{log}");
+}
+
+/// `weir witness` as the third host.
+struct Witness {
+    process: std::process::Child,
+    _folder: Folder,
+}
+
+impl Witness {
+    fn start(cluster: &Owned, lines: &str) -> Witness {
+        let folder = Folder::new();
+        std::fs::write(folder.0.join("pgpool_node_id"), "2\n").unwrap();
+        let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1)).collect();
+        let conf = folder.0.join("pgpool.conf");
+        std::fs::write(&conf, configuration(&folder.0, 9_999, &backends, lines)).unwrap();
+        let log = std::fs::File::create(folder.0.join("log")).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+        let process = command.arg("witness").arg("-f").arg(conf).stderr(log).spawn().unwrap();
+        Witness { process, _folder: folder }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn two_proxies_and_a_witness_survive_the_loss_of_one_proxy() {
+    let cluster = servers(1, &[]);
+    let lines = format!("{}failover_wait = 2s\n", lines(&cluster));
+    let witness = Witness::start(&cluster, &lines);
+    let mut group = Group::begin(&cluster, &lines, 2);
+    group.proxies[0].signal(Signal::KILL);
+    group.proxies[0].wait_end();
+    wait_until("the other to lead", || group.leaders().contains(&1));
+    wait_until("writes through it", || writes(&group.proxies[1]));
+    let before = loads(&group, &[1]);
+    check_nothing_is_missing(&cluster, &group, before);
+    // Without the witness, too, one of three is left.
+    drop(witness);
+    let mut client = group.proxies[1].console();
+    client.run("set statement_timeout = '3s'");
+    wait_until("writes to be refused", || {
+        client.query("insert into readable values (8)").iter().any(|message| message.tag == b'E')
+    });
 }

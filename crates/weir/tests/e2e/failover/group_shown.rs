@@ -1,0 +1,38 @@
+//! What each proxy of a group shows of it, while others are stopped and killed.
+
+use super::grouped::Group;
+use super::*;
+use crate::support::proxy::show;
+
+/// Waits until a proxy, asked over this connection, shows the hosts in these states.
+fn wait_states(client: &mut Raw, expected: &[&str]) {
+    wait_until(&format!("the hosts to be {expected:?}"), || show(client, "pool_watchdog", "state") == expected);
+}
+
+#[test]
+fn each_proxy_shows_the_hosts_of_its_group_as_it_knows_them() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let mut clients: Vec<Raw> = group.proxies.iter().map(Proxy::console).collect();
+    for (host, client) in clients.iter_mut().enumerate() {
+        wait_states(client, &["LEADER", "STANDBY", "STANDBY"]);
+        let asked = ["0", "1", "2"].map(|number| (number == host.to_string()).to_string());
+        assert_eq!(show(client, "pool_watchdog", "is_asked"), asked);
+        assert_eq!(show(client, "pool_watchdog", "votes"), ["yes"; 3]);
+        assert_eq!(show(client, "pool_watchdog", "write_node"), ["0"; 3]);
+        let left_ms: u64 = show(client, "pool_watchdog", "lease_left_ms")[host].parse().expect("a lease");
+        assert!((1..=2000).contains(&left_ms), "{left_ms}");
+    }
+    group.proxies[2].signal(Signal::INT);
+    group.proxies[2].wait_end();
+    wait_states(&mut clients[0], &["LEADER", "STANDBY", "SHUTDOWN"]);
+    wait_states(&mut clients[1], &["LEADER", "STANDBY", "SHUTDOWN"]);
+    group.proxies[0].signal(Signal::KILL);
+    group.proxies[0].wait_end();
+    wait_states(&mut clients[1], &["LOST", "NETWORK ISOLATION", "SHUTDOWN"]);
+    assert_eq!(show(&mut clients[1], "pool_watchdog", "lease_left_ms")[1], "0");
+    group.proxies[2].crash_and_start();
+    wait_states(&mut clients[1], &["LOST", "LEADER", "STANDBY"]);
+    let reasons = show(&mut clients[1], "pool_failover", "reason");
+    assert!(reasons.iter().any(|reason| reason.contains("lead claimed by host 1")), "{reasons:?}");
+}
