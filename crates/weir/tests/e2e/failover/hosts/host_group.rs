@@ -119,11 +119,13 @@ impl HostWeir {
         self.ask("select a from readable where a = 1").map(drop)
     }
 
-    /// Time of all its threads on a processor, in ticks of the clock.
-    pub fn ticks(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    /// Hosts that vote, as this one knows.
+    pub fn voters(&self) -> usize {
+        let Ok(mut client) = Sql::connect_tcp_within(&self.place().host, PORT, "postgres", "postgres", QUESTION_LIMIT) else {
+            return 0;
+        };
+        let rows = client.query("show pool_watchdog").unwrap_or_default();
+        rows.iter().filter(|row| row.iter().flatten().any(|value| value == "yes")).count()
     }
 }
 

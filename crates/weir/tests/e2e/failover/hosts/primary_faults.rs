@@ -135,7 +135,7 @@ fn a_host_that_loses_sight_of_the_primary_begins_no_failover() {
     check_never("the address moves", Duration::from_secs(5), || group.watch.holders() != [leader]);
     network.mend().unwrap();
     group.wait_whole();
-    // Peers of the leader see the primary: it hands over.
+    // The others see the primary: the leader hands over.
     network.cut(leader, NetworkCut::FromOutside).unwrap();
     group.wait_another(leader);
     network.mend().unwrap();

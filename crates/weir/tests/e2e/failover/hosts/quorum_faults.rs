@@ -122,3 +122,30 @@ fn a_host_whose_state_is_torn_says_so_and_how_to_go_on() {
     group.wait_whole();
     group.check("state torn", fault);
 }
+
+#[test]
+fn a_host_whose_disk_was_emptied_is_admitted_again_and_votes() {
+    let Some(network) = host_network(3, 1) else { return };
+    let cluster = servers_for(&network, 0, &[]);
+    let mut group = HostGroup::start(&network, &cluster, "");
+    let fault = Instant::now();
+    let loads = vec![group.load_at(group.others()[0])];
+    // The leader, then the host that is to be the last one with it.
+    let (leader, other) = (group.leader(), group.others()[1]);
+    for host in [leader, other] {
+        group.weirs[host].kill();
+        fs::remove_file(group.weirs[host].state_file()).unwrap();
+        group.weirs[host].start_again();
+        group.wait_whole();
+        wait_until("all to vote", || group.weirs[host].voters() == 3);
+    }
+    let third = group.others().into_iter().chain([group.leader()]).find(|host| ![leader, other].contains(host)).unwrap();
+    loads.iter().for_each(|load| load.wait_acknowledged(50));
+    check_nothing_is_missing("disks emptied", &cluster, loads);
+    group.weirs[third].kill();
+    wait_until("the two to have the address", || matches!(group.watch.holders()[..], [holder] if holder != third));
+    for host in [leader, other] {
+        wait_until("the two to write", || group.weirs[host].writes());
+    }
+    group.check("disks emptied", fault);
+}
