@@ -53,8 +53,9 @@ pub struct GroupMember {
     pub(crate) settings: GroupSettings,
     pub(crate) id: MemberId,
     pub(crate) register: GroupRegister,
-    /// Newest version heard of, decided or not.
+    /// Newest version heard of, decided or not, and when it was heard of first.
     pub(crate) known: Option<StateVersion>,
+    heard_at: GroupMs,
     pub(crate) is_decided: bool,
     /// State and end of the last lease.
     granted: Option<(GroupMs, StateVersion)>,
@@ -105,6 +106,7 @@ impl GroupMember {
             id: register.member(),
             register,
             known,
+            heard_at: now,
             is_decided: false,
             granted: None,
             ordered: MemberRights::default(),
@@ -166,6 +168,13 @@ impl GroupMember {
 
     pub(crate) fn period_ms(&self) -> GroupMs {
         self.lease_ms() / 8
+    }
+
+    /// A new version is asked for at each tick for the time of two reads: what it opens waits for a read that shows it.
+    pub(crate) fn read_pause_ms(&self, now: GroupMs) -> GroupMs {
+        let granted = self.granted.as_ref().map(|(_, granted)| granted.number);
+        let is_new = self.known.as_ref().is_some_and(|known| granted != Some(known.number));
+        if is_new && now < self.heard_at + 2 * self.period_ms() { 0 } else { self.period_ms() }
     }
 
     pub(crate) fn is_silent(&self, id: MemberId, now: GroupMs) -> bool {
@@ -241,6 +250,7 @@ impl GroupMember {
         self.is_decided = false;
         self.empty = None;
         self.known = Some(version);
+        (self.heard_at, self.read_at) = (now, self.read_at.min(now));
     }
 
     fn grant(&mut self, version: &StateVersion, asked_at: GroupMs, now: GroupMs) {

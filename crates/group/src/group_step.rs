@@ -18,7 +18,11 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         GroupEvent::Message(message) => member.receive(*message, now, &mut register, &mut out),
         GroupEvent::Written { number } => member.register.written(number, &mut register),
         GroupEvent::WriteFailed => member.is_mute = true,
-        GroupEvent::Obeyed { number } => member.obey(number),
+        GroupEvent::Obeyed { number } => {
+            member.obey(number);
+            // The leader waits for it.
+            member.tell_all(now, &mut out);
+        }
         GroupEvent::LinkClosed { member: peer } => {
             let leader = member.known.as_ref().is_some_and(|known| known.state.led_by(peer));
             if leader {
@@ -55,7 +59,7 @@ impl GroupMember {
         if now < self.read_at {
             return;
         }
-        self.read_at = now + self.period_ms();
+        self.read_at = now + self.read_pause_ms(now);
         if self.is_outside() {
             out.push(GroupAction::ReadEngine);
             self.tell_all(now, out);
