@@ -99,9 +99,10 @@ mod tests {
     fn the_folder_holds_the_kept_files_and_nothing_else() {
         let entries = fs::read_dir(crate::root().join(FOLDER)).expect("a folder");
         let mut names: Vec<String> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into()).collect();
+        // Measured by tasks of their own.
+        names.retain(|name| !["failover.json", "watchdog.json"].contains(&name.as_str()));
         names.sort();
         let mut expected = FILES.map(File::name).to_vec();
-        expected.extend(["failover.json", "watchdog.json"]);
         expected.sort_unstable();
         assert_eq!(names, expected);
     }
