@@ -202,7 +202,6 @@ impl GroupDriver {
     fn take_rights(&mut self, number: VersionNumber, rights: MemberRights, obey: RightsTaken, now: GroupMs) {
         let led = self.rights.leads.is_some();
         self.rights = rights;
-        (self.grant)(rights.until, rights.writes);
         let leads = rights.leads.is_some() && now < rights.until;
         if leads {
             self.address.hold(rights.until);
@@ -227,6 +226,15 @@ impl GroupDriver {
             spawn_local(async move {
                 address.release().await;
             });
+        }
+        self.grant();
+    }
+
+    /// Gives the workers what the group gives. Until they are done with writes that were taken, the former lease runs on for open
+    /// transactions, without being renewed: nobody gets the writes before.
+    fn grant(&self) {
+        if self.obeying.as_ref().is_none_or(|obeying| obeying.writes) {
+            (self.grant)(self.rights.until, self.rights.writes);
         }
     }
 
@@ -290,6 +298,7 @@ impl GroupDriver {
             GroupOrder::WritesObeyed(number) => {
                 if let Some(obeying) = self.obeying.as_mut().filter(|obeying| obeying.number == number) {
                     obeying.writes = true;
+                    self.grant();
                     self.obeyed();
                 }
             }
