@@ -14,11 +14,12 @@
 //! ```
 //!
 //! Map: `cluster` starts and ends all servers · `server` is one server, `replication` what
-//! tests do to it · `load` clients that note what was acknowledged · `conf` the text of its files · `sql` a tiny
+//! tests do to it · `companion` a program beside them · `load` clients that note what was acknowledged · `conf` the text of its files · `sql` a tiny
 //! client · `programs` finds PostgreSQL · `process` starts and ends processes · `folder` files and owners · `port`
 //! free ports.
 
 mod cluster;
+mod companion;
 mod conf;
 mod folder;
 mod load;
@@ -31,6 +32,7 @@ mod sql;
 mod wait;
 
 pub use cluster::{Cluster, Options};
+pub use companion::Companion;
 pub use conf::{Auth, HbaMethod, User, WalLevel};
 pub use load::{Acknowledged, Crew, Load, Noted, SCHEMA};
 pub use port::ReservedPort;
