@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
+//! Development tasks: `cargo xtask bench`, `failover`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
 //! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`,
 //! `house`.
 
@@ -49,6 +49,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Measure failovers under load, with Weir and with Pgpool-II
     Failover(bench::failover::Arguments),
+    /// Measure faults of a group's leader in network namespaces, with Weir and with Pgpool-II; needs root
+    Watchdog(bench::watchdog::Arguments),
     /// Format, layers, habits, clippy, tests without servers, generated documents
     Check,
     /// The checks and all tests; with --all a second version, PostgreSQL's own suite, the fuzz targets for some seconds
@@ -93,6 +95,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Failover(arguments) => bench::failover::run(&arguments, root()),
+        Task::Watchdog(arguments) => bench::watchdog::run(&arguments, root()),
         Task::Check => check::run(root()),
         Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
         Task::Pg(arguments) => pg_task::run(&arguments),

@@ -15,7 +15,7 @@ use crate::wait::wait_until;
 /// The tables that the clients use; to be made on the primary before.
 pub const SCHEMA: &str = "create table written (number int8); create table readable (a int); insert into readable values (1)";
 const READ: &str = "select a from readable";
-/// Longest wait of a client for one answer; then its session counts as lost.
+/// See [`LoadPlace::answer_limit`].
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait for the acknowledgements that somebody waits for.
 const ACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(60);
@@ -86,9 +86,31 @@ enum Deed {
     Read,
 }
 
+/// The proxy or server that clients of a load log in to.
+#[derive(Debug, Clone)]
+pub struct LoadPlace {
+    /// Name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Longest wait of a client for one answer; then its session counts as lost.
+    pub answer_limit: Duration,
+}
+
+impl LoadPlace {
+    /// On this machine.
+    pub fn local(port: u16) -> LoadPlace {
+        LoadPlace { host: "127.0.0.1".to_owned(), port, answer_limit: ANSWER_LIMIT }
+    }
+
+    fn connect(&self) -> Result<Sql> {
+        Sql::connect_tcp_within(&self.host, self.port, "postgres", "postgres", self.answer_limit)
+    }
+}
+
 /// One client with its session.
 struct Client {
-    port: u16,
+    place: LoadPlace,
     deed: Deed,
     pause: Duration,
     sql: Sql,
@@ -100,14 +122,20 @@ struct Client {
 impl Load {
     /// Begins clients of the proxy or server at `port`, and waits for their first acknowledgements.
     pub fn begin(port: u16, crew: Crew) -> Result<Load> {
+        Load::begin_at(&LoadPlace::local(port), crew)
+    }
+
+    /// The same of a proxy or server anywhere.
+    pub fn begin_at(place: &LoadPlace, crew: Crew) -> Result<Load> {
         let (ends, noted) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Noted::default())));
-        let idle = (0..crew.idle).map(|_| connect(port)).collect::<Result<Vec<Sql>>>()?;
+        let idle = (0..crew.idle).map(|_| place.connect()).collect::<Result<Vec<Sql>>>()?;
         let deeds = [(Deed::Write, crew.writers), (Deed::Transaction, crew.transactions), (Deed::Read, crew.readers)];
         let deeds = deeds.into_iter().flat_map(|(deed, count)| std::iter::repeat_n(deed, count));
         let mut load = Load { ends: ends.clone(), noted: noted.clone(), clients: Vec::new(), idle };
         for (deed, first) in deeds.zip((NUMBERS + crew.first..).step_by(1_000_000)) {
             let (ends, noted) = (ends.clone(), noted.clone());
-            let client = Client { port, deed, pause: crew.pause, sql: connect(port)?, number: first, ends, noted };
+            let client =
+                Client { place: place.clone(), deed, pause: crew.pause, sql: place.connect()?, number: first, ends, noted };
             load.clients.push(thread::spawn(move || client.run()));
         }
         if crew.writers + crew.transactions > 0 {
@@ -263,7 +291,7 @@ impl Client {
     /// False at the end of the load.
     fn log_in_again(&mut self) -> bool {
         while !self.ends.load(Ordering::SeqCst) {
-            if let Ok(sql) = connect(self.port) {
+            if let Ok(sql) = self.place.connect() {
                 self.sql = sql;
                 return true;
             }
@@ -271,10 +299,6 @@ impl Client {
         }
         false
     }
-}
-
-fn connect(port: u16) -> Result<Sql> {
-    Sql::connect_tcp_within("127.0.0.1", port, "postgres", "postgres", ANSWER_LIMIT)
 }
 
 /// An error of severity ERROR leaves the session.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -72,7 +72,8 @@ impl Sql {
 
     /// The same with another limit of each wait for the server.
     pub fn connect_tcp_within(host: &str, port: u16, user: &str, database: &str, limit: Duration) -> Result<Sql> {
-        let stream = TcpStream::connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
+        let place = (host, port).to_socket_addrs()?.next().with_context(|| format!("{host} has no address"))?;
+        let stream = TcpStream::connect_timeout(&place, limit).with_context(|| format!("cannot connect to {host}:{port}"))?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
         Sql::login(Box::new(stream), user, database, limit)

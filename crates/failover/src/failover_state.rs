@@ -203,6 +203,11 @@ impl FailoverState {
                 *node = NodeState { standing, busy_until: 0, woken: None, rejoin: RejoinProgress::default(), ..known.clone() };
             }
         }
+        // Numbers go on: outcomes of what was ordered before may still come.
+        let base = self.store.version;
+        let store = &mut new.store;
+        (store.version, store.sent, store.stored) = (store.version + base, store.sent + base, store.stored + base);
+        new.commands.number = self.commands.number;
         if self.primary() == new.primary() {
             new.line = PrimaryLog { search: PrimarySearch::No, ..self.line.clone() };
         }

@@ -3,13 +3,13 @@
 //! The group is one Weir: its leader decides as a Weir alone does, and stores in the group's state. The others look at the servers as where
 //! others promote, and are told what was decided. Writes of all follow the group's epoch, which this crate does not know.
 
-use super::accept;
 use super::action::{FailoverAction, NodeDownReason};
 use super::ballot::NodeId;
 use super::durable::DurableState;
 use super::event::{Ms, SightCount};
 use super::health::RECHECK_MS;
 use super::rules::{DeathConsensus, FailoverRules, GroupRole};
+use super::{accept, duty};
 use crate::failover_state::FailoverState;
 use crate::node_state::NodeStanding;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,7 @@ pub(super) fn told(
             node.standing = NodeStanding::Waiting;
         }
     }
+    duty::write_status(state, rules, out);
     let epoch = durable.epoch.filter(|epoch| state.epoch() != Some(*epoch));
     state.change(|own| {
         let (epoch, vote) = (own.epoch, own.vote);

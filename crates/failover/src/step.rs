@@ -272,6 +272,10 @@ fn conn_died(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, how: 
 }
 
 fn stored(state: &mut FailoverState, number: u64, done: Done, now: Ms, out: &mut Vec<FailoverAction>) {
+    // Else an outcome of a time before the lead of a group moved.
+    if number != state.store.sent {
+        return;
+    }
     match done {
         Done::Yes => {
             state.store.stored = state.store.stored.max(number);

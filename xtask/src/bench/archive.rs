@@ -101,7 +101,7 @@ mod tests {
         let mut names: Vec<String> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into()).collect();
         names.sort();
         let mut expected = FILES.map(File::name).to_vec();
-        expected.push("failover.json");
+        expected.extend(["failover.json", "watchdog.json"]);
         expected.sort_unstable();
         assert_eq!(names, expected);
     }

@@ -74,6 +74,35 @@ fn a_leader_stores_the_nodes_out_of_use_until_they_are_attached() {
     assert_eq!(play.state.durable.down, BTreeSet::new());
 }
 
+/// A leader that stood still while it stored hears of the outcome when another leads.
+#[test]
+fn an_outcome_from_before_the_lead_moved_counts_for_no_later_store() {
+    for done in [Done::Yes, Done::No] {
+        let mut play = Play::new(|rules| rules.group = GroupRole::Leads);
+        play.state.change(|durable| durable.term += 1);
+        let actions = step(&mut play.state, &play.rules, &FailoverEvent::Timer, play.now);
+        let under_way = actions.iter().find_map(|action| match action {
+            FailoverAction::Store { number, .. } => Some(*number),
+            _ => None,
+        });
+        let late = FailoverEvent::Stored { number: under_way.expect("a store"), done };
+        let stored = play.state.durable.clone();
+        (play.rules.mode, play.rules.group) = (FailoverMode::Follow, GroupRole::Follows);
+        play.state = play.state.begun_anew(&play.rules, stored.clone());
+        // The first store of its new part is under way, too.
+        step(&mut play.state, &play.rules, &FailoverEvent::Timer, play.now);
+        let before = play.state.store.clone();
+        play.tell(late);
+        assert_eq!(play.state.store, before, "{done:?}");
+        play.tell(FailoverEvent::Stored { number: before.sent, done: Done::Yes });
+        let epoch = Epoch { ballot: Ballot { term: stored.term + 1, weir: 9 }, node: 1, replaced: Some(0) };
+        play.tell(FailoverEvent::Told { durable: Box::new(DurableState { epoch: Some(epoch), ..stored }) });
+        play.after(1000, [gone(LookFailure::Refused), seen(primary(100)), seen(standby(100, 10))]);
+        assert!(play.state.is_stored(), "{:?}", play.state.store);
+        assert!(matches!(play.state.gate, WriteTarget::Open { node: 1, .. }), "{:?}", play.state.gate);
+    }
+}
+
 #[test]
 fn a_leader_replaces_a_primary_once_most_of_its_group_miss_it() {
     let mut play = Play::new(|rules| (rules.group, rules.consensus) = (GroupRole::Leads, DeathConsensus::Majority));

@@ -140,10 +140,11 @@ impl FailoverDriver {
             self.change_role(role).await;
         }
         let Some(group) = &mut self.group else { return };
-        if let Some(durable) = group.news()
-            && role == GroupRole::Follows
-        {
-            self.step(&FailoverEvent::Told { durable: Box::new(durable) }).await;
+        if let Some(durable) = group.news() {
+            self.keep_copy(&durable);
+            if role == GroupRole::Follows {
+                self.step(&FailoverEvent::Told { durable: Box::new(durable) }).await;
+            }
         }
         let Some(group) = &mut self.group else { return };
         if let Some(of_others) = group.news_of_sights() {
@@ -156,6 +157,16 @@ impl FailoverDriver {
         group.tell(intent, &self.state);
         let answers = |node: NodeId| self.state.nodes.get(&node).is_some_and(|node| node.facts().is_some());
         group.obey(&self.c, served, answers);
+    }
+
+    /// For a start without the group, and for a group that is formed anew.
+    fn keep_copy(&mut self, durable: &DurableState) {
+        if matches!(self.own_mode(), FailoverMode::Builtin | FailoverMode::Command) {
+            let (c, files, text) = (self.c.clone(), self.files.clone(), durable.show());
+            self.looks.spawn_local(async move {
+                files.store(&c, text).await;
+            });
+        }
     }
 
     /// Whether this member may lead, as far as workers and servers tell.

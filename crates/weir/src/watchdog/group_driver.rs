@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
 use weir_group::{
-    GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber, MemberIntent, MemberRights,
-    RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber, MemberIntent,
+    MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -202,7 +202,6 @@ impl GroupDriver {
     fn take_rights(&mut self, number: VersionNumber, rights: MemberRights, obey: RightsTaken, now: GroupMs) {
         let led = self.rights.leads.is_some();
         self.rights = rights;
-        (self.grant)(rights.until, rights.writes);
         let leads = rights.leads.is_some() && now < rights.until;
         if leads {
             self.address.hold(rights.until);
@@ -227,6 +226,15 @@ impl GroupDriver {
             spawn_local(async move {
                 address.release().await;
             });
+        }
+        self.grant();
+    }
+
+    /// Gives the workers what the group gives. Until they are done with writes that were taken, the former lease runs on for open
+    /// transactions, without being renewed: nobody gets the writes before.
+    fn grant(&self) {
+        if self.obeying.as_ref().is_none_or(|obeying| obeying.writes) {
+            (self.grant)(self.rights.until, self.rights.writes);
         }
     }
 
@@ -290,6 +298,7 @@ impl GroupDriver {
             GroupOrder::WritesObeyed(number) => {
                 if let Some(obeying) = self.obeying.as_mut().filter(|obeying| obeying.number == number) {
                     obeying.writes = true;
+                    self.grant();
                     self.obeyed();
                 }
             }
@@ -301,6 +310,12 @@ impl GroupDriver {
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
             GroupOrder::Leave { left } => {
                 self.intent = MemberIntent::ShutsDown;
+                // Workers have ended, and the control thread may not say so any more.
+                self.party = WritingParty::Nobody;
+                if let Some(obeying) = &mut self.obeying {
+                    obeying.writes = true;
+                }
+                self.obeyed();
                 self.tell_intent();
                 let now = boot_now_ms();
                 self.leaving = Some(LeavingMember { left, told_at: now + self.lease_ms / 4, until: now + self.lease_ms });
@@ -394,8 +409,19 @@ impl GroupDriver {
     fn has_left(&self) -> bool {
         let Some(leaving) = &self.leaving else { return false };
         let now = boot_now_ms();
-        let leads = self.rights.leads.is_some() && now < self.rights.until;
-        now >= leaving.until || (now >= leaving.told_at && !leads && self.obeying.is_none() && !self.address.holds())
+        let is_free = !self.is_handing_over(now) && self.obeying.is_none() && !self.address.holds();
+        now >= leaving.until || (now >= leaving.told_at && is_free)
+    }
+
+    /// True until the group is known to have another leader, which took the lead over. Before, those who stay may not know yet that it was given
+    /// up, and would wait for the end of a lease.
+    fn is_handing_over(&self, now: GroupMs) -> bool {
+        let own = self.member.id();
+        let is_ours = self.version.as_ref().is_some_and(|version| match version.state.lead {
+            GroupLead::Held(id) => id == own,
+            GroupLead::Taken { from, .. } => from == Some(own),
+        });
+        is_ours && now < self.rights.until
     }
 
     /// Not cancel safe.

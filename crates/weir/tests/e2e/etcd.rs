@@ -2,7 +2,7 @@
 //!
 //! Without etcd (Debian: package `etcd-server`) the tests that need it are left out.
 
-mod etcd_servers;
+pub mod etcd_servers;
 
 use crate::support::certs::Authority;
 use crate::support::faults::{Fault, Network, Toward};

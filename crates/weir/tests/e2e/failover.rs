@@ -6,6 +6,7 @@ mod cuts;
 mod faults;
 mod group_shown;
 mod grouped;
+mod hosts;
 mod late;
 pub mod load;
 mod moved;

@@ -20,6 +20,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use weir_demo::{Cluster, Options, Programs};
 
+pub use self::page::seconds;
 use self::row::{Commit, Event, ROWS, ReturnBy, Row};
 use self::system::{Running, System};
 use super::{programs, server};

@@ -22,6 +22,8 @@ pub struct EtcdServers {
     /// Options of all command lines.
     more: Vec<String>,
     scheme: &'static str,
+    /// Another address of this machine that clients reach them at.
+    outside: Option<String>,
     pub folder: Folder,
 }
 
@@ -34,17 +36,25 @@ struct EtcdServer {
 impl EtcdServers {
     /// `None` where there is no etcd: the test is left out.
     pub fn start(count: usize, more: &[&str]) -> Option<EtcdServers> {
-        let servers = EtcdServers::spawn("http", count, Folder::new(), more)?;
-        wait_until("etcd to serve", || (0..count).all(|at| servers.is_serving(at)));
-        Some(servers)
+        EtcdServers::spawn("http", count, Folder::new(), more, None)?.when_serving()
+    }
+
+    /// The same for clients that are elsewhere, and reach this machine at an address.
+    pub fn start_at(outside: &str, count: usize) -> Option<EtcdServers> {
+        EtcdServers::spawn("http", count, Folder::new(), &[], Some(outside.to_owned()))?.when_serving()
+    }
+
+    fn when_serving(self) -> Option<EtcdServers> {
+        wait_until("etcd to serve", || (0..self.servers.len()).all(|at| self.is_serving(at)));
+        Some(self)
     }
 
     /// One server that serves https only; `more` names its files. Its readiness is for the caller to find out.
     pub fn start_encrypted(folder: Folder, more: &[&str]) -> Option<EtcdServers> {
-        EtcdServers::spawn("https", 1, folder, more)
+        EtcdServers::spawn("https", 1, folder, more, None)
     }
 
-    fn spawn(scheme: &'static str, count: usize, folder: Folder, more: &[&str]) -> Option<EtcdServers> {
+    fn spawn(scheme: &'static str, count: usize, folder: Folder, more: &[&str], outside: Option<String>) -> Option<EtcdServers> {
         if !["/usr/bin", "/usr/local/bin"].iter().any(|folder| Path::new(folder).join("etcd").exists()) {
             leave_out("there is no etcd (Debian: apt-get install etcd-server)");
             return None;
@@ -52,7 +62,7 @@ impl EtcdServers {
         let port = || ReservedPort::any().unwrap();
         let servers = (0..count).map(|_| EtcdServer { client: port(), peer: port(), process: None }).collect();
         let more = more.iter().map(|word| (*word).to_owned()).collect();
-        let mut servers = EtcdServers { servers, more, scheme, folder };
+        let mut servers = EtcdServers { servers, more, scheme, outside, folder };
         (0..count).for_each(|at| servers.begin(at));
         Some(servers)
     }
@@ -67,7 +77,8 @@ impl EtcdServers {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "etcd", "--name", &format!("etcd{at}")]);
         command.arg("--data-dir").arg(self.folder.0.join(format!("etcd{at}")));
-        command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
+        let listen: Vec<String> = [client_url.clone()].into_iter().chain(self.outside_url(at)).collect();
+        command.args(["--listen-client-urls", &listen.join(","), "--advertise-client-urls", &client_url]);
         command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
         command.args(["--initial-cluster", &all.join(","), "--initial-cluster-token", &client_url_of_first(&self.servers)]);
         command.args(["--heartbeat-interval", "100", "--election-timeout", "1000"]).args(&self.more);
@@ -81,6 +92,15 @@ impl EtcdServers {
 
     pub fn url(&self, at: usize) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port(at))
+    }
+
+    fn outside_url(&self, at: usize) -> Option<String> {
+        self.outside.as_ref().map(|host| format!("{}://{host}:{}", self.scheme, self.port(at)))
+    }
+
+    /// Of all servers, as clients elsewhere reach them.
+    pub fn outside_urls(&self) -> Vec<String> {
+        (0..self.servers.len()).filter_map(|at| self.outside_url(at)).collect()
     }
 
     /// Of all servers, those from `first` on before the others.

@@ -3,7 +3,7 @@
 use crate::support::Proxy;
 use std::ops::Deref;
 use std::time::Duration;
-use weir_demo::{Acknowledged, Crew, Noted, Server};
+use weir_demo::{Acknowledged, Crew, LoadPlace, Noted, Server};
 
 /// Least time between two deeds of a client: without it a few clients would be the whole work of the machine, and all tests would wait for it.
 const PACE: Duration = Duration::from_millis(5);
@@ -24,6 +24,12 @@ impl Load {
     pub fn with(proxy: &Proxy, crew: Crew) -> Load {
         let crew = Crew { pause: crew.pause.max(PACE), ..crew };
         Load(weir_demo::Load::begin(proxy.port(), crew).unwrap_or_else(|error| panic!("{error:#}\n{}", proxy.log())))
+    }
+
+    /// Clients of a proxy on another host.
+    pub fn with_place(place: &LoadPlace, crew: Crew) -> Load {
+        let crew = Crew { pause: crew.pause.max(PACE), ..crew };
+        Load(weir_demo::Load::begin_at(place, crew).unwrap_or_else(|error| panic!("{}: {error:#}", place.host)))
     }
 
     /// Waits for so many more acknowledgements.

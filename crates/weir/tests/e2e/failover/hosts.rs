@@ -1,0 +1,11 @@
+//! Groups of proxies on hosts of their own, which are network namespaces: hosts that die, stand still or are cut off. Who has the address is
+//! asked of all kernels many times a second.
+
+mod etcd_hosts;
+mod host_group;
+mod leader_faults;
+mod primary_faults;
+mod quorum_faults;
+
+use super::*;
+use host_group::{HostGroup, host_network, servers_for};
