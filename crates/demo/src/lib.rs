@@ -14,13 +14,14 @@
 //! ```
 //!
 //! Map: `cluster` starts and ends all servers · `server` is one server, `replication` what
-//! tests do to it · `load` clients that note what was acknowledged · `host_network` hosts in namespaces, `address_watch`
-//! asks their kernels for an address · `conf` the text of its files · `sql` a tiny
+//! tests do to it · `companion` a program beside them · `load` clients that note what was acknowledged · `host_network` hosts in
+//! namespaces, `address_watch` asks their kernels for an address · `conf` the text of its files · `sql` a tiny
 //! client · `programs` finds PostgreSQL · `process` starts and ends processes · `folder` files and owners · `port`
 //! free ports.
 
 mod address_watch;
 mod cluster;
+mod companion;
 mod conf;
 mod folder;
 mod host_network;
@@ -35,6 +36,7 @@ mod wait;
 
 pub use address_watch::{AddressHistory, AddressWatch, HoldersFrom};
 pub use cluster::{Cluster, Options};
+pub use companion::Companion;
 pub use conf::{Auth, HbaMethod, User, WalLevel};
 pub use host_network::{HOST_PATHS_MAX, HostNetwork, NetworkCut};
 pub use load::{Acknowledged, Crew, Load, LoadPlace, Noted, SCHEMA};

@@ -5,6 +5,7 @@
 //! because doing it here would take unsafe code; where there is no such `setpriv`, this last way leaves servers).
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -53,17 +54,25 @@ impl Launch {
 
     /// Starts a postmaster on `data`; its output is appended to `log`.
     pub(crate) fn postgres(self, bin: &Path, data: &Path, log: &Path) -> Result<Child> {
-        let program = bin.join("postgres");
+        self.guarded(self.run_as, &bin.join("postgres"), &["-D".as_ref(), data.as_os_str()], data, log)
+    }
+
+    /// Starts a program as our own user; its output is appended to `log`.
+    pub(crate) fn companion(self, program: &Path, arguments: &[&OsStr], log: &Path) -> Result<Child> {
+        self.guarded(RunAs::Ourselves, program, arguments, log.parent().unwrap_or(Path::new("/")), log)
+    }
+
+    fn guarded(self, run_as: RunAs, program: &Path, arguments: &[&OsStr], folder: &Path, log: &Path) -> Result<Child> {
         let mut command = match self.guard {
             Guard::Setpriv => {
-                let mut command = self.run_as.command(Path::new("setpriv"), data);
-                command.args(["--pdeathsig", DEATH_SIGNAL]).arg(&program);
+                let mut command = run_as.command(Path::new("setpriv"), folder);
+                command.args(["--pdeathsig", DEATH_SIGNAL]).arg(program);
                 command
             }
-            Guard::Nothing => self.run_as.command(&program, data),
+            Guard::Nothing => run_as.command(program, folder),
         };
         let log = File::options().append(true).create(true).open(log)?;
-        command.arg("-D").arg(data).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         spawn_from_lasting_thread(command).with_context(|| format!("cannot start {}", program.display()))
     }
 }

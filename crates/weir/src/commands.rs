@@ -4,6 +4,7 @@ pub mod agent_status;
 pub mod check_servers;
 pub mod cli;
 pub mod demo;
+mod demo_group;
 pub mod docs;
 pub mod own_sql;
 pub mod password_tools;

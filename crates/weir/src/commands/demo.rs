@@ -1,5 +1,6 @@
 //! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
 
+use crate::commands::demo_group::DemoGroup;
 use crate::process::supervisor::{self, StartedBy};
 use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::shared::ProxyShutdown;
@@ -9,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +31,15 @@ pub struct DemoArgs {
     /// Folder for the servers; a temporary one if not given.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Port clients connect to.
-    #[arg(long, default_value_t = 9999, value_parser = clap::value_parser!(u16).range(1024..))]
-    port: u16,
+    /// Port clients connect to. With --weirs the other proxies have the ones after it.
+    #[arg(long, default_value_t = 9999, value_parser = clap::value_parser!(u16).range(1024..65000))]
+    pub(super) port: u16,
+    /// Proxies. Two or more are one group (use_watchdog), each a process of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=7))]
+    pub(super) weirs: u16,
     /// Standbys.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
-    standbys: u16,
+    pub(super) standbys: u16,
     /// Kill the primary under a client that writes, after the tour.
     #[arg(long)]
     kill_primary: bool,
@@ -44,7 +48,7 @@ pub struct DemoArgs {
     keep: bool,
 }
 
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
@@ -61,8 +65,10 @@ fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
 pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     let stop = watch_signals()?;
     // Checked before servers are made in vain.
-    let is_free = std::net::TcpListener::bind(("127.0.0.1", demo.port));
-    drop(is_free.with_context(|| format!("cannot listen on port {}: choose another with --port", demo.port))?);
+    for port in demo.port..demo.port + demo.weirs {
+        let is_free = std::net::TcpListener::bind(("127.0.0.1", port));
+        drop(is_free.with_context(|| format!("cannot listen on port {port}: choose another with --port"))?);
+    }
     say(&format!("Making a PostgreSQL primary and {} standbys ...\n", demo.standbys));
     let options = Options {
         dir: demo.dir.clone(),
@@ -75,38 +81,20 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     for (at, server) in cluster.servers().iter().enumerate() {
         say(&format!("  node {at}: port {}, {}\n", server.port(), if at == 0 { "primary" } else { "standby" }));
     }
-    let file = cluster.dir().join("pgpool.conf");
-    std::fs::write(&file, configuration(demo, &cluster)).with_context(|| format!("cannot write {}", file.display()))?;
-    let files = OperatorFiles { config: Some(file.clone()), ..OperatorFiles::default() };
-    let outcome = files.read();
-    let Some(config) = outcome.config else {
-        let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
-        bail!("the demo's own configuration is wrong: {}", problems.join("; "));
-    };
-    let (port, standbys) = (demo.port, demo.standbys);
-    let victim = cluster.primary().pid().filter(|_| demo.kill_primary);
-    if demo.kill_primary && standbys == 0 {
+    if demo.kill_primary && demo.standbys == 0 {
         bail!("--kill-primary needs a standby that takes over");
     }
-    supervisor::run(&files, config, StartedBy::Demo, move |shared| {
-        if stop.load(Ordering::Acquire) {
-            // The proxy has not heard the signal.
-            return shared.begin_stop(ProxyShutdown::Fast);
-        }
-        let tour = std::thread::Builder::new().name("tour".into());
-        let started = tour.spawn(move || match tour_of(port, standbys) {
-            Ok(text) => {
-                say(&text);
-                if let Some(pid) = victim {
-                    say(&failover_of(port, pid).unwrap_or_else(|error| format!("The failover failed: {error:#}\n")));
-                }
-            }
-            Err(error) => say(&format!("The tour failed: {error:#}\n")),
-        });
-        if let Err(error) = started {
-            say(&format!("The tour failed: {error}\n"));
-        }
-    })?;
+    let victim = cluster.primary().pid().filter(|_| demo.kill_primary);
+    if demo.weirs > 1 {
+        say(&format!("Starting {} proxies as one group ...\n", demo.weirs));
+        let mut group = DemoGroup::start(demo, &cluster, &stop)?;
+        say(&group.introduction());
+        begin_tour(DemoTour { port: demo.port, standbys: demo.standbys, victim, proposals: group.proposals() });
+        group.look_after(&stop)?;
+        say("Stopping the proxies ...\n");
+    } else {
+        run_alone(demo, &cluster, victim, stop)?;
+    }
     say("Stopping the servers ...\n");
     let kept = demo.keep.then(|| cluster.dir().to_path_buf());
     drop(cluster);
@@ -116,21 +104,74 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn configuration(demo: &DemoArgs, cluster: &Cluster) -> String {
+/// Weir in this process. Returns after a signal.
+fn run_alone(demo: &DemoArgs, cluster: &Cluster, victim: Option<u32>, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let file = cluster.dir().join("pgpool.conf");
+    let text = configuration((demo.port, cluster.dir()), demo.standbys, cluster) + "failover_alone = on\n";
+    std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    let files = OperatorFiles { config: Some(file), ..OperatorFiles::default() };
+    let outcome = files.read();
+    let Some(config) = outcome.config else {
+        let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
+        bail!("the demo's own configuration is wrong: {}", problems.join("; "));
+    };
+    let tour = DemoTour { port: demo.port, standbys: demo.standbys, victim, proposals: String::new() };
+    supervisor::run(&files, config, StartedBy::Demo, move |shared| {
+        if stop.load(Ordering::Acquire) {
+            // The proxy has not heard the signal.
+            return shared.begin_stop(ProxyShutdown::Fast);
+        }
+        begin_tour(tour);
+    })
+}
+
+struct DemoTour {
+    port: u16,
+    standbys: u16,
+    /// Process of the primary that is to be killed.
+    victim: Option<u32>,
+    proposals: String,
+}
+
+impl DemoTour {
+    /// Shows where statements go, and kills the primary if that is wanted.
+    fn say(&self) {
+        match tour_of(self.port, self.standbys) {
+            Ok(text) => {
+                say(&format!("{text}{}\nCtrl-C ends it.\n", self.proposals));
+                if let Some(pid) = self.victim {
+                    let text = failover_of(self.port, pid);
+                    say(&text.unwrap_or_else(|error| format!("The failover failed: {error:#}\n")));
+                }
+            }
+            Err(error) => say(&format!("The tour failed: {error:#}\n")),
+        }
+    }
+}
+
+/// On a thread of its own: a stop does not wait for it.
+fn begin_tour(tour: DemoTour) {
+    let thread = std::thread::Builder::new().name("tour".into());
+    if let Err(error) = thread.spawn(move || tour.say()) {
+        say(&format!("The tour failed: {error}\n"));
+    }
+}
+
+/// Configuration of the proxy that listens on this port and has this folder.
+pub(super) fn configuration((port, folder): (u16, &Path), standbys: u16, cluster: &Cluster) -> String {
     let mut text = String::new();
-    let folder = cluster.dir().display();
+    let folder = folder.display();
     let _ = write!(
         text,
-        "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{folder}'\n\
+        "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
          pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
-         statement_level_load_balance = on\nfailover_mode = builtin\nfailover_alone = on\nhealth_check_period = 1\n\
+         statement_level_load_balance = on\nfailover_mode = builtin\nhealth_check_period = 1\n\
          health_check_timeout = 1\nhealth_check_max_retries = 1\nhealth_check_user = 'postgres'\n\
          # All servers share one machine: a read waits for its standby rather than go to the primary.\n\
-         causal_wait = 10s\n",
-        demo.port
+         causal_wait = 10s\n"
     );
     for (at, server) in cluster.servers().iter().enumerate() {
-        let weight = u8::from(at > 0 || demo.standbys == 0);
+        let weight = u8::from(at > 0 || standbys == 0);
         let _ = write!(
             text,
             "backend_hostname{at} = '127.0.0.1'\nbackend_port{at} = {}\nbackend_weight{at} = {weight}\n\
@@ -172,7 +213,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     }
     let _ = write!(
         text,
-        "\nSHOW pool_nodes says the same:\n{}\nConnect with:\n  psql -h 127.0.0.1 -p {port} -U postgres postgres\n\nCtrl-C ends it.\n",
+        "\nSHOW pool_nodes says the same:\n{}\nConnect with:\n  psql -h 127.0.0.1 -p {port} -U postgres postgres\n",
         nodes(&mut sql)?
     );
     Ok(text)

@@ -687,6 +687,81 @@ fn the_demo_shows_where_a_write_and_reads_went_and_leaves_nothing_behind() {
     assert!(!servers.iter().any(|port| is_there(port)) && !is_there(&port.number().to_string()), "its servers are gone");
 }
 
+/// Ports in a row. Which ones are free is not known before.
+fn ports_in_a_row(count: u16) -> Vec<ReservedPort> {
+    for _ in 0..100 {
+        let first = ReservedPort::any().unwrap();
+        let more = (1..count).map(|at| ReservedPort::exactly(first.number() + at));
+        if let Ok(more) = more.collect::<Result<Vec<_>, _>>() {
+            return std::iter::once(first).chain(more).collect();
+        }
+    }
+    panic!("no {count} free ports in a row");
+}
+
+#[test]
+fn a_demo_of_a_group_gets_over_its_killed_leader_and_leaves_nothing_behind() {
+    let (folder, ports) = (Folder::new(), ports_in_a_row(3));
+    let dir = folder.0.join("demo");
+    let mut demo = Command::new(WEIR)
+        .args([
+            "demo",
+            "--weirs",
+            "3",
+            "--standbys",
+            "0",
+            "--port",
+            &ports[0].number().to_string(),
+            "--dir",
+            &dir.to_string_lossy(),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut said_until = |end: &str| -> Vec<String> {
+        let mut said = Vec::new();
+        for line in lines.by_ref() {
+            let is_last = line.contains(end) || line.contains("failed");
+            said.push(line);
+            if is_last {
+                break;
+            }
+        }
+        said
+    };
+    let said = said_until("Ctrl-C ends it");
+    let pids = |said: &[String]| -> Vec<(String, String)> {
+        let rows = said.iter().filter(|line| line.starts_with("  weir ") && line.contains(", pid "));
+        let rows = rows.filter_map(|line| line.split_once("pid ")?.1.split_once(", "));
+        rows.map(|(pid, state)| (pid.to_owned(), state.to_owned())).collect()
+    };
+    let proxies = pids(&said);
+    assert_eq!(proxies.iter().map(|(_, state)| state.as_str()).collect::<Vec<_>>(), ["LEADER", "STANDBY", "STANDBY"], "{said:?}");
+    for port in &ports {
+        let mut client = Raw::tcp(port.number()).log_in("postgres", "postgres", &[]).unwrap();
+        assert_eq!(client.value("select count(*) from visits"), "1");
+    }
+    let asks = said.iter().find(|line| line.contains(" watchdog status ")).unwrap();
+    let status = Command::new("sh").arg("-c").arg(asks).output().unwrap();
+    let shown = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.status.success() && shown.contains("LEADER") && shown.matches("STANDBY").count() == 2, "{shown}");
+    let kill = said.iter().find(|line| line.starts_with("  kill -9 ")).unwrap();
+    assert_eq!(kill.trim(), format!("kill -9 {}", proxies[0].0));
+    assert!(Command::new("sh").arg("-c").arg(kill).status().unwrap().success());
+    let said = said_until("  weir 2: ");
+    let after = pids(&said);
+    assert!(after.len() == 3 && after[0].1 == "STANDBY" && after[0].0 != proxies[0].0, "{said:?}");
+    assert_eq!(after.iter().filter(|(_, state)| state == "LEADER").count(), 1, "{said:?}");
+    kill_process(Pid::from_child(&demo), Signal::INT).unwrap();
+    assert!(demo.wait().unwrap().success());
+    assert!(!dir.exists(), "its folder is gone");
+    for (pid, _) in &after {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "its proxies are gone");
+    }
+}
+
 #[test]
 fn a_demo_that_is_stopped_while_it_makes_servers_leaves_nothing_behind() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
