@@ -1,6 +1,7 @@
 //! The primary dies while clients write through each Weir; either standby acknowledges every commit.
 
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,6 +20,8 @@ const PACE: Duration = Duration::from_millis(5);
 const WRITES: usize = 300;
 /// Until the lost follower is marked.
 const LOST_LIMIT: Duration = Duration::from_secs(30);
+/// Longer than the lease that a marked host may still have.
+const LOST_FOR: Duration = Duration::from_secs(3);
 
 /// Milliseconds without an acknowledged write at those Weirs that live: the longest and the shortest of them.
 pub fn play(company: WriteCompany, program: &Path) -> Result<Value> {
@@ -38,6 +41,7 @@ pub fn play(company: WriteCompany, program: &Path) -> Result<Value> {
     if company == WriteCompany::TwoOfThree {
         group.signal(follower, Signal::KILL)?;
         wait_until("the lost host to be marked", LOST_LIMIT, || Ok(group.last_words().contains("is lost: it was silent")))?;
+        thread::sleep(LOST_FOR);
     }
     let crew =
         |host: usize| Crew { writers: 4, pause: PACE, first: 10_000_000 * i64::try_from(host).unwrap_or(0), ..Crew::default() };
