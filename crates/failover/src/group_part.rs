@@ -61,10 +61,15 @@ pub(super) fn sighted(state: &mut FailoverState, of_others: &BTreeMap<NodeId, Si
     state.sights.clone_from(of_others);
 }
 
-/// True if most members that look at this node, itself included, get no answer from it.
+/// True if most members that look at this node, itself included, get no answer from it. The primary is the leader's affair.
 pub(super) fn agree_on_death(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
     let SightCount { alive, dead } = state.sights.get(&id).copied().unwrap_or_default();
-    rules.consensus == DeathConsensus::Own || rules.group != GroupRole::Leads || 2 * (dead + 1) > alive + dead + 1
+    let is_asked = match rules.group {
+        GroupRole::None => false,
+        GroupRole::Leads => true,
+        GroupRole::Follows => state.primary() != Some(id),
+    };
+    rules.consensus == DeathConsensus::Own || !is_asked || 2 * (dead + 1) > alive + dead + 1
 }
 
 /// True if this Weir misses the primary, and another one does not: it must not lead.

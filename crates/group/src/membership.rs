@@ -88,6 +88,12 @@ impl GroupMembers {
         self.voters.difference(self.lasting()).copied().collect()
     }
 
+    /// The voter with whom half of an even number is enough.
+    pub fn casting(&self) -> Option<MemberId> {
+        let casts = self.half_votes == HalfVotes::LowestCasts && self.voters.len().is_multiple_of(2);
+        self.voters.first().copied().filter(|_| casts)
+    }
+
     pub fn is_quorum(&self, have: &MemberSet) -> bool {
         self.is_enough(&self.voters, have) && self.next.as_ref().is_none_or(|next| self.is_enough(next, have))
     }
@@ -150,6 +156,21 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// So the rule may change at once, without a joint version.
+    #[test]
+    fn a_quorum_of_one_rule_for_halves_shares_a_member_with_each_of_the_other() {
+        for count in 1..=6 {
+            let [strict, casting] =
+                [HalfVotes::TooFew, HalfVotes::LowestCasts].map(|half_votes| GroupMembers::of(rows(0..count), half_votes));
+            let quorums = |members: &GroupMembers| -> Vec<MemberSet> {
+                subsets(members).into_iter().filter(|set| members.is_quorum(set)).collect()
+            };
+            for one in quorums(&strict) {
+                assert!(quorums(&casting).iter().all(|other| !one.is_disjoint(other)), "{count} {one:?}");
             }
         }
     }

@@ -1,12 +1,13 @@
 //! The state that a member would put in the place of a decided one.
 //!
-//! Order of a leader's duties: end a change of members, say that writes stopped, mark lost members, serve requests, hand over, remove and admit members.
+//! Order of a leader's duties: end a change of members, say that writes stopped, mark lost members, serve requests, hand over, follow the setting for
+//! halves, remove and admit members.
 
 use crate::group_event::{GroupAction, GroupAnswer, GroupRequest, MemberIntent, ShutdownFate};
 use crate::group_member::GroupMember;
 use crate::group_rule::GroupRule;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
-use crate::membership::{GroupMs, MemberId, MemberRow, MemberSet};
+use crate::membership::{GroupMembers, GroupMs, MemberId, MemberRow, MemberSet};
 
 /// The end of a request.
 enum RequestVerdict {
@@ -48,6 +49,7 @@ impl GroupMember {
         }
         self.serve(&state, now, out)
             .or_else(|| self.hand_over(&state, now))
+            .or_else(|| self.follow_half_votes(&state))
             .or_else(|| self.remove(&state, now))
             .or_else(|| self.admit(&state, now))
     }
@@ -213,7 +215,18 @@ impl GroupMember {
         }
     }
 
+    /// The leader's setting counts. Quorums of either rule share a member, so that the change needs no joint version.
+    fn follow_half_votes(&self, state: &GroupState) -> Option<GroupState> {
+        let half_votes = self.settings.half_votes;
+        if state.members.next.is_some() || state.members.half_votes == half_votes {
+            return None;
+        }
+        let members = GroupMembers { half_votes, ..state.members.clone() };
+        Some(GroupState { members, ..state.clone() })
+    }
+
     /// Members that were lost for long, or that said they shut down, leave by a change of members. A minority removes nobody: it decides nothing.
+    /// The casting vote leaves in any case when its member shuts down, or the others would have no half that is enough.
     fn remove(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
         if state.members.next.is_some() {
             return None;
@@ -222,7 +235,8 @@ impl GroupMember {
             let since = self.lost_since.get(id);
             let is_old = self.settings.lost_removal_ms.is_some_and(|ms| since.is_some_and(|since| now >= since + ms));
             let shuts_down = self.peers.get(id).is_some_and(|peer| peer.intent == MemberIntent::ShutsDown);
-            *id != self.id && (is_old || (shuts_down && self.settings.shutdowns == ShutdownFate::Removed))
+            let leaves = self.settings.shutdowns == ShutdownFate::Removed || state.members.casting() == Some(*id);
+            *id != self.id && (is_old || (shuts_down && leaves))
         };
         let rows: Vec<MemberRow> = state.members.rows.iter().filter(|row| !is_gone(&row.id)).copied().collect();
         let voters = rows.iter().map(|row| row.id).collect();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use weir_group::{
     EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberId,
-    ServerMark, ShutdownFate, StoredVote, group_step,
+    MemberIntent, ServerMark, ShutdownFate, StoredVote, group_step,
 };
 
 struct Hosts {
@@ -13,25 +13,38 @@ struct Hosts {
     mark: ServerMark,
 }
 
+fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSettings {
+    GroupSettings {
+        host,
+        hosts: (0..configured).collect(),
+        priority: 1,
+        duty: MemberDuty::Serves,
+        half_votes: HalfVotes::TooFew,
+        lease_ms: 2_000,
+        no_show_ms,
+        lost_removal_ms: None,
+        shutdowns: ShutdownFate::Stays,
+        engine: EngineKind::Builtin,
+        without: None,
+    }
+}
+
 impl Hosts {
     /// Hosts from 0 on that are here, of all that are configured.
     fn new(here: u8, configured: u8, no_show_ms: Option<GroupMs>, mark: ServerMark) -> Hosts {
-        let settings = |host| GroupSettings {
-            host,
-            hosts: (0..configured).collect(),
-            priority: 1,
-            duty: MemberDuty::Serves,
-            half_votes: HalfVotes::TooFew,
-            lease_ms: 2_000,
-            no_show_ms,
-            lost_removal_ms: None,
-            shutdowns: ShutdownFate::Stays,
-            engine: EngineKind::Builtin,
-            without: None,
-        };
         let stored = |host| StoredVote::new(MemberId { host, incarnation: 5 });
-        let members = (0..here).map(|host| GroupMember::new(settings(host), stored(host), 0, 0)).collect();
-        Hosts { members, files: vec![String::new(); usize::from(here)], mark }
+        let member = |host| GroupMember::new(settings(host, configured, no_show_ms), stored(host), 0, 0);
+        Hosts { members: (0..here).map(member).collect(), files: vec![String::new(); usize::from(here)], mark }
+    }
+
+    /// All are started again, with their files and this setting.
+    fn restart(&mut self, half_votes: HalfVotes, now: GroupMs) {
+        let configured = self.members.len() as u8;
+        for (host, member) in self.members.iter_mut().enumerate() {
+            let stored = StoredVote::parse(self.files[host].as_bytes()).expect("a whole file");
+            let settings = GroupSettings { half_votes, ..settings(host as u8, configured, None) };
+            *member = GroupMember::new(settings, stored, 1 << 32, now);
+        }
     }
 
     fn step(&mut self, host: usize, event: GroupEvent, now: GroupMs) {
@@ -58,8 +71,14 @@ impl Hosts {
     }
 
     fn go_on(&mut self, until: GroupMs) {
-        for now in (0..until).step_by(50) {
-            for host in 0..self.members.len() {
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        self.go_on_with(&all, 0..until);
+    }
+
+    /// The others stand still, though they hear and answer.
+    fn go_on_with(&mut self, hosts: &[usize], times: std::ops::Range<GroupMs>) {
+        for now in times.step_by(50) {
+            for &host in hosts {
                 self.step(host, GroupEvent::Founding { text: format!("text of {host}"), mark: self.mark }, now);
                 self.step(host, GroupEvent::Tick { dice: now as u32 }, now);
             }
@@ -107,4 +126,25 @@ fn a_host_whose_file_cannot_be_written_says_nothing_more() {
         let is_word = |action: &GroupAction| matches!(action, GroupAction::Send { .. } | GroupAction::Write { .. });
         assert!(!actions.iter().any(is_word), "{actions:?}");
     }
+}
+
+#[test]
+fn a_host_with_the_casting_vote_leaves_it_to_the_others_when_it_stops() {
+    let mut hosts = Hosts::new(2, 2, None, ServerMark::Unmarked);
+    hosts.go_on(5_000);
+    hosts.restart(HalfVotes::LowestCasts, 5_000);
+    hosts.go_on_with(&[0, 1], 5_000..10_000);
+    let casting = |hosts: &Hosts| hosts.members[1].known().map(|known| known.state.members.casting());
+    assert_eq!(casting(&hosts), Some(Some(MemberId { host: 0, incarnation: 5 })), "the setting is followed");
+    hosts.step(0, GroupEvent::Intent(MemberIntent::ShutsDown), 10_000);
+    // This harness never says that a member obeys: leases must be over.
+    hosts.go_on_with(&[0, 1], 10_000..20_000);
+    hosts.members.remove(0);
+    hosts.members.insert(0, GroupMember::new(settings(9, 2, None), StoredVote::new(MemberId { host: 9, incarnation: 5 }), 0, 0));
+    hosts.go_on_with(&[1], 20_000..30_000);
+    let known = hosts.members[1].known().expect("a version").state.clone();
+    let left = MemberId { host: 1, incarnation: 5 };
+    assert_eq!(known.members.voters.iter().collect::<Vec<_>>(), [&left]);
+    assert_eq!((&known.lead, casting(&hosts)), (&GroupLead::Held(left), Some(None)));
+    assert!(hosts.members[1].leads(29_950), "alone");
 }

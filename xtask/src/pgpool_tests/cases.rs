@@ -7,17 +7,23 @@ use anyhow::{Context, Result};
 
 use crate::debian::Source;
 
-/// Tests about nodes that must pass, by a word of their names: numbers differ between releases.
-const EXPECTED: [&str; 10] = [
+/// Tests about nodes and the watchdog that must pass, by a word of their names: numbers differ between releases.
+const EXPECTED: [&str; 16] = [
     "003.failover",
     "node_0_is_not_primary",
     "node_0_is_down",
     "018.detach_primary",
+    "004.watchdog",
+    "watchdog_quorum_failover",
+    "watchdog_master_and_backend_fail",
+    "watchdog_enable_consensus_with_half_votes",
+    "trusted_servers",
     "promote_node",
     "unix_sockets",
     "failover_session",
     "pcp_commands",
     "detach_primary_left_down_node",
+    "detach_primary_all_down",
     "invalid_failover_node",
 ];
 /// Why a test is not run, or may fail.
@@ -37,7 +43,8 @@ impl Reason {
     }
 }
 
-const WATCHDOG: Reason = Reason::NotRun("needs a watchdog");
+const MINORITY: Reason =
+    Reason::MayFail("deliberate: a host that hears no other one leads nobody, and the test wants a leader that is alone");
 const REPLICATION: Reason = Reason::NotRun("needs native replication");
 const PROCESSES: Reason = Reason::NotRun("looks for titles of Pgpool-II's child processes");
 const JAVA: Reason =
@@ -54,9 +61,15 @@ const REASONS: [(&str, Reason); 39] = [
         ),
     ),
     ("native_replication", REPLICATION),
-    ("watchdog", WATCHDOG),
-    ("trusted_servers", WATCHDOG),
-    ("detach_primary_all_down", WATCHDOG),
+    ("watchdog_failover_when_quorum_exists", MINORITY),
+    ("watchdog_test_quorum_bypass", MINORITY),
+    (
+        "watchdog_failover_require_consensus",
+        Reason::MayFail(
+            "6 of 7: a standby that two of three hosts miss and the leader reaches stays in use where it is reached, and is in quarantine \
+             elsewhere; the test wants it down everywhere",
+        ),
+    ),
     ("jdbc", JAVA),
     (
         "memqcache",
@@ -145,8 +158,8 @@ const REASONS: [(&str, Reason); 39] = [
 /// Loops over modes of clustering begin with streaming replication, the only one that Weir has.
 const STREAMING: &str = "for mode in s";
 const AND_OTHERS: &str = "for mode in s ";
-/// The ports that tests and what they expect are written for: 11000 and nine more.
-const PORTS: &str = "1100";
+/// Begins of the ports that tests and what they expect are written for: 11000 and nine more each.
+const PORTS: [&str; 6] = ["1100", "1110", "1120", "2100", "2110", "2120"];
 
 /// A part of a test that is left out, from a line with this begin up to the other one, which stays, or up to the end.
 struct Cut {
@@ -156,7 +169,7 @@ struct Cut {
 }
 
 const CUTS: [Cut; 2] = [
-    // Needs a watchdog.
+    // Wants writes through a host that hears no other one.
     Cut { test: "018.detach_primary", from: "# test with watchdog enabled", to: None },
     // A write must fail at once when the primary with DISALLOW_TO_FAILOVER is gone. With Weir it waits for the primary.
     Cut { test: "node_0_is_down", from: "\t# Test case 3", to: Some("done") },
@@ -175,7 +188,7 @@ pub struct Case {
 /// The tests that are wanted.
 #[derive(Debug, Clone, Copy)]
 pub enum Choice<'a> {
-    /// Tests about nodes that must pass.
+    /// Tests about nodes and the watchdog that must pass.
     Expected,
     All,
     /// Tests whose names have one of these words.
@@ -184,8 +197,7 @@ pub enum Choice<'a> {
 
 fn reason(name: &str) -> Option<Reason> {
     let bare = name.split_once('.').map_or(name, |(_, rest)| rest);
-    let is_it = |word: &str| bare == word || word == "watchdog" && bare.starts_with("watchdog");
-    REASONS.iter().find(|(word, _)| is_it(word)).map(|(_, reason)| *reason)
+    REASONS.iter().find(|(word, _)| *word == bare).map(|(_, reason)| *reason)
 }
 
 /// The chosen tests, in the order of their numbers.
@@ -210,7 +222,7 @@ pub fn cases(source: &Source, choice: Choice<'_>) -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Copies it, changed for Weir and for ports that begin with `first_port`, a multiple of ten.
+    /// Copies it, changed for Weir and for ports from `first_port` on, a multiple of ten.
     pub fn copy_to(&self, to: &Path, first_port: u16) -> Result<()> {
         self.copy(&self.folder, to, first_port)
     }
@@ -245,10 +257,29 @@ fn changed(test: &str, text: &str, first_port: u16) -> String {
         cut = cut.or_else(|| CUTS.iter().find(|cut| test.ends_with(cut.test) && line.starts_with(cut.from)));
         if cut.is_none() {
             let line = if line.starts_with(AND_OTHERS) { STREAMING } else { line };
-            lines.push(line.replace(PORTS, &(first_port / 10).to_string()));
+            lines.push(with_ports(line, first_port / 10));
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// Each begin of `PORTS` has ten ports of its own, in their order. Begins of others overlap (11100), so the first that fits counts.
+fn with_ports(line: &str, first_ten: u16) -> String {
+    let (mut text, mut rest) = (String::new(), line);
+    while let Some(next) = rest.chars().next() {
+        let found = (first_ten..).zip(PORTS).find_map(|(ten, begin)| Some((ten, rest.strip_prefix(begin)?)));
+        match found {
+            Some((ten, after)) => {
+                text += &ten.to_string();
+                rest = after;
+            }
+            None => {
+                text.push(next);
+                rest = rest.get(next.len_utf8()..).unwrap_or_default();
+            }
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -257,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_found_by_the_name_without_its_number() {
-        assert_eq!(reason("028.watchdog_enable_consensus_with_half_votes"), Some(WATCHDOG));
+        assert_eq!(reason("014.watchdog_test_quorum_bypass"), Some(MINORITY));
+        assert_eq!(reason("004.watchdog"), None);
         assert_eq!(reason("110.memory_leak"), Some(PROCESSES));
         assert_eq!(reason("003.failover"), None);
         let words: std::collections::BTreeSet<&str> = REASONS.iter().map(|(word, _)| *word).collect();
@@ -272,5 +304,8 @@ mod tests {
         let text = "for mode in s\n#\n# test with watchdog enabled\nfalse\n";
         assert_eq!(changed("018.detach_primary", text, 23450), "for mode in s\n#\n");
         assert_eq!(changed("003.failover", text, 23450), text);
+        let text = "wd_port2 = 21204\nfor p in 11000 11100 11200; do psql -p $p; done\n";
+        let own = "wd_port2 = 23504\nfor p in 23450 23460 23470; do psql -p $p; done\n";
+        assert_eq!(changed("004.watchdog", text, 23450), own);
     }
 }

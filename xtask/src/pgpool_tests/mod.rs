@@ -1,6 +1,6 @@
 //! `cargo xtask pgpool-tests`: Pgpool-II's own regression tests, with Weir under Pgpool-II's names.
 //!
-//! `pgpool_setup` of the same release builds the clusters, with online recovery through Weir. The source is fetched by Debian's package client
+//! `pgpool_setup` and `watchdog_setup` of the same release build the clusters and groups, with online recovery through Weir. The source is fetched by Debian's package client
 //! when it is needed, and never a part of this repository.
 
 mod cases;

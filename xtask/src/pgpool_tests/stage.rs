@@ -47,8 +47,12 @@ const SAMPLES: [&str; 3] = ["pgpool.conf.sample", "pool_hba.conf.sample", "pcp.c
 const SSH: &str = "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -*) shift ;; *) break ;; esac; done\nshift\nexec sh -c \"$*\"\n";
 /// Folder of sockets that clients of Pgpool-II look into, and tests name.
 const SOCKETS: &str = "/tmp";
-/// A test has ten ports. Below those that systems give to clients.
-const PORTS: std::ops::Range<u16> = 2100..3200;
+/// A test's ports: sixty that tests name, then those of `watchdog_setup`, and of the servers that it makes.
+const PORTS_MAX: u16 = 100;
+const GROUP_PORTS: u16 = 60;
+const GROUP_SERVER_PORTS: u16 = 80;
+/// First ports. Below those that systems give to clients.
+const FIRST_PORTS: std::ops::Range<u16> = 210..319;
 
 /// See the module. Dropping it ends all that tests have begun.
 pub struct Stage {
@@ -116,7 +120,11 @@ impl Stage {
         for name in SAMPLES {
             fs::copy(source.folder.join("src/sample").join(name), installed.join("etc").join(name)).context(name)?;
         }
-        self.write_program("installed/bin/pgpool_setup", &self.setup(source)?)?;
+        self.write_program("installed/bin/pgpool_setup", &self.setup(source, "pgpool_setup")?)?;
+        // As many ports for the proxies as there are before those of the servers.
+        let apart = format!("$W_BASE_PORT + {}", GROUP_SERVER_PORTS - GROUP_PORTS);
+        let groups = self.setup(source, "watchdog_setup")?.replace("$W_BASE_PORT + 1000", &apart);
+        self.write_program("installed/bin/watchdog_setup", &groups)?;
         self.write_program("stand-in/ssh", SSH)?;
         // The remaining lines only wait. The others end processes of others by their names.
         let library = fs::read_to_string(source.folder.join("src/test/regression/libs.sh"))?;
@@ -129,9 +137,9 @@ impl Stage {
         Ok(())
     }
 
-    /// `pgpool_setup`, as `configure` makes it, with servers on this machine's own addresses only.
-    fn setup(&self, source: &Source) -> Result<String> {
-        let template = source.folder.join("src/test/pgpool_setup.in");
+    /// `pgpool_setup` or `watchdog_setup`, as `configure` makes it, with servers on this machine's own addresses only.
+    fn setup(&self, source: &Source, name: &str) -> Result<String> {
+        let template = source.folder.join(format!("src/test/{name}.in"));
         let text = fs::read_to_string(&template).with_context(|| template.display().to_string())?;
         let (bin, work) = (self.programs.bin().display().to_string(), self.work.display().to_string());
         Ok(text
@@ -195,6 +203,8 @@ impl Stage {
             ("PGPOOL_INSTALL_DIR", format!("{work}/installed")),
             ("PGPOOLDIR", format!("{work}/installed/etc")),
             ("PGPOOL_SETUP", format!("{work}/installed/bin/pgpool_setup")),
+            ("WATCHDOG_SETUP", format!("{work}/installed/bin/watchdog_setup")),
+            ("W_BASE_PORT", (self.first_port + GROUP_PORTS).to_string()),
             ("TESTLIBS", format!("{work}/libs.sh")),
             ("ENABLE_TEST", "true".to_owned()),
             ("JDBC_DRIVER", std::env::var("JDBC_DRIVER").unwrap_or_else(|_| JDBC_DRIVER.to_owned())),
@@ -221,7 +231,7 @@ impl Stage {
     }
 
     fn remove_sockets(&self) {
-        for port in self.first_port..self.first_port + 10 {
+        for port in self.first_port..self.first_port + PORTS_MAX {
             for name in [format!(".s.PGSQL.{port}"), format!(".s.PGSQL.{port}.lock")] {
                 // Mostly its server has removed it.
                 let _ = fs::remove_file(Path::new(SOCKETS).join(name));
@@ -255,13 +265,16 @@ fn built(source: &Source, to: &Path) -> bool {
     process::run(&mut compiler, BUILD_LIMIT).is_ok_and(|output| output.status.success())
 }
 
-/// The first of ten ports that nobody listens on, a multiple of ten.
+/// The first of a test's ports, on none of which anybody listens; a multiple of ten.
 fn free_ports() -> Result<u16> {
     let is_free = |port: u16| {
         TcpListener::bind(("127.0.0.1", port)).is_ok() && !Path::new(SOCKETS).join(format!(".s.PGSQL.{port}")).exists()
     };
     // Two that run at the same time begin at different ones.
-    let begin = std::process::id() as usize % PORTS.len();
-    let tens = PORTS.skip(begin).chain(PORTS.take(begin));
-    tens.map(|ten| ten * 10).find(|first| (*first..first + 10).all(is_free)).context("there are no ten free ports in a row")
+    let begin = std::process::id() as usize % FIRST_PORTS.len();
+    let hundreds = FIRST_PORTS.skip(begin).chain(FIRST_PORTS.take(begin));
+    let mut firsts = hundreds.map(|hundred| hundred * PORTS_MAX);
+    firsts
+        .find(|first| (*first..first + PORTS_MAX).all(is_free))
+        .with_context(|| format!("there are no {PORTS_MAX} free ports in a row"))
 }

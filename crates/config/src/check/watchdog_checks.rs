@@ -123,11 +123,13 @@ fn check_state_dir(findings: &mut CheckContext<'_>, watchdog: &WatchdogSettings)
     let name = if raw(findings, "wd_state_dir").is_empty() { "work_dir" } else { "wd_state_dir" };
     let folder = &watchdog.state_dir;
     if !folder.is_absolute() {
+        // Pgpool-II starts with any work_dir.
+        let severity = if name == "work_dir" { ProblemSeverity::Warning } else { ProblemSeverity::Error };
         let message = format!(
             "\"{name}\" is \"{}\": the watchdog's folder must begin with a slash, so that it is found again wherever Weir is started",
             folder.display()
         );
-        findings.add(ProblemSeverity::Error, name, None, message);
+        findings.add(severity, name, None, message);
     } else if folder == Path::new("/tmp") {
         let message = format!(
             "\"{name}\" is /tmp, which is emptied at a restart of the machine: this host's vote is lost then, and the others must admit it \

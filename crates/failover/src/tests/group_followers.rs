@@ -130,3 +130,20 @@ fn a_leader_leaves_a_standby_that_most_others_reach_out_of_its_own_reads_only() 
     play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
     assert_eq!(play.state.nodes.get(&2).map(|node| node.standing), Some(NodeStanding::Waiting));
 }
+
+#[test]
+fn a_follower_leaves_such_a_standby_out_of_its_own_reads_too_until_most_miss_it() {
+    let mut play = follower();
+    play.rules.consensus = DeathConsensus::Majority;
+    let sights = |alive, dead| FailoverEvent::Sights { of_others: [(2, SightCount { alive, dead })].into() };
+    let looks = || [seen(primary(100)), seen(standby(100, 10)), gone(LookFailure::TimedOut)];
+    let standing = |play: &Play| play.state.nodes.get(&2).map(|node| node.standing);
+    play.tell(sights(2, 0));
+    for _ in 0..6 {
+        play.after(1000, looks());
+    }
+    assert!(matches!(standing(&play), Some(NodeStanding::Quarantined { .. })), "{:?}", standing(&play));
+    play.tell(sights(1, 1));
+    play.after(1000, looks());
+    assert!(matches!(standing(&play), Some(NodeStanding::Down { .. })), "two of three: {:?}", standing(&play));
+}

@@ -43,6 +43,9 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Retry after an oversized answer, which would be as large and costly again.
 const FLOODED_RETRY: Duration = Duration::from_secs(60);
 
+/// CREATE DATABASE copies this database if it is told nothing else, and fails while it has other connections than its own.
+const TEMPLATE: &str = "template1";
+
 /// A longer time would keep others from dropping the database.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -185,6 +188,9 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
             line = None;
         } else {
             looked = Some(changes);
+            if *database.name == *TEMPLATE {
+                line = None;
+            }
         }
         tell(&c, &database, outcome.err());
         database.tried().into_iter().for_each(|waiter| c.wake(waiter));

@@ -148,6 +148,9 @@ impl FailoverDriver {
         }
         let Some(group) = &mut self.group else { return };
         if let Some(of_others) = group.news_of_sights() {
+            if role == GroupRole::Leads {
+                say::sights(&self.c, &self.state, &of_others);
+            }
             self.step(&FailoverEvent::Sights { of_others }).await;
         }
         let served = self.write_switch.served();

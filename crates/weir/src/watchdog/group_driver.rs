@@ -285,7 +285,10 @@ impl GroupDriver {
     fn take_peer(&mut self, event: PeerEvent) {
         match event {
             PeerEvent::Heard(message) => {
-                self.intents.insert(message.from.host, message.intent);
+                let before = self.intents.insert(message.from.host, message.intent);
+                if message.intent == MemberIntent::ShutsDown && before != Some(message.intent) {
+                    group_words::say_shutdown(&self.say, message.from.host);
+                }
                 self.step(GroupEvent::Message(message));
             }
             PeerEvent::LinkClosed { member } => self.step(GroupEvent::LinkClosed { member }),
@@ -409,7 +412,7 @@ impl GroupDriver {
     fn has_left(&self) -> bool {
         let Some(leaving) = &self.leaving else { return false };
         let now = boot_now_ms();
-        let is_free = !self.is_handing_over(now) && self.obeying.is_none() && !self.address.holds();
+        let is_free = !self.is_handing_over(now) && !self.has_casting_vote() && self.obeying.is_none() && !self.address.holds();
         now >= leaving.until || (now >= leaving.told_at && is_free)
     }
 
@@ -422,6 +425,15 @@ impl GroupDriver {
             GroupLead::Taken { from, .. } => from == Some(own),
         });
         is_ours && now < self.rights.until
+    }
+
+    /// True until the others can decide without this member: with `enable_consensus_with_half_votes` the lowest one is removed when it stops.
+    fn has_casting_vote(&self) -> bool {
+        let own = self.member.id();
+        self.version.as_ref().is_some_and(|version| {
+            let members = &version.state.members;
+            members.casting() == Some(own) && (members.lasting().len() > 1 || !members.lasting().contains(&own))
+        })
     }
 
     /// Not cancel safe.

@@ -2,14 +2,21 @@
 
 use crate::log::Level;
 use crate::watchdog::virtual_address::WatchdogLog;
-use weir_group::{GroupLead, GroupState, GroupWrites, MemberId, MemberSet};
+use weir_group::{GroupLead, GroupState, GroupWrites, HostNumber, MemberId, MemberSet};
 
 pub fn say_lead(say: &WatchdogLog, term: Option<u64>) {
     match term {
         // In Pgpool-II's words, which its tests look for.
-        Some(term) => say(Level::Log, format_args!("watchdog: I am the cluster leader node, in term {term}")),
+        Some(term) => {
+            say(Level::Log, format_args!("watchdog: I am the cluster leader node. Starting escalation process of term {term}"));
+        }
         None => say(Level::Log, format_args!("watchdog: this host does not lead the group any more")),
     }
+}
+
+/// In Pgpool-II's words.
+pub fn say_shutdown(say: &WatchdogLog, host: HostNumber) {
+    say(Level::Log, format_args!("watchdog: host {host} is shutting down"));
 }
 
 fn hosts(of: &MemberSet) -> String {
@@ -28,11 +35,21 @@ pub fn say_changes(say: &WatchdogLog, own: MemberId, before: Option<&GroupState>
             None => say(Level::Log, format_args!("watchdog: the group has the hosts {}", hosts(&members))),
         }
     }
+    if members.contains(&own) && before.is_none_or(|before| !before.members.has(own)) {
+        say(Level::Log, format_args!("watchdog: lifecheck started: hosts of the group that fall silent are marked lost"));
+    }
     if before.is_none_or(|before| before.lead != now.lead) {
         match now.lead {
             GroupLead::Held(id) if id == own => {}
             GroupLead::Held(id) => {
-                say(Level::Log, format_args!("watchdog: host {} leads the group in term {}", id.host, now.term))
+                say(
+                    Level::Log,
+                    format_args!("watchdog: host {} leads the group in term {}, and decides on failover", id.host, now.term),
+                );
+                if now.members.has(own) {
+                    let joined = "successfully joined the watchdog cluster as standby node";
+                    say(Level::Log, format_args!("watchdog: {joined}, of host {}", id.host));
+                }
             }
             GroupLead::Taken { from: Some(from), to } => say(
                 Level::Log,

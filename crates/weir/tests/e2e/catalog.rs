@@ -1,6 +1,7 @@
 //! Routing by the database's catalog, and the read retry below it.
 
-use crate::support::ground::wait_for_catalog;
+use crate::support::ground::{self, wait_for_catalog};
+use crate::support::proxy::Backend;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// Before version 14 there are no functions whose body is parsed when they are made.
@@ -532,4 +533,16 @@ fn a_database_whose_catalog_is_kept_can_be_dropped_past_weir_and_the_next_of_its
     wait_until("the catalog to be read again", || state_of(&mut console, &name).1 >= 2);
     wait_until("the database to be left alone", || state_of(&mut console, &name).0 == "kept");
     wait_until("the second one to be dropped", || server.query(&format!("drop database {name}")).is_ok());
+}
+
+#[test]
+fn a_session_in_the_template_database_can_make_a_database_of_it() {
+    // No other test may be kept from making databases meanwhile.
+    let cluster = ground::cluster(0);
+    let proxy = Proxy::spawn(&[Backend::tcp(cluster.primary().port(), 1)], "");
+    let mut client = Raw::tcp(proxy.port()).log_in("postgres", "template1", &[]).unwrap();
+    let mut console = proxy.console();
+    wait_until("its catalog to be read", || state_of(&mut console, "template1").1 >= 1);
+    client.run("create database copied");
+    client.run("drop database copied");
 }

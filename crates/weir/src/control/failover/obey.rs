@@ -169,7 +169,11 @@ impl FailoverDriver {
 
     /// Breaks connections to a failed standby, so that waiting reads run elsewhere. Those to a primary end with `Hold`.
     fn part(&self, report: &FailoverReport) {
-        let FailoverReport::Degenerated { node, why: NodeDownReason::Failed(_) } = *report else { return };
+        let (FailoverReport::Degenerated { node, why: NodeDownReason::Failed(_) } | FailoverReport::SeenByOthers { node, .. }) =
+            *report
+        else {
+            return;
+        };
         if self.state.primary() != Some(node) {
             self.write_switch.show(&self.c, &self.rules, &self.state);
             cluster_view::give_up(&self.c, node);

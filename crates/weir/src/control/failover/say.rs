@@ -2,10 +2,12 @@
 
 use crate::control::control_context::ControlContext;
 use crate::log::Level;
+use std::collections::BTreeMap;
 use weir_failover::operations::RejoinFallback;
 use weir_failover::{
     AttemptRefusal, FailoverCause, FailoverCommandKind, FailoverEvent, FailoverMode, FailoverRecord, FailoverReport,
-    FailoverRules, FailoverState, Ms, NodeDownReason, NodeId, NodeState, ProbeResult, ServerFacts, ServerStopResult,
+    FailoverRules, FailoverState, GroupRole, Ms, NodeDownReason, NodeId, NodeState, ProbeResult, ServerFacts, ServerStopResult,
+    SightCount,
 };
 
 pub fn event(c: &ControlContext, event: &FailoverEvent) {
@@ -14,6 +16,18 @@ pub fn event(c: &ControlContext, event: &FailoverEvent) {
         FailoverEvent::Timer | FailoverEvent::Doubted | FailoverEvent::Probed { found: ProbeResult::Answered(_), .. }
     ) {
         c.shared.log.say(Level::Debug2, format_args!("failover: {event:?}"));
+    }
+}
+
+/// Of a leader: others that miss a node, of which more are needed.
+pub fn sights(c: &ControlContext, state: &FailoverState, of_others: &BTreeMap<NodeId, SightCount>) {
+    for (node, count) in of_others {
+        let before = state.sights.get(node).copied().unwrap_or_default();
+        let is_missed_here = state.nodes.get(node).is_some_and(|node| node.failure.is_some());
+        if count.dead > before.dead && !is_missed_here {
+            let seen = format_args!("{} others of the group do not reach it, {} do, as this proxy does", count.dead, count.alive);
+            c.shared.log.say(Level::Log, format_args!("failover request noted for node {node}: {seen}"));
+        }
     }
 }
 
@@ -27,6 +41,9 @@ pub fn report(c: &ControlContext, (rules, state): (&FailoverRules, &FailoverStat
         FailoverReport::Degenerated { node, why } => {
             log.say(Level::Log, format_args!("=== Starting degeneration. shutdown host {} ===", place(*node)));
             log.say(Level::Warning, format_args!("node {node} is out of use: {}", lost(*why)));
+            if state.primary() != Some(*node) && rules.group != GroupRole::Follows {
+                log.say(Level::Log, format_args!("=== Failover done. shutdown host {} ===", place(*node)));
+            }
         }
         FailoverReport::Unused { node } => {
             let text = "it streams from the primary and is out of use: attach it with pcp_attach_node, or ATTACH in the console; with auto_failback = on that happens by itself";
@@ -45,6 +62,7 @@ pub fn report(c: &ControlContext, (rules, state): (&FailoverRules, &FailoverStat
             log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
         }
         FailoverReport::SeenByOthers { node, others } => {
+            log.say(Level::Log, format_args!("building consensus for request: failover of host {}", place(*node)));
             log.say(Level::Log, format_args!("changed to quarantine node request: host {}", place(*node)));
             let text = "this proxy does not reach it, and most of its group do: nothing is decided about it";
             log.say(Level::Error, format_args!("node {node}: {text}; {others} others reach it (failover_require_consensus)"));

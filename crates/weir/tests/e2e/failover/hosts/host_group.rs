@@ -248,7 +248,7 @@ impl HostGroup {
         let mut leaders: Vec<(u64, usize)> = Vec::new();
         for (host, weir) in self.weirs.iter().enumerate() {
             let log = weir.log();
-            let terms = log.split("I am the cluster leader node, in term ").skip(1);
+            let terms = log.split("I am the cluster leader node. Starting escalation process of term ").skip(1);
             leaders.extend(terms.map(|rest| (rest.lines().next().unwrap().trim().parse().unwrap(), host)));
         }
         leaders.sort_unstable();
