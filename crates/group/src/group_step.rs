@@ -38,6 +38,9 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         }
         GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
         GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),
+        GroupEvent::Act { ticket, to, text, limit_ms } => member.ask_act((ticket, to, text), limit_ms, now, &mut out),
+        GroupEvent::ActDropped { ticket } => member.drop_act(ticket),
+        GroupEvent::Acted { from, number, answer } => member.acted(from, number, answer, now, &mut out),
     }
     member.obey_register(register, now, &mut out);
     member.propose(now, &mut out);
@@ -49,6 +52,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
 impl GroupMember {
     fn tick(&mut self, dice: u32, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         self.dice = dice;
+        self.pass_acts(now, out);
         if !self.is_outside() && !self.is_mute {
             self.register.tick(now, dice, register);
         }
@@ -111,7 +115,7 @@ impl GroupMember {
         }
     }
 
-    fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
+    pub(crate) fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
         let is_greeting = matches!(part, MessagePart::Hello { .. });
         let message = GroupMessage {
             group: self.group().filter(|_| !(is_greeting && self.is_free())),
@@ -147,6 +151,7 @@ impl GroupMember {
         if self.is_outside() {
             if self.group() == Some(group) {
                 self.hear_peer(&message, message.obeyed, now);
+                self.hear_act(message.from, message.part, now, out);
             }
             return;
         }
@@ -157,7 +162,19 @@ impl GroupMember {
         match message.part {
             MessagePart::Propose(version) => self.register.propose(version, register),
             MessagePart::Register(part) => self.register.take(message.from, part, register),
+            part @ (MessagePart::Act(_) | MessagePart::ActLife { .. } | MessagePart::Acted { .. }) => {
+                self.hear_act(message.from, part, now, out);
+            }
             MessagePart::News | MessagePart::Hello { .. } => {}
+        }
+    }
+
+    fn hear_act(&mut self, from: MemberId, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
+        match part {
+            MessagePart::Act(act) => self.take_act(from, act, now, out),
+            MessagePart::ActLife { number, life } => self.hear_life(from, number, life, now, out),
+            MessagePart::Acted { number, answer } => self.hear_acted(from, number, answer, now, out),
+            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::Propose(_) | MessagePart::News => {}
         }
     }
 
@@ -177,16 +194,22 @@ impl GroupMember {
                 | RegisterMessage::Show { .. },
             )
             | MessagePart::Hello { .. }
-            | MessagePart::News => false,
+            | MessagePart::News
+            | MessagePart::Act(_)
+            | MessagePart::ActLife { .. }
+            | MessagePart::Acted { .. } => false,
         };
         match part {
             MessagePart::Propose(version) => {
                 let is_majority = 2 * version.state.members.rows.len() > self.settings.hosts.len();
                 names_me && is_majority && (self.register.is_free() || self.register.group() == Some(group))
             }
-            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::News => {
-                self.register.group() == Some(group) || (names_me && self.register.bind(group))
-            }
+            MessagePart::Register(_)
+            | MessagePart::Hello { .. }
+            | MessagePart::News
+            | MessagePart::Act(_)
+            | MessagePart::ActLife { .. }
+            | MessagePart::Acted { .. } => self.register.group() == Some(group) || (names_me && self.register.bind(group)),
         }
     }
 
@@ -279,7 +302,10 @@ fn is_sound(part: &MessagePart, group: MemberId) -> bool {
             | RegisterMessage::Ask { .. },
         )
         | MessagePart::Hello { .. }
-        | MessagePart::News => None,
+        | MessagePart::News
+        | MessagePart::Act(_)
+        | MessagePart::ActLife { .. }
+        | MessagePart::Acted { .. } => None,
     };
     version.is_none_or(|version| {
         let state = &version.state;
