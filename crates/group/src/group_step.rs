@@ -142,7 +142,8 @@ impl GroupMember {
                 self.meet_outsider(&message, row, now);
             }
             // A host without a group learns that there is one, and an unknown incarnation gets its name.
-            if message.group.is_none() && !self.is_free() {
+            let is_unknown = message.group.is_none() || message.to != Some(self.id);
+            if is_unknown && !self.is_free() {
                 self.send_to(message.from.host, Some(message.from), MessagePart::Hello { row: self.row() }, now, out);
             }
             return;

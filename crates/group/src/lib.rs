@@ -2,12 +2,13 @@
 //!
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
-//! requests and changes of members, `forming`, `operator_acts`), then `group_step`; no file uses a higher one. `message_bytes` has messages
+//! requests and changes of members, `forming`, `act_passing` of operators' wishes), then `group_step`; no file uses a higher one. `message_bytes` has messages
 //! as bytes. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
 //! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
 
+mod act_passing;
 mod forming;
 mod group_event;
 mod group_member;
