@@ -1,9 +1,12 @@
 //! The bytes that a member of a group hears from its peers, and the text of its state file.
 
 use weir_group::{
-    EngineKind, GroupAction, GroupEvent, GroupMember, GroupMessage, GroupSettings, HalfVotes, MemberDuty, MemberId, MemberIntent,
-    MessagePart, RegisterMessage, ShutdownFate, StateVersion, StoredVote, group_step,
+    ActDoer, EngineKind, GroupAction, GroupEvent, GroupMember, GroupMessage, GroupSettings, HalfVotes, MemberDuty, MemberId,
+    MemberIntent, MessagePart, OperatorAct, RegisterMessage, ShutdownFate, StateVersion, StoredVote, group_step,
 };
+
+/// Of the member that hears.
+const LIFE: u64 = 1 << 32;
 
 /// Reads the bytes as each of them. A message that can be read is also heard by members.
 pub fn run(bytes: &[u8]) {
@@ -47,6 +50,7 @@ fn hear_version(version: StateVersion) {
         MessagePart::Register(RegisterMessage::Cast { attempt, version: version.clone() }),
         MessagePart::Register(RegisterMessage::Promise { attempt, accepted: Some(version.clone()) }),
         MessagePart::Register(RegisterMessage::Show { round, number, newer: Some(version.clone()) }),
+        MessagePart::Act(OperatorAct { number: 1, doer: ActDoer::Receiver, life: Some(LIFE), text: "reload".into() }),
     ];
     for part in parts {
         // Some numbers are beyond what a message may have.
@@ -72,7 +76,7 @@ fn hear(message: &GroupMessage) {
         engine: EngineKind::Builtin,
         without: None,
     };
-    let mut member = GroupMember::new(settings, StoredVote::new(own), 1 << 32, 10_000);
+    let mut member = GroupMember::new(settings, StoredVote::new(own), LIFE, 10_000);
     for now in [10_000, 10_700, 13_000] {
         let heard = group_step(&mut member, GroupEvent::Message(Box::new(message.clone())), now);
         let ticked = group_step(&mut member, GroupEvent::Tick { dice: 7 }, now + 1);

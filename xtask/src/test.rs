@@ -145,7 +145,7 @@ const BEFORE_SERVERS: [&str; 8] = [
 ];
 /// Modules of end-to-end tests in which no server of PostgreSQL says anything that its version could change; those of stores are long
 /// histories over memcached and Redis. They are run once.
-const SAME_EVERYWHERE: [&str; 6] = ["stores::", "store_cluster::", "etcd::", "import::", "ldap::", "pam::"];
+const SAME_EVERYWHERE: [&str; 7] = ["stores::", "store_cluster::", "etcd::", "failover::hosts::", "import::", "ldap::", "pam::"];
 /// The tests of lists.
 const LISTS: [&str; 2] = ["--workspace", "--test=e2e"];
 

@@ -3,6 +3,7 @@
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupDecision, GroupId, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, HalfVotes, HostNumber, MemberDuty, MemberId, MemberRow};
+use crate::operator_acts::{ActAnswer, OperatorAct};
 use crate::register::{RegisterEvent, RegisterMessage};
 
 /// Where versions are kept.
@@ -75,6 +76,16 @@ pub enum MessagePart {
     Propose(StateVersion),
     /// Says only what stands beside.
     News,
+    Act(OperatorAct),
+    /// Life of the receiver of an act, which it must name.
+    ActLife {
+        number: u64,
+        life: u64,
+    },
+    Acted {
+        number: u64,
+        answer: ActAnswer,
+    },
 }
 
 /// Bounded by the limits of the states in it.
@@ -159,6 +170,23 @@ pub enum GroupEvent {
         request: GroupRequest,
     },
     Engine(RegisterEvent),
+    /// An operator's wish, for the leader (`None`) or another member. Answered by `GroupAction::Acted`, after `limit_ms` at the latest.
+    Act {
+        ticket: u64,
+        to: Option<MemberId>,
+        text: String,
+        limit_ms: GroupMs,
+    },
+    /// Nobody waits for the answer.
+    ActDropped {
+        ticket: u64,
+    },
+    /// The end of a `GroupAction::Act`.
+    Acted {
+        from: MemberId,
+        number: u64,
+        answer: ActAnswer,
+    },
 }
 
 /// Rights of a member until a time of its own clock.
@@ -197,6 +225,15 @@ pub enum GroupAction {
     Answer {
         ticket: u64,
         answer: GroupAnswer,
+    },
+    /// A member's operator wishes this. Answered by `GroupEvent::Acted`.
+    Act {
+        from: MemberId,
+        act: OperatorAct,
+    },
+    Acted {
+        ticket: u64,
+        answer: ActAnswer,
     },
     /// Answered by `RegisterEvent::Shown` or `Empty`, or not at all.
     ReadEngine,

@@ -18,6 +18,7 @@ use crate::group_event::{
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
+use crate::operator_acts::{AskedAct, TakenActs};
 use crate::register::{GroupRegister, RegisterEvent};
 use crate::stored_vote::StoredVote;
 
@@ -93,6 +94,11 @@ pub struct GroupMember {
     /// Begin and end of the time in which an engine outside showed no state.
     pub(crate) empty: Option<(GroupMs, GroupMs)>,
     pub(crate) is_mute: bool,
+    /// No other life of this member has the same.
+    pub(crate) life: u64,
+    pub(crate) act_number: u64,
+    pub(crate) asked_acts: Vec<AskedAct>,
+    pub(crate) taken_acts: BTreeMap<MemberId, TakenActs>,
 }
 
 impl GroupMember {
@@ -136,6 +142,10 @@ impl GroupMember {
             mark_at: now,
             empty: None,
             is_mute: false,
+            life: first_number,
+            act_number: first_number,
+            asked_acts: Vec::new(),
+            taken_acts: BTreeMap::new(),
             settings,
         }
     }

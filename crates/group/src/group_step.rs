@@ -42,6 +42,9 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         }
         GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
         GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),
+        GroupEvent::Act { ticket, to, text, limit_ms } => member.ask_act((ticket, to, text), limit_ms, now, &mut out),
+        GroupEvent::ActDropped { ticket } => member.drop_act(ticket),
+        GroupEvent::Acted { from, number, answer } => member.acted(from, number, answer, now, &mut out),
     }
     member.obey_register(register, now, &mut out);
     member.propose(now, &mut out);
@@ -53,6 +56,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
 impl GroupMember {
     fn tick(&mut self, dice: u32, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         self.dice = dice;
+        self.pass_acts(now, out);
         if !self.is_outside() && !self.is_mute {
             self.register.tick(now, dice, register);
         }
@@ -115,7 +119,7 @@ impl GroupMember {
         }
     }
 
-    fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
+    pub(crate) fn send_to(&self, host: u8, to: Option<MemberId>, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
         let is_greeting = matches!(part, MessagePart::Hello { .. });
         let message = GroupMessage {
             group: self.group().filter(|_| !(is_greeting && self.is_free())),
@@ -142,7 +146,8 @@ impl GroupMember {
                 self.meet_outsider(&message, row, now);
             }
             // A host without a group learns that there is one, and an unknown incarnation gets its name.
-            if message.group.is_none() && !self.is_free() {
+            let is_unknown = message.group.is_none() || message.to != Some(self.id);
+            if is_unknown && !self.is_free() {
                 self.send_to(message.from.host, Some(message.from), MessagePart::Hello { row: self.row() }, now, out);
             }
             return;
@@ -151,6 +156,7 @@ impl GroupMember {
         if self.is_outside() {
             if self.group() == Some(group) {
                 self.hear_peer(&message, message.obeyed, now);
+                self.hear_act(message.from, message.part, now, out);
             }
             return;
         }
@@ -161,7 +167,19 @@ impl GroupMember {
         match message.part {
             MessagePart::Propose(version) => self.register.propose(version, register),
             MessagePart::Register(part) => self.register.take(message.from, part, register),
+            part @ (MessagePart::Act(_) | MessagePart::ActLife { .. } | MessagePart::Acted { .. }) => {
+                self.hear_act(message.from, part, now, out);
+            }
             MessagePart::News | MessagePart::Hello { .. } => {}
+        }
+    }
+
+    fn hear_act(&mut self, from: MemberId, part: MessagePart, now: GroupMs, out: &mut Vec<GroupAction>) {
+        match part {
+            MessagePart::Act(act) => self.take_act(from, act, now, out),
+            MessagePart::ActLife { number, life } => self.hear_life(from, number, life, now, out),
+            MessagePart::Acted { number, answer } => self.hear_acted(from, number, answer, now, out),
+            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::Propose(_) | MessagePart::News => {}
         }
     }
 
@@ -181,16 +199,22 @@ impl GroupMember {
                 | RegisterMessage::Show { .. },
             )
             | MessagePart::Hello { .. }
-            | MessagePart::News => false,
+            | MessagePart::News
+            | MessagePart::Act(_)
+            | MessagePart::ActLife { .. }
+            | MessagePart::Acted { .. } => false,
         };
         match part {
             MessagePart::Propose(version) => {
                 let is_majority = 2 * version.state.members.rows.len() > self.settings.hosts.len();
                 names_me && is_majority && (self.register.is_free() || self.register.group() == Some(group))
             }
-            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::News => {
-                self.register.group() == Some(group) || (names_me && self.register.bind(group))
-            }
+            MessagePart::Register(_)
+            | MessagePart::Hello { .. }
+            | MessagePart::News
+            | MessagePart::Act(_)
+            | MessagePart::ActLife { .. }
+            | MessagePart::Acted { .. } => self.register.group() == Some(group) || (names_me && self.register.bind(group)),
         }
     }
 
@@ -283,7 +307,10 @@ fn is_sound(part: &MessagePart, group: MemberId) -> bool {
             | RegisterMessage::Ask { .. },
         )
         | MessagePart::Hello { .. }
-        | MessagePart::News => None,
+        | MessagePart::News
+        | MessagePart::Act(_)
+        | MessagePart::ActLife { .. }
+        | MessagePart::Acted { .. } => None,
     };
     version.is_none_or(|version| {
         let state = &version.state;

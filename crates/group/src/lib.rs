@@ -1,13 +1,14 @@
-//! Several Weirs as one group: its register, leases, members and forming, as one pure function. Nothing uses this crate yet.
+//! Several Weirs as one group: its register, leases, members and forming, as one pure function.
 //!
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
-//! requests and changes of members, `forming`), then `group_step`; no file uses a higher one. `message_bytes` has messages
+//! requests and changes of members, `forming`, `act_passing` of operators' wishes), then `group_step`; no file uses a higher one. `message_bytes` has messages
 //! as bytes. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
 //! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
 
+mod act_passing;
 mod forming;
 mod group_event;
 mod group_member;
@@ -17,6 +18,7 @@ mod group_step;
 mod membership;
 mod message_bytes;
 mod next_state;
+mod operator_acts;
 mod register;
 mod stored_vote;
 
@@ -33,5 +35,6 @@ pub use group_state::{
 pub use group_step::group_step;
 pub use membership::{GroupMembers, GroupMs, HalfVotes, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 pub use message_bytes::{MESSAGE_BYTES_MAX, MESSAGE_FORM, MessageBytesError};
+pub use operator_acts::{ACT_BYTES_MAX, ActAnswer, ActDoer, OperatorAct};
 pub use register::{GroupRegister, RegisterEvent, RegisterMessage, RegisterOutput};
 pub use stored_vote::{StoredVote, VOTE_BYTES_MAX, VoteTextError};

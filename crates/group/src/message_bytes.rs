@@ -6,6 +6,7 @@
 use crate::group_event::{GroupMessage, MemberIntent, MessagePart, NodeSights};
 use crate::group_state::{StateVersion, VersionNumber};
 use crate::membership::{MemberDuty, MemberId, MemberRow};
+use crate::operator_acts::{ACT_BYTES_MAX, ActAnswer, ActDoer, OperatorAct};
 use crate::register::RegisterMessage;
 use crate::stored_vote::{VOTE_BYTES_MAX, VoteTextError};
 
@@ -26,6 +27,10 @@ pub enum MessageBytesError {
     Short,
     #[error("a message has {value} where {field} is expected")]
     Value { field: &'static str, value: u64 },
+    #[error("a message with a text that is no UTF-8")]
+    Text,
+    #[error("a message with a text of {0} bytes, limit is {ACT_BYTES_MAX}")]
+    TextTooLong(usize),
     #[error("a message with a version that cannot be read: {0}")]
     Version(#[from] VoteTextError),
 }
@@ -33,6 +38,7 @@ pub enum MessageBytesError {
 type Read<T> = Result<T, MessageBytesError>;
 
 const INTENTS: [MemberIntent; 3] = [MemberIntent::Serves, MemberIntent::Unfit, MemberIntent::ShutsDown];
+const DOERS: [ActDoer; 2] = [ActDoer::Leader, ActDoer::Receiver];
 const DUTIES: [MemberDuty; 2] = [MemberDuty::Serves, MemberDuty::Witness];
 
 /// Kinds of parts. Numbers are never used anew.
@@ -47,6 +53,17 @@ mod part_kind {
     pub const HELLO: u8 = 7;
     pub const PROPOSE: u8 = 8;
     pub const NEWS: u8 = 9;
+    pub const ACT: u8 = 10;
+    pub const ACTED: u8 = 11;
+    pub const ACT_LIFE: u8 = 12;
+}
+
+/// Answers to acts.
+mod answer_kind {
+    pub const DONE: u8 = 0;
+    pub const REFUSED: u8 = 1;
+    pub const NOT_LEADER: u8 = 2;
+    pub const UNKNOWN: u8 = 3;
 }
 
 impl GroupMessage {
@@ -94,7 +111,7 @@ impl GroupMessage {
         })
     }
 
-    /// True for what also fits into a datagram: all but attempts and versions.
+    /// True for what also fits into a datagram: all but attempts, versions and acts.
     pub fn is_small(&self) -> bool {
         match &self.part {
             MessagePart::Register(RegisterMessage::Ask { .. } | RegisterMessage::Show { newer: None, .. })
@@ -108,7 +125,10 @@ impl GroupMessage {
                 | RegisterMessage::Refused { .. }
                 | RegisterMessage::Show { newer: Some(_), .. },
             )
-            | MessagePart::Propose(_) => false,
+            | MessagePart::Propose(_)
+            | MessagePart::Act(_)
+            | MessagePart::ActLife { .. }
+            | MessagePart::Acted { .. } => false,
         }
     }
 }
@@ -131,6 +151,33 @@ fn show_part(part: &MessagePart) -> (u8, Vec<u8>) {
             part_kind::PROPOSE
         }
         MessagePart::News => part_kind::NEWS,
+        MessagePart::Act(OperatorAct { number, doer, life, text }) => {
+            put_u64(&mut out, *number);
+            out.push(match doer {
+                ActDoer::Leader => 0,
+                ActDoer::Receiver => 1,
+            });
+            put_option(&mut out, life.as_ref(), |out, life| put_u64(out, *life));
+            put_bytes(&mut out, text.as_bytes());
+            part_kind::ACT
+        }
+        MessagePart::ActLife { number, life } => {
+            put_u64(&mut out, *number);
+            put_u64(&mut out, *life);
+            part_kind::ACT_LIFE
+        }
+        MessagePart::Acted { number, answer } => {
+            put_u64(&mut out, *number);
+            let (kind, text) = match answer {
+                ActAnswer::Done(text) => (answer_kind::DONE, text.as_str()),
+                ActAnswer::Refused(text) => (answer_kind::REFUSED, text.as_str()),
+                ActAnswer::NotLeader => (answer_kind::NOT_LEADER, ""),
+                ActAnswer::Unknown => (answer_kind::UNKNOWN, ""),
+            };
+            out.push(kind);
+            put_bytes(&mut out, text.as_bytes());
+            part_kind::ACTED
+        }
     };
     (kind, out)
 }
@@ -282,7 +329,35 @@ impl<'a> MessageReader<'a> {
             }
             part_kind::PROPOSE => MessagePart::Propose(body.version()?),
             part_kind::NEWS => MessagePart::News,
+            part_kind::ACT => MessagePart::Act(OperatorAct {
+                number: body.counter("a number of an act")?,
+                doer: body.one_of("who is to act", &DOERS)?,
+                life: body.option("a mark of a life", MessageReader::u64)?,
+                text: body.text()?,
+            }),
+            part_kind::ACT_LIFE => MessagePart::ActLife { number: body.counter("a number of an act")?, life: body.u64()? },
+            part_kind::ACTED => MessagePart::Acted { number: body.counter("a number of an act")?, answer: body.answer()? },
             kind => MessagePart::Register(body.register(kind)?),
+        })
+    }
+
+    /// Of an act.
+    fn text(&mut self) -> Read<String> {
+        let bytes = self.bytes()?;
+        if bytes.len() > ACT_BYTES_MAX {
+            return Err(MessageBytesError::TextTooLong(bytes.len()));
+        }
+        String::from_utf8(bytes.to_vec()).map_err(|_| MessageBytesError::Text)
+    }
+
+    fn answer(&mut self) -> Read<ActAnswer> {
+        let (kind, text) = (self.u8()?, self.text()?);
+        Ok(match kind {
+            answer_kind::DONE => ActAnswer::Done(text),
+            answer_kind::REFUSED => ActAnswer::Refused(text),
+            answer_kind::NOT_LEADER => ActAnswer::NotLeader,
+            answer_kind::UNKNOWN => ActAnswer::Unknown,
+            value => return Err(MessageBytesError::Value { field: "an answer", value: value.into() }),
         })
     }
 

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_group::{
-    EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupSettings, GroupState,
-    HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberSet, RegisterEvent, RightsTaken, ServerMark, ShutdownFate,
-    StateVersion, StoredVote, VersionNumber, group_step,
+    ACT_BYTES_MAX, ActAnswer, EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest,
+    GroupSettings, GroupState, HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberSet, OperatorAct,
+    RegisterEvent, RightsTaken, ServerMark, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
 };
 
 const LEASE_MS: GroupMs = 2_000;
@@ -31,7 +31,7 @@ fn member(of: MemberId, configured: u8, no_show_ms: Option<GroupMs>, now: GroupM
         engine: EngineKind::Outside,
         without: None,
     };
-    GroupMember::new(settings, StoredVote::new(of), 0, now)
+    GroupMember::new(settings, StoredVote::new(of), now, now)
 }
 
 struct Cell {
@@ -46,6 +46,9 @@ struct Cell {
     refused: Vec<usize>,
     stopped: Vec<u64>,
     answers: Vec<GroupAnswer>,
+    /// Who does it, and for whom.
+    acts: Vec<(usize, MemberId, OperatorAct)>,
+    acted: Vec<ActAnswer>,
     silent: Option<usize>,
     /// Hosts that do not hear each other.
     cut: Option<(usize, usize)>,
@@ -65,6 +68,8 @@ impl Cell {
             refused: vec![],
             stopped: vec![],
             answers: vec![],
+            acts: vec![],
+            acted: vec![],
             silent: None,
             cut: None,
             mark: ServerMark::Unmarked,
@@ -136,6 +141,8 @@ impl Cell {
                     GroupAction::WritesStopped { epoch } => self.stopped.push(epoch),
                     GroupAction::Answer { answer, .. } => self.answers.push(answer),
                     GroupAction::State(_) => {}
+                    GroupAction::Act { from, act } => self.acts.push((host, from, act)),
+                    GroupAction::Acted { answer, .. } => self.acted.push(answer),
                     GroupAction::Write { .. } => panic!("an engine outside needs no file"),
                 }
             }
@@ -293,4 +300,138 @@ fn a_state_that_was_deleted_gives_nothing_beyond_its_lease_and_is_not_created_by
     (0..3).for_each(|host| cell.restart(id(host), None, 10_000));
     cell.go_on(10_000, 10_000 + FORMED_MS);
     assert_eq!((&cell.created_by[..], cell.leaders(10_000 + FORMED_MS)), (&[0, 0][..], vec![0]));
+}
+
+#[test]
+fn a_host_that_was_removed_is_admitted_again_when_it_runs_anew() {
+    let mut cell = Cell::formed();
+    cell.silent = Some(2);
+    cell.go_on(4_000, 6_000);
+    let rows = cell.members[..2].iter().map(GroupMember::row).collect();
+    cell.ask(0, GroupRequest::ChangeMembers { rows }, 6_000);
+    cell.go_on(6_050, 9_000);
+    assert_eq!(cell.state().members.voters, [id(0), id(1)].into());
+    cell.silent = None;
+    cell.restart(id(2), None, 9_000);
+    cell.go_on(9_000, 12_000);
+    assert_eq!(cell.state().members.voters, (0..3).map(id).collect::<MemberSet>());
+}
+
+const ACT_LIMIT_MS: GroupMs = 60_000;
+
+/// Asks the leader for an act, at this host.
+fn wish(text: &str) -> GroupEvent {
+    GroupEvent::Act { ticket: 1, to: None, text: text.into(), limit_ms: ACT_LIMIT_MS }
+}
+
+fn done(cell: &mut Cell, at: usize, now: GroupMs) {
+    let (host, from, act) = cell.acts[at].clone();
+    cell.step(host, GroupEvent::Acted { from, number: act.number, answer: ActAnswer::Done("a note".into()) }, now);
+}
+
+#[test]
+fn an_act_is_done_once_by_the_leader_whichever_member_is_asked_and_however_long_it_takes() {
+    for asked in 0..3 {
+        let mut cell = Cell::formed();
+        cell.step(asked, wish("attach 1"), 4_000);
+        cell.go_on(4_000, 34_000);
+        let acts: Vec<_> = cell.acts.iter().map(|(host, from, act)| (*host, from.host, act.text.as_str())).collect();
+        assert_eq!((&acts[..], cell.acted.len()), (&[(0, asked as u8, "attach 1")][..], 0), "copies are no acts");
+        done(&mut cell, 0, 34_000);
+        cell.go_on(34_000, 35_000);
+        assert_eq!(cell.acted, [ActAnswer::Done("a note".into())]);
+    }
+}
+
+#[test]
+fn an_answer_that_is_lost_is_given_again() {
+    let mut cell = Cell::formed();
+    cell.step(1, wish("attach 1"), 4_000);
+    cell.cut = Some((0, 1));
+    done(&mut cell, 0, 4_000);
+    cell.cut = None;
+    assert!(cell.acted.is_empty());
+    cell.go_on(4_050, 5_000);
+    assert_eq!((cell.acted.len(), cell.acts.len()), (1, 1));
+}
+
+#[test]
+fn an_act_for_a_member_that_is_named_is_done_there() {
+    let mut cell = Cell::formed();
+    let event = GroupEvent::Act { ticket: 1, to: Some(id(2)), text: "reload".into(), limit_ms: ACT_LIMIT_MS };
+    cell.step(1, event, 4_000);
+    assert_eq!(cell.acts[0].0, 2);
+    done(&mut cell, 0, 4_000);
+    assert_eq!(cell.acted.len(), 1);
+}
+
+#[test]
+fn nobody_knows_if_an_act_was_done_whose_leader_is_gone_and_another_leader_is_not_asked() {
+    let mut cell = Cell::formed();
+    cell.step(2, wish("promote 1"), 4_000);
+    cell.silent = Some(0);
+    cell.go_on(4_050, 8_000);
+    assert_eq!((cell.leaders(8_000), &cell.acted[..], cell.acts.len()), (vec![1], &[ActAnswer::Unknown][..], 1));
+}
+
+#[test]
+fn an_act_waits_for_the_next_leader_but_not_long() {
+    let mut cell = Cell::formed();
+    cell.silent = Some(0);
+    cell.go_on(4_000, 6_000);
+    assert_eq!(cell.leaders(6_050), [0_usize; 0]);
+    cell.step(2, wish("attach 1"), 6_050);
+    cell.go_on(6_050, 9_000);
+    let acts: Vec<_> = cell.acts.iter().map(|(host, ..)| *host).collect();
+    assert!(acts == [1] || cell.acted == [ActAnswer::Unknown], "{acts:?} {:?}", cell.acted);
+
+    let mut cell = Cell::formed();
+    (cell.silent, cell.cut) = (Some(0), Some((1, 2)));
+    cell.go_on(4_000, 8_000);
+    cell.step(2, wish("attach 1"), 8_000);
+    cell.go_on(8_000, 20_000);
+    assert!(cell.acts.is_empty() || cell.acts[0].0 == 1, "{:?}", cell.acts);
+    assert_eq!(cell.acted.len(), 1);
+}
+
+#[test]
+fn a_member_that_stopped_leading_says_so_and_the_new_leader_does_the_act() {
+    let mut cell = Cell::formed();
+    cell.step(2, wish("attach 1"), 4_000);
+    let (host, from, act) = cell.acts[0].clone();
+    cell.step(0, GroupEvent::Intent(MemberIntent::Unfit), 4_000);
+    cell.step(host, GroupEvent::Acted { from, number: act.number, answer: ActAnswer::NotLeader }, 4_000);
+    cell.go_on(4_000, 6_000);
+    let acts: Vec<_> = cell.acts.iter().map(|(host, ..)| *host).collect();
+    assert_eq!((cell.leaders(6_000), acts), (vec![1], vec![0, 1]));
+    done(&mut cell, 1, 6_000);
+    cell.go_on(6_000, 6_500);
+    assert_eq!(cell.acted.len(), 1);
+}
+
+#[test]
+fn a_leader_begun_anew_does_not_begin_what_its_former_life_may_have_begun() {
+    let mut cell = Cell::formed();
+    cell.step(1, wish("switchover 1"), 4_000);
+    assert_eq!(cell.acts.len(), 1);
+    cell.restart(id(0), None, 4_100);
+    cell.go_on(4_100, 8_000);
+    assert_eq!((cell.acts.len(), &cell.acted[..]), (1, &[ActAnswer::Unknown][..]));
+}
+
+#[test]
+fn acts_are_bounded_and_those_that_nobody_waits_for_are_dropped() {
+    let mut cell = Cell::formed();
+    cell.step(1, wish(&"x".repeat(ACT_BYTES_MAX + 1)), 4_000);
+    assert!(matches!(&cell.acted[..], [ActAnswer::Refused(why)] if why.contains("1025 bytes")), "{:?}", cell.acted);
+    for ticket in 0..40 {
+        let event = GroupEvent::Act { ticket, to: None, text: "attach 1".into(), limit_ms: ACT_LIMIT_MS };
+        cell.step(1, event, 4_000);
+    }
+    assert_eq!((cell.acts.len(), cell.acted.len()), (32, 9));
+    (0..32).for_each(|ticket| cell.step(1, GroupEvent::ActDropped { ticket }, 4_000));
+    cell.step(1, wish("attach 1"), 4_000);
+    assert_eq!(cell.acts.len(), 33);
+    cell.go_on(4_000, 4_000 + ACT_LIMIT_MS + 100);
+    assert_eq!(cell.acted.last(), Some(&ActAnswer::Unknown), "a limit of time ends the wait");
 }

@@ -62,6 +62,8 @@ impl Hosts {
                     | GroupAction::State(_)
                     | GroupAction::WritesStopped { .. }
                     | GroupAction::Answer { .. }
+                    | GroupAction::Act { .. }
+                    | GroupAction::Acted { .. }
                     | GroupAction::ReadEngine
                     | GroupAction::ChangeEngine { .. }
                     | GroupAction::CreateEngine { .. } => {}

@@ -19,7 +19,7 @@ fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
     let count = seeds();
     let next = Mutex::new(0);
     let bad = Mutex::new(Vec::new());
-    let total = Mutex::new([0u64; 9]);
+    let total = Mutex::new([0u64; 11]);
     let work = || loop {
         let seed = {
             let mut next = next.lock().expect("no panic");
@@ -40,13 +40,15 @@ fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
             of.member_changes,
             of.wipes,
             of.cleaned,
+            of.acts_done,
+            of.acts_else,
             run.well_after_ms,
         ]) {
             *sum += one;
         }
         match run.found {
             Some(found) => bad.lock().expect("no panic").push((seed, found)),
-            None => total[8] = total[8].max(run.well_after_ms),
+            None => total[10] = total[10].max(run.well_after_ms),
         }
     };
     std::thread::scope(|scope| {
@@ -54,9 +56,10 @@ fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
             scope.spawn(work);
         }
     });
-    let [events, terms, epochs, decided, changes, wipes, cleaned, well, slowest] = *total.lock().expect("no panic");
+    let [events, terms, epochs, decided, changes, wipes, cleaned, done, otherwise, well, slowest] =
+        *total.lock().expect("no panic");
     eprintln!(
-        "{count} seeds, {events} events, {terms} terms, {epochs} epochs, {decided} decided, {changes} changes of members asked, {wipes} disks lost, {cleaned} cleaned; \
+        "{count} seeds, {events} events, {terms} terms, {epochs} epochs, {decided} decided, {changes} changes of members asked, {wipes} disks lost, {cleaned} cleaned, {done} acts done and {otherwise} not; \
          well after {} ms on average, {slowest} ms at most; {:?}",
         well / count.max(1),
         begun.elapsed()
@@ -66,6 +69,7 @@ fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
         eprintln!("seed {seed}: {found}");
     }
     assert!(bad.is_empty(), "{} of {count} seeds", bad.len());
+    assert!(done > otherwise, "most acts are done: {done} of {}", done + otherwise);
 }
 
 /// First seed at or after `from` that finds a loss of safety; a group that only stands still does not count.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use dice::Dice;
 use weir_group::{
-    GroupDecision, GroupLead, GroupMembers, GroupMessage, GroupState, GroupWrites, HalfVotes, MESSAGE_BYTES_MAX, MESSAGE_FORM,
-    MemberDuty, MemberId, MemberIntent, MemberRow, MessageBytesError, MessagePart, NodeSights, RegisterMessage, StateVersion,
-    StoredVote, VersionNumber,
+    ActAnswer, ActDoer, GroupDecision, GroupLead, GroupMembers, GroupMessage, GroupState, GroupWrites, HalfVotes,
+    MESSAGE_BYTES_MAX, MESSAGE_FORM, MemberDuty, MemberId, MemberIntent, MemberRow, MessageBytesError, MessagePart, NodeSights,
+    OperatorAct, RegisterMessage, StateVersion, StoredVote, VersionNumber,
 };
 
 /// Of each kind, and each of its forms, some hundred.
@@ -73,7 +73,7 @@ fn version(dice: &mut Dice) -> StateVersion {
 
 fn part(dice: &mut Dice) -> MessagePart {
     let (attempt, round) = (dice.roll() >> 1, dice.roll() >> 1);
-    MessagePart::Register(match dice.within(0, 10) {
+    MessagePart::Register(match dice.within(0, 13) {
         0 => RegisterMessage::Prepare { attempt, number: number(dice) },
         1 => RegisterMessage::Promise { attempt, accepted: dice.percent(70).then(|| version(dice)) },
         2 => RegisterMessage::Cast { attempt, version: version(dice) },
@@ -83,8 +83,28 @@ fn part(dice: &mut Dice) -> MessagePart {
         6 => RegisterMessage::Show { round, number: number(dice), newer: dice.percent(50).then(|| version(dice)) },
         7 => return MessagePart::Hello { row: row(dice) },
         8 => return MessagePart::Propose(version(dice)),
+        9 => {
+            let doer = if dice.percent(50) { ActDoer::Leader } else { ActDoer::Receiver };
+            return MessagePart::Act(OperatorAct {
+                number: round,
+                doer,
+                life: dice.percent(50).then(|| dice.roll()),
+                text: text(dice, 200),
+            });
+        }
+        10 => return MessagePart::ActLife { number: round, life: dice.roll() },
+        11 => return MessagePart::Acted { number: round, answer: answer(dice) },
         _ => return MessagePart::News,
     })
+}
+
+fn answer(dice: &mut Dice) -> ActAnswer {
+    match dice.within(0, 4) {
+        0 => ActAnswer::Done(text(dice, 200)),
+        1 => ActAnswer::Refused(text(dice, 200)),
+        2 => ActAnswer::NotLeader,
+        _ => ActAnswer::Unknown,
+    }
 }
 
 fn message(dice: &mut Dice) -> GroupMessage {

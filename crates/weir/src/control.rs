@@ -8,6 +8,7 @@ pub mod control_conn;
 pub mod control_context;
 pub mod failover;
 pub mod fine_timer;
+pub mod group_acts;
 pub mod look_waits;
 pub mod node_monitor;
 pub mod return_node;

@@ -13,7 +13,7 @@ mod reply;
 mod tests;
 
 pub use crate::pcp_protocol::digest_proof::{DIGEST_BYTES, SALT_BYTES, StoredDigest, proof};
-pub use crate::pcp_protocol::pcp_request::{CommandScope, DrainMode, PcpRequest, PcpShutdownMode, PromotionKind};
+pub use crate::pcp_protocol::pcp_request::{CommandScope, DrainMode, PcpRequest, PcpShutdownMode, PromotionKind, WatchdogChange};
 pub use layout::{NODE_LAYOUTS, NodeInfo, NodeRole, NodeStatus, PROCESS_STRINGS, PcpLayout, StandbyDelay};
 pub use reply::{PcpReply, PcpReplyCode, PcpReport, PcpSeverity};
 

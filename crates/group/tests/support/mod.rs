@@ -1,3 +1,4 @@
+pub mod act_book;
 pub mod dice;
 pub mod oracle;
 pub mod world;

@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_group::{
-    EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMessage, GroupRequest, GroupRule, GroupSettings,
-    HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberRow, MemberSet, MessagePart, RegisterMessage, RightsTaken,
-    ServerMark, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
+    ActAnswer, ActDoer, EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMessage, GroupRequest, GroupRule,
+    GroupSettings, HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberRow, MemberSet, MessagePart,
+    RegisterMessage, RightsTaken, ServerMark, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
 };
 
+use super::act_book::ActBook;
 use super::dice::Dice;
 use super::oracle::Oracle;
 
@@ -40,6 +41,8 @@ pub enum LeftOut {
 enum WorldEvent {
     Tick { host: usize, life: u32 },
     Message { host: usize, message: Box<GroupMessage> },
+    Ask,
+    ActDone { host: usize, life: u32, from: MemberId, number: u64 },
     Written { host: usize, life: u32, number: u64 },
     Obeyed { host: usize, life: u32, number: VersionNumber },
     Promoted { host: usize, life: u32, epoch: u64 },
@@ -89,6 +92,9 @@ pub struct RunCounts {
     pub wipes: u64,
     /// Hosts whose files the operator deleted since their group came to nothing.
     pub cleaned: u64,
+    /// Acts of operators that were done, and that ended without it or without certainty.
+    pub acts_done: u64,
+    pub acts_else: u64,
 }
 
 pub struct SeedRun {
@@ -107,6 +113,9 @@ struct World {
     sequence: u64,
     now: u64,
     dice: Dice,
+    /// Of acts alone, so that they change nothing else in a run.
+    act_dice: Dice,
+    acts: ActBook,
     cut: [[bool; HOSTS_MAX]; HOSTS_MAX],
     loss_percent: u64,
     delay_us: u64,
@@ -269,6 +278,8 @@ impl World {
             sequence: 0,
             now: 0,
             dice,
+            act_dice: Dice(seed ^ 0xAC7),
+            acts: ActBook::default(),
             cut: [[false; HOSTS_MAX]; HOSTS_MAX],
             loss_percent: 0,
             delay_us: 20_000,
@@ -294,6 +305,7 @@ impl World {
         let first = if world.dice.percent(30) { world.dice.within(0, SECOND) } else { 2 * SECOND };
         world.at(first, WorldEvent::Fault);
         world.at(HEAL_AT, WorldEvent::Heal);
+        world.at(SECOND, WorldEvent::Ask);
         world
     }
 
@@ -354,6 +366,12 @@ impl World {
                         host,
                         GroupRequest::OpenWrites { epoch: epoch + 1, node, text: format!("epoch {epoch}"), decision: None },
                     );
+                }
+            }
+            WorldEvent::Ask => self.ask_act(),
+            WorldEvent::ActDone { host, life, from, number } => {
+                if self.is_alive(host, life) && !self.is_held_up(host, &event) {
+                    self.step(host, GroupEvent::Acted { from, number, answer: ActAnswer::Done(String::new()) });
                 }
             }
             WorldEvent::Fault => self.fault(),
@@ -465,6 +483,32 @@ impl World {
             GroupAction::Answer { answer, .. } => match answer {
                 GroupAnswer::Done | GroupAnswer::NotLeader | GroupAnswer::Refused | GroupAnswer::Busy => {}
             },
+            GroupAction::Act { from, act } => {
+                let now = self.hosts[host].local(self.now);
+                let leads = self.hosts[host].member.as_ref().is_some_and(|member| member.leads(now));
+                if act.doer == ActDoer::Leader && !leads {
+                    self.oracle.fail(format!("host {host} does an act of the leader"));
+                }
+                let number = act.number;
+                if self.act_dice.percent(10) {
+                    self.step(host, GroupEvent::Acted { from, number, answer: ActAnswer::NotLeader });
+                    return;
+                }
+                if let Some(wrong) = self.acts.begin(&act.text) {
+                    self.oracle.fail(wrong);
+                }
+                let after = self.act_dice.within(1_000, 2 * SECOND);
+                self.at(self.now + after, WorldEvent::ActDone { host, life, from, number });
+            }
+            GroupAction::Acted { ticket, answer } => {
+                match answer {
+                    ActAnswer::Done(_) => self.counts.acts_done += 1,
+                    ActAnswer::Refused(_) | ActAnswer::NotLeader | ActAnswer::Unknown => self.counts.acts_else += 1,
+                }
+                if let Some(wrong) = self.acts.end(ticket, &answer) {
+                    self.oracle.fail(wrong);
+                }
+            }
             GroupAction::ReadEngine | GroupAction::ChangeEngine { .. } | GroupAction::CreateEngine { .. } => {
                 self.oracle.fail("an engine outside was asked".into());
             }
@@ -472,7 +516,14 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: usize, message: Box<GroupMessage>) {
-        if to >= self.hosts.len() || self.cut[from][to] || self.dice.percent(self.loss_percent) {
+        if to >= self.hosts.len() || self.cut[from][to] {
+            return;
+        }
+        if is_act(&message) {
+            self.send_act(WorldEvent::Message { host: to, message });
+            return;
+        }
+        if self.dice.percent(self.loss_percent) {
             return;
         }
         let is_cast = matches!(message.part, MessagePart::Register(RegisterMessage::Cast { .. }));
@@ -484,6 +535,28 @@ impl World {
             let high = self.delay_us * (1 + 2 * copy);
             self.after(200, high, WorldEvent::Message { host: to, message: message.clone() });
         }
+    }
+
+    /// Often over two paths.
+    fn send_act(&mut self, event: WorldEvent) {
+        for _ in 0..self.act_dice.within(1, 3) {
+            if !self.act_dice.percent(self.loss_percent) {
+                let after = self.act_dice.within(200, self.delay_us);
+                self.at(self.now + after, event.clone());
+            }
+        }
+    }
+
+    /// An operator wishes something of the leader or of a member, at any host.
+    fn ask_act(&mut self) {
+        let host = self.act_dice.host(self.hosts.len());
+        let to = self.act_dice.percent(20).then(|| self.hosts[self.act_dice.host(self.hosts.len())].row.id);
+        if self.hosts[host].member.is_some() && !self.hosts[host].is_stopped {
+            let (ticket, text) = self.acts.ask();
+            self.step(host, GroupEvent::Act { ticket, to, text, limit_ms: 20_000 });
+        }
+        let after = self.act_dice.within(50_000, SECOND);
+        self.at(self.now + after, WorldEvent::Ask);
     }
 
     fn reach_disk(&mut self, host: usize, number: u64) {
@@ -798,4 +871,8 @@ impl World {
         }
         text
     }
+}
+
+fn is_act(message: &GroupMessage) -> bool {
+    matches!(message.part, MessagePart::Act(_) | MessagePart::ActLife { .. } | MessagePart::Acted { .. })
 }

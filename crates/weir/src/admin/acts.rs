@@ -2,6 +2,7 @@
 //!
 //! `node_acts` are about nodes, and wait for their end; here is what is done at once. Whoever must wait asks for the end in its own event loop.
 
+pub mod heard_acts;
 pub mod node_acts;
 pub mod online_recovery;
 

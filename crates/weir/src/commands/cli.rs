@@ -4,7 +4,7 @@ use crate::agent::keeper::{self, AgentOptions};
 use crate::auth::trust;
 use crate::commands::check_servers;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
-use crate::commands::pcp_client::{self, PcpArgs, PcpCommand};
+use crate::commands::pcp_client::{self, OfHost, PcpArgs, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, StartedBy};
 use crate::process::{pcp_programs, pid_file};
@@ -124,7 +124,7 @@ enum WeirCommand {
         #[command(subcommand)]
         command: PcpCommand,
     },
-    /// Look at the group of a running proxy (use_watchdog), over PCP.
+    /// Look at the group of a running proxy (use_watchdog), and change it, over PCP.
     Watchdog {
         #[command(subcommand)]
         command: WatchdogCommand,
@@ -151,6 +151,15 @@ enum WatchdogCommand {
     /// Print the hosts of the group and their states, as the proxy that is asked knows them.
     #[command(disable_help_flag = true)]
     Status(PcpArgs),
+    /// Wait until a host is a member. Hosts that run and name each other in their configurations are admitted by themselves.
+    #[command(disable_help_flag = true)]
+    Add(OfHost),
+    /// Remove a host that does not run: the others need no vote of it any more.
+    #[command(disable_help_flag = true)]
+    Remove(OfHost),
+    /// Hand the lead over to a host.
+    #[command(disable_help_flag = true)]
+    Lead(OfHost),
 }
 
 #[derive(Args)]
@@ -297,9 +306,12 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::PgMd5(options)) => password_tools::md5(&options),
         Some(WeirCommand::PgEnc(options)) => password_tools::enc(&options),
         Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
-        Some(WeirCommand::Watchdog { command: WatchdogCommand::Status(options) }) => {
-            pcp_client::run(&PcpCommand::WatchdogStatus(options))
-        }
+        Some(WeirCommand::Watchdog { command }) => pcp_client::run(&match command {
+            WatchdogCommand::Status(options) => PcpCommand::WatchdogStatus(options),
+            WatchdogCommand::Add(options) => PcpCommand::WatchdogAdd(options),
+            WatchdogCommand::Remove(options) => PcpCommand::WatchdogRemove(options),
+            WatchdogCommand::Lead(options) => PcpCommand::WatchdogLead(options),
+        }),
         Some(WeirCommand::Demo(demo)) => crate::commands::demo::run(&demo),
     }
 }

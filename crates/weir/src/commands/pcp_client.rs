@@ -13,7 +13,7 @@ use connection::{PcpAddress, PcpClientConn};
 use output::OutputShape;
 use std::io::Write;
 use std::process::ExitCode;
-use weir_wire::pcp_protocol::{CommandScope, DrainMode, PcpRequest, PcpShutdownMode, PromotionKind};
+use weir_wire::pcp_protocol::{CommandScope, DrainMode, PcpRequest, PcpShutdownMode, PromotionKind, WatchdogChange};
 use zeroize::Zeroizing;
 
 /// Highest number of a node. Source: Pgpool-II, `MAX_NUM_BACKENDS`.
@@ -77,6 +77,15 @@ pub enum PcpCommand {
     /// All that a host of the watchdog knows of its group. Of Weir only; `weir watchdog status` is the same.
     #[command(name = "pcp_watchdog_status", visible_aliases = ["watchdog_status", "watchdog-status"], disable_help_flag = true)]
     WatchdogStatus(PcpArgs),
+    /// Wait until a host of the watchdog is a member of its group. Of Weir only; `weir watchdog add` is the same.
+    #[command(name = "pcp_watchdog_add", visible_aliases = ["watchdog_add", "watchdog-add"], disable_help_flag = true)]
+    WatchdogAdd(OfHost),
+    /// Remove a host that does not run from the watchdog's group. Of Weir only; `weir watchdog remove` is the same.
+    #[command(name = "pcp_watchdog_remove", visible_aliases = ["watchdog_remove", "watchdog-remove"], disable_help_flag = true)]
+    WatchdogRemove(OfHost),
+    /// Hand the lead of the watchdog's group over to a host. Of Weir only; `weir watchdog lead` is the same.
+    #[command(name = "pcp_watchdog_lead", visible_aliases = ["watchdog_lead", "watchdog-lead"], disable_help_flag = true)]
+    WatchdogLead(OfHost),
 }
 
 /// Options of all.
@@ -200,6 +209,15 @@ pub struct OfWatchdog {
 }
 
 #[derive(Args)]
+pub struct OfHost {
+    /// Number of the host, as in its file pgpool_node_id.
+    #[arg(value_name = "HOST")]
+    number: String,
+    #[command(flatten)]
+    common: PcpArgs,
+}
+
+#[derive(Args)]
 pub struct ScopeArgs {
     /// The processes that are to obey.
     #[arg(short = 's', long = "scope", value_enum, default_value = "local")]
@@ -285,6 +303,9 @@ impl PcpCommand {
             PcpCommand::ReloadConfig(options) | PcpCommand::LogRotate(options) => &options.common,
             PcpCommand::StopPgpool(options) => &options.common,
             PcpCommand::WatchdogInfo(options) => &options.common,
+            PcpCommand::WatchdogAdd(options) | PcpCommand::WatchdogRemove(options) | PcpCommand::WatchdogLead(options) => {
+                &options.common
+            }
         }
     }
 
@@ -308,6 +329,9 @@ impl PcpCommand {
             PcpCommand::StopPgpool(_) => "pcp_stop_pgpool",
             PcpCommand::WatchdogInfo(_) => "pcp_watchdog_info",
             PcpCommand::WatchdogStatus(_) => "pcp_watchdog_status",
+            PcpCommand::WatchdogAdd(_) => "pcp_watchdog_add",
+            PcpCommand::WatchdogRemove(_) => "pcp_watchdog_remove",
+            PcpCommand::WatchdogLead(_) => "pcp_watchdog_lead",
         }
     }
 
@@ -338,6 +362,9 @@ impl PcpCommand {
             PcpCommand::InvalidateQueryCache(_) => PcpRequest::InvalidateQueryCache,
             PcpCommand::StopPgpool(options) => PcpRequest::Stop(options.mode.stop(), options.scope.scope()),
             PcpCommand::WatchdogStatus(_) => PcpRequest::WatchdogStatus,
+            PcpCommand::WatchdogAdd(options) => PcpRequest::WatchdogChange(WatchdogChange::Add, options.number()?),
+            PcpCommand::WatchdogRemove(options) => PcpRequest::WatchdogChange(WatchdogChange::Remove, options.number()?),
+            PcpCommand::WatchdogLead(options) => PcpRequest::WatchdogChange(WatchdogChange::Lead, options.number()?),
             PcpCommand::WatchdogInfo(options) => {
                 let id = options.by_option.as_ref().or(options.by_place.as_ref());
                 PcpRequest::WatchdogInfo(number(id, "watchdog-id", 0, NODE_MAX)?.unwrap_or(-1))
@@ -345,6 +372,12 @@ impl PcpCommand {
         };
         let shows_all = matches!(self, PcpCommand::ProcInfo(options) if options.all);
         Ok(PcpCall { name: self.name(), common: self.common(), request, shows_all })
+    }
+}
+
+impl OfHost {
+    fn number(&self) -> Result<i32, String> {
+        number(Some(&self.number), "number of a host", 0, NODE_MAX)?.ok_or_else(|| "missing number of a host".to_string())
     }
 }
 

@@ -25,8 +25,10 @@ use crate::control::failover::presence::WriterPresence;
 use crate::control::failover::state_files::FailoverFiles;
 pub use crate::control::failover::state_files::{discard_status, obstacle};
 use crate::control::failover::write_gate::WriteSwitch;
+use crate::control::group_acts::{self, GroupAct};
 use crate::log::Level;
 use crate::runtime::group_seat::GroupOrder;
+use crate::runtime::mail::{PendingOperatorRequest, RequestOrigin};
 use crate::runtime::shared::ProxyShutdown;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -230,9 +232,14 @@ impl FailoverDriver {
     }
 
     async fn take_wishes(&mut self) {
-        for wish in self.c.shared.control.take_wishes() {
+        let wishes = self.c.shared.control.take_wishes();
+        if !wishes.is_empty() {
+            // A wish that was passed on may be quicker than the news that this member leads.
+            self.meet_group().await;
+        }
+        for wish in wishes {
             if self.rules.group == GroupRole::Follows {
-                let _ = wish.answer.send(Err(self.leader_hint()));
+                self.pass_on(wish);
                 continue;
             }
             self.next_ticket += 1;
@@ -241,12 +248,20 @@ impl FailoverDriver {
         }
     }
 
-    fn leader_hint(&self) -> String {
-        let leader = self.group.as_ref().and_then(|group| group.seat.view().leader());
-        match leader {
-            Some(leader) => format!("host {} leads the group and decides: ask it", leader.host),
-            None => "the group has no leader now: try again".into(),
-        }
+    /// The leader decides, whoever was asked.
+    fn pass_on(&self, wish: PendingOperatorRequest) {
+        let PendingOperatorRequest { request, origin, mut answer } = wish;
+        let Some(group) = self.group.as_ref().filter(|_| origin == RequestOrigin::Here) else {
+            let _ = answer.send(Err("this host leads the group no more: ask again".into()));
+            return;
+        };
+        let (seat, act) = (group.seat.clone(), GroupAct::Node(request));
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                answered = group_acts::ask_leader(&seat, &act) => drop(answer.send(answered.map(drop))),
+                () = answer.closed() => {}
+            }
+        });
     }
 
     async fn take_facts(&mut self) {

@@ -1,5 +1,6 @@
 //! The control thread: starts its tasks, reads its mail, and ends after the workers.
 
+use crate::admin::acts::heard_acts;
 use crate::admin::http;
 use crate::admin::pcp::{self, PcpService};
 use crate::control::control_context::{ControlContext, WakeSubject};
@@ -66,6 +67,10 @@ async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
     tasks.push(keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}));
     let own = c.clone();
     tasks.push(keep(&c, "the agents".into(), move || agent_watch::watch(own.clone()), || {}));
+    if c.shared.group.get().is_some() {
+        let own = c.clone();
+        tasks.push(keep(&c, "acts for the group".into(), move || heard_acts::serve(own.clone()), || {}));
+    }
     tasks.extend(sockets.readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
     tasks.extend(begin_pcp(&c, sockets.pcp));
     let mut beat_at = Instant::now();

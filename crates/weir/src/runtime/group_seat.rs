@@ -2,11 +2,13 @@
 //!
 //! The group's thread is the only writer of rights and view; others read them and send orders. Times are milliseconds of CLOCK_BOOTTIME.
 
+use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use weir_group::{
-    GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, NodeSights, ServerMark, StateVersion,
-    VersionNumber,
+    ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, NodeSights,
+    ServerMark, StateVersion, VersionNumber,
 };
 
 /// Orders that wait for the group's thread; more are refused.
@@ -26,6 +28,19 @@ pub enum GroupOrder {
     Founding {
         text: String,
         mark: ServerMark,
+    },
+    /// For the leader (`None`) or another member. Dropped when nobody waits for the answer any more.
+    Act {
+        to: Option<MemberId>,
+        text: String,
+        limit_ms: GroupMs,
+        answer: oneshot::Sender<ActAnswer>,
+    },
+    /// The end of a `HeardAct`.
+    Acted {
+        from: MemberId,
+        number: u64,
+        answer: ActAnswer,
     },
     /// The process ends: the lead is handed over first. Answered when the group holds nothing of this member any more.
     Leave {
@@ -95,9 +110,21 @@ impl GroupView {
     }
 }
 
+/// An operator's wish that came to a member, and is this one's to do. Answered by `GroupOrder::Acted`.
+#[derive(Debug)]
+pub struct HeardAct {
+    pub from: MemberId,
+    pub number: u64,
+    pub doer: ActDoer,
+    pub text: String,
+}
+
 pub struct GroupSeat {
     view: watch::Sender<Arc<GroupView>>,
     orders: mpsc::Sender<GroupOrder>,
+    /// Bounded by `weir_group`: so many of each member.
+    heard_acts: Mutex<Vec<HeardAct>>,
+    heard_act: Notify,
 }
 
 impl GroupSeat {
@@ -114,7 +141,15 @@ impl GroupSeat {
             sights_of_others: Vec::new(),
             fault: None,
         };
-        (Arc::new(GroupSeat { view: watch::Sender::new(Arc::new(view)), orders }), inbox)
+        (
+            Arc::new(GroupSeat {
+                view: watch::Sender::new(Arc::new(view)),
+                orders,
+                heard_acts: Mutex::default(),
+                heard_act: Notify::new(),
+            }),
+            inbox,
+        )
     }
 
     pub fn view(&self) -> Arc<GroupView> {
@@ -134,6 +169,30 @@ impl GroupSeat {
     /// Never waits. False if the thread has ended or is behind.
     pub fn order(&self, order: GroupOrder) -> bool {
         self.orders.try_send(order).is_ok()
+    }
+
+    /// Never waits. Has the leader (`None`) or another member do something. A sender that is dropped without an answer: this host has left its group.
+    pub fn act(&self, to: Option<MemberId>, text: String, limit: Duration) -> oneshot::Receiver<ActAnswer> {
+        let (answer, answered) = oneshot::channel();
+        self.order(GroupOrder::Act { to, text, limit_ms: limit.as_millis() as GroupMs, answer });
+        answered
+    }
+
+    /// Only for the group's thread.
+    pub fn hear_act(&self, act: HeardAct) {
+        self.heard_acts.lock().push(act);
+        self.heard_act.notify_one();
+    }
+
+    /// Waits for acts of others. Cancel safe.
+    pub async fn next_acts(&self) -> Vec<HeardAct> {
+        loop {
+            let heard = std::mem::take(&mut *self.heard_acts.lock());
+            if !heard.is_empty() {
+                return heard;
+            }
+            self.heard_act.notified().await;
+        }
     }
 
     /// Cancel safe: the request goes on. No leader, or no answer at all: `NotLeader`.

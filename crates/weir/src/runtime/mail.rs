@@ -62,8 +62,17 @@ impl ControlOrder {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestOrigin {
+    /// An operator asked here.
+    Here,
+    /// Another member of the group passed it on to its leader.
+    Member,
+}
+
 pub struct PendingOperatorRequest {
     pub(crate) request: OperatorRequest,
+    pub(crate) origin: RequestOrigin,
     pub(crate) answer: oneshot::Sender<Result<(), String>>,
 }
 
@@ -90,9 +99,9 @@ impl ControlMail {
     }
 
     /// Sends a request. No answer comes if the proxy ends.
-    pub fn operate(&self, request: OperatorRequest) -> oneshot::Receiver<Result<(), String>> {
+    pub fn operate(&self, request: OperatorRequest, origin: RequestOrigin) -> oneshot::Receiver<Result<(), String>> {
         let (answer, receiver) = oneshot::channel();
-        self.wishes.lock().push(PendingOperatorRequest { request, answer });
+        self.wishes.lock().push(PendingOperatorRequest { request, origin, answer });
         self.bell.notify_one();
         receiver
     }

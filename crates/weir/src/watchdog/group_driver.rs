@@ -3,7 +3,7 @@
 //! Nothing here waits for a disk, a peer, a command or the control thread: each of them answers by an event.
 
 use crate::log::Level;
-use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, PeerView, WritesObedience};
+use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, HeardAct, PeerView, WritesObedience};
 use crate::watchdog::etcd_engine::{EtcdChange, EtcdEngine, EtcdSight};
 use crate::watchdog::group_words;
 use crate::watchdog::host_fitness::{FitnessWatch, HostFitness};
@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
 use weir_group::{
-    GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber, MemberIntent,
-    MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
+    MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -95,6 +95,7 @@ struct GroupDriver {
     lease_ms: GroupMs,
     obeying: Option<ObedienceProgress>,
     answers: HashMap<u64, oneshot::Sender<GroupAnswer>>,
+    act_askers: HashMap<u64, oneshot::Sender<ActAnswer>>,
     tickets: u64,
     version: Option<StateVersion>,
     rights: MemberRights,
@@ -130,6 +131,7 @@ pub async fn drive(parts: DriverParts) {
         lease_ms: parts.lease_ms,
         obeying: None,
         answers: HashMap::new(),
+        act_askers: HashMap::new(),
         tickets: 0,
         version: None,
         rights: MemberRights::default(),
@@ -152,6 +154,7 @@ pub async fn drive(parts: DriverParts) {
             Some(order) = orders.recv() => driver.take_order(order),
             () = fitness.changed() => driver.take_fitness(fitness.fitness()),
             _ = ticks.tick() => {
+                driver.drop_acts();
                 let dice = u32::from_le_bytes(crate::random());
                 driver.step(GroupEvent::Tick { dice });
                 driver.note_end();
@@ -190,6 +193,18 @@ impl GroupDriver {
             GroupAction::WritesStopped { epoch } => self.stopped_epoch = Some(epoch),
             GroupAction::Answer { ticket, answer } => {
                 if let Some(asker) = self.answers.remove(&ticket) {
+                    let _ = asker.send(answer);
+                }
+            }
+            GroupAction::Act { from, act } if self.party == WritingParty::Workers => {
+                self.seat.hear_act(HeardAct { from, number: act.number, doer: act.doer, text: act.text });
+            }
+            GroupAction::Act { from, act } => {
+                let answer = ActAnswer::Refused("this host is a witness, and does nothing of the kind".into());
+                self.step(GroupEvent::Acted { from, number: act.number, answer });
+            }
+            GroupAction::Acted { ticket, answer } => {
+                if let Some(asker) = self.act_askers.remove(&ticket) {
                     let _ = asker.send(answer);
                 }
             }
@@ -311,6 +326,12 @@ impl GroupDriver {
             }
             GroupOrder::Sights(sights) => self.step(GroupEvent::Sights(sights)),
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
+            GroupOrder::Act { to, text, limit_ms, answer } => {
+                self.tickets += 1;
+                self.act_askers.insert(self.tickets, answer);
+                self.step(GroupEvent::Act { ticket: self.tickets, to, text, limit_ms });
+            }
+            GroupOrder::Acted { from, number, answer } => self.step(GroupEvent::Acted { from, number, answer }),
             GroupOrder::Leave { left } => {
                 self.intent = MemberIntent::ShutsDown;
                 // Workers have ended, and the control thread may not say so any more.
@@ -331,6 +352,14 @@ impl GroupDriver {
         self.answers.retain(|_, asker| !asker.is_closed());
         self.answers.insert(self.tickets, answer);
         self.step(GroupEvent::Request { ticket: self.tickets, request });
+    }
+
+    /// Forgets acts whose askers are gone.
+    fn drop_acts(&mut self) {
+        let gone: Vec<u64> = self.act_askers.extract_if(|_, asker| asker.is_closed()).map(|(ticket, _)| ticket).collect();
+        for ticket in gone {
+            self.step(GroupEvent::ActDropped { ticket });
+        }
     }
 
     fn take_fitness(&mut self, fitness: HostFitness) {

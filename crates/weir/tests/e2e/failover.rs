@@ -4,6 +4,7 @@ mod anew;
 mod another;
 mod cuts;
 mod faults;
+mod group_operators;
 mod group_shown;
 mod grouped;
 mod hosts;

@@ -22,6 +22,8 @@ pub enum PcpRequest {
     WatchdogInfo(i32),
     /// All that a host knows of its group. Weir only.
     WatchdogStatus,
+    /// Changes the group of the watchdog, by a host's number. Weir only.
+    WatchdogChange(WatchdogChange, i32),
     PoolStatus,
     Attach(i32),
     Detach(i32, DrainMode),
@@ -67,6 +69,16 @@ pub enum PcpShutdownMode {
     Immediate,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchdogChange {
+    /// The host is to be a member.
+    Add,
+    /// A host that does not run is to be no member.
+    Remove,
+    /// The host is to lead.
+    Lead,
+}
+
 /// The processes addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandScope {
@@ -93,6 +105,10 @@ impl PcpRequest {
             b'P' => PcpRequest::ProcessInfo(node()?),
             b'W' => PcpRequest::WatchdogInfo(node()?),
             b'Y' => PcpRequest::WatchdogStatus,
+            b'Q' => {
+                let (host, rest) = number(tag, body)?;
+                PcpRequest::WatchdogChange(WatchdogChange::read(rest)?, host)
+            }
             b'B' => PcpRequest::PoolStatus,
             b'C' => PcpRequest::Attach(node()?),
             b'D' => PcpRequest::Detach(node()?, DrainMode::Now),
@@ -141,6 +157,10 @@ impl PcpRequest {
                 push(&mut body, format!("{number} ").as_bytes());
                 body.push(aim.letter());
             }
+            PcpRequest::WatchdogChange(change, host) => {
+                push(&mut body, host.to_string().as_bytes());
+                body.push(change.letter());
+            }
             PcpRequest::Stop(stop, _) => body.push(stop.letter()),
             PcpRequest::Reload(scope) | PcpRequest::RotateLog(scope) => body.push(scope.letter()),
             PcpRequest::Salt
@@ -156,7 +176,7 @@ impl PcpRequest {
         packet(out, self.tag(), &body);
     }
 
-    /// Returns the packet's tag. No Pgpool-II release uses `K`, `U` and `Y`: its server rejects them as unknown and closes.
+    /// Returns the packet's tag. No Pgpool-II release uses `K`, `Q`, `U` and `Y`: its server rejects them as unknown and closes.
     pub fn tag(&self) -> u8 {
         match self {
             PcpRequest::Salt => b'M',
@@ -168,6 +188,7 @@ impl PcpRequest {
             PcpRequest::ProcessInfo(_) => b'P',
             PcpRequest::WatchdogInfo(_) => b'W',
             PcpRequest::WatchdogStatus => b'Y',
+            PcpRequest::WatchdogChange(..) => b'Q',
             PcpRequest::PoolStatus => b'B',
             PcpRequest::Attach(_) => b'C',
             PcpRequest::Detach(_, DrainMode::Now) => b'D',
@@ -213,6 +234,9 @@ impl std::fmt::Display for PcpRequest {
             PcpRequest::ProcessInfo(pid) => write!(f, "process info {pid}"),
             PcpRequest::WatchdogInfo(id) => write!(f, "watchdog info {id}"),
             PcpRequest::WatchdogStatus => f.write_str("watchdog status"),
+            PcpRequest::WatchdogChange(WatchdogChange::Add, host) => write!(f, "watchdog add {host}"),
+            PcpRequest::WatchdogChange(WatchdogChange::Remove, host) => write!(f, "watchdog remove {host}"),
+            PcpRequest::WatchdogChange(WatchdogChange::Lead, host) => write!(f, "watchdog lead {host}"),
             PcpRequest::PoolStatus => f.write_str("pool status"),
             PcpRequest::Attach(node) => write!(f, "attach node {node}"),
             PcpRequest::Detach(node, when) => write!(f, "detach node {node}{}", gracefully(when)),
@@ -223,9 +247,9 @@ impl std::fmt::Display for PcpRequest {
             PcpRequest::Recover(node) => write!(f, "recover node {node}"),
             PcpRequest::Restart(node) => write!(f, "restart node {node}"),
             PcpRequest::UpgradeWalk => f.write_str("upgrade walk"),
-            PcpRequest::Stop(mode, _) => write!(f, "stop, mode {mode:?}"),
-            PcpRequest::Reload(_) => f.write_str("reload the configuration"),
-            PcpRequest::RotateLog(_) => f.write_str("rotate the log"),
+            PcpRequest::Stop(mode, scope) => write!(f, "stop, mode {mode:?}{}", scope.words()),
+            PcpRequest::Reload(scope) => write!(f, "reload the configuration{}", scope.words()),
+            PcpRequest::RotateLog(scope) => write!(f, "rotate the log{}", scope.words()),
             PcpRequest::InvalidateQueryCache => f.write_str("invalidate the query cache"),
             PcpRequest::Set { name, .. } => write!(f, "set {}", name.escape_ascii()),
             PcpRequest::StopRecovery => f.write_str("stop the recovery"),
@@ -280,7 +304,34 @@ impl PcpShutdownMode {
     }
 }
 
+impl WatchdogChange {
+    fn read(body: &[u8]) -> Result<WatchdogChange, PcpError> {
+        match body.first() {
+            Some(b'a') => Ok(WatchdogChange::Add),
+            Some(b'r') => Ok(WatchdogChange::Remove),
+            Some(b'l') => Ok(WatchdogChange::Lead),
+            Some(letter) => Err(PcpError::Letter { what: "change of the watchdog", letter: *letter }),
+            None => Err(PcpError::Malformed(b'Q')),
+        }
+    }
+
+    fn letter(self) -> u8 {
+        match self {
+            WatchdogChange::Add => b'a',
+            WatchdogChange::Remove => b'r',
+            WatchdogChange::Lead => b'l',
+        }
+    }
+}
+
 impl CommandScope {
+    fn words(self) -> &'static str {
+        match self {
+            CommandScope::Local => "",
+            CommandScope::Cluster => ", for all hosts",
+        }
+    }
+
     fn read(body: &[u8]) -> Result<CommandScope, PcpError> {
         match body.first() {
             None | Some(b'l') => Ok(CommandScope::Local),

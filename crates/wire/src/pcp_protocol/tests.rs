@@ -39,14 +39,17 @@ const REQUESTS: [(&[u8], PcpRequest); 29] = [
 ];
 
 /// Those of Weir only.
-const OWN: [(&[u8], PcpRequest); 3] = [
+const OWN: [(&[u8], PcpRequest); 6] = [
     (b"K\0\0\0\x061\0", PcpRequest::Restart(1)),
     (b"U\0\0\0\x04", PcpRequest::UpgradeWalk),
     (b"Y\0\0\0\x04", PcpRequest::WatchdogStatus),
+    (b"Q\0\0\0\x072\0a", PcpRequest::WatchdogChange(WatchdogChange::Add, 2)),
+    (b"Q\0\0\0\x072\0r", PcpRequest::WatchdogChange(WatchdogChange::Remove, 2)),
+    (b"Q\0\0\0\x072\0l", PcpRequest::WatchdogChange(WatchdogChange::Lead, 2)),
 ];
 
 #[test]
-fn requests_are_those_of_pgpools_clients_and_three_of_ours() {
+fn requests_are_those_of_pgpools_clients_and_some_of_ours() {
     for (bytes, request) in REQUESTS.iter().chain(&OWN) {
         let mut out = Vec::new();
         request.write(&mut out);

@@ -2,7 +2,7 @@
 
 use super::PoolHand;
 use crate::control::{self, upgrade_walk};
-use crate::runtime::mail::ControlOrder;
+use crate::runtime::mail::{ControlOrder, RequestOrigin};
 use crate::runtime::shared::SharedState;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use weir_config::failover_settings::FailoverMode;
 use weir_failover::OperatorRequest;
 use weir_failover::rolling_restart::RestartObstacle;
+use weir_io::clock::boot_now_ms;
 use weir_wire::pcp_protocol::{DrainMode, PromotionKind};
 
 /// Limit of a change of nodes. A begun change goes on.
@@ -60,7 +61,7 @@ pub struct NodeOrder(oneshot::Receiver<Result<(), String>>);
 
 impl NodeOrder {
     pub fn begin(shared: &SharedState, request: OperatorRequest) -> NodeOrder {
-        NodeOrder(shared.control.operate(request))
+        NodeOrder(shared.control.operate(request, RequestOrigin::Here))
     }
 
     /// The outcome, once there is one.
@@ -236,7 +237,9 @@ async fn wait_primary(shared: &SharedState, old: u16, node: u16) -> Result<(), N
         let view = shared.cluster.view.load();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
     };
-    let is_named = || shared.cluster.failover.load().named == Some(node);
+    // The name that is to be promoted is the leader's secret.
+    let follows = shared.group.get().is_some_and(|seat| !seat.view().leads(boot_now_ms()));
+    let is_named = || follows || shared.cluster.failover.load().named == Some(node);
     wait_until(SETTLE_LIMIT, || is_named() || is_primary()).await;
     wait_until(OPERATION_LIMIT, || is_primary() || !is_named()).await;
     match (wait_until(SETTLE_LIMIT, is_primary).await, is_named()) {

@@ -5,6 +5,7 @@ use crate::admin::acts::node_acts::NodeOrder;
 use crate::admin::acts::{self, ActError, PoolHand};
 use crate::admin::console::language::{ConsoleCommand, SetRequest, ShutdownMode, set_request};
 use crate::admin::console::show_views;
+use crate::control::group_acts::{ActsOfMembers, ActsReport, GroupAct};
 use crate::control::upgrade_walk;
 use crate::log::Level;
 use crate::runtime::shared::{ProxyShutdown, SharedState, WorkerMessage};
@@ -44,8 +45,8 @@ impl AdminConsole<'_> {
             ConsoleCommand::Set { name, value } => return self.set(name, value).await,
             ConsoleCommand::Reload => return self.reload().await,
             ConsoleCommand::UpgradeWalk => return self.upgrade_walk().await,
-            ConsoleCommand::Pause(database) => self.pause(database.as_deref()).await?,
-            ConsoleCommand::Resume(database) => acts::resume(shared, hand, database.as_deref())?,
+            ConsoleCommand::Pause(database) => return self.pause(database.as_deref()).await,
+            ConsoleCommand::Resume(database) => return self.resume(database.as_deref()).await,
             ConsoleCommand::Disable(database) => acts::disable(shared, database)?,
             ConsoleCommand::Enable(database) => acts::enable(shared, database)?,
             ConsoleCommand::Reconnect(database) => acts::reconnect(shared, hand, database.as_deref())?,
@@ -143,9 +144,21 @@ impl AdminConsole<'_> {
         }
     }
 
-    async fn pause(&mut self, database: Option<&str>) -> Result<(), ErrorReport> {
+    /// For all members of the group. A wait that is cancelled leaves the pause.
+    async fn pause(&mut self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
         acts::pause(&self.w.shared, PoolHand::Own(self.w), database)?;
-        self.wait_until(|w| !acts::has_conns(&w.shared, database)).await
+        let others = RefCell::new(ActsOfMembers::begin(&self.w.shared, &GroupAct::Pause(database.map(Into::into))));
+        self.wait_until(|w| !acts::has_conns(&w.shared, database) && others.borrow_mut().are_done()).await?;
+        told("PAUSE", others.into_inner().report())
+    }
+
+    /// For all members of the group, also where this one is not paused.
+    async fn resume(&mut self, database: Option<&str>) -> Result<ConsoleOutcome, ErrorReport> {
+        let others = RefCell::new(ActsOfMembers::begin(&self.w.shared, &GroupAct::Resume(database.map(Into::into))));
+        let own = acts::resume(&self.w.shared, PoolHand::Own(self.w), database);
+        self.wait_until(|_| others.borrow_mut().are_done()).await?;
+        own?;
+        told("RESUME", others.into_inner().report())
     }
 
     async fn suspend(&mut self) -> Result<(), ErrorReport> {
@@ -203,6 +216,15 @@ impl AdminConsole<'_> {
         self.entry.status.set_doing(SessionActivity::Idle);
         outcome
     }
+}
+
+fn told(tag: &str, report: ActsReport) -> Result<ConsoleOutcome, ErrorReport> {
+    let ActsReport { notes, faults } = report;
+    if faults.is_empty() {
+        return Ok(noted(tag, (!notes.is_empty()).then(|| notes.join("; "))));
+    }
+    let text = format!("{tag} is done here, and not by all members of the group: {}", faults.join("; "));
+    Err(ErrorReport::error(sqlstate::NOT_IN_STATE, text))
 }
 
 /// Success, and what is to be told with it.

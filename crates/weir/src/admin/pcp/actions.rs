@@ -1,11 +1,14 @@
 //! Requests that change something. A reply of success means success.
 
 use crate::admin::acts::node_acts::{self, NodeActError};
-use crate::admin::acts::{self, online_recovery};
+use crate::admin::acts::{self, heard_acts, online_recovery};
 use crate::control::control_context::ControlContext;
+use crate::control::group_acts::{self, ActsOfMembers, ActsReport, GroupAct, MEMBER_LIMIT};
 use crate::runtime::shared;
+use std::cell::RefCell;
 use std::rc::Rc;
-use weir_wire::pcp_protocol::{self, PcpReply, PcpReport, PcpRequest, PcpSeverity};
+use weir_group::HostNumber;
+use weir_wire::pcp_protocol::{self, CommandScope, PcpReply, PcpReport, PcpRequest, PcpSeverity, WatchdogChange};
 
 pub enum ActionResult {
     Replies(Vec<PcpReply>),
@@ -31,9 +34,24 @@ pub async fn perform(c: &Rc<ControlContext>, request: &PcpRequest) -> Result<Act
             let note = node_acts::walk(shared).await.map_err(worded("upgrade walk failed"))?;
             return Ok(ActionResult::Replies(noted(note, done)));
         }
-        PcpRequest::Stop(mode, _) => return Ok(ActionResult::Stop(done, stop_mode(mode))),
-        PcpRequest::Reload(_) => return Ok(ActionResult::Replies(noted(reload(c).await?, done))),
-        PcpRequest::RotateLog(_) => shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
+        PcpRequest::Stop(mode, scope) => {
+            let ActsReport { notes, faults } = at_others(c, scope, &GroupAct::Stop(stop_mode(mode))).await;
+            return Ok(ActionResult::Stop(noted([notes, faults].concat(), done), stop_mode(mode)));
+        }
+        PcpRequest::Reload(scope) => {
+            let (own, others) = tokio::join!(reload(c), at_others(c, scope, &GroupAct::Reload));
+            let failed = "process reload config request failed";
+            return all_done(failed, own, others).map(|notes| ActionResult::Replies(noted(notes, done)));
+        }
+        PcpRequest::RotateLog(scope) => {
+            let others = at_others(c, scope, &GroupAct::RotateLog).await;
+            let notes = all_done("rotating the log failed", shared.log.rotate().map(|()| None), others)?;
+            return Ok(ActionResult::Replies(noted(notes, done)));
+        }
+        PcpRequest::WatchdogChange(change, host) => {
+            let note = change_group(c, change, host).await.map_err(|why| fault("changing the group failed", why))?;
+            return Ok(ActionResult::Replies(noted(note, done)));
+        }
         PcpRequest::InvalidateQueryCache => {
             acts::clear_cache(shared).map_err(|error| fault("invalidating the query cache failed", error.to_string()))?;
         }
@@ -76,8 +94,47 @@ fn worded(failed: &str) -> impl FnOnce(NodeActError) -> PcpReport {
 }
 
 /// Success, and what is to be told with it.
-fn noted(note: Option<String>, done: Vec<PcpReply>) -> Vec<PcpReply> {
-    note.map(|text| PcpReply::Notice(PcpReport::new(PcpSeverity::Notice, text))).into_iter().chain(done).collect()
+fn noted(notes: impl IntoIterator<Item = String>, done: Vec<PcpReply>) -> Vec<PcpReply> {
+    let notices = notes.into_iter().map(|text| PcpReply::Notice(PcpReport::new(PcpSeverity::Notice, text)));
+    notices.chain(done).collect()
+}
+
+/// Has the other members of the group do it, too, if they are meant. Cancel safe, but what was begun goes on.
+async fn at_others(c: &ControlContext, scope: CommandScope, act: &GroupAct) -> ActsReport {
+    match scope {
+        CommandScope::Local => ActsReport::default(),
+        CommandScope::Cluster => {
+            let acts = RefCell::new(ActsOfMembers::begin(&c.shared, act));
+            node_acts::wait_until(MEMBER_LIMIT, || acts.borrow_mut().are_done()).await;
+            acts.into_inner().report()
+        }
+    }
+}
+
+/// What is to be told if this host and all others did it.
+fn all_done(failed: &str, own: Result<Option<String>, String>, others: ActsReport) -> Result<Vec<String>, PcpReport> {
+    let ActsReport { mut notes, mut faults } = others;
+    match own {
+        Ok(note) => notes.extend(note),
+        Err(why) => faults.insert(0, why),
+    }
+    if faults.is_empty() { Ok(notes) } else { Err(fault(failed, faults.join("; "))) }
+}
+
+/// Has the leader change the group; waits until this host sees another leader. Cancel safe, but what was begun goes on.
+async fn change_group(c: &ControlContext, change: WatchdogChange, host: i32) -> Result<Option<String>, String> {
+    let seat = group_acts::seat(&c.shared)?;
+    let host = HostNumber::try_from(host).map_err(|_| format!("{host} is no number of a host"))?;
+    let act = match change {
+        WatchdogChange::Add => GroupAct::Add(host),
+        WatchdogChange::Remove => GroupAct::Remove(host),
+        WatchdogChange::Lead => GroupAct::Lead(host),
+    };
+    let note = group_acts::ask_leader(&seat, &act).await?;
+    if change == WatchdogChange::Lead && !heard_acts::wait_leader(&seat, host, MEMBER_LIMIT).await {
+        return Err(format!("the lead was taken for host {host}, which does not lead after {} s", MEMBER_LIMIT.as_secs()));
+    }
+    Ok((!note.is_empty()).then_some(note))
 }
 
 fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {
@@ -89,9 +146,8 @@ fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {
 }
 
 /// On another thread.
-async fn reload(c: &ControlContext) -> Result<Option<String>, PcpReport> {
+async fn reload(c: &ControlContext) -> Result<Option<String>, String> {
     let shared = c.shared.clone();
     let reloaded = tokio::task::spawn_blocking(move || acts::reload(&shared)).await;
-    let outcome = reloaded.unwrap_or_else(|_| Err("a fault in the proxy".into()));
-    outcome.map_err(|why| fault("process reload config request failed", why))
+    reloaded.unwrap_or_else(|_| Err("a fault in the proxy".into()))
 }

@@ -35,6 +35,7 @@ pub async fn of(c: &Rc<ControlContext>, request: &PcpRequest) -> Option<Outcome>
         | PcpRequest::Promote(..)
         | PcpRequest::Recover(_)
         | PcpRequest::Restart(_)
+        | PcpRequest::WatchdogChange(..)
         | PcpRequest::UpgradeWalk
         | PcpRequest::Stop(..)
         | PcpRequest::Reload(_)

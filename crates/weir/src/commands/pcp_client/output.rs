@@ -99,6 +99,7 @@ pub fn text(name: &str, request: &PcpRequest, replies: &[PcpReply], shape: Outpu
         | PcpRequest::Promote(..)
         | PcpRequest::Recover(_)
         | PcpRequest::Restart(_)
+        | PcpRequest::WatchdogChange(..)
         | PcpRequest::UpgradeWalk
         | PcpRequest::Stop(..)
         | PcpRequest::Reload(_)

@@ -8,6 +8,10 @@ const HOSTS: usize = 3;
 /// The lease is the default one, 2 s.
 const GROUP: &str = "use_watchdog = on\nwd_heartbeat_keepalive = 1\n";
 
+/// PCP over a socket in the folder of each; `admin` with password `secret`.
+const PCP: &str = "pcp_listen_addresses = ''\npcp_socket_dir = 'FOLDER'\n";
+const PCP_USERS: &str = "admin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
+
 pub(super) struct Group {
     pub(super) proxies: Vec<Proxy>,
 }
@@ -50,9 +54,11 @@ impl Group {
 
     /// The first hosts; others that `lines` name are begun elsewhere.
     fn begin(cluster: &Owned, lines: &str, hosts: usize) -> Group {
+        let lines = format!("{lines}{PCP}");
         let start = |host: usize| {
             let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1)).collect();
-            Proxy::spawn_with_files(&backends, lines, &[("pgpool_node_id", &host.to_string())], &[])
+            let files = [("pgpool_node_id", host.to_string()), ("pcp.conf", PCP_USERS.to_owned())];
+            Proxy::spawn_with_files(&backends, &lines, &files.each_ref().map(|(name, text)| (*name, text.as_str())), &[])
         };
         let group = Group { proxies: (0..hosts).map(start).collect() };
         for proxy in &group.proxies {
@@ -62,7 +68,7 @@ impl Group {
         group
     }
 
-    fn leaders(&self) -> Vec<usize> {
+    pub(super) fn leaders(&self) -> Vec<usize> {
         let leads = |proxy: &Proxy| {
             let log = proxy.log();
             let lines = || {
@@ -80,7 +86,7 @@ impl Group {
 }
 
 /// True if a write through the proxy succeeds.
-fn writes(proxy: &Proxy) -> bool {
+pub(super) fn writes(proxy: &Proxy) -> bool {
     let Ok(mut client) = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]) else { return false };
     let answer = client.query("insert into readable values (7)");
     answer.iter().any(|message| message.tag == b'C')
@@ -214,6 +220,26 @@ fn a_member_that_lost_its_state_file_is_admitted_again_as_a_new_one() {
     std::fs::remove_file(file).unwrap();
     group.proxies[host].crash_and_start();
     wait_until("it to be a member again", || writes(&group.proxies[host]));
+    check_nothing_is_missing(&cluster, &group, before);
+}
+
+#[test]
+fn hosts_that_all_lost_their_state_files_found_a_group_anew_that_replaces_a_dead_primary() {
+    let cluster = servers(2, &[ANY]);
+    let mut group = Group::start(&cluster, "");
+    for proxy in &mut group.proxies {
+        proxy.signal(Signal::KILL);
+        proxy.wait_end();
+    }
+    for (host, proxy) in group.proxies.iter_mut().enumerate() {
+        std::fs::remove_file(proxy.folder().join(format!("weir_group.{}", 20_000 + host))).unwrap();
+        proxy.crash_and_start();
+    }
+    for proxy in &group.proxies {
+        wait_until("writes in the new group", || writes(proxy));
+    }
+    let before = loads(&group, &[0, 1, 2]);
+    cluster.primary().kill9().unwrap();
     check_nothing_is_missing(&cluster, &group, before);
 }
 

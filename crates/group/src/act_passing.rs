@@ -1,0 +1,212 @@
+//! Acts of operators between members: each is asked of one member, and done by the leader or by a member that is named. Their texts are not judged here.
+//!
+//! No act begins twice. Who does them remembers those of each asker by number, and begins only what names its life: the asker hears of it by its first
+//! try. Who asks repeats an act until it is answered, and asks another leader only if it named no life yet, or the one before says that it began nothing.
+
+use crate::group_event::{GroupAction, MessagePart};
+use crate::group_member::GroupMember;
+use crate::group_state::GroupLead;
+use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
+use crate::operator_acts::{ACT_BYTES_MAX, ActAnswer, ActDoer, AskedAct, OperatorAct, SentAct};
+
+/// Acts of one member that wait for their answers.
+const ASKED_ACTS_MAX: usize = 32;
+/// Askers that are remembered: members, and those that were.
+const ASKERS_MAX: usize = 2 * MEMBERS_MAX;
+const REPEAT_MS: GroupMs = 300;
+/// Leases in which a leader must be found: a claim takes less than two.
+const LEADERLESS_LEASES: GroupMs = 3;
+
+impl GroupMember {
+    /// An operator asks for an act here.
+    pub(crate) fn ask_act(
+        &mut self,
+        (ticket, to, text): (u64, Option<MemberId>, String),
+        limit_ms: GroupMs,
+        now: GroupMs,
+        out: &mut Vec<GroupAction>,
+    ) {
+        let refusal = if text.len() > ACT_BYTES_MAX {
+            Some(ActAnswer::Refused(format!("an act of {} bytes, limit is {ACT_BYTES_MAX}", text.len())))
+        } else if self.asked_acts.len() >= ASKED_ACTS_MAX {
+            Some(ActAnswer::Refused(format!("{ASKED_ACTS_MAX} acts wait already")))
+        } else {
+            self.is_mute.then_some(ActAnswer::NotLeader)
+        };
+        if let Some(answer) = refusal {
+            out.push(GroupAction::Acted { ticket, answer });
+            return;
+        }
+        let until = now.saturating_add(limit_ms);
+        self.asked_acts.push(AskedAct { ticket, to, text, asked_at: now, until, next_at: now, sent: None });
+        self.pass_acts(now, out);
+    }
+
+    /// Sends acts that wait, repeats those without an answer, and ends those that get none any more.
+    pub(crate) fn pass_acts(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let mut sends = Vec::new();
+        for mut asked in std::mem::take(&mut self.asked_acts) {
+            match self.pass_act(&mut asked, now, &mut sends) {
+                Some(answer) => out.push(GroupAction::Acted { ticket: asked.ticket, answer }),
+                None => self.asked_acts.push(asked),
+            }
+        }
+        for (to, act) in sends {
+            if to == self.id {
+                self.take_act(to, act, now, out);
+            } else {
+                self.send_to(to.host, Some(to), MessagePart::Act(act), now, out);
+            }
+        }
+    }
+
+    fn pass_act(&mut self, asked: &mut AskedAct, now: GroupMs, sends: &mut Vec<(MemberId, OperatorAct)>) -> Option<ActAnswer> {
+        let receiver = self.receiver_of(asked);
+        if let Some(sent) = &mut asked.sent {
+            let is_there = receiver == Some((sent.to, sent.term)) && !self.is_silent(sent.to, now);
+            let gone_since = *sent.gone_since.get_or_insert(now);
+            if is_there {
+                sent.gone_since = None;
+            }
+            let is_gone = now >= gone_since + self.lease_ms();
+            match sent.life {
+                Some(_) if now >= asked.until || is_gone => return Some(ActAnswer::Unknown),
+                None if !is_there => asked.sent = None,
+                Some(_) | None => {}
+            }
+        }
+        if asked.sent.is_none_or(|sent| sent.life.is_none()) {
+            let leaderless_ms = LEADERLESS_LEASES * self.lease_ms();
+            if now >= asked.until.min(asked.asked_at + leaderless_ms) {
+                return Some(ActAnswer::NotLeader);
+            }
+        }
+        if now < asked.next_at {
+            return None;
+        }
+        if let (None, Some((to, term))) = (&asked.sent, receiver) {
+            self.act_number += 1;
+            let life = (to == self.id).then_some(self.life);
+            asked.sent = Some(SentAct { number: self.act_number, to, term, life, gone_since: None });
+        }
+        let SentAct { number, to, life, .. } = asked.sent?;
+        asked.next_at = now + REPEAT_MS;
+        let doer = if asked.to.is_none() { ActDoer::Leader } else { ActDoer::Receiver };
+        sends.push((to, OperatorAct { number, doer, life, text: asked.text.clone() }));
+        None
+    }
+
+    /// Member that is to do it, and its term where it must lead.
+    fn receiver_of(&self, asked: &AskedAct) -> Option<(MemberId, u64)> {
+        let state = &self.known.as_ref()?.state;
+        match (asked.to, state.lead) {
+            (Some(to), _) => state.members.has(to).then_some((to, 0)),
+            (None, GroupLead::Held(leader)) => state.lets(leader).then_some((leader, state.term)),
+            (None, GroupLead::Taken { .. }) => None,
+        }
+    }
+
+    pub(crate) fn drop_act(&mut self, ticket: u64) {
+        self.asked_acts.retain(|asked| asked.ticket != ticket);
+    }
+
+    /// A member asks for an act.
+    pub(crate) fn take_act(&mut self, from: MemberId, act: OperatorAct, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let Some(state) = self.known.as_ref().map(|known| known.state.clone()).filter(|state| state.lets(from)) else { return };
+        if act.life != Some(self.life) {
+            self.send_to(from.host, Some(from), MessagePart::ActLife { number: act.number, life: self.life }, now, out);
+            return;
+        }
+        let leads = self.leads(now);
+        if self.taken_acts.len() >= ASKERS_MAX && !self.taken_acts.contains_key(&from) {
+            let former = self.taken_acts.keys().find(|member| !state.members.has(**member)).copied();
+            former.and_then(|former| self.taken_acts.remove(&former));
+        }
+        let taken = self.taken_acts.entry(from).or_default();
+        if let Some((_, answer)) = taken.acts.iter().find(|(number, _)| *number == act.number) {
+            if let Some(answer) = answer.clone() {
+                self.send_acted(from, act.number, answer, now, out);
+            }
+        } else if taken.is_forgotten(act.number) || !taken.has_room() {
+            self.send_acted(from, act.number, ActAnswer::Unknown, now, out);
+        } else if act.doer == ActDoer::Leader && !leads {
+            taken.acts.push_back((act.number, Some(ActAnswer::NotLeader)));
+            self.send_acted(from, act.number, ActAnswer::NotLeader, now, out);
+        } else {
+            taken.acts.push_back((act.number, None));
+            out.push(GroupAction::Act { from, act });
+        }
+    }
+
+    /// An act that this member was to do has ended.
+    pub(crate) fn acted(&mut self, from: MemberId, number: u64, answer: ActAnswer, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let answer = shortened(answer);
+        let taken = self.taken_acts.get_mut(&from).and_then(|taken| taken.acts.iter_mut().find(|(of, _)| *of == number));
+        if let Some((_, end)) = taken {
+            *end = Some(answer.clone());
+        }
+        self.send_acted(from, number, answer, now, out);
+    }
+
+    /// The receiver names its life: it began nothing in this one.
+    pub(crate) fn hear_life(&mut self, from: MemberId, number: u64, life: u64, now: GroupMs, out: &mut Vec<GroupAction>) {
+        let Some(at) = self.asked_at(from, number) else { return };
+        let asked = &mut self.asked_acts[at];
+        let Some(sent) = asked.sent.as_mut() else { return };
+        match sent.life {
+            None => {
+                (sent.life, asked.next_at) = (Some(life), now);
+                self.pass_acts(now, out);
+            }
+            Some(named) if named == life => {}
+            // An earlier life may have begun it.
+            Some(_) => {
+                let ticket = self.asked_acts.remove(at).ticket;
+                out.push(GroupAction::Acted { ticket, answer: ActAnswer::Unknown });
+            }
+        }
+    }
+
+    fn asked_at(&self, from: MemberId, number: u64) -> Option<usize> {
+        let is_meant = |asked: &AskedAct| asked.sent.is_some_and(|sent| sent.number == number && sent.to == from);
+        self.asked_acts.iter().position(is_meant)
+    }
+
+    fn send_acted(&mut self, to: MemberId, number: u64, answer: ActAnswer, now: GroupMs, out: &mut Vec<GroupAction>) {
+        if to == self.id {
+            self.hear_acted(to, number, answer, now, out);
+        } else {
+            self.send_to(to.host, Some(to), MessagePart::Acted { number, answer }, now, out);
+        }
+    }
+
+    /// The answer to an act that was asked for here.
+    pub(crate) fn hear_acted(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        answer: ActAnswer,
+        now: GroupMs,
+        out: &mut Vec<GroupAction>,
+    ) {
+        let Some(at) = self.asked_at(from, number) else { return };
+        if answer == ActAnswer::NotLeader {
+            (self.asked_acts[at].sent, self.asked_acts[at].next_at) = (None, now + REPEAT_MS);
+            return;
+        }
+        let ticket = self.asked_acts.remove(at).ticket;
+        out.push(GroupAction::Acted { ticket, answer });
+    }
+}
+
+fn shortened(answer: ActAnswer) -> ActAnswer {
+    let short = |mut text: String| {
+        text.truncate(text.floor_char_boundary(ACT_BYTES_MAX));
+        text
+    };
+    match answer {
+        ActAnswer::Done(text) => ActAnswer::Done(short(text)),
+        ActAnswer::Refused(text) => ActAnswer::Refused(short(text)),
+        ActAnswer::NotLeader | ActAnswer::Unknown => answer,
+    }
+}

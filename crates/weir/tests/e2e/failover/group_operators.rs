@@ -1,0 +1,184 @@
+//! Operators ask any member of a group: its leader decides, or all of them do it.
+
+use super::grouped::{Group, writes};
+use super::*;
+use crate::support::proxy::{Folder, show};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const DEBIANS_RELOAD: &str = "/usr/sbin/pcp_reload_config";
+
+/// The operator's password.
+struct Desk(Folder);
+
+impl Desk {
+    fn new() -> Desk {
+        let folder = Folder::new();
+        let file = folder.0.join("pcppass");
+        fs::write(&file, "*:*:admin:secret\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        Desk(folder)
+    }
+
+    /// Runs a client of PCP on the socket of a host.
+    fn ask(&self, group: &Group, host: usize, program: &str, arguments: &[&str]) -> Output {
+        let folder = group.proxies[host].folder().display().to_string();
+        let mut command = Command::new(program);
+        command.args(arguments).args(["-h", &folder, "-p", "9898", "-U", "admin", "-w"]);
+        command.env("PCPPASSFILE", self.0.0.join("pcppass")).output().unwrap()
+    }
+
+    fn weir(&self, group: &Group, host: usize, arguments: &[&str]) -> Result<String, String> {
+        let said = self.ask(group, host, env!("CARGO_BIN_EXE_weir"), arguments);
+        let errors = String::from_utf8_lossy(&said.stderr).into_owned();
+        if said.status.success() { Ok(errors) } else { Err(errors) }
+    }
+
+    #[track_caller]
+    fn do_it(&self, group: &Group, host: usize, arguments: &[&str]) {
+        if let Err(said) = self.weir(group, host, arguments) {
+            let logs: Vec<String> = group.proxies.iter().map(Proxy::log).collect();
+            panic!("{arguments:?} at host {host}: {said}\n{}", logs.join("\n----\n"));
+        }
+    }
+}
+
+/// In the administration console of a host.
+fn administrator(group: &Group, host: usize) -> Raw {
+    let proxy = &group.proxies[host];
+    Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap()
+}
+
+/// Waits until these hosts show the nodes in these states.
+fn wait_statuses(group: &Group, hosts: &[usize], expected: &[&str]) {
+    for host in hosts {
+        wait_until(&format!("host {host} to show {expected:?}"), || group.proxies[*host].nodes("status") == expected);
+    }
+}
+
+#[test]
+fn nodes_are_detached_and_attached_for_all_whichever_host_is_asked() {
+    let cluster = servers(1, &[]);
+    let (group, desk) = (Group::start(&cluster, ""), Desk::new());
+    for host in [1, 0, 2] {
+        wait_statuses(&group, &[0, 1, 2], &["up", "up"]);
+        desk.do_it(&group, host, &["pcp", "detach_node", "1"]);
+        wait_statuses(&group, &[host], &["up", "down"]);
+        wait_statuses(&group, &[0, 1, 2], &["up", "down"]);
+        desk.do_it(&group, (host + 1) % 3, &["pcp", "attach_node", "1"]);
+    }
+    wait_statuses(&group, &[0, 1, 2], &["up", "up"]);
+    administrator(&group, 2).run("DETACH 1");
+    wait_statuses(&group, &[0, 1, 2], &["up", "down"]);
+    let why = desk.weir(&group, 2, &["pcp", "promote_node", "0"]).unwrap_err();
+    assert!(why.contains("node 0 is the primary already"), "the leader's own words: {why}");
+}
+
+#[test]
+fn a_primary_that_one_host_detaches_takes_no_writes_of_any() {
+    let cluster = servers(1, &[]);
+    let (group, desk) = (Group::start(&cluster, "failover_wait = 1s\n"), Desk::new());
+    desk.do_it(&group, 2, &["pcp", "detach_node", "0"]);
+    for proxy in &group.proxies {
+        wait_until("writes to be refused", || !writes(proxy));
+    }
+    assert_eq!(primaries(&cluster).len(), 1, "nobody is promoted for it");
+    desk.do_it(&group, 1, &["pcp", "attach_node", "0"]);
+    for proxy in &group.proxies {
+        wait_until("writes to go on", || writes(proxy));
+    }
+}
+
+#[test]
+fn an_act_that_is_asked_while_the_leader_is_dead_is_done_by_the_next_one() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
+    group.proxies[0].signal(Signal::KILL);
+    group.proxies[0].wait_end();
+    desk.do_it(&group, 2, &["pcp", "detach_node", "1"]);
+    wait_statuses(&group, &[1, 2], &["up", "down"]);
+    group.proxies[0].crash_and_start();
+    wait_statuses(&group, &[0], &["up", "down"]);
+}
+
+#[test]
+fn all_hosts_read_their_configuration_again_and_the_asker_hears_who_did_not() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
+    if Path::new(DEBIANS_RELOAD).exists() {
+        let said = desk.ask(&group, 2, DEBIANS_RELOAD, &["-s", "c"]);
+        assert!(String::from_utf8_lossy(&said.stdout).contains("Command Successful"), "{said:?}");
+        assert!(group.proxies.iter().all(|proxy| proxy.log().contains("reloaded")));
+    } else {
+        leave_out("pgpool2 is not installed");
+    }
+    let right = group.proxies[0].conf();
+    group.proxies[0].add_conf("health_check_period = nonsense");
+    let why = desk.weir(&group, 1, &["pcp", "reload_config", "-s", "cluster"]).unwrap_err();
+    assert!(why.contains("host 0: ") && why.contains("health_check_period") && !why.contains("host 2"), "{why}");
+    desk.do_it(&group, 1, &["pcp", "reload_config", "-s", "local"]);
+    group.proxies[2].signal(Signal::KILL);
+    group.proxies[2].wait_end();
+    fs::write(group.proxies[0].conf_path(), right).unwrap();
+    let mut client = group.proxies[1].console();
+    wait_until("the dead host to be lost", || show(&mut client, "pool_watchdog", "lost")[2] == "true");
+    let notes = desk.weir(&group, 1, &["pcp", "reload_config", "-s", "cluster"]).unwrap();
+    assert!(notes.contains("host 2 is lost, and was not asked"), "{notes}");
+}
+
+#[test]
+fn a_stop_for_all_hosts_ends_them() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
+    desk.do_it(&group, 1, &["pcp", "stop_pgpool", "-m", "fast", "-s", "cluster"]);
+    group.proxies.iter_mut().for_each(|proxy| assert!(proxy.wait_end().success()));
+}
+
+#[test]
+fn a_pause_holds_the_clients_of_all_hosts() {
+    let cluster = servers(1, &[]);
+    let group = Group::start(&cluster, "pool_wait_timeout = 1s\n");
+    let mut operator = administrator(&group, 1);
+    operator.run("PAUSE");
+    assert!(group.proxies.iter().all(|proxy| !writes(proxy)), "clients wait in vain");
+    administrator(&group, 0).run("RESUME");
+    for proxy in &group.proxies {
+        wait_until("clients to go on", || writes(proxy));
+    }
+}
+
+#[test]
+fn the_lead_goes_where_an_operator_says() {
+    let cluster = servers(1, &[]);
+    let (group, desk) = (Group::start(&cluster, ""), Desk::new());
+    for (asked, host) in [(0, 2), (1, 1), (0, 0)] {
+        let number = host.to_string();
+        desk.do_it(&group, asked, &["watchdog", "lead", &number]);
+        wait_until("the log to say so", || group.leaders() == [host]);
+        let again = desk.weir(&group, 2, &["watchdog", "lead", &number]).unwrap();
+        assert!(again.contains("leads already"), "{again}");
+    }
+    assert!(desk.weir(&group, 1, &["watchdog", "lead", "7"]).unwrap_err().contains("host 7 is no member"));
+}
+
+#[test]
+fn a_host_that_is_stopped_is_removed_and_is_a_member_again_when_it_runs() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
+    let why = desk.weir(&group, 1, &["watchdog", "remove", "2"]).unwrap_err();
+    assert!(why.contains("host 2 is heard, and would be admitted again: stop it first"), "{why}");
+    group.proxies[2].signal(Signal::KILL);
+    group.proxies[2].wait_end();
+    wait_until("the host to be removed", || desk.weir(&group, 1, &["watchdog", "remove", "2"]).is_ok());
+    let mut client = group.proxies[1].console();
+    wait_until("two members", || show(&mut client, "pool_watchdog", "votes") == ["yes", "yes", "no"]);
+    let why = desk.weir(&group, 1, &["watchdog", "remove", "1"]).unwrap_err();
+    assert!(why.contains("stop it first"), "{why}");
+    group.proxies[2].crash_and_start();
+    desk.do_it(&group, 0, &["watchdog", "add", "2"]);
+    wait_until("three members", || show(&mut client, "pool_watchdog", "votes") == ["yes"; 3]);
+    let why = desk.weir(&group, 0, &["watchdog", "add", "9"]).unwrap_err();
+    assert!(why.contains("host 9 is not in the configuration"), "{why}");
+}
