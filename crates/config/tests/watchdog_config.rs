@@ -205,7 +205,7 @@ fn a_problem_says_what_to_do() {
             "!10 \"wd_etcd_client_cert_file\" and \"wd_etcd_client_key_file\" belong together",
         ),
         (three("wd_state_dir = 'state'"), "!8 \"wd_state_dir\" is \"state\": the watchdog's folder must begin with a slash"),
-        (three("wd_state_dir = '';work_dir = 'here'"), "!9 \"work_dir\" is \"here\": the watchdog's folder must begin with"),
+        (three("wd_state_dir = '';work_dir = 'here'"), "?9 \"work_dir\" is \"here\": the watchdog's folder must begin with"),
         (three("wd_state_dir = ''"), "?0 \"work_dir\" is /tmp, which is emptied at a restart of the machine"),
         (three("wd_authkey = ''"), "!8 \"wd_authkey\" is empty, and \"a\" is not this machine alone: set wd_authkey"),
         (three("failover_when_quorum_exists = off"), "?8 \"failover_when_quorum_exists\" = off is ignored"),
