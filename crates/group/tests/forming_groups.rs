@@ -3,9 +3,25 @@
 use std::collections::VecDeque;
 
 use weir_group::{
-    EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberId,
-    ServerMark, ShutdownFate, StoredVote, group_step,
+    EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupSettings, HalfVotes, MemberDuty,
+    MemberId, ServerMark, ShutdownFate, StoredVote, group_step,
 };
+
+fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSettings {
+    GroupSettings {
+        host,
+        hosts: (0..configured).collect(),
+        priority: 1,
+        duty: MemberDuty::Serves,
+        half_votes: HalfVotes::TooFew,
+        lease_ms: 2_000,
+        no_show_ms,
+        lost_removal_ms: None,
+        shutdowns: ShutdownFate::Stays,
+        engine: EngineKind::Builtin,
+        without: None,
+    }
+}
 
 struct Hosts {
     members: Vec<GroupMember>,
@@ -16,21 +32,9 @@ struct Hosts {
 impl Hosts {
     /// Hosts from 0 on that are here, of all that are configured.
     fn new(here: u8, configured: u8, no_show_ms: Option<GroupMs>, mark: ServerMark) -> Hosts {
-        let settings = |host| GroupSettings {
-            host,
-            hosts: (0..configured).collect(),
-            priority: 1,
-            duty: MemberDuty::Serves,
-            half_votes: HalfVotes::TooFew,
-            lease_ms: 2_000,
-            no_show_ms,
-            lost_removal_ms: None,
-            shutdowns: ShutdownFate::Stays,
-            engine: EngineKind::Builtin,
-            without: None,
-        };
         let stored = |host| StoredVote::new(MemberId { host, incarnation: 5 });
-        let members = (0..here).map(|host| GroupMember::new(settings(host), stored(host), 0, 0)).collect();
+        let members =
+            (0..here).map(|host| GroupMember::new(settings(host, configured, no_show_ms), stored(host), 0, 0)).collect();
         Hosts { members, files: vec![String::new(); usize::from(here)], mark }
     }
 
@@ -60,7 +64,11 @@ impl Hosts {
     }
 
     fn go_on(&mut self, until: GroupMs) {
-        for now in (0..until).step_by(50) {
+        self.go_on_from(0, until);
+    }
+
+    fn go_on_from(&mut self, from: GroupMs, until: GroupMs) {
+        for now in (from..until).step_by(50) {
             for host in 0..self.members.len() {
                 self.step(host, GroupEvent::Founding { text: format!("text of {host}"), mark: self.mark }, now);
                 self.step(host, GroupEvent::Tick { dice: now as u32 }, now);
@@ -96,6 +104,23 @@ fn a_majority_founds_a_group_after_the_timeout_unless_a_server_bears_a_mark() {
     check_formed(2, Some(1_000), ServerMark::Marked, None);
     check_formed(2, Some(1_000), ServerMark::Unseen, None);
     check_formed(1, Some(1_000), ServerMark::Unmarked, None);
+}
+
+#[test]
+fn a_host_that_was_removed_is_admitted_again_when_it_runs_anew_with_its_file() {
+    let mut hosts = Hosts::new(3, 3, None, ServerMark::Unseen);
+    hosts.go_on(4_000);
+    let voters = |hosts: &Hosts| hosts.members[0].known().map(|known| known.state.members.voters.len());
+    hosts.members.truncate(2);
+    hosts.go_on_from(4_000, 8_000);
+    let rows = hosts.members.iter().map(GroupMember::row).collect();
+    hosts.step(0, GroupEvent::Request { ticket: 1, request: GroupRequest::ChangeMembers { rows } }, 8_000);
+    hosts.go_on_from(8_000, 12_000);
+    assert_eq!(voters(&hosts), Some(2));
+    let stored = StoredVote::parse(hosts.files[2].as_bytes()).expect("a whole file");
+    hosts.members.push(GroupMember::new(settings(2, 3, None), stored, 1 << 32, 12_000));
+    hosts.go_on_from(12_000, 16_000);
+    assert_eq!(voters(&hosts), Some(3));
 }
 
 #[test]
