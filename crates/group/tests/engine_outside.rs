@@ -302,21 +302,6 @@ fn a_state_that_was_deleted_gives_nothing_beyond_its_lease_and_is_not_created_by
     assert_eq!((&cell.created_by[..], cell.leaders(10_000 + FORMED_MS)), (&[0, 0][..], vec![0]));
 }
 
-#[test]
-fn a_host_that_was_removed_is_admitted_again_when_it_runs_anew() {
-    let mut cell = Cell::formed();
-    cell.silent = Some(2);
-    cell.go_on(4_000, 6_000);
-    let rows = cell.members[..2].iter().map(GroupMember::row).collect();
-    cell.ask(0, GroupRequest::ChangeMembers { rows }, 6_000);
-    cell.go_on(6_050, 9_000);
-    assert_eq!(cell.state().members.voters, [id(0), id(1)].into());
-    cell.silent = None;
-    cell.restart(id(2), None, 9_000);
-    cell.go_on(9_000, 12_000);
-    assert_eq!(cell.state().members.voters, (0..3).map(id).collect::<MemberSet>());
-}
-
 const ACT_LIMIT_MS: GroupMs = 60_000;
 
 /// Asks the leader for an act, at this host.

@@ -3,15 +3,9 @@
 use std::collections::VecDeque;
 
 use weir_group::{
-    EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberId,
-    MemberIntent, ServerMark, ShutdownFate, StoredVote, group_step,
+    EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupSettings, HalfVotes, MemberDuty,
+    MemberId, MemberIntent, ServerMark, ShutdownFate, StoredVote, group_step,
 };
-
-struct Hosts {
-    members: Vec<GroupMember>,
-    files: Vec<String>,
-    mark: ServerMark,
-}
 
 fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSettings {
     GroupSettings {
@@ -27,6 +21,12 @@ fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSetti
         engine: EngineKind::Builtin,
         without: None,
     }
+}
+
+struct Hosts {
+    members: Vec<GroupMember>,
+    files: Vec<String>,
+    mark: ServerMark,
 }
 
 impl Hosts {
@@ -77,6 +77,11 @@ impl Hosts {
         self.go_on_with(&all, 0..until);
     }
 
+    fn go_on_from(&mut self, from: GroupMs, until: GroupMs) {
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        self.go_on_with(&all, from..until);
+    }
+
     /// The others stand still, though they hear and answer.
     fn go_on_with(&mut self, hosts: &[usize], times: std::ops::Range<GroupMs>) {
         for now in times.step_by(50) {
@@ -115,6 +120,23 @@ fn a_majority_founds_a_group_after_the_timeout_unless_a_server_bears_a_mark() {
     check_formed(2, Some(1_000), ServerMark::Marked, None);
     check_formed(2, Some(1_000), ServerMark::Unseen, None);
     check_formed(1, Some(1_000), ServerMark::Unmarked, None);
+}
+
+#[test]
+fn a_host_that_was_removed_is_admitted_again_when_it_runs_anew_with_its_file() {
+    let mut hosts = Hosts::new(3, 3, None, ServerMark::Unseen);
+    hosts.go_on(4_000);
+    let voters = |hosts: &Hosts| hosts.members[0].known().map(|known| known.state.members.voters.len());
+    hosts.members.truncate(2);
+    hosts.go_on_from(4_000, 8_000);
+    let rows = hosts.members.iter().map(GroupMember::row).collect();
+    hosts.step(0, GroupEvent::Request { ticket: 1, request: GroupRequest::ChangeMembers { rows } }, 8_000);
+    hosts.go_on_from(8_000, 12_000);
+    assert_eq!(voters(&hosts), Some(2));
+    let stored = StoredVote::parse(hosts.files[2].as_bytes()).expect("a whole file");
+    hosts.members.push(GroupMember::new(settings(2, 3, None), stored, 1 << 32, 12_000));
+    hosts.go_on_from(12_000, 16_000);
+    assert_eq!(voters(&hosts), Some(3));
 }
 
 #[test]
