@@ -28,7 +28,6 @@ pub struct WatchdogSettings {
     heartbeat_addresses: Vec<String>,
     /// 0: the own heartbeat port.
     heartbeat_port: u16,
-    pub heartbeat_keepalive_ms: u64,
     /// Silence after which a host is shown as lost. Taking over depends on `lease_ms` only.
     pub heartbeat_deadtime_ms: u64,
     /// Empty: peers on loopback only, which are not checked.
@@ -41,7 +40,6 @@ pub struct WatchdogSettings {
     pub escalation_command: String,
     /// Before the address is given up; empty: none.
     pub de_escalation_command: String,
-    pub clears_cache: bool,
     /// Empty: not asked.
     pub trusted_servers: Vec<String>,
     /// `%h` stands for the server.
@@ -245,7 +243,6 @@ impl WatchdogSettings {
             listen_port: 0,
             heartbeat_addresses: Vec::new(),
             heartbeat_port: 0,
-            heartbeat_keepalive_ms: 0,
             interval_ms: 0,
             heartbeat_deadtime_ms: 0,
             authkey: WatchdogSecret::default(),
@@ -254,7 +251,6 @@ impl WatchdogSettings {
             address_commands: AddressCommands::default(),
             escalation_command: String::new(),
             de_escalation_command: String::new(),
-            clears_cache: false,
             trusted_servers: Vec::new(),
             trusted_command: String::new(),
             interfaces: MonitoredInterfaces::Unwatched,

@@ -24,7 +24,7 @@ pub struct Companion {
 }
 
 impl Companion {
-    /// Starts a program as our own user. What it prints is appended to `log`.
+    /// Starts a program as our own user. Its output is appended to `log`.
     pub fn start(program: &Path, arguments: &[&OsStr], log: &Path) -> Result<Companion> {
         let child = Launch::new()?.companion(program, arguments, log)?;
         Ok(Companion { pid: child.id(), child: Mutex::new(child) })
@@ -41,7 +41,7 @@ impl Companion {
         !matches!(child.try_wait(), Ok(None))
     }
 
-    /// Has it begin its end (SIGINT). One that has ended is no error.
+    /// Has it begin its end (SIGINT). A program that has ended is no error.
     pub fn begin_stop(&self) {
         if !self.has_ended() {
             let child = self.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

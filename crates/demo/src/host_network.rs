@@ -33,7 +33,7 @@ pub enum NetworkCut {
     Mute,
     /// Nothing passes between it and other hosts; all of them reach the outside.
     FromHosts,
-    /// The same on this path only.
+    /// `FromHosts` on this path only.
     FromHostsOn(usize),
     /// It does not reach the outside, and the outside not it.
     FromOutside,

@@ -125,7 +125,7 @@ impl Load {
         Load::begin_at(&LoadPlace::local(port), crew)
     }
 
-    /// The same of a proxy or server anywhere.
+    /// `begin` for a proxy or server anywhere.
     pub fn begin_at(place: &LoadPlace, crew: Crew) -> Result<Load> {
         let (ends, noted) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Noted::default())));
         let idle = (0..crew.idle).map(|_| place.connect()).collect::<Result<Vec<Sql>>>()?;

@@ -1,7 +1,7 @@
 //! Acts of operators between members: each is asked of one member, and done by the leader or by a member that is named. Their texts are not judged here.
 //!
-//! No act begins twice. Who does them remembers those of each asker by number, and begins only what names its life: the asker hears of it by its first
-//! try. Who asks repeats an act until it is answered, and asks another leader only if it named no life yet, or the one before says that it began nothing.
+//! No act begins twice. The receiver remembers the acts of each asker by number, and begins only an act that names its life: the asker hears of it by its first
+//! try. The asker repeats an act until it is answered, and asks another leader only if it named no life yet, or the one before says that it began nothing.
 
 use crate::group_event::{GroupAction, MessagePart};
 use crate::group_member::GroupMember;

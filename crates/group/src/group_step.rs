@@ -111,7 +111,7 @@ impl GroupMember {
         }
     }
 
-    /// What stands beside messages goes alone: with an engine outside, and where it is news.
+    /// Sends the fields beside messages alone: with an engine outside, and where they are news.
     fn tell_all(&self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(known) = &self.known else { return };
         for to in known.state.members.all().into_iter().filter(|to| *to != self.id) {

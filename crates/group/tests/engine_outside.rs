@@ -46,7 +46,7 @@ struct Cell {
     refused: Vec<usize>,
     stopped: Vec<u64>,
     answers: Vec<GroupAnswer>,
-    /// Who does it, and for whom.
+    /// The doer, and the asker.
     acts: Vec<(usize, MemberId, OperatorAct)>,
     acted: Vec<ActAnswer>,
     silent: Option<usize>,

@@ -39,7 +39,7 @@ pub struct RoundClock {
     /// `origin` on CLOCK_BOOTTIME.
     boot_origin_us: u64,
     us: Cell<u64>,
-    /// Something was read since the last tick: with epoll, and over TLS. What a ring reads is there before the tick.
+    /// Something was read since the last tick: with epoll, and over TLS. The reads of a ring are there before the tick.
     is_outread: Cell<bool>,
 }
 

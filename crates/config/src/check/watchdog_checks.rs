@@ -72,6 +72,10 @@ fn check_key(findings: &mut CheckContext<'_>, watchdog: &WatchdogSettings) {
              else can speak for one of them"
         );
         findings.add(ProblemSeverity::Error, "wd_authkey", None, message);
+    } else if watchdog.others().next().is_some() {
+        let message =
+            "\"wd_authkey\" is empty: every user of this machine can speak for a host of the group, and do what an operator can";
+        findings.add(ProblemSeverity::Warning, "wd_authkey", None, message.to_owned());
     }
 }
 

@@ -117,7 +117,7 @@ impl DemoGroup {
         format!("The proxies are one group:\n{}", self.list())
     }
 
-    /// What to do with a group.
+    /// Things to try with a group.
     pub fn proposals(&self) -> String {
         let pid = self.leader().map_or(0, |leader| self.proxies[leader].process.pid());
         let ports: Vec<String> = self.proxies.iter().map(|proxy| proxy.port.to_string()).collect();

@@ -169,12 +169,12 @@ impl FailoverDriver {
         if matches!(self.own_mode(), FailoverMode::Builtin | FailoverMode::Command) {
             let (c, files, text) = (self.c.clone(), self.files.clone(), durable.show());
             self.looks.spawn_local(async move {
-                files.store(&c, text).await;
+                files.copy(&c, text).await;
             });
         }
     }
 
-    /// Whether this member may lead, as far as workers and servers tell.
+    /// The fitness of this member to lead, as far as workers and servers tell.
     fn intent(&self) -> MemberIntent {
         let is_alive = |beat_ms: u64| self.now() < beat_ms + WORKER_SILENCE_MS;
         let mut beats = self.c.shared.mailboxes.iter().map(|mailbox| mailbox.beat_ms.load(Ordering::Relaxed));

@@ -166,6 +166,11 @@ impl GroupSeat {
         self.view.send_replace(Arc::new(view));
     }
 
+    /// Waits for room. Cancel safe: then nothing was ordered. Nobody hears of it once the thread has ended.
+    pub async fn deliver(&self, order: GroupOrder) {
+        let _ = self.orders.send(order).await;
+    }
+
     /// Never waits. False if the thread has ended or is behind.
     pub fn order(&self, order: GroupOrder) -> bool {
         self.orders.try_send(order).is_ok()

@@ -46,7 +46,7 @@ pub fn numbered(version: StateVersion, revision: u64) -> StateVersion {
     StateVersion { number: VersionNumber { counter: revision, by: MemberId::default() }, ..version }
 }
 
-/// What an answer says of a question.
+/// The meaning of an answer for its question.
 pub struct EtcdReply {
     pub cluster: u64,
     pub revision: u64,

@@ -7,7 +7,7 @@ use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, HeardAct, Pee
 use crate::watchdog::etcd_engine::{EtcdChange, EtcdEngine, EtcdSight};
 use crate::watchdog::group_words;
 use crate::watchdog::host_fitness::{FitnessWatch, HostFitness};
-use crate::watchdog::peer_links::{PeerEvent, PeerLinks};
+use crate::watchdog::peer_links::{PeerEvent, PeerLinkView, PeerLinks};
 use crate::watchdog::state_store::{StateOutcome, StateStore};
 use crate::watchdog::virtual_address::{AddressKeeper, WatchdogLog};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ const SHOW_MS: GroupMs = 250;
 /// Rights for the workers of this process; `writes` are an epoch and a node.
 pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
 
-/// Who must stop writing when the group takes the right to.
+/// The party that must stop writing when the group takes the right to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritingParty {
     /// The control thread says when its workers are done.
@@ -67,10 +67,21 @@ enum OwnEvent {
 }
 
 /// A version is obeyed when both are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ObedienceProgress {
     number: VersionNumber,
     address: bool,
     writes: bool,
+    /// The address is being given up for this version.
+    is_freeing: bool,
+}
+
+impl ObedienceProgress {
+    /// A version is told again at each renewal of the lease: what is done stays done, since nobody says so twice.
+    fn of(before: Option<ObedienceProgress>, number: VersionNumber, leads: bool, party: WritingParty) -> ObedienceProgress {
+        let new = ObedienceProgress { number, address: leads, writes: party == WritingParty::Nobody, is_freeing: false };
+        before.filter(|before| before.number == number).unwrap_or(new)
+    }
 }
 
 struct LeavingMember {
@@ -226,9 +237,11 @@ impl GroupDriver {
             group_words::say_lead(&self.say, rights.leads.filter(|_| leads));
         }
         if obey == RightsTaken::Something {
-            let writes = self.party == WritingParty::Nobody;
-            self.obeying = Some(ObedienceProgress { number, address: leads, writes });
-            if !leads {
+            let before = self.obeying.take();
+            let progress = ObedienceProgress::of(before, number, leads, self.party);
+            let is_begun = progress.is_freeing;
+            self.obeying = Some(ObedienceProgress { is_freeing: !progress.address, ..progress });
+            if !leads && !is_begun {
                 let (address, own) = (self.address.clone(), self.own.clone());
                 spawn_local(async move {
                     address.release().await;
@@ -405,12 +418,9 @@ impl GroupDriver {
     /// Publishes what changed. The end of rights is news, too.
     fn show(&mut self) {
         let now = boot_now_ms();
-        let peers = self.links.views().into_iter().map(|peer| PeerView {
-            host: peer.host,
-            heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
-            is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
-            intent: self.intents.get(&peer.host).copied().unwrap_or(MemberIntent::Serves),
-        });
+        // Not for each message: links are shown as often as times.
+        let is_due = now >= self.shown_at + SHOW_MS;
+        let peers = if is_due { self.peers(now) } else { self.shown.peers.clone() };
         let has_lease = now < self.rights.until;
         let rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
         let view = GroupView {
@@ -422,20 +432,32 @@ impl GroupDriver {
                 Some(_) | None => WritesObedience::Done,
             },
             stopped_epoch: self.stopped_epoch.filter(|_| rights.leads.is_some()),
-            peers: peers.collect(),
+            peers,
             sights_of_others: self.member.sights_of_others(now),
             fault: self.fault.clone(),
         };
         let is_news = !view.is_as_before(&self.shown);
-        if !is_news && now < self.shown_at + SHOW_MS {
+        if !is_news && !is_due {
             return;
         }
-        self.shown_at = now;
+        if is_due {
+            self.shown_at = now;
+        }
         self.shown = view.clone();
         self.seat.show(view);
         if is_news {
             (self.news)();
         }
+    }
+
+    fn peers(&self, now: GroupMs) -> Vec<PeerView> {
+        let view = |peer: PeerLinkView| PeerView {
+            host: peer.host,
+            heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
+            is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
+            intent: self.intents.get(&peer.host).copied().unwrap_or(MemberIntent::Serves),
+        };
+        self.links.views().into_iter().map(view).collect()
     }
 
     fn has_left(&self) -> bool {
@@ -476,5 +498,22 @@ impl GroupDriver {
         if let Some(leaving) = self.leaving {
             let _ = leaving.left.send(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewals_of_a_lease_leave_obedience_as_far_as_it_is() {
+        let number = |counter| VersionNumber { counter, ..VersionNumber::default() };
+        let begun = ObedienceProgress::of(None, number(7), false, WritingParty::Workers);
+        assert_eq!((begun.address, begun.writes, begun.is_freeing), (false, false, false));
+        let written = ObedienceProgress { writes: true, is_freeing: true, ..begun };
+        assert_eq!(ObedienceProgress::of(Some(written), number(7), false, WritingParty::Workers), written);
+        let next = ObedienceProgress::of(Some(written), number(8), false, WritingParty::Workers);
+        assert_eq!(next, ObedienceProgress { number: number(8), ..begun });
+        assert!(ObedienceProgress::of(None, number(7), true, WritingParty::Nobody).writes);
     }
 }

@@ -34,7 +34,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// `LeaseGrant` on its way to the thread.
 pub type SendableGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>) + Send>;
 
-/// What differs between a proxy and a witness.
+/// Differences between a proxy and a witness.
 pub struct GroupHost {
     pub duty: MemberDuty,
     pub log: Arc<ProxyLog>,

@@ -19,7 +19,7 @@ const INTERFACE_PERIOD: Duration = Duration::from_millis(500);
 /// Shortest time between two rounds of tries.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
-/// What the operator said about the host's fitness. Empty: the host is always fit.
+/// Conditions of the operator for the host's fitness. Empty: the host is always fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FitnessSettings {
     /// Of `trusted_servers`.
@@ -31,7 +31,7 @@ pub struct FitnessSettings {
     pub interfaces: MonitoredInterfaces,
 }
 
-/// Whether this host may lead.
+/// The judgement whether this host may lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostFitness {
     Fit,
@@ -57,7 +57,7 @@ impl FitnessSettings {
     }
 }
 
-/// Returns why no monitored interface is up, if so. One that does not exist is down; a host that has none besides loopback has lost all.
+/// Returns why no monitored interface is up, if so. An interface that does not exist is down; a host without any besides loopback has lost all.
 fn judge(interfaces: &MonitoredInterfaces, links: &[HostLink]) -> Option<UnfitReason> {
     let is_down = |interfaces: &str| Some(UnfitReason::InterfacesDown { interfaces: interfaces.to_owned() });
     match interfaces {

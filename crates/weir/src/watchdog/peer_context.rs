@@ -82,7 +82,7 @@ impl PeerContext {
     /// Needs a `LocalSet` around it.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
         let mut tasks = self.tasks.borrow_mut();
-        // Those that ended are forgotten here, so that the set stays small.
+        // Ended tasks are forgotten here, so that the set stays small.
         while tasks.try_join_next().is_some() {}
         tasks.spawn_local(task)
     }

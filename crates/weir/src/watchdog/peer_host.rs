@@ -26,9 +26,9 @@ const ASKED_MAX: usize = 4;
 /// Bytes of a message, shared by all links.
 pub type MessageBytes = Rc<[u8]>;
 
-/// What of a host is shown to operators.
+/// Facts of a host for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerView {
+pub struct PeerLinkView {
     pub host: HostNumber,
     /// Last message, over any link or datagram.
     pub heard_at: Option<Instant>,
@@ -255,8 +255,8 @@ impl PeerHost {
         }
     }
 
-    pub fn view(&self) -> PeerView {
-        PeerView {
+    pub fn view(&self) -> PeerLinkView {
+        PeerLinkView {
             host: self.settings.number,
             heard_at: self.heard_at.get(),
             paths: self.paths.borrow().iter().map(|path| path.view()).collect(),

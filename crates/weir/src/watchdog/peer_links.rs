@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use weir_group::{GroupMessage, HostNumber};
 
 pub use crate::watchdog::peer_context::PeerEvent;
-pub use crate::watchdog::peer_host::{PeerPathView, PeerView};
+pub use crate::watchdog::peer_host::{PeerLinkView, PeerPathView};
 pub use crate::watchdog::peer_settings::{PeerKey, PeerSettings};
 pub use crate::watchdog::peer_sockets::PeerLinkError;
 
@@ -93,7 +93,7 @@ impl PeerLinks {
     }
 
     /// For SHOW, in order of the hosts' numbers.
-    pub fn views(&self) -> Vec<PeerView> {
+    pub fn views(&self) -> Vec<PeerLinkView> {
         self.context.hosts().values().map(|host| host.view()).collect()
     }
 

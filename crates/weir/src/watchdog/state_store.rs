@@ -1,4 +1,4 @@
-//! What a member has promised and accepted, kept on disk by a thread of its own: whoever asks never waits for the disk.
+//! Promise and accepted version of a member, kept on disk by a thread of its own: nobody who asks waits for the disk.
 //!
 //! One write at a time. After one that failed there is none any more: nobody knows what the disk holds, and a member that cannot keep its word
 //! has no vote until it is started again.

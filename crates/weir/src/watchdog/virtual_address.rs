@@ -60,7 +60,7 @@ pub struct AddressKeeper {
     task: JoinHandle<()>,
 }
 
-/// What a keeper's task and its owner share.
+/// State that a keeper's task and its owner share.
 struct KeeperOrder {
     wish: Cell<AddressWish>,
     /// The end of the last lease.

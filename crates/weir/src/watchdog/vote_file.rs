@@ -115,7 +115,7 @@ impl VoteFile {
             let Some((vote, held)) = taken else { continue };
             let beside = beside(&path, vote.member.incarnation);
             let _ = fs::remove_file(&beside);
-            // What a process wrote that was killed may not be on disk under its name yet.
+            // The file of a process that was killed may not be on disk under its name yet.
             sync_folder(folder).map_err(|cause| VoteFileError::Folder { folder: folder.to_owned(), cause })?;
             notices.extend(kind_in_memory(folder).map(|kind| VoteNotice::InMemory { folder: folder.to_owned(), kind }));
             return Ok((VoteFile { folder: folder.to_owned(), path, beside, held }, vote, notices));

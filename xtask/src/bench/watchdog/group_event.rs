@@ -1,4 +1,4 @@
-//! What happens to a group.
+//! Events that a group meets.
 
 /// An event, and its place in the table.
 #[derive(Debug, Clone, Copy)]

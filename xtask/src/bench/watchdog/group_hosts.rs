@@ -117,7 +117,7 @@ impl GroupHosts {
     pub fn signal(&self, host: usize, signal: Signal) -> Result<()> {
         for pid in proc::tree(self.processes[host].id()) {
             let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process")?;
-            // One that has just ended needs none.
+            // A process that has just ended needs none.
             let _ = kill_process(pid, signal);
         }
         Ok(())

@@ -16,8 +16,6 @@ use weir_io::clock::boot_now_ms;
 
 /// Time in which a host that runs is admitted.
 const ADMISSION_LIMIT: Duration = Duration::from_secs(10);
-/// The answer leaves before a stop begins.
-const STOP_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until the control thread ends. Cancel safe: acts under way end, and their askers hear that no answer came.
 pub async fn serve(c: Rc<ControlContext>) {
@@ -47,9 +45,9 @@ async fn obey(c: &Rc<ControlContext>, seat: &Arc<GroupSeat>, heard: HeardAct) {
     if let ActAnswer::Refused(why) = &answer {
         c.shared.log.say(Level::Log, format_args!("watchdog: {text}, passed on by host {}, is refused: {why}", from.host));
     }
-    seat.order(GroupOrder::Acted { from, number, answer });
+    // Before a stop: the group's thread takes orders in turn, and leaves by a later one.
+    seat.deliver(GroupOrder::Acted { from, number, answer }).await;
     if let Some(mode) = stop.filter(|_| doer == ActDoer::Receiver) {
-        tokio::time::sleep(STOP_DELAY).await;
         c.shared.begin_stop(mode);
     }
 }

@@ -111,7 +111,7 @@ async fn at_others(c: &ControlContext, scope: CommandScope, act: &GroupAct) -> A
     }
 }
 
-/// What is to be told if this host and all others did it.
+/// Notes to tell if this host and all others did it.
 fn all_done(failed: &str, own: Result<Option<String>, String>, others: ActsReport) -> Result<Vec<String>, PcpReport> {
     let ActsReport { mut notes, mut faults } = others;
     match own {

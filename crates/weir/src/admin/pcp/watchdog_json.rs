@@ -9,7 +9,7 @@ use weir_config::WatchdogSettings;
 
 /// Pgpool-II's text for a host that it has not heard, or that there is not.
 const NOT_SET: &str = "Not_Set";
-/// The same without a leader.
+/// The quorum's state without a leader.
 const NO_LEADER: &str = "Not Set";
 /// An unknown host has this number.
 const NO_HOST: i32 = -1;

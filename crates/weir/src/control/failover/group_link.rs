@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use weir_failover::{Done, DurableState, FailoverState, GroupRole, NodeId, SightCount};
-use weir_group::{GroupAnswer, GroupRequest, GroupWrites, MemberIntent, NodeSights, VersionNumber};
+use weir_failover::{Done, DurableState, FailoverState, GroupRole, LookFailure, NodeId, SightCount};
+use weir_group::{GroupAnswer, GroupDecision, GroupRequest, GroupWrites, MemberIntent, NodeSights, VersionNumber};
 use weir_io::clock::boot_now_ms;
 
 /// Between two tries of a change that was not made.
@@ -41,8 +41,8 @@ fn number_of_group(view: &GroupView) -> u32 {
 
 pub struct GroupLink {
     pub seat: Arc<GroupSeat>,
-    /// Number of the change that was told last.
-    told: Option<u64>,
+    /// Text that was told last.
+    told: Option<String>,
     obeyed: Option<VersionNumber>,
     /// As told to the group last.
     intent: MemberIntent,
@@ -70,20 +70,21 @@ impl GroupLink {
         if self.seat.view().leads(boot_now_ms()) { GroupRole::Leads } else { GroupRole::Follows }
     }
 
-    /// What the group has stored, under its number. `None`: nothing yet.
+    /// The state stored by the group, under its number. `None`: nothing yet.
     pub fn durable(&self) -> Option<DurableState> {
         let view = self.seat.view();
         let durable = DurableState::parse(&view.version.as_ref()?.state.failover)?;
         Some(DurableState { weir: number_of_group(&view), ..durable })
     }
 
-    /// What the group has stored, if it is news since the last call.
+    /// The text stored by the group, if it is news since the last call.
     pub fn news(&mut self) -> Option<DurableState> {
-        let change = self.seat.view().version.as_ref().map(|version| version.state.change);
-        if change.is_none() || change == self.told {
+        let view = self.seat.view();
+        let text = &view.version.as_ref()?.state.failover;
+        if self.told.as_ref() == Some(text) {
             return None;
         }
-        self.told = change;
+        self.told = Some(text.clone());
         self.durable()
     }
 
@@ -106,7 +107,7 @@ impl GroupLink {
         Some(counts)
     }
 
-    /// Tells the group what this member is fit for, and how it sees the servers: by their last looks.
+    /// Tells the group what this member is fit for, and how it sees the servers: by its last looks, of which a failure of its own says nothing.
     pub fn tell(&mut self, intent: MemberIntent, state: &FailoverState) {
         if self.intent != intent && self.seat.order(GroupOrder::Intent(intent)) {
             self.intent = intent;
@@ -114,7 +115,7 @@ impl GroupLink {
         let mut sights = NodeSights::default();
         for (id, node) in state.nodes.iter().filter(|(id, _)| **id < SIGHTED_NODES) {
             sights.alive |= u128::from(node.facts().is_some()) << id;
-            sights.dead |= u128::from(node.failure.is_some()) << id;
+            sights.dead |= u128::from(node.failure.is_some_and(LookFailure::is_death)) << id;
         }
         if self.sights != sights && self.seat.order(GroupOrder::Sights(sights)) {
             self.sights = sights;
@@ -153,7 +154,7 @@ impl GroupLink {
                 let used = cluster_view::end(&c, node);
                 wait_parted(&c, node, &used).await;
             }
-            seat.order(GroupOrder::WritesObeyed(number));
+            seat.deliver(GroupOrder::WritesObeyed(number)).await;
         });
         while self.obeyer.try_join_next().is_some() {}
     }
@@ -185,6 +186,10 @@ pub async fn close_writes(seat: &GroupSeat, text: String) -> Done {
     }
 }
 
+fn version_term(view: &GroupView) -> u64 {
+    view.version.as_ref().map_or(0, |version| version.state.term)
+}
+
 /// Ends once writes go to the node, or this member does not lead. Cancel safe: the change may be made.
 async fn open_writes(seat: Arc<GroupSeat>, node: NodeId, text: String) {
     let mut news = seat.watch();
@@ -198,7 +203,9 @@ async fn open_writes(seat: Arc<GroupSeat>, node: NodeId, text: String) {
             GroupWrites::Open { node: open, .. } if open == node => return,
             GroupWrites::Open { .. } => seat.request(GroupRequest::CloseWrites { text: text.clone() }).await,
             GroupWrites::Closed { epoch } if view.stopped_epoch == Some(epoch) => {
-                let request = GroupRequest::OpenWrites { epoch: epoch + 1, node, text: text.clone(), decision: None };
+                let words = format!("node {node} takes writes, in epoch {}", epoch + 1);
+                let decision = Some(GroupDecision { term: version_term(&view), text: words });
+                let request = GroupRequest::OpenWrites { epoch: epoch + 1, node, text: text.clone(), decision };
                 seat.request(request).await
             }
             GroupWrites::Closed { .. } => GroupAnswer::Done,

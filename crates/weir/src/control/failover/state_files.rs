@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use std::{fs, io};
+use tokio::sync::Mutex;
 use tokio::task::{spawn_blocking, spawn_local};
 use weir_config::Config;
 use weir_failover::{Done, DurableState, FailoverMode, FailoverRules, NodeId, status_file};
@@ -51,6 +52,9 @@ pub struct FailoverFiles {
     status: RefCell<Option<String>>,
     is_writing: Cell<bool>,
     is_refused: Cell<bool>,
+    /// Copies are written in their order.
+    copying: Mutex<()>,
+    is_copy_refused: Cell<bool>,
 }
 
 impl FailoverFiles {
@@ -65,6 +69,8 @@ impl FailoverFiles {
             status: RefCell::default(),
             is_writing: Cell::default(),
             is_refused: Cell::default(),
+            copying: Mutex::default(),
+            is_copy_refused: Cell::default(),
         }
     }
 
@@ -158,6 +164,21 @@ impl FailoverFiles {
                 }
                 Done::No
             }
+        }
+    }
+
+    /// Writes a copy of what a group stored, which decides nothing. Cancel safe: the write may happen.
+    pub async fn copy(&self, c: &ControlContext, text: String) {
+        let _one = self.copying.lock().await;
+        let path = self.state.clone();
+        let written =
+            spawn_blocking(move || own_files::replace(&path, &text)).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        let is_new = self.is_copy_refused.replace(written.is_err()) != written.is_err();
+        if let Err(cause) = written
+            && is_new
+        {
+            let text = "a start without the group would not know what it decided";
+            c.shared.log.say(Level::Warning, format_args!("{} cannot be written: {cause}; {text}", self.state.display()));
         }
     }
 

@@ -66,7 +66,7 @@ fn begin(settings: PeerSettings) -> TestHost {
 }
 
 impl TestHost {
-    fn view(&self, host: u8) -> PeerView {
+    fn view(&self, host: u8) -> PeerLinkView {
         self.links.views().into_iter().find(|view| view.host == host).expect("it is configured")
     }
 
@@ -472,7 +472,7 @@ fn two_hosts_with_one_number_are_refused_and_both_say_so() {
     play(async {
         let ports = ports(2);
         let mut twin = settings(0, &ports, KEY);
-        // The same file pgpool_node_id on another machine, which takes the first host for another one.
+        // A copy of pgpool_node_id on another machine, which takes the first host for another one.
         twin.listen_port = ports[1].number();
         twin.datagram_port = ports[1].number();
         twin.hosts = vec![PeerHostSettings { number: 1, port: ports[0].number(), ..twin.hosts[0].clone() }];

@@ -18,12 +18,12 @@ const RETRY_MS: u64 = 1_000;
 const COMMAND_MS_MAX: u64 = 30_000;
 /// Part of the lease that `wd_de_escalation_command` leaves for the removal, in ms.
 const REMOVAL_MS: u64 = 150;
-/// The same where `if_down_cmd` removes the address.
+/// Time left for it where `if_down_cmd` removes the address.
 const DOWN_COMMAND_MS: u64 = 600;
 /// The longest `if_down_cmd` may run when the lease is over, in ms: a process that stood still must still give the address up.
 const LATE_DOWN_MS: u64 = 5_000;
 
-/// What the group wants of this host.
+/// The wish of the group for this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressWish {
     Release,
@@ -62,7 +62,7 @@ pub enum AddressStep {
     SkipDeEscalation,
 }
 
-/// What of the settings the plan depends on.
+/// Settings that the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanRules {
     pub addresses: usize,

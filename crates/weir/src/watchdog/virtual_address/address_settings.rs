@@ -1,4 +1,4 @@
-//! What the operator said about the virtual address.
+//! Settings of the virtual address.
 
 use std::net::IpAddr;
 use weir_config::watchdog_settings::WatchdogSettings;

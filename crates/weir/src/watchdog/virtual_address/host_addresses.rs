@@ -21,10 +21,10 @@ const SEQUENCE: u32 = 1;
 /// The latest an address ends after its lifetime, if nothing else happens to the host's addresses: the kernel rounds its timer up by less than
 /// a quarter of a second. Source: `ADDRCONF_TIMER_FUZZ`. Measured: 0.00 to 0.24 s.
 const LATE_MS: u64 = 300;
-/// The same if another address is set, changed or ends just before: the kernel looks again a second later at the earliest.
+/// Lateness if another address is set, changed or ends just before: the kernel looks again a second later at the earliest.
 /// Source: `ADDRCONF_TIMER_FUZZ_MAX`. Measured: 0.84 s, where another address was set 0.2 s before the end.
 const LATE_MAX_MS: u64 = 1050;
-/// Time for the kernel to set an address. One that took longer is removed.
+/// Time for the kernel to set an address. An address that took longer is removed.
 const CALL_MS: u64 = 100;
 
 /// Why the kernel did not do something with an address.

@@ -304,7 +304,7 @@ fn neighbours_learn_where_the_address_is_now() {
     let there = mac(&other.run("ip link show dev eth0 | grep link/ether"));
     assert_ne!(here, there);
     let knows = |mac: &str| [FOUR, SIX].iter().all(|ip| neighbour.run(&format!("ip neigh show {ip}")).contains(mac));
-    // What a neighbour knows whom nobody tells anything.
+    // Knowledge of a neighbour whom nobody tells anything.
     for address in [FOUR, SIX] {
         neighbour.run(&format!("ip neigh add {address} lladdr 02:00:00:00:00:99 dev br0 nud stale"));
     }

@@ -254,7 +254,7 @@ mod tests {
         HostAddress { interface: 7, address: address.parse().expect("an address"), prefix_bits }
     }
 
-    /// What the kernel lists has the form of an order, so that one reads as the other.
+    /// A list of the kernel has the form of an order, so that one reads as the other.
     fn check_reads_back(host: &HostAddress) {
         let bytes = set_address(3, host, "eth0", 2);
         assert_eq!(replies(&bytes, 3), [NetlinkReply::Address(*host)]);

@@ -39,7 +39,7 @@ impl EtcdServers {
         EtcdServers::spawn("http", count, Folder::new(), more, None)?.when_serving()
     }
 
-    /// The same for clients that are elsewhere, and reach this machine at an address.
+    /// `start` for clients that are elsewhere, and reach this machine at an address.
     pub fn start_at(outside: &str, count: usize) -> Option<EtcdServers> {
         EtcdServers::spawn("http", count, Folder::new(), &[], Some(outside.to_owned()))?.when_serving()
     }

@@ -1,4 +1,4 @@
-//! What each proxy of a group shows of it, while others are stopped and killed.
+//! The view of each proxy of a group, while others are stopped and killed.
 
 use super::grouped::Group;
 use super::*;

@@ -1,4 +1,4 @@
-//! Groups of proxies on hosts of their own, which are network namespaces: hosts that die, stand still or are cut off. Who has the address is
+//! Groups of proxies on hosts of their own, which are network namespaces: hosts that die, stand still or are cut off. The holder of the address is
 //! asked of all kernels many times a second.
 
 mod etcd_hosts;

@@ -222,7 +222,7 @@ impl HostGroup {
         load(&place(&self.network.virtual_address().to_string()), 0)
     }
 
-    /// The same through this host.
+    /// A write through this host.
     pub fn load_at(&self, host: usize) -> Load {
         load(&self.weirs[host].place(), host + 1)
     }
