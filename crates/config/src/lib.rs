@@ -46,7 +46,7 @@ pub use crate::pcp_settings::{PcpConfig, PcpUsers};
 pub use crate::recovery_settings::RecoveryConfig;
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
-pub use page::{reference_page, sample_file};
+pub use page::{ParameterEntry, parameter_entries, reference_page, sample_file};
 pub use pattern::{BadPattern, PatternSet};
 pub use problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
 pub use read::{SubstituteDefault, read, read_with, read_with_defaults};

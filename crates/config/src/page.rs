@@ -24,6 +24,29 @@ pub fn sample_file() -> String {
     text
 }
 
+/// A parameter as pages show it.
+pub struct ParameterEntry {
+    /// With N for a number.
+    pub name: String,
+    pub values: String,
+    pub default: &'static str,
+    /// Act that a change needs.
+    pub applies: &'static str,
+    pub help: String,
+}
+
+/// Returns all parameters, each group with its title.
+pub fn parameter_entries() -> impl Iterator<Item = (&'static str, Vec<ParameterEntry>)> {
+    let entry = |param: &ConfigParam| ParameterEntry {
+        name: written_name(param, "N"),
+        values: param.kind.describe(),
+        default: param.default,
+        applies: param.applies.describe(),
+        help: format!("{}{}{}", no_effect(param), param.help, shown_to(param)),
+    };
+    params::groups().map(move |(group, rows)| (group.title(), rows.iter().filter(|param| !param.hidden).map(entry).collect()))
+}
+
 /// Returns the reference page in Markdown.
 pub fn reference_page() -> String {
     let mut text = String::from(

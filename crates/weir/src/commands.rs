@@ -1,4 +1,4 @@
-//! Commands of the program: the command line, `weir check`, `docs`, `demo`, `pcp`, and password tools.
+//! Commands of the program: the command line, `weir check`, `docs`, `man`, `demo`, `pcp`, and password tools.
 
 pub mod agent_status;
 pub mod check_servers;
@@ -6,6 +6,7 @@ pub mod cli;
 pub mod demo;
 mod demo_group;
 pub mod docs;
+pub mod manual_pages;
 pub mod own_sql;
 pub mod password_tools;
 pub mod pcp_client;

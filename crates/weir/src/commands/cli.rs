@@ -3,6 +3,7 @@
 use crate::agent::keeper::{self, AgentOptions};
 use crate::auth::trust;
 use crate::commands::check_servers;
+use crate::commands::manual_pages;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
 use crate::commands::pcp_client::{self, OfHost, PcpArgs, PcpCommand};
 use crate::counted;
@@ -11,7 +12,8 @@ use crate::process::{pcp_programs, pid_file};
 use crate::runtime::operator_files::{OperatorFiles, ProgramName};
 use crate::runtime::places;
 use anyhow::{Context, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use std::ffi::OsString;
@@ -116,6 +118,13 @@ enum WeirCommand {
         #[arg(long, conflicts_with = "write")]
         check: Option<PathBuf>,
     },
+    /// Write the manual pages into a folder: one of each command, and pgpool.conf(5).
+    Man {
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
+    /// Print what a shell needs to complete this command line.
+    Completions { shell: Shell },
     /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
     Import(ImportArgs),
     /// Ask a running proxy for something over PCP, as Pgpool-II's clients do.
@@ -295,6 +304,8 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
             (None, Some(folder)) => crate::commands::docs::check(&folder),
             (None, None) => say(&config::reference_page()),
         },
+        Some(WeirCommand::Man { folder }) => manual_pages::write(WeirCli::command(), &folder),
+        Some(WeirCommand::Completions { shell }) => say(&manual_pages::completions(WeirCli::command(), shell)),
         Some(WeirCommand::Import(options)) => import(&options),
         Some(WeirCommand::Agent(options)) => keeper::run(&options),
         Some(WeirCommand::AgentStatus(options)) => agent_status(&options),

@@ -40,6 +40,39 @@ fn a_right_file_is_said_to_be_valid() {
     assert!(said.contains("valid") && said.contains("1 node,"), "{said}");
 }
 
+/// Commands that the help of `weir` lists.
+fn listed_commands() -> Vec<String> {
+    let help = text(&run(Path::new(WEIR), &["--help"]).stdout);
+    let lines = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1).take_while(|line| !line.trim().is_empty());
+    lines.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(first_word).collect()
+}
+
+fn first_word(line: &str) -> Option<String> {
+    line.split_whitespace().next().map(str::to_string)
+}
+
+#[test]
+fn each_command_has_a_manual_page_and_completions() {
+    let folder = Folder::new();
+    let pages = folder.0.join("man");
+    let output = run(Path::new(WEIR), &["man", &pages.to_string_lossy()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let commands = listed_commands();
+    assert!(commands.len() > 10, "{commands:?}");
+    for name in commands.iter().filter(|name| *name != "help") {
+        let page = fs::read_to_string(pages.join(format!("weir-{name}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
+    }
+    assert!(fs::read_to_string(pages.join("pgpool.conf.5")).unwrap().contains("load_balance_mode"));
+    for shell in ["bash", "zsh", "fish"] {
+        let words = text(&run(Path::new(WEIR), &["completions", shell]).stdout);
+        let missing: Vec<&String> = commands.iter().filter(|name| !words.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "{shell}: {missing:?}");
+    }
+    let refused = run(Path::new(WEIR), &["man", "/proc/no/such/place"]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("/proc/no/such/place"), "{}", text(&refused.stderr));
+}
+
 #[test]
 fn the_line_that_sets_the_older_default_of_causal_reads_is_named() {
     let two = format!("{NODE}backend_hostname1 = 'localhost'\nbackend_port1 = 5434\n");
