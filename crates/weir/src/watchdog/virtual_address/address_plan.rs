@@ -124,6 +124,11 @@ impl AddressPlan {
         }
     }
 
+    /// Goes on with addresses that another process of this host set.
+    pub fn resume(rules: PlanRules, now_ms: u64) -> AddressPlan {
+        AddressPlan { stage: just_held(now_ms), ..AddressPlan::new(rules) }
+    }
+
     pub fn wish(&mut self, wish: AddressWish) {
         self.wish = wish;
         if let AddressWish::Hold { until_ms } = wish {
