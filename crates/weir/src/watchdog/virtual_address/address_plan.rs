@@ -395,6 +395,22 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_a_process_before_is_renewed_at_once_and_no_command_runs_for_it() {
+        let mut plan = AddressPlan::resume(PlanRules { has_escalation: true, ..NETLINK }, 100);
+        plan.wish(AddressWish::Hold { until_ms: 1_900 });
+        assert!(plan.holds());
+        assert_eq!(plan.next(100), AddressStep::Set { lease_until_ms: 1_900 });
+        plan.was_set(&Ok(1_100), 100);
+        assert_eq!(plan.next(100), AddressStep::Announce { lease_until_ms: 1_900 });
+        let mut not_led = AddressPlan::resume(NETLINK, 100);
+        not_led.wish(AddressWish::Hold { until_ms: 0 });
+        assert_eq!(not_led.next(100), AddressStep::Remove, "without the lead it goes");
+        let mut by_commands = AddressPlan::resume(PlanRules { has_arping: false, ..COMMANDS }, 100);
+        by_commands.wish(AddressWish::Hold { until_ms: 1_900 });
+        assert!(matches!(by_commands.next(100), AddressStep::Announce { .. }), "if_up_cmd is not run again");
+    }
+
+    #[test]
     fn an_address_is_set_announced_and_renewed_while_the_lease_goes_on() {
         let mut plan = held(NETLINK, 2_000);
         assert_eq!(plan.next(0), AddressStep::Announce { lease_until_ms: 2_000 });
