@@ -60,9 +60,11 @@ pub struct GroupMember {
     pub(crate) is_decided: bool,
     /// State and end of the last lease.
     granted: Option<(GroupMs, StateVersion)>,
-    ordered: MemberRights,
+    /// Rights of the process before this one, until the first confirmed read.
+    pub(crate) inherited: MemberRights,
+    pub(crate) ordered: MemberRights,
     pub(crate) obeyed: VersionNumber,
-    obeying: Option<VersionNumber>,
+    pub(crate) obeying: Option<VersionNumber>,
     /// Newest term, and when its leader was last known to have confirmed a read.
     pub(crate) led: (u64, GroupMs),
     /// The link to the leader was closed then.
@@ -115,6 +117,7 @@ impl GroupMember {
             heard_at: now,
             is_decided: false,
             granted: None,
+            inherited: MemberRights::default(),
             ordered: MemberRights::default(),
             obeyed: VersionNumber::default(),
             obeying: None,
@@ -200,7 +203,8 @@ impl GroupMember {
 
     /// Rights by the last confirmed read, less what a newer version says otherwise.
     pub(crate) fn rights(&self) -> MemberRights {
-        let (Some((until, granted)), Some(known)) = (&self.granted, &self.known) else { return MemberRights::default() };
+        let Some(known) = &self.known else { return MemberRights::default() };
+        let Some((until, granted)) = &self.granted else { return self.inherited_rights(&known.state) };
         let late = self.settings.without == Some(GroupRule::ObeyFirst);
         let known = if late { granted } else { known };
         let row = known.state.members.row(self.id);
@@ -209,6 +213,12 @@ impl GroupMember {
         let open = given.state.open_for(self.id).filter(|open| known.state.open_for(self.id) == Some(*open));
         let serves = row.is_some_and(|row| row.duty == MemberDuty::Serves);
         MemberRights { until: *until, leads: (leads && serves).then_some(granted.state.term), writes: open.filter(|_| serves) }
+    }
+
+    fn inherited_rights(&self, known: &GroupState) -> MemberRights {
+        let MemberRights { until, leads, writes } = self.inherited;
+        let leads = leads.filter(|term| known.led_by(self.id) && known.term == *term);
+        MemberRights { until, leads, writes: writes.filter(|open| known.open_for(self.id) == Some(*open)) }
     }
 
     /// The state that this member leads by, if it does.
@@ -247,7 +257,7 @@ impl GroupMember {
         None
     }
 
-    fn hear(&mut self, version: StateVersion, now: GroupMs) {
+    pub(crate) fn hear(&mut self, version: StateVersion, now: GroupMs) {
         if self.known.as_ref().is_some_and(|known| !version.follows(known)) {
             return;
         }

@@ -3,7 +3,7 @@
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
 //! requests and changes of members, `forming`, `act_passing` of operators' wishes), then `group_step`; no file uses a higher one. `message_bytes` has messages
-//! as bytes. Rules and proof: `docs/design/group.md`.
+//! as bytes, `member_handover` a member that moves to another process. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
 //! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
@@ -15,6 +15,7 @@ mod group_member;
 mod group_rule;
 mod group_state;
 mod group_step;
+mod member_handover;
 mod membership;
 mod message_bytes;
 mod next_state;
@@ -33,6 +34,7 @@ pub use group_state::{
     LEASE_MS_MAX, LEASE_MS_MIN, StateFault, StateVersion, VersionNumber,
 };
 pub use group_step::group_step;
+pub use member_handover::{HANDOVER_BYTES_MAX, HandoverTextError, MemberHandover, PassedRights};
 pub use membership::{GroupMembers, GroupMs, HalfVotes, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 pub use message_bytes::{MESSAGE_BYTES_MAX, MESSAGE_FORM, MessageBytesError};
 pub use operator_acts::{ACT_BYTES_MAX, ActAnswer, ActDoer, OperatorAct};

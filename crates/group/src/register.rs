@@ -331,6 +331,11 @@ impl GroupRegister {
         self.confirm(out);
     }
 
+    /// A version that the process before this one had heard of.
+    pub(crate) fn learn_before(&mut self, version: StateVersion) {
+        self.learn(version, &mut RegisterOutputs::new());
+    }
+
     fn learn(&mut self, version: StateVersion, out: &mut RegisterOutputs) {
         if self.known.as_ref().is_some_and(|known| !version.follows(known)) {
             return;

@@ -109,17 +109,22 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn show_member(id: MemberId) -> String {
+pub(crate) fn show_member(id: MemberId) -> String {
     format!("{}:{:08x}", id.host, id.incarnation)
 }
 
-fn parse_member(text: &str) -> Option<MemberId> {
+pub(crate) fn parse_member(text: &str) -> Option<MemberId> {
     let (host, incarnation) = text.split_once(':')?;
     Some(MemberId { host: host.parse().ok()?, incarnation: u32::from_str_radix(incarnation, 16).ok()? })
 }
 
-fn show_number(number: VersionNumber) -> String {
+pub(crate) fn show_number(number: VersionNumber) -> String {
     format!("{} {}", number.counter, show_member(number.by))
+}
+
+pub(crate) fn parse_number(text: &str) -> Option<VersionNumber> {
+    let (counter, by) = text.split_once(' ')?;
+    Some(VersionNumber { counter: counter.parse().ok()?, by: parse_member(by)? })
 }
 
 fn show_set(set: &MemberSet) -> String {
@@ -222,7 +227,7 @@ impl VoteDraft {
             "member" => self.member = Some(parse_member(rest)?),
             "group" => self.group = Some(parse_member(rest)?),
             "promised" | "version" => {
-                let number = VersionNumber { counter: word(&mut words)?, by: parse_member(words.next()?)? };
+                let number = parse_number(rest)?;
                 let slot = if key == "version" { &mut self.number } else { &mut self.promised };
                 *slot = Some(number);
             }

@@ -24,7 +24,7 @@ pub fn run(config: &Config) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT]).context("cannot watch signals")?;
     let notify = SystemdNotifier::from_env();
     let host = GroupHost { duty: MemberDuty::Witness, log: log.clone(), grant: Box::new(|_, _| {}), news: Box::new(|| {}) };
-    let group = group_thread::start(watchdog, host)?;
+    let group = group_thread::start(watchdog, host, None)?;
     log.say(Level::Log, format_args!("weir {} votes as host {} of its group", crate::VERSION, watchdog.own_number));
     notify.ready();
     let _ = signals.forever().next();

@@ -196,6 +196,9 @@ impl FailoverDriver {
         self.rules = Rc::new(rules_of(&self.c, &self.config, role));
         self.state = self.state.begun_anew(&self.rules, durable);
         self.reach = Rc::new(NodeAccess::new(self.c.clone(), self.config.clone(), self.rules.clone()));
+        if role == GroupRole::Follows {
+            group.seat.order(GroupOrder::LeadGivenUp);
+        }
         let words =
             if role == GroupRole::Leads { "this proxy decides for its group" } else { "another proxy decides for the group" };
         self.c.shared.log.say(Level::Log, format_args!("failover: {words} from here on"));

@@ -9,6 +9,7 @@ use crate::process::notify::SystemdNotifier;
 use crate::process::pid_file::{PidFile, PidFileClaim};
 use crate::process::takeover::{self, OldProxy};
 use crate::process::{tasks, thread};
+use crate::runtime::group_seat::HandedMember;
 use crate::runtime::inherit::InheritedSockets;
 use crate::runtime::listeners::{CreatedUnixSockets, ListeningSocket};
 use crate::runtime::mail::ControlOrder;
@@ -64,18 +65,14 @@ impl ClientSockets {
         warnings: &mut Vec<String>,
     ) -> anyhow::Result<(ClientSockets, Option<OldProxy>)> {
         let way = &config.admin.takeover_socket;
-        if files.takes_over && config.watchdog.is_some() {
-            bail!(
-                "--takeover is not possible with use_watchdog = on yet: stop and start the hosts of the group one after the other"
-            );
-        }
         if files.takes_over && way.as_os_str().is_empty() {
             bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
         }
-        let (mut inherited, old) = match files.takes_over.then(|| takeover::ask(way)).transpose().context("cannot take over")? {
-            Some(Some((inherited, old))) => (inherited, Some(old)),
-            Some(None) | None => (InheritedSockets::from_systemd()?, None),
-        };
+        let (mut inherited, old) =
+            match files.takes_over.then(|| takeover::ask(way, config)).transpose().context("cannot take over")? {
+                Some(Some((inherited, old))) => (inherited, Some(old)),
+                Some(None) | None => (InheritedSockets::from_systemd()?, None),
+            };
         let drain = if old.is_none() && inherited.left() > 0 { SmartStopAdmission::Nobody } else { SmartStopAdmission::Console };
         let doors = acceptor::open(config, &mut inherited, made)?;
         let readers = http::open(config, &mut inherited)?;
@@ -113,7 +110,7 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     let mut warnings = warnings_of(files, (&config, &tls), &problems, start, files_max);
     // Removed if the start fails.
     let mut made = CreatedUnixSockets::default();
-    let (sockets, old) = ClientSockets::open(files, &config, &mut made, &mut warnings)?;
+    let (sockets, mut old) = ClientSockets::open(files, &config, &mut made, &mut warnings)?;
     let mut paths: Vec<PathBuf> =
         sockets.listeners.iter().chain(&sockets.control.pcp.doors).filter_map(ListeningSocket::path).collect();
     let way = config.admin.takeover_socket.clone();
@@ -132,6 +129,8 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
     let wished = first_way(&shared)?;
+    // The old proxy has its place again if anything fails until it is relieved.
+    let taken = old.as_mut().map(|old| take_place(old, &shared)).transpose()?;
     let claim = if old.is_some() { PidFileClaim::Relief } else { PidFileClaim::Alone };
     let pid_file = take_pid_file(&shared.config.load(), claim, start, &mut warnings)?;
     announce(&shared, &warnings);
@@ -150,7 +149,10 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
             Err(cause) => return Err(cause),
         }
     }
-    let group = start_group(&shared)?;
+    let group = match taken {
+        Some(group) => group,
+        None => start_group(&shared, None)?,
+    };
     let control = thread::start(&shared, sockets.control)?;
     let workers = start_workers(&shared, polls, (sockets.listeners, sockets.drain), wished)?;
     made.keep();
@@ -269,8 +271,17 @@ fn take_pid_file(
     }
 }
 
+/// Joins the group of `use_watchdog` as the member that the old proxy was.
+fn take_place(old: &mut OldProxy, shared: &Arc<SharedState>) -> anyhow::Result<Option<GroupThread>> {
+    if shared.config.load().watchdog.is_none() {
+        return Ok(None);
+    }
+    let handed = old.take_member().context("cannot take over")?;
+    start_group(shared, Some(handed))
+}
+
 /// Joins the group of `use_watchdog`.
-fn start_group(shared: &Arc<SharedState>) -> anyhow::Result<Option<GroupThread>> {
+fn start_group(shared: &Arc<SharedState>, handed: Option<HandedMember>) -> anyhow::Result<Option<GroupThread>> {
     let config = shared.config.load_full();
     let Some(watchdog) = &config.watchdog else { return Ok(None) };
     // Where others promote, the group has no epoch of writes.
@@ -284,7 +295,7 @@ fn start_group(shared: &Arc<SharedState>) -> anyhow::Result<Option<GroupThread>>
         grant: Box::new(move |until_ms, writes| lease.lease.grant(until_ms.saturating_mul(1000), writes)),
         news: Box::new(move || mail.control.send(ControlOrder::Group)),
     };
-    let group = group_thread::start(watchdog, host)?;
+    let group = group_thread::start(watchdog, host, handed)?;
     let _ = shared.group.set(group.seat.clone());
     Ok(Some(group))
 }

@@ -3,12 +3,13 @@
 //! The group's thread is the only writer of rights and view; others read them and send orders. Times are milliseconds of CLOCK_BOOTTIME.
 
 use parking_lot::Mutex;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use weir_group::{
-    ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, NodeSights,
-    ServerMark, StateVersion, VersionNumber,
+    ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights,
+    NodeSights, ServerMark, StateVersion, VersionNumber,
 };
 
 /// Orders that wait for the group's thread; more are refused.
@@ -42,10 +43,34 @@ pub enum GroupOrder {
         number: u64,
         answer: ActAnswer,
     },
+    /// Another process takes this one's place in the group. Answered when nothing of the member is left here but sessions.
+    HandOver {
+        answer: oneshot::Sender<Result<HandedMember, String>>,
+    },
+    /// Orders to servers have ended here, since this process does not lead any more.
+    LeadGivenUp,
+    /// The other process serves all new clients: this one does not take its place back any more.
+    Relieved,
     /// The process ends: the lead is handed over first. Answered when the group holds nothing of this member any more.
     Leave {
         left: oneshot::Sender<()>,
     },
+}
+
+/// A member on its way to another process.
+#[derive(Debug)]
+pub struct HandedMember {
+    pub before: MemberHandover,
+    /// To each process that keeps sessions, the newest first.
+    pub lines: Vec<FormerLine>,
+}
+
+/// One end of the line to a former process.
+#[derive(Debug)]
+pub struct FormerLine {
+    pub end: OwnedFd,
+    /// End of all rights that the process on the other side may rely on.
+    pub until: GroupMs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,17 @@
 //! Nothing here waits for a disk, a peer, a command or the control thread: each of them answers by an event.
 
 use crate::log::Level;
-use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, HeardAct, PeerView, WritesObedience};
+use crate::runtime::group_seat::{
+    FormerLine, GroupOrder, GroupSeat, GroupView, HandedMember, HeardAct, PeerView, WritesObedience,
+};
 use crate::watchdog::etcd_engine::{EtcdChange, EtcdEngine, EtcdSight};
+use crate::watchdog::former_process::{FORMERS_MAX, FormerNews, FormerProcesses};
 use crate::watchdog::group_words;
 use crate::watchdog::host_fitness::{FitnessWatch, HostFitness};
+use crate::watchdog::lease_line::{self, LeaseLine};
 use crate::watchdog::peer_links::{PeerEvent, PeerLinkView, PeerLinks};
 use crate::watchdog::state_store::{StateOutcome, StateStore};
+use crate::watchdog::successor_line::FormerMember;
 use crate::watchdog::virtual_address::{AddressKeeper, WatchdogLog};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,7 +24,7 @@ use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
 use weir_group::{
     ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
-    MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    MemberHandover, MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -28,6 +33,9 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Times in the view are shown anew so often.
 const SHOW_MS: GroupMs = 250;
+
+/// Time for orders to servers to end before another process of this member leads.
+const LEAD_LIMIT_MS: GroupMs = 250;
 
 /// Rights for the workers of this process; `writes` are an epoch and a node.
 pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
@@ -41,6 +49,25 @@ pub enum WritingParty {
     Nobody,
 }
 
+/// Ways of the group's thread to the rest of the process.
+pub struct GroupPorts {
+    pub seat: Arc<GroupSeat>,
+    pub party: WritingParty,
+    pub grant: LeaseGrant,
+    /// Rings the control thread.
+    pub news: Box<dyn Fn()>,
+    pub say: WatchdogLog,
+}
+
+/// How a process ends to play its member.
+pub enum DriveEnd {
+    Left,
+    /// Another process plays it, and this one keeps sessions.
+    HandedOver(FormerMember),
+    /// Nobody took it. The state file is closed, or is as soon as the disk lets go of it.
+    NotTaken(MemberHandover),
+}
+
 pub struct DriverParts {
     pub member: GroupMember,
     pub links: PeerLinks,
@@ -50,13 +77,8 @@ pub struct DriverParts {
     pub engine: Option<EtcdEngine>,
     pub address: AddressKeeper,
     pub fitness: FitnessWatch,
-    pub seat: Arc<GroupSeat>,
-    pub orders: mpsc::Receiver<GroupOrder>,
-    pub party: WritingParty,
-    pub grant: LeaseGrant,
-    /// Rings the control thread.
-    pub news: Box<dyn Fn()>,
-    pub say: WatchdogLog,
+    /// The member as the process before this one left it, and that one's lines.
+    pub handed: Option<HandedMember>,
     pub lease_ms: GroupMs,
 }
 
@@ -64,9 +86,10 @@ pub struct DriverParts {
 enum OwnEvent {
     AddressFree(VersionNumber),
     Engine(RegisterEvent),
+    Former(FormerNews),
 }
 
-/// A version is obeyed when both are done.
+/// A version is obeyed when both are done, and by former processes of this member, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ObedienceProgress {
     number: VersionNumber,
@@ -91,17 +114,24 @@ struct LeavingMember {
     until: GroupMs,
 }
 
+/// Another process waits for the place of this one.
+struct PlaceHandover {
+    answer: oneshot::Sender<Result<HandedMember, String>>,
+    /// Once orders to servers have ended, or by then.
+    at: GroupMs,
+}
+
 struct GroupDriver {
     member: GroupMember,
     links: PeerLinks,
     store: StateStore,
     engine: Option<Rc<EtcdEngine>>,
     address: Rc<AddressKeeper>,
-    seat: Arc<GroupSeat>,
+    ports: Rc<GroupPorts>,
     party: WritingParty,
-    grant: LeaseGrant,
-    news: Box<dyn Fn()>,
-    say: WatchdogLog,
+    formers: FormerProcesses,
+    /// End of all rights that the workers were given.
+    granted_until: GroupMs,
     own: mpsc::UnboundedSender<OwnEvent>,
     lease_ms: GroupMs,
     obeying: Option<ObedienceProgress>,
@@ -113,6 +143,7 @@ struct GroupDriver {
     stopped_epoch: Option<u64>,
     fault: Option<String>,
     leaving: Option<LeavingMember>,
+    handover: Option<PlaceHandover>,
     /// Judgements of the control thread and of this host: the worse one counts.
     intent: MemberIntent,
     is_host_fit: bool,
@@ -122,22 +153,23 @@ struct GroupDriver {
     shown_at: GroupMs,
 }
 
-/// Serves the group until this member has left it. Not cancel safe: what the kernel and the disk hold stays.
-pub async fn drive(parts: DriverParts) {
-    let DriverParts { mut peer_events, mut outcomes, mut fitness, mut orders, .. } = parts;
+/// Serves the group until this member has left it, or goes on in another process. Not cancel safe: what the kernel and the disk hold stays.
+pub async fn drive(parts: DriverParts, ports: &Rc<GroupPorts>, orders: &mut mpsc::Receiver<GroupOrder>) -> DriveEnd {
+    let DriverParts { mut peer_events, mut outcomes, mut fitness, .. } = parts;
     let (own, mut own_events) = mpsc::unbounded_channel();
+    let (before, lines) = parts.handed.map_or((None, Vec::new()), |handed| (Some(handed.before), handed.lines));
+    let formers = begin_formers(lines, own.clone(), ports);
     let mut driver = GroupDriver {
         member: parts.member,
         links: parts.links,
         store: parts.store,
         engine: parts.engine.map(Rc::new),
         address: Rc::new(parts.address),
-        shown: (*parts.seat.view()).clone(),
-        seat: parts.seat,
-        party: parts.party,
-        grant: parts.grant,
-        news: parts.news,
-        say: parts.say,
+        shown: (*ports.seat.view()).clone(),
+        ports: ports.clone(),
+        party: ports.party,
+        formers,
+        granted_until: 0,
         own,
         lease_ms: parts.lease_ms,
         obeying: None,
@@ -149,11 +181,15 @@ pub async fn drive(parts: DriverParts) {
         stopped_epoch: None,
         fault: None,
         leaving: None,
+        handover: None,
         intent: MemberIntent::Serves,
         is_host_fit: true,
         intents: HashMap::new(),
         shown_at: 0,
     };
+    if let Some(before) = before {
+        driver.resume(before);
+    }
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -171,12 +207,26 @@ pub async fn drive(parts: DriverParts) {
                 driver.note_end();
             }
         }
+        driver.pass_on();
+        driver.obeyed();
         driver.show();
         if driver.has_left() {
-            break;
+            driver.end().await;
+            return DriveEnd::Left;
+        }
+        if let Some(handover) = driver.handover.take_if(|handover| boot_now_ms() >= handover.at) {
+            return driver.hand_over(handover.answer).await;
         }
     }
-    driver.end().await;
+}
+
+fn begin_formers(lines: Vec<FormerLine>, own: mpsc::UnboundedSender<OwnEvent>, ports: &GroupPorts) -> FormerProcesses {
+    let tell = move |news| drop(own.send(OwnEvent::Former(news)));
+    FormerProcesses::begin(lines, tell).unwrap_or_else(|cause| {
+        let text = format_args!("watchdog: a former process hears nothing of this one, and its rights end: {cause}");
+        (ports.say)(Level::Warning, text);
+        FormerProcesses::default()
+    })
 }
 
 impl GroupDriver {
@@ -198,7 +248,7 @@ impl GroupDriver {
             GroupAction::Rights { number, rights, obey } => self.take_rights(number, rights, obey, now),
             GroupAction::State(version) => {
                 let before = self.version.as_ref().map(|version| version.state.clone());
-                group_words::say_changes(&self.say, self.member.id(), before.as_deref(), &version.state);
+                group_words::say_changes(&self.ports.say, self.member.id(), before.as_deref(), &version.state);
                 self.version = Some(version);
             }
             GroupAction::WritesStopped { epoch } => self.stopped_epoch = Some(epoch),
@@ -208,7 +258,7 @@ impl GroupDriver {
                 }
             }
             GroupAction::Act { from, act } if self.party == WritingParty::Workers => {
-                self.seat.hear_act(HeardAct { from, number: act.number, doer: act.doer, text: act.text });
+                self.ports.seat.hear_act(HeardAct { from, number: act.number, doer: act.doer, text: act.text });
             }
             GroupAction::Act { from, act } => {
                 let answer = ActAnswer::Refused("this host is a witness, and does nothing of the kind".into());
@@ -225,6 +275,15 @@ impl GroupDriver {
         }
     }
 
+    /// Goes on with what the process before this one had.
+    fn resume(&mut self, before: MemberHandover) {
+        self.rights = before.rights;
+        // Without a decided version there is nothing to lead by yet.
+        self.version = before.known.filter(|_| before.is_decided);
+        self.grant();
+        self.show();
+    }
+
     fn take_rights(&mut self, number: VersionNumber, rights: MemberRights, obey: RightsTaken, now: GroupMs) {
         let led = self.rights.leads.is_some();
         self.rights = rights;
@@ -234,7 +293,7 @@ impl GroupDriver {
         }
         if leads != led {
             self.stopped_epoch = None;
-            group_words::say_lead(&self.say, rights.leads.filter(|_| leads));
+            group_words::say_lead(&self.ports.say, rights.leads.filter(|_| leads));
         }
         if obey == RightsTaken::Something {
             let before = self.obeying.take();
@@ -260,14 +319,23 @@ impl GroupDriver {
 
     /// Gives the workers what the group gives. Until they are done with writes that were taken, the former lease runs on for open
     /// transactions, without being renewed: nobody gets the writes before.
-    fn grant(&self) {
+    fn grant(&mut self) {
         if self.obeying.as_ref().is_none_or(|obeying| obeying.writes) {
-            (self.grant)(self.rights.until, self.rights.writes);
+            self.granted_until = self.granted_until.max(self.rights.until);
+            (self.ports.grant)(self.rights.until, self.rights.writes);
         }
     }
 
+    /// Passes rights on to former processes, with what they are to obey.
+    fn pass_on(&mut self) {
+        let obey = self.obeying.as_ref().map(|obeying| obeying.number);
+        self.formers.pass(self.rights, obey, self.version.as_ref());
+    }
+
     fn obeyed(&mut self) {
-        if let Some(done) = self.obeying.take_if(|obeying| obeying.address && obeying.writes) {
+        let (formers, now) = (&self.formers, boot_now_ms());
+        let is_done = |obeying: &ObedienceProgress| obeying.address && obeying.writes && formers.have_obeyed(obeying.number, now);
+        if let Some(done) = self.obeying.take_if(|obeying| is_done(obeying)) {
             self.step(GroupEvent::Obeyed { number: done.number });
         }
     }
@@ -292,6 +360,7 @@ impl GroupDriver {
                 }
             }
             OwnEvent::Engine(event) => self.step(GroupEvent::Engine(event)),
+            OwnEvent::Former(news) => self.formers.take(news),
         }
     }
 
@@ -304,7 +373,7 @@ impl GroupDriver {
 
     fn lose_vote(&mut self, why: String) {
         if self.fault.is_none() {
-            (self.say)(Level::Error, format_args!("watchdog: {why}"));
+            (self.ports.say)(Level::Error, format_args!("watchdog: {why}"));
         }
         self.fault.get_or_insert(why);
         self.step(GroupEvent::WriteFailed);
@@ -315,7 +384,7 @@ impl GroupDriver {
             PeerEvent::Heard(message) => {
                 let before = self.intents.insert(message.from.host, message.intent);
                 if message.intent == MemberIntent::ShutsDown && before != Some(message.intent) {
-                    group_words::say_shutdown(&self.say, message.from.host);
+                    group_words::say_shutdown(&self.ports.say, message.from.host);
                 }
                 self.step(GroupEvent::Message(message));
             }
@@ -345,6 +414,13 @@ impl GroupDriver {
                 self.step(GroupEvent::Act { ticket: self.tickets, to, text, limit_ms });
             }
             GroupOrder::Acted { from, number, answer } => self.step(GroupEvent::Acted { from, number, answer }),
+            GroupOrder::HandOver { answer } => self.prepare_handover(answer),
+            GroupOrder::LeadGivenUp => {
+                if let Some(handover) = &mut self.handover {
+                    handover.at = 0;
+                }
+            }
+            GroupOrder::Relieved => {}
             GroupOrder::Leave { left } => {
                 self.intent = MemberIntent::ShutsDown;
                 // Workers have ended, and the control thread may not say so any more.
@@ -358,6 +434,18 @@ impl GroupDriver {
                 self.leaving = Some(LeavingMember { left, told_at: now + self.lease_ms / 4, until: now + self.lease_ms });
             }
         }
+    }
+
+    fn prepare_handover(&mut self, answer: oneshot::Sender<Result<HandedMember, String>>) {
+        if self.leaving.is_some() {
+            return drop(answer.send(Err("the running proxy is stopping already".into())));
+        }
+        if self.formers.count() >= FORMERS_MAX {
+            let why = format!("{FORMERS_MAX} former processes still have clients: try again when one of them has ended");
+            return drop(answer.send(Err(why)));
+        }
+        let leads = self.shown.rights.leads.is_some();
+        self.handover = Some(PlaceHandover { answer, at: if leads { boot_now_ms() + LEAD_LIMIT_MS } else { 0 } });
     }
 
     fn request(&mut self, request: GroupRequest, answer: oneshot::Sender<GroupAnswer>) {
@@ -422,7 +510,9 @@ impl GroupDriver {
         let is_due = now >= self.shown_at + SHOW_MS;
         let peers = if is_due { self.peers(now) } else { self.shown.peers.clone() };
         let has_lease = now < self.rights.until;
-        let rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
+        let mut rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
+        // The next process gives the orders.
+        rights.leads = rights.leads.filter(|_| self.handover.is_none() && self.version.is_some());
         let view = GroupView {
             own: self.member.id(),
             version: self.version.clone(),
@@ -444,9 +534,9 @@ impl GroupDriver {
             self.shown_at = now;
         }
         self.shown = view.clone();
-        self.seat.show(view);
+        self.ports.seat.show(view);
         if is_news {
-            (self.news)();
+            (self.ports.news)();
         }
     }
 
@@ -487,13 +577,52 @@ impl GroupDriver {
         })
     }
 
+    /// Ends all that this process does as a member: nothing touches the address, nobody is answered, and the state file is free. Not cancel safe.
+    async fn hand_over(mut self, answer: oneshot::Sender<Result<HandedMember, String>>) -> DriveEnd {
+        self.address.leave().await;
+        self.links.end().await;
+        let before = MemberHandover { holds_address: self.address.holds(), ..self.member.handover() };
+        let closed = self.store.close(Duration::from_millis(self.lease_ms)).await;
+        let ends = match closed {
+            Ok(()) => {
+                lease_line::pair().and_then(|(end, theirs)| Ok((LeaseLine::new(end)?, theirs))).map_err(|cause| cause.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let lines = std::mem::take(&mut self.formers).hand_over().map_err(|cause| cause.to_string());
+        let (line, lines) = match ends.and_then(|(line, theirs)| Ok((line, theirs, lines?))) {
+            Ok((line, theirs, mut lines)) => {
+                lines.insert(0, FormerLine { end: theirs, until: self.granted_until });
+                (line, lines)
+            }
+            Err(why) => {
+                let _ = answer.send(Err(why));
+                return DriveEnd::NotTaken(before);
+            }
+        };
+        let before = MemberHandover { former_until: lines.iter().map(|line| line.until).collect(), ..before };
+        let obeying = self.obeying;
+        let former = FormerMember {
+            line,
+            version: self.version,
+            rights: self.rights,
+            obeying: obeying.filter(|obeying| !obeying.writes).map(|obeying| obeying.number),
+            obeyed: obeying.filter(|obeying| obeying.writes).map(|obeying| obeying.number),
+            before: before.clone(),
+        };
+        match answer.send(Ok(HandedMember { before, lines })) {
+            Ok(()) => DriveEnd::HandedOver(former),
+            Err(_) => DriveEnd::NotTaken(former.before),
+        }
+    }
+
     /// Not cancel safe.
     async fn end(self) {
-        (self.grant)(0, None);
+        (self.ports.grant)(0, None);
         self.address.release().await;
         self.links.end().await;
         if let Err(error) = self.store.close(Duration::from_millis(self.lease_ms)).await {
-            (self.say)(Level::Warning, format_args!("watchdog: {error}"));
+            (self.ports.say)(Level::Warning, format_args!("watchdog: {error}"));
         }
         if let Some(leaving) = self.leaving {
             let _ = leaving.left.send(());

@@ -1,16 +1,17 @@
 //! Starts the thread of the group with all that it needs, before any client is served.
 
 use crate::log::{Level, ProxyLog};
-use crate::runtime::group_seat::{GroupOrder, GroupSeat};
+use crate::runtime::group_seat::{GroupOrder, GroupSeat, HandedMember};
 use crate::watchdog::etcd_engine::{EtcdEngine, EtcdSettings, EtcdUser};
 use crate::watchdog::etcd_tls::{EtcdTlsFiles, OwnEtcdFiles};
-use crate::watchdog::group_driver::{self, DriverParts, LeaseGrant, WritingParty};
+use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, WritingParty};
 use crate::watchdog::host_fitness::{FitnessSettings, FitnessWatch};
 use crate::watchdog::peer_links::{PeerKey, PeerLinks, PeerSettings};
 use crate::watchdog::peer_settings::PeerHostSettings;
 use crate::watchdog::state_store::{OpenedState, StateStore};
-use crate::watchdog::virtual_address::{AddressKeeper, AddressSettings, WatchdogLog};
-use anyhow::Context as _;
+use crate::watchdog::successor_line;
+use crate::watchdog::virtual_address::{AddressKeeper, AddressSettings};
+use anyhow::{Context as _, ensure};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
-use weir_group::{EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
+use weir_group::{
+    EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberHandover, MemberRights, ShutdownFate,
+};
 use weir_io::clock::boot_now_ms;
 use zeroize::Zeroizing;
 
@@ -30,6 +33,8 @@ const PEER_EVENTS_MAX: usize = 1024;
 const BLOCKING_MAX: usize = 32;
 /// Time to open sockets, and to remove an address that a dead process left.
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// Between two tries to be a member again, after a process that was to take over has failed. Its file and ports are free once the kernel has ended it.
+const REJOIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// `LeaseGrant` on its way to the thread.
 pub type SendableGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>) + Send>;
@@ -76,24 +81,44 @@ fn settings_of(watchdog: &WatchdogSettings, duty: MemberDuty) -> GroupSettings {
         no_show_ms: watchdog.no_show_removal_ms,
         lost_removal_ms: watchdog.lost_removal_ms,
         shutdowns: if watchdog.removes_shut_down { ShutdownFate::Removed } else { ShutdownFate::Stays },
-        engine: match watchdog.engine {
-            WatchdogEngine::Builtin => EngineKind::Builtin,
-            WatchdogEngine::Etcd => EngineKind::Outside,
-        },
+        engine: engine_of(watchdog),
         without: None,
     }
 }
 
-/// Opens the state file and the sockets, removes a left address, and starts the thread. Blocks until it serves.
-pub fn start(watchdog: &WatchdogSettings, host: GroupHost) -> anyhow::Result<GroupThread> {
+fn engine_of(watchdog: &WatchdogSettings) -> EngineKind {
+    match watchdog.engine {
+        WatchdogEngine::Builtin => EngineKind::Builtin,
+        WatchdogEngine::Etcd => EngineKind::Outside,
+    }
+}
+
+fn open_state(watchdog: &WatchdogSettings) -> anyhow::Result<OpenedState> {
     let own = watchdog.own().context("the own host is not among the hosts of the watchdog")?;
     let incarnation = u32::from_le_bytes(crate::random());
-    let opened = StateStore::open(&watchdog.state_dir, own.pgpool_port, watchdog.own_number, incarnation)
-        .context("the watchdog cannot keep its state")?;
+    StateStore::open(&watchdog.state_dir, own.pgpool_port, watchdog.own_number, incarnation)
+        .context("the watchdog cannot keep its state")
+}
+
+fn check_member(watchdog: &WatchdogSettings, opened: &OpenedState, before: &MemberHandover) -> anyhow::Result<()> {
+    ensure!(
+        opened.vote.member == before.member && engine_of(watchdog) == before.engine,
+        "the running proxy is another member of the group: pgpool_node_id, wd_state_dir, wd_engine and the port must not change by --takeover"
+    );
+    Ok(())
+}
+
+/// Opens the state file and the sockets, removes a left address, and starts the thread. Blocks until it serves. `handed`: the member of the process that
+/// this one takes over from; after an error that one is to have it back.
+pub fn start(watchdog: &WatchdogSettings, host: GroupHost, handed: Option<HandedMember>) -> anyhow::Result<GroupThread> {
+    let opened = open_state(watchdog)?;
+    if let Some(handed) = &handed {
+        check_member(watchdog, &opened, &handed.before)?;
+    }
     for notice in &opened.notices {
         host.log.say(Level::Warning, format_args!("watchdog: {notice}"));
     }
-    let (seat, orders) = GroupSeat::new(opened.vote.member);
+    let (seat, mut orders) = GroupSeat::new(opened.vote.member);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_MAX)
@@ -106,10 +131,11 @@ pub fn start(watchdog: &WatchdogSettings, host: GroupHost) -> anyhow::Result<Gro
         let _ = weir_ring::yield_when_woken(false);
         let tasks = LocalSet::new();
         tasks.block_on(&runtime, async move {
-            match begin(&watchdog, host, opened, (own_seat, orders)).await {
+            let thread = RunningGroup::new(watchdog, host, own_seat);
+            match thread.begin(opened, handed).await {
                 Ok(parts) => {
                     let _ = ready.send(Ok(()));
-                    group_driver::drive(parts).await;
+                    thread.run(parts, &mut orders).await;
                 }
                 Err(error) => drop(ready.send(Err(error))),
             }
@@ -187,53 +213,115 @@ fn addresses_of(text: &str) -> anyhow::Result<Vec<IpAddr>> {
     Ok(found.map(|place| place.ip()).collect())
 }
 
-async fn begin(
-    watchdog: &WatchdogSettings,
-    host: GroupHost,
-    opened: OpenedState,
-    (seat, orders): (Arc<GroupSeat>, mpsc::Receiver<GroupOrder>),
-) -> anyhow::Result<DriverParts> {
-    let GroupHost { duty, log, grant, news } = host;
-    let own_log = log.clone();
-    let say: WatchdogLog = Rc::new(move |level, text| own_log.say(level, text));
-    let (events, peer_events) = mpsc::channel(PEER_EVENTS_MAX);
-    let links = PeerLinks::begin(peer_settings_of(watchdog)?, log, events)?;
-    let mut address = AddressSettings::of(watchdog)?;
-    if duty == MemberDuty::Witness {
-        address = AddressSettings::default();
+/// The thread, with all that outlives a handover.
+struct RunningGroup {
+    watchdog: WatchdogSettings,
+    duty: MemberDuty,
+    log: Arc<ProxyLog>,
+    ports: Rc<GroupPorts>,
+}
+
+impl RunningGroup {
+    fn new(watchdog: WatchdogSettings, host: GroupHost, seat: Arc<GroupSeat>) -> RunningGroup {
+        let GroupHost { duty, log, grant, news } = host;
+        let own_log = log.clone();
+        let party = if duty == MemberDuty::Witness { WritingParty::Nobody } else { WritingParty::Workers };
+        let say = Rc::new(move |level, text: std::fmt::Arguments<'_>| own_log.say(level, text));
+        RunningGroup { watchdog, duty, log, ports: Rc::new(GroupPorts { seat, party, grant, news, say }) }
     }
-    let address = AddressKeeper::start(address, say.clone());
-    match address.remove_leftovers().await {
-        Ok(0) => {}
-        Ok(count) => say(Level::Log, format_args!("watchdog: {count} virtual addresses that a former process left are removed")),
-        Err(error) => say(Level::Warning, format_args!("watchdog: {error}")),
+
+    /// Plays the member until it leaves, or until another process of this host plays it and this one ends.
+    async fn run(&self, mut parts: DriverParts, orders: &mut mpsc::Receiver<GroupOrder>) {
+        loop {
+            let before = match group_driver::drive(parts, &self.ports, orders).await {
+                DriveEnd::Left => return,
+                DriveEnd::HandedOver(former) => successor_line::follow(former, orders, &self.ports).await,
+                DriveEnd::NotTaken(before) => Some(before),
+            };
+            let Some(before) = before else { return };
+            let Some(again) = self.rejoin(before, orders).await else { return };
+            parts = again;
+        }
     }
-    let engine = match watchdog.engine {
-        WatchdogEngine::Builtin => None,
-        WatchdogEngine::Etcd => Some(EtcdEngine::new(etcd_settings_of(watchdog))?),
-    };
-    let OpenedState { store, vote, outcomes, .. } = opened;
-    let first_number = u64::from_le_bytes(crate::random()) >> 2;
-    let member = GroupMember::new(settings_of(watchdog, duty), vote, first_number, boot_now_ms());
-    let fitness = FitnessWatch::start(FitnessSettings::of(watchdog), say.clone());
-    let grant: LeaseGrant = grant;
-    let party = if duty == MemberDuty::Witness { WritingParty::Nobody } else { WritingParty::Workers };
-    let lease_ms = watchdog.lease_ms;
-    Ok(DriverParts {
-        member,
-        links,
-        peer_events,
-        store,
-        outcomes,
-        engine,
-        address,
-        fitness,
-        seat,
-        orders,
-        party,
-        grant,
-        news,
-        say,
-        lease_ms,
-    })
+
+    /// Is the member again, restarted, that another process did not take after all. `None`: this process ends.
+    async fn rejoin(&self, before: MemberHandover, orders: &mut mpsc::Receiver<GroupOrder>) -> Option<DriverParts> {
+        let rights = MemberRights { leads: None, ..before.rights };
+        let before = MemberHandover { rights, holds_address: false, is_decided: false, ..before };
+        let mut told = String::new();
+        loop {
+            match self.open_again(&before).await {
+                Ok(parts) => {
+                    (self.ports.say)(Level::Log, format_args!("watchdog: this process goes on as a member of its group"));
+                    return Some(parts);
+                }
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    if told != text {
+                        (self.ports.say)(
+                            Level::Warning,
+                            format_args!("watchdog: this process is no member of its group yet: {text}"),
+                        );
+                    }
+                    told = text;
+                }
+            }
+            tokio::select! {
+                Some(order) = orders.recv() => if let GroupOrder::Leave { left } = order {
+                    (self.ports.grant)(0, None);
+                    let _ = left.send(());
+                    return None;
+                },
+                () = tokio::time::sleep(REJOIN_PAUSE) => {}
+            }
+        }
+    }
+
+    async fn open_again(&self, before: &MemberHandover) -> anyhow::Result<DriverParts> {
+        let opened = open_state(&self.watchdog)?;
+        check_member(&self.watchdog, &opened, before)?;
+        self.begin(opened, Some(HandedMember { before: before.clone(), lines: Vec::new() })).await
+    }
+
+    /// Cancel safe: sockets are closed.
+    async fn begin(&self, opened: OpenedState, handed: Option<HandedMember>) -> anyhow::Result<DriverParts> {
+        let (watchdog, say) = (&self.watchdog, &self.ports.say);
+        let (events, peer_events) = mpsc::channel(PEER_EVENTS_MAX);
+        let links = PeerLinks::begin(peer_settings_of(watchdog)?, self.log.clone(), events)?;
+        let mut address = AddressSettings::of(watchdog)?;
+        if self.duty == MemberDuty::Witness {
+            address = AddressSettings::default();
+        }
+        let held = handed.as_ref().map(|handed| &handed.before).filter(|before| before.holds_address);
+        let address = match held {
+            Some(before) => AddressKeeper::resume(address, say.clone(), before.rights.leads.map_or(0, |_| before.rights.until)),
+            None => {
+                let keeper = AddressKeeper::start(address, say.clone());
+                match keeper.remove_leftovers().await {
+                    Ok(0) => {}
+                    Ok(count) => {
+                        say(
+                            Level::Log,
+                            format_args!("watchdog: {count} virtual addresses that a former process left are removed"),
+                        );
+                    }
+                    Err(error) => say(Level::Warning, format_args!("watchdog: {error}")),
+                }
+                keeper
+            }
+        };
+        let engine = match watchdog.engine {
+            WatchdogEngine::Builtin => None,
+            WatchdogEngine::Etcd => Some(EtcdEngine::new(etcd_settings_of(watchdog))?),
+        };
+        let OpenedState { store, vote, outcomes, .. } = opened;
+        let first_number = u64::from_le_bytes(crate::random()) >> 2;
+        let mut member = GroupMember::new(settings_of(watchdog, self.duty), vote, first_number, boot_now_ms());
+        if let Some(handed) = &handed {
+            member.take_over(&handed.before, boot_now_ms());
+        }
+        let fitness = FitnessWatch::start(FitnessSettings::of(watchdog), say.clone());
+        let lease_ms = watchdog.lease_ms;
+        Ok(DriverParts { member, links, peer_events, store, outcomes, engine, address, fitness, handed, lease_ms })
+    }
 }

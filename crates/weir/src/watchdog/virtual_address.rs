@@ -67,6 +67,9 @@ struct KeeperOrder {
     lease_until_ms: Cell<u64>,
     is_held: Cell<bool>,
     is_free: Cell<bool>,
+    /// Another process goes on with the address.
+    is_leaving: Cell<bool>,
+    has_left: Cell<bool>,
     /// The wish changed.
     wished: Notify,
     /// The address is gone.
@@ -76,12 +79,29 @@ struct KeeperOrder {
 impl AddressKeeper {
     /// Starts the keeper's task, within a `LocalSet`. It does nothing until `hold`.
     pub fn start(settings: AddressSettings, say: WatchdogLog) -> AddressKeeper {
+        let plan = AddressPlan::new(rules(&settings));
+        AddressKeeper::begin(settings, say, plan, AddressWish::Release)
+    }
+
+    /// Goes on with the address of a process before this one, after that one's `leave`: until the end of its lease, as if it were held.
+    pub fn resume(settings: AddressSettings, say: WatchdogLog, until_ms: u64) -> AddressKeeper {
+        let plan = AddressPlan::resume(rules(&settings), now_ms());
+        AddressKeeper::begin(settings, say, plan, AddressWish::Hold { until_ms })
+    }
+
+    fn begin(settings: AddressSettings, say: WatchdogLog, plan: AddressPlan, wish: AddressWish) -> AddressKeeper {
         let settings = Rc::new(settings);
+        let lease_until_ms = match wish {
+            AddressWish::Release => 0,
+            AddressWish::Hold { until_ms } => until_ms,
+        };
         let order = Rc::new(KeeperOrder {
-            wish: Cell::new(AddressWish::Release),
-            lease_until_ms: Cell::new(0),
-            is_held: Cell::new(false),
-            is_free: Cell::new(true),
+            wish: Cell::new(wish),
+            lease_until_ms: Cell::new(lease_until_ms),
+            is_held: Cell::new(plan.holds()),
+            is_free: Cell::new(plan.is_free()),
+            is_leaving: Cell::new(false),
+            has_left: Cell::new(false),
             wished: Notify::new(),
             freed: Notify::new(),
         });
@@ -89,7 +109,7 @@ impl AddressKeeper {
             settings: settings.clone(),
             say: say.clone(),
             order: order.clone(),
-            plan: AddressPlan::new(rules(&settings)),
+            plan,
             places: None,
             running: None,
             errors: BTreeMap::new(),
@@ -116,6 +136,15 @@ impl AddressKeeper {
             let _ = tokio::time::timeout(Duration::from_millis(left_ms), self.order.freed.notified()).await;
         }
         ReleaseOutcome::Gone
+    }
+
+    /// Leaves the address to another process of this host, and returns once nothing here touches it any more. Cancel safe: the keeper still ends.
+    pub async fn leave(&self) {
+        self.order.is_leaving.set(true);
+        self.order.wished.notify_one();
+        while !self.order.has_left.get() {
+            self.order.freed.notified().await;
+        }
     }
 
     /// True while the address is on this host by our doing.
@@ -183,12 +212,15 @@ struct KeeperTask {
 
 impl KeeperTask {
     async fn keep(mut self) {
-        loop {
+        while !self.order.is_leaving.get() {
             self.plan.wish(self.order.wish.get());
             let step = self.plan.next(now_ms());
             self.publish();
             self.take(step).await;
         }
+        self.order.is_held.set(self.plan.holds());
+        self.order.has_left.set(true);
+        self.order.freed.notify_waiters();
     }
 
     async fn take(&mut self, step: AddressStep) {

@@ -6,6 +6,7 @@ mod cuts;
 mod faults;
 mod group_operators;
 mod group_shown;
+mod group_takeovers;
 mod grouped;
 mod hosts;
 mod late;

@@ -140,7 +140,9 @@ impl GroupLink {
     pub fn obey(&mut self, c: &Rc<ControlContext>, served: Option<NodeId>, answers: impl Fn(NodeId) -> bool) {
         let view = self.seat.view();
         let WritesObedience::Awaited(number) = view.obedience else { return };
-        if self.obeyed == Some(number) {
+        while self.obeyer.try_join_next().is_some() {}
+        // An answer may have come while another process took this one's place in the group, and be asked for again.
+        if self.obeyed == Some(number) && !self.obeyer.is_empty() {
             return;
         }
         self.obeyed = Some(number);
@@ -156,7 +158,6 @@ impl GroupLink {
             }
             seat.deliver(GroupOrder::WritesObeyed(number)).await;
         });
-        while self.obeyer.try_join_next().is_some() {}
     }
 }
 

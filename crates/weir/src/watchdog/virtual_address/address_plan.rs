@@ -124,6 +124,11 @@ impl AddressPlan {
         }
     }
 
+    /// Goes on with addresses that another process of this host set.
+    pub fn resume(rules: PlanRules, now_ms: u64) -> AddressPlan {
+        AddressPlan { stage: just_held(now_ms), ..AddressPlan::new(rules) }
+    }
+
     pub fn wish(&mut self, wish: AddressWish) {
         self.wish = wish;
         if let AddressWish::Hold { until_ms } = wish {
@@ -387,6 +392,22 @@ mod tests {
         plan.was_set(&Ok(1_000), 0);
         assert!(plan.holds());
         plan
+    }
+
+    #[test]
+    fn an_address_of_a_process_before_is_renewed_at_once_and_no_command_runs_for_it() {
+        let mut plan = AddressPlan::resume(PlanRules { has_escalation: true, ..NETLINK }, 100);
+        plan.wish(AddressWish::Hold { until_ms: 1_900 });
+        assert!(plan.holds());
+        assert_eq!(plan.next(100), AddressStep::Set { lease_until_ms: 1_900 });
+        plan.was_set(&Ok(1_100), 100);
+        assert_eq!(plan.next(100), AddressStep::Announce { lease_until_ms: 1_900 });
+        let mut not_led = AddressPlan::resume(NETLINK, 100);
+        not_led.wish(AddressWish::Hold { until_ms: 0 });
+        assert_eq!(not_led.next(100), AddressStep::Remove, "without the lead it goes");
+        let mut by_commands = AddressPlan::resume(PlanRules { has_arping: false, ..COMMANDS }, 100);
+        by_commands.wish(AddressWish::Hold { until_ms: 1_900 });
+        assert!(matches!(by_commands.next(100), AddressStep::Announce { .. }), "if_up_cmd is not run again");
     }
 
     #[test]

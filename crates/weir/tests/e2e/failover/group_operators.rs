@@ -11,10 +11,10 @@ use std::process::{Command, Output};
 const DEBIANS_RELOAD: &str = "/usr/sbin/pcp_reload_config";
 
 /// The operator's password.
-struct Desk(Folder);
+pub(super) struct Desk(Folder);
 
 impl Desk {
-    fn new() -> Desk {
+    pub(super) fn new() -> Desk {
         let folder = Folder::new();
         let file = folder.0.join("pcppass");
         fs::write(&file, "*:*:admin:secret\n").unwrap();
@@ -23,15 +23,20 @@ impl Desk {
     }
 
     /// Runs a client of PCP on the socket of a host.
-    fn ask(&self, group: &Group, host: usize, program: &str, arguments: &[&str]) -> Output {
-        let folder = group.proxies[host].folder().display().to_string();
+    fn ask(&self, folder: &Path, program: &str, arguments: &[&str]) -> Output {
+        let folder = folder.display().to_string();
         let mut command = Command::new(program);
         command.args(arguments).args(["-h", &folder, "-p", "9898", "-U", "admin", "-w"]);
         command.env("PCPPASSFILE", self.0.0.join("pcppass")).output().unwrap()
     }
 
     fn weir(&self, group: &Group, host: usize, arguments: &[&str]) -> Result<String, String> {
-        let said = self.ask(group, host, env!("CARGO_BIN_EXE_weir"), arguments);
+        self.weir_in(group.proxies[host].folder(), arguments)
+    }
+
+    /// At the host of this folder.
+    pub(super) fn weir_in(&self, folder: &Path, arguments: &[&str]) -> Result<String, String> {
+        let said = self.ask(folder, env!("CARGO_BIN_EXE_weir"), arguments);
         let errors = String::from_utf8_lossy(&said.stderr).into_owned();
         if said.status.success() { Ok(errors) } else { Err(errors) }
     }
@@ -108,7 +113,7 @@ fn all_hosts_read_their_configuration_again_and_the_asker_hears_who_did_not() {
     let cluster = servers(1, &[]);
     let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
     if Path::new(DEBIANS_RELOAD).exists() {
-        let said = desk.ask(&group, 2, DEBIANS_RELOAD, &["-s", "c"]);
+        let said = desk.ask(group.proxies[2].folder(), DEBIANS_RELOAD, &["-s", "c"]);
         assert!(String::from_utf8_lossy(&said.stdout).contains("Command Successful"), "{said:?}");
         assert!(group.proxies.iter().all(|proxy| proxy.log().contains("reloaded")));
     } else {

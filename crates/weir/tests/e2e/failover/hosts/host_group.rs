@@ -46,18 +46,21 @@ pub struct HostWeir {
     host: usize,
     folder: Folder,
     process: Child,
+    /// Processes that others took over from, and that keep their sessions.
+    former: Vec<Child>,
 }
 
 impl HostWeir {
     fn start(network: &Arc<HostNetwork>, host: usize, backends: &[Backend], lines: &str) -> HostWeir {
         let folder = Folder::new();
-        let own = format!("listen_addresses = '*'\nport = {PORT}\nwd_state_dir = '{}'\n", folder.0.display());
+        let at = folder.0.display();
+        let own = format!("listen_addresses = '*'\nport = {PORT}\nwd_state_dir = '{at}'\ntakeover_socket = '{at}/way'\n");
         let conf = configuration(&folder.0, PORT, backends, &format!("{lines}{own}"));
         fs::write(folder.0.join("pgpool.conf"), conf).unwrap();
         fs::set_permissions(folder.0.join("pgpool.conf"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(folder.0.join("pgpool_node_id"), host.to_string()).unwrap();
-        let process = spawn(network, host, &folder);
-        HostWeir { network: network.clone(), host, folder, process }
+        let process = spawn(network, host, &folder, &[]);
+        HostWeir { network: network.clone(), host, folder, process, former: Vec::new() }
     }
 
     pub fn log(&self) -> String {
@@ -93,7 +96,23 @@ impl HostWeir {
     /// Starts it again, with the files it had.
     pub fn start_again(&mut self) {
         assert!(!self.is_running());
-        self.process = spawn(&self.network, self.host, &self.folder);
+        self.process = spawn(&self.network, self.host, &self.folder, &[]);
+    }
+
+    /// Has another process take over, which serves new clients when this returns.
+    pub fn take_over(&mut self) {
+        let takeovers = |weir: &HostWeir| weir.log().matches("taken over from the running proxy").count();
+        let before = takeovers(self);
+        let process = spawn(&self.network, self.host, &self.folder, &["--takeover"]);
+        self.former.push(std::mem::replace(&mut self.process, process));
+        wait_until("the new process to take over, or to end", || !self.is_running() || takeovers(self) > before);
+        assert!(self.is_running(), "{}", self.log());
+    }
+
+    /// Waits until the processes that others took over from have ended.
+    pub fn wait_former(&mut self) {
+        let mut former = std::mem::take(&mut self.former);
+        wait_until("the old processes to end", || former.iter_mut().all(|old| !matches!(old.try_wait(), Ok(None))));
     }
 
     /// Where the group's state lies.
@@ -139,8 +158,10 @@ impl Drop for HostWeir {
             }
         }
         // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        for process in self.former.iter_mut().chain([&mut self.process]) {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
         let log = fs::read_to_string(self.folder.0.join("log")).unwrap_or_default();
         check_last_words(PORT, &log);
     }
@@ -151,10 +172,10 @@ fn shown(row: weir_demo::Row) -> String {
     format!("{}\n", values.join(" | "))
 }
 
-fn spawn(network: &HostNetwork, host: usize, folder: &Folder) -> Child {
+fn spawn(network: &HostNetwork, host: usize, folder: &Folder, arguments: &[&str]) -> Child {
     let log = File::options().create(true).append(true).open(folder.0.join("log")).unwrap();
     let mut command = network.command(host, env!("CARGO_BIN_EXE_weir"));
-    command.arg("-f").arg(folder.0.join("pgpool.conf")).stdin(Stdio::null());
+    command.args(arguments).arg("-f").arg(folder.0.join("pgpool.conf")).stdin(Stdio::null());
     command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
 }
 
