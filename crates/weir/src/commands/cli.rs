@@ -118,7 +118,7 @@ enum WeirCommand {
         #[arg(long, conflicts_with = "write")]
         check: Option<PathBuf>,
     },
-    /// Write the manual pages into a folder: one of each command, and pgpool.conf(5).
+    /// Write the manual pages, one of each command and pgpool.conf(5), into man1 and man5 of a folder, such as /usr/local/share/man.
     Man {
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,

@@ -8,14 +8,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use weir_config as config;
 
-const PARAMETERS_PAGE: &str = "pgpool.conf.5";
-
-/// Writes a page of each command, and that of the parameters. Pages of before are replaced.
+/// Writes a page of each command, and that of the parameters, into the sections of a folder that man(1) searches. Pages of before are replaced.
 pub fn write(program: Command, folder: &Path) -> anyhow::Result<ExitCode> {
     let cannot = || format!("cannot write manual pages into {}", folder.display());
-    std::fs::create_dir_all(folder).with_context(cannot)?;
-    clap_mangen::generate_to(program, folder).with_context(cannot)?;
-    std::fs::write(folder.join(PARAMETERS_PAGE), parameters_page()).with_context(cannot)?;
+    let (commands, files) = (folder.join("man1"), folder.join("man5"));
+    for section in [&commands, &files] {
+        std::fs::create_dir_all(section).with_context(cannot)?;
+    }
+    clap_mangen::generate_to(program, commands).with_context(cannot)?;
+    std::fs::write(files.join("pgpool.conf.5"), parameters_page()).with_context(cannot)?;
     Ok(ExitCode::SUCCESS)
 }
 

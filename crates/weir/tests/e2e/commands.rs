@@ -60,10 +60,10 @@ fn each_command_has_a_manual_page_and_completions() {
     let commands = listed_commands();
     assert!(commands.len() > 10, "{commands:?}");
     for name in commands.iter().filter(|name| *name != "help") {
-        let page = fs::read_to_string(pages.join(format!("weir-{name}.1"))).unwrap();
+        let page = fs::read_to_string(pages.join(format!("man1/weir-{name}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
     }
-    assert!(fs::read_to_string(pages.join("pgpool.conf.5")).unwrap().contains("load_balance_mode"));
+    assert!(fs::read_to_string(pages.join("man5/pgpool.conf.5")).unwrap().contains("load_balance_mode"));
     for shell in ["bash", "zsh", "fish"] {
         let words = text(&run(Path::new(WEIR), &["completions", shell]).stdout);
         let missing: Vec<&String> = commands.iter().filter(|name| !words.contains(name.as_str())).collect();
