@@ -180,11 +180,25 @@ impl GroupMember {
         self.lease_ms() / 8
     }
 
-    /// A new version is asked for at each tick for the time of two reads: what it opens waits for a read that shows it.
+    /// True if a read has shown this version.
+    pub(crate) fn is_granted(&self, number: VersionNumber) -> bool {
+        self.granted.as_ref().is_some_and(|(_, granted)| granted.number == number)
+    }
+
+    /// True if a version is newer than the last read: what it opens counts once a read shows it.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.known.is_some() && self.read_at <= self.heard_at
+    }
+
+    /// True for the time of two reads, if no read has shown the newest version: what it opens waits for that.
+    pub(crate) fn is_new(&self, now: GroupMs) -> bool {
+        let is_ungranted = self.known.as_ref().is_some_and(|known| !self.is_granted(known.number));
+        is_ungranted && now < self.heard_at + 2 * self.period_ms()
+    }
+
+    /// A new version is asked for at each tick.
     pub(crate) fn read_pause_ms(&self, now: GroupMs) -> GroupMs {
-        let granted = self.granted.as_ref().map(|(_, granted)| granted.number);
-        let is_new = self.known.as_ref().is_some_and(|known| granted != Some(known.number));
-        if is_new && now < self.heard_at + 2 * self.period_ms() { 0 } else { self.period_ms() }
+        if self.is_new(now) { 0 } else { self.period_ms() }
     }
 
     pub(crate) fn is_silent(&self, id: MemberId, now: GroupMs) -> bool {
@@ -334,6 +348,15 @@ impl GroupMember {
         now >= since.at.saturating_add(wait_ms) || who.iter().all(|id| self.has_obeyed(*id, since.number))
     }
 
+    /// The next end of a wait, if there is one; else the end of time.
+    pub(crate) fn next_wait_end(&self, now: GroupMs) -> GroupMs {
+        let wait_ms = self.known.as_ref().map_or(0, |known| known.state.wait_ms());
+        let TakenWaits { lead, writes, leaving, lost } = &self.waits;
+        let taken = [lead.as_ref().map(|wait| wait.1), writes.as_ref().map(|wait| wait.1), leaving.as_ref().map(|wait| wait.1)];
+        let ends = taken.into_iter().flatten().chain(lost.values().copied()).map(|since| since.at.saturating_add(wait_ms));
+        ends.filter(|end| *end > now).min().unwrap_or(GroupMs::MAX)
+    }
+
     pub(crate) fn is_lead_over(&self, from: Option<MemberId>, now: GroupMs) -> bool {
         let who = from.into_iter().collect();
         let is_over = self.waits.lead.as_ref().is_some_and(|(_, since)| self.is_over(*since, &who, now));
@@ -398,10 +421,10 @@ impl GroupMember {
     }
 
     /// Servers as other members see them that were heard lately.
-    pub fn sights_of_others(&self, now: GroupMs) -> Vec<NodeSights> {
+    pub fn sights_of_others(&self, now: GroupMs) -> impl Iterator<Item = NodeSights> {
         let is_member = |id: &MemberId| self.known.as_ref().is_some_and(|known| known.state.lets(*id));
-        let heard = self.peers.iter().filter(|(id, _)| is_member(id) && !self.is_silent(**id, now));
-        heard.map(|(_, peer)| peer.sights).collect()
+        let heard = self.peers.iter().filter(move |(id, _)| is_member(id) && !self.is_silent(**id, now));
+        heard.map(|(_, peer)| peer.sights)
     }
 }
 

@@ -1,6 +1,8 @@
 //! One event in, actions out.
 
-use crate::group_event::{GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, MemberIntent, MessagePart};
+use crate::group_event::{
+    GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MessagePart, RemovalSettings,
+};
 use crate::group_member::{GroupMember, REQUESTS_MAX};
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
@@ -33,6 +35,10 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         GroupEvent::Sights(sights) => {
             member.sights = sights;
             member.tell_all(now, &mut out);
+        }
+        GroupEvent::Removals(removals) => {
+            let RemovalSettings { no_show_ms, lost_removal_ms, shutdowns } = removals;
+            member.settings = GroupSettings { no_show_ms, lost_removal_ms, shutdowns, ..member.settings.clone() };
         }
         GroupEvent::Founding { text, mark } => {
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
@@ -263,6 +269,8 @@ impl GroupMember {
         let Some(StateVersion { state, .. }) = self.note(event, now, out) else { return };
         let Some((ticket, change)) = self.asked.take() else { return };
         if change == state.change {
+            // Failover waits for several in turn; attempts that fail keep apart.
+            self.retry_at = now;
             self.requests.pop_front();
             out.push(GroupAction::Answer { ticket, answer: GroupAnswer::Done });
         }

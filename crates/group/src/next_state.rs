@@ -207,6 +207,14 @@ impl GroupMember {
         others.max_by_key(|row| (row.priority, std::cmp::Reverse(row.id))).map(|row| row.id)
     }
 
+    /// True while another member may still take the lead over from this one.
+    pub fn has_successor(&self, now: GroupMs) -> bool {
+        self.known.as_ref().is_some_and(|known| match known.state.lead {
+            GroupLead::Held(id) => id == self.id && self.best_other(&known.state, now).is_some(),
+            GroupLead::Taken { from, to } => from == Some(self.id) && !self.is_silent(to, now),
+        })
+    }
+
     /// A leader that must not lead, or that leaves, gives the lead to the best other member.
     fn hand_over(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
         match self.intent {
