@@ -10,6 +10,7 @@ pub mod etcd_tls;
 mod group_driver;
 pub mod group_thread;
 mod group_words;
+mod heard_copies;
 pub mod host_fitness;
 mod peer_context;
 mod peer_datagrams;
