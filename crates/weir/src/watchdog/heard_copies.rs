@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The longest that a copy counts as one. Less than the shortest time in which silence means something: a message that is said again is news.
-const COPY_LIMIT: Duration = Duration::from_millis(100);
+pub const COPY_LIMIT: Duration = Duration::from_millis(100);
 /// Messages that are remembered; copies of others are passed on, which does no harm.
 const HEARD_MAX: usize = 64;
 

@@ -14,7 +14,7 @@ use crate::log::Level;
 use crate::runtime::shell_command;
 use address_plan::{AddressCommand, AddressPlan, AddressStep, AddressWish, PlanRules};
 use host_addresses::AddressPlace;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::io;
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_io::clock::boot_now_ms as now_ms;
 
-pub use address_settings::{AddressSettings, AddressSettingsError, AddressTaking};
+pub use address_settings::{AddressSettings, AddressSettingsError, AddressTaking, EscalationCommands};
 pub use host_addresses::{AddressError, host_links};
 pub use netlink_address::HostLink;
 
@@ -63,6 +63,7 @@ pub struct AddressKeeper {
 /// State that a keeper's task and its owner share.
 struct KeeperOrder {
     wish: Cell<AddressWish>,
+    escalations: RefCell<EscalationCommands>,
     /// The end of the last lease.
     lease_until_ms: Cell<u64>,
     is_held: Cell<bool>,
@@ -79,6 +80,7 @@ impl AddressKeeper {
         let settings = Rc::new(settings);
         let order = Rc::new(KeeperOrder {
             wish: Cell::new(AddressWish::Release),
+            escalations: RefCell::new(settings.escalations.clone()),
             lease_until_ms: Cell::new(0),
             is_held: Cell::new(false),
             is_free: Cell::new(true),
@@ -89,7 +91,7 @@ impl AddressKeeper {
             settings: settings.clone(),
             say: say.clone(),
             order: order.clone(),
-            plan: AddressPlan::new(rules(&settings)),
+            plan: AddressPlan::new(rules(&settings, &settings.escalations)),
             places: None,
             running: None,
             errors: BTreeMap::new(),
@@ -103,6 +105,12 @@ impl AddressKeeper {
         self.order.lease_until_ms.set(until_ms);
         self.order.is_free.set(false);
         self.wish(AddressWish::Hold { until_ms });
+    }
+
+    /// Other commands, for the next time that each is due.
+    pub fn set_escalations(&self, escalations: EscalationCommands) {
+        *self.order.escalations.borrow_mut() = escalations;
+        self.order.wished.notify_one();
     }
 
     /// Gives the address up, and returns once it is gone or the lease is over. Cancel safe: the keeper goes on.
@@ -157,13 +165,13 @@ impl Drop for AddressKeeper {
     }
 }
 
-fn rules(settings: &AddressSettings) -> PlanRules {
+fn rules(settings: &AddressSettings, escalations: &EscalationCommands) -> PlanRules {
     PlanRules {
         addresses: settings.addresses.len(),
         has_up_and_down: matches!(settings.taking, AddressTaking::Commands { .. }),
         has_arping: settings.arping_command.is_some(),
-        has_escalation: settings.escalation_command.is_some(),
-        has_de_escalation: settings.de_escalation_command.is_some(),
+        has_escalation: escalations.escalation.is_some(),
+        has_de_escalation: escalations.de_escalation.is_some(),
     }
 }
 
@@ -184,6 +192,7 @@ struct KeeperTask {
 impl KeeperTask {
     async fn keep(mut self) {
         loop {
+            self.plan.obey(rules(&self.settings, &self.order.escalations.borrow()));
             self.plan.wish(self.order.wish.get());
             let step = self.plan.next(now_ms());
             self.publish();
@@ -281,8 +290,8 @@ impl KeeperTask {
     fn line(&self, command: AddressCommand) -> Option<String> {
         let settings = &self.settings;
         let (line, at) = match (command, &settings.taking) {
-            (AddressCommand::Escalation, _) => return settings.escalation_command.clone(),
-            (AddressCommand::DeEscalation, _) => return settings.de_escalation_command.clone(),
+            (AddressCommand::Escalation, _) => return self.order.escalations.borrow().escalation.clone(),
+            (AddressCommand::DeEscalation, _) => return self.order.escalations.borrow().de_escalation.clone(),
             (AddressCommand::Arping(at), _) => (settings.arping_command.as_deref()?, at),
             (AddressCommand::Up(at), AddressTaking::Commands { up, .. }) => (up.as_str(), at),
             (AddressCommand::Down(at), AddressTaking::Commands { down, .. }) => (down.as_str(), at),
