@@ -3,7 +3,7 @@
 use crate::group_event::{
     GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MessagePart, RemovalSettings,
 };
-use crate::group_member::{GroupMember, REQUESTS_MAX};
+use crate::group_member::GroupMember;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
 use crate::register::{RegisterEvent, RegisterMessage, RegisterOutput};
@@ -28,7 +28,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         GroupEvent::LinkClosed { member: peer } => {
             let leader = member.known.as_ref().is_some_and(|known| known.state.led_by(peer));
             if leader {
-                member.closed_at = Some(now);
+                member.leader.link_closed(now);
             }
         }
         GroupEvent::Intent(intent) => member.intent = intent,
@@ -42,9 +42,9 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         }
         GroupEvent::Founding { text, mark } => {
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
-                member.founder_text = text;
+                member.founding.set_text(text);
             }
-            (member.mark, member.mark_at) = (mark, now);
+            member.founding.set_mark(mark, now);
         }
         GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
         GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),
@@ -111,7 +111,7 @@ impl GroupMember {
         if is_outsider {
             let hosts: Vec<u8> = self.settings.hosts.iter().copied().filter(|host| *host != self.settings.host).collect();
             for host in hosts {
-                let to = self.met.get(&host).copied();
+                let to = self.hosts_met.incarnation(host);
                 self.send_to(host, to, MessagePart::Hello { row: self.row() }, now, out);
             }
         }
@@ -131,7 +131,7 @@ impl GroupMember {
             group: self.group().filter(|_| !(is_greeting && self.is_free())),
             from: self.id,
             to,
-            led: (self.led.0, now.saturating_sub(self.led.1)),
+            led: (self.leader.term(), now.saturating_sub(self.leader.led_at())),
             obeyed: self.obeyed,
             intent: self.intent,
             sights: self.sights,
@@ -227,11 +227,10 @@ impl GroupMember {
     fn request(&mut self, ticket: u64, request: GroupRequest, now: GroupMs, out: &mut Vec<GroupAction>) {
         let answer = if !self.leads(now) {
             GroupAnswer::NotLeader
-        } else if self.requests.len() >= REQUESTS_MAX {
-            GroupAnswer::Busy
-        } else {
-            self.requests.push_back((ticket, request));
+        } else if self.requests.push(ticket, request) {
             return;
+        } else {
+            GroupAnswer::Busy
         };
         out.push(GroupAction::Answer { ticket, answer });
     }
@@ -241,8 +240,8 @@ impl GroupMember {
             return;
         }
         // A leader later says anew that writes stopped: the opening may have been refused here.
-        (self.asked, self.stopped_epoch) = (None, None);
-        let refused = self.requests.drain(..).map(|(ticket, _)| GroupAction::Answer { ticket, answer: GroupAnswer::NotLeader });
+        self.stopped_epoch = None;
+        let refused = self.requests.end_all().map(|ticket| GroupAction::Answer { ticket, answer: GroupAnswer::NotLeader });
         out.extend(refused);
     }
 
@@ -267,11 +266,11 @@ impl GroupMember {
 
     fn note_event(&mut self, event: RegisterEvent, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(StateVersion { state, .. }) = self.note(event, now, out) else { return };
-        let Some((ticket, change)) = self.asked.take() else { return };
+        let Some((ticket, change)) = self.requests.take_asked() else { return };
         if change == state.change {
             // Failover waits for several in turn; attempts that fail keep apart.
             self.retry_at = now;
-            self.requests.pop_front();
+            self.requests.end_first();
             out.push(GroupAction::Answer { ticket, answer: GroupAnswer::Done });
         }
     }

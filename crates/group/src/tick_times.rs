@@ -29,7 +29,7 @@ impl GroupMember {
     fn quiet_until(&self, now: GroupMs) -> Option<GroupMs> {
         let known = self.known.as_ref()?;
         let is_busy = self.is_changing || self.is_mute || !self.requests.is_empty() || !self.asked_acts.is_empty();
-        let is_moving = !self.is_settled_on(known) || self.intent != MemberIntent::Serves || self.closed_at.is_some();
+        let is_moving = !self.is_settled_on(known) || self.intent != MemberIntent::Serves || self.leader.closed_at().is_some();
         if is_busy || is_moving || now < self.retry_at {
             return None;
         }
@@ -37,9 +37,9 @@ impl GroupMember {
         let silence_ms = self.silence_ms();
         let others = state.members.all().into_iter().filter(|id| *id != self.id && !state.lost.contains(id));
         let heard = others.map(|id| self.peers.get(&id).map_or(0, |peer| peer.heard_at));
-        let removed = self.settings.lost_removal_ms.and_then(|ms| self.lost_since.values().map(|since| since + ms).min());
+        let removed = self.settings.lost_removal_ms.and_then(|ms| self.waits.first_lost_since().map(|since| since + ms));
         // Silence begins after its time, a removal at it.
-        let silent = heard.chain([self.led.1]).map(|at| at + silence_ms + 1);
+        let silent = heard.chain([self.leader.led_at()]).map(|at| at + silence_ms + 1);
         let unsure = if self.is_outside() { None } else { Some(self.register.quiet_until()?) };
         let all = silent.chain(unsure).chain(removed.filter(|at| *at > now)).chain([self.rights().until]);
         all.min().filter(|until| *until > now)
