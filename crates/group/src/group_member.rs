@@ -11,15 +11,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::group_event::{
-    EngineKind, GroupAction, GroupMessage, GroupSettings, MemberIntent, MemberRights, NodeSights, RightsTaken,
-};
+use crate::given_rights::GivenRights;
+use crate::group_event::{EngineKind, GroupAction, GroupMessage, GroupSettings, MemberIntent, MemberRights, NodeSights};
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
 use crate::hosts_met::{FoundingFacts, HostsMet};
 use crate::leader_sight::LeaderSight;
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
-use crate::operator_acts::{AskedAct, TakenActs};
+use crate::operator_acts::PassedActs;
 use crate::register::{GroupRegister, RegisterEvent};
 use crate::request_queue::RequestQueue;
 use crate::stored_vote::StoredVote;
@@ -42,11 +41,7 @@ pub struct GroupMember {
     pub(crate) known: Option<StateVersion>,
     heard_at: GroupMs,
     pub(crate) is_decided: bool,
-    /// State and end of the last lease.
-    granted: Option<(GroupMs, StateVersion)>,
-    ordered: MemberRights,
-    pub(crate) obeyed: VersionNumber,
-    obeying: Option<VersionNumber>,
+    pub(crate) given: GivenRights,
     pub(crate) leader: LeaderSight,
     pub(crate) peers: BTreeMap<MemberId, PeerSight>,
     pub(crate) waits: TakenWaits,
@@ -61,11 +56,7 @@ pub struct GroupMember {
     pub(crate) hosts_met: HostsMet,
     pub(crate) founding: FoundingFacts,
     pub(crate) is_mute: bool,
-    /// No other life of this member has the same.
-    pub(crate) life: u64,
-    pub(crate) act_number: u64,
-    pub(crate) asked_acts: Vec<AskedAct>,
-    pub(crate) taken_acts: BTreeMap<MemberId, TakenActs>,
+    pub(crate) acts: PassedActs,
 }
 
 impl GroupMember {
@@ -81,10 +72,7 @@ impl GroupMember {
             known,
             heard_at: now,
             is_decided: false,
-            granted: None,
-            ordered: MemberRights::default(),
-            obeyed: VersionNumber::default(),
-            obeying: None,
+            given: GivenRights::default(),
             leader: LeaderSight::new(term, now),
             peers: BTreeMap::new(),
             waits: TakenWaits::new(),
@@ -99,10 +87,7 @@ impl GroupMember {
             hosts_met: HostsMet::default(),
             founding: FoundingFacts::new(now),
             is_mute: false,
-            life: first_number,
-            act_number: first_number,
-            asked_acts: Vec::new(),
-            taken_acts: BTreeMap::new(),
+            acts: PassedActs::new(first_number),
             settings,
         }
     }
@@ -137,11 +122,6 @@ impl GroupMember {
         self.lease_ms() / 8
     }
 
-    /// True if a read has shown this version.
-    pub(crate) fn is_granted(&self, number: VersionNumber) -> bool {
-        self.granted.as_ref().is_some_and(|(_, granted)| granted.number == number)
-    }
-
     /// True if a version is newer than the last read: what it opens counts once a read shows it.
     pub(crate) fn is_unread(&self) -> bool {
         self.known.is_some() && self.read_at <= self.heard_at
@@ -149,7 +129,7 @@ impl GroupMember {
 
     /// True for the time of two reads, if no read has shown the newest version: what it opens waits for that.
     pub(crate) fn is_new(&self, now: GroupMs) -> bool {
-        let is_ungranted = self.known.as_ref().is_some_and(|known| !self.is_granted(known.number));
+        let is_ungranted = self.known.as_ref().is_some_and(|known| !self.given.is_granted(known.number));
         is_ungranted && now < self.heard_at + 2 * self.period_ms()
     }
 
@@ -164,14 +144,14 @@ impl GroupMember {
 
     pub(crate) fn has_obeyed(&self, id: MemberId, number: VersionNumber) -> bool {
         if id == self.id {
-            return self.obeyed >= number;
+            return self.given.obeyed() >= number;
         }
         self.peers.get(&id).is_some_and(|peer| peer.obeyed >= number)
     }
 
     /// Rights by the last confirmed read, less what a newer version says otherwise.
     pub(crate) fn rights(&self) -> MemberRights {
-        let (Some((until, granted)), Some(known)) = (&self.granted, &self.known) else { return MemberRights::default() };
+        let (Some((until, granted)), Some(known)) = (self.given.granted(), &self.known) else { return MemberRights::default() };
         let late = self.settings.without == Some(GroupRule::ObeyFirst);
         let known = if late { granted } else { known };
         let row = known.state.members.row(self.id);
@@ -236,8 +216,7 @@ impl GroupMember {
     fn grant(&mut self, version: &StateVersion, asked_at: GroupMs, now: GroupMs) {
         let from_answer = self.settings.without == Some(GroupRule::LeaseFromQuestion);
         let until = if from_answer { now } else { asked_at } + version.state.lease_ms;
-        let longer = self.granted.as_ref().filter(|(_, granted)| granted.number == version.number).map_or(0, |(until, _)| *until);
-        self.granted = Some((until.max(longer), version.clone()));
+        self.given.grant(version, until);
         let leads = match version.state.lead {
             GroupLead::Held(id) | GroupLead::Taken { to: id, .. } => id == self.id && version.state.lets(id),
         };
@@ -262,25 +241,11 @@ impl GroupMember {
     pub(crate) fn order(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(known) = self.known.as_ref().map(|known| known.number) else { return };
         let rights = self.rights();
-        let was = self.ordered;
-        let keeps = (was.leads.is_none() || was.leads == rights.leads) && (was.writes.is_none() || was.writes == rights.writes);
-        let takes = now < was.until && !keeps;
-        if takes || self.obeying.is_some_and(|obeying| obeying < known) {
-            self.obeying = Some(known);
-            out.push(GroupAction::Rights { number: known, rights, obey: RightsTaken::Something });
-        } else if rights != was {
-            let obey = if self.obeying.is_some() { RightsTaken::Something } else { RightsTaken::Nothing };
+        if let Some(obey) = self.given.order(known, rights, now) {
             out.push(GroupAction::Rights { number: known, rights, obey });
         }
-        self.ordered = rights;
-        if self.obeying.is_none() || self.settings.without == Some(GroupRule::ObeyFirst) {
-            self.obeyed = known;
-        }
-    }
-
-    pub(crate) fn obey(&mut self, number: VersionNumber) {
-        if self.obeying.take_if(|obeying| *obeying == number).is_some() {
-            self.obeyed = number;
+        if !self.given.is_obeying() || self.settings.without == Some(GroupRule::ObeyFirst) {
+            self.given.note_obeyed(known);
         }
     }
 

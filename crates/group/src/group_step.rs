@@ -21,7 +21,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         GroupEvent::Written { number } => member.register.written(number, &mut register),
         GroupEvent::WriteFailed => member.is_mute = true,
         GroupEvent::Obeyed { number } => {
-            member.obey(number);
+            member.given.obey(number);
             // The leader waits for it.
             member.tell_all(now, &mut out);
         }
@@ -132,7 +132,7 @@ impl GroupMember {
             from: self.id,
             to,
             led: (self.leader.term(), now.saturating_sub(self.leader.led_at())),
-            obeyed: self.obeyed,
+            obeyed: self.given.obeyed(),
             intent: self.intent,
             sights: self.sights,
             part,

@@ -2,7 +2,7 @@
 //!
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
-//! requests and changes of members, `forming`; `hosts_met`, `leader_sight`, `taken_waits` and `request_queue` are parts of a member, `act_passing` of operators' wishes, `tick_times`), then `group_step`; no file uses a higher one. `message_bytes` has messages
+//! requests and changes of members, `forming`; `given_rights`, `hosts_met`, `leader_sight`, `taken_waits` and `request_queue` are parts of a member, `act_passing` of operators' wishes, `tick_times`), then `group_step`; no file uses a higher one. `message_bytes` has messages
 //! as bytes. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
@@ -10,6 +10,7 @@
 
 mod act_passing;
 mod forming;
+mod given_rights;
 mod group_event;
 mod group_member;
 mod group_rule;

@@ -28,7 +28,7 @@ impl GroupMember {
     /// When something but the next read is due by the time alone, if nothing is under way.
     fn quiet_until(&self, now: GroupMs) -> Option<GroupMs> {
         let known = self.known.as_ref()?;
-        let is_busy = self.is_changing || self.is_mute || !self.requests.is_empty() || !self.asked_acts.is_empty();
+        let is_busy = self.is_changing || self.is_mute || !self.requests.is_empty() || self.acts.asked_count() > 0;
         let is_moving = !self.is_settled_on(known) || self.intent != MemberIntent::Serves || self.leader.closed_at().is_some();
         if is_busy || is_moving || now < self.retry_at {
             return None;
@@ -49,6 +49,10 @@ impl GroupMember {
     fn is_settled_on(&self, known: &StateVersion) -> bool {
         let state = &known.state;
         let is_calm = matches!(state.lead, GroupLead::Held(_)) && state.writes.closed().is_none() && state.members.next.is_none();
-        is_calm && state.members.has(self.id) && self.is_decided && self.is_granted(known.number) && self.obeyed >= known.number
+        is_calm
+            && state.members.has(self.id)
+            && self.is_decided
+            && self.given.is_granted(known.number)
+            && self.given.obeyed() >= known.number
     }
 }
