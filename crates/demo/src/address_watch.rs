@@ -14,8 +14,8 @@ use crate::host_network::HostNetwork;
 
 /// Between two looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
-/// Longest wait for an answer at the address.
-const ANSWER_LIMIT: Duration = Duration::from_millis(300);
+/// Longest wait for an answer at the address. A question that is lost while nobody has the address is asked again by the system after a second only.
+const ANSWER_LIMIT: Duration = Duration::from_millis(100);
 /// Asks for encryption; each server and proxy answers with one byte. Source: PostgreSQL manual, "SSLRequest".
 const QUESTION: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 

@@ -6,13 +6,11 @@
 use crate::group_event::{GroupAction, MessagePart};
 use crate::group_member::GroupMember;
 use crate::group_state::GroupLead;
-use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
+use crate::membership::{GroupMs, MemberId};
 use crate::operator_acts::{ACT_BYTES_MAX, ActAnswer, ActDoer, AskedAct, OperatorAct, SentAct};
 
 /// Acts of one member that wait for their answers.
 const ASKED_ACTS_MAX: usize = 32;
-/// Askers that are remembered: members, and those that were.
-const ASKERS_MAX: usize = 2 * MEMBERS_MAX;
 const REPEAT_MS: GroupMs = 300;
 /// Leases in which a leader must be found: a claim takes less than two.
 const LEADERLESS_LEASES: GroupMs = 3;
@@ -28,7 +26,7 @@ impl GroupMember {
     ) {
         let refusal = if text.len() > ACT_BYTES_MAX {
             Some(ActAnswer::Refused(format!("an act of {} bytes, limit is {ACT_BYTES_MAX}", text.len())))
-        } else if self.asked_acts.len() >= ASKED_ACTS_MAX {
+        } else if self.acts.asked_count() >= ASKED_ACTS_MAX {
             Some(ActAnswer::Refused(format!("{ASKED_ACTS_MAX} acts wait already")))
         } else {
             self.is_mute.then_some(ActAnswer::NotLeader)
@@ -38,17 +36,17 @@ impl GroupMember {
             return;
         }
         let until = now.saturating_add(limit_ms);
-        self.asked_acts.push(AskedAct { ticket, to, text, asked_at: now, until, next_at: now, sent: None });
+        self.acts.ask(AskedAct { ticket, to, text, asked_at: now, until, next_at: now, sent: None });
         self.pass_acts(now, out);
     }
 
     /// Sends acts that wait, repeats those without an answer, and ends those that get none any more.
     pub(crate) fn pass_acts(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let mut sends = Vec::new();
-        for mut asked in std::mem::take(&mut self.asked_acts) {
+        for mut asked in self.acts.take_asked() {
             match self.pass_act(&mut asked, now, &mut sends) {
                 Some(answer) => out.push(GroupAction::Acted { ticket: asked.ticket, answer }),
-                None => self.asked_acts.push(asked),
+                None => self.acts.ask(asked),
             }
         }
         for (to, act) in sends {
@@ -85,9 +83,9 @@ impl GroupMember {
             return None;
         }
         if let (None, Some((to, term))) = (&asked.sent, receiver) {
-            self.act_number += 1;
-            let life = (to == self.id).then_some(self.life);
-            asked.sent = Some(SentAct { number: self.act_number, to, term, life, gone_since: None });
+            let number = self.acts.next_number();
+            let life = (to == self.id).then_some(self.acts.life());
+            asked.sent = Some(SentAct { number, to, term, life, gone_since: None });
         }
         let SentAct { number, to, life, .. } = asked.sent?;
         asked.next_at = now + REPEAT_MS;
@@ -107,22 +105,19 @@ impl GroupMember {
     }
 
     pub(crate) fn drop_act(&mut self, ticket: u64) {
-        self.asked_acts.retain(|asked| asked.ticket != ticket);
+        self.acts.drop_asked(ticket);
     }
 
     /// A member asks for an act.
     pub(crate) fn take_act(&mut self, from: MemberId, act: OperatorAct, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(state) = self.known.as_ref().map(|known| known.state.clone()).filter(|state| state.lets(from)) else { return };
-        if act.life != Some(self.life) {
-            self.send_to(from.host, Some(from), MessagePart::ActLife { number: act.number, life: self.life }, now, out);
+        let life = self.acts.life();
+        if act.life != Some(life) {
+            self.send_to(from.host, Some(from), MessagePart::ActLife { number: act.number, life }, now, out);
             return;
         }
         let leads = self.leads(now);
-        if self.taken_acts.len() >= ASKERS_MAX && !self.taken_acts.contains_key(&from) {
-            let former = self.taken_acts.keys().find(|member| !state.members.has(**member)).copied();
-            former.and_then(|former| self.taken_acts.remove(&former));
-        }
-        let taken = self.taken_acts.entry(from).or_default();
+        let taken = self.acts.taken_of(from, |member| state.members.has(member));
         if let Some((_, answer)) = taken.acts.iter().find(|(number, _)| *number == act.number) {
             if let Some(answer) = answer.clone() {
                 self.send_acted(from, act.number, answer, now, out);
@@ -141,17 +136,13 @@ impl GroupMember {
     /// An act that this member was to do has ended.
     pub(crate) fn acted(&mut self, from: MemberId, number: u64, answer: ActAnswer, now: GroupMs, out: &mut Vec<GroupAction>) {
         let answer = shortened(answer);
-        let taken = self.taken_acts.get_mut(&from).and_then(|taken| taken.acts.iter_mut().find(|(of, _)| *of == number));
-        if let Some((_, end)) = taken {
-            *end = Some(answer.clone());
-        }
+        self.acts.end_taken(from, number, answer.clone());
         self.send_acted(from, number, answer, now, out);
     }
 
     /// The receiver names its life: it began nothing in this one.
     pub(crate) fn hear_life(&mut self, from: MemberId, number: u64, life: u64, now: GroupMs, out: &mut Vec<GroupAction>) {
-        let Some(at) = self.asked_at(from, number) else { return };
-        let asked = &mut self.asked_acts[at];
+        let Some(asked) = self.acts.asked_mut(from, number) else { return };
         let Some(sent) = asked.sent.as_mut() else { return };
         match sent.life {
             None => {
@@ -161,15 +152,11 @@ impl GroupMember {
             Some(named) if named == life => {}
             // An earlier life may have begun it.
             Some(_) => {
-                let ticket = self.asked_acts.remove(at).ticket;
+                let ticket = asked.ticket;
+                self.acts.drop_asked(ticket);
                 out.push(GroupAction::Acted { ticket, answer: ActAnswer::Unknown });
             }
         }
-    }
-
-    fn asked_at(&self, from: MemberId, number: u64) -> Option<usize> {
-        let is_meant = |asked: &AskedAct| asked.sent.is_some_and(|sent| sent.number == number && sent.to == from);
-        self.asked_acts.iter().position(is_meant)
     }
 
     fn send_acted(&mut self, to: MemberId, number: u64, answer: ActAnswer, now: GroupMs, out: &mut Vec<GroupAction>) {
@@ -189,12 +176,13 @@ impl GroupMember {
         now: GroupMs,
         out: &mut Vec<GroupAction>,
     ) {
-        let Some(at) = self.asked_at(from, number) else { return };
+        let Some(asked) = self.acts.asked_mut(from, number) else { return };
         if answer == ActAnswer::NotLeader {
-            (self.asked_acts[at].sent, self.asked_acts[at].next_at) = (None, now + REPEAT_MS);
+            (asked.sent, asked.next_at) = (None, now + REPEAT_MS);
             return;
         }
-        let ticket = self.asked_acts.remove(at).ticket;
+        let ticket = asked.ticket;
+        self.acts.drop_asked(ticket);
         out.push(GroupAction::Acted { ticket, answer });
     }
 }

@@ -8,27 +8,25 @@
 
 use std::sync::Arc;
 
-use crate::group_event::{GroupMessage, MemberIntent, ServerMark};
+use crate::group_event::{GroupMessage, MemberIntent};
 use crate::group_member::GroupMember;
 use crate::group_state::{GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
-use crate::membership::{GroupMembers, GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberRow, MemberSet};
-
-/// A host counts as heard for so long.
-const HEARD_MS: GroupMs = 1_000;
+use crate::hosts_met::HEARD_MS;
+use crate::membership::{GroupMembers, GroupMs, HostNumber, MemberDuty, MemberRow, MemberSet};
 
 impl GroupMember {
     /// Remembers a host without a group.
     pub(crate) fn meet(&mut self, message: &GroupMessage, row: MemberRow, now: GroupMs) {
         let host = message.from.host;
-        if row.id != message.from || !self.settings.hosts.contains(&host) || self.met.len() > MEMBERS_MAX {
+        let is_configured = row.id == message.from && self.settings.hosts.contains(&host);
+        if !is_configured || !self.hosts_met.meet(message.from) {
             return;
         }
-        self.met.insert(host, message.from);
         let is_free = message.group.is_none() && message.to == Some(self.id);
         if is_free {
-            self.strangers.insert(host, (row, now));
+            self.hosts_met.add_stranger(row, now);
         } else {
-            self.strangers.remove(&host);
+            self.hosts_met.remove_stranger(host);
         }
     }
 
@@ -38,9 +36,9 @@ impl GroupMember {
         let is_configured = row.id == message.from && self.settings.hosts.contains(&host);
         let is_ready = message.to == Some(self.id) && message.intent != MemberIntent::ShutsDown;
         if is_configured && is_ready && self.known.as_ref().is_some_and(|known| !known.state.members.has(row.id)) {
-            self.outsiders.insert(host, (row, now));
+            self.hosts_met.add_outsider(row, now);
         } else {
-            self.outsiders.remove(&host);
+            self.hosts_met.remove_outsider(host);
         }
     }
 
@@ -50,8 +48,7 @@ impl GroupMember {
             let mut former = state.members.rows.iter().filter(|had| had.id.host == row.id.host);
             former.all(|had| had.id != row.id && state.lost.contains(&had.id))
         };
-        let heard = self.outsiders.values().filter(|(row, at)| now < at + HEARD_MS && has_room(row)).map(|(row, _)| *row);
-        let new: Vec<MemberRow> = heard.collect();
+        let new: Vec<MemberRow> = self.hosts_met.outsiders(now).filter(has_room).collect();
         let stays = |row: &&MemberRow| !new.iter().any(|other| other.id.host == row.id.host);
         (!new.is_empty()).then(|| state.members.rows.iter().filter(stays).chain(&new).copied().collect())
     }
@@ -61,8 +58,7 @@ impl GroupMember {
         if self.group().is_some() || self.known.is_some() || self.settings.duty != MemberDuty::Serves {
             return None;
         }
-        let heard = self.strangers.values().filter(|(_, at)| now < at + HEARD_MS).map(|(row, _)| *row);
-        let rows: Vec<MemberRow> = heard.chain([self.row()]).collect();
+        let rows: Vec<MemberRow> = self.hosts_met.strangers(now).chain([self.row()]).collect();
         let lowest: Option<HostNumber> = rows.iter().filter(|row| row.duty == MemberDuty::Serves).map(|row| row.id.host).min();
         if lowest != Some(self.settings.host) || !self.are_enough(rows.len(), now) {
             return None;
@@ -76,7 +72,7 @@ impl GroupMember {
             term: 0,
             writes: GroupWrites::Closed { epoch: 0 },
             lease_ms: self.settings.lease_ms,
-            failover: self.founder_text.clone(),
+            failover: self.founding.text().to_owned(),
             decisions: Vec::new(),
         };
         let number = VersionNumber { counter: 0, by: self.id };
@@ -85,7 +81,7 @@ impl GroupMember {
 
     /// The first state for an engine outside. A state that was deleted there may still give rights, for as long as a right is waited for.
     pub(crate) fn found_outside(&self, now: GroupMs) -> Option<GroupState> {
-        let (since, until) = self.empty?;
+        let (since, until) = self.founding.empty()?;
         let state = self.found(now)?.state;
         let is_empty = now < until + HEARD_MS && now >= since + state.wait_ms();
         (is_empty && !self.is_changing && !self.is_mute).then(|| (*state).clone())
@@ -95,8 +91,8 @@ impl GroupMember {
     /// is for the operator.
     fn are_enough(&self, heard: usize, now: GroupMs) -> bool {
         let hosts = self.settings.hosts.len();
-        let is_late = self.settings.no_show_ms.is_some_and(|ms| now >= self.begun_at + ms);
-        let is_unmarked = self.mark == ServerMark::Unmarked && now < self.mark_at + HEARD_MS;
+        let is_late = self.settings.no_show_ms.is_some_and(|ms| now >= self.founding.begun_at() + ms);
+        let is_unmarked = self.founding.are_servers_unmarked(now);
         heard == hosts || (is_late && 2 * heard > hosts && is_unmarked)
     }
 }

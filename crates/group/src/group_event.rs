@@ -34,6 +34,14 @@ pub struct GroupSettings {
     pub without: Option<GroupRule>,
 }
 
+/// Settings that a reload changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemovalSettings {
+    pub no_show_ms: Option<GroupMs>,
+    pub lost_removal_ms: Option<GroupMs>,
+    pub shutdowns: ShutdownFate,
+}
+
 /// `wd_remove_shutdown_nodes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShutdownFate {
@@ -141,7 +149,7 @@ pub enum GroupAnswer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupEvent {
-    /// Some 20 times a second. `dice` keeps claims and attempts of members apart.
+    /// At `GroupMember::next_tick` at the latest. `dice` keeps claims and attempts of members apart.
     Tick {
         dice: u32,
     },
@@ -160,6 +168,8 @@ pub enum GroupEvent {
     },
     Intent(MemberIntent),
     Sights(NodeSights),
+    /// In place of the settings that the member began with. Those of the leader count.
+    Removals(RemovalSettings),
     /// For a founder: what the failover file and the servers' marks know. Looked at anew twice a second while there is no group.
     Founding {
         text: String,

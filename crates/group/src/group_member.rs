@@ -9,21 +9,20 @@
 //! decided before t. So whoever acts on v until t + L acts, if something newer is decided at c, until less than c + L. The giver knows at k ≥ c that
 //! it is decided and waits until k + L + 5 %. Nobody has it any more.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use crate::group_event::{
-    EngineKind, GroupAction, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights, NodeSights, RightsTaken,
-    ServerMark,
-};
+use crate::given_rights::GivenRights;
+use crate::group_event::{EngineKind, GroupAction, GroupMessage, GroupSettings, MemberIntent, MemberRights, NodeSights};
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
-use crate::membership::{GroupMs, HostNumber, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
-use crate::operator_acts::{AskedAct, TakenActs};
+use crate::hosts_met::{FoundingFacts, HostsMet};
+use crate::leader_sight::LeaderSight;
+use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
+use crate::operator_acts::PassedActs;
 use crate::register::{GroupRegister, RegisterEvent};
+use crate::request_queue::RequestQueue;
 use crate::stored_vote::StoredVote;
-
-/// Requests that wait.
-pub(crate) const REQUESTS_MAX: usize = 32;
+use crate::taken_waits::{TakenSince, TakenWaits};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerSight {
@@ -31,22 +30,6 @@ pub(crate) struct PeerSight {
     pub(crate) obeyed: VersionNumber,
     pub(crate) intent: MemberIntent,
     pub(crate) sights: NodeSights,
-}
-
-/// Something taken, since it is known to be decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TakenSince {
-    at: GroupMs,
-    number: VersionNumber,
-}
-
-/// Waits before something is given again. Each begins with the first decided version seen that takes it: also after a restart.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TakenWaits {
-    lead: Option<(u64, TakenSince)>,
-    writes: Option<(u64, TakenSince)>,
-    leaving: Option<(MemberSet, TakenSince)>,
-    lost: BTreeMap<MemberId, TakenSince>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,49 +41,22 @@ pub struct GroupMember {
     pub(crate) known: Option<StateVersion>,
     heard_at: GroupMs,
     pub(crate) is_decided: bool,
-    /// State and end of the last lease.
-    granted: Option<(GroupMs, StateVersion)>,
-    /// Rights of the process before this one, until the first confirmed read.
-    pub(crate) inherited: MemberRights,
-    pub(crate) ordered: MemberRights,
-    pub(crate) obeyed: VersionNumber,
-    pub(crate) obeying: Option<VersionNumber>,
-    /// Newest term, and when its leader was last known to have confirmed a read.
-    pub(crate) led: (u64, GroupMs),
-    /// The link to the leader was closed then.
-    pub(crate) closed_at: Option<GroupMs>,
+    pub(crate) given: GivenRights,
+    pub(crate) leader: LeaderSight,
     pub(crate) peers: BTreeMap<MemberId, PeerSight>,
-    waits: TakenWaits,
-    is_fresh: bool,
-    pub(crate) lost_since: BTreeMap<MemberId, GroupMs>,
+    pub(crate) waits: TakenWaits,
     pub(crate) intent: MemberIntent,
     pub(crate) sights: NodeSights,
-    pub(crate) requests: VecDeque<(u64, GroupRequest)>,
-    /// Ticket and number of the change under way that answers it.
-    pub(crate) asked: Option<(u64, u64)>,
+    pub(crate) requests: RequestQueue,
     pub(crate) is_changing: bool,
     pub(crate) stopped_epoch: Option<(u64, u64)>,
     pub(crate) read_at: GroupMs,
     pub(crate) retry_at: GroupMs,
     pub(crate) dice: u32,
-    pub(crate) begun_at: GroupMs,
-    /// Hosts without a group: their rows, when they were heard, and whether they know this member.
-    pub(crate) strangers: BTreeMap<u8, (MemberRow, GroupMs)>,
-    /// Hosts that greet and are no members of this group, and when: a leader admits them.
-    pub(crate) outsiders: BTreeMap<HostNumber, (MemberRow, GroupMs)>,
-    pub(crate) met: BTreeMap<u8, MemberId>,
-    pub(crate) founder_text: String,
-    pub(crate) mark: ServerMark,
-    /// An old look does not count: a group may have formed since, and lost a disk.
-    pub(crate) mark_at: GroupMs,
-    /// Begin and end of the time in which an engine outside showed no state.
-    pub(crate) empty: Option<(GroupMs, GroupMs)>,
+    pub(crate) hosts_met: HostsMet,
+    pub(crate) founding: FoundingFacts,
     pub(crate) is_mute: bool,
-    /// No other life of this member has the same.
-    pub(crate) life: u64,
-    pub(crate) act_number: u64,
-    pub(crate) asked_acts: Vec<AskedAct>,
-    pub(crate) taken_acts: BTreeMap<MemberId, TakenActs>,
+    pub(crate) acts: PassedActs,
 }
 
 impl GroupMember {
@@ -116,39 +72,22 @@ impl GroupMember {
             known,
             heard_at: now,
             is_decided: false,
-            granted: None,
-            inherited: MemberRights::default(),
-            ordered: MemberRights::default(),
-            obeyed: VersionNumber::default(),
-            obeying: None,
-            led: (term, now),
-            closed_at: None,
+            given: GivenRights::default(),
+            leader: LeaderSight::new(term, now),
             peers: BTreeMap::new(),
-            waits: TakenWaits::default(),
-            is_fresh: true,
-            lost_since: BTreeMap::new(),
+            waits: TakenWaits::new(),
             intent: MemberIntent::Serves,
             sights: NodeSights::default(),
-            requests: VecDeque::new(),
-            asked: None,
+            requests: RequestQueue::default(),
             is_changing: false,
             stopped_epoch: None,
             read_at: now,
             retry_at: now,
             dice: 0,
-            begun_at: now,
-            strangers: BTreeMap::new(),
-            outsiders: BTreeMap::new(),
-            met: BTreeMap::new(),
-            founder_text: String::new(),
-            mark: ServerMark::Unseen,
-            mark_at: now,
-            empty: None,
+            hosts_met: HostsMet::default(),
+            founding: FoundingFacts::new(now),
             is_mute: false,
-            life: first_number,
-            act_number: first_number,
-            asked_acts: Vec::new(),
-            taken_acts: BTreeMap::new(),
+            acts: PassedActs::new(first_number),
             settings,
         }
     }
@@ -183,11 +122,20 @@ impl GroupMember {
         self.lease_ms() / 8
     }
 
-    /// A new version is asked for at each tick for the time of two reads: what it opens waits for a read that shows it.
+    /// True if a version is newer than the last read: what it opens counts once a read shows it.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.known.is_some() && self.read_at <= self.heard_at
+    }
+
+    /// True for the time of two reads, if no read has shown the newest version: what it opens waits for that.
+    pub(crate) fn is_new(&self, now: GroupMs) -> bool {
+        let is_ungranted = self.known.as_ref().is_some_and(|known| !self.given.is_granted(known.number));
+        is_ungranted && now < self.heard_at + 2 * self.period_ms()
+    }
+
+    /// A new version is asked for at each tick.
     pub(crate) fn read_pause_ms(&self, now: GroupMs) -> GroupMs {
-        let granted = self.granted.as_ref().map(|(_, granted)| granted.number);
-        let is_new = self.known.as_ref().is_some_and(|known| granted != Some(known.number));
-        if is_new && now < self.heard_at + 2 * self.period_ms() { 0 } else { self.period_ms() }
+        if self.is_new(now) { 0 } else { self.period_ms() }
     }
 
     pub(crate) fn is_silent(&self, id: MemberId, now: GroupMs) -> bool {
@@ -196,7 +144,7 @@ impl GroupMember {
 
     pub(crate) fn has_obeyed(&self, id: MemberId, number: VersionNumber) -> bool {
         if id == self.id {
-            return self.obeyed >= number;
+            return self.given.obeyed() >= number;
         }
         self.peers.get(&id).is_some_and(|peer| peer.obeyed >= number)
     }
@@ -204,7 +152,7 @@ impl GroupMember {
     /// Rights by the last confirmed read, less what a newer version says otherwise.
     pub(crate) fn rights(&self) -> MemberRights {
         let Some(known) = &self.known else { return MemberRights::default() };
-        let Some((until, granted)) = &self.granted else { return self.inherited_rights(&known.state) };
+        let Some((until, granted)) = self.given.granted() else { return self.inherited_rights(&known.state) };
         let late = self.settings.without == Some(GroupRule::ObeyFirst);
         let known = if late { granted } else { known };
         let row = known.state.members.row(self.id);
@@ -216,7 +164,7 @@ impl GroupMember {
     }
 
     fn inherited_rights(&self, known: &GroupState) -> MemberRights {
-        let MemberRights { until, leads, writes } = self.inherited;
+        let MemberRights { until, leads, writes } = self.given.inherited();
         let leads = leads.filter(|term| known.led_by(self.id) && known.term == *term);
         MemberRights { until, leads, writes: writes.filter(|open| known.open_for(self.id) == Some(*open)) }
     }
@@ -246,13 +194,13 @@ impl GroupMember {
             }
             RegisterEvent::Refused { decided } => {
                 self.is_changing = false;
-                self.asked = None;
+                self.requests.take_asked();
                 if let Some(version) = decided {
                     self.hear(version.clone(), now);
                     self.decided(version, now, out);
                 }
             }
-            RegisterEvent::Empty => self.empty = Some((self.empty.map_or(now, |(since, _)| since), now)),
+            RegisterEvent::Empty => self.founding.note_empty(now),
         }
         None
     }
@@ -263,12 +211,11 @@ impl GroupMember {
         }
         // In a new group nobody led yet: the founder has the time that a leader has.
         let is_first = self.known.as_ref().is_none_or(|known| known.number.counter == 0);
-        if version.state.term > self.led.0 || is_first {
-            self.led = (version.state.term, now);
-            self.closed_at = None;
+        if version.state.term > self.leader.term() || is_first {
+            self.leader = LeaderSight::new(version.state.term, now);
         }
         self.is_decided = false;
-        self.empty = None;
+        self.founding.note_state();
         self.known = Some(version);
         (self.heard_at, self.read_at) = (now, self.read_at.min(now));
     }
@@ -276,13 +223,12 @@ impl GroupMember {
     fn grant(&mut self, version: &StateVersion, asked_at: GroupMs, now: GroupMs) {
         let from_answer = self.settings.without == Some(GroupRule::LeaseFromQuestion);
         let until = if from_answer { now } else { asked_at } + version.state.lease_ms;
-        let longer = self.granted.as_ref().filter(|(_, granted)| granted.number == version.number).map_or(0, |(until, _)| *until);
-        self.granted = Some((until.max(longer), version.clone()));
+        self.given.grant(version, until);
         let leads = match version.state.lead {
             GroupLead::Held(id) | GroupLead::Taken { to: id, .. } => id == self.id && version.state.lets(id),
         };
         if leads {
-            self.led = self.led.max((version.state.term, asked_at));
+            self.leader.confirmed(version.state.term, asked_at);
         }
     }
 
@@ -292,21 +238,7 @@ impl GroupMember {
         }
         self.is_decided = true;
         let state = &version.state;
-        let forgets = self.is_fresh && self.settings.without == Some(GroupRule::RestartedGiverWaits);
-        let at = if forgets { now.saturating_sub(state.wait_ms()) } else { now };
-        self.is_fresh = false;
-        let since = TakenSince { at, number: version.number };
-        let taken = matches!(state.lead, GroupLead::Taken { .. }).then_some(state.term);
-        begin(&mut self.waits.lead, taken, since);
-        begin(&mut self.waits.writes, state.writes.closed(), since);
-        let leaving = state.members.next.as_ref().map(|_| state.members.leaving());
-        begin(&mut self.waits.leaving, leaving, since);
-        self.waits.lost.retain(|id, _| state.lost.contains(id));
-        self.lost_since.retain(|id, _| state.lost.contains(id));
-        for id in &state.lost {
-            self.waits.lost.entry(*id).or_insert(since);
-            self.lost_since.entry(*id).or_insert(now);
-        }
+        self.waits.decided(&version, now, self.settings.without);
         let silence_ms = state.lease_ms / 2;
         self.peers.retain(|id, peer| state.members.has(*id) || now < peer.heard_at + silence_ms);
         out.push(GroupAction::State(version));
@@ -316,25 +248,11 @@ impl GroupMember {
     pub(crate) fn order(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(known) = self.known.as_ref().map(|known| known.number) else { return };
         let rights = self.rights();
-        let was = self.ordered;
-        let keeps = (was.leads.is_none() || was.leads == rights.leads) && (was.writes.is_none() || was.writes == rights.writes);
-        let takes = now < was.until && !keeps;
-        if takes || self.obeying.is_some_and(|obeying| obeying < known) {
-            self.obeying = Some(known);
-            out.push(GroupAction::Rights { number: known, rights, obey: RightsTaken::Something });
-        } else if rights != was {
-            let obey = if self.obeying.is_some() { RightsTaken::Something } else { RightsTaken::Nothing };
+        if let Some(obey) = self.given.order(known, rights, now) {
             out.push(GroupAction::Rights { number: known, rights, obey });
         }
-        self.ordered = rights;
-        if self.obeying.is_none() || self.settings.without == Some(GroupRule::ObeyFirst) {
-            self.obeyed = known;
-        }
-    }
-
-    pub(crate) fn obey(&mut self, number: VersionNumber) {
-        if self.obeying.take_if(|obeying| *obeying == number).is_some() {
-            self.obeyed = number;
+        if !self.given.is_obeying() || self.settings.without == Some(GroupRule::ObeyFirst) {
+            self.given.note_obeyed(known);
         }
     }
 
@@ -344,15 +262,20 @@ impl GroupMember {
         now >= since.at.saturating_add(wait_ms) || who.iter().all(|id| self.has_obeyed(*id, since.number))
     }
 
+    /// The next end of a wait, if there is one; else the end of time.
+    pub(crate) fn next_wait_end(&self, now: GroupMs) -> GroupMs {
+        let wait_ms = self.known.as_ref().map_or(0, |known| known.state.wait_ms());
+        self.waits.next_end(wait_ms, now)
+    }
+
     pub(crate) fn is_lead_over(&self, from: Option<MemberId>, now: GroupMs) -> bool {
         let who = from.into_iter().collect();
-        let is_over = self.waits.lead.as_ref().is_some_and(|(_, since)| self.is_over(*since, &who, now));
+        let is_over = self.waits.lead().is_some_and(|since| self.is_over(since, &who, now));
         is_over || self.settings.without == Some(GroupRule::WaitForLead)
     }
 
     pub(crate) fn is_leaving_over(&self, now: GroupMs) -> bool {
-        let waits = self.waits.leaving.as_ref();
-        let is_over = waits.is_some_and(|(who, since)| self.is_over(*since, who, now));
+        let is_over = self.waits.leaving().is_some_and(|(who, since)| self.is_over(since, who, now));
         is_over || self.settings.without == Some(GroupRule::WaitForLeaving)
     }
 
@@ -361,11 +284,11 @@ impl GroupMember {
         let mut who = state.members.all();
         let wait_ms = state.wait_ms();
         let is_waited = |id: &MemberId| {
-            let since = self.waits.lost.get(id);
+            let since = self.waits.lost(*id);
             since.is_some_and(|since| now >= since.at + wait_ms || self.settings.without == Some(GroupRule::WaitForLost))
         };
         who.retain(|id| !(state.lost.contains(id) && is_waited(id)));
-        let is_over = self.waits.writes.as_ref().is_some_and(|(_, since)| self.is_over(*since, &who, now));
+        let is_over = self.waits.writes().is_some_and(|since| self.is_over(since, &who, now));
         is_over || self.settings.without == Some(GroupRule::WaitForWrites)
     }
 
@@ -393,12 +316,7 @@ impl GroupMember {
     pub(crate) fn hear_peer(&mut self, message: &GroupMessage, obeyed: VersionNumber, now: GroupMs) {
         let &GroupMessage { from, led, intent, sights, .. } = message;
         let at = now.saturating_sub(led.1);
-        if (led.0, at) > self.led && led.0 <= self.led.0.max(self.known.as_ref().map_or(0, |known| known.state.term)) {
-            self.led = (led.0, at);
-            if self.closed_at.is_some_and(|closed| at > closed) {
-                self.closed_at = None;
-            }
-        }
+        self.leader.heard(led.0, at, self.known.as_ref().map_or(0, |known| known.state.term));
         if self.peers.len() >= 2 * MEMBERS_MAX && !self.peers.contains_key(&from) {
             return;
         }
@@ -408,16 +326,9 @@ impl GroupMember {
     }
 
     /// Servers as other members see them that were heard lately.
-    pub fn sights_of_others(&self, now: GroupMs) -> Vec<NodeSights> {
+    pub fn sights_of_others(&self, now: GroupMs) -> impl Iterator<Item = NodeSights> {
         let is_member = |id: &MemberId| self.known.as_ref().is_some_and(|known| known.state.lets(*id));
-        let heard = self.peers.iter().filter(|(id, _)| is_member(id) && !self.is_silent(**id, now));
-        heard.map(|(_, peer)| peer.sights).collect()
-    }
-}
-
-/// Begins a wait where something else is taken than before.
-fn begin<T: PartialEq>(wait: &mut Option<(T, TakenSince)>, taken: Option<T>, since: TakenSince) {
-    if wait.as_ref().map(|(what, _)| what) != taken.as_ref() {
-        *wait = taken.map(|what| (what, since));
+        let heard = self.peers.iter().filter(move |(id, _)| is_member(id) && !self.is_silent(**id, now));
+        heard.map(|(_, peer)| peer.sights)
     }
 }

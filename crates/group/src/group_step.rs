@@ -1,7 +1,9 @@
 //! One event in, actions out.
 
-use crate::group_event::{GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, MemberIntent, MessagePart};
-use crate::group_member::{GroupMember, REQUESTS_MAX};
+use crate::group_event::{
+    GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MessagePart, RemovalSettings,
+};
+use crate::group_member::GroupMember;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
 use crate::register::{RegisterEvent, RegisterMessage, RegisterOutput};
@@ -19,14 +21,14 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         GroupEvent::Written { number } => member.register.written(number, &mut register),
         GroupEvent::WriteFailed => member.is_mute = true,
         GroupEvent::Obeyed { number } => {
-            member.obey(number);
+            member.given.obey(number);
             // The leader waits for it.
             member.tell_all(now, &mut out);
         }
         GroupEvent::LinkClosed { member: peer } => {
             let leader = member.known.as_ref().is_some_and(|known| known.state.led_by(peer));
             if leader {
-                member.closed_at = Some(now);
+                member.leader.link_closed(now);
             }
         }
         GroupEvent::Intent(intent) => member.intent = intent,
@@ -34,11 +36,15 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
             member.sights = sights;
             member.tell_all(now, &mut out);
         }
+        GroupEvent::Removals(removals) => {
+            let RemovalSettings { no_show_ms, lost_removal_ms, shutdowns } = removals;
+            member.settings = GroupSettings { no_show_ms, lost_removal_ms, shutdowns, ..member.settings.clone() };
+        }
         GroupEvent::Founding { text, mark } => {
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
-                member.founder_text = text;
+                member.founding.set_text(text);
             }
-            (member.mark, member.mark_at) = (mark, now);
+            member.founding.set_mark(mark, now);
         }
         GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
         GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),
@@ -105,7 +111,7 @@ impl GroupMember {
         if is_outsider {
             let hosts: Vec<u8> = self.settings.hosts.iter().copied().filter(|host| *host != self.settings.host).collect();
             for host in hosts {
-                let to = self.met.get(&host).copied();
+                let to = self.hosts_met.incarnation(host);
                 self.send_to(host, to, MessagePart::Hello { row: self.row() }, now, out);
             }
         }
@@ -125,8 +131,8 @@ impl GroupMember {
             group: self.group().filter(|_| !(is_greeting && self.is_free())),
             from: self.id,
             to,
-            led: (self.led.0, now.saturating_sub(self.led.1)),
-            obeyed: self.obeyed,
+            led: (self.leader.term(), now.saturating_sub(self.leader.led_at())),
+            obeyed: self.given.obeyed(),
             intent: self.intent,
             sights: self.sights,
             part,
@@ -221,11 +227,10 @@ impl GroupMember {
     fn request(&mut self, ticket: u64, request: GroupRequest, now: GroupMs, out: &mut Vec<GroupAction>) {
         let answer = if !self.leads(now) {
             GroupAnswer::NotLeader
-        } else if self.requests.len() >= REQUESTS_MAX {
-            GroupAnswer::Busy
-        } else {
-            self.requests.push_back((ticket, request));
+        } else if self.requests.push(ticket, request) {
             return;
+        } else {
+            GroupAnswer::Busy
         };
         out.push(GroupAction::Answer { ticket, answer });
     }
@@ -235,8 +240,8 @@ impl GroupMember {
             return;
         }
         // A leader later says anew that writes stopped: the opening may have been refused here.
-        (self.asked, self.stopped_epoch) = (None, None);
-        let refused = self.requests.drain(..).map(|(ticket, _)| GroupAction::Answer { ticket, answer: GroupAnswer::NotLeader });
+        self.stopped_epoch = None;
+        let refused = self.requests.end_all().map(|ticket| GroupAction::Answer { ticket, answer: GroupAnswer::NotLeader });
         out.extend(refused);
     }
 
@@ -261,9 +266,11 @@ impl GroupMember {
 
     fn note_event(&mut self, event: RegisterEvent, now: GroupMs, out: &mut Vec<GroupAction>) {
         let Some(StateVersion { state, .. }) = self.note(event, now, out) else { return };
-        let Some((ticket, change)) = self.asked.take() else { return };
+        let Some((ticket, change)) = self.requests.take_asked() else { return };
         if change == state.change {
-            self.requests.pop_front();
+            // Failover waits for several in turn; attempts that fail keep apart.
+            self.retry_at = now;
+            self.requests.end_first();
             out.push(GroupAction::Answer { ticket, answer: GroupAnswer::Done });
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
-//! requests and changes of members, `forming`, `act_passing` of operators' wishes), then `group_step`; no file uses a higher one. `message_bytes` has messages
+//! requests and changes of members, `forming`; `given_rights`, `hosts_met`, `leader_sight`, `taken_waits` and `request_queue` are parts of a member, `act_passing` of operators' wishes, `tick_times`), then `group_step`; no file uses a higher one. `message_bytes` has messages
 //! as bytes, `member_handover` a member that moves to another process. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
@@ -10,22 +10,28 @@
 
 mod act_passing;
 mod forming;
+mod given_rights;
 mod group_event;
 mod group_member;
 mod group_rule;
 mod group_state;
 mod group_step;
+mod hosts_met;
+mod leader_sight;
 mod member_handover;
 mod membership;
 mod message_bytes;
 mod next_state;
 mod operator_acts;
 mod register;
+mod request_queue;
 mod stored_vote;
+mod taken_waits;
+mod tick_times;
 
 pub use group_event::{
     EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights,
-    MessagePart, NodeSights, RightsTaken, ServerMark, ShutdownFate,
+    MessagePart, NodeSights, RemovalSettings, RightsTaken, ServerMark, ShutdownFate,
 };
 pub use group_member::GroupMember;
 pub use group_rule::GroupRule;

@@ -163,8 +163,8 @@ impl GroupMember {
             engine: self.settings.engine,
             known: self.known.clone(),
             is_decided: self.is_decided,
-            rights: self.ordered,
-            taken: if self.obeying.is_some() { RightsTaken::Something } else { RightsTaken::Nothing },
+            rights: self.given.ordered(),
+            taken: if self.given.is_obeying() { RightsTaken::Something } else { RightsTaken::Nothing },
             holds_address: false,
             former_until: Vec::new(),
         }
@@ -182,9 +182,7 @@ impl GroupMember {
         let others = self.known.iter().flat_map(|known| known.state.members.all()).filter(|id| *id != self.id);
         let (obeyed, intent, sights) = (VersionNumber::default(), MemberIntent::Serves, NodeSights::default());
         self.peers.extend(others.map(|id| (id, PeerSight { heard_at: now, obeyed, intent, sights })));
-        self.ordered = before.rights;
-        self.inherited = before.rights;
-        self.obeying = (before.taken == RightsTaken::Something).then(VersionNumber::default);
+        self.given.take_over(before.rights, before.taken);
     }
 }
 

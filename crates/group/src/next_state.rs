@@ -72,8 +72,8 @@ impl GroupMember {
         let row = state.members.row(self.id).filter(|row| row.may_lead() && fit && state.members.lasting().contains(&row.id))?;
         let rank = self.rank(state, row, now);
         let spread_ms = rank * self.lease_ms() / 20 + u64::from(self.dice) % (self.lease_ms() / 20);
-        let is_closed = self.closed_at.is_some_and(|at| now > at + self.lease_ms() / 3 + spread_ms);
-        if !is_closed && now <= self.led.1 + self.silence_ms() + spread_ms {
+        let is_closed = self.leader.closed_at().is_some_and(|at| now > at + self.lease_ms() / 3 + spread_ms);
+        if !is_closed && now <= self.leader.led_at() + self.silence_ms() + spread_ms {
             return None;
         }
         let mut next = GroupState { lead: GroupLead::Taken { from, to: self.id }, term: state.term + 1, ..state.clone() };
@@ -115,14 +115,14 @@ impl GroupMember {
     }
 
     fn serve(&mut self, state: &GroupState, now: GroupMs, out: &mut Vec<GroupAction>) -> Option<GroupState> {
-        while let Some((ticket, request)) = self.requests.front().cloned() {
+        while let Some((ticket, request)) = self.requests.first() {
             match self.judge(state, request, now) {
                 RequestVerdict::Change(next) => {
-                    self.asked = Some((ticket, state.change + 1));
+                    self.requests.ask(ticket, state.change + 1);
                     return Some(*next);
                 }
                 RequestVerdict::Answer(answer) => {
-                    self.requests.pop_front();
+                    self.requests.end_first();
                     out.push(GroupAction::Answer { ticket, answer });
                 }
                 RequestVerdict::Later => return None,
@@ -207,6 +207,14 @@ impl GroupMember {
         others.max_by_key(|row| (row.priority, std::cmp::Reverse(row.id))).map(|row| row.id)
     }
 
+    /// True while another member may still take the lead over from this one.
+    pub fn has_successor(&self, now: GroupMs) -> bool {
+        self.known.as_ref().is_some_and(|known| match known.state.lead {
+            GroupLead::Held(id) => id == self.id && self.best_other(&known.state, now).is_some(),
+            GroupLead::Taken { from, to } => from == Some(self.id) && !self.is_silent(to, now),
+        })
+    }
+
     /// A leader that must not lead, or that leaves, gives the lead to the best other member.
     fn hand_over(&self, state: &GroupState, now: GroupMs) -> Option<GroupState> {
         match self.intent {
@@ -232,7 +240,7 @@ impl GroupMember {
             return None;
         }
         let is_gone = |id: &MemberId| {
-            let since = self.lost_since.get(id);
+            let since = self.waits.lost_since(*id);
             let is_old = self.settings.lost_removal_ms.is_some_and(|ms| since.is_some_and(|since| now >= since + ms));
             let shuts_down = self.peers.get(id).is_some_and(|peer| peer.intent == MemberIntent::ShutsDown);
             let leaves = self.settings.shutdowns == ShutdownFate::Removed || state.members.casting() == Some(*id);

@@ -1,13 +1,15 @@
 //! Acts of operators: what members say of them, and what they remember.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::membership::{GroupMs, MemberId};
+use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
 
 /// Longest text of an act, and of the answer to it.
 pub const ACT_BYTES_MAX: usize = 1024;
 /// Acts of one asker that are remembered.
 const TAKEN_ACTS_MAX: usize = 64;
+/// Askers that are remembered: members, and those that were.
+const ASKERS_MAX: usize = 2 * MEMBERS_MAX;
 /// Numbers before one that was forgotten, which may have been begun, too. Another life of an asker begins elsewhere.
 const FORGOTTEN_RANGE: u64 = 1 << 20;
 
@@ -85,6 +87,72 @@ impl TakenActs {
 
     pub(crate) fn is_forgotten(&self, number: u64) -> bool {
         self.forgotten.is_some_and(|last| last.wrapping_sub(number) < FORGOTTEN_RANGE)
+    }
+}
+
+/// Acts that were asked for here, and those that were taken from others.
+#[derive(Clone, Debug)]
+pub(crate) struct PassedActs {
+    /// No other life of this member has the same.
+    life: u64,
+    number: u64,
+    asked: Vec<AskedAct>,
+    taken: BTreeMap<MemberId, TakenActs>,
+}
+
+impl PassedActs {
+    pub(crate) fn new(life: u64) -> PassedActs {
+        PassedActs { life, number: life, asked: Vec::new(), taken: BTreeMap::new() }
+    }
+
+    pub(crate) fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Of acts that wait for their answers.
+    pub(crate) fn asked_count(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub(crate) fn ask(&mut self, asked: AskedAct) {
+        self.asked.push(asked);
+    }
+
+    /// All that wait; who goes on waiting is to be asked again.
+    pub(crate) fn take_asked(&mut self) -> Vec<AskedAct> {
+        std::mem::take(&mut self.asked)
+    }
+
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    pub(crate) fn drop_asked(&mut self, ticket: u64) {
+        self.asked.retain(|asked| asked.ticket != ticket);
+    }
+
+    /// The act that was sent to this member under this number.
+    pub(crate) fn asked_mut(&mut self, of: MemberId, number: u64) -> Option<&mut AskedAct> {
+        let is_meant = |asked: &&mut AskedAct| asked.sent.is_some_and(|sent| sent.number == number && sent.to == of);
+        self.asked.iter_mut().find(is_meant)
+    }
+
+    /// Acts taken from this asker. One that is no member any more is forgotten for it where there are too many.
+    pub(crate) fn taken_of(&mut self, from: MemberId, is_member: impl Fn(MemberId) -> bool) -> &mut TakenActs {
+        if self.taken.len() >= ASKERS_MAX && !self.taken.contains_key(&from) {
+            let former = self.taken.keys().find(|member| !is_member(**member)).copied();
+            former.and_then(|former| self.taken.remove(&former));
+        }
+        self.taken.entry(from).or_default()
+    }
+
+    /// An act that was taken has ended.
+    pub(crate) fn end_taken(&mut self, from: MemberId, number: u64, answer: ActAnswer) {
+        let taken = self.taken.get_mut(&from).and_then(|taken| taken.acts.iter_mut().find(|(of, _)| *of == number));
+        if let Some((_, end)) = taken {
+            *end = Some(answer);
+        }
     }
 }
 

@@ -289,6 +289,12 @@ impl GroupRegister {
         }
     }
 
+    /// When a tick may do something, if nothing is under way.
+    pub fn quiet_until(&self) -> Option<GroupMs> {
+        let is_quiet = self.attempt.is_none() && !self.is_refused && self.heal_at.is_none();
+        is_quiet.then_some(self.confirmed_at + UNSURE_MS)
+    }
+
     fn after_write(&mut self, to: MemberId, message: RegisterMessage) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push((to, message));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use weir_group::{
     EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupSettings, HalfVotes, MemberDuty,
-    MemberId, MemberIntent, ServerMark, ShutdownFate, StoredVote, group_step,
+    MemberId, MemberIntent, RemovalSettings, ServerMark, ShutdownFate, StoredVote, group_step,
 };
 
 fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSettings {
@@ -171,4 +171,20 @@ fn a_host_with_the_casting_vote_leaves_it_to_the_others_when_it_stops() {
     assert_eq!(known.members.voters.iter().collect::<Vec<_>>(), [&left]);
     assert_eq!((&known.lead, casting(&hosts)), (&GroupLead::Held(left), Some(None)));
     assert!(hosts.members[1].leads(29_950), "alone");
+}
+
+#[test]
+fn a_reload_changes_when_lost_hosts_are_removed() {
+    let mut hosts = Hosts::new(3, 3, None, ServerMark::Unseen);
+    hosts.go_on(4_000);
+    hosts.members.truncate(2);
+    hosts.go_on_from(4_000, 12_000);
+    let voters = |hosts: &Hosts| hosts.members[0].known().map(|known| known.state.members.voters.len());
+    assert_eq!(voters(&hosts), Some(3), "lost, and never removed");
+    let removals = RemovalSettings { no_show_ms: None, lost_removal_ms: Some(1_000), shutdowns: ShutdownFate::Stays };
+    for host in 0..2 {
+        hosts.step(host, GroupEvent::Removals(removals), 12_000);
+    }
+    hosts.go_on_from(12_000, 16_000);
+    assert_eq!(voters(&hosts), Some(2));
 }

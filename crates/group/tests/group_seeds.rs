@@ -86,7 +86,7 @@ const LOSSES: &[(LeftOut, u64, u64)] = &[
     (LeftOut::Rule(GroupRule::BothMajorities), 0, 100),
     (LeftOut::Rule(GroupRule::JointKnownDecided), 100, 300),
     (LeftOut::Rule(GroupRule::WriteBeforeAnswer), 0, 100),
-    (LeftOut::Rule(GroupRule::LeaseFromQuestion), 0, 200),
+    (LeftOut::Rule(GroupRule::LeaseFromQuestion), 600, 400),
     (LeftOut::Rule(GroupRule::WaitForLead), 0, 100),
     (LeftOut::Rule(GroupRule::WaitForWrites), 0, 100),
     (LeftOut::Rule(GroupRule::WaitForLeaving), 350, 400),

@@ -11,6 +11,7 @@ mod former_process;
 mod group_driver;
 pub mod group_thread;
 mod group_words;
+mod heard_copies;
 pub mod host_fitness;
 mod lease_line;
 mod peer_context;

@@ -23,6 +23,9 @@ const BACKLOG_MAX: usize = 300;
 /// Longest time from a request for other members until it is certainly over.
 const REQUEST_US: u64 = 15 * SECOND;
 
+/// Longest time between two ticks; a member may ask for longer pauses, which are only watched here.
+const BUSY_MS: u64 = 60;
+
 /// Longest time from the end of a silence until nobody removes the host for it.
 const UNHEARD_US: u64 = 6 * SECOND;
 
@@ -70,6 +73,8 @@ struct Host {
     backlog: Vec<WorldEvent>,
     rate: f64,
     offset_ms: u64,
+    /// Nothing is due before, on the host's clock.
+    pause_until: u64,
     /// The version that the host acts on, and the last one that it was told.
     acting: MemberRights,
     ordered: MemberRights,
@@ -264,6 +269,7 @@ impl World {
                 backlog: Vec::new(),
                 rate: 1.0 + spread * (dice.within(0, 2_001) as f64 / 1_000.0 - 1.0),
                 offset_ms: dice.within(1_000_000, 9_000_000),
+                pause_until: 0,
                 acting: MemberRights::default(),
                 ordered: MemberRights::default(),
                 is_started: false,
@@ -332,11 +338,11 @@ impl World {
         match event {
             WorldEvent::Tick { host, life } => {
                 if self.is_alive(host, life) {
-                    self.after(30_000, 60_000, WorldEvent::Tick { host, life });
+                    self.after(30_000, 1_000 * BUSY_MS, WorldEvent::Tick { host, life });
                     if !self.hosts[host].is_stopped {
                         let dice = self.dice.roll() as u32;
                         self.look_at_servers(host);
-                        self.step(host, GroupEvent::Tick { dice });
+                        self.tick(host, dice);
                     }
                 }
             }
@@ -394,6 +400,19 @@ impl World {
         }
     }
 
+    /// A tick in a pause does nothing.
+    fn tick(&mut self, host: usize, dice: u32) {
+        let local = self.hosts[host].local(self.now);
+        let Some(member) = &self.hosts[host].member else { return };
+        if local < self.hosts[host].pause_until && self.left_out == LeftOut::Nothing {
+            let actions = group_step(&mut member.clone(), GroupEvent::Tick { dice }, local);
+            if !actions.is_empty() {
+                self.oracle.fail(format!("a tick of host {host} in a pause did something: {actions:?}"));
+            }
+        }
+        self.step(host, GroupEvent::Tick { dice });
+    }
+
     /// Events for a stopped process wait for it.
     fn is_held_up(&mut self, host: usize, event: &WorldEvent) -> bool {
         let of = &mut self.hosts[host];
@@ -440,7 +459,8 @@ impl World {
         let local = self.hosts[host].local(self.now);
         let Some(member) = &mut self.hosts[host].member else { return };
         let actions = group_step(member, event, local);
-        let held = member.register().held().accepted.clone();
+        let (held, tick_at) = (member.register().held().accepted.clone(), member.next_tick(local));
+        self.hosts[host].pause_until = if tick_at > local + BUSY_MS { tick_at } else { 0 };
         if held.as_ref().map(|version| version.number) != self.hosts[host].held {
             self.hosts[host].held = held.as_ref().map(|version| version.number);
             self.hosts[host].accepted.extend(held);

@@ -194,7 +194,7 @@ fn end_clients(shared: &SharedState, whom: &TerminationTarget) {
 }
 
 /// Stops the proxy when no server connection is in use. With all databases paused, a smart stop waits for servers only.
-pub fn stop_drained(shared: &SharedState, hand: PoolHand<'_>) {
+pub fn stop_drained(shared: &Arc<SharedState>, hand: PoolHand<'_>) {
     hand.pause(shared, None);
     shared.begin_stop(ProxyShutdown::Smart);
 }

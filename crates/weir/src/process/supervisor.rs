@@ -455,7 +455,7 @@ fn announce(shared: &SharedState, warnings: &[String]) {
     );
 }
 
-fn obey(signal: i32, stop: ProxyShutdown, shared: &SharedState, notify: &SystemdNotifier) {
+fn obey(signal: i32, stop: ProxyShutdown, shared: &Arc<SharedState>, notify: &SystemdNotifier) {
     match signal {
         SIGHUP => {
             notify.reloading();

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use weir_config::watchdog_settings::WatchdogSettings;
 use weir_group::{
     ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights,
     NodeSights, ServerMark, StateVersion, VersionNumber,
@@ -14,6 +15,23 @@ use weir_group::{
 
 /// Orders that wait for the group's thread; more are refused.
 const ORDERS_MAX: usize = 256;
+
+/// An act that waits until this member leads no more. It is done when it is dropped, so that it is never lost.
+pub struct AfterHandOver(Option<Box<dyn FnOnce() + Send>>);
+
+impl AfterHandOver {
+    pub fn new(act: impl FnOnce() + Send + 'static) -> AfterHandOver {
+        AfterHandOver(Some(Box::new(act)))
+    }
+}
+
+impl Drop for AfterHandOver {
+    fn drop(&mut self) {
+        if let Some(act) = self.0.take() {
+            act();
+        }
+    }
+}
 
 pub enum GroupOrder {
     Request {
@@ -26,6 +44,8 @@ pub enum GroupOrder {
     Intent(MemberIntent),
     /// Servers as this member sees them.
     Sights(NodeSights),
+    /// Parameters were read again.
+    Reload(Box<WatchdogSettings>),
     Founding {
         text: String,
         mark: ServerMark,
@@ -51,6 +71,8 @@ pub enum GroupOrder {
     LeadGivenUp,
     /// The other process serves all new clients: this one does not take its place back any more.
     Relieved,
+    /// The process is going to end: another member takes the lead if this one has it, and the act follows. This member stays one.
+    StepDown(AfterHandOver),
     /// The process ends: the lead is handed over first. Answered when the group holds nothing of this member any more.
     Leave {
         left: oneshot::Sender<()>,
@@ -115,16 +137,10 @@ impl GroupView {
         now < self.rights.until
     }
 
-    /// True if only times differ.
-    pub fn is_as_before(&self, before: &GroupView) -> bool {
-        let links = |view: &GroupView| view.peers.iter().map(|peer| (peer.host, peer.is_linked)).collect::<Vec<_>>();
-        self.version == before.version
-            && (self.rights.leads, self.rights.writes) == (before.rights.leads, before.rights.writes)
-            && self.obedience == before.obedience
-            && self.stopped_epoch == before.stopped_epoch
-            && links(self) == links(before)
-            && self.sights_of_others == before.sights_of_others
-            && self.fault == before.fault
+    /// True if these hosts are linked alike.
+    pub fn has_links_of(before: &[PeerView], peers: &[PeerView]) -> bool {
+        let link = |peer: &PeerView| (peer.host, peer.is_linked);
+        before.iter().map(link).eq(peers.iter().map(link))
     }
 
     pub fn leader(&self) -> Option<MemberId> {
@@ -189,6 +205,14 @@ impl GroupSeat {
     /// Only for the group's thread.
     pub fn show(&self, view: GroupView) {
         self.view.send_replace(Arc::new(view));
+    }
+
+    /// As `show`, for a view in which only times are new: nobody wakes for it.
+    pub fn show_times(&self, view: GroupView) {
+        self.view.send_if_modified(|shown| {
+            *shown = Arc::new(view);
+            false
+        });
     }
 
     /// Waits for room. Cancel safe: then nothing was ordered. Nobody hears of it once the thread has ended.

@@ -4,7 +4,7 @@ use crate::auth::access::{AccessFiles, LooksUp, ProofFilter, SharedAccess};
 use crate::auth::client_limits::ClientCounts;
 use crate::log::ProxyLog;
 use crate::runtime::agents_seen::AgentsSeen;
-use crate::runtime::group_seat::GroupSeat;
+use crate::runtime::group_seat::{AfterHandOver, GroupOrder, GroupSeat};
 use crate::runtime::mail::{ControlMail, ControlOrder};
 use crate::runtime::node_defaults::OfNodes;
 use crate::runtime::pause_state::PauseState;
@@ -277,7 +277,14 @@ impl SharedState {
         self.pools.reconfigure(&config);
         self.positions.obey(config.routing.causal_reads());
         let judges_alike = config.routing.judges_as(&self.config.load().routing);
-        self.config.store(config);
+        self.config.store(config.clone());
+        if let (Some(seat), Some(watchdog)) = (self.group.get(), &config.watchdog) {
+            let is_told = seat.order(GroupOrder::Reload(Box::new(watchdog.clone())));
+            if !is_told && self.stop_mode() == ProxyShutdown::No {
+                let text = "the watchdog is too busy to hear of the new parameters: reload again";
+                self.log.say(Level::Warning, format_args!("{text}"));
+            }
+        }
         if !judges_alike {
             self.catalogs.all().iter().for_each(|database| self.note_change(database));
         }
@@ -320,9 +327,21 @@ impl SharedState {
         Ok(())
     }
 
-    /// Begins a stop; a stronger mode overrides a weaker one.
-    pub fn begin_stop(&self, mode: ProxyShutdown) {
+    /// Begins a stop; a stronger mode overrides a weaker one. The leader of a group gives the lead and the address away first, and serves its
+    /// clients meanwhile. Never waits.
+    pub fn begin_stop(self: &Arc<Self>, mode: ProxyShutdown) {
         self.log.say(Level::Log, format_args!("{}", mode.words()));
+        match self.group.get() {
+            Some(seat) if mode < ProxyShutdown::Immediate => {
+                let own = self.clone();
+                // A thread that has ended drops the order, and so the stop begins.
+                seat.order(GroupOrder::StepDown(AfterHandOver::new(move || own.stop(mode))));
+            }
+            Some(_) | None => self.stop(mode),
+        }
+    }
+
+    fn stop(&self, mode: ProxyShutdown) {
         self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
         // Suspended sessions would never leave.
         self.flow_on();

@@ -4,7 +4,7 @@
 
 use crate::log::Level;
 use crate::runtime::group_seat::{
-    FormerLine, GroupOrder, GroupSeat, GroupView, HandedMember, HeardAct, PeerView, WritesObedience,
+    AfterHandOver, FormerLine, GroupOrder, GroupSeat, GroupView, HandedMember, HeardAct, PeerView, WritesObedience,
 };
 use crate::watchdog::etcd_engine::{EtcdChange, EtcdEngine, EtcdSight};
 use crate::watchdog::former_process::{FORMERS_MAX, FormerNews, FormerProcesses};
@@ -14,22 +14,27 @@ use crate::watchdog::lease_line::{self, LeaseLine};
 use crate::watchdog::peer_links::{PeerEvent, PeerLinkView, PeerLinks};
 use crate::watchdog::state_store::{StateOutcome, StateStore};
 use crate::watchdog::successor_line::FormerMember;
-use crate::watchdog::virtual_address::{AddressKeeper, WatchdogLog};
+use crate::watchdog::virtual_address::{AddressKeeper, EscalationCommands, WatchdogLog};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
+use weir_config::watchdog_settings::WatchdogSettings;
 use weir_group::{
     ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
-    MemberHandover, MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    MemberHandover, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate, StateVersion,
+    VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
-/// Of the group's decisions: reads, claims and retries are a multiple of it.
-const TICK: Duration = Duration::from_millis(50);
+/// Longest time that a stop waits for another member to take the lead. A change of the lead takes a few writes to disks.
+const STEP_DOWN_MS: GroupMs = 500;
+/// Stops that wait for it, each of another strength; more do not wait.
+const STEP_DOWNS_MAX: usize = 8;
 
 /// Times in the view are shown anew so often.
 const SHOW_MS: GroupMs = 250;
@@ -89,6 +94,14 @@ enum OwnEvent {
     Former(FormerNews),
 }
 
+/// What a version takes of the right to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WritesChange {
+    /// Also if nobody writes here.
+    None,
+    Taken,
+}
+
 /// A version is obeyed when both are done, and by former processes of this member, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ObedienceProgress {
@@ -100,9 +113,16 @@ struct ObedienceProgress {
 }
 
 impl ObedienceProgress {
-    /// A version is told again at each renewal of the lease: what is done stays done, since nobody says so twice.
-    fn of(before: Option<ObedienceProgress>, number: VersionNumber, leads: bool, party: WritingParty) -> ObedienceProgress {
-        let new = ObedienceProgress { number, address: leads, writes: party == WritingParty::Nobody, is_freeing: false };
+    /// A version is told again at each renewal of the lease: what is done stays done, since nobody says so twice. Of another version the address is
+    /// done with as long as this member leads, and writes as long as they stay and nothing of former versions is to be done.
+    fn of(before: Option<ObedienceProgress>, number: VersionNumber, leads: bool, writes: WritesChange) -> ObedienceProgress {
+        let are_former_over = before.is_none_or(|before| before.writes);
+        let new = ObedienceProgress {
+            number,
+            address: leads,
+            writes: writes == WritesChange::None && are_former_over,
+            is_freeing: false,
+        };
         before.filter(|before| before.number == number).unwrap_or(new)
     }
 }
@@ -140,6 +160,8 @@ struct GroupDriver {
     tickets: u64,
     version: Option<StateVersion>,
     rights: MemberRights,
+    /// End of the last rights for which the address was given up.
+    ended: GroupMs,
     stopped_epoch: Option<u64>,
     fault: Option<String>,
     leaving: Option<LeavingMember>,
@@ -147,10 +169,22 @@ struct GroupDriver {
     /// Judgements of the control thread and of this host: the worse one counts.
     intent: MemberIntent,
     is_host_fit: bool,
+    is_stepping_down: bool,
+    /// Ends of the waits, and the acts that follow.
+    stopping: Vec<(GroupMs, AfterHandOver)>,
     /// As peers last said.
     intents: HashMap<HostNumber, MemberIntent>,
     shown: GroupView,
     shown_at: GroupMs,
+}
+
+/// Settings that a reload changes.
+pub fn removals_of(watchdog: &WatchdogSettings) -> RemovalSettings {
+    RemovalSettings {
+        no_show_ms: watchdog.no_show_removal_ms,
+        lost_removal_ms: watchdog.lost_removal_ms,
+        shutdowns: if watchdog.removes_shut_down { ShutdownFate::Removed } else { ShutdownFate::Stays },
+    }
 }
 
 /// Serves the group until this member has left it, or goes on in another process. Not cancel safe: what the kernel and the disk hold stays.
@@ -178,44 +212,61 @@ pub async fn drive(parts: DriverParts, ports: &Rc<GroupPorts>, orders: &mut mpsc
         tickets: 0,
         version: None,
         rights: MemberRights::default(),
+        ended: 0,
         stopped_epoch: None,
         fault: None,
         leaving: None,
         handover: None,
         intent: MemberIntent::Serves,
         is_host_fit: true,
+        is_stepping_down: false,
+        stopping: Vec::new(),
         intents: HashMap::new(),
         shown_at: 0,
     };
     if let Some(before) = before {
         driver.resume(before);
     }
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick_at = boot_now_ms();
+    let mut tick = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         tokio::select! {
             biased;
             Some(event) = own_events.recv() => driver.take_own(event),
             Some(outcome) = outcomes.recv() => driver.take_outcome(outcome),
             Some(event) = peer_events.recv() => driver.take_peer(event),
-            Some(order) = orders.recv() => driver.take_order(order),
+            Some(order) = orders.recv() => {
+                if let GroupOrder::Reload(watchdog) = &order {
+                    fitness.set_command(watchdog.trusted_command.clone());
+                }
+                driver.take_order(order);
+            }
             () = fitness.changed() => driver.take_fitness(fitness.fitness()),
-            _ = ticks.tick() => {
+            () = &mut tick => {
                 driver.drop_acts();
                 let dice = u32::from_le_bytes(crate::random());
                 driver.step(GroupEvent::Tick { dice });
-                driver.note_end();
+                tick_at = GroupMs::MAX;
             }
         }
         driver.pass_on();
         driver.obeyed();
+        driver.note_end();
         driver.show();
+        driver.end_step_downs();
         if driver.has_left() {
             driver.end().await;
             return DriveEnd::Left;
         }
         if let Some(handover) = driver.handover.take_if(|handover| boot_now_ms() >= handover.at) {
             return driver.hand_over(handover.answer).await;
+        }
+        // Other events never put a tick off: those that come all the time would do so for ever.
+        let now = boot_now_ms();
+        let due = driver.member.next_tick(now);
+        if due < tick_at {
+            tick_at = due;
+            tick.as_mut().reset(Instant::now() + Duration::from_millis(due.saturating_sub(now)));
         }
     }
 }
@@ -286,6 +337,8 @@ impl GroupDriver {
 
     fn take_rights(&mut self, number: VersionNumber, rights: MemberRights, obey: RightsTaken, now: GroupMs) {
         let led = self.rights.leads.is_some();
+        let keeps = self.rights.writes.is_none() || self.rights.writes == rights.writes;
+        let writes = if keeps || self.party == WritingParty::Nobody { WritesChange::None } else { WritesChange::Taken };
         self.rights = rights;
         let leads = rights.leads.is_some() && now < rights.until;
         if leads {
@@ -297,7 +350,7 @@ impl GroupDriver {
         }
         if obey == RightsTaken::Something {
             let before = self.obeying.take();
-            let progress = ObedienceProgress::of(before, number, leads, self.party);
+            let progress = ObedienceProgress::of(before, number, leads, writes);
             let is_begun = progress.is_freeing;
             self.obeying = Some(ObedienceProgress { is_freeing: !progress.address, ..progress });
             if !leads && !is_begun {
@@ -340,10 +393,12 @@ impl GroupDriver {
         }
     }
 
-    /// Rights that ended by themselves.
+    /// Rights that ended by themselves. Looked at after each event: a machine may have slept.
     fn note_end(&mut self) {
-        let is_over = boot_now_ms() >= self.rights.until;
+        let until = self.rights.until;
+        let is_over = boot_now_ms() >= until && self.ended != until;
         if is_over && self.rights.leads.is_some() && self.address.holds() {
+            self.ended = until;
             let address = self.address.clone();
             spawn_local(async move {
                 address.release().await;
@@ -406,6 +461,14 @@ impl GroupDriver {
                 self.intent = intent;
                 self.tell_intent();
             }
+            GroupOrder::Reload(watchdog) => self.reload(&watchdog),
+            GroupOrder::StepDown(act) => {
+                self.is_stepping_down = true;
+                self.tell_intent();
+                if self.stopping.len() < STEP_DOWNS_MAX {
+                    self.stopping.push((boot_now_ms() + STEP_DOWN_MS, act));
+                }
+            }
             GroupOrder::Sights(sights) => self.step(GroupEvent::Sights(sights)),
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
             GroupOrder::Act { to, text, limit_ms, answer } => {
@@ -448,11 +511,24 @@ impl GroupDriver {
         self.handover = Some(PlaceHandover { answer, at: if leads { boot_now_ms() + LEAD_LIMIT_MS } else { 0 } });
     }
 
+    /// Takes what a reload changes; all else is as it was at the start.
+    fn reload(&mut self, watchdog: &WatchdogSettings) {
+        self.step(GroupEvent::Removals(removals_of(watchdog)));
+        self.address.set_escalations(EscalationCommands::of(watchdog));
+    }
+
     fn request(&mut self, request: GroupRequest, answer: oneshot::Sender<GroupAnswer>) {
         self.tickets += 1;
         self.answers.retain(|_, asker| !asker.is_closed());
         self.answers.insert(self.tickets, answer);
         self.step(GroupEvent::Request { ticket: self.tickets, request });
+    }
+
+    /// Lets those go on who wait until another member leads.
+    fn end_step_downs(&mut self) {
+        let now = boot_now_ms();
+        let hands_over = now < self.rights.until && self.member.has_successor(now);
+        self.stopping.retain(|(until, _)| hands_over && now < *until);
     }
 
     /// Forgets acts whose askers are gone.
@@ -470,7 +546,7 @@ impl GroupDriver {
 
     fn tell_intent(&mut self) {
         let intent = match self.intent {
-            MemberIntent::Serves if !self.is_host_fit => MemberIntent::Unfit,
+            MemberIntent::Serves if !self.is_host_fit || self.is_stepping_down => MemberIntent::Unfit,
             intent => intent,
         };
         self.step(GroupEvent::Intent(intent));
@@ -503,41 +579,68 @@ impl GroupDriver {
         });
     }
 
-    /// Publishes what changed. The end of rights is news, too.
+    /// Publishes what changed. The end of rights is news, too. Times and links are shown now and then only, and wake nobody.
     fn show(&mut self) {
         let now = boot_now_ms();
-        // Not for each message: links are shown as often as times.
         let is_due = now >= self.shown_at + SHOW_MS;
-        let peers = if is_due { self.peers(now) } else { self.shown.peers.clone() };
-        let has_lease = now < self.rights.until;
-        let mut rights = if has_lease { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
-        // The next process gives the orders.
-        rights.leads = rights.leads.filter(|_| self.handover.is_none() && self.version.is_some());
-        let view = GroupView {
-            own: self.member.id(),
-            version: self.version.clone(),
-            rights,
-            obedience: match &self.obeying {
-                Some(obeying) if !obeying.writes => WritesObedience::Awaited(obeying.number),
-                Some(_) | None => WritesObedience::Done,
-            },
-            stopped_epoch: self.stopped_epoch.filter(|_| rights.leads.is_some()),
-            peers,
-            sights_of_others: self.member.sights_of_others(now),
-            fault: self.fault.clone(),
-        };
-        let is_news = !view.is_as_before(&self.shown);
+        let is_news = self.is_news(now);
         if !is_news && !is_due {
             return;
         }
+        let mut peers = std::mem::take(&mut self.shown.peers);
+        let mut are_links_news = false;
         if is_due {
             self.shown_at = now;
+            let before = std::mem::replace(&mut peers, self.peers(now));
+            are_links_news = !GroupView::has_links_of(&before, &peers);
         }
-        self.shown = view.clone();
-        self.ports.seat.show(view);
-        if is_news {
+        self.shown = GroupView {
+            own: self.member.id(),
+            version: self.version.clone(),
+            rights: self.rights_at(now),
+            obedience: self.obedience(),
+            stopped_epoch: self.stopped_epoch_at(now),
+            peers,
+            sights_of_others: self.member.sights_of_others(now).collect(),
+            fault: self.fault.clone(),
+        };
+        let view = self.shown.clone();
+        if is_news || are_links_news {
+            self.ports.seat.show(view);
             (self.ports.news)();
+        } else {
+            self.ports.seat.show_times(view);
         }
+    }
+
+    /// Without an allocation: looked at after each event.
+    fn is_news(&self, now: GroupMs) -> bool {
+        let (shown, rights) = (&self.shown, self.rights_at(now));
+        shown.version != self.version
+            || (shown.rights.leads, shown.rights.writes) != (rights.leads, rights.writes)
+            || shown.obedience != self.obedience()
+            || shown.stopped_epoch != self.stopped_epoch_at(now)
+            || !shown.sights_of_others.iter().copied().eq(self.member.sights_of_others(now))
+            || shown.fault != self.fault
+    }
+
+    fn rights_at(&self, now: GroupMs) -> MemberRights {
+        let rights =
+            if now < self.rights.until { self.rights } else { MemberRights { leads: None, writes: None, ..self.rights } };
+        // During a handover the next process gives the orders.
+        let gives_orders = self.handover.is_none() && self.version.is_some();
+        MemberRights { leads: rights.leads.filter(|_| gives_orders), ..rights }
+    }
+
+    fn obedience(&self) -> WritesObedience {
+        match &self.obeying {
+            Some(obeying) if !obeying.writes => WritesObedience::Awaited(obeying.number),
+            Some(_) | None => WritesObedience::Done,
+        }
+    }
+
+    fn stopped_epoch_at(&self, now: GroupMs) -> Option<u64> {
+        self.stopped_epoch.filter(|_| self.rights_at(now).leads.is_some())
     }
 
     fn peers(&self, now: GroupMs) -> Vec<PeerView> {
@@ -637,12 +740,21 @@ mod tests {
     #[test]
     fn renewals_of_a_lease_leave_obedience_as_far_as_it_is() {
         let number = |counter| VersionNumber { counter, ..VersionNumber::default() };
-        let begun = ObedienceProgress::of(None, number(7), false, WritingParty::Workers);
+        let begun = ObedienceProgress::of(None, number(7), false, WritesChange::Taken);
         assert_eq!((begun.address, begun.writes, begun.is_freeing), (false, false, false));
         let written = ObedienceProgress { writes: true, is_freeing: true, ..begun };
-        assert_eq!(ObedienceProgress::of(Some(written), number(7), false, WritingParty::Workers), written);
-        let next = ObedienceProgress::of(Some(written), number(8), false, WritingParty::Workers);
+        assert_eq!(ObedienceProgress::of(Some(written), number(7), false, WritesChange::None), written);
+        let next = ObedienceProgress::of(Some(written), number(8), false, WritesChange::Taken);
         assert_eq!(next, ObedienceProgress { number: number(8), ..begun });
-        assert!(ObedienceProgress::of(None, number(7), true, WritingParty::Nobody).writes);
+    }
+
+    #[test]
+    fn a_member_that_gives_up_the_lead_alone_need_not_stop_writing() {
+        let number = |counter| VersionNumber { counter, ..VersionNumber::default() };
+        let lead_taken = ObedienceProgress::of(None, number(7), false, WritesChange::None);
+        assert_eq!((lead_taken.address, lead_taken.writes), (false, true));
+        let writes_taken = ObedienceProgress::of(Some(lead_taken), number(8), false, WritesChange::Taken);
+        assert!(!writes_taken.writes);
+        assert!(!ObedienceProgress::of(Some(writes_taken), number(9), false, WritesChange::None).writes, "still to be done");
     }
 }

@@ -4,7 +4,7 @@ use crate::log::{Level, ProxyLog};
 use crate::runtime::group_seat::{GroupOrder, GroupSeat, HandedMember};
 use crate::watchdog::etcd_engine::{EtcdEngine, EtcdSettings, EtcdUser};
 use crate::watchdog::etcd_tls::{EtcdTlsFiles, OwnEtcdFiles};
-use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, WritingParty};
+use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, WritingParty, removals_of};
 use crate::watchdog::host_fitness::{FitnessSettings, FitnessWatch};
 use crate::watchdog::peer_links::{PeerKey, PeerLinks, PeerSettings};
 use crate::watchdog::peer_settings::PeerHostSettings;
@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
 use weir_group::{
-    EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberHandover, MemberRights, ShutdownFate,
+    EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberHandover, MemberRights, RemovalSettings,
 };
 use weir_io::clock::boot_now_ms;
 use zeroize::Zeroizing;
@@ -71,6 +71,7 @@ impl GroupThread {
 }
 
 fn settings_of(watchdog: &WatchdogSettings, duty: MemberDuty) -> GroupSettings {
+    let RemovalSettings { no_show_ms, lost_removal_ms, shutdowns } = removals_of(watchdog);
     GroupSettings {
         host: watchdog.own_number,
         hosts: watchdog.hosts.iter().map(|host| host.number).collect(),
@@ -78,9 +79,9 @@ fn settings_of(watchdog: &WatchdogSettings, duty: MemberDuty) -> GroupSettings {
         duty,
         half_votes: if watchdog.half_is_enough { HalfVotes::LowestCasts } else { HalfVotes::TooFew },
         lease_ms: watchdog.lease_ms,
-        no_show_ms: watchdog.no_show_removal_ms,
-        lost_removal_ms: watchdog.lost_removal_ms,
-        shutdowns: if watchdog.removes_shut_down { ShutdownFate::Removed } else { ShutdownFate::Stays },
+        no_show_ms,
+        lost_removal_ms,
+        shutdowns,
         engine: engine_of(watchdog),
         without: None,
     }

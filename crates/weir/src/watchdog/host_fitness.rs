@@ -3,8 +3,10 @@
 use crate::log::Level;
 use crate::runtime::shell_command;
 use crate::watchdog::virtual_address::{HostLink, WatchdogLog, host_links};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Arguments;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -74,6 +76,7 @@ fn judge(interfaces: &MonitoredInterfaces, links: &[HostLink]) -> Option<UnfitRe
 /// Watches the host while it exists. A host is fit until a look says otherwise.
 pub struct FitnessWatch {
     fitness: watch::Receiver<HostFitness>,
+    command: Rc<RefCell<String>>,
     task: JoinHandle<()>,
 }
 
@@ -81,8 +84,14 @@ impl FitnessWatch {
     /// Starts the watch's task, within a `LocalSet`. A change is logged.
     pub fn start(settings: FitnessSettings, say: WatchdogLog) -> FitnessWatch {
         let (published, fitness) = watch::channel(HostFitness::Fit);
-        let task = tokio::task::spawn_local(watch_host(settings, say, published));
-        FitnessWatch { fitness, task }
+        let command = Rc::new(RefCell::new(settings.command.clone()));
+        let task = tokio::task::spawn_local(watch_host(settings, command.clone(), say, published));
+        FitnessWatch { fitness, command, task }
+    }
+
+    /// Another `trusted_server_command`, from the next round of tries on.
+    pub fn set_command(&self, command: String) {
+        *self.command.borrow_mut() = command;
     }
 
     pub fn fitness(&self) -> HostFitness {
@@ -104,7 +113,12 @@ impl Drop for FitnessWatch {
     }
 }
 
-async fn watch_host(settings: FitnessSettings, say: WatchdogLog, published: watch::Sender<HostFitness>) {
+async fn watch_host(
+    settings: FitnessSettings,
+    command: Rc<RefCell<String>>,
+    say: WatchdogLog,
+    published: watch::Sender<HostFitness>,
+) {
     let mut tries = JoinSet::new();
     let mut next_try = Instant::now();
     let mut unreached: Option<UnfitReason> = None;
@@ -132,7 +146,7 @@ async fn watch_host(settings: FitnessSettings, say: WatchdogLog, published: watc
         let has_servers = !settings.trusted_servers.is_empty();
         if has_servers && tries.is_empty() && Instant::now() >= next_try {
             for server in &settings.trusted_servers {
-                tries.spawn_local(reach(server.clone(), settings.command.replace("%h", server)));
+                tries.spawn_local(reach(server.clone(), command.borrow().replace("%h", server)));
             }
         }
         tokio::select! {
@@ -194,8 +208,6 @@ async fn reach(server: String, line: String) -> (String, Result<(), String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
-    use std::rc::Rc;
 
     fn link(name: &str, is_running: bool) -> HostLink {
         HostLink { interface: 1, name: name.into(), is_loopback: name == "lo", is_running, mac: None }
@@ -268,6 +280,9 @@ mod tests {
             std::fs::write(folder.join("second"), "").expect("a file");
             timeout(limit, watch.changed()).await.expect("a judgement");
             assert_eq!(watch.fitness(), HostFitness::Fit);
+            watch.set_command("false".into());
+            timeout(limit, watch.changed()).await.expect("a judgement");
+            assert_ne!(watch.fitness(), HostFitness::Fit, "after a reload");
         });
         assert!(lines.borrow().iter().any(|line| line.starts_with("watchdog failed to ping host:\"first\"")));
         std::fs::remove_dir_all(folder).expect("it was ours");

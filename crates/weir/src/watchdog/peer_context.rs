@@ -5,13 +5,13 @@ use crate::watchdog::peer_handshake::PeerLinkFault;
 use crate::watchdog::peer_host::{PeerHost, PeerHosts};
 use crate::watchdog::peer_names::PeerNames;
 use crate::watchdog::peer_settings::PeerSettings;
+use crate::watchdog::peer_sockets::FamilySocket;
 use crate::watchdog::told_news::ToldNews;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ const STRANGERS_MAX: usize = 32;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum PeerEvent {
-    /// Copies come, one for each path.
+    /// The first of the copies that come over all paths. A copy that comes much later is heard again.
     Heard(Box<GroupMessage>),
     /// The last link from this member was closed by its end: its process ended, or ends its links.
     LinkClosed { member: MemberId },
@@ -32,7 +32,7 @@ pub struct PeerContext {
     pub log: Arc<ProxyLog>,
     pub events: mpsc::Sender<PeerEvent>,
     pub names: PeerNames,
-    pub datagram_senders: RefCell<Vec<UdpSocket>>,
+    pub datagram_senders: RefCell<Vec<FamilySocket>>,
     settings: RefCell<Rc<PeerSettings>>,
     hosts: RefCell<PeerHosts>,
     /// Of links, so that all end at once.

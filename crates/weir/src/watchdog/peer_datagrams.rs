@@ -17,14 +17,13 @@ const RECEIVE_PAUSE: Duration = Duration::from_millis(200);
 pub fn send_datagram(context: &PeerContext, host: &PeerHost, datagram: &[u8]) {
     let settings = context.settings();
     let senders = context.datagram_senders.borrow();
-    for place in host.settings.datagrams() {
+    for place in &host.datagram_places {
         // A name without addresses is told of by its lookup.
         let addresses = context.names.addresses(&place.name).unwrap_or_default();
         for address in addresses.into_iter().filter(|address| settings.may_talk_to(*address)) {
             let to = SocketAddr::new(address, place.port);
-            let is_of_family = |own: SocketAddr| own.is_ipv4() == address.is_ipv4();
-            let sender = senders.iter().find(|sender| sender.local_addr().is_ok_and(is_of_family));
-            if sender.is_none_or(|sender| sender.try_send_to(datagram, to).is_err()) {
+            let sender = senders.iter().find(|sender| sender.is_ipv4 == address.is_ipv4());
+            if sender.is_none_or(|sender| sender.socket.try_send_to(datagram, to).is_err()) {
                 host.drop_messages(1);
             }
         }
@@ -59,8 +58,12 @@ fn take(context: &PeerContext, datagram: &[u8], from: IpAddr) {
         host.note_refused();
         return;
     };
-    host.note_heard(&message, Instant::now());
-    // A receiver that is behind loses it, as the network might have.
+    let now = Instant::now();
+    host.note_heard(&message, now);
+    // A receiver that is behind loses it, as the network might have; the copy of a link waits for room.
+    if context.events.capacity() > 0 && !host.is_first(body, now) {
+        return;
+    }
     if context.events.try_send(PeerEvent::Heard(Box::new(message))).is_err() {
         context.overflow.set(context.overflow.get() + 1);
     }

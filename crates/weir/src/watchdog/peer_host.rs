@@ -1,5 +1,6 @@
 //! All that is known of another host: its paths with their queues, its incoming links, and seals for datagrams.
 
+use crate::watchdog::heard_copies::HeardCopies;
 use crate::watchdog::peer_handshake::{DATAGRAMS, PeerLinkFault};
 use crate::watchdog::peer_settings::{PeerHostSettings, PeerPlace};
 use crate::watchdog::told_news::ToldNews;
@@ -56,6 +57,7 @@ pub struct PeerPathView {
 
 pub struct PeerHost {
     pub settings: PeerHostSettings,
+    pub datagram_places: Vec<PeerPlace>,
     paths: RefCell<Vec<Rc<PeerPath>>>,
     incoming: RefCell<Vec<(u64, AbortHandle)>>,
     datagrams_out: RefCell<Option<DatagramSender>>,
@@ -67,6 +69,7 @@ pub struct PeerHost {
     refused: Cell<u64>,
     last_error: RefCell<Option<String>>,
     told: RefCell<ToldNews>,
+    copies: RefCell<HeardCopies>,
 }
 
 /// One path to a host. Its task (`peer_outgoing`) keeps a link there.
@@ -142,6 +145,7 @@ impl PeerPath {
 impl PeerHost {
     pub fn new(settings: PeerHostSettings) -> PeerHost {
         PeerHost {
+            datagram_places: settings.datagrams(),
             settings,
             paths: RefCell::default(),
             incoming: RefCell::default(),
@@ -154,6 +158,7 @@ impl PeerHost {
             refused: Cell::default(),
             last_error: RefCell::default(),
             told: RefCell::default(),
+            copies: RefCell::default(),
         }
     }
 
@@ -220,6 +225,11 @@ impl PeerHost {
     pub fn open_datagram<'a>(&self, number: u64, rest: &'a [u8]) -> Option<Result<&'a [u8], DatagramError>> {
         let mut receivers = self.datagrams_in.borrow_mut();
         receivers.iter_mut().rev().find(|receiver| receiver.number() == number).map(|receiver| receiver.open(rest))
+    }
+
+    /// True for the first of the copies of a message, which come over each path.
+    pub fn is_first(&self, message: &[u8], now: Instant) -> bool {
+        self.copies.borrow_mut().is_first(message, now)
     }
 
     pub fn note_heard(&self, message: &GroupMessage, now: Instant) {

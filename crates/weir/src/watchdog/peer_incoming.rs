@@ -95,9 +95,11 @@ async fn read_all(context: Rc<PeerContext>, stream: TcpStream, mut seal: FrameSe
     let mut last = None;
     let fault = loop {
         match read_message(&mut stream, &mut seal, &link.host).await {
-            Ok(message) => {
+            Ok((message, copy)) => {
                 last = Some(message.from);
-                link.host.note_heard(&message, Instant::now());
+                if copy == MessageCopy::Later {
+                    continue;
+                }
                 if context.events.send(PeerEvent::Heard(Box::new(message))).await.is_err() {
                     return;
                 }
@@ -133,16 +135,30 @@ async fn report_end(context: &PeerContext, host: &PeerHost, last: Option<MemberI
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageCopy {
+    First,
+    /// It came over another path already.
+    Later,
+}
+
 /// Not cancel safe: a part may be lost.
 async fn read_message(
     stream: &mut BufReader<TcpStream>,
     seal: &mut FrameSeal,
     host: &PeerHost,
-) -> Result<GroupMessage, PeerLinkFault> {
+) -> Result<(GroupMessage, MessageCopy), PeerLinkFault> {
     // Between frames a link may be silent for as long as it likes.
     stream.fill_buf().await.map_err(SealedStreamError::from)?;
     let frame = timeout(FRAME_LIMIT, read_frame(stream, FRAME_BYTES_MAX)).await;
     let payload = frame.map_err(|_| PeerLinkFault::Late(FRAME_LIMIT))??;
-    let message = GroupMessage::from_bytes(seal.open(&payload)?)?;
-    if message.from.host == host.settings.number { Ok(message) } else { Err(PeerLinkFault::OfOther(message.from.host)) }
+    let bytes = seal.open(&payload)?;
+    let message = GroupMessage::from_bytes(bytes)?;
+    if message.from.host != host.settings.number {
+        return Err(PeerLinkFault::OfOther(message.from.host));
+    }
+    let now = Instant::now();
+    host.note_heard(&message, now);
+    let copy = if host.is_first(bytes, now) { MessageCopy::First } else { MessageCopy::Later };
+    Ok((message, copy))
 }

@@ -31,11 +31,17 @@ pub enum PeerLinkError {
     NotLoopback { place: SocketAddr },
 }
 
+/// A socket that sends to all addresses of its family.
+pub struct FamilySocket {
+    pub socket: UdpSocket,
+    pub is_ipv4: bool,
+}
+
 pub struct PeerSockets {
     pub listeners: Vec<TcpListener>,
     pub datagrams: Vec<UdpSocket>,
     /// One for each family: the system chooses the sender's address by the route.
-    pub senders: Vec<UdpSocket>,
+    pub senders: Vec<FamilySocket>,
 }
 
 /// Opens all places. A machine without IPv6 (or IPv4) does without it where the configuration names no address.
@@ -49,7 +55,7 @@ pub fn open(settings: &PeerSettings) -> Result<PeerSockets, PeerLinkError> {
     let listeners = listeners.map_err(|(place, cause)| PeerLinkError::Listen { place, cause })?;
     let datagrams = open_each(&datagram_places, settings.datagram_addresses.is_empty(), bind_datagrams);
     let datagrams = datagrams.map_err(|(place, cause)| PeerLinkError::ListenDatagrams { place, cause })?;
-    let senders = open_each(&settings.sender_places(), true, bind_datagrams);
+    let senders = open_each(&settings.sender_places(), true, bind_sender);
     let senders = senders.map_err(|(place, cause)| PeerLinkError::ListenDatagrams { place, cause })?;
     Ok(PeerSockets { listeners, datagrams, senders })
 }
@@ -100,6 +106,10 @@ fn bind_datagrams(place: SocketAddr) -> io::Result<UdpSocket> {
     let socket = socket(place, Type::DGRAM, Protocol::UDP)?;
     socket.bind(&place.into())?;
     UdpSocket::from_std(socket.into())
+}
+
+fn bind_sender(place: SocketAddr) -> io::Result<FamilySocket> {
+    Ok(FamilySocket { socket: bind_datagrams(place)?, is_ipv4: place.is_ipv4() })
 }
 
 /// Cancel safe.

@@ -60,8 +60,10 @@ pub async fn follow(
                     let _ = left.send(());
                     return None;
                 }
-                // Nobody is answered: this process is no member.
+                // Nobody is answered: this process is no member. An act that waits for the lead to go is done when it is dropped.
                 GroupOrder::Request { .. }
+                | GroupOrder::Reload(_)
+                | GroupOrder::StepDown(_)
                 | GroupOrder::Intent(_)
                 | GroupOrder::Sights(_)
                 | GroupOrder::Founding { .. }
@@ -124,10 +126,15 @@ impl FormerMember {
     fn show(&self, ports: &GroupPorts) {
         let now = boot_now_ms();
         let view = self.view(now);
-        let is_news = !view.is_as_before(&ports.seat.view());
-        ports.seat.show(view);
+        let shown = ports.seat.view();
+        let is_news = shown.version != view.version
+            || (shown.rights.leads, shown.rights.writes) != (view.rights.leads, view.rights.writes)
+            || (shown.obedience, shown.stopped_epoch) != (view.obedience, view.stopped_epoch);
         if is_news {
+            ports.seat.show(view);
             (ports.news)();
+        } else {
+            ports.seat.show_times(view);
         }
     }
 

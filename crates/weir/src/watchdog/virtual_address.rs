@@ -14,7 +14,7 @@ use crate::log::Level;
 use crate::runtime::shell_command;
 use address_plan::{AddressCommand, AddressPlan, AddressStep, AddressWish, PlanRules};
 use host_addresses::AddressPlace;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::io;
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_io::clock::boot_now_ms as now_ms;
 
-pub use address_settings::{AddressSettings, AddressSettingsError, AddressTaking};
+pub use address_settings::{AddressSettings, AddressSettingsError, AddressTaking, EscalationCommands};
 pub use host_addresses::{AddressError, host_links};
 pub use netlink_address::HostLink;
 
@@ -63,6 +63,7 @@ pub struct AddressKeeper {
 /// State that a keeper's task and its owner share.
 struct KeeperOrder {
     wish: Cell<AddressWish>,
+    escalations: RefCell<EscalationCommands>,
     /// The end of the last lease.
     lease_until_ms: Cell<u64>,
     is_held: Cell<bool>,
@@ -79,13 +80,13 @@ struct KeeperOrder {
 impl AddressKeeper {
     /// Starts the keeper's task, within a `LocalSet`. It does nothing until `hold`.
     pub fn start(settings: AddressSettings, say: WatchdogLog) -> AddressKeeper {
-        let plan = AddressPlan::new(rules(&settings));
+        let plan = AddressPlan::new(rules(&settings, &settings.escalations));
         AddressKeeper::begin(settings, say, plan, AddressWish::Release)
     }
 
     /// Goes on with the address of a process before this one, after that one's `leave`: until the end of its lease, as if it were held.
     pub fn resume(settings: AddressSettings, say: WatchdogLog, until_ms: u64) -> AddressKeeper {
-        let plan = AddressPlan::resume(rules(&settings), now_ms());
+        let plan = AddressPlan::resume(rules(&settings, &settings.escalations), now_ms());
         AddressKeeper::begin(settings, say, plan, AddressWish::Hold { until_ms })
     }
 
@@ -97,6 +98,7 @@ impl AddressKeeper {
         };
         let order = Rc::new(KeeperOrder {
             wish: Cell::new(wish),
+            escalations: RefCell::new(settings.escalations.clone()),
             lease_until_ms: Cell::new(lease_until_ms),
             is_held: Cell::new(plan.holds()),
             is_free: Cell::new(plan.is_free()),
@@ -123,6 +125,12 @@ impl AddressKeeper {
         self.order.lease_until_ms.set(until_ms);
         self.order.is_free.set(false);
         self.wish(AddressWish::Hold { until_ms });
+    }
+
+    /// Other commands, for the next time that each is due.
+    pub fn set_escalations(&self, escalations: EscalationCommands) {
+        *self.order.escalations.borrow_mut() = escalations;
+        self.order.wished.notify_one();
     }
 
     /// Gives the address up, and returns once it is gone or the lease is over. Cancel safe: the keeper goes on.
@@ -186,13 +194,13 @@ impl Drop for AddressKeeper {
     }
 }
 
-fn rules(settings: &AddressSettings) -> PlanRules {
+fn rules(settings: &AddressSettings, escalations: &EscalationCommands) -> PlanRules {
     PlanRules {
         addresses: settings.addresses.len(),
         has_up_and_down: matches!(settings.taking, AddressTaking::Commands { .. }),
         has_arping: settings.arping_command.is_some(),
-        has_escalation: settings.escalation_command.is_some(),
-        has_de_escalation: settings.de_escalation_command.is_some(),
+        has_escalation: escalations.escalation.is_some(),
+        has_de_escalation: escalations.de_escalation.is_some(),
     }
 }
 
@@ -213,6 +221,7 @@ struct KeeperTask {
 impl KeeperTask {
     async fn keep(mut self) {
         while !self.order.is_leaving.get() {
+            self.plan.obey(rules(&self.settings, &self.order.escalations.borrow()));
             self.plan.wish(self.order.wish.get());
             let step = self.plan.next(now_ms());
             self.publish();
@@ -313,8 +322,8 @@ impl KeeperTask {
     fn line(&self, command: AddressCommand) -> Option<String> {
         let settings = &self.settings;
         let (line, at) = match (command, &settings.taking) {
-            (AddressCommand::Escalation, _) => return settings.escalation_command.clone(),
-            (AddressCommand::DeEscalation, _) => return settings.de_escalation_command.clone(),
+            (AddressCommand::Escalation, _) => return self.order.escalations.borrow().escalation.clone(),
+            (AddressCommand::DeEscalation, _) => return self.order.escalations.borrow().de_escalation.clone(),
             (AddressCommand::Arping(at), _) => (settings.arping_command.as_deref()?, at),
             (AddressCommand::Up(at), AddressTaking::Commands { up, .. }) => (up.as_str(), at),
             (AddressCommand::Down(at), AddressTaking::Commands { down, .. }) => (down.as_str(), at),

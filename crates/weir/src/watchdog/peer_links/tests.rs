@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::runtime::agent_line::{read_frame, write_frame};
+use crate::watchdog::heard_copies::COPY_LIMIT;
 use crate::watchdog::peer_handshake::{OutgoingSeals, admit, introduce};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -405,6 +406,22 @@ fn datagrams_alone_carry_reads_while_links_are_blocked() {
 }
 
 #[test]
+fn a_question_that_comes_over_a_link_and_as_a_datagram_is_heard_once() {
+    play(async {
+        let ports = ports(2);
+        let (one, mut other) = (begin(settings(0, &ports, KEY)), begin(settings(1, &ports, KEY)));
+        until("the link", || one.is_up(1)).await;
+        let mut events = Vec::new();
+        for round in 0..50 {
+            one.links.send(1, &ask(0, round));
+            events.extend(other.hears_until(&heard(&ask(0, round))).await);
+        }
+        // A copy that is late counts as news.
+        assert!(events.len() < 75, "most of them once: {events:?}");
+    });
+}
+
+#[test]
 fn a_second_path_carries_all_when_the_first_is_gone() {
     play(async {
         let ports = ports(2);
@@ -442,6 +459,8 @@ fn datagrams_that_are_repeated_sent_back_or_changed_are_refused() {
                 datagram.truncate(bytes);
                 caught.push(datagram);
             }
+            let heard_at = Instant::now();
+            until("copies to be news again", || heard_at.elapsed() > COPY_LIMIT).await;
             other.drain();
             let mut changed = caught[1].clone();
             let last = changed.len() - 1;

@@ -129,6 +129,11 @@ impl AddressPlan {
         AddressPlan { stage: just_held(now_ms), ..AddressPlan::new(rules) }
     }
 
+    /// Other rules, for all that begins from here on. Addresses and the way they are taken stay.
+    pub fn obey(&mut self, rules: PlanRules) {
+        self.rules = rules;
+    }
+
     pub fn wish(&mut self, wish: AddressWish) {
         self.wish = wish;
         if let AddressWish::Hold { until_ms } = wish {

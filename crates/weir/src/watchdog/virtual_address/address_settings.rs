@@ -22,10 +22,26 @@ pub struct AddressSettings {
     pub taking: AddressTaking,
     /// `arping_cmd` with its path, if the file sets it.
     pub arping_command: Option<String>,
+    pub escalations: EscalationCommands,
+}
+
+/// Commands beside the address, which a reload changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EscalationCommands {
     /// `wd_escalation_command`.
-    pub escalation_command: Option<String>,
+    pub escalation: Option<String>,
     /// `wd_de_escalation_command`.
-    pub de_escalation_command: Option<String>,
+    pub de_escalation: Option<String>,
+}
+
+impl EscalationCommands {
+    pub fn of(watchdog: &WatchdogSettings) -> EscalationCommands {
+        let command = |text: &String| Some(text.clone()).filter(|text| !text.trim().is_empty());
+        EscalationCommands {
+            escalation: command(&watchdog.escalation_command),
+            de_escalation: command(&watchdog.de_escalation_command),
+        }
+    }
 }
 
 /// How an address is taken and given up.
@@ -54,13 +70,11 @@ impl AddressSettings {
         if watchdog.addresses.len() > ADDRESSES_MAX {
             return Err(AddressSettingsError::TooMany(watchdog.addresses.len()));
         }
-        let command = |text: &String| Some(text.clone()).filter(|text| !text.trim().is_empty());
         Ok(AddressSettings {
             addresses: watchdog.addresses.clone(),
             taking,
             arping_command: commands.announce.clone(),
-            escalation_command: command(&watchdog.escalation_command),
-            de_escalation_command: command(&watchdog.de_escalation_command),
+            escalations: EscalationCommands::of(watchdog),
         })
     }
 }
@@ -91,7 +105,7 @@ mod tests {
         let set = AddressSettings {
             taking: AddressTaking::Commands { up: "/opt/ip up $_IP_$".into(), down: "/bin/ip down".into() },
             arping_command: Some("/usr/sbin/arping $_IP_$".into()),
-            escalation_command: Some("escalate now".into()),
+            escalations: EscalationCommands { escalation: Some("escalate now".into()), ..EscalationCommands::default() },
             ..unset
         };
         let lines = "delegate_ip = '192.0.2.9'\nif_cmd_path = '/opt'\nif_up_cmd = 'ip up $_IP_$'\n\

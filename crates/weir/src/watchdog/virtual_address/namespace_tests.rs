@@ -1,7 +1,7 @@
 //! The virtual address in networks of the kernel. Each test runs itself again in a network namespace of its own, which ends with it.
 
 use super::host_addresses::{host_addresses, host_links};
-use super::{AddressError, AddressKeeper, AddressSettings, AddressTaking, ReleaseOutcome, WatchdogLog};
+use super::{AddressError, AddressKeeper, AddressSettings, AddressTaking, EscalationCommands, ReleaseOutcome, WatchdogLog};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -392,8 +392,10 @@ fn commands_run_in_order_and_end_with_the_lease() {
             down: format!("ip addr del $_IP_$ dev eth0; {}", command("down $_IP_$")),
         },
         arping_command: Some(command("arping $_IP_$")),
-        escalation_command: Some(command("escalation")),
-        de_escalation_command: Some(format!("{}; echo $$ > {file}.pid; exec sleep 600", command("de-escalation"))),
+        escalations: EscalationCommands {
+            escalation: Some(command("escalation")),
+            de_escalation: Some(format!("{}; echo $$ > {file}.pid; exec sleep 600", command("de-escalation"))),
+        },
     };
     in_runtime(async || {
         let (say, lines) = log();
@@ -413,6 +415,25 @@ fn commands_run_in_order_and_end_with_the_lease() {
     assert_eq!(said(), expected);
     let pid = std::fs::read_to_string(format!("{file}.pid")).expect("its number");
     until("the command is dead", || !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists());
+    std::fs::remove_dir_all(folder).expect("it was ours");
+}
+
+#[test]
+fn commands_of_a_reload_run_from_then_on() {
+    let folder = std::env::temp_dir().join(format!("weir_escalation_{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let command = |text: &str| Some(format!("echo {text} >> {}/log", folder.display()));
+    let escalations = EscalationCommands { escalation: command("first"), de_escalation: None };
+    in_runtime(async || {
+        let settings = AddressSettings { escalations, ..AddressSettings::default() };
+        let keeper = AddressKeeper::start(settings, Rc::new(|_, _| {}));
+        hold_until(&keeper, "it holds", || keeper.holds()).await;
+        keeper.set_escalations(EscalationCommands { escalation: None, de_escalation: command("second") });
+        keeper.hold(now_ms() + LEASE_MS);
+        assert_eq!(keeper.release().await, ReleaseOutcome::Gone);
+        hold_until(&keeper, "it holds again", || keeper.holds()).await;
+    });
+    assert_eq!(std::fs::read_to_string(folder.join("log")).expect("a log"), "first\nsecond\n");
     std::fs::remove_dir_all(folder).expect("it was ours");
 }
 

@@ -209,6 +209,38 @@ fn the_last_of_three_proxies_writes_nothing_and_answers_reads() {
 }
 
 #[test]
+fn a_leader_that_waits_for_its_clients_gives_the_lead_away_at_once() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let leader = group.leader();
+    let mut client = Raw::tcp(group.proxies[leader].port()).log_in("postgres", "postgres", &[]).unwrap();
+    group.proxies[leader].signal(Signal::TERM);
+    let follows = |host: usize| group.proxies[host].log().contains("I am the cluster leader");
+    wait_until("another one to lead", || (0..HOSTS).any(|host| host != leader && follows(host)));
+    let answer = client.query("insert into readable values (7)");
+    assert!(answer.iter().any(|message| message.tag == b'C'), "a client writes on: {answer:?}");
+    drop(client);
+    group.proxies[leader].wait_end();
+}
+
+#[test]
+fn a_reload_tells_a_group_when_to_remove_lost_hosts() {
+    let cluster = servers(1, &[]);
+    let mut group = Group::start(&cluster, "");
+    let (leader, lost) = (group.leader(), (group.leader() + 1) % HOSTS);
+    for proxy in &group.proxies {
+        let lines = std::fs::read_to_string(proxy.conf_path()).unwrap() + "wd_lost_node_removal_timeout = 1\n";
+        std::fs::write(proxy.conf_path(), lines).unwrap();
+        proxy.reload();
+    }
+    group.proxies[lost].signal(Signal::KILL);
+    group.proxies[lost].wait_end();
+    let others: Vec<String> = (0..HOSTS).filter(|host| *host != lost).map(|host| host.to_string()).collect();
+    let words = format!("the group has the hosts {}\n", others.join(", "));
+    wait_until("the lost host to be removed", || group.proxies[leader].log().contains(&words));
+}
+
+#[test]
 fn a_member_that_lost_its_state_file_is_admitted_again_as_a_new_one() {
     let cluster = servers(1, &[]);
     let mut group = Group::start(&cluster, "");
