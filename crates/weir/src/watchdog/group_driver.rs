@@ -21,6 +21,7 @@ use weir_group::{
     ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
     MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
+use weir_group_failover::{ObedienceProgress, WritingParty};
 use weir_io::clock::boot_now_ms;
 
 /// Of the group's decisions: reads, claims and retries are a multiple of it.
@@ -31,15 +32,6 @@ const SHOW_MS: GroupMs = 250;
 
 /// Rights for the workers of this process; `writes` are an epoch and a node.
 pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
-
-/// The party that must stop writing when the group takes the right to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WritingParty {
-    /// The control thread says when its workers are done.
-    Workers,
-    /// A witness.
-    Nobody,
-}
 
 pub struct DriverParts {
     pub member: GroupMember,
@@ -64,24 +56,6 @@ pub struct DriverParts {
 enum OwnEvent {
     AddressFree(VersionNumber),
     Engine(RegisterEvent),
-}
-
-/// A version is obeyed when both are done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ObedienceProgress {
-    number: VersionNumber,
-    address: bool,
-    writes: bool,
-    /// The address is being given up for this version.
-    is_freeing: bool,
-}
-
-impl ObedienceProgress {
-    /// A version is told again at each renewal of the lease: what is done stays done, since nobody says so twice.
-    fn of(before: Option<ObedienceProgress>, number: VersionNumber, leads: bool, party: WritingParty) -> ObedienceProgress {
-        let new = ObedienceProgress { number, address: leads, writes: party == WritingParty::Nobody, is_freeing: false };
-        before.filter(|before| before.number == number).unwrap_or(new)
-    }
 }
 
 struct LeavingMember {
@@ -258,16 +232,15 @@ impl GroupDriver {
         self.grant();
     }
 
-    /// Gives the workers what the group gives. Until they are done with writes that were taken, the former lease runs on for open
-    /// transactions, without being renewed: nobody gets the writes before.
+    /// Gives the workers what the group gives.
     fn grant(&self) {
-        if self.obeying.as_ref().is_none_or(|obeying| obeying.writes) {
+        if self.obeying.as_ref().is_none_or(ObedienceProgress::lets_renew) {
             (self.grant)(self.rights.until, self.rights.writes);
         }
     }
 
     fn obeyed(&mut self) {
-        if let Some(done) = self.obeying.take_if(|obeying| obeying.address && obeying.writes) {
+        if let Some(done) = self.obeying.take_if(|obeying| obeying.is_done()) {
             self.step(GroupEvent::Obeyed { number: done.number });
         }
     }
@@ -498,22 +471,5 @@ impl GroupDriver {
         if let Some(leaving) = self.leaving {
             let _ = leaving.left.send(());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn renewals_of_a_lease_leave_obedience_as_far_as_it_is() {
-        let number = |counter| VersionNumber { counter, ..VersionNumber::default() };
-        let begun = ObedienceProgress::of(None, number(7), false, WritingParty::Workers);
-        assert_eq!((begun.address, begun.writes, begun.is_freeing), (false, false, false));
-        let written = ObedienceProgress { writes: true, is_freeing: true, ..begun };
-        assert_eq!(ObedienceProgress::of(Some(written), number(7), false, WritingParty::Workers), written);
-        let next = ObedienceProgress::of(Some(written), number(8), false, WritingParty::Workers);
-        assert_eq!(next, ObedienceProgress { number: number(8), ..begun });
-        assert!(ObedienceProgress::of(None, number(7), true, WritingParty::Nobody).writes);
     }
 }

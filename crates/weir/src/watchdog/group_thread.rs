@@ -4,7 +4,7 @@ use crate::log::{Level, ProxyLog};
 use crate::runtime::group_seat::{GroupOrder, GroupSeat};
 use crate::watchdog::etcd_engine::{EtcdEngine, EtcdSettings, EtcdUser};
 use crate::watchdog::etcd_tls::{EtcdTlsFiles, OwnEtcdFiles};
-use crate::watchdog::group_driver::{self, DriverParts, LeaseGrant, WritingParty};
+use crate::watchdog::group_driver::{self, DriverParts, LeaseGrant};
 use crate::watchdog::host_fitness::{FitnessSettings, FitnessWatch};
 use crate::watchdog::peer_links::{PeerKey, PeerLinks, PeerSettings};
 use crate::watchdog::peer_settings::PeerHostSettings;
@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
 use weir_group::{EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
+use weir_group_failover::WritingParty;
 use weir_io::clock::boot_now_ms;
 use zeroize::Zeroizing;
 
