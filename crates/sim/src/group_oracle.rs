@@ -35,7 +35,7 @@ impl World {
 
     /// A leader goes on with what it stored.
     pub(crate) fn see_stored(&mut self, at: usize) {
-        let Some(text) = self.weirs[at].host.as_ref().and_then(|host| host.last_text.as_deref()) else { return };
+        let Some((text, _)) = self.weirs[at].host.as_ref().and_then(|host| host.last_text.as_ref()) else { return };
         let term = DurableState::parse(text).map_or(0, |durable| durable.term);
         self.decisions.stored_term = self.decisions.stored_term.max(term);
     }
@@ -45,13 +45,17 @@ impl World {
         self.decisions.stopped_before = self.decisions.stopped_before.max(epoch + 1);
     }
 
-    /// A leader that has nothing under way knows a newer version: it still says what this leader stored.
+    /// A leader that has nothing under way knows a newer version than the one with its text: it still says that.
     pub(crate) fn judge_text(&mut self, at: usize) {
-        let Some(host) = &self.weirs[at].host else { return };
-        let (Some(version), Some(text)) = (&host.version, &host.last_text) else { return };
-        let is_kept = version.state.failover == *text;
-        if host.asked.is_empty() && host.sight(self.now).leads() && !is_kept {
-            self.needless.push(Broken::Forgotten { term: version.state.term, at: self.now });
+        let now = self.now;
+        let Some(host) = self.member_host(at) else { return };
+        let leads = host.sight(now).leads() && host.asked.is_empty();
+        let (Some(version), Some((text, is_known))) = (&host.version, &mut host.last_text) else { return };
+        let (is_kept, term) = (version.state.failover == *text, version.state.term);
+        let is_gone = leads && *is_known && !is_kept;
+        *is_known |= is_kept;
+        if is_gone {
+            self.needless.push(Broken::Forgotten { term, at: now });
         }
     }
 

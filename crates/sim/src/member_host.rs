@@ -51,8 +51,8 @@ pub struct MemberHost {
     /// Closings that are decided, and wait until nobody writes.
     pub closings: Vec<OrderToEnd>,
     pub opening: Option<OpeningNode>,
-    /// As this leader had it stored last.
-    pub last_text: Option<String>,
+    /// As this leader had it stored last, and if it knows a version that says so.
+    pub last_text: Option<(String, bool)>,
     pub draining: Option<DrainProgress>,
     pub is_stopped: bool,
     stops: u32,

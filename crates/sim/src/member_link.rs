@@ -189,7 +189,7 @@ impl World {
         let Some(host) = self.member_host(at) else { return };
         let ticket = host.next_ticket();
         if let GroupRequest::StoreText { text } | GroupRequest::CloseWrites { text: Some(text) } = &request {
-            host.last_text = Some(text.clone());
+            host.last_text = Some((text.clone(), false));
         }
         host.tie.note_asked(&request);
         host.asked.insert(ticket, asked);

@@ -257,6 +257,10 @@ impl World {
         for _ in 0..copies {
             let is_late = !is_look && self.plan.late_orders > 0 && self.dice.percent(self.plan.late_orders);
             let delay = if is_late { self.dice.within(1_000, 7_000) } else { self.delay() };
+            if !is_look {
+                let until = &mut self.orders_until[usize::from(node)];
+                *until = (*until).max(self.now + delay);
+            }
             self.later(delay, Due::Order { weir: at, life, id, node, order: order.clone() });
         }
     }

@@ -217,6 +217,8 @@ pub struct World {
     pub cuts: Vec<Vec<Ms>>,
     /// Orders that wait in hung servers.
     pub queues: Vec<Vec<Due>>,
+    /// Until when orders that were given are on their way to a server.
+    pub orders_until: Vec<Ms>,
     heap: BinaryHeap<Reverse<Entry>>,
     pub counts: Counts,
     pub events: u64,
@@ -296,6 +298,7 @@ impl World {
             writes: Vec::new(),
             needless: Vec::new(),
             cuts: vec![vec![0; ends]; ends],
+            orders_until: vec![0; servers.len()],
             queues: servers.iter().map(|_| Vec::new()).collect(),
             agents: servers.iter().map(|_| Agent::default()).collect(),
             servers,
@@ -578,7 +581,8 @@ impl World {
         let lost = self.servers.iter().find(|server| {
             let is_stray = server.is_primary() || !server.can_follow(&source) && server.log.len() <= source.log.len();
             let is_beyond = !server.can_follow(&source) && server.log.len() > source.log.len();
-            server.id != primary && server.power == Power::Up && (is_stray || is_beyond)
+            let is_left_alone = self.plan.company == WeirCompany::Single || self.is_left_alone(server.id);
+            server.id != primary && server.power == Power::Up && (is_stray || is_beyond) && is_left_alone
         });
         if let Some(id) = lost.map(|server| server.id) {
             self.note(|| format!("operator copies {primary} to {id}"));
@@ -593,6 +597,12 @@ impl World {
                 server.mark = source.mark;
             }
         }
+    }
+
+    /// A copy forgets what its server has promised: the operator comes when no failover is under way, and no order for the server.
+    fn is_left_alone(&self, node: NodeId) -> bool {
+        let tries = |of: &Weir| of.state.as_ref().is_some_and(|state| state.attempt.is_some());
+        self.now > self.orders_until[usize::from(node)] && !self.weirs.iter().any(tries)
     }
 
     /// The node that all Weirs hold for the primary, none of them being in doubt.

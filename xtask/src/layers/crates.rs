@@ -41,7 +41,7 @@ const CRATES: &[Crate] = &[
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
     row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-failover", "weir-cache"], 0),
     row("crates/agent", &["weir-wire"], 0),
-    row("crates/sim", &["weir-config", "weir-failover", "weir-group", "weir-group-failover"], 9),
+    row("crates/sim", &["weir-config", "weir-failover", "weir-group", "weir-group-failover"], 12),
     row("crates/demo", &[], 0),
     row(
         "crates/weir",
