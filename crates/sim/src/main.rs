@@ -1,4 +1,4 @@
-//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back. `--seeds N [--from M]` plays many and prints their broken
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back; `--grouped`: one of a group, `--group-without PART` without a part of it. `--seeds N [--from M]` plays many and prints their broken
 //! invariants. `--without RULE` leaves a safety rule out, `--unproved PART` a part of the proof of a COMMIT's outcome.
 
 use std::process::ExitCode;
