@@ -102,7 +102,10 @@ pub async fn decide(seat: &GroupSeat, request: GroupRequest) -> Done {
         GroupAnswer::Done => {}
         GroupAnswer::NotLeader | GroupAnswer::Refused | GroupAnswer::Busy => return Done::No,
     }
-    while closes {
+    if !closes {
+        return Done::Yes;
+    }
+    loop {
         let view = news.borrow_and_update().clone();
         if let Some(done) = writes_closing(view.sight(boot_now_ms())) {
             return done;
@@ -111,7 +114,6 @@ pub async fn decide(seat: &GroupSeat, request: GroupRequest) -> Done {
             return Done::No;
         }
     }
-    Done::Yes
 }
 
 /// Goes on until it is dropped: an earlier change under way may close what is open. Cancel safe: the change may be made.
