@@ -18,6 +18,7 @@ const PURE: &[&str] = &[
     "weir-catalog",
     "weir-failover",
     "weir-group",
+    "weir-group-failover",
     "weir-cache",
     "weir-session",
     "weir-sim",

@@ -84,6 +84,7 @@ const TESTS: &[&str] = &[
     "crates/sql/tests",
     "crates/config/tests",
     "crates/group/tests",
+    "crates/group-failover/tests",
     "crates/cache/tests",
     "crates/session/tests",
     "crates/sim/tests",

@@ -7,7 +7,7 @@ use super::ballot::{self, Ballot, BallotPurpose, Epoch, NodeId, Vote};
 use super::event::{LookFailure, Ms, ServerFacts};
 use super::history::{HistorySource, Lsn, TimelineHistory, WalRelation};
 use super::record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord};
-use super::rules::{FailoverMode, FailoverRules, OtherPromoters, QuorumSize, SafetyRule};
+use super::rules::{FailoverMode, FailoverRules, OtherPromoters, QuorumSize, SafetyRule, SuccessorFinder};
 use super::{promises, switchover, sync};
 use crate::failover_state::{DiskState, FailoverState, PrimaryKnowledge, PrimaryLog, WriteTarget};
 use crate::node_state::{NodeStanding, NodeState, TimedFacts};
@@ -217,7 +217,9 @@ pub(super) fn find(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
         if let Some(first) = first(state, rules, &primaries) {
             accept_found(state, rules, first, FailoverCause::Found, now, out);
         }
-    } else if let Some((next, why)) = successor(state, rules, &primaries) {
+    } else if rules.successors == SuccessorFinder::Sight
+        && let Some((next, why)) = successor(state, rules, &primaries)
+    {
         accept_found(state, rules, next, why, now, out);
     }
 }

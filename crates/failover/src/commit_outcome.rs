@@ -3,7 +3,7 @@
 //! Xids can be assigned twice: a promoted standby continues from those that reached it, a crashed server from those on disk. So
 //! `committed` is a proof only if the xid cannot be another transaction's. `aborted` always is: a committed xid is never reassigned.
 
-use crate::{PromotionNumbers, ServerFacts};
+use crate::{Lsn, PromotionNumbers, ServerFacts};
 use std::num::NonZeroU64;
 
 /// One cluster's log on one timeline.
@@ -56,6 +56,8 @@ pub enum PromotedStandby {
     Done {
         node: u16,
         numbers: PromotionNumbers,
+        /// Where the promotion left the timeline before: one that was undone by a copy, and made again, begins a timeline of the same number.
+        left_at: Lsn,
     },
 }
 
@@ -69,6 +71,7 @@ impl PromotedStandby {
                 PromotedStandby::Done {
                     node,
                     numbers: PromotionNumbers { timeline: facts.history.timeline, reached, fresh, last_ms },
+                    left_at: facts.history.switches.last().map_or(0, |(_, end)| *end),
                 }
             }
             PromotedStandby::Ordered { .. } | PromotedStandby::Done { .. } => self,
@@ -98,7 +101,7 @@ impl PromotedStandby {
 
     pub fn numbers(&self, of: u16) -> Option<PromotionNumbers> {
         match self {
-            PromotedStandby::Done { node, numbers } if *node == of => Some(*numbers),
+            PromotedStandby::Done { node, numbers, .. } if *node == of => Some(*numbers),
             PromotedStandby::Ordered { .. } | PromotedStandby::Done { .. } => None,
         }
     }
@@ -107,8 +110,9 @@ impl PromotedStandby {
 impl PromotionHorizon {
     /// `promoted` counts before the server reports its numbers.
     pub fn of(promoted: Option<PromotedStandby>, node: u16, facts: &ServerFacts) -> Option<PromotionHorizon> {
-        let own = promoted.and_then(|promoted| promoted.numbers(node));
-        let (before, _) = facts.history.switches.last()?;
+        let (before, left) = facts.history.switches.last()?;
+        let is_other = |promoted: &PromotedStandby| matches!(promoted, PromotedStandby::Done { left_at, .. } if left_at != left);
+        let own = promoted.filter(|promoted| !is_other(promoted)).and_then(|promoted| promoted.numbers(node));
         let is_of_it = |numbers: &PromotionNumbers| numbers.timeline == facts.history.timeline;
         let numbers = [own, facts.numbers].into_iter().flatten().find(is_of_it)?;
         Some(PromotionHorizon { node, system: facts.history.system, before: *before, numbers })
@@ -330,7 +334,7 @@ mod tests {
         let ordered = PromotedStandby::Ordered { node: 1, started_at: 9, reached: 50, last_ms: Some(8) };
         let numbers = PromotionNumbers { timeline: 2, reached: 50, fresh: 51, last_ms: Some(8) };
         let done = ordered.done(1, &second(), 51);
-        assert_eq!(done, PromotedStandby::Done { node: 1, numbers });
+        assert_eq!(done, PromotedStandby::Done { node: 1, numbers, left_at: 100 });
         assert_eq!(ordered.done(1, &ServerFacts { started_at: 8, ..second() }, 51), ordered, "it was made anew since");
         assert_eq!(ordered.done(2, &second(), 51), ordered, "another one");
         assert_eq!((done.numbers(1), done.numbers(2), ordered.numbers(1)), (Some(numbers), None, None));
@@ -340,6 +344,12 @@ mod tests {
         assert_eq!(PromotionHorizon::of(Some(ordered), 1, &second()), None, "it is not seen out of recovery");
         assert_eq!(PromotionHorizon::of(Some(done), 2, &second()), None, "another node was promoted");
         assert_eq!(PromotionHorizon::of(None, 1, &second()), None, "somebody else promoted it");
+        let again = facts(history(2, &[(1, 130)]), 9);
+        assert_eq!(
+            PromotionHorizon::of(Some(done), 1, &again),
+            None,
+            "that promotion was undone, and another Weir promoted it anew"
+        );
         let keeps = |facts| ServerFacts { numbers: Some(numbers), ..facts };
         assert_eq!(PromotionHorizon::of(None, 1, &keeps(second())), made, "another Weir did, and it tells of that");
         assert_eq!(PromotionHorizon::of(None, 1, &keeps(facts(history(2, &[(1, 100)]), 8))), made, "it was started since");
@@ -347,7 +357,7 @@ mod tests {
         assert_eq!(PromotionHorizon::of(Some(done), 1, &keeps(third)), None, "it was promoted once more");
         assert_eq!(
             PromotionHorizon::of(
-                Some(PromotedStandby::Done { node: 1, numbers: PromotionNumbers { timeline: 1, ..numbers } }),
+                Some(PromotedStandby::Done { node: 1, numbers: PromotionNumbers { timeline: 1, ..numbers }, left_at: 100 }),
                 1,
                 &keeps(second())
             ),

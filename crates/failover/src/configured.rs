@@ -2,7 +2,7 @@
 
 use super::rules::{
     AgentPresence, BackendFlag, DeathConsensus, FailbackMode, FailoverCommands, FailoverMode, FailoverRules, GroupRole,
-    HealthRules, NodeLocation, NodeRules, RejoinInitiator, ServerRelation,
+    HealthRules, NodeLocation, NodeRules, RejoinInitiator, ServerRelation, SuccessorFinder,
 };
 use weir_config::agents::RejoinAuthority;
 use weir_config::{ClusteringMode, Config, NodeConfig};
@@ -19,6 +19,7 @@ impl FailoverRules {
             nodes: config.nodes.iter().map(|own| node(config, own)).collect(),
             company: failover.company,
             group: GroupRole::None,
+            successors: SuccessorFinder::Sight,
             consensus: DeathConsensus::Own,
             lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),
             lag_ms_max: positive(failover.lag_ms_max),

@@ -75,7 +75,7 @@ pub use record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, R
 pub use rules::{
     AgentPresence, BackendFlag, ConnEndPolicy, DeathConsensus, FailbackMode, FailoverCommands, FailoverMode, FailoverRules,
     FalsePrimary, GroupRole, HealthRules, NodeLocation, NodeRules, OtherPromoters, QuorumSize, RejoinInitiator, SafetyRule,
-    ServerRelation,
+    ServerRelation, SuccessorFinder,
 };
 pub use step::step;
 pub use sync::{CommitAcknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};

@@ -13,6 +13,7 @@ pub struct FailoverRules {
     pub nodes: Vec<NodeRules>,
     pub company: OtherPromoters,
     pub group: GroupRole,
+    pub successors: SuccessorFinder,
     pub consensus: DeathConsensus,
     /// Largest known lag of a promoted asynchronous standby; `None`: any.
     pub lag_bytes_max: Option<u64>,
@@ -41,6 +42,7 @@ impl FailoverRules {
             nodes,
             company: OtherPromoters::Alone,
             group: GroupRole::None,
+            successors: SuccessorFinder::Sight,
             consensus: DeathConsensus::Own,
             lag_bytes_max: None,
             lag_ms_max: None,
@@ -79,6 +81,15 @@ pub enum DeathConsensus {
     Own,
     /// `failover_require_consensus`: most members of the group that look at the node.
     Majority,
+}
+
+/// The one who finds that a primary was replaced by others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuccessorFinder {
+    /// This Weir, by the servers' roles.
+    Sight,
+    /// The leader of the group, where its Weirs promote: a standby that somebody promoted by hand is no successor for a member alone.
+    Leader,
 }
 
 /// The part of this Weir in a group. All of its members are one Weir, whose leader decides.

@@ -115,14 +115,14 @@ pub struct GroupMessage {
 /// Wishes of failover and operators. Only a leader's are followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupRequest {
-    /// Stops writes everywhere; `GroupAction::WritesStopped` says when it is in force.
+    /// Stops writes everywhere; `GroupAction::WritesStopped` says when it is in force. `None`: the text of failover stays.
     CloseWrites {
-        text: String,
+        text: Option<String>,
     },
+    /// The text of failover stays: it may have been stored anew since this was wished.
     OpenWrites {
         epoch: u64,
         node: u16,
-        text: String,
         decision: Option<GroupDecision>,
     },
     StoreText {

@@ -135,12 +135,15 @@ impl GroupMember {
         let mut next = state.clone();
         match request {
             GroupRequest::CloseWrites { text } => match state.writes {
-                GroupWrites::Closed { .. } if state.failover == text => return RequestVerdict::Answer(GroupAnswer::Done),
+                GroupWrites::Closed { .. } if text.as_ref().is_none_or(|text| state.failover == *text) => {
+                    return RequestVerdict::Answer(GroupAnswer::Done);
+                }
                 GroupWrites::Open { epoch, .. } | GroupWrites::Closed { epoch } => {
-                    (next.writes, next.failover) = (GroupWrites::Closed { epoch }, text);
+                    next.writes = GroupWrites::Closed { epoch };
+                    next.failover = text.unwrap_or(next.failover);
                 }
             },
-            GroupRequest::OpenWrites { epoch, node, text, decision } => {
+            GroupRequest::OpenWrites { epoch, node, decision } => {
                 if state.writes == (GroupWrites::Open { epoch, node }) {
                     return RequestVerdict::Answer(GroupAnswer::Done);
                 }
@@ -151,7 +154,7 @@ impl GroupMember {
                 if !is_next {
                     return RequestVerdict::Answer(GroupAnswer::Refused);
                 }
-                (next.writes, next.failover) = (GroupWrites::Open { epoch, node }, text);
+                next.writes = GroupWrites::Open { epoch, node };
                 if let Some(decision) = decision {
                     next.decide(&decision.text);
                 }

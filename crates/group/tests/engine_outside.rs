@@ -187,7 +187,7 @@ impl Cell {
 }
 
 fn open(epoch: u64) -> GroupRequest {
-    GroupRequest::OpenWrites { epoch, node: 4, text: "opened".into(), decision: None }
+    GroupRequest::OpenWrites { epoch, node: 4, decision: None }
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_group_over_a_cell_opens_writes_and_follows_another_leader_when_its_own_is_g
     cell.go_on(4_000, 8_000);
     assert_eq!(cell.leaders(8_000), [1], "the lowest of those left");
     assert_eq!(cell.state().lost, [id(0)].into());
-    cell.ask(1, GroupRequest::CloseWrites { text: "closed".into() }, 8_000);
+    cell.ask(1, GroupRequest::CloseWrites { text: Some("closed".into()) }, 8_000);
     cell.go_on(8_050, 8_500);
     assert_eq!(cell.stopped, [0, 1], "host 0 was lost for long enough");
 

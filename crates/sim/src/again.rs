@@ -31,6 +31,12 @@ pub struct Again {
     until: Ms,
 }
 
+impl Again {
+    pub fn weir(&self) -> usize {
+        self.weir
+    }
+}
+
 /// The places of a transaction at which its server may be lost.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
@@ -84,7 +90,7 @@ impl World {
     pub(crate) fn shown(&mut self, write: WriteId, version: Version) {
         let entry = self.writes[write as usize];
         let is_cut = self.now < self.cuts[usize::from(entry.node)][self.end_of(entry.weir)];
-        if is_cut || !self.is_under_way(&entry, write) {
+        if is_cut || !self.is_under_way(&entry, write) || self.comes_too_late(write) {
             return;
         }
         let root = entry.run.again.unwrap_or(write) as usize;
@@ -164,7 +170,7 @@ impl World {
         if self.weirs[weir].life != life || self.weirs[weir].state.is_none() {
             return;
         }
-        match self.weirs[weir].target {
+        match self.weirs[weir].gate() {
             Some(_) => self.send_write(weir, Transaction::Begun, Some(root)),
             None if self.now >= until => self.counts.told.refused += 1,
             None => self.later(PERIOD_MS, Due::Again(again)),

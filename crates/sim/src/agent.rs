@@ -232,7 +232,7 @@ impl World {
         if self.weirs[weir].life != life {
             return;
         }
-        let writes = |of: &Weir| of.target.is_some_and(|(target, _)| target == node) || !of.writes.is_empty();
+        let writes = |of: &Weir| of.gate().is_some_and(|(target, _)| target == node) || !of.writes.is_empty();
         let is_used = self.weirs.iter().enumerate().any(|(at, of)| at != weir && of.state.is_some() && writes(of));
         let is_seen = self.servers[usize::from(node)].power == Power::Up && self.passes(usize::from(node), self.end_of(weir));
         if self.now >= until || is_seen && !is_used {
@@ -248,6 +248,9 @@ impl World {
             return;
         }
         if self.weirs[weir].writes.is_empty() || self.now >= until {
+            if self.weirs[weir].host.is_some() {
+                return self.own_drained(weir, node);
+            }
             return self.tell(weir, &FailoverEvent::Drained { node });
         }
         self.later(PERIOD_MS, Due::Drain { weir, life, node, until });

@@ -34,6 +34,10 @@ pub struct Doubts {
 }
 
 impl Doubts {
+    pub fn forget_promotion(&mut self) {
+        self.promoted = None;
+    }
+
     /// The numbers that a node is to keep.
     pub fn numbers(&self, node: NodeId) -> Option<PromotionNumbers> {
         self.promoted?.numbers(node)
@@ -70,6 +74,12 @@ fn seconds(at: Ms) -> u64 {
 
 fn line(server: &Server) -> LogLineage {
     LogLineage { system: server.history.system, timeline: server.history.timeline }
+}
+
+impl Reply {
+    pub fn weir(&self) -> usize {
+        self.question.weir
+    }
 }
 
 impl World {
@@ -127,7 +137,7 @@ impl World {
             return self.tell_outcome(write, CommitOutcome::Unknown);
         }
         self.later(PERIOD_MS, Due::Ask { weir, life, write });
-        let Some((node, _)) = self.weirs[weir].target else { return };
+        let Some((node, _)) = self.weirs[weir].gate() else { return };
         let connection = self.weirs[weir].connections.get(&node).copied();
         let delay = self.delay();
         self.later(delay, Due::Question(Question { weir, life, write, node, connection }));
@@ -166,7 +176,7 @@ impl World {
     pub(crate) fn reply(&mut self, reply: Reply) {
         let Reply { question: Question { weir, life, write, node, .. }, answer, is_replicated } = reply;
         let is_there = self.weirs[weir].life == life && self.passes(usize::from(node), self.end_of(weir));
-        let is_primary = self.weirs[weir].target.is_some_and(|(target, _)| target == node);
+        let is_primary = self.weirs[weir].gate().is_some_and(|(target, _)| target == node) && !self.is_past_lease(weir, node);
         let entry = &self.writes[write as usize];
         let Transaction::Numbered(number) = entry.transaction else { return };
         if !is_there || !is_primary || entry.told.is_some() {

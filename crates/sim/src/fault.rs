@@ -108,6 +108,27 @@ impl World {
                 self.ask(weir, OperatorRequest::Restart(node));
             }
             Fault::ReplayStands => self.hold_replay(node, lasts),
+            Fault::WeirHangs => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(weir);
+                self.stop_member(weir, lasts);
+            }
+            Fault::WeirIsland => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(weir);
+                let (end, both) = (self.end_of(weir), self.dice.percent(60));
+                for other in usize::from(self.plan.nodes)..self.ends() {
+                    self.cut(end, other, lasts);
+                    if both {
+                        self.cut(other, end, lasts);
+                    }
+                }
+            }
+            Fault::LeaderDies => {
+                let Some(leader) = self.leader() else { return };
+                self.kill_weir(leader);
+                self.repair_in(lasts, Repair::Weir(leader));
+            }
             Fault::AgentDies => {
                 let until = self.now + lasts;
                 self.agents[at].down_until = self.agents[at].down_until.max(until);
@@ -186,7 +207,8 @@ impl World {
             Repair::Weir(weir) => self.start_weir(weir),
             Repair::Replays(node) => self.servers[usize::from(node)].heard.stands_at = None,
             Repair::Attach(node) => {
-                for weir in 0..self.plan.weirs {
+                let asked = if self.weirs[0].host.is_some() { 1 } else { self.plan.weirs };
+                for weir in 0..asked {
                     self.ask(weir, OperatorRequest::Attach(node));
                 }
             }
@@ -277,6 +299,8 @@ impl World {
             [500, 4_000, 12_000, 26_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         self.agents.iter_mut().for_each(|agent| agent.down_until = 0);
+        (0..self.plan.weirs).for_each(|weir| self.continue_member(weir));
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));
+        self.plan.loss = 0;
     }
 }

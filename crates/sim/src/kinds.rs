@@ -1,5 +1,7 @@
 //! Kinds of faults, and the parts of proofs that a run may leave out.
 
+use weir_group::GroupRule;
+
 /// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -34,6 +36,12 @@ pub enum Fault {
     Restart,
     /// A report holds up the replay of a standby.
     ReplayStands,
+    /// SIGSTOP of a Weir.
+    WeirHangs,
+    /// A Weir reaches no other Weir.
+    WeirIsland,
+    /// The leader of a group dies.
+    LeaderDies,
 }
 
 impl Fault {
@@ -55,6 +63,9 @@ impl Fault {
     /// Those of runs in which primaries are moved.
     pub const PLANNED: [Fault; 4] = [Fault::SwitchOver, Fault::AgentDies, Fault::Restart, Fault::ReplayStands];
 
+    /// Those of groups.
+    pub const GROUPED: [Fault; 3] = [Fault::WeirHangs, Fault::WeirIsland, Fault::LeaderDies];
+
     /// Largest share.
     pub fn weight(self) -> u64 {
         match self {
@@ -63,6 +74,7 @@ impl Fault {
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
             Fault::Restart | Fault::ReplayStands => 6,
+            Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies => 10,
             Fault::SwitchOver => 40,
             Fault::AgentDies => 8,
         }
@@ -131,5 +143,34 @@ impl Proof {
         Proof::InProgress,
         Proof::AllBefore,
         Proof::SameAnswers,
+    ];
+}
+
+/// A part of failover in a group that is left out, to see that a run finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPart {
+    Rule(GroupRule),
+    /// Writes are closed for all before a primary is replaced or stopped.
+    CloseFirst,
+    /// Closed writes count once nobody writes any more.
+    WaitStopped,
+    /// No success passes after the lease.
+    LeaseAtSuccess,
+    /// The leader looks at its lease before each order, and before it stores.
+    LeaseAtOrder,
+    /// Orders end with the lead.
+    OrdersEnd,
+    /// A server refuses orders that are older than its mark.
+    ServerMarks,
+}
+
+impl GroupPart {
+    pub const BINDING: [GroupPart; 6] = [
+        GroupPart::CloseFirst,
+        GroupPart::WaitStopped,
+        GroupPart::LeaseAtSuccess,
+        GroupPart::LeaseAtOrder,
+        GroupPart::OrdersEnd,
+        GroupPart::ServerMarks,
     ];
 }

@@ -8,7 +8,10 @@ mod agent;
 mod dice;
 mod doubt;
 mod fault;
+mod group_oracle;
 mod kinds;
+mod member_host;
+mod member_link;
 mod oracle;
 mod plan;
 mod returning;
@@ -20,7 +23,7 @@ mod world;
 
 pub use dice::Dice;
 pub use doubt::Told;
-pub use kinds::{Proof, Scripted};
+pub use kinds::{GroupPart, Proof, Scripted};
 pub use oracle::{Broken, Outcome};
 pub use plan::{Options, Plan};
 
@@ -42,6 +45,14 @@ pub fn run_planned(seed: u64, options: Options) -> Outcome {
 /// Plays one seed in which agents bring replaced primaries back.
 pub fn run_returning(seed: u64, options: Options) -> Outcome {
     let plan = Plan::returning(seed, options.without);
+    let mut world = world::World::new(seed, plan, options);
+    world.play();
+    world.outcome(seed)
+}
+
+/// Plays one seed in which the Weirs are members of a group.
+pub fn run_grouped(seed: u64, options: Options) -> Outcome {
+    let plan = Plan::grouped(seed, options);
     let mut world = world::World::new(seed, plan, options);
     world.play();
     world.outcome(seed)

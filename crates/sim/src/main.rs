@@ -1,13 +1,13 @@
-//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back. `--seeds N [--from M]` plays many and prints their broken
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back; `--grouped`: one of a group, `--group-without PART` without a part of it. `--seeds N [--from M]` plays many and prints their broken
 //! invariants. `--without RULE` leaves a safety rule out, `--unproved PART` a part of the proof of a COMMIT's outcome.
 
 use std::process::ExitCode;
 
 use weir_failover::SafetyRule;
-use weir_sim::{Options, Outcome, Proof, run, run_planned, run_returning};
+use weir_group::GroupRule;
+use weir_sim::{GroupPart, Options, Outcome, Proof, run, run_grouped, run_planned, run_returning};
 
-const USAGE: &str =
-    "usage: weir-sim [--planned | --returning] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART]";
+const USAGE: &str = "usage: weir-sim [--planned | --returning | --grouped] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART] [--group-without PART]";
 
 struct Arguments {
     from: u64,
@@ -23,9 +23,10 @@ fn arguments() -> Option<Arguments> {
         match word.as_str() {
             "--planned" => read.run = run_planned,
             "--returning" => read.run = run_returning,
+            "--grouped" => read.run = run_grouped,
             _ => {}
         }
-        if word == "--planned" || word == "--returning" {
+        if word == "--planned" || word == "--returning" || word == "--grouped" {
             continue;
         }
         let value = words.next()?;
@@ -38,6 +39,11 @@ fn arguments() -> Option<Arguments> {
             "--from" => read.from = value.parse().ok()?,
             "--unproved" => {
                 read.options.unproved = Some(*Proof::ALL.iter().find(|proof| format!("{proof:?}") == value)?);
+            }
+            "--group-without" => {
+                let rules = GroupRule::ALL.into_iter().map(GroupPart::Rule);
+                let mut parts = GroupPart::BINDING.into_iter().chain(rules);
+                read.options.group_without = Some(parts.find(|part| format!("{part:?}") == value)?);
             }
             "--without" => read.options.without = Some(*SafetyRule::ALL.iter().find(|rule| format!("{rule:?}") == value)?),
             _ => return None,

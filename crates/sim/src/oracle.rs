@@ -35,6 +35,11 @@ pub struct Outcome {
     pub ended: usize,
     /// COMMITs whose answer was lost.
     pub told: Told,
+    /// In a group: answers that came after the lease, promotions by orders of former leaders beside an open epoch, and changes of the leader.
+    pub too_late: usize,
+    pub late_promotions: usize,
+    pub terms: u64,
+    pub well_after_ms: Ms,
     pub events: u64,
     /// Events of the run, if they were asked for.
     pub trace: Vec<String>,
@@ -122,6 +127,18 @@ pub enum Broken {
     OtherShown { write: WriteId },
     /// After the faults ended there is no primary that all agree on and that takes writes.
     NotWell { targets: Vec<Option<NodeId>> },
+    /// Members of a group may pass on successes of two nodes.
+    TwoWritten { first: NodeId, second: NodeId, at: Ms },
+    /// A success came from a node that another one had replaced, or in an epoch that had stopped.
+    LateSuccess { weir: usize, node: NodeId, at: Ms },
+    /// A standby was promoted while a member could pass on a success of another node.
+    PromotedBeside { promoted: NodeId, written: NodeId, weir: usize, at: Ms },
+    /// A member gave an order to a server, and did not lead.
+    OrderWithoutLead { weir: usize, at: Ms },
+    /// Two members lead.
+    TwoLeaders { first: usize, second: usize, at: Ms },
+    /// What the group had stored of failover is gone.
+    Forgotten { term: u64, at: Ms },
 }
 
 /// A standby that heard so lately hears, and one reached for so long was asked.
@@ -142,7 +159,10 @@ impl World {
                 && was_reached(usize::from(server.id))
         };
         let is_up = self.servers[usize::from(node)].power == Power::Up;
-        if self.plan.late == 0 && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
+        // Limits of its looks ran out while it stood still.
+        let stood = self.weirs[weir].host.as_ref().and_then(|host| host.continued_at);
+        let is_steady = stood.is_none_or(|at| at + REACHED_MS <= self.now);
+        if self.plan.late == 0 && is_steady && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
             self.needless.push(Broken::Needless { node, at: self.now });
         }
     }
@@ -155,7 +175,7 @@ impl World {
         let is_steady = server.power == Power::Up && server.numbers.clock.steady_from + REACHED_MS <= self.now;
         // Then cuts are forgotten.
         let is_healing = (plan::HEALED_AT..plan::HEALED_AT + REACHED_MS).contains(&self.now);
-        if self.plan.late == 0 && was_reached && is_steady && !is_healing {
+        if self.plan.late == 0 && self.plan.late_orders == 0 && was_reached && is_steady && !is_healing {
             self.needless.push(Broken::EndedAlive { node, at: self.now });
         }
     }
@@ -164,7 +184,7 @@ impl World {
     pub fn is_well(&self) -> bool {
         let Some(primary) = self.agreed() else { return false };
         let is_used = self.weirs.iter().all(|weir| self.now < weir.last_ack_at + 1_500 && weir.last_ack_at > plan::HEALED_AT);
-        is_used && self.servers[usize::from(primary)].takes_writes()
+        is_used && self.servers[usize::from(primary)].takes_writes() && self.is_group_well(primary)
     }
 
     pub fn outcome(&mut self, seed: u64) -> Outcome {
@@ -189,7 +209,7 @@ impl World {
             broken.extend(self.find_other_shown());
             announced_lost = announced;
         } else {
-            let targets = self.weirs.iter().map(|weir| weir.target.map(|(node, _)| node)).collect();
+            let targets = self.weirs.iter().map(|weir| weir.gate().map(|(node, _)| node)).collect();
             broken.push(Broken::NotWell { targets });
         }
         Outcome {
@@ -203,6 +223,10 @@ impl World {
             brought_back: self.counts.brought_back,
             ended: self.counts.ended,
             told: self.counts.told,
+            too_late: self.counts.too_late,
+            late_promotions: self.counts.late_promotions,
+            terms: self.counts.terms,
+            well_after_ms: self.now.saturating_sub(plan::HEALED_AT),
             failovers: records.iter().filter(|record| record.why != FailoverCause::Found).count(),
             events: self.events,
             trace: self.trace.take().unwrap_or_default(),

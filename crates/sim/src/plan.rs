@@ -2,11 +2,13 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_failover::{
-    AgentPresence, FailbackMode, FailoverRules, Ms, NodeId, NodeLocation, NodeRules, OtherPromoters, RejoinInitiator, SafetyRule,
+    AgentPresence, DeathConsensus, FailbackMode, FailoverRules, Ms, NodeId, NodeLocation, NodeRules, OtherPromoters,
+    RejoinInitiator, SafetyRule,
 };
+use weir_group::{EngineKind, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
 
 use crate::dice::Dice;
-use crate::kinds::{Fault, Proof, Scripted};
+use crate::kinds::{Fault, GroupPart, Proof, Scripted};
 
 /// Faults begin after the first and end with the second; then the world is healed, and must be well at the third.
 pub const FAULTS_FROM: Ms = 4_000;
@@ -20,6 +22,8 @@ pub struct Options {
     pub without: Option<SafetyRule>,
     /// A part of the proof of an outcome that is left out.
     pub unproved: Option<Proof>,
+    /// A part of failover in a group that is left out.
+    pub group_without: Option<GroupPart>,
     pub traces: bool,
 }
 
@@ -48,6 +52,20 @@ pub struct Plan {
     pub delay_ms: Ms,
     /// Messages in a thousand that come late by seconds.
     pub late: u64,
+    pub company: WeirCompany,
+    /// Messages between members of a group, in a hundred, that are lost.
+    pub loss: u64,
+    /// Orders to servers, in a hundred, that come when another Weir may lead.
+    pub late_orders: u64,
+    pub group_without: Option<GroupPart>,
+}
+
+/// Weirs side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeirCompany {
+    Single,
+    /// They are members of one group.
+    Group,
 }
 
 impl Plan {
@@ -82,6 +100,10 @@ impl Plan {
             unproved: None,
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
+            company: WeirCompany::Single,
+            loss: 0,
+            late_orders: 0,
+            group_without: None,
         };
         plan.draw_agents(&mut dice, &[0, 50, 100]);
         plan
@@ -146,6 +168,31 @@ impl Plan {
         Plan { is_returning: true, ..plan }
     }
 
+    /// A run in which the Weirs are members of a group.
+    pub fn grouped(seed: u64, options: Options) -> Plan {
+        let mut dice = Dice::new(seed ^ 0x6209);
+        let mut plan = Plan::of(seed, options.without);
+        plan.weirs = *dice.pick(&[1, 2, 3, 3, 3, 3, 4, 5]);
+        plan.rules.company = OtherPromoters::Alone;
+        plan.rules.consensus = *dice.pick(&[DeathConsensus::Own, DeathConsensus::Majority]);
+        plan.rules.transaction_limit_ms = *dice.pick(&[1_000, 4_000]);
+        let grouped = Fault::GROUPED.iter().map(|fault| (*fault, dice.below(2 * fault.weight())));
+        plan.shares.extend(grouped.collect::<Vec<_>>());
+        plan.shares.push((Fault::SwitchOver, dice.below(Fault::SwitchOver.weight() / 2)));
+        plan.shares.push((Fault::Restart, dice.below(Fault::Restart.weight())));
+        plan.shares.push((Fault::Kill, Fault::Kill.weight()));
+        let loss = *dice.pick(&[0, 0, 2, 20]);
+        Plan {
+            faults: dice.within(2, 10),
+            spite: *dice.pick(&[0, 5, 10, 25]),
+            company: WeirCompany::Group,
+            loss,
+            late_orders: *dice.pick(&[0, 0, 5, 20]),
+            group_without: options.group_without,
+            ..plan
+        }
+    }
+
     /// The names of servers by which others know them.
     pub fn names(&self) -> Vec<(NodeId, String)> {
         (0..self.nodes).map(|id| (id, name(id))).collect()
@@ -179,6 +226,10 @@ impl Plan {
             unproved: None,
             delay_ms: 3,
             late: 0,
+            company: WeirCompany::Single,
+            loss: 0,
+            late_orders: 0,
+            group_without: None,
         }
     }
 }
@@ -205,5 +256,25 @@ fn rules(nodes: NodeId, company: OtherPromoters, barred: Option<NodeId>, without
         failback: FailbackMode::Auto { interval_ms: 1_000 },
         without,
         ..FailoverRules::plain((0..nodes).map(node).collect())
+    }
+}
+
+/// Settings of a group of so many hosts.
+pub fn group_settings(hosts: u8, without: Option<GroupPart>) -> GroupSettings {
+    GroupSettings {
+        host: 0,
+        hosts: (0..hosts).collect(),
+        priority: 1,
+        duty: MemberDuty::Serves,
+        half_votes: HalfVotes::LowestCasts,
+        lease_ms: 2_000,
+        no_show_ms: None,
+        lost_removal_ms: None,
+        shutdowns: ShutdownFate::Stays,
+        engine: EngineKind::Builtin,
+        without: match without {
+            Some(GroupPart::Rule(rule)) => Some(rule),
+            Some(_) | None => None,
+        },
     }
 }

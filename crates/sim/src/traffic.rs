@@ -3,6 +3,7 @@
 use weir_failover::{Lsn, Ms, NodeId, ServerConnEnd, TimelineHistory};
 
 use crate::again::ROWS;
+use crate::kinds::GroupPart;
 use crate::oracle::{Path, Run, Transaction, Write};
 use crate::plan;
 use crate::server::{Logged, Power, Role, WriteId};
@@ -33,7 +34,7 @@ impl World {
 
     /// Sends a write, or the first one of a transaction: perhaps one that runs again.
     pub(crate) fn send_write(&mut self, weir: usize, transaction: Transaction, again: Option<WriteId>) {
-        let Some((node, started_at)) = self.weirs[weir].target else { return };
+        let Some((node, started_at)) = self.weirs[weir].gate() else { return };
         let connection = self.weirs[weir].connections.get(&node).copied();
         let write = self.writes.len() as WriteId;
         let life = self.weirs[weir].life;
@@ -132,15 +133,42 @@ impl World {
             return;
         }
         let (weir, node) = (entry.weir, entry.node);
+        if self.comes_too_late(write) {
+            return;
+        }
+        let entry = &mut self.writes[write as usize];
         let is_open = self.weirs[weir].life == entry.life && self.weirs[weir].writes.remove(&write);
         if !is_open || entry.is_over || now < self.cuts[usize::from(node)][self.servers.len() + weir] {
             return;
         }
         (entry.acknowledged_at, entry.is_over) = (Some(now), true);
+        self.judge_success(weir, node);
         self.weirs[weir].last_ack_at = now;
         // A late answer does not bring an older connection back.
         let known = self.weirs[weir].connections.entry(node).or_insert(incarnation);
         *known = incarnation.max(*known);
+    }
+
+    /// True if what arrives from this node comes too late for the right to write to it.
+    pub(crate) fn is_past_lease(&self, weir: usize, node: NodeId) -> bool {
+        let Some(host) = &self.weirs[weir].host else { return false };
+        let may_pass = host.may_acknowledge(self.now).is_some_and(|(_, open)| open == node);
+        !may_pass && !self.leaves_out(GroupPart::LeaseAtSuccess)
+    }
+
+    /// An answer of a server after the lease: its connection counts as lost.
+    pub(crate) fn comes_too_late(&mut self, write: WriteId) -> bool {
+        let Write { weir, life, node, is_over, .. } = self.writes[write as usize];
+        let is_open = !is_over && self.weirs[weir].life == life && self.weirs[weir].writes.contains(&write);
+        if !is_open || !self.is_past_lease(weir, node) {
+            return false;
+        }
+        self.counts.too_late += 1;
+        self.weirs[weir].writes.remove(&write);
+        self.weirs[weir].given_up += 1;
+        self.weirs[weir].connections.remove(&node);
+        self.doubt(write);
+        true
     }
 
     pub(crate) fn write_failed(&mut self, write: WriteId, how: ServerConnEnd) {

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_failover::rejoin::SoFar;
 use weir_failover::{
-    Done, DurableState, FailoverAction, FailoverEvent, FailoverRecord, FailoverReport, FailoverState, LookFailure, Ms,
-    NodeDownReason, NodeId, OpenTransactionFate, OperatorRequest, step,
+    Done, DurableState, FailoverAction, FailoverEvent, FailoverRecord, FailoverReport, FailoverRules, FailoverState, GroupRole,
+    LookFailure, Ms, NodeDownReason, NodeId, OpenTransactionFate, OperatorRequest, step,
 };
+use weir_group_failover::{GroupDuty, rules_in_group};
 
 use crate::doubt::Doubts;
+use crate::member_host::MemberHost;
+use crate::member_link::OrderToEnd;
 use crate::returning::Return;
 use crate::server::WriteId;
 use crate::trace;
@@ -16,6 +19,9 @@ use crate::world::{Due, World};
 
 pub struct Weir {
     pub number: u32,
+    pub rules: FailoverRules,
+    /// In a group.
+    pub host: Option<Box<MemberHost>>,
     /// `None`: it does not run.
     pub state: Option<FailoverState>,
     /// Moves with every start, so that answers to an earlier life are dropped.
@@ -25,6 +31,8 @@ pub struct Weir {
     pub writing: Option<String>,
     /// Where writes go, and to which start of the server.
     pub target: Option<(NodeId, Option<u64>)>,
+    /// In a group: the same as far as its epoch lets writes go there.
+    pub shown: Option<(NodeId, Option<u64>)>,
     /// Connections to servers, by their incarnation.
     pub connections: BTreeMap<NodeId, u64>,
     /// Orders that are not answered yet, with their times.
@@ -40,14 +48,17 @@ pub struct Weir {
 }
 
 impl Weir {
-    pub fn new(number: u32) -> Weir {
+    pub fn new(number: u32, rules: FailoverRules, host: Option<Box<MemberHost>>) -> Weir {
         Weir {
             number,
+            rules,
+            host,
             state: None,
             life: 0,
             disk: String::new(),
             writing: None,
             target: None,
+            shown: None,
             connections: BTreeMap::new(),
             open: BTreeMap::new(),
             writes: BTreeSet::new(),
@@ -57,6 +68,11 @@ impl Weir {
             given_up: 0,
             doubts: Doubts::default(),
         }
+    }
+
+    /// Where writes of its clients go.
+    pub fn gate(&self) -> Option<(NodeId, Option<u64>)> {
+        if self.host.is_some() { self.shown } else { self.target }
     }
 }
 
@@ -68,9 +84,13 @@ impl World {
         let weir = &mut self.weirs[at];
         let stored = DurableState::parse(&weir.disk);
         weir.life += 1;
-        weir.state = Some(FailoverState::new(&self.plan.rules, stored, weir.number, &BTreeSet::new()));
+        if weir.host.is_some() {
+            weir.rules = rules_in_group(self.plan.rules.clone(), GroupRole::Follows, self.plan.rules.consensus);
+        }
+        weir.state = Some(FailoverState::new(&weir.rules, stored, weir.number, &BTreeSet::new()));
         weir.timer_at = Ms::MAX;
         self.note(|| format!("weir {at} starts"));
+        self.start_member(at);
         self.tell(at, &FailoverEvent::Timer);
     }
 
@@ -80,30 +100,41 @@ impl World {
         if let Some(text) = weir.writing.take().filter(|_| reaches_disk) {
             weir.disk = text;
         }
-        (weir.state, weir.target) = (None, None);
+        (weir.state, weir.target, weir.shown) = (None, None, None);
         weir.open.clear();
         weir.connections.clear();
         let writes = std::mem::take(&mut weir.writes);
         weir.doubts = Doubts::default();
         writes.into_iter().for_each(|write| self.close(write));
         self.note(|| format!("weir {at} dies"));
+        self.kill_member(at);
     }
 
     pub(crate) fn ask(&mut self, at: usize, request: OperatorRequest) {
-        self.tell(at, &FailoverEvent::Operator { ticket: 0, request });
+        let event = FailoverEvent::Operator { ticket: 0, request };
+        match self.weirs[at].host {
+            Some(_) => self.pass_on(event),
+            None => self.tell(at, &event),
+        }
     }
 
     /// One event for a Weir that runs.
     pub(crate) fn tell(&mut self, at: usize, event: &FailoverEvent) {
         let now = self.now;
-        let Some(state) = &mut self.weirs[at].state else { return };
-        let actions = step(state, &self.plan.rules, event, now);
+        // In between, events of one turn of the control thread come without a look at the group.
+        if self.weirs[at].host.is_some() && self.dice.percent(70) {
+            self.meet_group(at);
+        }
+        let weir = &mut self.weirs[at];
+        let Some(state) = &mut weir.state else { return };
+        let actions = step(state, &weir.rules, event, now);
         let due = state.next_due().max(now + 1);
         self.note_weir(at, trace::event(event));
         for action in actions {
             self.note_weir(at, trace::action(&action));
             self.obey(at, action);
         }
+        self.show(at);
         let weir = &mut self.weirs[at];
         if due < weir.timer_at || weir.timer_at <= now {
             weir.timer_at = due;
@@ -124,9 +155,14 @@ impl World {
             self.follow_script();
             self.spite(at);
         }
+        let duty = self.pass_duty(at, &action);
         match action {
             FailoverAction::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
+                if let Some(host) = self.member_host(at) {
+                    host.opening = None;
+                    host.served = host.served.filter(|_| transactions == OpenTransactionFate::Go);
+                }
                 if transactions == OpenTransactionFate::End {
                     self.weirs[at].given_up += self.weirs[at].writes.len();
                     let ended = std::mem::take(&mut self.weirs[at].writes);
@@ -137,6 +173,12 @@ impl World {
             FailoverAction::Release { node, started_at } => {
                 self.see_horizon(at, node);
                 self.weirs[at].target = Some((node, started_at));
+                if self.weirs[at].host.is_some() {
+                    self.release_in_group(at, node);
+                }
+            }
+            FailoverAction::Store { number, .. } if self.weirs[at].rules.group != GroupRole::None => {
+                self.decide(at, duty, OrderToEnd::Stored(number));
             }
             FailoverAction::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
@@ -154,11 +196,15 @@ impl World {
             }
             FailoverAction::Report(FailoverReport::Degenerated { node, why: NodeDownReason::Failed(failure) })
                 if failure != LookFailure::Refused
+                    && self.weirs[at].rules.group != GroupRole::Follows
                     && self.weirs[at].state.as_ref().is_some_and(|state| state.primary() == Some(node)) =>
             {
                 self.given_up(at, node);
             }
             FailoverAction::WaitYielded { node, limit_ms, .. } => self.wait_yielded(at, life, node, self.now + limit_ms),
+            FailoverAction::Drain { node, limit_ms } if self.weirs[at].host.is_some() => {
+                self.begin_drain(at, node, limit_ms, duty);
+            }
             FailoverAction::Drain { node, limit_ms } => self.drain(at, life, node, self.now + limit_ms),
             FailoverAction::Report(FailoverReport::Done(record)) => self.weirs[at].records.push(*record),
             FailoverAction::Rejoin { node, primary, ballot, way, .. } => {
@@ -168,20 +214,53 @@ impl World {
             | FailoverAction::Reply { .. }
             | FailoverAction::WriteStatus { .. }
             | FailoverAction::Report(_) => {}
-            order => self.send(at, order),
+            order if duty == GroupDuty::LeadOver => {
+                order.failed(self.now, LookFailure::Refuses).into_iter().for_each(|event| self.fact(at, event));
+            }
+            order => self.send(at, order, duty),
+        }
+    }
+
+    /// Writes may go to this node once the group lets them; those to another one end.
+    fn release_in_group(&mut self, at: usize, node: NodeId) {
+        let weir = &mut self.weirs[at];
+        let Some(host) = &mut weir.host else { return };
+        let former = host.served.replace(node).filter(|served| *served != node);
+        if let Some(former) = former {
+            self.end_writes(at, former);
+        }
+        if self.weirs[at].rules.group == GroupRole::Leads {
+            self.open_writes(at, node);
         }
     }
 
     /// Sends an order to its server; sometimes twice, sometimes late.
-    fn send(&mut self, at: usize, order: FailoverAction) {
-        let Some((node, limit_ms)) = order.target() else { return };
+    fn send(&mut self, at: usize, order: FailoverAction, duty: GroupDuty) {
+        let Some((_, limit_ms)) = order.target() else { return };
         let id = self.next_id();
         let life = self.weirs[at].life;
         self.weirs[at].open.insert(id, (order.clone(), self.now));
         self.later(limit_ms, Due::Limit { weir: at, life, id });
+        if self.weirs[at].host.is_some() && matches!(duty, GroupDuty::First(_)) {
+            return self.decide(at, duty, OrderToEnd::Given(id));
+        }
+        self.dispatch(at, id);
+    }
+
+    pub(crate) fn dispatch(&mut self, at: usize, id: u64) {
+        let life = self.weirs[at].life;
+        let Some(order) = self.weirs[at].open.get(&id).map(|(order, _)| order.clone()) else { return };
+        let Some((node, _)) = order.target() else { return };
+        self.judge_order(at, &order);
         let copies = if self.dice.percent(2) { 2 } else { 1 };
+        let is_look = matches!(order, FailoverAction::Probe { .. });
         for _ in 0..copies {
-            let delay = self.delay();
+            let is_late = !is_look && self.plan.late_orders > 0 && self.dice.percent(self.plan.late_orders);
+            let delay = if is_late { self.dice.within(1_000, 7_000) } else { self.delay() };
+            if !is_look {
+                let until = &mut self.orders_until[usize::from(node)];
+                *until = (*until).max(self.now + delay);
+            }
             self.later(delay, Due::Order { weir: at, life, id, node, order: order.clone() });
         }
     }

@@ -10,8 +10,11 @@ use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
 use crate::doubt::{Question, Reply, Told};
 use crate::fault::Repair;
+use crate::group_oracle::GroupDecisions;
+use crate::kinds::GroupPart;
+use crate::member_host::{MemberDue, MemberHost};
 use crate::oracle::{Broken, Write};
-use crate::plan::{self, Options, Plan};
+use crate::plan::{self, Options, Plan, WeirCompany};
 use crate::returning::{Return, Step};
 use crate::server::{Power, Role, Server, WriteId};
 use crate::traffic::Packet;
@@ -141,6 +144,63 @@ pub enum Due {
     Repair(Repair),
     Operator,
     Heal,
+    /// Something at a member of a group.
+    Member {
+        weir: usize,
+        due: MemberDue,
+    },
+}
+
+impl Due {
+    /// The Weir whose process does this.
+    pub fn weir(&self) -> Option<usize> {
+        match self {
+            Due::Timer { weir, .. }
+            | Due::Stored { weir, .. }
+            | Due::Answer { weir, .. }
+            | Due::Limit { weir, .. }
+            | Due::Broken { weir, .. }
+            | Due::Client { weir }
+            | Due::Ask { weir, .. }
+            | Due::WaitYielded { weir, .. }
+            | Due::Drain { weir, .. } => Some(*weir),
+            Due::Reply(reply) => Some(reply.weir()),
+            Due::Again(again) => Some(again.weir()),
+            Due::Member { due: MemberDue::Continue { .. }, .. } => None,
+            Due::Member { weir, .. } => Some(*weir),
+            Due::Return(..)
+            | Due::Acknowledged { .. }
+            | Due::Failed { .. }
+            | Due::Shown { .. }
+            | Due::Commit { .. }
+            | Due::Order { .. }
+            | Due::Promote { .. }
+            | Due::Direct
+            | Due::Write { .. }
+            | Due::Closed { .. }
+            | Due::GivenUp { .. }
+            | Due::Question(_)
+            | Due::Pull { .. }
+            | Due::Packet(_)
+            | Due::Job(_)
+            | Due::Strike
+            | Due::Killed
+            | Due::Spite { .. }
+            | Due::Repair(_)
+            | Due::Operator
+            | Due::Heal => None,
+        }
+    }
+
+    /// The write that comes to its Weir by this.
+    pub fn write(&self) -> Option<WriteId> {
+        match self {
+            Due::Acknowledged { write, .. } | Due::Failed { write, .. } | Due::Shown { write, .. } | Due::Commit { write } => {
+                Some(*write)
+            }
+            _ => None,
+        }
+    }
 }
 
 pub struct World {
@@ -152,10 +212,13 @@ pub struct World {
     pub weirs: Vec<Weir>,
     pub writes: Vec<Write>,
     pub needless: Vec<Broken>,
+    pub decisions: GroupDecisions,
     /// Until when nothing gets from one end to another: servers first, then Weirs.
     pub cuts: Vec<Vec<Ms>>,
     /// Orders that wait in hung servers.
     pub queues: Vec<Vec<Due>>,
+    /// Until when orders that were given are on their way to a server.
+    pub orders_until: Vec<Ms>,
     heap: BinaryHeap<Reverse<Entry>>,
     pub counts: Counts,
     pub events: u64,
@@ -175,6 +238,21 @@ pub struct Counts {
     pub brought_back: usize,
     pub ended: usize,
     pub told: Told,
+    /// Answers that came after the lease.
+    pub too_late: usize,
+    /// Promotions by orders of former leaders.
+    pub late_promotions: usize,
+    /// Terms of a group.
+    pub terms: u64,
+}
+
+fn weirs(seed: u64, plan: &Plan) -> Vec<Weir> {
+    let mut dice = Dice::new(seed ^ 0x40575);
+    let host = |at: usize, dice: &mut Dice| match plan.company {
+        WeirCompany::Single => None,
+        WeirCompany::Group => Some(Box::new(MemberHost::new(at as u8, dice))),
+    };
+    (0..plan.weirs).map(|at| Weir::new(at as u32 + 11, plan.rules.clone(), host(at, &mut dice))).collect()
 }
 
 struct Entry {
@@ -215,10 +293,12 @@ impl World {
         World {
             now: 0,
             dice: Dice::new(seed ^ 0xABCD),
-            weirs: (0..plan.weirs).map(|at| Weir::new(at as u32 + 11)).collect(),
+            weirs: weirs(seed, &plan),
+            decisions: GroupDecisions::default(),
             writes: Vec::new(),
             needless: Vec::new(),
             cuts: vec![vec![0; ends]; ends],
+            orders_until: vec![0; servers.len()],
             queues: servers.iter().map(|_| Vec::new()).collect(),
             agents: servers.iter().map(|_| Agent::default()).collect(),
             servers,
@@ -262,7 +342,10 @@ impl World {
             {
                 break;
             }
-            self.happen(entry.due);
+            if let Some(due) = self.hold_up(entry.due) {
+                self.happen(due);
+                self.look_at_group();
+            }
         }
     }
 
@@ -329,6 +412,7 @@ impl World {
             Due::Repair(repair) => self.repair(repair),
             Due::Operator => self.operate(),
             Due::Heal => self.heal(),
+            Due::Member { weir, due } => self.member_due(weir, due),
         }
     }
 
@@ -385,9 +469,12 @@ impl World {
                 FailoverEvent::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, false, now) }
             }
             FailoverAction::Promote { ballot, .. } => {
-                let done = if server.mark.promised == *ballot { Done::Yes } else { Done::No };
+                let obeys = server.mark.promised == *ballot || self.plan.group_without == Some(GroupPart::ServerMarks);
+                let done = if obeys { Done::Yes } else { Done::No };
                 let incarnation = server.incarnation;
                 if done == Done::Yes {
+                    let is_refusable = server.mark.promised != *ballot;
+                    self.judge_promotion((weir, id), node, is_refusable);
                     self.see_promotion(weir, life, node);
                     let takes = self.dice.within(10, 300);
                     self.later(takes, Due::Promote { node, incarnation });
@@ -494,7 +581,8 @@ impl World {
         let lost = self.servers.iter().find(|server| {
             let is_stray = server.is_primary() || !server.can_follow(&source) && server.log.len() <= source.log.len();
             let is_beyond = !server.can_follow(&source) && server.log.len() > source.log.len();
-            server.id != primary && server.power == Power::Up && (is_stray || is_beyond)
+            let is_left_alone = self.plan.company == WeirCompany::Single || self.is_left_alone(server.id);
+            server.id != primary && server.power == Power::Up && (is_stray || is_beyond) && is_left_alone
         });
         if let Some(id) = lost.map(|server| server.id) {
             self.note(|| format!("operator copies {primary} to {id}"));
@@ -504,14 +592,24 @@ impl World {
             let server = &mut self.servers[usize::from(id)];
             server.copy(&source);
             server.started_at += 1;
+            if self.plan.company == WeirCompany::Group {
+                // The mark is one of the files that are copied.
+                server.mark = source.mark;
+            }
         }
+    }
+
+    /// A copy forgets what its server has promised: the operator comes when no failover is under way, and no order for the server.
+    fn is_left_alone(&self, node: NodeId) -> bool {
+        let tries = |of: &Weir| of.state.as_ref().is_some_and(|state| state.attempt.is_some());
+        self.now > self.orders_until[usize::from(node)] && !self.weirs.iter().any(tries)
     }
 
     /// The node that all Weirs hold for the primary, none of them being in doubt.
     pub fn agreed(&self) -> Option<NodeId> {
         let mut agreed = None;
         for weir in &self.weirs {
-            let (node, _) = weir.target?;
+            let (node, _) = weir.gate()?;
             if agreed.is_some_and(|other| other != node) {
                 return None;
             }

@@ -119,3 +119,15 @@ fn what_is_shown_as_waiting_waits() {
     let held = FailoverView::of(&play.state, &play.rules, 0).held;
     assert_eq!(held, Some("several nodes call themselves primary"));
 }
+
+#[test]
+fn a_follower_in_a_group_whose_leader_promotes_leaves_the_successor_to_it() {
+    let by_hand = ServerFacts { mark: Mark::default(), ..after(vote(1, 1, Epoch::found(0)), RecoveryState::Primary) };
+    for (successors, accepted) in [(SuccessorFinder::Leader, Some(0)), (SuccessorFinder::Sight, Some(1))] {
+        let mut play = Play::new(|rules| (rules.mode, rules.successors) = (FailoverMode::Follow, successors));
+        for passed in [1000, 500] {
+            play.after(passed, [gone(LookFailure::Refused), seen(by_hand.clone()), seen(standby(95, 10))]);
+        }
+        assert_eq!(play.state.primary(), accepted, "{successors:?}: {:?}", play.said);
+    }
+}

@@ -189,13 +189,13 @@ pub fn run_lone_opening(seed: u64, left_out: LeftOut) -> Option<SeedRun> {
     (world.is_faulty, world.delay_us, world.disk_us) = (false, 3_000, 3_000);
     world.go_on(8 * SECOND);
     world.promotions = Promotions::Kept;
-    world.request_leader(GroupRequest::CloseWrites { text: String::new() });
+    world.request_leader(GroupRequest::CloseWrites { text: Some(String::new()) });
     world.go_on(SECOND);
     let leader = world.leader()?;
     let epoch = world.hosts[leader].member.as_ref()?.known()?.state.writes.closed()?;
     let lone = (leader + 1) % HOSTS_MAX;
     world.casts_to = Some(lone);
-    world.request(leader, GroupRequest::OpenWrites { epoch: epoch + 1, node: 7, text: String::new(), decision: None });
+    world.request(leader, GroupRequest::OpenWrites { epoch: epoch + 1, node: 7, decision: None });
     world.go_on(60_000);
     world.casts_to = None;
     for host in 0..HOSTS_MAX {
@@ -368,10 +368,7 @@ impl World {
             WorldEvent::Promoted { host, life, epoch } => {
                 if self.is_alive(host, life) && !self.is_held_up(host, &event) {
                     let node = self.dice.within(0, 3) as u16;
-                    self.request(
-                        host,
-                        GroupRequest::OpenWrites { epoch: epoch + 1, node, text: format!("epoch {epoch}"), decision: None },
-                    );
+                    self.request(host, GroupRequest::OpenWrites { epoch: epoch + 1, node, decision: None });
                 }
             }
             WorldEvent::Ask => self.ask_act(),
@@ -727,7 +724,7 @@ impl World {
     /// The leader closes writes and dies while a host is cut off, and is back soon.
     fn close_and_crash(&mut self, host: usize) {
         let Some(leader) = self.leader().filter(|leader| *leader != host) else { return };
-        self.request(leader, GroupRequest::CloseWrites { text: format!("closed at {}", self.now) });
+        self.request(leader, GroupRequest::CloseWrites { text: Some(format!("closed at {}", self.now)) });
         self.cut.iter_mut().for_each(|row| row[host] = true);
         self.after(50_000, 400_000, WorldEvent::Crash { host: leader, down: 600_000 });
     }
@@ -796,7 +793,7 @@ impl World {
             }
             9 => self.loss_percent = 30,
             10 => self.delay_us = 1_500_000,
-            11 => self.request_leader(GroupRequest::CloseWrites { text: format!("closed at {}", self.now) }),
+            11 => self.request_leader(GroupRequest::CloseWrites { text: Some(format!("closed at {}", self.now)) }),
             12 => {
                 let to = self.hosts[host].row.id;
                 self.request_leader(GroupRequest::HandOver { to: Some(to) });

@@ -42,9 +42,10 @@ use weir_config::watchdog_settings::FailoverVotes;
 use weir_failover::pace::{PAUSE_MS, StepCause, StepPace, StepPause};
 use weir_failover::{
     self, AtAddress, DeathConsensus, DurableState, FailoverEvent, FailoverMode, FailoverRules, FailoverState, FailoverView,
-    GroupRole, Ms, NodeId, NodeStanding, OtherPromoters, ProbeResult,
+    GroupRole, Ms, NodeStanding, ProbeResult,
 };
-use weir_group::{MemberIntent, ServerMark};
+use weir_group::MemberIntent;
+use weir_group_failover::{GroupNews, number_of_single, rules_in_group, server_mark};
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
 
@@ -109,7 +110,7 @@ impl FailoverDriver {
         let group = c.shared.group.get().cloned().map(GroupLink::new);
         let own = FailoverRules::of(&config);
         let files = Rc::new(FailoverFiles::new(&config));
-        let number = group_link::number_of_single(u32::from_le_bytes(crate::random()));
+        let number = number_of_single(u32::from_le_bytes(crate::random()));
         let (stored, down) = files.read(&c, &own);
         let stored = group.as_ref().and_then(GroupLink::durable).or(stored);
         let stored = stored.map(|stored| DurableState { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
@@ -144,32 +145,32 @@ impl FailoverDriver {
 
     /// Takes up or gives up the lead of the group, learns what it decided, and obeys what it took.
     async fn meet_group(&mut self) {
-        let Some(group) = &mut self.group else { return };
-        let role = group.role();
-        if role != self.rules.group {
-            self.change_role(role).await;
-        }
-        let Some(group) = &mut self.group else { return };
-        if let Some(durable) = group.news() {
-            self.keep_copy(&durable);
-            if role == GroupRole::Follows {
-                self.step(&FailoverEvent::Told { durable: Box::new(durable) }).await;
+        while let Some(news) = self.group.as_mut().and_then(|group| group.news(self.rules.group)) {
+            match news {
+                GroupNews::Role { role, durable } => self.change_role(role, durable).await,
+                GroupNews::Stored { durable } => {
+                    self.keep_copy(&durable);
+                    if self.rules.group == GroupRole::Follows {
+                        self.step(&FailoverEvent::Told { durable }).await;
+                    }
+                }
+                GroupNews::Sights { of_others } => {
+                    if self.rules.group == GroupRole::Leads {
+                        say::sights(&self.c, &self.state, &of_others);
+                    }
+                    self.step(&FailoverEvent::Sights { of_others }).await;
+                }
             }
         }
-        let Some(group) = &mut self.group else { return };
-        if let Some(of_others) = group.news_of_sights() {
-            if role == GroupRole::Leads {
-                say::sights(&self.c, &self.state, &of_others);
-            }
-            self.step(&FailoverEvent::Sights { of_others }).await;
+        if self.group.is_none() {
+            return;
         }
         let served = self.write_switch.served();
         self.write_switch.show(&self.c, &self.rules, &self.state);
         let intent = self.intent();
-        let Some(group) = &mut self.group else { return };
-        group.tell(intent, &self.state);
-        let answers = |node: NodeId| self.state.nodes.get(&node).is_some_and(|node| node.facts().is_some());
-        group.obey(&self.c, served, answers);
+        if let Some(group) = &mut self.group {
+            group.tell(&self.c, &self.state, intent, served);
+        }
     }
 
     /// For a start without the group, and for a group that is formed anew.
@@ -195,19 +196,23 @@ impl FailoverDriver {
     }
 
     /// A new leader is the group's one Weir restarted, which knows what it saw.
-    async fn change_role(&mut self, role: GroupRole) {
+    async fn change_role(&mut self, role: GroupRole, durable: Option<Box<DurableState>>) {
         self.orders.abort_all();
+        // Another leader may promote the same server anew.
+        self.c.promoted.set(None);
         for (_, operator) in self.tickets.drain() {
             let _ = operator.send(Err("the lead of the group moves to another Weir meanwhile: ask again".into()));
         }
-        let Some(group) = &mut self.group else { return };
-        group.keep_shut();
-        group.forget_news();
-        let durable = group.durable().unwrap_or_else(|| self.state.durable.clone());
+        if let Some(group) = &mut self.group {
+            group.keep_shut();
+        }
+        let durable = durable.map_or_else(|| self.state.durable.clone(), |durable| *durable);
         self.rules = Rc::new(rules_of(&self.c, &self.config, role));
         self.state = self.state.begun_anew(&self.rules, durable);
         self.reach = Rc::new(NodeAccess::new(self.c.clone(), self.config.clone(), self.rules.clone()));
-        if role == GroupRole::Follows {
+        if let Some(group) = &self.group
+            && role == GroupRole::Follows
+        {
             group.seat.order(GroupOrder::LeadGivenUp);
         }
         let words =
@@ -313,23 +318,7 @@ impl FailoverDriver {
     /// Of use while there is no group: the founder's first version takes over what its file and the servers' marks know.
     fn tell_founding(&self) {
         let Some(group) = self.group.as_ref().filter(|group| group.seat.view().version.is_none()) else { return };
-        let marks: Vec<Option<bool>> = self
-            .state
-            .nodes
-            .values()
-            .map(|node| {
-                let mark = node.facts()?.mark;
-                let voted = mark.vote.map(|vote| vote.ballot.weir);
-                Some([Some(mark.promised.weir), voted].into_iter().flatten().any(group_link::is_number_of_group))
-            })
-            .collect();
-        let mark = if marks.contains(&Some(true)) {
-            ServerMark::Marked
-        } else if marks.iter().all(Option::is_some) {
-            ServerMark::Unmarked
-        } else {
-            ServerMark::Unseen
-        };
+        let mark = server_mark(&self.state);
         group.seat.order(GroupOrder::Founding { text: self.state.durable.show(), mark });
     }
 
@@ -388,15 +377,14 @@ impl FailoverDriver {
 /// A process that has handed its clients over promotes nothing: its successor does.
 fn rules_of(c: &ControlContext, config: &Config, group: GroupRole) -> FailoverRules {
     let mut rules = FailoverRules::of(config);
-    rules.group = group;
     if let (true, Some(watchdog)) = (group != GroupRole::None, &config.watchdog) {
-        // The group is one Weir.
-        rules.company = OtherPromoters::Alone;
-        if watchdog.failover_votes != FailoverVotes::Needless {
-            rules.consensus = DeathConsensus::Majority;
-        }
+        let consensus = match watchdog.failover_votes {
+            FailoverVotes::Needless => DeathConsensus::Own,
+            FailoverVotes::OneEach | FailoverVotes::Repeated => DeathConsensus::Majority,
+        };
+        rules = rules_in_group(rules, group, consensus);
     }
-    if (c.shared.is_handed_over() || group == GroupRole::Follows) && rules.mode != FailoverMode::Off {
+    if c.shared.is_handed_over() && rules.mode != FailoverMode::Off {
         rules.mode = FailoverMode::Follow;
     }
     rules

@@ -12,6 +12,7 @@ use weir_group::{
     ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights,
     NodeSights, ServerMark, StateVersion, VersionNumber,
 };
+use weir_group_failover::MemberSight;
 
 /// Orders that wait for the group's thread; more are refused.
 const ORDERS_MAX: usize = 256;
@@ -129,12 +130,17 @@ pub struct GroupView {
 }
 
 impl GroupView {
+    /// As failover needs it.
+    pub fn sight(&self, now: GroupMs) -> MemberSight<'_> {
+        MemberSight { now, version: self.version.as_ref(), rights: self.rights, stopped_epoch: self.stopped_epoch }
+    }
+
     pub fn leads(&self, now: GroupMs) -> bool {
-        now < self.rights.until && self.rights.leads.is_some()
+        self.sight(now).leads()
     }
 
     pub fn has_lease(&self, now: GroupMs) -> bool {
-        now < self.rights.until
+        self.sight(now).has_lease()
     }
 
     /// True if these hosts are linked alike.

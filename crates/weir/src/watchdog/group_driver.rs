@@ -29,6 +29,7 @@ use weir_group::{
     MemberHandover, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate, StateVersion,
     VersionNumber, group_step,
 };
+use weir_group_failover::{ObedienceProgress, WritesChange, WritingParty};
 use weir_io::clock::boot_now_ms;
 
 /// Longest time that a stop waits for another member to take the lead. A change of the lead takes a few writes to disks.
@@ -44,15 +45,6 @@ const LEAD_LIMIT_MS: GroupMs = 250;
 
 /// Rights for the workers of this process; `writes` are an epoch and a node.
 pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
-
-/// The party that must stop writing when the group takes the right to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WritingParty {
-    /// The control thread says when its workers are done.
-    Workers,
-    /// A witness.
-    Nobody,
-}
 
 /// Ways of the group's thread to the rest of the process.
 pub struct GroupPorts {
@@ -92,39 +84,6 @@ enum OwnEvent {
     AddressFree(VersionNumber),
     Engine(RegisterEvent),
     Former(FormerNews),
-}
-
-/// What a version takes of the right to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WritesChange {
-    /// Also if nobody writes here.
-    None,
-    Taken,
-}
-
-/// A version is obeyed when both are done, and by former processes of this member, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ObedienceProgress {
-    number: VersionNumber,
-    address: bool,
-    writes: bool,
-    /// The address is being given up for this version.
-    is_freeing: bool,
-}
-
-impl ObedienceProgress {
-    /// A version is told again at each renewal of the lease: what is done stays done, since nobody says so twice. Of another version the address is
-    /// done with as long as this member leads, and writes as long as they stay and nothing of former versions is to be done.
-    fn of(before: Option<ObedienceProgress>, number: VersionNumber, leads: bool, writes: WritesChange) -> ObedienceProgress {
-        let are_former_over = before.is_none_or(|before| before.writes);
-        let new = ObedienceProgress {
-            number,
-            address: leads,
-            writes: writes == WritesChange::None && are_former_over,
-            is_freeing: false,
-        };
-        before.filter(|before| before.number == number).unwrap_or(new)
-    }
 }
 
 struct LeavingMember {
@@ -337,8 +296,7 @@ impl GroupDriver {
 
     fn take_rights(&mut self, number: VersionNumber, rights: MemberRights, obey: RightsTaken, now: GroupMs) {
         let led = self.rights.leads.is_some();
-        let keeps = self.rights.writes.is_none() || self.rights.writes == rights.writes;
-        let writes = if keeps || self.party == WritingParty::Nobody { WritesChange::None } else { WritesChange::Taken };
+        let writes = WritesChange::of(&self.rights, &rights, self.party);
         self.rights = rights;
         let leads = rights.leads.is_some() && now < rights.until;
         if leads {
@@ -370,10 +328,9 @@ impl GroupDriver {
         self.grant();
     }
 
-    /// Gives the workers what the group gives. Until they are done with writes that were taken, the former lease runs on for open
-    /// transactions, without being renewed: nobody gets the writes before.
+    /// Gives the workers what the group gives.
     fn grant(&mut self) {
-        if self.obeying.as_ref().is_none_or(|obeying| obeying.writes) {
+        if self.obeying.as_ref().is_none_or(ObedienceProgress::lets_renew) {
             self.granted_until = self.granted_until.max(self.rights.until);
             (self.ports.grant)(self.rights.until, self.rights.writes);
         }
@@ -387,7 +344,7 @@ impl GroupDriver {
 
     fn obeyed(&mut self) {
         let (formers, now) = (&self.formers, boot_now_ms());
-        let is_done = |obeying: &ObedienceProgress| obeying.address && obeying.writes && formers.have_obeyed(obeying.number, now);
+        let is_done = |obeying: &ObedienceProgress| obeying.is_done() && formers.have_obeyed(obeying.number, now);
         if let Some(done) = self.obeying.take_if(|obeying| is_done(obeying)) {
             self.step(GroupEvent::Obeyed { number: done.number });
         }
@@ -730,31 +687,5 @@ impl GroupDriver {
         if let Some(leaving) = self.leaving {
             let _ = leaving.left.send(());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn renewals_of_a_lease_leave_obedience_as_far_as_it_is() {
-        let number = |counter| VersionNumber { counter, ..VersionNumber::default() };
-        let begun = ObedienceProgress::of(None, number(7), false, WritesChange::Taken);
-        assert_eq!((begun.address, begun.writes, begun.is_freeing), (false, false, false));
-        let written = ObedienceProgress { writes: true, is_freeing: true, ..begun };
-        assert_eq!(ObedienceProgress::of(Some(written), number(7), false, WritesChange::None), written);
-        let next = ObedienceProgress::of(Some(written), number(8), false, WritesChange::Taken);
-        assert_eq!(next, ObedienceProgress { number: number(8), ..begun });
-    }
-
-    #[test]
-    fn a_member_that_gives_up_the_lead_alone_need_not_stop_writing() {
-        let number = |counter| VersionNumber { counter, ..VersionNumber::default() };
-        let lead_taken = ObedienceProgress::of(None, number(7), false, WritesChange::None);
-        assert_eq!((lead_taken.address, lead_taken.writes), (false, true));
-        let writes_taken = ObedienceProgress::of(Some(lead_taken), number(8), false, WritesChange::Taken);
-        assert!(!writes_taken.writes);
-        assert!(!ObedienceProgress::of(Some(writes_taken), number(9), false, WritesChange::None).writes, "still to be done");
     }
 }

@@ -4,7 +4,7 @@ use crate::log::{Level, ProxyLog};
 use crate::runtime::group_seat::{GroupOrder, GroupSeat, HandedMember};
 use crate::watchdog::etcd_engine::{EtcdEngine, EtcdSettings, EtcdUser};
 use crate::watchdog::etcd_tls::{EtcdTlsFiles, OwnEtcdFiles};
-use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, WritingParty, removals_of};
+use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, removals_of};
 use crate::watchdog::host_fitness::{FitnessSettings, FitnessWatch};
 use crate::watchdog::peer_links::{PeerKey, PeerLinks, PeerSettings};
 use crate::watchdog::peer_settings::PeerHostSettings;
@@ -23,6 +23,7 @@ use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, W
 use weir_group::{
     EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberHandover, MemberRights, RemovalSettings,
 };
+use weir_group_failover::WritingParty;
 use weir_io::clock::boot_now_ms;
 use zeroize::Zeroizing;
 

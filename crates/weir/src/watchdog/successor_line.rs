@@ -176,13 +176,13 @@ impl FormerMember {
 mod tests {
     use super::*;
     use crate::runtime::group_seat::{GroupSeat, HandedMember};
-    use crate::watchdog::group_driver::WritingParty;
     use crate::watchdog::lease_line;
     use std::cell::RefCell;
     use std::rc::Rc;
     use std::sync::Arc;
     use tokio::sync::oneshot;
     use weir_group::{EngineKind, MemberId};
+    use weir_group_failover::WritingParty;
 
     const OWN: MemberId = MemberId { host: 0, incarnation: 0xA0 };
     /// Of the boot clock: none of these rights is ever over.

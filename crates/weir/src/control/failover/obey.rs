@@ -16,9 +16,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
 use weir_failover::{
-    CommitLoss, Done, FailoverAction, FailoverCause, FailoverCommandKind, FailoverEvent, FailoverMode, FailoverReport, GroupRole,
-    LookFailure, Ms, NodeDownReason, NodeId, OpenTransactionFate, ProbeResult,
+    CommitLoss, Done, FailoverAction, FailoverCause, FailoverEvent, FailoverMode, FailoverReport, GroupRole, LookFailure, Ms,
+    NodeDownReason, NodeId, OpenTransactionFate, ProbeResult,
 };
+use weir_group::GroupRequest;
+use weir_group_failover::{GroupDuty, group_duty};
+use weir_io::clock::boot_now_ms;
 
 /// The fraction of a look's limit after which its login is late.
 const LATE_PART: u32 = 4;
@@ -44,9 +47,32 @@ impl Drop for OrderResultGuard {
     }
 }
 
+/// The group's part in an action, with the way to it.
+enum LeaderPart {
+    None,
+    First {
+        seat: Arc<GroupSeat>,
+        request: GroupRequest,
+    },
+    /// The lead is over: no order is given.
+    Over,
+}
+
+impl LeaderPart {
+    /// Cancel safe: the change may be made.
+    async fn carry_out(self) -> Done {
+        match self {
+            LeaderPart::None => Done::Yes,
+            LeaderPart::First { seat, request } => group_link::decide(&seat, request).await,
+            LeaderPart::Over => Done::No,
+        }
+    }
+}
+
 impl FailoverDriver {
     /// Not cancel safe.
     pub(super) async fn obey(&mut self, action: FailoverAction) {
+        let part = self.leader_part(&action);
         match action {
             FailoverAction::Hold { why, transactions } => {
                 self.write_switch.hold(&self.c, (&self.rules, &self.state), why, transactions).await;
@@ -57,9 +83,8 @@ impl FailoverDriver {
             }
             FailoverAction::Release { node, started_at } => {
                 self.write_switch.release(&self.c, (&self.rules, &self.state), node, started_at).await;
-                let text = self.state.durable.show();
                 if let Some(group) = self.group.as_mut().filter(|_| self.rules.group == GroupRole::Leads) {
-                    group.open(node, text);
+                    group.open(node);
                 }
                 if self.rules.mode == FailoverMode::Builtin && !self.rules.is_alone() {
                     self.presence.begin(&self.reach, node, self.state.durable.weir);
@@ -78,30 +103,25 @@ impl FailoverDriver {
                 let (c, files) = (self.c.clone(), self.files.clone());
                 let promise = OrderResultGuard { c, otherwise: Some(FailoverEvent::Stored { number, done: Done::No }) };
                 let is_kept = files.keeps_state(&self.rules);
-                let (leads, stops) = (self.leads_in(), self.state.stops_writes());
                 self.orders.spawn_local(async move {
-                    let done = match leads {
-                        Some(seat) if stops => group_link::close_writes(&seat, text).await,
-                        Some(seat) => group_link::store(&seat, text).await,
-                        None if is_kept => files.store(&promise.c, text).await,
-                        None => Done::Yes,
+                    let done = match part {
+                        LeaderPart::First { seat, request } => group_link::decide(&seat, request).await,
+                        LeaderPart::Over => Done::No,
+                        LeaderPart::None if is_kept => files.store(&promise.c, text).await,
+                        LeaderPart::None => Done::Yes,
                     };
                     promise.keep(FailoverEvent::Stored { number, done });
                 });
             }
-            FailoverAction::Drain { node, limit_ms } => self.drain(node, Duration::from_millis(limit_ms)),
+            FailoverAction::Drain { node, limit_ms } => self.drain(node, part, Duration::from_millis(limit_ms)),
             FailoverAction::RunCommand { number, kind, line, limit_ms } => {
                 let promise = OrderResultGuard {
                     c: self.c.clone(),
                     otherwise: Some(FailoverEvent::CommandEnded { number, done: Done::No }),
                 };
-                let leads = self.leads_in().filter(|_| kind == FailoverCommandKind::Failover);
-                let text = self.state.durable.show();
                 self.orders.spawn_local(async move {
                     // The command promotes another server: nobody writes to the old one any more.
-                    if let Some(seat) = leads
-                        && group_link::close_writes(&seat, text).await == Done::No
-                    {
+                    if part.carry_out().await == Done::No {
                         return;
                     }
                     let done = command::run(&promise.c, kind, &line, Duration::from_millis(limit_ms)).await;
@@ -113,6 +133,9 @@ impl FailoverDriver {
                     OrderResultGuard { c: self.c.clone(), otherwise: Some(FailoverEvent::Rejoined { node, done: Done::No }) };
                 let config = self.config.clone();
                 self.orders.spawn_local(async move {
+                    if part.carry_out().await == Done::No {
+                        return;
+                    }
                     let order = NodeReturn { node, primary, way, ballot: Some(ballot) };
                     let done = rejoin(&promise.c, &config, order, Duration::from_millis(limit_ms)).await;
                     promise.keep(FailoverEvent::Rejoined { node, done });
@@ -135,14 +158,21 @@ impl FailoverDriver {
             | FailoverAction::Inspect { .. }
             | FailoverAction::StartServer { .. }
             | FailoverAction::RestartServer { .. }
-            | FailoverAction::FollowServer { .. }) => self.send(order),
+            | FailoverAction::FollowServer { .. }) => self.send(order, part),
         }
     }
 
-    /// The seat of a leader whose lease is valid in this moment.
-    fn leads_in(&self) -> Option<Arc<GroupSeat>> {
-        let group = self.group.as_ref().filter(|_| self.rules.group == GroupRole::Leads)?;
-        (group.role() == GroupRole::Leads).then(|| group.seat.clone())
+    fn leader_part(&mut self, action: &FailoverAction) -> LeaderPart {
+        let Some(group) = &mut self.group else { return LeaderPart::None };
+        let view = group.seat.view();
+        match group_duty(action, &self.state, self.rules.group, Some(view.sight(boot_now_ms()))) {
+            GroupDuty::None => LeaderPart::None,
+            GroupDuty::First(request) => {
+                group.note_asked(&request);
+                LeaderPart::First { seat: group.seat.clone(), request }
+            }
+            GroupDuty::LeadOver => LeaderPart::Over,
+        }
     }
 
     fn yield_presence(&mut self, transactions: OpenTransactionFate) {
@@ -180,21 +210,16 @@ impl FailoverDriver {
         }
     }
 
-    fn drain(&mut self, node: NodeId, limit: Duration) {
+    fn drain(&mut self, node: NodeId, part: LeaderPart, limit: Duration) {
         let promise = OrderResultGuard { c: self.c.clone(), otherwise: Some(FailoverEvent::Drained { node }) };
-        let (leads, text) = (self.leads_in(), self.state.durable.show());
         self.orders.spawn_local(async move {
-            let own = drain::drain(&promise.c, node, limit);
-            match leads {
-                // Without it the others end with their leases, and the switchover fails without it, too.
-                Some(seat) => drop(tokio::join!(own, group_link::close_writes(&seat, text))),
-                None => own.await,
-            }
+            // If writes are not closed the stop of the primary asks for it again.
+            let _ = tokio::join!(drain::drain(&promise.c, node, limit), part.carry_out());
             promise.keep(FailoverEvent::Drained { node });
         });
     }
 
-    fn send(&mut self, order: FailoverAction) {
+    fn send(&mut self, order: FailoverAction, part: LeaderPart) {
         let begun_at = self.now();
         let Some((node, limit_ms)) = order.target() else { return };
         let promise = OrderResultGuard { c: self.c.clone(), otherwise: order.failed(begun_at, LookFailure::Refuses) };
@@ -206,7 +231,7 @@ impl FailoverDriver {
             });
             return;
         }
-        if self.rules.group == GroupRole::Leads && self.leads_in().is_none() {
+        if matches!(part, LeaderPart::Over) {
             self.c
                 .shared
                 .log
@@ -215,10 +240,17 @@ impl FailoverDriver {
         }
         self.orders.spawn_local(async move {
             let deadline = Instant::now() + limit;
-            let done = tokio::time::timeout(limit, execute(&reach, &order, deadline)).await;
-            let event = match done {
-                Ok(Ok(event)) => Some(event),
-                Ok(Err(error)) => {
+            let given = async {
+                match part.carry_out().await {
+                    Done::Yes => Some(execute(&reach, &order, deadline).await),
+                    Done::No => None,
+                }
+            };
+            let event = match tokio::time::timeout(limit, given).await {
+                // The group did not do its part.
+                Ok(None) => return,
+                Ok(Some(Ok(event))) => Some(event),
+                Ok(Some(Err(error))) => {
                     complain(&reach, node, &order, &error);
                     order.failed(begun_at, error.failure())
                 }

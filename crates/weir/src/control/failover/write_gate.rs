@@ -72,9 +72,8 @@ impl WriteSwitch {
     fn in_group(&self, gate: WriteGate) -> WriteGate {
         let Some(group) = &self.group else { return gate };
         let view = group.view();
-        let is_open = |node: NodeId| view.rights.writes.is_some_and(|(_, open)| open == node);
         match gate {
-            WriteGate::Open { node, .. } if is_open(node) && view.has_lease(boot_now_ms()) => gate,
+            WriteGate::Open { node, .. } if view.sight(boot_now_ms()).may_write_to(node) => gate,
             WriteGate::Open { .. } | WriteGate::ByRoles | WriteGate::First(_) | WriteGate::Shut => WriteGate::Shut,
         }
     }

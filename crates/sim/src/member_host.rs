@@ -1,0 +1,432 @@
+//! A Weir as a member of a group: the real decisions of `weir_group`, its file, its clock and its messages. `member_link` ties failover to it.
+
+use std::collections::BTreeMap;
+
+use weir_failover::{FailoverEvent, GroupRole, Ms, NodeId};
+use weir_group::{
+    GroupAction, GroupEvent, GroupMember, GroupMessage, GroupMs, GroupSettings, MemberId, MemberRights, RightsTaken,
+    StateVersion, StoredVote, VersionNumber, group_step,
+};
+use weir_group_failover::{FailoverTie, MemberSight, ObedienceProgress, TakenWrites, WritesChange, WritingParty};
+
+use crate::dice::Dice;
+use crate::kinds::GroupPart;
+use crate::member_link::{AskedChange, DrainProgress, OpeningNode, OrderToEnd};
+use crate::plan;
+use crate::world::{Due, World};
+
+/// As `GroupDriver` ticks, with a process that is not always in time.
+const TICK_MS: (Ms, Ms) = (45, 60);
+/// A stopped process finds so many messages in its sockets.
+const BACKLOG_MAX: usize = 400;
+/// Clients of a stopped process come again.
+const CLIENT_MS: Ms = 60;
+/// Clocks are fast or slow by so many thousandths at most; the rule allows 5 % between two.
+const PACE_MAX: u64 = 23;
+
+pub struct MemberHost {
+    pub member: Option<GroupMember>,
+    pub id: MemberId,
+    /// Empty: no file.
+    pub file: String,
+    pub writing: Option<(u64, String)>,
+    pace: u64,
+    offset_ms: GroupMs,
+    pub version: Option<StateVersion>,
+    pub rights: MemberRights,
+    pub stopped_epoch: Option<u64>,
+    pub obeying: Option<ObedienceProgress>,
+    /// Lease of the workers.
+    pub granted: (GroupMs, Option<(u64, NodeId)>),
+    pub tie: FailoverTie,
+    /// Role by which failover runs, as of its rules.
+    pub role: GroupRole,
+    /// Node that takes writes, and may have open ones.
+    pub served: Option<NodeId>,
+    pub is_meeting: bool,
+    /// The control thread has been rung.
+    pub is_rung: bool,
+    tickets: u64,
+    pub asked: BTreeMap<u64, AskedChange>,
+    /// Closings that are decided, and wait until nobody writes.
+    pub closings: Vec<OrderToEnd>,
+    pub opening: Option<OpeningNode>,
+    /// As this leader had it stored last, and if it knows a version that says so.
+    pub last_text: Option<(String, bool)>,
+    pub draining: Option<DrainProgress>,
+    pub is_stopped: bool,
+    stops: u32,
+    /// When it last went on after a stop.
+    pub continued_at: Option<Ms>,
+    backlog: Vec<Due>,
+}
+
+/// Something due at a member.
+#[derive(Debug)]
+pub enum MemberDue {
+    Tick {
+        life: u32,
+    },
+    Message(Box<GroupMessage>),
+    Written {
+        life: u32,
+        number: u64,
+    },
+    /// The control thread looks at the group.
+    Meet {
+        life: u32,
+    },
+    /// It looks if writes that were taken have ended.
+    End {
+        life: u32,
+        taken: TakenWrites,
+        until: Ms,
+    },
+    /// It asks once more.
+    OpenAgain {
+        life: u32,
+    },
+    /// A task of its has ended.
+    Fact {
+        life: u32,
+        event: Box<FailoverEvent>,
+    },
+    /// A wish of an operator that another member passed on.
+    Passed {
+        life: u32,
+        event: Box<FailoverEvent>,
+    },
+    LinkClosed {
+        of: MemberId,
+    },
+    /// SIGCONT.
+    Continue {
+        stops: u32,
+    },
+}
+
+impl MemberHost {
+    pub fn new(host: u8, dice: &mut Dice) -> MemberHost {
+        MemberHost {
+            member: None,
+            id: MemberId { host, incarnation: dice.roll() as u32 },
+            file: String::new(),
+            writing: None,
+            pace: 1_000 - PACE_MAX + dice.below(2 * PACE_MAX + 1),
+            offset_ms: dice.below(1_000_000),
+            version: None,
+            rights: MemberRights::default(),
+            stopped_epoch: None,
+            obeying: None,
+            granted: (0, None),
+            tie: FailoverTie::default(),
+            role: GroupRole::Follows,
+            served: None,
+            is_meeting: false,
+            is_rung: false,
+            tickets: 0,
+            asked: BTreeMap::new(),
+            closings: Vec::new(),
+            opening: None,
+            last_text: None,
+            draining: None,
+            is_stopped: false,
+            stops: 0,
+            continued_at: None,
+            backlog: Vec::new(),
+        }
+    }
+
+    /// Time of its own clock.
+    pub fn clock(&self, now: Ms) -> GroupMs {
+        self.offset_ms + now * self.pace / 1_000
+    }
+
+    pub fn sight(&self, now: Ms) -> MemberSight<'_> {
+        MemberSight {
+            now: self.clock(now),
+            version: self.version.as_ref(),
+            rights: self.rights,
+            stopped_epoch: self.stopped_epoch,
+        }
+    }
+
+    /// Epoch and node in which its workers may pass on a success in this moment.
+    pub fn may_acknowledge(&self, now: Ms) -> Option<(u64, NodeId)> {
+        self.granted.1.filter(|_| self.clock(now) < self.granted.0)
+    }
+
+    pub fn next_ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    /// Forgets all that ends with a process.
+    fn begin_life(&mut self) {
+        (self.version, self.rights, self.stopped_epoch, self.obeying) = Default::default();
+        (self.granted, self.tie, self.served) = Default::default();
+        self.role = GroupRole::Follows;
+        (self.is_meeting, self.is_rung, self.is_stopped) = (false, false, false);
+        (self.opening, self.draining, self.writing, self.last_text) = Default::default();
+        self.asked.clear();
+        self.closings.clear();
+        self.backlog.clear();
+    }
+}
+
+impl World {
+    pub(crate) fn member_host(&mut self, at: usize) -> Option<&mut MemberHost> {
+        self.weirs[at].host.as_deref_mut()
+    }
+
+    /// The thread of the group begins.
+    pub(crate) fn start_member(&mut self, at: usize) {
+        let life = self.weirs[at].life;
+        let (now, hosts, without) = (self.now, self.weirs.len() as u8, self.plan.group_without);
+        let Some(host) = self.member_host(at) else { return };
+        host.begin_life();
+        let stored = StoredVote::parse(host.file.as_bytes()).unwrap_or_else(|_| StoredVote::new(host.id));
+        let settings = GroupSettings { host: host.id.host, ..plan::group_settings(hosts, without) };
+        host.member = Some(GroupMember::new(settings, stored, u64::from(life) << 32, host.clock(now)));
+        self.later(1, Due::Member { weir: at, due: MemberDue::Tick { life } });
+    }
+
+    /// The process is gone. A write of its file that was under way happened or did not.
+    pub(crate) fn kill_member(&mut self, at: usize) {
+        if self.weirs[at].host.as_ref().is_none_or(|host| host.member.is_none()) {
+            return;
+        }
+        let reaches_disk = self.dice.percent(50);
+        let Some(host) = self.member_host(at) else { return };
+        let id = host.id;
+        if let Some((_, text)) = host.writing.take().filter(|_| reaches_disk) {
+            host.file = text;
+        }
+        host.member = None;
+        host.begin_life();
+        for other in (0..self.weirs.len()).filter(|other| *other != at) {
+            if self.passes(self.end_of(at), self.end_of(other)) {
+                let delay = self.delay();
+                self.later(delay, Due::Member { weir: other, due: MemberDue::LinkClosed { of: id } });
+            }
+        }
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn stop_member(&mut self, at: usize, lasts: Ms) {
+        let Some(host) = self.member_host(at).filter(|host| host.member.is_some()) else { return };
+        (host.is_stopped, host.stops) = (true, host.stops + 1);
+        let stops = host.stops;
+        self.note(|| format!("weir {at} is stopped for {lasts} ms"));
+        self.later(lasts, Due::Member { weir: at, due: MemberDue::Continue { stops } });
+    }
+
+    /// SIGCONT.
+    pub(crate) fn continue_member(&mut self, at: usize) {
+        let now = self.now;
+        let Some(host) = self.member_host(at).filter(|host| host.is_stopped) else { return };
+        (host.is_stopped, host.continued_at) = (false, Some(now));
+        let waiting = std::mem::take(&mut host.backlog);
+        self.note(|| format!("weir {at} goes on"));
+        waiting.into_iter().for_each(|due| self.later(0, due));
+    }
+
+    /// What a stopped process would do waits for it. Gives back what does not.
+    pub(crate) fn hold_up(&mut self, due: Due) -> Option<Due> {
+        let Some(at) = due.weir().or_else(|| Some(self.writes[due.write()? as usize].weir)) else { return Some(due) };
+        let Some(host) = self.member_host(at).filter(|host| host.is_stopped) else { return Some(due) };
+        if matches!(due, Due::Client { .. }) {
+            self.later(CLIENT_MS, due);
+            return None;
+        }
+        let is_message = matches!(due, Due::Member { due: MemberDue::Message(_), .. });
+        if !is_message || host.backlog.len() < BACKLOG_MAX {
+            host.backlog.push(due);
+        }
+        None
+    }
+
+    pub(crate) fn member_due(&mut self, at: usize, due: MemberDue) {
+        let is_same = |life: u32| self.weirs[at].life == life && self.weirs[at].state.is_some();
+        match due {
+            MemberDue::Tick { life } if is_same(life) => {
+                let pause = self.dice.within(TICK_MS.0, TICK_MS.1);
+                self.later(pause, Due::Member { weir: at, due: MemberDue::Tick { life } });
+                let dice = self.dice.roll() as u32;
+                self.found_group(at);
+                self.step_member(at, GroupEvent::Tick { dice });
+                self.note_end(at);
+            }
+            MemberDue::Message(message) => self.step_member(at, GroupEvent::Message(message)),
+            MemberDue::Written { life, number } if is_same(life) => {
+                let Some(host) = self.member_host(at) else { return };
+                if let Some((_, text)) = host.writing.take_if(|(of, _)| *of == number) {
+                    host.file = text;
+                }
+                self.step_member(at, GroupEvent::Written { number });
+            }
+            MemberDue::Meet { life } if is_same(life) => self.meet_group(at),
+            MemberDue::End { life, taken, until } if is_same(life) => self.end_taken(at, taken, until),
+            MemberDue::OpenAgain { life } if is_same(life) => self.go_on_opening(at),
+            MemberDue::Fact { life, event } if is_same(life) => self.tell(at, &event),
+            MemberDue::Passed { life, event } if is_same(life) => {
+                self.meet_group(at);
+                if self.weirs[at].rules.group == GroupRole::Leads {
+                    self.tell(at, &event);
+                }
+            }
+            MemberDue::LinkClosed { of } => self.step_member(at, GroupEvent::LinkClosed { member: of }),
+            MemberDue::Continue { stops } => {
+                if self.member_host(at).is_some_and(|host| host.stops == stops) {
+                    self.continue_member(at);
+                }
+            }
+            MemberDue::Tick { .. }
+            | MemberDue::Written { .. }
+            | MemberDue::Meet { .. }
+            | MemberDue::End { .. }
+            | MemberDue::OpenAgain { .. }
+            | MemberDue::Fact { .. }
+            | MemberDue::Passed { .. } => {}
+        }
+    }
+
+    pub(crate) fn step_member(&mut self, at: usize, event: GroupEvent) {
+        let now = self.now;
+        let Some(host) = self.member_host(at) else { return };
+        let clock = host.clock(now);
+        let Some(member) = &mut host.member else { return };
+        let actions = group_step(member, event, clock);
+        for action in actions {
+            self.obey_group(at, action);
+        }
+    }
+
+    fn obey_group(&mut self, at: usize, action: GroupAction) {
+        let life = self.weirs[at].life;
+        match action {
+            GroupAction::Send { host, message } => self.send_message(at, usize::from(host), message),
+            GroupAction::Write { number, text } => {
+                let takes = if self.dice.percent(2) { self.dice.within(100, 600) } else { self.dice.within(1, 8) };
+                if let Some(host) = self.member_host(at) {
+                    host.writing = Some((number, text));
+                }
+                self.later(takes, Due::Member { weir: at, due: MemberDue::Written { life, number } });
+            }
+            GroupAction::Rights { number, rights, obey } => self.take_rights(at, number, rights, obey),
+            GroupAction::State(version) => {
+                self.note(|| {
+                    format!("weir {at} knows: {:?} {:?} term {}", version.state.lead, version.state.writes, version.state.term)
+                });
+                self.see_decided(&version);
+                let led = version.state.led_by(self.weirs[at].host.as_ref().map(|host| host.id).unwrap_or_default());
+                if let Some(host) = self.member_host(at) {
+                    host.version = Some(version);
+                }
+                if led {
+                    self.spite(at);
+                }
+                self.ring(at);
+            }
+            GroupAction::WritesStopped { epoch } => {
+                self.note(|| format!("weir {at} knows that writes of epoch {epoch} stopped"));
+                self.see_stopped(epoch);
+                if let Some(host) = self.member_host(at) {
+                    host.stopped_epoch = Some(epoch);
+                }
+                self.ring(at);
+            }
+            GroupAction::Answer { ticket, answer } => self.change_answered(at, ticket, answer),
+            // No operator acts here, and no engine stands outside.
+            GroupAction::Act { .. }
+            | GroupAction::Acted { .. }
+            | GroupAction::ReadEngine
+            | GroupAction::ChangeEngine { .. }
+            | GroupAction::CreateEngine { .. } => {}
+        }
+    }
+
+    fn take_rights(&mut self, at: usize, number: VersionNumber, rights: MemberRights, obey: RightsTaken) {
+        let now = self.now;
+        let Some(host) = self.member_host(at) else { return };
+        let had = host.rights;
+        host.rights = rights;
+        if rights.leads.is_some() != had.leads.is_some() {
+            host.stopped_epoch = None;
+        }
+        if obey == RightsTaken::Something {
+            let leads = host.sight(now).leads();
+            let writes = WritesChange::of(&had, &rights, WritingParty::Workers);
+            let progress = ObedienceProgress::of(host.obeying.take(), number, leads, writes);
+            // The address goes at once.
+            host.obeying = Some(ObedienceProgress { address: true, ..progress });
+        }
+        host.grant();
+        if (had.leads, had.writes) != (rights.leads, rights.writes) || obey == RightsTaken::Something {
+            self.ring(at);
+        }
+        self.member_obeyed(at);
+    }
+
+    /// Writes of a version are done with here.
+    pub(crate) fn writes_obeyed(&mut self, at: usize, number: VersionNumber) {
+        let Some(host) = self.member_host(at) else { return };
+        if let Some(obeying) = host.obeying.as_mut().filter(|obeying| obeying.number == number) {
+            obeying.writes = true;
+            host.grant();
+            self.member_obeyed(at);
+        }
+    }
+
+    fn member_obeyed(&mut self, at: usize) {
+        let Some(host) = self.member_host(at) else { return };
+        if let Some(done) = host.obeying.take_if(|obeying| obeying.is_done()) {
+            self.step_member(at, GroupEvent::Obeyed { number: done.number });
+        }
+    }
+
+    /// Rights that ended by themselves, and sights of others, are news.
+    fn note_end(&mut self, at: usize) {
+        let now = self.now;
+        let Some(host) = self.member_host(at) else { return };
+        let ended = host.sight(now).role() != host.role;
+        if ended || self.dice.percent(10) {
+            self.ring(at);
+        }
+    }
+
+    /// The control thread is told, which may be busy.
+    pub(crate) fn ring(&mut self, at: usize) {
+        let life = self.weirs[at].life;
+        let Some(host) = self.member_host(at).filter(|host| !host.is_rung) else { return };
+        host.is_rung = true;
+        let takes = if self.dice.percent(3) { self.dice.within(20, 500) } else { self.dice.within(0, 2) };
+        self.later(takes, Due::Member { weir: at, due: MemberDue::Meet { life } });
+    }
+
+    fn send_message(&mut self, from: usize, to: usize, message: Box<GroupMessage>) {
+        if to >= self.weirs.len() || !self.passes(self.end_of(from), self.end_of(to)) || self.dice.percent(self.plan.loss) {
+            return;
+        }
+        let copies = if self.dice.percent(1) { 2 } else { 1 };
+        for _ in 0..copies {
+            let delay = self.delay();
+            self.later(delay, Due::Member { weir: to, due: MemberDue::Message(message.clone()) });
+        }
+    }
+}
+
+impl MemberHost {
+    fn grant(&mut self) {
+        if self.obeying.as_ref().is_none_or(ObedienceProgress::lets_renew) {
+            self.granted = (self.rights.until, self.rights.writes);
+        }
+    }
+}
+
+impl World {
+    /// True if this part is left out of the run.
+    pub(crate) fn leaves_out(&self, part: GroupPart) -> bool {
+        self.plan.group_without == Some(part)
+    }
+}

@@ -1,0 +1,62 @@
+//! Weirs that are members of one group, before servers that fail.
+
+mod support;
+
+use std::ops::Range;
+
+use support::{check_unbroken, play};
+use weir_group::GroupRule;
+use weir_sim::{GroupPart, Options, Outcome, run_grouped};
+
+/// `WEIR_GROUP_SEEDS` asks for more.
+fn seeds() -> u64 {
+    std::env::var("WEIR_GROUP_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_500)
+}
+
+#[test]
+fn no_failover_of_a_group_breaks_a_promise() {
+    let count = seeds();
+    let outcomes = play(0, count, |seed| run_grouped(seed, Options::default()));
+    check_unbroken(&outcomes, "cargo run -p weir-sim -- --grouped");
+    // The runs are about something.
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let (failovers, acknowledged) = (sum(|of| of.failovers as u64), sum(|of| of.acknowledged as u64));
+    assert!(failovers > count && acknowledged > 1_000 * count, "{failovers} failovers, {acknowledged} acknowledged writes");
+    assert!(sum(|of| of.switchovers as u64) > count / 100, "some primaries are moved on purpose");
+    let (terms, too_late) = (sum(|of| of.terms), sum(|of| of.too_late as u64));
+    assert!(terms > count && too_late > count / 20, "{terms} changes of the leader, {too_late} answers after a lease");
+}
+
+/// Parts that a run leaves out, and seeds among which each is missed.
+const MISSED: [(GroupPart, Range<u64>); 11] = [
+    (GroupPart::CloseFirst, 0..10),
+    (GroupPart::WaitStopped, 20..70),
+    (GroupPart::LeaseAtSuccess, 10..70),
+    (GroupPart::LeaseAtOrder, 130..140),
+    (GroupPart::OrdersEnd, 40..50),
+    (GroupPart::ServerMarks, 440..445),
+    (GroupPart::Rule(GroupRule::WaitForWrites), 0..30),
+    (GroupPart::Rule(GroupRule::WaitForLost), 60..90),
+    (GroupPart::Rule(GroupRule::ObeyFirst), 10..50),
+    (GroupPart::Rule(GroupRule::LeaseFromQuestion), 40..100),
+    (GroupPart::Rule(GroupRule::WaitForLead), 0..10),
+];
+
+#[test]
+fn every_part_of_failover_in_a_group_is_needed() {
+    for (part, seeds) in MISSED {
+        let options = Options { group_without: Some(part), ..Options::default() };
+        let outcomes = play(seeds.start, seeds.end, |seed| run_grouped(seed, options));
+        let is_found = outcomes.iter().any(|outcome| !outcome.broken.is_empty());
+        assert!(is_found, "nothing breaks without {part:?} in seeds {seeds:?}");
+    }
+    assert!(GroupPart::BINDING.iter().all(|part| MISSED.iter().any(|(of, _)| of == part)));
+}
+
+#[test]
+fn a_seed_of_a_group_is_a_run() {
+    let options = Options { traces: true, ..Options::default() };
+    let (first, second) = (run_grouped(1234, options), run_grouped(1234, options));
+    assert_eq!(first.trace, second.trace);
+    assert!(first.events > 1_000 && !first.trace.is_empty());
+}
