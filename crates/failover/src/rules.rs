@@ -211,10 +211,12 @@ pub enum SafetyRule {
     WholeLog,
     /// A return needs a decision that counts: writes go to the new primary, and no attempt is about to replace it.
     DecidedReturn,
+    /// A server promoted beside the primary is not used until it was copied anew.
+    CopyApart,
 }
 
 impl SafetyRule {
-    pub const ALL: [SafetyRule; 20] = [
+    pub const ALL: [SafetyRule; 21] = [
         SafetyRule::MostWal,
         SafetyRule::CutOff,
         SafetyRule::ReadQuorum,
@@ -235,6 +237,7 @@ impl SafetyRule {
         SafetyRule::StopFirst,
         SafetyRule::WholeLog,
         SafetyRule::DecidedReturn,
+        SafetyRule::CopyApart,
     ];
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, ProbeResult, ServerConnEnd};
+use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, OperatorRequest, ProbeResult, ServerConnEnd};
 
 use crate::again::{Again, Version};
 use crate::agent::{self, Agent, Job};
@@ -492,11 +492,15 @@ impl World {
             return;
         }
         let lost = self.servers.iter().find(|server| {
-            let is_stray = server.is_primary() || !server.can_follow(&source) && server.log.len() <= source.log.len();
-            let is_beyond = !server.can_follow(&source) && server.log.len() > source.log.len();
+            let is_stray = server.is_primary() || !server.is_begin_of(&source) && server.log.len() <= source.log.len();
+            let is_beyond = !server.is_begin_of(&source) && server.log.len() > source.log.len();
             server.id != primary && server.power == Power::Up && (is_stray || is_beyond)
         });
-        if let Some(id) = lost.map(|server| server.id) {
+        let lost = lost.map(|server| server.id);
+        if let Some(id) = lost.filter(|id| self.seems_rewindable(*id, &source)) {
+            self.note(|| format!("operator rewinds {id} to {primary}, for which pg_rewind finds nothing to do"));
+            self.servers[usize::from(id)].follow_as_it_is(primary);
+        } else if let Some(id) = lost {
             self.note(|| format!("operator copies {primary} to {id}"));
             for server in &mut self.servers {
                 server.flushed.remove(&id);
@@ -504,6 +508,24 @@ impl World {
             let server = &mut self.servers[usize::from(id)];
             server.copy(&source);
             server.started_at += 1;
+            self.vouch_for(id);
+        }
+    }
+
+    /// True if the operator knows no better than pg_rewind, which compares numbers of timelines only. Weirs that looked at it lately know.
+    fn seems_rewindable(&self, id: NodeId, source: &Server) -> bool {
+        let server = &self.servers[usize::from(id)];
+        let is_told = self.weirs.iter().any(|weir| weir.state.as_ref().is_none_or(|state| state.is_apart(id)));
+        server.is_primary() && server.history.timeline == source.history.timeline && !is_told
+    }
+
+    /// The operator tells Weirs that keep a server out of use of the copy.
+    fn vouch_for(&mut self, id: NodeId) {
+        for weir in 0..self.weirs.len() {
+            if self.weirs[weir].state.as_ref().is_some_and(|state| state.is_apart(id)) {
+                self.ask(weir, OperatorRequest::Detach(id));
+                self.ask(weir, OperatorRequest::Attach(id));
+            }
         }
     }
 
