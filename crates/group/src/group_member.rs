@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::group_event::{
-    EngineKind, GroupAction, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights, NodeSights, RightsTaken,
-    ServerMark,
+    EngineKind, GroupAction, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights, MemberVoice, NodeSights,
+    RightsTaken, ServerMark,
 };
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
@@ -93,7 +93,9 @@ pub struct GroupMember {
     pub(crate) mark_at: GroupMs,
     /// Begin and end of the time in which an engine outside showed no state.
     pub(crate) empty: Option<(GroupMs, GroupMs)>,
-    pub(crate) is_mute: bool,
+    pub(crate) voice: MemberVoice,
+    /// An operator ordered a group of most of the configured hosts.
+    pub(crate) ordered_until: Option<GroupMs>,
     /// No other life of this member has the same.
     pub(crate) life: u64,
     pub(crate) act_number: u64,
@@ -141,7 +143,8 @@ impl GroupMember {
             mark: ServerMark::Unseen,
             mark_at: now,
             empty: None,
-            is_mute: false,
+            voice: MemberVoice::Speaks,
+            ordered_until: None,
             life: first_number,
             act_number: first_number,
             asked_acts: Vec::new(),
@@ -320,6 +323,16 @@ impl GroupMember {
         if self.obeying.is_none() || self.settings.without == Some(GroupRule::ObeyFirst) {
             self.obeyed = known;
         }
+    }
+
+    /// What a former life of this member was told to give up is to be obeyed still, before this one obeys its first version.
+    pub(crate) fn obey_anew(&mut self, former: &GroupMember) {
+        self.obeying = former.obeying.map(|_| VersionNumber::default());
+    }
+
+    /// Ends all rights now: what reads confirmed counts no more.
+    pub(crate) fn end_rights(&mut self) {
+        self.granted = None;
     }
 
     pub(crate) fn obey(&mut self, number: VersionNumber) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use weir_group::{
-    ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent, MemberRights, NodeSights,
-    ServerMark, StateVersion, VersionNumber,
+    ActAnswer, ActDoer, FormingOrder, FormingRefusal, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberId, MemberIntent,
+    MemberRights, NodeSights, ServerMark, StateVersion, VersionNumber,
 };
 
 /// Orders that wait for the group's thread; more are refused.
@@ -28,6 +28,11 @@ pub enum GroupOrder {
     Founding {
         text: String,
         mark: ServerMark,
+    },
+    /// An operator wishes a group.
+    Form {
+        order: FormingOrder,
+        answer: oneshot::Sender<Result<(), FormingRefusal>>,
     },
     /// For the leader (`None`) or another member. Dropped when nobody waits for the answer any more.
     Act {
@@ -174,6 +179,15 @@ impl GroupSeat {
     /// Never waits. False if the thread has ended or is behind.
     pub fn order(&self, order: GroupOrder) -> bool {
         self.orders.try_send(order).is_ok()
+    }
+
+    /// `None`: the group's thread has ended, or is behind. Cancel safe, but what was begun goes on.
+    pub async fn form(&self, order: FormingOrder) -> Option<Result<(), FormingRefusal>> {
+        let (answer, answered) = oneshot::channel();
+        if !self.order(GroupOrder::Form { order, answer }) {
+            return None;
+        }
+        answered.await.ok()
     }
 
     /// Never waits. Has the leader (`None`) or another member do something. A sender that is dropped without an answer: this host has left its group.

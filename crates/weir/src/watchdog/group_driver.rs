@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
 use weir_group::{
-    ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
-    MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    ActAnswer, FormingRefusal, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState,
+    HostNumber, MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -107,6 +107,7 @@ struct GroupDriver {
     obeying: Option<ObedienceProgress>,
     answers: HashMap<u64, oneshot::Sender<GroupAnswer>>,
     act_askers: HashMap<u64, oneshot::Sender<ActAnswer>>,
+    forming_askers: HashMap<u64, oneshot::Sender<Result<(), FormingRefusal>>>,
     tickets: u64,
     version: Option<StateVersion>,
     rights: MemberRights,
@@ -143,6 +144,7 @@ pub async fn drive(parts: DriverParts) {
         obeying: None,
         answers: HashMap::new(),
         act_askers: HashMap::new(),
+        forming_askers: HashMap::new(),
         tickets: 0,
         version: None,
         rights: MemberRights::default(),
@@ -219,6 +221,13 @@ impl GroupDriver {
                     let _ = asker.send(answer);
                 }
             }
+            // Answered within the step that orders it.
+            GroupAction::Formed { ticket, answer } => {
+                if let Some(asker) = self.forming_askers.remove(&ticket) {
+                    let _ = asker.send(answer);
+                }
+            }
+            GroupAction::Replaced { by } => self.note_replaced(by),
             GroupAction::ReadEngine => self.ask_engine(),
             GroupAction::CreateEngine { new } => self.change_engine(None, *new),
             GroupAction::ChangeEngine { expect, new } => self.change_engine(Some(expect), *new),
@@ -310,6 +319,15 @@ impl GroupDriver {
         self.step(GroupEvent::WriteFailed);
     }
 
+    fn note_replaced(&mut self, by: HostNumber) {
+        let why = format!(
+            "another group was formed by force on host {by}, in place of the one that this host's file is of: this host does nothing any more. \
+             Stop it, delete weir_group.PORT in its wd_state_dir, and start it: then it becomes a member of that group"
+        );
+        (self.say)(Level::Error, format_args!("watchdog: {why}"));
+        self.fault = Some(why);
+    }
+
     fn take_peer(&mut self, event: PeerEvent) {
         match event {
             PeerEvent::Heard(message) => {
@@ -339,6 +357,11 @@ impl GroupDriver {
             }
             GroupOrder::Sights(sights) => self.step(GroupEvent::Sights(sights)),
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
+            GroupOrder::Form { order, answer } => {
+                self.tickets += 1;
+                self.forming_askers.insert(self.tickets, answer);
+                self.step(GroupEvent::Form { ticket: self.tickets, order });
+            }
             GroupOrder::Act { to, text, limit_ms, answer } => {
                 self.tickets += 1;
                 self.act_askers.insert(self.tickets, answer);

@@ -74,7 +74,9 @@ impl GroupLink {
     pub fn durable(&self) -> Option<DurableState> {
         let view = self.seat.view();
         let durable = DurableState::parse(&view.version.as_ref()?.state.failover)?;
-        Some(DurableState { weir: number_of_group(&view), ..durable })
+        // In a group that was formed by force the lead's term is beyond all that the former one may have given, for failover, too.
+        let term = durable.term.max(version_term(&view));
+        Some(DurableState { weir: number_of_group(&view), term, ..durable })
     }
 
     /// The text stored by the group, if it is news since the last call.
