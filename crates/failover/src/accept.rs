@@ -8,7 +8,7 @@ use super::event::{LookFailure, Ms, ServerFacts};
 use super::history::{HistorySource, Lsn, TimelineHistory, WalRelation};
 use super::record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord};
 use super::rules::{FailoverMode, FailoverRules, OtherPromoters, QuorumSize, SafetyRule, SuccessorFinder};
-use super::{promises, switchover, sync};
+use super::{promises, promoted_apart, switchover, sync};
 use crate::failover_state::{DiskState, FailoverState, PrimaryKnowledge, PrimaryLog, WriteTarget};
 use crate::node_state::{NodeStanding, NodeState, TimedFacts};
 
@@ -34,7 +34,7 @@ pub(super) fn accept(
 ) {
     let old = state.primary();
     let PrimaryAcceptance { epoch, vote, why, parts, loss } = new;
-    let left = found.as_ref().and_then(|facts| state.relation(facts));
+    let left = found.as_ref().and_then(|facts| state.told_relation(facts));
     let is_read = found.as_ref().is_some_and(|facts| facts.history.source == HistorySource::Read);
     let loss = match (loss, left.filter(|_| is_read)) {
         (CommitLoss::Unknown, Some(WalRelation::Left(position) | WalRelation::Holds(position))) => state.loss_at(position),
@@ -43,6 +43,8 @@ pub(super) fn accept(
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
     // A server on a new timeline, begun after a time as a standby, is a new primary with another log.
     let stays = old == Some(epoch.node) && !matches!(left, Some(WalRelation::Left(_)));
+    let alike = promoted_apart::alike(state, found.as_ref(), epoch.node);
+    let apart_before = state.durable.apart.clone();
     state.change(|durable| {
         (durable.epoch, durable.vote) = (Some(epoch), vote);
         if let Some(old) = old.filter(|old| *old != epoch.node) {
@@ -50,12 +52,16 @@ pub(super) fn accept(
         }
         durable.given_up.remove(&epoch.node);
         durable.false_primaries.remove(&epoch.node);
+        promoted_apart::decided(durable, epoch.node, &alike);
         if !stays {
             durable.history = history_of(found.as_ref());
             durable.sync_names = found.as_ref().and_then(|facts| facts.sync_names.clone());
             durable.sync_names_before = None;
         }
     });
+    for node in state.durable.apart.difference(&apart_before) {
+        out.push(FailoverAction::Report(FailoverReport::PromotedApart { node: *node }));
+    }
     if !stays {
         // A primary that stays gets writes whichever version a restart finds.
         state.store.accepted = state.store.version;
@@ -165,7 +171,7 @@ fn is_borne_out(state: &FailoverState, epoch: &Epoch) -> bool {
     let Some(facts) = own_facts(state, epoch) else { return false };
     match state.primary() {
         Some(primary) if primary == epoch.node => true,
-        Some(_) => matches!(state.relation(&facts), Some(WalRelation::Left(_))),
+        Some(_) => matches!(state.told_relation(&facts), Some(WalRelation::Left(_))),
         None => {
             let is_older = |(id, node): (&NodeId, &NodeState)| {
                 let other = node.facts().filter(|other| other.is_primary() && *id != epoch.node);
@@ -278,7 +284,7 @@ fn first(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> 
 /// accepted primary may return promoted again (Patroni does so at each restart of a leader); others take precedence.
 fn successor(state: &FailoverState, rules: &FailoverRules, primaries: &[NodeId]) -> Option<(NodeId, FailoverCause)> {
     let timeline = state.history()?.timeline;
-    let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
+    let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(**id, facts));
     let descends = |id: &&NodeId| matches!(relation(id), Some(WalRelation::Left(_)));
     if !rules.keeps(SafetyRule::OnePrimary) {
         let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
@@ -312,7 +318,7 @@ pub(super) fn gone(state: &FailoverState) -> Option<FailoverCause> {
             if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
         {
             let is_another =
-                !facts.is_primary() || matches!(state.relation(facts), Some(WalRelation::Left(_) | WalRelation::Diverged));
+                !facts.is_primary() || matches!(state.told_relation(facts), Some(WalRelation::Left(_) | WalRelation::Diverged));
             is_another.then_some(FailoverCause::Demoted)
         }
         _ => None,
@@ -469,7 +475,7 @@ pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget 
     }
     let Some(seen) = &node.seen else { return waits(WriteHoldReason::Unconfirmed) };
     if !state.is_on_line(&seen.facts) {
-        let is_foreign = state.relation(&seen.facts) == Some(WalRelation::Foreign);
+        let is_foreign = state.told_relation(&seen.facts) == Some(WalRelation::Foreign);
         return held(if is_foreign { WriteHoldReason::Foreign } else { WriteHoldReason::Another });
     }
     if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {

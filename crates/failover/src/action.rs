@@ -315,6 +315,10 @@ pub enum FailoverReport {
     FalsePrimary {
         node: NodeId,
     },
+    /// To be copied before it is used again; see `promoted_apart`.
+    PromotedApart {
+        node: NodeId,
+    },
     Stuck {
         why: AttemptRefusal,
     },
@@ -380,6 +384,8 @@ pub enum NodeDownReason {
     /// To follow the new primary, by `follow_primary_command` or a switchover.
     Following,
     Foreign,
+    /// Promoted beside the primary; see `promoted_apart`.
+    Apart,
     /// Down in `pgpool_status` at the start.
     StatusFile,
 }

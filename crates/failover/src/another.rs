@@ -53,7 +53,7 @@ pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
     node.told_foreign = None;
     let was_foreign = matches!(node.standing, NodeStanding::Down { why: NodeDownReason::Foreign, .. });
     let Some(facts) = node.facts().cloned().filter(|_| was_foreign) else { return };
-    let follows = !facts.is_primary() && matches!(state.relation(&facts), Some(WalRelation::Holds(_)));
+    let follows = !facts.is_primary() && matches!(state.relation(id, &facts), Some(WalRelation::Holds(_)));
     if follows || (state.primary() == Some(id) && state.is_on_line(&facts)) {
         duty::attach(state, rules, id, out);
     }
@@ -62,7 +62,7 @@ pub(super) fn over(state: &mut FailoverState, rules: &FailoverRules, id: NodeId,
 /// True if a reload changed the primary's address and no server of the old cluster answers.
 fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
     let is_of_before = |node: &NodeState| {
-        let relation = node.facts().and_then(|facts| state.relation(facts));
+        let relation = node.facts().and_then(|facts| state.told_relation(facts));
         !matches!(relation, None | Some(WalRelation::Foreign))
     };
     let is_renamed = state.nodes.get(&id).is_some_and(|node| node.renamed);
@@ -71,7 +71,7 @@ fn is_named_by_reload(state: &FailoverState, id: NodeId) -> bool {
 
 /// True if this node's log is another cluster's, or of a server restored in its place.
 pub(super) fn is_at(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> bool {
-    let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.relation(facts));
+    let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.told_relation(facts));
     match relation {
         Some(WalRelation::Foreign) => true,
         Some(WalRelation::Diverged) => {

@@ -1,13 +1,13 @@
 //! One attempt to replace the primary, or to agree that it stays.
 //!
 //! ```text
-//! Storing -> Pledging -> Proving -> Ending -> Promoting -> Waiting -> Voting -> decided
-//!               |  a vote is found: it is followed   ------------------^
-//!               |  the primary answers: it stays     ------------------^
+//! Storing -> Pledging -> Proving -> Ending -> Noting -> Promoting -> Waiting -> Voting -> decided
+//!               |  a vote is found: it is followed   ----------------------------^
+//!               |  the primary answers: it stays     ----------------------------^
 //! ```
 //!
 //! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Yielding -> Draining ->
-//! Stopping -> Parting -> Inspecting -> Replaying -> Promoting`. The first announces it: nothing is stopped without a majority. The
+//! Stopping -> Parting -> Inspecting -> Replaying -> Noting -> Promoting`. The first announces it: nothing is stopped without a majority. The
 //! second cuts standbys off after they got all log.
 //!
 //! An attempt without a decision leaves marks for the next.
@@ -32,6 +32,8 @@ mod succeed;
 pub(super) use succeed::{drained, inspected, stopped, yielded};
 
 const PLEDGE_MS: Ms = 2_000;
+/// For a disk, or a group, to store which standby is told to promote itself. The proof that the old primary is gone grows old meanwhile.
+const NOTE_MS: Ms = 5_000;
 const PROMOTE_MS: Ms = 2_000;
 const WRITABLE_MS: Ms = 30_000;
 /// For an order to promote that may not have arrived.
@@ -136,8 +138,8 @@ pub(super) fn count_seen_votes(state: &mut FailoverState, rules: &FailoverRules,
 }
 
 pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
-    // The longest path, a switchover, has twelve phases.
-    for _ in 0..12 {
+    // The longest path, a switchover, has thirteen phases.
+    for _ in 0..13 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);
         match next {
@@ -185,7 +187,7 @@ fn advance(
             AttemptTransition::End(AttemptRefusal::NotStopped { node: attempt.parent.node })
         }
         AttemptPhase::Inspecting { .. } => AttemptTransition::Stay,
-        AttemptPhase::Replaying { last, until } => succeed::replaying(state, attempt, (last, until), now, out),
+        AttemptPhase::Replaying { last, until } => succeed::replaying(state, attempt, (last, until), now),
         AttemptPhase::Pledging { until } | AttemptPhase::Parting { until } => {
             let is_open = attempt.pledges.values().any(|answer| *answer == PledgeState::Open);
             if is_open && now < until { AttemptTransition::Stay } else { count_pledges(state, attempt, rules, now, out) }
@@ -195,6 +197,7 @@ fn advance(
             ended(state, attempt, rules, (failure, ServerStopResult::Unknown), now, out)
         }
         AttemptPhase::Ending { .. } => AttemptTransition::Stay,
+        AttemptPhase::Noting { node, until } => note(state, attempt, rules, (node, until), now, out),
         AttemptPhase::Promoting { node, until } | AttemptPhase::Waiting { node, until }
             if now >= until || succeed::has_lost(state, attempt, node) =>
         {
@@ -302,10 +305,10 @@ fn prove(
     out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     let old = attempt.parent.node;
-    let Some(node) = state.nodes.get_mut(&old) else { return pick(state, attempt, rules, now, out) };
+    let Some(node) = state.nodes.get_mut(&old) else { return pick(state, attempt, rules, now) };
     if let AttemptAim::Force { node, .. } = attempt.aim {
         let is_asked = attempt.given().contains(&node);
-        return if is_asked { promote(attempt, node, now, out) } else { AttemptTransition::End(AttemptRefusal::NoStandby) };
+        return if is_asked { promote(node, now) } else { AttemptTransition::End(AttemptRefusal::NoStandby) };
     }
     let skips = !rules.keeps(SafetyRule::SecondLook) && attempt.aim == AttemptAim::Replace;
     if !node.was_looked_at_since(from) && !skips {
@@ -344,7 +347,7 @@ fn prove(
         (_, failure) if attempt.aim == AttemptAim::Replace => {
             let is_proven = failure == Some(LookFailure::Refused) || failure.is_none();
             if is_proven || eligible::may_be_silent(state, rules, &attempt.given()) || skips {
-                pick(state, attempt, rules, now, out)
+                pick(state, attempt, rules, now)
             } else {
                 AttemptTransition::End(AttemptRefusal::NotProvenDead)
             }
@@ -382,7 +385,7 @@ fn ended(
             failure == LookFailure::Refused || eligible::may_be_silent(state, rules, &attempt.given())
         }
     };
-    if is_proven { pick(state, attempt, rules, now, out) } else { AttemptTransition::End(AttemptRefusal::NotProvenDead) }
+    if is_proven { pick(state, attempt, rules, now) } else { AttemptTransition::End(AttemptRefusal::NotProvenDead) }
 }
 
 fn chosen(
@@ -394,13 +397,7 @@ fn chosen(
     choose::choose(rules, &state.sync(rules), &candidates, state.samples())
 }
 
-fn pick(
-    state: &FailoverState,
-    attempt: &mut FailoverAttempt,
-    rules: &FailoverRules,
-    now: Ms,
-    out: &mut Vec<FailoverAction>,
-) -> AttemptTransition {
+fn pick(state: &FailoverState, attempt: &mut FailoverAttempt, rules: &FailoverRules, now: Ms) -> AttemptTransition {
     match chosen(state, attempt, rules) {
         Err(refusal) => AttemptTransition::End(refusal),
         Ok(choice) => {
@@ -410,12 +407,34 @@ fn pick(
                 SyncStandbyKnowledge::Synchronous(_) => CommitLoss::Nothing,
                 SyncStandbyKnowledge::Asynchronous | SyncStandbyKnowledge::Unknown => state.loss_at(choice.position),
             };
-            promote(attempt, choice.node, now, out)
+            promote(choice.node, now)
         }
     }
 }
 
-fn promote(attempt: &FailoverAttempt, node: NodeId, now: Ms, out: &mut Vec<FailoverAction>) -> AttemptTransition {
+fn promote(node: NodeId, now: Ms) -> AttemptTransition {
+    AttemptTransition::Phase(AttemptPhase::Noting { node, until: now + NOTE_MS })
+}
+
+/// Tells the chosen standby to promote itself once that is stored: if another one wins, whoever decides that must know of the order.
+fn note(
+    state: &mut FailoverState,
+    attempt: &FailoverAttempt,
+    rules: &FailoverRules,
+    (node, until): (NodeId, Ms),
+    now: Ms,
+    out: &mut Vec<FailoverAction>,
+) -> AttemptTransition {
+    if rules.keeps(SafetyRule::CopyApart) {
+        state.change(|durable| durable.told.insert(node));
+        let is_over = now >= until || succeed::has_lost(state, attempt, node);
+        if is_over {
+            return AttemptTransition::End(AttemptRefusal::NotPromoted { node });
+        }
+        if !state.is_stored() {
+            return AttemptTransition::Stay;
+        }
+    }
     out.push(FailoverAction::Promote { node, ballot: attempt.ballot, limit_ms: PROMOTE_MS });
     AttemptTransition::Phase(AttemptPhase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
 }

@@ -8,6 +8,8 @@
 //! | given up, fenced | the fence |
 //! | detached | the operator is answered |
 //! | down | in a group: others put the node out of use |
+//! | told to promote | the order: who decides next may not hear of it |
+//! | promoted apart | given up with the decision; see `promoted_apart` |
 //!
 //! Looks find the rest: the servers' marks show how far an attempt went.
 
@@ -36,6 +38,10 @@ pub struct DurableState {
     pub false_primaries: BTreeSet<NodeId>,
     /// In a group: out of use for all of its Weirs. A Weir alone has them in `pgpool_status`.
     pub down: BTreeSet<NodeId>,
+    /// Told to promote themselves since the last decision.
+    pub told: BTreeSet<NodeId>,
+    /// Promoted beside the primary, or maybe: not to be used until copied anew.
+    pub apart: BTreeSet<NodeId>,
 }
 
 /// Marks a history that could not be read.
@@ -76,7 +82,8 @@ impl DurableState {
 
     fn sets(&self) -> impl Iterator<Item = (&'static str, &BTreeSet<NodeId>)> {
         let always = [("given_up", &self.given_up), ("detached", &self.detached), ("false", &self.false_primaries)];
-        always.into_iter().chain([("down", &self.down)].into_iter().filter(|(_, ids)| !ids.is_empty()))
+        let rare = [("down", &self.down), ("told", &self.told), ("apart", &self.apart)];
+        always.into_iter().chain(rare.into_iter().filter(|(_, ids)| !ids.is_empty()))
     }
 
     /// `None`: the file is broken, and everything is found again.
@@ -102,6 +109,8 @@ impl DurableState {
                 "detached" => read.detached = parse_ids(value)?,
                 "false" => read.false_primaries = parse_ids(value)?,
                 "down" => read.down = parse_ids(value)?,
+                "told" => read.told = parse_ids(value)?,
+                "apart" => read.apart = parse_ids(value)?,
                 _ => return None,
             }
         }
@@ -184,6 +193,8 @@ mod tests {
             detached: BTreeSet::new(),
             false_primaries: [2].into(),
             down: [1, 4].into(),
+            told: [3].into(),
+            apart: [2, 5].into(),
         };
         let mut assumed = full.clone();
         assumed.history.iter_mut().for_each(|history| history.source = HistorySource::Assumed);

@@ -75,7 +75,7 @@ fn follow(state: &mut FailoverState, id: NodeId, facts: &ServerFacts, out: &mut 
     }
     let has_vote = facts.mark.vote.is_some_and(|vote| vote.epoch == epoch);
     let is_there = has_vote && facts.upstream() == Some(epoch.node);
-    if is_there || facts.mark.promised > vote.ballot || !matches!(state.relation(facts), Some(WalRelation::Holds(_))) {
+    if is_there || facts.mark.promised > vote.ballot || !matches!(state.relation(id, facts), Some(WalRelation::Holds(_))) {
         return false;
     }
     out.push(FailoverAction::Repoint { node: id, vote, limit_ms: REPOINT_MS });
@@ -103,7 +103,7 @@ pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<FailoverActi
 /// Points a standby with a dead upstream at the primary, where no vote does.
 fn point(state: &FailoverState, id: NodeId, facts: &ServerFacts, out: &mut Vec<FailoverAction>) -> bool {
     let Some(epoch) = state.epoch() else { return false };
-    let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(facts), Some(WalRelation::Holds(_)));
+    let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(id, facts), Some(WalRelation::Holds(_)));
     let has_primary = state.facts(epoch.node).is_some_and(|primary| state.is_on_line(primary));
     if state.durable.vote.is_some() || !is_fit || !has_primary || dead_upstream(state, facts).is_none() {
         return false;
@@ -138,7 +138,7 @@ fn restore_vote(state: &mut FailoverState, rules: &FailoverRules, now: Ms) {
         if facts.mark.is_settled(&epoch) {
             facts.upstream() == Some(epoch.node) && streams(facts)
         } else {
-            !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)))
+            !facts.is_primary() && matches!(state.relation(replaced, facts), Some(WalRelation::Holds(_)))
         }
     };
     let follows = state.facts(replaced).is_some_and(is_ready);
@@ -175,7 +175,8 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
     for id in ids {
         let Some(node) = state.nodes.get(&id) else { continue };
         let NodeStanding::Down {
-            why: why @ (NodeDownReason::Failed(_) | NodeDownReason::Following | NodeDownReason::StatusFile),
+            why:
+                why @ (NodeDownReason::Failed(_) | NodeDownReason::Following | NodeDownReason::Apart | NodeDownReason::StatusFile),
             ..
         } = node.standing
         else {
@@ -183,11 +184,12 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
         };
         let Some(facts) = node.facts() else { continue };
         let is_primary = id == epoch.node && state.is_on_line(facts);
-        let follows = !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)));
+        let follows = !facts.is_primary() && matches!(state.relation(id, facts), Some(WalRelation::Holds(_)));
         // A cascaded standby is enough where Weir does not control upstreams.
         let streams = follows && (rules.mode != FailoverMode::Builtin || facts.upstream() == Some(epoch.node));
         // Without health checks only live traffic took the node out.
-        let by_itself = why != NodeDownReason::StatusFile && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
+        let by_itself = !matches!(why, NodeDownReason::StatusFile | NodeDownReason::Apart)
+            && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
         let by_rule =
             matches!(rules.failback, FailbackMode::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
         let by_agent = super::rejoin::is_back(state, rules, id);
@@ -211,9 +213,10 @@ pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: M
 pub(super) fn attach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, out: &mut Vec<FailoverAction>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     node.standing = NodeStanding::Waiting;
-    if state.durable.detached.contains(&id) {
-        state.change(|durable| durable.detached.remove(&id));
-    }
+    state.change(|durable| {
+        durable.detached.remove(&id);
+        durable.apart.remove(&id);
+    });
     out.push(FailoverAction::Report(FailoverReport::Attached { node: id }));
     let new = state.primary().or_else(|| main(state));
     let line = command_line(rules, &rules.commands.failback, id, new, state.primary());

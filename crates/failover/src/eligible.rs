@@ -38,6 +38,9 @@ pub(super) fn candidates<'a>(
 ) -> Result<Vec<PromotionCandidate>, AttemptRefusal> {
     let Some(history) = state.history() else { return Err(AttemptRefusal::HistoryUnknown) };
     let candidate = |(node, facts): (NodeId, &ServerFacts)| {
+        if state.durable.apart.contains(&node) {
+            return None;
+        }
         let position = match facts.history.relation(facts.position, history) {
             // A primary on the accepted or an older timeline was given up.
             WalRelation::Holds(_) if facts.is_primary() => return None,

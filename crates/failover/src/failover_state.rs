@@ -301,6 +301,11 @@ impl FailoverState {
         self.nodes.keys().copied().find(|id| !self.is_out(rules, *id))
     }
 
+    /// True if only a copy of all files brings this server back: see `promoted_apart`.
+    pub fn is_apart(&self, id: NodeId) -> bool {
+        self.durable.apart.contains(&id)
+    }
+
     /// True if sessions must not use this node. If Weir promotes nothing and the node has no health checks, a failed node is used once it
     /// answers in its role.
     pub fn is_out(&self, rules: &FailoverRules, id: NodeId) -> bool {
@@ -341,14 +346,23 @@ impl FailoverState {
         self.nodes.get(&id)?.facts()
     }
 
-    pub(super) fn relation(&self, facts: &ServerFacts) -> Option<WalRelation> {
+    /// How the log of a node relates to the accepted one. That of a server promoted apart is another one whatever it says.
+    pub(super) fn relation(&self, id: NodeId, facts: &ServerFacts) -> Option<WalRelation> {
+        match self.told_relation(facts)? {
+            WalRelation::Holds(_) | WalRelation::Left(_) if self.durable.apart.contains(&id) => Some(WalRelation::Diverged),
+            told => Some(told),
+        }
+    }
+
+    /// The same by what the server tells only.
+    pub(super) fn told_relation(&self, facts: &ServerFacts) -> Option<WalRelation> {
         Some(facts.history.relation(facts.position, self.durable.history.as_ref()?))
     }
 
     /// True if a primary writes the accepted log.
     pub(super) fn is_on_line(&self, facts: &ServerFacts) -> bool {
         facts.is_primary()
-            && matches!(self.relation(facts), Some(WalRelation::Holds(_)))
+            && matches!(self.told_relation(facts), Some(WalRelation::Holds(_)))
             && self.durable.history.as_ref().is_some_and(|history| history.timeline == facts.history.timeline)
     }
 

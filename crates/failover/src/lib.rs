@@ -33,6 +33,7 @@ mod numbers;
 pub mod operations;
 pub mod pace;
 mod promises;
+mod promoted_apart;
 mod record;
 pub mod rejoin;
 pub mod rerun_rules;
@@ -71,6 +72,7 @@ pub use operations::{
     AskedVoters, AttemptAim, AttemptPhase, FailoverAttempt, OldPrimaryStart, OperatorPlans, RestartStep, StandbyRestart,
     StopOrder, Switchover, SwitchoverStage,
 };
+pub use promoted_apart::APART_WORDS;
 pub use record::{CommitLoss, FailoverCause, FailoverDurations, FailoverRecord, RECORDS_MAX};
 pub use rules::{
     AgentPresence, BackendFlag, ConnEndPolicy, DeathConsensus, FailbackMode, FailoverCommands, FailoverMode, FailoverRules,

@@ -99,6 +99,11 @@ pub enum AttemptPhase {
         last: Lsn,
         until: Ms,
     },
+    /// The chosen standby is stored before it is told to promote itself.
+    Noting {
+        node: NodeId,
+        until: Ms,
+    },
     Promoting {
         node: NodeId,
         until: Ms,
@@ -144,6 +149,7 @@ impl FailoverAttempt {
             | AttemptPhase::Replaying { until, .. }
             | AttemptPhase::Ending { until, .. }
             | AttemptPhase::Proving { until, .. }
+            | AttemptPhase::Noting { until, .. }
             | AttemptPhase::Promoting { until, .. }
             | AttemptPhase::Waiting { until, .. }
             | AttemptPhase::Voting { until, .. } => until,

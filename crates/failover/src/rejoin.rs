@@ -7,8 +7,8 @@ use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::event::{Done, Ms, RecoveryState, WalReceiverState};
 use super::history::WalRelation;
 use super::operations::{RejoinFallback, RejoinProgress, RejoinWay};
-use super::promises;
 use super::rules::{FailoverMode, FailoverRules, RejoinInitiator, SafetyRule};
+use super::{promises, promoted_apart};
 use crate::failover_state::{FailoverState, WriteTarget};
 use crate::node_state::{NodeStanding, NodeState};
 
@@ -68,22 +68,27 @@ fn due(state: &FailoverState, rules: &FailoverRules, vote: &Vote, id: NodeId, no
         return None;
     }
     let is_given_up = state.durable.given_up.contains(&id);
+    let is_apart = state.durable.apart.contains(&id);
+    // pg_rewind would find nothing to do.
+    let mildest = if is_apart { RejoinWay::Copy } else { RejoinWay::Rewind };
     let has_stalled = matches!(node.rejoin, RejoinProgress::Brought { at, .. } if now >= at + STREAM_MS);
     // A begun copy may have stopped the server.
     let is_half_done = matches!(node.rejoin, RejoinProgress::Failed { way: RejoinWay::Copy, .. }) && !streams(node);
     let (is_lost, first) = match (node.facts(), node.failure) {
         (Some(facts), _) if facts.mark.promised > vote.ballot => (false, RejoinWay::Rewind),
-        (Some(facts), _) if facts.is_primary() => (is_given_up, RejoinWay::Rewind),
+        (Some(facts), _) if facts.is_primary() => (is_given_up, mildest),
         (Some(facts), _) => {
-            (has_stalled || is_half_done || state.relation(facts) == Some(WalRelation::Diverged), RejoinWay::Copy)
+            (has_stalled || is_half_done || state.relation(id, facts) == Some(WalRelation::Diverged), RejoinWay::Copy)
         }
-        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), RejoinWay::Rewind),
+        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), mildest),
         (None, None) => (false, RejoinWay::Rewind),
     };
     let due = match node.rejoin {
         RejoinProgress::No => PendingRejoin { way: first, failures: 0, copies: 0 },
         RejoinProgress::Vain { ballot } if ballot != vote.ballot => PendingRejoin { way: first, failures: 0, copies: 0 },
-        RejoinProgress::Failed { way, failures, copies, again_at } if now >= again_at => PendingRejoin { way, failures, copies },
+        RejoinProgress::Failed { way, failures, copies, again_at } if now >= again_at => {
+            PendingRejoin { way: if is_apart { RejoinWay::Copy } else { way }, failures, copies }
+        }
         RejoinProgress::Brought { copies, .. } if has_stalled => {
             PendingRejoin { way: RejoinWay::Copy, failures: 0, copies: copies + 1 }
         }
@@ -124,6 +129,8 @@ pub(super) fn rejoined(state: &mut FailoverState, id: NodeId, done: Done, now: M
     let Some(node) = state.nodes.get_mut(&id) else { return };
     let RejoinProgress::UnderWay { way, failures, copies } = node.rejoin else { return };
     node.rejoin = match done {
+        // Found to be promoted apart meanwhile: a rewind brings it nowhere.
+        Done::Yes if way == RejoinWay::Rewind && state.durable.apart.contains(&id) => RejoinProgress::No,
         Done::Yes => RejoinProgress::Brought { at: now, copies },
         Done::No => {
             let pause_ms = (PAUSE_MS << failures.min(10)).min(PAUSE_MS_MAX);
@@ -131,6 +138,11 @@ pub(super) fn rejoined(state: &mut FailoverState, id: NodeId, done: Done, now: M
         }
     };
     node.look_anew(now);
+    if (done, way) == (Done::Yes, RejoinWay::Copy) && state.durable.apart.contains(&id) {
+        // Its last facts are those of the files before.
+        node.seen = None;
+        promoted_apart::copied(state, id);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,7 +66,7 @@ pub(super) fn drive(state: &mut FailoverState, rules: &FailoverRules, now: Ms, o
     let Some(mut of) = state.planned.restart.take() else { return };
     let id = of.node;
     let is_back = state.facts(id).is_some_and(|facts| {
-        let holds = matches!(state.relation(facts), Some(WalRelation::Holds(_)));
+        let holds = matches!(state.relation(id, facts), Some(WalRelation::Holds(_)));
         facts.started_at != of.started_at && !facts.is_primary() && facts.silent_ms().is_some() && holds
     });
     let answer = match of.step {

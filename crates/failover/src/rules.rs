@@ -222,10 +222,12 @@ pub enum SafetyRule {
     WholeLog,
     /// A return needs a decision that counts: writes go to the new primary, and no attempt is about to replace it.
     DecidedReturn,
+    /// A server promoted beside the primary is not used until it was copied anew.
+    CopyApart,
 }
 
 impl SafetyRule {
-    pub const ALL: [SafetyRule; 20] = [
+    pub const ALL: [SafetyRule; 21] = [
         SafetyRule::MostWal,
         SafetyRule::CutOff,
         SafetyRule::ReadQuorum,
@@ -246,6 +248,7 @@ impl SafetyRule {
         SafetyRule::StopFirst,
         SafetyRule::WholeLog,
         SafetyRule::DecidedReturn,
+        SafetyRule::CopyApart,
     ];
 }
 

@@ -11,7 +11,9 @@ use super::history::WalRelation;
 use super::operations::{AttemptAim, FailoverAttempt};
 use super::record::FailoverCause;
 use super::rules::{FailoverMode, FailoverRules, FalsePrimary, GroupRole, QuorumSize, SafetyRule, ServerRelation};
-use super::{accept, another, attempt, duty, eligible, group_part, promises, rejoin, restart, switchover, unrelated};
+use super::{
+    accept, another, attempt, duty, eligible, group_part, promises, promoted_apart, rejoin, restart, switchover, unrelated,
+};
 use crate::agent_inquiry::{self, AgentReachability};
 use crate::failover_state::{self, DiskState, FailoverState, PrimaryKnowledge, PrimarySearch, StreamInterruption, WriteTarget};
 use crate::node_state::{LookSchedule, NodeStanding, NodeState, TimedFacts};
@@ -112,6 +114,7 @@ fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     accept::find(state, rules, now, out);
     duty::take_back(state, rules, out);
     accept::note_false_primaries(state, rules, out);
+    promoted_apart::find(state, rules, out);
     give_up_dead(state, rules, now, out);
     accept::confirm(state, rules, now);
     attempt::drive(state, rules, now, out);
@@ -125,6 +128,7 @@ fn conclude_copies(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     rejoin::work(state, rules, now, out);
     duty::fail_back(state, rules, now, out);
     detach_false(state, rules, now, out);
+    keep_apart(state, rules, now, out);
     duty::run_commands(state, out);
     group_part::note_down(state, rules);
     store(state, now, out);
@@ -243,7 +247,7 @@ fn period(state: &FailoverState, rules: &FailoverRules, id: NodeId) -> Ms {
 /// Ends a quarantine; takes a foreign server out of use.
 fn revive(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(facts) = state.facts(id) else { return };
-    let relation = state.relation(facts);
+    let relation = state.relation(id, facts);
     let is_well = state.is_on_line(facts) || (!facts.is_primary() && matches!(relation, Some(WalRelation::Holds(_))));
     let Some(node) = state.nodes.get(&id) else { return };
     if matches!(node.standing, NodeStanding::Quarantined { .. }) && is_well {
@@ -467,6 +471,16 @@ fn detach_false(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: 
     }
 }
 
+/// Puts servers that were promoted apart out of use. The others of a group are told by its leader.
+fn keep_apart(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
+    if rules.group == GroupRole::Follows {
+        return;
+    }
+    let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(NodeState::is_in_use);
+    let found: Vec<NodeId> = state.durable.apart.iter().copied().filter(in_use).collect();
+    found.into_iter().for_each(|id| duty::put_down(state, rules, id, NodeDownReason::Apart, now, out));
+}
+
 fn operator(
     state: &mut FailoverState,
     rules: &FailoverRules,
@@ -521,6 +535,7 @@ fn operator(
             Ok(())
         }
         (true, OperatorRequest::Recover(_, NodeCopyStage::Ends)) => {
+            promoted_apart::copied(state, id);
             may_attach(state, id).map(|()| duty::attach(state, rules, id, out))
         }
     };
@@ -540,6 +555,7 @@ fn detach(state: &mut FailoverState, rules: &FailoverRules, id: NodeId, new: Opt
 }
 
 fn put_aside(state: &mut FailoverState, id: NodeId) {
+    promoted_apart::vouched(state, id);
     state.nodes.entry(id).and_modify(|node| node.standing = NodeStanding::Detached);
     state.change(|durable| durable.detached.insert(id));
 }
@@ -572,11 +588,14 @@ fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
     if state.primary().is_none() {
         return Ok(());
     }
+    if let Some(why) = promoted_apart::refusal(state, id) {
+        return Err(why);
+    }
     let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
     let is_fit = if state.primary() == Some(id) {
         state.is_on_line(facts)
     } else {
-        !facts.is_primary() && matches!(state.relation(facts), Some(WalRelation::Holds(_)))
+        !facts.is_primary() && matches!(state.relation(id, facts), Some(WalRelation::Holds(_)))
     };
     if is_fit { Ok(()) } else { Err(format!("node {id} is not on the timeline of the primary")) }
 }

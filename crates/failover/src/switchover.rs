@@ -89,7 +89,7 @@ fn is_ready(state: &FailoverState, rules: &FailoverRules, from: NodeId, to: Node
         return Err("writes wait already; SHOW pool_failover tells why".into());
     }
     let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
-    let position = match state.relation(facts) {
+    let position = match state.relation(to, facts) {
         Some(WalRelation::Holds(position)) if !facts.is_primary() => position,
         _ => return Err(format!("node {to} is not on the timeline of the primary")),
     };
@@ -277,7 +277,7 @@ fn bring_back(
     }
     // The vote is its last change, after which it streams again.
     let is_back = state.facts(from).is_some_and(|facts| {
-        let holds = matches!(state.relation(facts), Some(WalRelation::Holds(_)));
+        let holds = matches!(state.relation(from, facts), Some(WalRelation::Holds(_)));
         let has_vote = facts.mark.vote.is_some_and(|vote| Some(vote.epoch) == state.epoch());
         !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds && has_vote
     });
@@ -406,7 +406,8 @@ pub(super) fn attempt_ended(
             AttemptPhase::Stopping { .. }
             | AttemptPhase::Parting { .. }
             | AttemptPhase::Inspecting { .. }
-            | AttemptPhase::Replaying { .. },
+            | AttemptPhase::Replaying { .. }
+            | AttemptPhase::Noting { .. },
             _,
         ) => None,
         (AttemptPhase::Promoting { .. } | AttemptPhase::Waiting { .. } | AttemptPhase::Voting { .. }, _) => {

@@ -10,6 +10,7 @@ mod another;
 mod group_followers;
 mod line;
 mod promoted_by_others;
+mod promotions_beside;
 mod restart;
 mod streams;
 mod switchover;

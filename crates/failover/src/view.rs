@@ -41,6 +41,8 @@ pub struct NodeFailover {
     pub id: NodeId,
     pub standing: NodeStanding,
     pub failure: Option<LookFailure>,
+    /// Promoted beside the primary.
+    pub is_apart: bool,
     pub looked_at: Option<Ms>,
     /// True while a look is under way after an answered one.
     pub is_in_doubt: bool,
@@ -55,6 +57,7 @@ impl FailoverView {
             id: *id,
             standing: node.standing,
             failure: node.failure,
+            is_apart: state.is_apart(*id),
             looked_at: node.looked_at,
             position: node.facts().map(|facts| facts.position),
             is_in_doubt: node.failure.is_none() && matches!(node.look, LookSchedule::UnderWay { .. }),

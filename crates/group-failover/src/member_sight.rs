@@ -51,7 +51,9 @@ impl MemberSight<'_> {
     pub fn durable(&self) -> Option<DurableState> {
         let state = &self.version?.state;
         let durable = DurableState::parse(&state.failover)?;
-        Some(DurableState { weir: state.group.incarnation | GROUP_BIT, ..durable })
+        // In a group that was formed by force the lead's term is beyond all that the former one may have given, for failover, too.
+        let term = durable.term.max(state.term);
+        Some(DurableState { weir: state.group.incarnation | GROUP_BIT, term, ..durable })
     }
 }
 

@@ -40,6 +40,7 @@ fn version(writes: GroupWrites, failover: &str) -> StateVersion {
         lease_ms: 2_000,
         failover: failover.to_owned(),
         decisions: Vec::new(),
+        former: Vec::new(),
     };
     StateVersion { number: VersionNumber { counter: 7, by: OWN }, state: Arc::new(state) }
 }

@@ -3,7 +3,7 @@
 //! No act begins twice. The receiver remembers the acts of each asker by number, and begins only an act that names its life: the asker hears of it by its first
 //! try. The asker repeats an act until it is answered, and asks another leader only if it named no life yet, or the one before says that it began nothing.
 
-use crate::group_event::{GroupAction, MessagePart};
+use crate::group_event::{GroupAction, MemberVoice, MessagePart};
 use crate::group_member::GroupMember;
 use crate::group_state::GroupLead;
 use crate::membership::{GroupMs, MemberId};
@@ -29,7 +29,7 @@ impl GroupMember {
         } else if self.acts.asked_count() >= ASKED_ACTS_MAX {
             Some(ActAnswer::Refused(format!("{ASKED_ACTS_MAX} acts wait already")))
         } else {
-            self.is_mute.then_some(ActAnswer::NotLeader)
+            (self.voice != MemberVoice::Speaks).then_some(ActAnswer::NotLeader)
         };
         if let Some(answer) = refusal {
             out.push(GroupAction::Acted { ticket, answer });

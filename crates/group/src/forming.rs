@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::group_event::{GroupMessage, MemberIntent};
+use crate::group_event::{GroupMessage, MemberIntent, MemberVoice};
 use crate::group_member::GroupMember;
 use crate::group_state::{GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
 use crate::hosts_met::HEARD_MS;
@@ -53,12 +53,17 @@ impl GroupMember {
         (!new.is_empty()).then(|| state.members.rows.iter().filter(stays).chain(&new).copied().collect())
     }
 
+    /// Rows of this host and of those heard lately that have no group either.
+    pub(crate) fn free_rows(&self, now: GroupMs) -> Vec<MemberRow> {
+        self.hosts_met.strangers(now).chain([self.row()]).collect()
+    }
+
     /// The first version, if this host is the one to propose it.
     pub(crate) fn found(&self, now: GroupMs) -> Option<StateVersion> {
         if self.group().is_some() || self.known.is_some() || self.settings.duty != MemberDuty::Serves {
             return None;
         }
-        let rows: Vec<MemberRow> = self.hosts_met.strangers(now).chain([self.row()]).collect();
+        let rows = self.free_rows(now);
         let lowest: Option<HostNumber> = rows.iter().filter(|row| row.duty == MemberDuty::Serves).map(|row| row.id.host).min();
         if lowest != Some(self.settings.host) || !self.are_enough(rows.len(), now) {
             return None;
@@ -74,6 +79,7 @@ impl GroupMember {
             lease_ms: self.settings.lease_ms,
             failover: self.founding.text().to_owned(),
             decisions: Vec::new(),
+            former: Vec::new(),
         };
         let number = VersionNumber { counter: 0, by: self.id };
         state.check().is_ok().then(|| StateVersion { number, state: Arc::new(state) })
@@ -84,15 +90,16 @@ impl GroupMember {
         let (since, until) = self.founding.empty()?;
         let state = self.found(now)?.state;
         let is_empty = now < until + HEARD_MS && now >= since + state.wait_ms();
-        (is_empty && !self.is_changing && !self.is_mute).then(|| (*state).clone())
+        (is_empty && !self.is_changing && self.voice == MemberVoice::Speaks).then(|| (*state).clone())
     }
 
     /// All configured hosts; after `wd_no_show_node_removal_timeout` a majority, unless a server bears a group's mark: then disks were lost, and it
-    /// is for the operator.
+    /// is for the operator, who orders it.
     fn are_enough(&self, heard: usize, now: GroupMs) -> bool {
         let hosts = self.settings.hosts.len();
         let is_late = self.settings.no_show_ms.is_some_and(|ms| now >= self.founding.begun_at() + ms);
         let is_unmarked = self.founding.are_servers_unmarked(now);
-        heard == hosts || (is_late && 2 * heard > hosts && is_unmarked)
+        let is_ordered = self.founding.is_ordered(now);
+        heard == hosts || (2 * heard > hosts && (is_ordered || (is_late && is_unmarked)))
     }
 }

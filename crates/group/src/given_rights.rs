@@ -27,6 +27,16 @@ impl GivenRights {
         self.inherited
     }
 
+    /// A former life of this member was told to give this up: it is to be obeyed still, before this one obeys its first version.
+    pub(crate) fn obey_anew(&mut self, former: &GivenRights) {
+        self.obeying = former.obeying.map(|_| VersionNumber::default());
+    }
+
+    /// Ends all rights now: what reads confirmed counts no more.
+    pub(crate) fn end(&mut self) {
+        (self.granted, self.inherited) = (None, MemberRights::default());
+    }
+
     /// As the caller was told.
     pub(crate) fn ordered(&self) -> MemberRights {
         self.ordered

@@ -1,5 +1,6 @@
 //! Events that a member is told, and actions that it orders.
 
+use crate::forming_order::{FormingOrder, FormingRefusal};
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupDecision, GroupId, GroupState, StateVersion, VersionNumber};
 use crate::membership::{GroupMs, HalfVotes, HostNumber, MemberDuty, MemberId, MemberRow};
@@ -58,6 +59,16 @@ pub enum MemberIntent {
     ShutsDown,
 }
 
+/// What a member says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberVoice {
+    Speaks,
+    /// Its disk failed: it says nothing until a restart.
+    Mute,
+    /// Another group was formed by force in place of its own: it does nothing until its file is deleted and it is started anew.
+    Replaced,
+}
+
 /// Servers as a member sees them, a bit for each node; in neither: unknown. The group passes them on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSights {
@@ -84,6 +95,10 @@ pub enum MessagePart {
     Propose(StateVersion),
     /// Says only what stands beside.
     News,
+    /// To a member of a group that the sender's was formed in place of, by force.
+    Replaced {
+        group: GroupId,
+    },
     Act(OperatorAct),
     /// Life of the receiver of an act, which it must name.
     ActLife {
@@ -179,6 +194,11 @@ pub enum GroupEvent {
         ticket: u64,
         request: GroupRequest,
     },
+    /// An operator wishes a group. Answered by `GroupAction::Formed`.
+    Form {
+        ticket: u64,
+        order: FormingOrder,
+    },
     Engine(RegisterEvent),
     /// An operator's wish, for the leader (`None`) or another member. Answered by `GroupAction::Acted`, after `limit_ms` at the latest.
     Act {
@@ -235,6 +255,15 @@ pub enum GroupAction {
     Answer {
         ticket: u64,
         answer: GroupAnswer,
+    },
+    /// The order is followed, and a leader comes if all goes well.
+    Formed {
+        ticket: u64,
+        answer: Result<(), FormingRefusal>,
+    },
+    /// Another group was formed by force in place of this one: this member does nothing any more.
+    Replaced {
+        by: HostNumber,
     },
     /// A member's operator wishes this. Answered by `GroupEvent::Acted`.
     Act {

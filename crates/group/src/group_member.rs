@@ -12,7 +12,9 @@
 use std::collections::BTreeMap;
 
 use crate::given_rights::GivenRights;
-use crate::group_event::{EngineKind, GroupAction, GroupMessage, GroupSettings, MemberIntent, MemberRights, NodeSights};
+use crate::group_event::{
+    EngineKind, GroupAction, GroupMessage, GroupSettings, MemberIntent, MemberRights, MemberVoice, NodeSights,
+};
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
 use crate::hosts_met::{FoundingFacts, HostsMet};
@@ -55,7 +57,7 @@ pub struct GroupMember {
     pub(crate) dice: u32,
     pub(crate) hosts_met: HostsMet,
     pub(crate) founding: FoundingFacts,
-    pub(crate) is_mute: bool,
+    pub(crate) voice: MemberVoice,
     pub(crate) acts: PassedActs,
 }
 
@@ -86,7 +88,7 @@ impl GroupMember {
             dice: 0,
             hosts_met: HostsMet::default(),
             founding: FoundingFacts::new(now),
-            is_mute: false,
+            voice: MemberVoice::Speaks,
             acts: PassedActs::new(first_number),
             settings,
         }

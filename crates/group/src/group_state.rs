@@ -13,6 +13,8 @@ pub const FAILOVER_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Last decisions that are kept.
 pub const DECISIONS_MAX: usize = 16;
 pub const DECISION_BYTES_MAX: usize = 256;
+/// Former groups that are remembered.
+pub const FORMER_GROUPS_MAX: usize = 8;
 /// Bounds of `wd_lease`.
 pub const LEASE_MS_MIN: GroupMs = 200;
 pub const LEASE_MS_MAX: GroupMs = 60_000;
@@ -75,6 +77,8 @@ pub struct GroupState {
     /// Text of failover; the group does not read it.
     pub failover: String,
     pub decisions: Vec<GroupDecision>,
+    /// Groups in whose place this one was formed by force, oldest first.
+    pub former: Vec<GroupId>,
 }
 
 /// A state that no member of ours makes.
@@ -90,6 +94,8 @@ pub enum StateFault {
     Failover(usize),
     #[error("{0} decisions, limit is {DECISIONS_MAX} of {DECISION_BYTES_MAX} bytes")]
     Decisions(usize),
+    #[error("{0} former groups, limit is {FORMER_GROUPS_MAX}")]
+    Former(usize),
 }
 
 impl GroupState {
@@ -116,6 +122,9 @@ impl GroupState {
         let too_long = self.decisions.iter().any(|decision| decision.text.len() > DECISION_BYTES_MAX);
         if self.decisions.len() > DECISIONS_MAX || too_long {
             return Err(StateFault::Decisions(self.decisions.len()));
+        }
+        if self.former.len() > FORMER_GROUPS_MAX {
+            return Err(StateFault::Former(self.former.len()));
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! One event in, actions out.
 
 use crate::group_event::{
-    GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MessagePart, RemovalSettings,
+    GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberVoice, MessagePart,
+    RemovalSettings,
 };
 use crate::group_member::GroupMember;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
@@ -19,7 +20,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
         GroupEvent::Tick { dice } => member.tick(dice, now, &mut register, &mut out),
         GroupEvent::Message(message) => member.receive(*message, now, &mut register, &mut out),
         GroupEvent::Written { number } => member.register.written(number, &mut register),
-        GroupEvent::WriteFailed => member.is_mute = true,
+        GroupEvent::WriteFailed => member.voice = MemberVoice::Mute,
         GroupEvent::Obeyed { number } => {
             member.given.obey(number);
             // The leader waits for it.
@@ -47,6 +48,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
             member.founding.set_mark(mark, now);
         }
         GroupEvent::Request { ticket, request } => member.request(ticket, request, now, &mut out),
+        GroupEvent::Form { ticket, order } => member.order_forming(ticket, order, now, &mut register, &mut out),
         GroupEvent::Engine(event) => register.push(RegisterOutput::Event(event)),
         GroupEvent::Act { ticket, to, text, limit_ms } => member.ask_act((ticket, to, text), limit_ms, now, &mut out),
         GroupEvent::ActDropped { ticket } => member.drop_act(ticket),
@@ -63,7 +65,10 @@ impl GroupMember {
     fn tick(&mut self, dice: u32, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         self.dice = dice;
         self.pass_acts(now, out);
-        if !self.is_outside() && !self.is_mute {
+        if self.voice == MemberVoice::Replaced {
+            return;
+        }
+        if !self.is_outside() && self.voice == MemberVoice::Speaks {
             self.register.tick(now, dice, register);
         }
         if now < self.read_at {
@@ -142,7 +147,16 @@ impl GroupMember {
 
     fn receive(&mut self, message: GroupMessage, now: GroupMs, register: &mut Vec<RegisterOutput>, out: &mut Vec<GroupAction>) {
         let is_for_other = message.to.is_some_and(|to| to != self.id);
-        if message.from == self.id || self.is_mute {
+        if message.from == self.id || self.voice != MemberVoice::Speaks {
+            return;
+        }
+        if message.group.is_some_and(|group| self.tell_replaced(group, message.from, now, out)) {
+            return;
+        }
+        if let MessagePart::Replaced { group } = message.part {
+            if message.to == Some(self.id) {
+                self.hear_replaced(group, message.from, out);
+            }
             return;
         }
         if let MessagePart::Hello { row } = message.part {
@@ -176,7 +190,7 @@ impl GroupMember {
             part @ (MessagePart::Act(_) | MessagePart::ActLife { .. } | MessagePart::Acted { .. }) => {
                 self.hear_act(message.from, part, now, out);
             }
-            MessagePart::News | MessagePart::Hello { .. } => {}
+            MessagePart::News | MessagePart::Hello { .. } | MessagePart::Replaced { .. } => {}
         }
     }
 
@@ -185,7 +199,11 @@ impl GroupMember {
             MessagePart::Act(act) => self.take_act(from, act, now, out),
             MessagePart::ActLife { number, life } => self.hear_life(from, number, life, now, out),
             MessagePart::Acted { number, answer } => self.hear_acted(from, number, answer, now, out),
-            MessagePart::Register(_) | MessagePart::Hello { .. } | MessagePart::Propose(_) | MessagePart::News => {}
+            MessagePart::Register(_)
+            | MessagePart::Hello { .. }
+            | MessagePart::Propose(_)
+            | MessagePart::News
+            | MessagePart::Replaced { .. } => {}
         }
     }
 
@@ -206,6 +224,7 @@ impl GroupMember {
             )
             | MessagePart::Hello { .. }
             | MessagePart::News
+            | MessagePart::Replaced { .. }
             | MessagePart::Act(_)
             | MessagePart::ActLife { .. }
             | MessagePart::Acted { .. } => false,
@@ -218,6 +237,7 @@ impl GroupMember {
             MessagePart::Register(_)
             | MessagePart::Hello { .. }
             | MessagePart::News
+            | MessagePart::Replaced { .. }
             | MessagePart::Act(_)
             | MessagePart::ActLife { .. }
             | MessagePart::Acted { .. } => self.register.group() == Some(group) || (names_me && self.register.bind(group)),
@@ -256,7 +276,7 @@ impl GroupMember {
             }
         }
         self.order(now, out);
-        if self.is_mute {
+        if self.voice != MemberVoice::Speaks {
             return;
         }
         for (to, message) in sends {
@@ -315,6 +335,7 @@ fn is_sound(part: &MessagePart, group: MemberId) -> bool {
         )
         | MessagePart::Hello { .. }
         | MessagePart::News
+        | MessagePart::Replaced { .. }
         | MessagePart::Act(_)
         | MessagePart::ActLife { .. }
         | MessagePart::Acted { .. } => None,

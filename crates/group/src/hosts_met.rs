@@ -67,13 +67,22 @@ pub(crate) struct FoundingFacts {
     /// An old look does not count: a group may have formed since, and lost a disk.
     mark_at: GroupMs,
     begun_at: GroupMs,
+    /// An operator ordered a group of most of the configured hosts.
+    ordered_until: Option<GroupMs>,
     /// Begin and end of the time in which an engine outside showed no state.
     empty: Option<(GroupMs, GroupMs)>,
 }
 
 impl FoundingFacts {
     pub(crate) fn new(now: GroupMs) -> FoundingFacts {
-        FoundingFacts { text: String::new(), mark: ServerMark::Unseen, mark_at: now, begun_at: now, empty: None }
+        FoundingFacts {
+            text: String::new(),
+            mark: ServerMark::Unseen,
+            mark_at: now,
+            begun_at: now,
+            ordered_until: None,
+            empty: None,
+        }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -86,6 +95,19 @@ impl FoundingFacts {
 
     pub(crate) fn empty(&self) -> Option<(GroupMs, GroupMs)> {
         self.empty
+    }
+
+    /// Of another life of this member, which begins now.
+    pub(crate) fn begun_anew(&self, now: GroupMs) -> FoundingFacts {
+        FoundingFacts { text: self.text.clone(), mark: self.mark, mark_at: self.mark_at, ..FoundingFacts::new(now) }
+    }
+
+    pub(crate) fn order(&mut self, until: GroupMs) {
+        self.ordered_until = Some(until);
+    }
+
+    pub(crate) fn is_ordered(&self, now: GroupMs) -> bool {
+        self.ordered_until.is_some_and(|until| now < until)
     }
 
     /// True if no server bore a mark of a group a moment ago.

@@ -2,7 +2,7 @@
 //!
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
-//! requests and changes of members, `forming`; `given_rights`, `hosts_met`, `leader_sight`, `taken_waits` and `request_queue` are parts of a member, `act_passing` of operators' wishes, `tick_times`), then `group_step`; no file uses a higher one. `message_bytes` has messages
+//! requests and changes of members, `forming`, `forming_by_operator`; `given_rights`, `hosts_met`, `leader_sight`, `taken_waits` and `request_queue` are parts of a member, `act_passing` of operators' wishes, `tick_times`), then `group_step`; no file uses a higher one. `message_bytes` has messages
 //! as bytes, `member_handover` a member that moves to another process. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
@@ -10,6 +10,8 @@
 
 mod act_passing;
 mod forming;
+mod forming_by_operator;
+mod forming_order;
 mod given_rights;
 mod group_event;
 mod group_member;
@@ -29,15 +31,16 @@ mod stored_vote;
 mod taken_waits;
 mod tick_times;
 
+pub use forming_order::{FormingOrder, FormingRefusal};
 pub use group_event::{
     EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights,
-    MessagePart, NodeSights, RemovalSettings, RightsTaken, ServerMark, ShutdownFate,
+    MemberVoice, MessagePart, NodeSights, RemovalSettings, RightsTaken, ServerMark, ShutdownFate,
 };
 pub use group_member::GroupMember;
 pub use group_rule::GroupRule;
 pub use group_state::{
-    DECISION_BYTES_MAX, DECISIONS_MAX, FAILOVER_TEXT_BYTES_MAX, GroupDecision, GroupId, GroupLead, GroupState, GroupWrites,
-    LEASE_MS_MAX, LEASE_MS_MIN, StateFault, StateVersion, VersionNumber,
+    DECISION_BYTES_MAX, DECISIONS_MAX, FAILOVER_TEXT_BYTES_MAX, FORMER_GROUPS_MAX, GroupDecision, GroupId, GroupLead, GroupState,
+    GroupWrites, LEASE_MS_MAX, LEASE_MS_MIN, StateFault, StateVersion, VersionNumber,
 };
 pub use group_step::group_step;
 pub use member_handover::{HANDOVER_BYTES_MAX, HandoverTextError, MemberHandover, PassedRights};

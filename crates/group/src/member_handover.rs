@@ -215,6 +215,7 @@ mod tests {
             lease_ms: LEASE_MS,
             failover: "weir 1\n".into(),
             decisions: vec![],
+            former: vec![],
         };
         StateVersion { number: VersionNumber { counter, by: OWN }, state: Arc::new(state) }
     }
@@ -326,9 +327,9 @@ mod tests {
         let mut member = taken_over(&handover(version(7)));
         let (rights, obey) = step(&mut member, RegisterEvent::Heard(closed.clone()), 1_010).expect("it is told");
         assert_eq!((rights.writes, rights.leads, obey), (None, Some(4), RightsTaken::Something));
-        assert!(member.obeyed < closed.number, "not before it is done");
+        assert!(member.given.obeyed() < closed.number, "not before it is done");
         group_step(&mut member, GroupEvent::Obeyed { number: closed.number }, 1_020);
-        assert_eq!(member.obeyed, closed.number);
+        assert_eq!(member.given.obeyed(), closed.number);
     }
 
     #[test]
@@ -338,7 +339,7 @@ mod tests {
         let mut member = taken_over(&MemberHandover { rights, taken: RightsTaken::Something, ..handover(closed.clone()) });
         let told = step(&mut member, RegisterEvent::Heard(closed.clone()), 1_010);
         assert_eq!(told, Some((rights, RightsTaken::Something)));
-        assert_eq!(member.obeyed, VersionNumber::default());
+        assert_eq!(member.given.obeyed(), VersionNumber::default());
     }
 
     #[test]

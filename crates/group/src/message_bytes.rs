@@ -56,6 +56,7 @@ mod part_kind {
     pub const ACT: u8 = 10;
     pub const ACTED: u8 = 11;
     pub const ACT_LIFE: u8 = 12;
+    pub const REPLACED: u8 = 13;
 }
 
 /// Answers to acts.
@@ -126,6 +127,7 @@ impl GroupMessage {
                 | RegisterMessage::Show { newer: Some(_), .. },
             )
             | MessagePart::Propose(_)
+            | MessagePart::Replaced { .. }
             | MessagePart::Act(_)
             | MessagePart::ActLife { .. }
             | MessagePart::Acted { .. } => false,
@@ -151,6 +153,10 @@ fn show_part(part: &MessagePart) -> (u8, Vec<u8>) {
             part_kind::PROPOSE
         }
         MessagePart::News => part_kind::NEWS,
+        MessagePart::Replaced { group } => {
+            put_member(&mut out, *group);
+            part_kind::REPLACED
+        }
         MessagePart::Act(OperatorAct { number, doer, life, text }) => {
             put_u64(&mut out, *number);
             out.push(match doer {
@@ -329,6 +335,7 @@ impl<'a> MessageReader<'a> {
             }
             part_kind::PROPOSE => MessagePart::Propose(body.version()?),
             part_kind::NEWS => MessagePart::News,
+            part_kind::REPLACED => MessagePart::Replaced { group: body.member()? },
             part_kind::ACT => MessagePart::Act(OperatorAct {
                 number: body.counter("a number of an act")?,
                 doer: body.one_of("who is to act", &DOERS)?,

@@ -3,7 +3,7 @@
 //! Order of a leader's duties: end a change of members, say that writes stopped, mark lost members, serve requests, hand over, follow the setting for
 //! halves, remove and admit members.
 
-use crate::group_event::{GroupAction, GroupAnswer, GroupRequest, MemberIntent, ShutdownFate};
+use crate::group_event::{GroupAction, GroupAnswer, GroupRequest, MemberIntent, MemberVoice, ShutdownFate};
 use crate::group_member::GroupMember;
 use crate::group_rule::GroupRule;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupLead, GroupState, GroupWrites, StateVersion, VersionNumber};
@@ -21,7 +21,7 @@ impl GroupMember {
     /// The next state, if this member is to propose one now.
     pub(crate) fn next_state(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) -> Option<GroupState> {
         let StateVersion { number, state } = self.known.clone()?;
-        if !state.members.has(self.id) || self.is_changing || self.is_mute || now < self.retry_at {
+        if !state.members.has(self.id) || self.is_changing || self.voice != MemberVoice::Speaks || now < self.retry_at {
             return None;
         }
         let unsure_joint = self.settings.without == Some(GroupRule::JointKnownDecided) && !self.is_decided;

@@ -105,6 +105,11 @@ impl PassedActs {
         PassedActs { life, number: life, asked: Vec::new(), taken: BTreeMap::new() }
     }
 
+    /// Of another life of this member. Operators who ask wait on, and hear of a new leader or of none.
+    pub(crate) fn begun_anew(&mut self, life: u64) -> PassedActs {
+        PassedActs { life, number: self.number, asked: std::mem::take(&mut self.asked), taken: BTreeMap::new() }
+    }
+
     pub(crate) fn life(&self) -> u64 {
         self.life
     }

@@ -229,6 +229,16 @@ impl GroupRegister {
         self.write(out);
     }
 
+    /// Takes the first version of a group of this member alone, which has promised nothing yet. No proposal takes its place.
+    pub fn found_alone(&mut self, version: StateVersion, out: &mut RegisterOutputs) {
+        self.held.group = Some(version.state.group);
+        self.held.promised = version.number;
+        self.held.accepted = Some(version.clone());
+        self.is_unwritten = true;
+        self.learn(version, out);
+        self.write(out);
+    }
+
     /// Asks all members for their versions.
     pub fn read(&mut self, now: GroupMs, out: &mut RegisterOutputs) {
         let Some(known) = self.known.clone().filter(|_| self.takes_part()) else { return };

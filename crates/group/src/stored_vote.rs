@@ -185,6 +185,9 @@ fn show_version(version: &StateVersion, text: &mut String) {
         GroupWrites::Closed { epoch } => format!("closed {epoch}"),
     };
     let _ = writeln!(text, "writes {writes}\nlease {}\nfailover {}", state.lease_ms, escape(&state.failover));
+    if !state.former.is_empty() {
+        let _ = writeln!(text, "former{}", state.former.iter().map(|id| format!(" {}", show_member(*id))).collect::<String>());
+    }
     for decision in &state.decisions {
         let _ = writeln!(text, "decision {} {}", decision.term, escape(&decision.text));
     }
@@ -208,6 +211,7 @@ struct VoteDraft {
     lease_ms: Option<u64>,
     failover: Option<String>,
     decisions: Vec<GroupDecision>,
+    former: Vec<GroupId>,
 }
 
 fn word<T: FromStr>(words: &mut std::str::Split<'_, char>) -> Option<T> {
@@ -257,6 +261,7 @@ impl VoteDraft {
             }
             "lease" => self.lease_ms = Some(rest.parse().ok()?),
             "failover" => self.failover = Some(unescape(rest)?),
+            "former" => self.former = rest.split(' ').map(parse_member).collect::<Option<_>>()?,
             "decision" => {
                 let (term, text) = rest.split_once(' ')?;
                 self.decisions.push(GroupDecision { term: term.parse().ok()?, text: unescape(text)? });
@@ -291,6 +296,7 @@ impl VoteDraft {
             lease_ms: self.lease_ms.ok_or(MISSING)?,
             failover: self.failover.ok_or(MISSING)?,
             decisions: self.decisions,
+            former: self.former,
         };
         state.check()?;
         Ok(Some(StateVersion { number, state: Arc::new(state) }))
@@ -320,6 +326,7 @@ mod tests {
             lease_ms: 2_000,
             failover: "weir 1\nterm \\ 2\r\n".into(),
             decisions: vec![],
+            former: vec![id(2), id(0)],
         };
         state.decide("node 2 promoted\nafter node 0");
         let number = VersionNumber { counter: 9, by: id(1) };

@@ -2,7 +2,7 @@
 //!
 //! A tick before its time does nothing; the simulation checks that of each tick.
 
-use crate::group_event::MemberIntent;
+use crate::group_event::{MemberIntent, MemberVoice};
 use crate::group_member::GroupMember;
 use crate::group_state::{GroupLead, StateVersion};
 use crate::membership::GroupMs;
@@ -28,7 +28,8 @@ impl GroupMember {
     /// When something but the next read is due by the time alone, if nothing is under way.
     fn quiet_until(&self, now: GroupMs) -> Option<GroupMs> {
         let known = self.known.as_ref()?;
-        let is_busy = self.is_changing || self.is_mute || !self.requests.is_empty() || self.acts.asked_count() > 0;
+        let is_busy =
+            self.is_changing || self.voice != MemberVoice::Speaks || !self.requests.is_empty() || self.acts.asked_count() > 0;
         let is_moving = !self.is_settled_on(known) || self.intent != MemberIntent::Serves || self.leader.closed_at().is_some();
         if is_busy || is_moving || now < self.retry_at {
             return None;

@@ -131,6 +131,7 @@ impl Cell {
                         };
                         events.push_back((host, GroupEvent::Engine(event)));
                     }
+                    GroupAction::Formed { .. } | GroupAction::Replaced { .. } => {}
                     GroupAction::CreateEngine { new } => self.creations.push((host, *new)),
                     GroupAction::Rights { number, rights, obey } => {
                         self.rights[host] = rights;

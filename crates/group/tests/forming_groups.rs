@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use weir_group::{
-    EngineKind, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupSettings, HalfVotes, MemberDuty,
-    MemberId, MemberIntent, RemovalSettings, ServerMark, ShutdownFate, StoredVote, group_step,
+    EngineKind, FormingOrder, FormingRefusal, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest,
+    GroupSettings, GroupState, HalfVotes, MemberDuty, MemberId, MemberIntent, RemovalSettings, ServerMark, ShutdownFate,
+    StoredVote, group_step,
 };
 
 fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSettings {
@@ -27,6 +28,10 @@ struct Hosts {
     members: Vec<GroupMember>,
     files: Vec<String>,
     mark: ServerMark,
+    /// The answer to the last order to form a group.
+    formed: Option<Result<(), FormingRefusal>>,
+    /// Hosts that heard that their group was replaced, and by whom.
+    replaced: Vec<(usize, u8)>,
 }
 
 impl Hosts {
@@ -34,7 +39,13 @@ impl Hosts {
     fn new(here: u8, configured: u8, no_show_ms: Option<GroupMs>, mark: ServerMark) -> Hosts {
         let stored = |host| StoredVote::new(MemberId { host, incarnation: 5 });
         let member = |host| GroupMember::new(settings(host, configured, no_show_ms), stored(host), 0, 0);
-        Hosts { members: (0..here).map(member).collect(), files: vec![String::new(); usize::from(here)], mark }
+        Hosts {
+            members: (0..here).map(member).collect(),
+            files: vec![String::new(); usize::from(here)],
+            mark,
+            formed: None,
+            replaced: Vec::new(),
+        }
     }
 
     /// All are started again, with their files and this setting.
@@ -58,6 +69,8 @@ impl Hosts {
                         self.files[host] = text;
                         events.push_back((host, GroupEvent::Written { number }));
                     }
+                    GroupAction::Formed { answer, .. } => self.formed = Some(answer),
+                    GroupAction::Replaced { by } => self.replaced.push((host, by)),
                     GroupAction::Rights { .. }
                     | GroupAction::State(_)
                     | GroupAction::WritesStopped { .. }
@@ -187,4 +200,164 @@ fn a_reload_changes_when_lost_hosts_are_removed() {
     }
     hosts.go_on_from(12_000, 16_000);
     assert_eq!(voters(&hosts), Some(2));
+}
+
+fn id(host: u8) -> MemberId {
+    MemberId { host, incarnation: 5 }
+}
+
+const ALONE: FormingOrder = FormingOrder::Alone { incarnation: 99, first_number: 1 << 40 };
+
+impl Hosts {
+    fn order(&mut self, host: usize, order: FormingOrder, now: GroupMs) -> Result<(), FormingRefusal> {
+        self.step(host, GroupEvent::Form { ticket: 7, order }, now);
+        self.formed.take().expect("an answer")
+    }
+
+    fn state(&self, host: usize) -> GroupState {
+        (*self.members[host].known().expect("a version").state).clone()
+    }
+
+    /// Three hosts in a group that wrote in an epoch, of which the last two are lost.
+    fn bereft() -> Hosts {
+        let mut hosts = Hosts::new(3, 3, None, ServerMark::Marked);
+        hosts.go_on(3_000);
+        let text = GroupRequest::StoreText { text: "newest text".into() };
+        let open = GroupRequest::OpenWrites { epoch: 1, node: 4, decision: None };
+        for (ticket, request) in (1..).zip([text, open]) {
+            hosts.step(0, GroupEvent::Request { ticket, request }, 3_000);
+        }
+        hosts.go_on_from(3_000, 4_000);
+        assert_eq!(hosts.state(0).writes.open(), Some((1, 4)));
+        hosts.members.truncate(1);
+        hosts.go_on_from(4_000, 8_000);
+        assert!(!hosts.members[0].leads(8_000));
+        hosts
+    }
+
+    fn start(&mut self, stored: StoredVote, now: GroupMs) {
+        let host = stored.member.host;
+        self.members.push(GroupMember::new(settings(host, 3, None), stored, 1 << 50, now));
+    }
+}
+
+#[test]
+fn by_force_the_last_member_goes_on_alone_after_a_lease_and_knows_what_it_knew() {
+    let mut hosts = Hosts::bereft();
+    let before = hosts.state(0);
+    assert_eq!(hosts.order(0, FormingOrder::Majority, 8_000), Err(FormingRefusal::NeedsForce { heard: 1, of: 3 }));
+    assert_eq!(hosts.order(0, ALONE, 8_000), Ok(()));
+    let new = MemberId { host: 0, incarnation: 99 };
+    assert_eq!(hosts.members[0].id(), new);
+    for now in (8_000..10_100).step_by(50) {
+        hosts.go_on_from(now, now + 50);
+        assert!(!hosts.members[0].leads(now), "whoever led may still act, {} ms after the order", now - 8_000);
+    }
+    hosts.go_on_from(10_100, 11_000);
+    assert!(hosts.members[0].leads(10_950));
+    let after = hosts.state(0);
+    assert_eq!((after.group, after.former.clone()), (new, vec![before.group]));
+    assert_eq!(after.members.voters.iter().collect::<Vec<_>>(), [&new]);
+    assert!(after.term > before.term + 1_000_000 && after.writes.closed() > Some(1_000_000), "{after:?}");
+    assert_eq!(after.failover, "newest text");
+    let stored = StoredVote::parse(hosts.files[0].as_bytes()).expect("a whole file");
+    assert_eq!((stored.member, stored.group), (new, Some(new)), "a restart goes on with it");
+}
+
+#[test]
+fn hosts_without_their_files_become_members_of_the_group_that_was_formed_by_force() {
+    let mut hosts = Hosts::bereft();
+    assert_eq!(hosts.order(0, ALONE, 8_000), Ok(()));
+    // They are started before the new group has a leader, and might found one of their own.
+    for host in [1, 2] {
+        hosts.start(StoredVote::new(MemberId { host, incarnation: 6 }), 8_100);
+    }
+    hosts.go_on_from(8_100, 16_000);
+    assert_eq!(hosts.state(0).members.voters.len(), 3);
+    assert!((1..3).all(|host| hosts.state(host).group == MemberId { host: 0, incarnation: 99 }));
+    assert!(hosts.replaced.is_empty());
+}
+
+#[test]
+fn members_of_the_former_group_that_come_back_with_their_files_do_nothing_and_say_so() {
+    let mut hosts = Hosts::bereft();
+    assert_eq!(hosts.order(0, ALONE, 8_000), Ok(()));
+    hosts.go_on_from(8_000, 11_000);
+    for host in [1, 2] {
+        let stored = StoredVote::parse(hosts.files[host].as_bytes()).expect("a whole file");
+        hosts.start(stored, 11_000);
+    }
+    for now in (11_000..20_000).step_by(50) {
+        hosts.go_on_from(now, now + 50);
+        assert!(!hosts.members[1].leads(now) && !hosts.members[2].leads(now));
+    }
+    assert_eq!(hosts.replaced, [(1, 0), (2, 0)]);
+    assert!(hosts.members[0].leads(19_950));
+    assert_eq!(hosts.state(0).members.voters.len(), 1);
+}
+
+#[test]
+fn force_is_refused_while_a_majority_answers_or_did_within_a_lease() {
+    let mut hosts = Hosts::new(3, 3, None, ServerMark::Marked);
+    hosts.go_on(5_000);
+    for (host, order) in [(0, ALONE), (1, ALONE), (2, FormingOrder::Majority)] {
+        assert_eq!(hosts.order(host, order, 5_000), Err(FormingRefusal::Works { heard: 3, of: 3 }));
+    }
+    hosts.members.truncate(2);
+    hosts.go_on_from(5_000, 8_000);
+    assert_eq!(hosts.order(0, ALONE, 8_000), Err(FormingRefusal::Works { heard: 2, of: 3 }));
+    hosts.members.truncate(1);
+    hosts.go_on_from(8_000, 9_500);
+    assert_eq!(hosts.order(0, ALONE, 9_500), Err(FormingRefusal::Works { heard: 1, of: 3 }), "the lease runs");
+    hosts.go_on_from(9_500, 10_500);
+    assert_eq!(hosts.order(0, ALONE, 10_500), Ok(()));
+}
+
+#[test]
+fn force_is_refused_where_it_cannot_help() {
+    let fresh = |change: fn(&mut GroupSettings), stored: StoredVote| {
+        let mut settings = settings(0, 3, None);
+        change(&mut settings);
+        Hosts {
+            members: vec![GroupMember::new(settings, stored, 1 << 32, 20_000)],
+            files: vec![String::new()],
+            mark: ServerMark::Marked,
+            formed: None,
+            replaced: Vec::new(),
+        }
+    };
+    let stored = StoredVote::parse(Hosts::bereft().files[0].as_bytes()).expect("a whole file");
+    type Change = fn(&mut GroupSettings);
+    let cases: [(Change, StoredVote, GroupMs, Result<(), FormingRefusal>); 6] = [
+        (|_| {}, StoredVote::new(id(0)), 30_000, Err(FormingRefusal::NoState)),
+        (|_| {}, stored.clone(), 23_900, Err(FormingRefusal::TooEarly(4_000))),
+        (|_| {}, stored.clone(), 24_000, Ok(())),
+        (|settings| settings.priority = 0, stored.clone(), 30_000, Err(FormingRefusal::NeverLeads)),
+        (|settings| settings.duty = MemberDuty::Witness, stored.clone(), 30_000, Err(FormingRefusal::NeverLeads)),
+        (|settings| settings.engine = EngineKind::Outside, stored, 30_000, Err(FormingRefusal::Outside)),
+    ];
+    for (change, stored, now, expected) in cases {
+        let mut hosts = fresh(change, stored);
+        assert_eq!(hosts.order(0, ALONE, now), expected);
+    }
+    let mut hosts = Hosts::bereft();
+    hosts.step(0, GroupEvent::WriteFailed, 8_000);
+    assert_eq!(hosts.order(0, ALONE, 8_000), Err(FormingRefusal::NoVote));
+}
+
+#[test]
+fn an_operator_orders_a_group_of_most_hosts_where_a_server_bears_a_mark_or_hosts_are_missing() {
+    for mark in [ServerMark::Marked, ServerMark::Unseen] {
+        let mut hosts = Hosts::new(2, 3, None, mark);
+        hosts.go_on(3_000);
+        assert!(hosts.members[0].known().is_none(), "not by itself");
+        assert_eq!(hosts.order(1, FormingOrder::Majority, 3_000), Err(FormingRefusal::NotLowest(0)));
+        assert_eq!(hosts.order(0, FormingOrder::Majority, 3_000), Ok(()));
+        hosts.go_on_from(3_000, 6_000);
+        assert!(hosts.members[0].leads(5_950));
+        assert_eq!(hosts.state(1).members.voters.len(), 2);
+    }
+    let mut hosts = Hosts::new(1, 3, None, ServerMark::Marked);
+    hosts.go_on(3_000);
+    assert_eq!(hosts.order(0, FormingOrder::Majority, 3_000), Err(FormingRefusal::TooFew { heard: 1, of: 3 }));
 }

@@ -29,6 +29,7 @@ fn genesis(members: u8) -> GroupState {
         lease_ms: 2_000,
         failover: String::new(),
         decisions: vec![],
+        former: vec![],
     }
 }
 

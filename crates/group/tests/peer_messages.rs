@@ -66,6 +66,7 @@ fn version(dice: &mut Dice) -> StateVersion {
         lease_ms: dice.within(200, 60_001),
         failover: text(dice, longest),
         decisions,
+        former: (0..dice.within(0, 9)).map(|_| id(dice)).collect(),
     };
     assert_eq!(state.check(), Ok(()));
     StateVersion { number: number(dice), state: Arc::new(state) }
@@ -73,7 +74,7 @@ fn version(dice: &mut Dice) -> StateVersion {
 
 fn part(dice: &mut Dice) -> MessagePart {
     let (attempt, round) = (dice.roll() >> 1, dice.roll() >> 1);
-    MessagePart::Register(match dice.within(0, 13) {
+    MessagePart::Register(match dice.within(0, 14) {
         0 => RegisterMessage::Prepare { attempt, number: number(dice) },
         1 => RegisterMessage::Promise { attempt, accepted: dice.percent(70).then(|| version(dice)) },
         2 => RegisterMessage::Cast { attempt, version: version(dice) },
@@ -94,6 +95,7 @@ fn part(dice: &mut Dice) -> MessagePart {
         }
         10 => return MessagePart::ActLife { number: round, life: dice.roll() },
         11 => return MessagePart::Acted { number: round, answer: answer(dice) },
+        12 => return MessagePart::Replaced { group: id(dice) },
         _ => return MessagePart::News,
     })
 }

@@ -339,6 +339,8 @@ impl World {
             GroupAction::Answer { ticket, answer } => self.change_answered(at, ticket, answer),
             // No operator acts here, and no engine stands outside.
             GroupAction::Act { .. }
+            | GroupAction::Formed { .. }
+            | GroupAction::Replaced { .. }
             | GroupAction::Acted { .. }
             | GroupAction::ReadEngine
             | GroupAction::ChangeEngine { .. }

@@ -10,6 +10,7 @@ use crate::again::{ROWS, Version};
 use crate::doubt::Told;
 use crate::plan;
 use crate::server::{Power, Role, Server, WriteId};
+use crate::weir::Weir;
 use crate::world::World;
 
 /// How a run went.
@@ -115,6 +116,8 @@ pub enum Broken {
     Needless { node: NodeId, at: Ms },
     /// A Weir had a primary ended that it could reach all the time.
     EndedAlive { node: NodeId, at: Ms },
+    /// A Weir has a standby in use that goes on in another log than its own.
+    Forked { node: NodeId, at: Ms },
     /// A node was made the primary that may never be.
     BarredPromoted { node: NodeId },
     /// Writes failed although nothing but a switchover happened, with one Weir.
@@ -164,6 +167,15 @@ impl World {
         let is_steady = stood.is_none_or(|at| at + REACHED_MS <= self.now);
         if self.plan.late == 0 && is_steady && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
             self.needless.push(Broken::Needless { node, at: self.now });
+        }
+    }
+
+    /// Notes that a standby goes on in another log.
+    pub fn note_fork(&mut self, node: NodeId) {
+        let uses = |weir: &Weir| weir.state.as_ref().is_some_and(|state| state.nodes[&node].is_in_use());
+        let is_noted = self.needless.iter().any(|broken| matches!(broken, Broken::Forked { .. }));
+        if !is_noted && self.weirs.iter().any(uses) {
+            self.needless.push(Broken::Forked { node, at: self.now });
         }
     }
 

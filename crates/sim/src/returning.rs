@@ -118,6 +118,8 @@ impl World {
         match (deed, power) {
             (RejoinStep::Stop, Power::Stopped) => Done::Yes,
             (RejoinStep::Stop, Power::Up) if self.servers[at].started_at == of.started_at => self.stop_cleanly(of.node),
+            // pg_rewind finds nothing to do between logs of one timeline.
+            (RejoinStep::Rewind, Power::Stopped) if self.is_of_one_timeline(of) => Done::Yes,
             (RejoinStep::Rewind | RejoinStep::Copy, Power::Stopped) => self.take_files(of),
             (RejoinStep::Follow, Power::Stopped) => {
                 let server = &mut self.servers[at];
@@ -134,6 +136,11 @@ impl World {
             }
             _ => Done::No,
         }
+    }
+
+    fn is_of_one_timeline(&self, of: &Return) -> bool {
+        let [own, source] = [of.node, of.primary].map(|id| &self.servers[usize::from(id)]);
+        own.history.timeline == source.history.timeline
     }
 
     /// The files of the primary, as those of a standby that does not know yet whom it follows.

@@ -240,11 +240,15 @@ impl Server {
         flushed.get(rule.acks - 1).copied().unwrap_or(0)
     }
 
-    /// True if it can stream from `upstream`: its log is the begin of that one's.
+    /// True if it can stream from `upstream`, which compares timelines and positions, and no log.
     pub fn can_follow(&self, upstream: &Server) -> bool {
         let relation = self.history.relation(self.position(), &upstream.history);
-        let is_prefix = self.log.len() <= upstream.log.len() && self.log.last() == upstream.log[..self.log.len()].last();
-        matches!(relation, WalRelation::Holds(_)) && is_prefix
+        matches!(relation, WalRelation::Holds(_)) && self.log.len() <= upstream.log.len()
+    }
+
+    /// True if its log is the begin of that one's.
+    pub fn is_begin_of(&self, upstream: &Server) -> bool {
+        self.can_follow(upstream) && self.log.last() == upstream.log[..self.log.len()].last()
     }
 
     /// Takes in a piece of the upstream's log, and its history as far as the log now reaches: the piece may end before the upstream's
@@ -327,6 +331,14 @@ impl Server {
         self.flushed.clear();
         self.heard.at = None;
         self.incarnation += 1;
+    }
+
+    /// Made a standby by the operator with the log that it has.
+    pub fn follow_as_it_is(&mut self, primary: NodeId) {
+        self.role = Role::Standby { upstream: Some(primary) };
+        self.is_read_only = false;
+        self.drop_connections();
+        self.started_at += 1;
     }
 
     /// Made anew by the operator as a copy of `source`.

@@ -204,6 +204,10 @@ impl World {
         if source.power != Power::Up || !is_linked || !standby.can_follow(source) {
             return;
         }
+        if !standby.is_begin_of(source) {
+            self.note_fork(node);
+        }
+        let (standby, source) = (&self.servers[usize::from(node)], &self.servers[usize::from(from)]);
         let begin = standby.position();
         let log = source.log[begin as usize..].to_vec();
         let is_quiet = log.is_empty() && standby.history == source.history && standby.heard.at.is_some();

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, ProbeResult, ServerConnEnd};
+use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, OperatorRequest, ProbeResult, ServerConnEnd};
 
 use crate::again::{Again, Version};
 use crate::agent::{self, Agent, Job};
@@ -579,12 +579,16 @@ impl World {
             return;
         }
         let lost = self.servers.iter().find(|server| {
-            let is_stray = server.is_primary() || !server.can_follow(&source) && server.log.len() <= source.log.len();
-            let is_beyond = !server.can_follow(&source) && server.log.len() > source.log.len();
+            let is_stray = server.is_primary() || !server.is_begin_of(&source) && server.log.len() <= source.log.len();
+            let is_beyond = !server.is_begin_of(&source) && server.log.len() > source.log.len();
             let is_left_alone = self.plan.company == WeirCompany::Single || self.is_left_alone(server.id);
             server.id != primary && server.power == Power::Up && (is_stray || is_beyond) && is_left_alone
         });
-        if let Some(id) = lost.map(|server| server.id) {
+        let lost = lost.map(|server| server.id);
+        if let Some(id) = lost.filter(|id| self.seems_rewindable(*id, &source)) {
+            self.note(|| format!("operator rewinds {id} to {primary}, for which pg_rewind finds nothing to do"));
+            self.servers[usize::from(id)].follow_as_it_is(primary);
+        } else if let Some(id) = lost {
             self.note(|| format!("operator copies {primary} to {id}"));
             for server in &mut self.servers {
                 server.flushed.remove(&id);
@@ -595,6 +599,24 @@ impl World {
             if self.plan.company == WeirCompany::Group {
                 // The mark is one of the files that are copied.
                 server.mark = source.mark;
+            }
+            self.vouch_for(id);
+        }
+    }
+
+    /// True if the operator knows no better than pg_rewind, which compares numbers of timelines only. Weirs that looked at it lately know.
+    fn seems_rewindable(&self, id: NodeId, source: &Server) -> bool {
+        let server = &self.servers[usize::from(id)];
+        let is_told = self.weirs.iter().any(|weir| weir.state.as_ref().is_none_or(|state| state.is_apart(id)));
+        server.is_primary() && server.history.timeline == source.history.timeline && !is_told
+    }
+
+    /// The operator tells Weirs that keep a server out of use of the copy.
+    fn vouch_for(&mut self, id: NodeId) {
+        for weir in 0..self.weirs.len() {
+            if self.weirs[weir].state.as_ref().is_some_and(|state| state.is_apart(id)) {
+                self.ask(weir, OperatorRequest::Detach(id));
+                self.ask(weir, OperatorRequest::Attach(id));
             }
         }
     }

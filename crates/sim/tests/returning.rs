@@ -19,6 +19,6 @@ fn no_return_of_a_primary_breaks_a_promise() {
 #[test]
 fn a_primary_is_brought_back_only_by_a_decision_that_counts() {
     let options = Options { without: Some(SafetyRule::DecidedReturn), ..Options::default() };
-    let outcomes = play(13_440, 13_470, |seed| run_returning(seed, options));
+    let outcomes = play(12_440, 12_470, |seed| run_returning(seed, options));
     assert!(outcomes.iter().any(|outcome| !outcome.broken.is_empty()), "nothing breaks without the rule");
 }

@@ -49,7 +49,7 @@ pub(super) fn pledged(
     let (old, ballot) = (attempt.parent.node, attempt.ballot);
     if !rules.keeps(SafetyRule::StopFirst) {
         attempt.loss = CommitLoss::Nothing;
-        return promote(attempt, node, now, out);
+        return promote(node, now);
     }
     if matches!(attempt.phase, AttemptPhase::Parting { .. }) {
         out.push(FailoverAction::Inspect { node: old, ballot, limit_ms: INSPECT_MS });
@@ -204,7 +204,7 @@ pub(in super::super) fn inspected(
             Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(SafetyRule::WholeLog) => {
                 attempt.loss = CommitLoss::Nothing;
                 if replayed(&attempt, chosen) > last || !rules.keeps(SafetyRule::WholeLog) {
-                    promote(&attempt, chosen, now, out)
+                    promote(chosen, now)
                 } else {
                     AttemptTransition::Phase(AttemptPhase::Replaying { last, until: now + REPLAY_MS })
                 }
@@ -222,7 +222,6 @@ pub(super) fn replaying(
     attempt: &FailoverAttempt,
     (last, until): (Lsn, Ms),
     now: Ms,
-    out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     let AttemptAim::Succeed { node, .. } = attempt.aim else { return AttemptTransition::Stay };
     if has_lost(state, attempt, node) {
@@ -230,7 +229,7 @@ pub(super) fn replaying(
     }
     let Some(known) = state.nodes.get_mut(&node) else { return AttemptTransition::End(AttemptRefusal::NoPledge { node }) };
     if known.facts().is_some_and(|facts| facts.replayed > last) {
-        return promote(attempt, node, now, out);
+        return promote(node, now);
     }
     known.look_soon(now, LOOK_MS);
     let bytes = known.facts().map_or(0, ServerFacts::unreplayed);
@@ -249,7 +248,7 @@ fn is_of(attempt: &FailoverAttempt, node: NodeId, ballot: Ballot) -> bool {
 /// True if a node holds log beyond `last`, the begin of the shutdown record.
 fn holds(state: &FailoverState, attempt: &FailoverAttempt, node: NodeId, last: Lsn) -> bool {
     let Some(PledgeState::Given(facts)) = attempt.pledges.get(&node) else { return false };
-    matches!(state.relation(facts), Some(WalRelation::Holds(position)) if position > last)
+    matches!(state.relation(node, facts), Some(WalRelation::Holds(position)) if position > last)
 }
 
 pub(super) fn has_lost(state: &FailoverState, attempt: &FailoverAttempt, node: NodeId) -> bool {

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_group::{
-    ActAnswer, ActDoer, EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMessage, GroupRequest, GroupRule,
-    GroupSettings, HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberRow, MemberSet, MessagePart,
+    ActAnswer, ActDoer, EngineKind, FormingOrder, GroupAction, GroupAnswer, GroupEvent, GroupMember, GroupMessage, GroupRequest,
+    GroupRule, GroupSettings, HalfVotes, MemberDuty, MemberId, MemberIntent, MemberRights, MemberRow, MemberSet, MessagePart,
     RegisterMessage, RightsTaken, ServerMark, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
 };
 
@@ -526,6 +526,8 @@ impl World {
                     self.oracle.fail(wrong);
                 }
             }
+            GroupAction::Formed { .. } => {}
+            GroupAction::Replaced { .. } => self.oracle.fail(format!("host {host} hears of a group formed by force")),
             GroupAction::ReadEngine | GroupAction::ChangeEngine { .. } | GroupAction::CreateEngine { .. } => {
                 self.oracle.fail("an engine outside was asked".into());
             }
@@ -569,6 +571,9 @@ impl World {
         let host = self.act_dice.host(self.hosts.len());
         let to = self.act_dice.percent(20).then(|| self.hosts[self.act_dice.host(self.hosts.len())].row.id);
         if self.hosts[host].member.is_some() && !self.hosts[host].is_stopped {
+            if self.act_dice.percent(20) {
+                self.step(host, GroupEvent::Form { ticket: 0, order: FormingOrder::Majority });
+            }
             let (ticket, text) = self.acts.ask();
             self.step(host, GroupEvent::Act { ticket, to, text, limit_ms: 20_000 });
         }

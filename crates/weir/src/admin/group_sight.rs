@@ -411,6 +411,7 @@ pub mod tests {
             lease_ms: 2000,
             failover: String::new(),
             decisions: vec![GroupDecision { term: 3, text: "older".into() }, GroupDecision { term: 4, text: "newer".into() }],
+            former: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::auth::trust;
 use crate::commands::check_servers;
 use crate::commands::manual_pages;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
-use crate::commands::pcp_client::{self, OfHost, PcpArgs, PcpCommand};
+use crate::commands::pcp_client::{self, OfForming, OfHost, PcpArgs, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, StartedBy};
 use crate::process::{pcp_programs, pid_file};
@@ -169,6 +169,9 @@ enum WatchdogCommand {
     /// Hand the lead over to a host.
     #[command(disable_help_flag = true)]
     Lead(OfHost),
+    /// Form a group where none forms by itself: of most of the hosts, or by force of one host that lost the others for good.
+    #[command(disable_help_flag = true)]
+    Form(OfForming),
 }
 
 #[derive(Args)]
@@ -322,6 +325,7 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
             WatchdogCommand::Add(options) => PcpCommand::WatchdogAdd(options),
             WatchdogCommand::Remove(options) => PcpCommand::WatchdogRemove(options),
             WatchdogCommand::Lead(options) => PcpCommand::WatchdogLead(options),
+            WatchdogCommand::Form(options) => PcpCommand::WatchdogForm(options),
         }),
         Some(WeirCommand::Demo(demo)) => crate::commands::demo::run(&demo),
     }

@@ -86,6 +86,9 @@ pub enum PcpCommand {
     /// Hand the lead of the watchdog's group over to a host. Of Weir only; `weir watchdog lead` is the same.
     #[command(name = "pcp_watchdog_lead", visible_aliases = ["watchdog_lead", "watchdog-lead"], disable_help_flag = true)]
     WatchdogLead(OfHost),
+    /// Form a group of the watchdog where it does not form by itself. Of Weir only; `weir watchdog form` is the same.
+    #[command(name = "pcp_watchdog_form", visible_aliases = ["watchdog_form", "watchdog-form"], disable_help_flag = true)]
+    WatchdogForm(OfForming),
 }
 
 /// Options of all.
@@ -218,6 +221,16 @@ pub struct OfHost {
 }
 
 #[derive(Args)]
+pub struct OfForming {
+    /// Of the host that is asked alone, although it has a group whose other members do not answer. You vouch that they do not run and will not be
+    /// started with their files; what only they know is lost.
+    #[arg(long = "force")]
+    by_force: bool,
+    #[command(flatten)]
+    common: PcpArgs,
+}
+
+#[derive(Args)]
 pub struct ScopeArgs {
     /// The processes that are to obey.
     #[arg(short = 's', long = "scope", value_enum, default_value = "local")]
@@ -303,6 +316,7 @@ impl PcpCommand {
             PcpCommand::ReloadConfig(options) | PcpCommand::LogRotate(options) => &options.common,
             PcpCommand::StopPgpool(options) => &options.common,
             PcpCommand::WatchdogInfo(options) => &options.common,
+            PcpCommand::WatchdogForm(options) => &options.common,
             PcpCommand::WatchdogAdd(options) | PcpCommand::WatchdogRemove(options) | PcpCommand::WatchdogLead(options) => {
                 &options.common
             }
@@ -332,6 +346,7 @@ impl PcpCommand {
             PcpCommand::WatchdogAdd(_) => "pcp_watchdog_add",
             PcpCommand::WatchdogRemove(_) => "pcp_watchdog_remove",
             PcpCommand::WatchdogLead(_) => "pcp_watchdog_lead",
+            PcpCommand::WatchdogForm(_) => "pcp_watchdog_form",
         }
     }
 
@@ -365,6 +380,10 @@ impl PcpCommand {
             PcpCommand::WatchdogAdd(options) => PcpRequest::WatchdogChange(WatchdogChange::Add, options.number()?),
             PcpCommand::WatchdogRemove(options) => PcpRequest::WatchdogChange(WatchdogChange::Remove, options.number()?),
             PcpCommand::WatchdogLead(options) => PcpRequest::WatchdogChange(WatchdogChange::Lead, options.number()?),
+            PcpCommand::WatchdogForm(OfForming { by_force: false, .. }) => PcpRequest::WatchdogChange(WatchdogChange::Form, 0),
+            PcpCommand::WatchdogForm(OfForming { by_force: true, .. }) => {
+                PcpRequest::WatchdogChange(WatchdogChange::FormByForce, 0)
+            }
             PcpCommand::WatchdogInfo(options) => {
                 let id = options.by_option.as_ref().or(options.by_place.as_ref());
                 PcpRequest::WatchdogInfo(number(id, "watchdog-id", 0, NODE_MAX)?.unwrap_or(-1))

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use weir_config::watchdog_settings::WatchdogSettings;
 use weir_group::{
-    ActAnswer, ActDoer, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights,
-    NodeSights, ServerMark, StateVersion, VersionNumber,
+    ActAnswer, ActDoer, FormingOrder, FormingRefusal, GroupAnswer, GroupMs, GroupRequest, HostNumber, MemberHandover, MemberId,
+    MemberIntent, MemberRights, NodeSights, ServerMark, StateVersion, VersionNumber,
 };
 use weir_group_failover::MemberSight;
 
@@ -50,6 +50,11 @@ pub enum GroupOrder {
     Founding {
         text: String,
         mark: ServerMark,
+    },
+    /// An operator wishes a group.
+    Form {
+        order: FormingOrder,
+        answer: oneshot::Sender<Result<(), FormingRefusal>>,
     },
     /// For the leader (`None`) or another member. Dropped when nobody waits for the answer any more.
     Act {
@@ -229,6 +234,15 @@ impl GroupSeat {
     /// Never waits. False if the thread has ended or is behind.
     pub fn order(&self, order: GroupOrder) -> bool {
         self.orders.try_send(order).is_ok()
+    }
+
+    /// `None`: the group's thread has ended, or is behind. Cancel safe, but what was begun goes on.
+    pub async fn form(&self, order: FormingOrder) -> Option<Result<(), FormingRefusal>> {
+        let (answer, answered) = oneshot::channel();
+        if !self.order(GroupOrder::Form { order, answer }) {
+            return None;
+        }
+        answered.await.ok()
     }
 
     /// Never waits. Has the leader (`None`) or another member do something. A sender that is dropped without an answer: this host has left its group.

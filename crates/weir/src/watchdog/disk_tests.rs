@@ -97,6 +97,7 @@ fn vote(counter: u64) -> StoredVote {
         lease_ms: 2_000,
         failover: format!("{counter:016} ").repeat(2_000),
         decisions: Vec::new(),
+        former: Vec::new(),
     };
     let accepted = Some(StateVersion { number, state: Arc::new(state) });
     StoredVote { group: Some(member), promised: number, accepted, ..StoredVote::new(member) }

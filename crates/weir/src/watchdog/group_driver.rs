@@ -25,9 +25,9 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 use weir_config::watchdog_settings::WatchdogSettings;
 use weir_group::{
-    ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
-    MemberHandover, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate, StateVersion,
-    VersionNumber, group_step,
+    ActAnswer, FormingRefusal, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState,
+    HostNumber, MemberHandover, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate,
+    StateVersion, VersionNumber, group_step,
 };
 use weir_group_failover::{ObedienceProgress, WritesChange, WritingParty};
 use weir_io::clock::boot_now_ms;
@@ -116,6 +116,7 @@ struct GroupDriver {
     obeying: Option<ObedienceProgress>,
     answers: HashMap<u64, oneshot::Sender<GroupAnswer>>,
     act_askers: HashMap<u64, oneshot::Sender<ActAnswer>>,
+    forming_askers: HashMap<u64, oneshot::Sender<Result<(), FormingRefusal>>>,
     tickets: u64,
     version: Option<StateVersion>,
     rights: MemberRights,
@@ -168,6 +169,7 @@ pub async fn drive(parts: DriverParts, ports: &Rc<GroupPorts>, orders: &mut mpsc
         obeying: None,
         answers: HashMap::new(),
         act_askers: HashMap::new(),
+        forming_askers: HashMap::new(),
         tickets: 0,
         version: None,
         rights: MemberRights::default(),
@@ -279,6 +281,13 @@ impl GroupDriver {
                     let _ = asker.send(answer);
                 }
             }
+            // Answered within the step that orders it.
+            GroupAction::Formed { ticket, answer } => {
+                if let Some(asker) = self.forming_askers.remove(&ticket) {
+                    let _ = asker.send(answer);
+                }
+            }
+            GroupAction::Replaced { by } => self.note_replaced(by),
             GroupAction::ReadEngine => self.ask_engine(),
             GroupAction::CreateEngine { new } => self.change_engine(None, *new),
             GroupAction::ChangeEngine { expect, new } => self.change_engine(Some(expect), *new),
@@ -391,6 +400,15 @@ impl GroupDriver {
         self.step(GroupEvent::WriteFailed);
     }
 
+    fn note_replaced(&mut self, by: HostNumber) {
+        let why = format!(
+            "another group was formed by force on host {by}, in place of the one that this host's file is of: this host does nothing any more. \
+             Stop it, delete weir_group.PORT in its wd_state_dir, and start it: then it becomes a member of that group"
+        );
+        (self.ports.say)(Level::Error, format_args!("watchdog: {why}"));
+        self.fault = Some(why);
+    }
+
     fn take_peer(&mut self, event: PeerEvent) {
         match event {
             PeerEvent::Heard(message) => {
@@ -428,6 +446,11 @@ impl GroupDriver {
             }
             GroupOrder::Sights(sights) => self.step(GroupEvent::Sights(sights)),
             GroupOrder::Founding { text, mark } => self.step(GroupEvent::Founding { text, mark }),
+            GroupOrder::Form { order, answer } => {
+                self.tickets += 1;
+                self.forming_askers.insert(self.tickets, answer);
+                self.step(GroupEvent::Form { ticket: self.tickets, order });
+            }
             GroupOrder::Act { to, text, limit_ms, answer } => {
                 self.tickets += 1;
                 self.act_askers.insert(self.tickets, answer);

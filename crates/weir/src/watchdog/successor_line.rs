@@ -62,6 +62,7 @@ pub async fn follow(
                 }
                 // Nobody is answered: this process is no member. An act that waits for the lead to go is done when it is dropped.
                 GroupOrder::Request { .. }
+                | GroupOrder::Form { .. }
                 | GroupOrder::Reload(_)
                 | GroupOrder::StepDown(_)
                 | GroupOrder::Intent(_)

@@ -75,6 +75,7 @@ fn state(change: u64) -> GroupState {
         lease_ms: LEASE_MS,
         failover: "weir 1\nnode \"ä\" \\ 2\n".into(),
         decisions: vec![],
+        former: vec![],
     }
 }
 

@@ -14,6 +14,7 @@ pub mod load;
 mod moved;
 mod names;
 mod parameters;
+mod promoted_twice;
 mod strangers;
 mod streams;
 mod told;

@@ -77,6 +77,10 @@ pub enum WatchdogChange {
     Remove,
     /// The host is to lead.
     Lead,
+    /// A group is to be formed of the hosts that are heard. The number says nothing.
+    Form,
+    /// Of the host that is asked alone, by force.
+    FormByForce,
 }
 
 /// The processes addressed.
@@ -237,6 +241,8 @@ impl std::fmt::Display for PcpRequest {
             PcpRequest::WatchdogChange(WatchdogChange::Add, host) => write!(f, "watchdog add {host}"),
             PcpRequest::WatchdogChange(WatchdogChange::Remove, host) => write!(f, "watchdog remove {host}"),
             PcpRequest::WatchdogChange(WatchdogChange::Lead, host) => write!(f, "watchdog lead {host}"),
+            PcpRequest::WatchdogChange(WatchdogChange::Form, _) => f.write_str("watchdog form"),
+            PcpRequest::WatchdogChange(WatchdogChange::FormByForce, _) => f.write_str("watchdog form by force"),
             PcpRequest::PoolStatus => f.write_str("pool status"),
             PcpRequest::Attach(node) => write!(f, "attach node {node}"),
             PcpRequest::Detach(node, when) => write!(f, "detach node {node}{}", gracefully(when)),
@@ -310,6 +316,8 @@ impl WatchdogChange {
             Some(b'a') => Ok(WatchdogChange::Add),
             Some(b'r') => Ok(WatchdogChange::Remove),
             Some(b'l') => Ok(WatchdogChange::Lead),
+            Some(b'f') => Ok(WatchdogChange::Form),
+            Some(b'F') => Ok(WatchdogChange::FormByForce),
             Some(letter) => Err(PcpError::Letter { what: "change of the watchdog", letter: *letter }),
             None => Err(PcpError::Malformed(b'Q')),
         }
@@ -320,6 +328,8 @@ impl WatchdogChange {
             WatchdogChange::Add => b'a',
             WatchdogChange::Remove => b'r',
             WatchdogChange::Lead => b'l',
+            WatchdogChange::Form => b'f',
+            WatchdogChange::FormByForce => b'F',
         }
     }
 }

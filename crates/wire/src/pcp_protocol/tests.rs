@@ -39,13 +39,15 @@ const REQUESTS: [(&[u8], PcpRequest); 29] = [
 ];
 
 /// Those of Weir only.
-const OWN: [(&[u8], PcpRequest); 6] = [
+const OWN: [(&[u8], PcpRequest); 8] = [
     (b"K\0\0\0\x061\0", PcpRequest::Restart(1)),
     (b"U\0\0\0\x04", PcpRequest::UpgradeWalk),
     (b"Y\0\0\0\x04", PcpRequest::WatchdogStatus),
     (b"Q\0\0\0\x072\0a", PcpRequest::WatchdogChange(WatchdogChange::Add, 2)),
     (b"Q\0\0\0\x072\0r", PcpRequest::WatchdogChange(WatchdogChange::Remove, 2)),
     (b"Q\0\0\0\x072\0l", PcpRequest::WatchdogChange(WatchdogChange::Lead, 2)),
+    (b"Q\0\0\0\x070\0f", PcpRequest::WatchdogChange(WatchdogChange::Form, 0)),
+    (b"Q\0\0\0\x070\0F", PcpRequest::WatchdogChange(WatchdogChange::FormByForce, 0)),
 ];
 
 #[test]

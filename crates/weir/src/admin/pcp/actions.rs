@@ -1,13 +1,16 @@
 //! Requests that change something. A reply of success means success.
 
-use crate::admin::acts::node_acts::{self, NodeActError};
+use crate::admin::acts::node_acts::{self, NodeActError, wait_until};
 use crate::admin::acts::{self, heard_acts, online_recovery};
 use crate::control::control_context::ControlContext;
 use crate::control::group_acts::{self, ActsOfMembers, ActsReport, GroupAct, MEMBER_LIMIT};
+use crate::log::Level;
+use crate::runtime::group_seat::GroupSeat;
 use crate::runtime::shared;
 use std::cell::RefCell;
 use std::rc::Rc;
-use weir_group::HostNumber;
+use weir_group::{FormingOrder, HostNumber};
+use weir_io::clock::boot_now_ms;
 use weir_wire::pcp_protocol::{self, CommandScope, PcpReply, PcpReport, PcpRequest, PcpSeverity, WatchdogChange};
 
 pub enum ActionResult {
@@ -129,12 +132,38 @@ async fn change_group(c: &ControlContext, change: WatchdogChange, host: i32) -> 
         WatchdogChange::Add => GroupAct::Add(host),
         WatchdogChange::Remove => GroupAct::Remove(host),
         WatchdogChange::Lead => GroupAct::Lead(host),
+        WatchdogChange::Form => return form_group(&seat, FormingOrder::Majority).await,
+        WatchdogChange::FormByForce => return form_by_force(c, &seat).await,
     };
     let note = group_acts::ask_leader(&seat, &act).await?;
     if change == WatchdogChange::Lead && !heard_acts::wait_leader(&seat, host, MEMBER_LIMIT).await {
         return Err(format!("the lead was taken for host {host}, which does not lead after {} s", MEMBER_LIMIT.as_secs()));
     }
     Ok((!note.is_empty()).then_some(note))
+}
+
+/// Waits until this host leads. Cancel safe, but what was begun goes on.
+async fn form_group(seat: &GroupSeat, order: FormingOrder) -> Result<Option<String>, String> {
+    let formed = seat.form(order).await.ok_or("this host leaves its group, or is too busy: ask again")?;
+    formed.map_err(|why| why.to_string())?;
+    if wait_until(MEMBER_LIMIT, || seat.view().leads(boot_now_ms())).await {
+        return Ok(None);
+    }
+    Err(format!("this host does not lead after {} s; see weir watchdog status, and ask again", MEMBER_LIMIT.as_secs()))
+}
+
+/// Of this host alone. Cancel safe, but what was begun goes on.
+async fn form_by_force(c: &ControlContext, seat: &GroupSeat) -> Result<Option<String>, String> {
+    let incarnation = u32::from_le_bytes(crate::random());
+    let first_number = u64::from_le_bytes(crate::random()) >> 2;
+    form_group(seat, FormingOrder::Alone { incarnation, first_number }).await?;
+    let file = "weir_group.PORT in wd_state_dir";
+    let note = format!(
+        "this host leads a group of its own. On each other host, delete {file} before it is started: then it is admitted by itself. \
+         Look at the nodes: failovers and detached nodes that only the lost hosts knew of are forgotten"
+    );
+    c.shared.log.say(Level::Warning, format_args!("watchdog: an operator formed a group by force: {note}"));
+    Ok(Some(note))
 }
 
 fn stop_mode(mode: pcp_protocol::PcpShutdownMode) -> shared::ProxyShutdown {

@@ -4,7 +4,7 @@ use super::pgpool::at_s;
 use crate::admin::listing::{ListSnapshot, Listing, listing, open, time};
 use crate::runtime::shared::{SharedState, seconds};
 use std::time::SystemTime;
-use weir_failover::{FailoverCause, FailoverDurations, FailoverRecord, LookFailure};
+use weir_failover::{APART_WORDS, FailoverCause, FailoverDurations, FailoverRecord, LookFailure};
 use weir_group::GroupDecision;
 
 /// A forecast, a node as it was seen, a change of the primary, or a decision of the group.
@@ -35,7 +35,7 @@ pub const POOL_FAILOVER: Listing<FailoverRow> = listing(failover_rows).columns(&
     open("lost", |row| row.lost.as_ref().into()),
 ]]);
 
-/// The forecast, the failed looks, then the changes of the primary and the decisions of the group, both newest first.
+/// The forecast, the failed looks, servers promoted beside the primary, then the changes of the primary and the decisions of the group, both newest first.
 fn failover_rows(of: &ListSnapshot<'_>) -> Vec<FailoverRow> {
     let (view, at_s) = (of.shared.cluster.failover.load(), Some(seconds(SystemTime::now())));
     // Where others promote, roles tell where writes go until a primary is accepted.
@@ -45,8 +45,9 @@ fn failover_rows(of: &ListSnapshot<'_>) -> Vec<FailoverRow> {
     };
     let forecast = FailoverRow { event: "forecast", at_s, old_primary: view.primary, reason, ..FailoverRow::default() };
     let looks = view.nodes.iter().filter_map(|node| Some(look(at_s, node.id, node.failure?)));
+    let apart = view.nodes.iter().filter(|node| node.is_apart).map(|node| promoted_apart(at_s, node.id));
     let changes = view.records.iter().rev().map(|record| change(of.shared, record));
-    std::iter::once(forecast).chain(looks).chain(changes).chain(group_rows(of.shared)).collect()
+    std::iter::once(forecast).chain(looks).chain(apart).chain(changes).chain(group_rows(of.shared)).collect()
 }
 
 fn group_rows(shared: &SharedState) -> Vec<FailoverRow> {
@@ -60,6 +61,10 @@ fn group_rows(shared: &SharedState) -> Vec<FailoverRow> {
 
 fn look(at_s: Option<u64>, node: u16, failure: LookFailure) -> FailoverRow {
     FailoverRow { event: "look", at_s, reason: format!("node {node} {}", failure.describe()), ..FailoverRow::default() }
+}
+
+fn promoted_apart(at_s: Option<u64>, node: u16) -> FailoverRow {
+    FailoverRow { event: "apart", at_s, reason: format!("node {node} is out of use: {APART_WORDS}"), ..FailoverRow::default() }
 }
 
 fn change(shared: &SharedState, record: &FailoverRecord) -> FailoverRow {

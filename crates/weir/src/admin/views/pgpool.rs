@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_config::visibility::Viewer;
 use weir_failover::cluster::{ClusterView, NodeHealth, NodeView, ReplicationRole};
-use weir_failover::{HealthCheckStats, NodeFailover, NodeStanding};
+use weir_failover::{APART_WORDS, HealthCheckStats, NodeFailover, NodeStanding};
 use weir_session::flow::HoldReason;
 use weir_session::metrics::{VERBS, WorkerCounters};
 use weir_session::status::{SessionActivity, SessionStatus};
@@ -179,7 +179,7 @@ pub fn nodes(of: &ListSnapshot<'_>) -> Vec<NodeRow> {
             id: node.id,
             info: node_info(of, &view, at, known),
             delay_bytes: StandbyDelay::Bytes(node.lag_bytes.unwrap_or(0)),
-            cause: node.cause.clone(),
+            cause: known.filter(|known| known.is_apart).map(|_| APART_WORDS.into()).or_else(|| node.cause.clone()),
             is_favourite: of.asker.favourite == Some(at),
             statements: sums(shared, |counters| counters.statements(node.id)),
             panics,

@@ -5,7 +5,7 @@ use crate::log::Level;
 use std::collections::BTreeMap;
 use weir_failover::operations::RejoinFallback;
 use weir_failover::{
-    AttemptRefusal, FailoverCause, FailoverCommandKind, FailoverEvent, FailoverMode, FailoverRecord, FailoverReport,
+    APART_WORDS, AttemptRefusal, FailoverCause, FailoverCommandKind, FailoverEvent, FailoverMode, FailoverRecord, FailoverReport,
     FailoverRules, FailoverState, GroupRole, Ms, NodeDownReason, NodeId, NodeState, ProbeResult, ServerFacts, ServerStopResult,
     SightCount,
 };
@@ -44,6 +44,9 @@ pub fn report(c: &ControlContext, (rules, state): (&FailoverRules, &FailoverStat
             if state.primary() != Some(*node) && rules.group != GroupRole::Follows {
                 log.say(Level::Log, format_args!("=== Failover done. shutdown host {} ===", place(*node)));
             }
+        }
+        FailoverReport::PromotedApart { node } => {
+            log.say(Level::Warning, format_args!("node {node} is not to be used: {APART_WORDS}"));
         }
         FailoverReport::Unused { node } => {
             let text = "it streams from the primary and is out of use: attach it with pcp_attach_node, or ATTACH in the console; with auto_failback = on that happens by itself";
@@ -222,6 +225,7 @@ fn lost(why: NodeDownReason) -> String {
         NodeDownReason::False => "it is a primary that nobody accepted".into(),
         NodeDownReason::Following => "it is to follow the new primary".into(),
         NodeDownReason::Foreign => "it is a server of another cluster".into(),
+        NodeDownReason::Apart => APART_WORDS.into(),
         NodeDownReason::StatusFile => "pgpool_status says so".into(),
     }
 }

@@ -147,6 +147,7 @@ fn large(from: u8, counter: u64) -> GroupMessage {
         lease_ms: 2_000,
         failover: "\n".repeat(64 * 1024),
         decisions: vec![],
+        former: Vec::new(),
     };
     let version = StateVersion { number: VersionNumber { counter, by: member(0) }, state: Arc::new(state) };
     message(from, MessagePart::Propose(version))

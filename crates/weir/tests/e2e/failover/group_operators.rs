@@ -1,11 +1,11 @@
 //! Operators ask any member of a group: its leader decides, or all of them do it.
 
-use super::grouped::{Group, writes};
+use super::grouped::{Group, check_nothing_is_missing, loads, writes};
 use super::*;
 use crate::support::proxy::{Folder, show};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const DEBIANS_RELOAD: &str = "/usr/sbin/pcp_reload_config";
@@ -186,4 +186,110 @@ fn a_host_that_is_stopped_is_removed_and_is_a_member_again_when_it_runs() {
     wait_until("three members", || show(&mut client, "pool_watchdog", "votes") == ["yes"; 3]);
     let why = desk.weir(&group, 0, &["watchdog", "add", "9"]).unwrap_err();
     assert!(why.contains("host 9 is not in the configuration"), "{why}");
+}
+
+impl Group {
+    /// Kills hosts, and empties their disks.
+    fn lose(&mut self, hosts: &[usize]) {
+        for host in hosts {
+            self.proxies[*host].signal(Signal::KILL);
+            self.proxies[*host].wait_end();
+            fs::remove_file(self.state_file(*host)).unwrap();
+        }
+    }
+
+    fn state_file(&self, host: usize) -> PathBuf {
+        self.proxies[host].folder().join(format!("weir_group.{}", 20_000 + host))
+    }
+}
+
+/// Once the leases of before are over.
+fn form_by_force(desk: &Desk, group: &Group, host: usize) -> String {
+    let mut said = String::new();
+    wait_until("the group to be formed by force", || match desk.weir(group, host, &["watchdog", "form", "--force"]) {
+        Ok(note) => {
+            said = note;
+            true
+        }
+        Err(why) => {
+            assert!(why.contains("did within the last lease") || why.contains("was started less than"), "{why}");
+            false
+        }
+    });
+    said
+}
+
+#[test]
+fn the_last_of_three_hosts_forms_a_group_by_force_and_the_others_become_members_of_it() {
+    let cluster = servers(2, &[ANY]);
+    let (mut group, desk) = (Group::start(&cluster, "failover_wait = 1s\n"), Desk::new());
+    desk.do_it(&group, 0, &["pcp", "detach_node", "2"]);
+    wait_statuses(&group, &[2], &["up", "up", "down"]);
+    group.lose(&[0, 1]);
+    wait_until("writes to be refused", || !writes(&group.proxies[2]));
+    let why = desk.weir(&group, 2, &["watchdog", "form"]).unwrap_err();
+    assert!(why.contains("1 of the 3 members of the group answer") && why.contains("--force"), "{why}");
+    let note = form_by_force(&desk, &group, 2);
+    assert!(note.contains("delete weir_group.PORT"), "{note}");
+    let begun = Instant::now();
+    wait_until("writes to go on", || writes(&group.proxies[2]));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    wait_statuses(&group, &[2], &["up", "up", "down"]);
+    desk.do_it(&group, 2, &["pcp", "attach_node", "2"]);
+    for host in [0, 1] {
+        group.proxies[host].crash_and_start();
+    }
+    let mut client = group.proxies[2].console();
+    wait_until("three members", || show(&mut client, "pool_watchdog", "votes") == ["yes"; 3]);
+    for proxy in &group.proxies {
+        wait_until("clients to come in", || writes(proxy));
+    }
+    let before = loads(&group, &[0, 1, 2]);
+    cluster.primary().kill9().unwrap();
+    check_nothing_is_missing(&cluster, &group, before);
+}
+
+#[test]
+fn a_group_that_works_is_not_formed_anew() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
+    for arguments in [&["watchdog", "form", "--force"][..], &["watchdog", "form"]] {
+        let why = desk.weir(&group, 1, arguments).unwrap_err();
+        assert!(why.contains("the group works: 3 of its 3 members answer"), "{why}");
+    }
+    group.lose(&[0]);
+    let mut client = group.proxies[2].console();
+    wait_until("the dead host to be lost", || show(&mut client, "pool_watchdog", "lost")[0] == "true");
+    let why = desk.weir(&group, 1, &["watchdog", "form", "--force"]).unwrap_err();
+    assert!(why.contains("the group works: 2 of its 3 members answer"), "{why}");
+    assert!(writes(&group.proxies[1]));
+}
+
+#[test]
+fn hosts_that_come_back_with_files_of_a_group_that_was_replaced_by_force_do_nothing_and_say_why() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, "failover_wait = 1s\n"), Desk::new());
+    for host in [0, 1] {
+        group.proxies[host].signal(Signal::KILL);
+        group.proxies[host].wait_end();
+    }
+    form_by_force(&desk, &group, 2);
+    for host in [0, 1] {
+        group.proxies[host].crash_and_start();
+    }
+    for host in [0, 1] {
+        let words = "another group was formed by force on host 2";
+        wait_until("its log to say so", || group.proxies[host].log().contains(words));
+        wait_until("it to take no writes", || !writes(&group.proxies[host]));
+    }
+    assert!(writes(&group.proxies[2]));
+    assert_eq!(group.leaders(), [2]);
+    // As the log says.
+    group.lose(&[0, 1]);
+    for host in [0, 1] {
+        group.proxies[host].crash_and_start();
+    }
+    for proxy in &group.proxies {
+        wait_until("clients to come in", || writes(proxy));
+    }
 }

@@ -97,11 +97,11 @@ fn crew(host: usize) -> Crew {
 }
 
 /// A load at each of these proxies.
-fn loads(group: &Group, hosts: &[usize]) -> Vec<Load> {
+pub(super) fn loads(group: &Group, hosts: &[usize]) -> Vec<Load> {
     hosts.iter().map(|host| Load::with(&group.proxies[*host], crew(*host))).collect()
 }
 
-fn check_nothing_is_missing(cluster: &Owned, group: &Group, loads: Vec<Load>) {
+pub(super) fn check_nothing_is_missing(cluster: &Owned, group: &Group, loads: Vec<Load>) {
     wait_until("one primary", || primaries(cluster).len() == 1);
     let [new] = primaries(cluster)[..] else { panic!("one primary") };
     for load in loads {
