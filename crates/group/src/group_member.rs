@@ -73,6 +73,7 @@ pub struct GroupMember {
     pub(crate) lost_since: BTreeMap<MemberId, GroupMs>,
     pub(crate) intent: MemberIntent,
     pub(crate) sights: NodeSights,
+    pub(crate) parameters: Option<u64>,
     pub(crate) requests: VecDeque<(u64, GroupRequest)>,
     /// Ticket and number of the change under way that answers it.
     pub(crate) asked: Option<(u64, u64)>,
@@ -126,6 +127,7 @@ impl GroupMember {
             lost_since: BTreeMap::new(),
             intent: MemberIntent::Serves,
             sights: NodeSights::default(),
+            parameters: None,
             requests: VecDeque::new(),
             asked: None,
             is_changing: false,

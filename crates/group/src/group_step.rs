@@ -34,6 +34,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
             member.sights = sights;
             member.tell_all(now, &mut out);
         }
+        GroupEvent::Parameters(digest) => member.parameters = Some(digest),
         GroupEvent::Founding { text, mark } => {
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
                 member.founder_text = text;
@@ -130,6 +131,7 @@ impl GroupMember {
             intent: self.intent,
             sights: self.sights,
             part,
+            parameters: self.parameters,
         };
         out.push(GroupAction::Send { host, message: Box::new(message) });
     }

@@ -11,6 +11,7 @@ mod group_driver;
 pub mod group_thread;
 mod group_words;
 pub mod host_fitness;
+pub mod parameter_likeness;
 mod peer_context;
 mod peer_datagrams;
 mod peer_handshake;

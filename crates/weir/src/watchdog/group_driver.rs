@@ -7,6 +7,7 @@ use crate::runtime::group_seat::{GroupOrder, GroupSeat, GroupView, HeardAct, Pee
 use crate::watchdog::etcd_engine::{EtcdChange, EtcdEngine, EtcdSight};
 use crate::watchdog::group_words;
 use crate::watchdog::host_fitness::{FitnessWatch, HostFitness};
+use crate::watchdog::parameter_likeness::{LIKENESS_ACT, LIKENESS_LIMIT_MS, OwnParameters, ParameterLikeness};
 use crate::watchdog::peer_links::{PeerEvent, PeerLinkView, PeerLinks};
 use crate::watchdog::state_store::{StateOutcome, StateStore};
 use crate::watchdog::virtual_address::{AddressKeeper, WatchdogLog};
@@ -17,9 +18,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
+use weir_config::Config;
 use weir_group::{
     ActAnswer, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState, HostNumber,
-    MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
+    MemberId, MemberIntent, MemberRights, RegisterEvent, RightsTaken, StateVersion, VersionNumber, group_step,
 };
 use weir_io::clock::boot_now_ms;
 
@@ -31,6 +33,9 @@ const SHOW_MS: GroupMs = 250;
 
 /// Rights for the workers of this process; `writes` are an epoch and a node.
 pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
+
+/// Configuration that is in force; `None` of a witness, which decides nothing about servers.
+pub type ParametersInForce = Box<dyn Fn() -> Option<Arc<Config>>>;
 
 /// The party that must stop writing when the group takes the right to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,7 @@ pub struct DriverParts {
     pub orders: mpsc::Receiver<GroupOrder>,
     pub party: WritingParty,
     pub grant: LeaseGrant,
+    pub parameters: ParametersInForce,
     /// Rings the control thread.
     pub news: Box<dyn Fn()>,
     pub say: WatchdogLog,
@@ -100,6 +106,12 @@ struct GroupDriver {
     seat: Arc<GroupSeat>,
     party: WritingParty,
     grant: LeaseGrant,
+    parameters: ParametersInForce,
+    /// Compared with those of the other hosts.
+    compared: Option<Arc<Config>>,
+    likeness: ParameterLikeness,
+    /// Hosts that are asked for their parameters, by ticket.
+    likeness_asked: HashMap<u64, HostNumber>,
     news: Box<dyn Fn()>,
     say: WatchdogLog,
     own: mpsc::UnboundedSender<OwnEvent>,
@@ -136,6 +148,10 @@ pub async fn drive(parts: DriverParts) {
         seat: parts.seat,
         party: parts.party,
         grant: parts.grant,
+        parameters: parts.parameters,
+        compared: None,
+        likeness: ParameterLikeness::default(),
+        likeness_asked: HashMap::new(),
         news: parts.news,
         say: parts.say,
         own,
@@ -207,6 +223,11 @@ impl GroupDriver {
                     let _ = asker.send(answer);
                 }
             }
+            GroupAction::Act { from, act } if act.text == LIKENESS_ACT => {
+                let refusal = || ActAnswer::Refused("this host is a witness, and compares no parameters".into());
+                let answer = self.likeness.answer().map_or_else(refusal, ActAnswer::Done);
+                self.step(GroupEvent::Acted { from, number: act.number, answer });
+            }
             GroupAction::Act { from, act } if self.party == WritingParty::Workers => {
                 self.seat.hear_act(HeardAct { from, number: act.number, doer: act.doer, text: act.text });
             }
@@ -215,6 +236,10 @@ impl GroupDriver {
                 self.step(GroupEvent::Acted { from, number: act.number, answer });
             }
             GroupAction::Acted { ticket, answer } => {
+                if let Some(host) = self.likeness_asked.remove(&ticket) {
+                    self.compare_parameters(host, answer);
+                    return;
+                }
                 if let Some(asker) = self.act_askers.remove(&ticket) {
                     let _ = asker.send(answer);
                 }
@@ -317,7 +342,9 @@ impl GroupDriver {
                 if message.intent == MemberIntent::ShutsDown && before != Some(message.intent) {
                     group_words::say_shutdown(&self.say, message.from.host);
                 }
+                let (from, parameters) = (message.from, message.parameters);
                 self.step(GroupEvent::Message(message));
+                self.hear_parameters(from, parameters);
             }
             PeerEvent::LinkClosed { member } => self.step(GroupEvent::LinkClosed { member }),
         }
@@ -372,6 +399,53 @@ impl GroupDriver {
         let gone: Vec<u64> = self.act_askers.extract_if(|_, asker| asker.is_closed()).map(|(ticket, _)| ticket).collect();
         for ticket in gone {
             self.step(GroupEvent::ActDropped { ticket });
+        }
+    }
+
+    /// Looks at the own parameters, which may have been read again.
+    fn look_at_parameters(&mut self) {
+        let Some(config) = (self.parameters)() else { return };
+        if self.compared.as_ref().is_some_and(|compared| Arc::ptr_eq(compared, &config)) {
+            return;
+        }
+        let key = config.watchdog.as_ref().map_or("", |watchdog| watchdog.authkey.expose());
+        let own = OwnParameters::of(&config, key);
+        self.step(GroupEvent::Parameters(own.digest));
+        self.likeness.set_own(own);
+        self.compared = Some(config);
+    }
+
+    fn hear_parameters(&mut self, from: MemberId, digest: Option<u64>) {
+        // Before a member is admitted it cannot be asked.
+        let is_member = self.version.as_ref().is_some_and(|version| version.state.members.has(from));
+        if !is_member {
+            return;
+        }
+        if self.likeness.hear(from, digest, boot_now_ms()) {
+            self.tickets += 1;
+            self.likeness_asked.insert(self.tickets, from.host);
+            let (to, text) = (Some(from), LIKENESS_ACT.to_owned());
+            self.step(GroupEvent::Act { ticket: self.tickets, to, text, limit_ms: LIKENESS_LIMIT_MS });
+        }
+        self.say_likeness(from.host);
+    }
+
+    fn compare_parameters(&mut self, host: HostNumber, answer: ActAnswer) {
+        match answer {
+            ActAnswer::Done(told) => {
+                if let Err(error) = self.likeness.compare(host, &told) {
+                    (self.say)(Level::Warning, format_args!("watchdog: host {host}: {error}"));
+                }
+                self.say_likeness(host);
+            }
+            // It is asked again later.
+            ActAnswer::Refused(_) | ActAnswer::NotLeader | ActAnswer::Unknown => {}
+        }
+    }
+
+    fn say_likeness(&mut self, host: HostNumber) {
+        if let Some(news) = self.likeness.news(host) {
+            group_words::say_likeness(&self.say, host, &news);
         }
     }
 
@@ -442,6 +516,7 @@ impl GroupDriver {
         }
         if is_due {
             self.shown_at = now;
+            self.look_at_parameters();
         }
         self.shown = view.clone();
         self.seat.show(view);
@@ -456,6 +531,7 @@ impl GroupDriver {
             heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
             is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
             intent: self.intents.get(&peer.host).copied().unwrap_or(MemberIntent::Serves),
+            differing: self.likeness.differing(peer.host).to_vec(),
         };
         self.links.views().into_iter().map(view).collect()
     }

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
+use weir_config::Config;
 use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
 use weir_group::{EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, ShutdownFate};
 use weir_io::clock::boot_now_ms;
@@ -34,11 +35,15 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// `LeaseGrant` on its way to the thread.
 pub type SendableGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>) + Send>;
 
+/// `ParametersInForce` on its way to the thread.
+pub type SendableParameters = Box<dyn Fn() -> Option<Arc<Config>> + Send>;
+
 /// Differences between a proxy and a witness.
 pub struct GroupHost {
     pub duty: MemberDuty,
     pub log: Arc<ProxyLog>,
     pub grant: SendableGrant,
+    pub parameters: SendableParameters,
     /// Rings the control thread.
     pub news: Box<dyn Fn() + Send>,
 }
@@ -193,7 +198,7 @@ async fn begin(
     opened: OpenedState,
     (seat, orders): (Arc<GroupSeat>, mpsc::Receiver<GroupOrder>),
 ) -> anyhow::Result<DriverParts> {
-    let GroupHost { duty, log, grant, news } = host;
+    let GroupHost { duty, log, grant, parameters, news } = host;
     let own_log = log.clone();
     let say: WatchdogLog = Rc::new(move |level, text| own_log.say(level, text));
     let (events, peer_events) = mpsc::channel(PEER_EVENTS_MAX);
@@ -232,6 +237,7 @@ async fn begin(
         orders,
         party,
         grant,
+        parameters,
         news,
         say,
         lease_ms,
