@@ -179,7 +179,7 @@ impl FailoverDriver {
         let is_alive = |beat_ms: u64| self.now() < beat_ms + WORKER_SILENCE_MS;
         let mut beats = self.c.shared.mailboxes.iter().map(|mailbox| mailbox.beat_ms.load(Ordering::Relaxed));
         let stand_still = self.now() > WORKER_SILENCE_MS && !beats.all(is_alive);
-        let is_unfit = stand_still || weir_failover::alone_misses_primary(&self.state);
+        let is_unfit = stand_still || weir_failover::alone_misses_primary(&self.state, self.now());
         if is_unfit { MemberIntent::Unfit } else { MemberIntent::Serves }
     }
 
