@@ -104,6 +104,14 @@ fn an_outcome_from_before_the_lead_moved_counts_for_no_later_store() {
 }
 
 #[test]
+fn a_follower_leaves_the_forecast_to_the_leader() {
+    let mut play = follower();
+    play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
+    let text = crate::forecast(&play.state, &play.rules).describe(0);
+    assert_eq!(text, "the leader of the group decides: it shows what would be done");
+}
+
+#[test]
 fn a_leader_replaces_a_primary_once_most_of_its_group_miss_it() {
     let mut play = Play::new(|rules| (rules.group, rules.consensus) = (GroupRole::Leads, DeathConsensus::Majority));
     let sights = |alive, dead| FailoverEvent::Sights { of_others: [(0, SightCount { alive, dead })].into() };
