@@ -44,6 +44,7 @@ fn hear_version(version: StateVersion) {
         intent: MemberIntent::Serves,
         sights: Default::default(),
         part,
+        parameters: None,
     };
     let parts = [
         MessagePart::Propose(version.clone()),

@@ -18,6 +18,7 @@ mod encryption;
 pub mod failover_settings;
 pub mod hba;
 pub mod hosts;
+pub mod likeness;
 pub mod limits;
 mod lines;
 pub mod look_up;

@@ -260,9 +260,10 @@ fn take_place() -> Result<(u8, File)> {
     free.context("all places for networks are in use")
 }
 
-/// The lock ends with the process: programs that it begins do not inherit the file.
+/// The lock ends with the process: programs that it begins do not inherit the file. Networks are of the whole machine, and so is the file: folders of TMPDIR
+/// are not.
 fn lock_file(name: &str) -> Result<File> {
-    let path = std::env::temp_dir().join(format!("weir-network-{name}.lock"));
+    let path = Path::new("/run").join(format!("weir-network-{name}.lock"));
     File::options().create(true).append(true).open(&path).with_context(|| path.display().to_string())
 }
 

@@ -7,7 +7,7 @@ use super::choose::{self, AttemptRefusal};
 use super::eligible;
 use super::event::ServerFacts;
 use super::record::CommitLoss;
-use super::rules::{BackendFlag, FailoverMode, FailoverRules};
+use super::rules::{BackendFlag, FailoverMode, FailoverRules, GroupRole};
 use crate::failover_state::FailoverState;
 use crate::node_state::NodeState;
 
@@ -20,9 +20,19 @@ pub struct FailoverForecast {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverOutlook {
     NoPrimary(NoPrimaryReason),
-    Promotes { node: NodeId, loss: CommitLoss, proof: DeathProof },
-    Runs { node: Option<NodeId> },
-    Waits { why: AttemptRefusal },
+    Promotes {
+        node: NodeId,
+        loss: CommitLoss,
+        proof: DeathProof,
+    },
+    Runs {
+        node: Option<NodeId>,
+    },
+    Waits {
+        why: AttemptRefusal,
+    },
+    /// This Weir follows the leader of its group.
+    LeaderDecides,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +75,9 @@ fn missing(state: &FailoverState) -> NoPrimaryReason {
 }
 
 fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> FailoverOutlook {
+    if rules.group == GroupRole::Follows {
+        return FailoverOutlook::LeaderDecides;
+    }
     let flag = rules.node(primary).map_or(BackendFlag::None, |node| node.flag);
     let standbys = || {
         let answers = |(id, node): (&NodeId, &'_ NodeState)| Some((*id, node.facts().cloned()?));
@@ -124,6 +137,7 @@ impl FailoverForecast {
             }
             FailoverOutlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
             FailoverOutlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),
+            FailoverOutlook::LeaderDecides => "the leader of the group decides: it shows what would be done".into(),
             FailoverOutlook::Waits { why } => format!("writes would wait: {}", why.describe()),
         }
     }

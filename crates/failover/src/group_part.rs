@@ -14,6 +14,9 @@ use crate::failover_state::FailoverState;
 use crate::node_state::NodeStanding;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Time in which the others look at a node that this Weir misses, and tell: they hear of it at once, and look after [`RECHECK_MS`].
+const OTHERS_LOOK_MS: Ms = 1_000;
+
 /// Takes over what the leader stored. The leader itself knows it already.
 pub(super) fn told(
     state: &mut FailoverState,
@@ -72,10 +75,12 @@ pub(super) fn agree_on_death(state: &FailoverState, rules: &FailoverRules, id: N
     rules.consensus == DeathConsensus::Own || !is_asked || 2 * (dead + 1) > alive + dead + 1
 }
 
-/// True if this Weir misses the primary, and another one does not: it must not lead.
-pub fn alone_misses_primary(state: &FailoverState) -> bool {
+/// True if this Weir misses the primary, and another one does not: it must not lead. Not before the others had time to look: of a primary that has just
+/// died they tell what they saw before.
+pub fn alone_misses_primary(state: &FailoverState, now: Ms) -> bool {
     let Some(primary) = state.primary() else { return false };
-    let is_missed = state.nodes.get(&primary).is_some_and(|node| node.dead.is_some());
+    let dead_since = state.nodes.get(&primary).and_then(|node| node.dead).map(|(since, _)| since);
+    let is_missed = dead_since.is_some_and(|since| now >= since + OTHERS_LOOK_MS);
     is_missed && state.sights.get(&primary).is_some_and(|count| count.alive > count.dead)
 }
 

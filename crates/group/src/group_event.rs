@@ -125,6 +125,8 @@ pub struct GroupMessage {
     pub intent: MemberIntent,
     pub sights: NodeSights,
     pub part: MessagePart,
+    /// Digest of the parameters that all members must have alike, for those that compare them. `None` where they mean nothing.
+    pub parameters: Option<u64>,
 }
 
 /// Wishes of failover and operators. Only a leader's are followed.
@@ -185,6 +187,8 @@ pub enum GroupEvent {
     Sights(NodeSights),
     /// In place of the settings that the member began with. Those of the leader count.
     Removals(RemovalSettings),
+    /// Digest of the own parameters that all members must have alike.
+    Parameters(u64),
     /// For a founder: what the failover file and the servers' marks know. Looked at anew twice a second while there is no group.
     Founding {
         text: String,

@@ -41,6 +41,7 @@ pub fn group_step(member: &mut GroupMember, event: GroupEvent, now: GroupMs) -> 
             let RemovalSettings { no_show_ms, lost_removal_ms, shutdowns } = removals;
             member.settings = GroupSettings { no_show_ms, lost_removal_ms, shutdowns, ..member.settings.clone() };
         }
+        GroupEvent::Parameters(digest) => member.parameters = Some(digest),
         GroupEvent::Founding { text, mark } => {
             if text.len() <= FAILOVER_TEXT_BYTES_MAX {
                 member.founding.set_text(text);
@@ -141,6 +142,7 @@ impl GroupMember {
             intent: self.intent,
             sights: self.sights,
             part,
+            parameters: self.parameters,
         };
         out.push(GroupAction::Send { host, message: Box::new(message) });
     }

@@ -86,6 +86,7 @@ impl GroupMessage {
         let (kind, body) = show_part(&self.part);
         out.push(kind);
         put_bytes(&mut out, &body);
+        put_option(&mut out, self.parameters.as_ref(), |out, digest| put_u64(out, *digest));
         out
     }
 
@@ -109,6 +110,7 @@ impl GroupMessage {
             intent: reader.one_of("an intent", &INTENTS)?,
             sights: NodeSights { alive: reader.u128()?, dead: reader.u128()? },
             part: reader.part()?,
+            parameters: reader.later_option("a mark of parameters", MessageReader::u64)?,
         })
     }
 
@@ -296,6 +298,11 @@ impl<'a> MessageReader<'a> {
 
     fn option<T>(&mut self, field: &'static str, read: fn(&mut Self) -> Read<T>) -> Read<Option<T>> {
         if self.one_of(field, &[false, true])? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    /// A field that earlier programs do not write.
+    fn later_option<T>(&mut self, field: &'static str, read: fn(&mut Self) -> Read<T>) -> Read<Option<T>> {
+        if self.0.is_empty() { Ok(None) } else { self.option(field, read) }
     }
 
     /// The length is checked before anything is kept.

@@ -92,7 +92,8 @@ fn keep(s: &mut Session, w: &Context, statement: &Statement, placement: Option<T
 /// Takes a server connection at rest that shows what the session must see.
 #[inline]
 fn take_idle(s: &mut Session, w: &Context, need: ConnRequirement, at: NodeIndex, node: u16) -> Option<Box<Conn>> {
-    if need.conn.is_some() {
+    // A statement that is cancelled already is not sent: a server forgets a cancel request that comes before it has read the statement.
+    if need.conn.is_some() || s.handle.wait_cancelled.get() {
         return None;
     }
     let check_after_ms = check_after_ms(w);

@@ -79,6 +79,7 @@ pub struct SessionHandle {
     pub is_ours: Cell<bool>,
     /// A cancel request came meanwhile.
     pub cancel_waits: Cell<bool>,
+    /// The statement that waits for a server connection is cancelled. Taken by whoever ends the wait.
     pub wait_cancelled: Cell<bool>,
     pub active_at: Cell<Us>,
     pub clock: SessionClock,

@@ -107,7 +107,7 @@ impl World {
         let now = self.now;
         let weir = &mut self.weirs[at];
         let (Some(host), Some(state)) = (&mut weir.host, &weir.state) else { return Vec::new() };
-        let intent = if alone_misses_primary(state) { MemberIntent::Unfit } else { MemberIntent::Serves };
+        let intent = if alone_misses_primary(state, now) { MemberIntent::Unfit } else { MemberIntent::Serves };
         let awaited = host.obeying.filter(|obeying| !obeying.writes).map(|obeying| obeying.number);
         let mut tie = std::mem::take(&mut host.tie);
         let words = tie.words(host.sight(now), state, intent, (host.served, awaited));

@@ -14,6 +14,7 @@ mod group_words;
 mod heard_copies;
 pub mod host_fitness;
 mod lease_line;
+pub mod parameter_likeness;
 mod peer_context;
 mod peer_datagrams;
 mod peer_handshake;

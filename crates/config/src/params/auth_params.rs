@@ -1,24 +1,25 @@
 //! Logins of clients.
 use std::path::PathBuf;
 
-use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamLikeness};
 use crate::PasswdProof;
 use crate::client_demands::{ClientTls, CommonMethod};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 const BUILT: ConfigParam = ConfigParam { group: ParamGroup::Auth, effect: ParamEffect::Built, ..super::ROW };
+const ALIKE: ConfigParam = ConfigParam { likeness: ParamLikeness::Alike, ..BUILT };
 
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "enable_pool_hba", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,
         set: |c, _, v| c.auth.use_hba = v.bool(),
-        help: "Decide by pool_hba.conf who may connect and how. The file lies beside the configuration file, or where -a says.", ..BUILT },
+        help: "Decide by pool_hba.conf who may connect and how. The file lies beside the configuration file, or where -a says.", ..ALIKE },
     ConfigParam { name: "auth_type", kind: ParamKind::Enum { values: &["hba", "trust", "plain", "md5", "scram-sha-256", "cert", "pam"], also: &[] }, default: "hba", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.demands.method = CommonMethod::from_word(v.word()),
         help: "PgBouncer's auth_type: the method of the rules of pool_hba.conf that have the word auth_type in place of one, with its meaning there (trust, plain and cert let in users with a line in pool_passwd, or whom auth_query knows). Rules behind the last of them do not count. hba: they do not count, and the others decide.", ..BUILT },
     ConfigParam { name: "client_sslmode", kind: ParamKind::Enum { values: &["allow", "require", "verify-ca"], also: &[("disable", "allow"), ("prefer", "allow"), ("verify-full", "verify-ca")] }, default: "allow", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.demands.tls = ClientTls::from_word(v.word()),
-        help: "Encryption that pool_hba.conf asks of all clients over TCP, whatever its rules say: require has host mean hostssl and hostnossl reject, verify-ca asks for a certificate, too. allow: each rule says it itself. PgBouncer's client_tls_sslmode.", ..BUILT },
+        help: "Encryption that pool_hba.conf asks of all clients over TCP, whatever its rules say: require has host mean hostssl and hostnossl reject, verify-ca asks for a certificate, too. allow: each rule says it itself. PgBouncer's client_tls_sslmode.", ..ALIKE },
     ConfigParam { name: "ident_file", kind: ParamKind::Text(Operators), default: "pool_ident.conf", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ident_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with the maps of user names that rules of pool_hba.conf name, relative to the directory of the configuration file.", ..BUILT },
@@ -39,13 +40,13 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Time a client has to log in. 0: no limit.", ..BUILT },
     ConfigParam { name: "auth_user", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_user = v.text(),
-        help: "User who asks servers about other users: runs auth_query, and looks up groups for pool_hba.conf. Empty: there is no auth_query, and sr_check_user looks up groups.", ..BUILT },
+        help: "User who asks servers about other users: runs auth_query, and looks up groups for pool_hba.conf. Empty: there is no auth_query, and sr_check_user looks up groups.", ..ALIKE },
     ConfigParam { name: "auth_query", kind: ParamKind::Text(Operators), default: "SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_query = v.text(),
-        help: "Query that auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count in any case.", ..BUILT },
+        help: "Query that auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count in any case.", ..ALIKE },
     ConfigParam { name: "auth_dbname", kind: ParamKind::Text(Everyone), default: "postgres", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_database = v.text(),
-        help: "Database in which servers are asked about users. It may be a database by another name of database_file. Databases there may have an auth_user, auth_query and auth_dbname of their own.", ..BUILT },
+        help: "Database in which servers are asked about users. It may be a database by another name of database_file. Databases there may have an auth_user, auth_query and auth_dbname of their own.", ..ALIKE },
     ConfigParam { name: "auth_query_timeout", kind: ParamKind::Seconds { min: 1, max: 3600 }, default: "5", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_timeout_ms = v.millis(),
         help: "Time a login waits for what a server says about its user; after that it is refused.", ..BUILT },

@@ -1,10 +1,10 @@
 //! The PostgreSQL servers and how they are kept equal.
 use crate::ClusteringMode;
 
-use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
+use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind, ParamLikeness};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
-const ROW: ConfigParam = ConfigParam { group: ParamGroup::Backend, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Backend, likeness: ParamLikeness::Alike, ..super::ROW };
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

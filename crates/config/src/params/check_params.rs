@@ -1,11 +1,12 @@
 //! How the nodes are watched.
 use crate::LogDelay;
 
-use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind, ParamLikeness};
 use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Check, ..super::ROW };
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
+const ALIKE: ConfigParam = ConfigParam { likeness: ParamLikeness::Alike, ..BUILT };
 
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
@@ -14,22 +15,22 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Time between two looks at role and lag of the nodes. 0: never.", ..BUILT },
     ConfigParam { name: "sr_check_user", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.check.user = v.text(),
-        help: "User for these looks and for finding the primary; needs the rights of pg_monitor.", ..BUILT },
+        help: "User for these looks and for finding the primary; needs the rights of pg_monitor.", ..ALIKE },
     ConfigParam { name: "sr_check_password", kind: ParamKind::Text(Nobody), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.check.password = v.text(),
         help: "Password of that user. Empty: the one in pool_passwd.", ..BUILT },
     ConfigParam { name: "sr_check_database", kind: ParamKind::Text(Everyone), default: "postgres", applies: ParamContext::OnReload,
         set: |c, _, v| c.check.database = v.text(),
-        help: "Database for these looks.", ..BUILT },
+        help: "Database for these looks.", ..ALIKE },
     ConfigParam { name: "delay_threshold", kind: ParamKind::Bytes { min: 0, max: i64::MAX }, default: "0", applies: ParamContext::OnReload,
         set: |c, _, v| c.check.delay_bytes_max = v.int().unsigned_abs(),
-        help: "Lag of a standby, in bytes of WAL, above which its reads go elsewhere. 0: no limit. It is looked at every sr_check_period.", ..BUILT },
+        help: "Lag of a standby, in bytes of WAL, above which its reads go elsewhere. 0: no limit. It is looked at every sr_check_period.", ..ALIKE },
     ConfigParam { name: "delay_threshold_by_time", kind: ParamKind::Millis { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::OnReload, since: "4.4",
         set: |c, _, v| c.check.delay_ms_max = v.millis(),
-        help: "Lag of a standby, as time, above which its reads go elsewhere; delay_threshold does not count then. 0: no limit.", ..BUILT },
+        help: "Lag of a standby, as time, above which its reads go elsewhere; delay_threshold does not count then. 0: no limit.", ..ALIKE },
     ConfigParam { name: "prefer_lower_delay_standby", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,
         set: |c, _, v| c.check.prefers_lower_delay = v.bool(),
-        help: "When the chosen standby lags too much, read from the one that lags least instead of the primary, unless that one does too.", ..BUILT },
+        help: "When the chosen standby lags too much, read from the one that lags least instead of the primary, unless that one does too.", ..ALIKE },
     ConfigParam { name: "log_standby_delay", kind: ParamKind::Enum { values: &["always", "if_over_threshold", "none"], also: &[] }, default: "if_over_threshold", applies: ParamContext::OnReload,
         set: |c, _, v| c.check.log_delay = LogDelay::from_word(v.word()),
         help: "When to log the lag of standbys.", ..BUILT },
@@ -39,25 +40,25 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Longest time that command may take.", ..ROW },
     ConfigParam { name: "health_check_period", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.period_ms = v.millis(),
-        help: "Time between two health checks of a node. 0: no health checks.", ..BUILT },
+        help: "Time between two health checks of a node. 0: no health checks.", ..ALIKE },
     ConfigParam { name: "health_check_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "20", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.timeout_ms = v.millis(),
-        help: "Longest time one attempt may take. 0: no limit.", ..BUILT },
+        help: "Longest time one attempt may take. 0: no limit.", ..ALIKE },
     ConfigParam { name: "health_check_user", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.user = v.text(),
-        help: "User of the health check.", ..BUILT },
+        help: "User of the health check.", ..ALIKE },
     ConfigParam { name: "health_check_password", kind: ParamKind::Text(Nobody), default: "", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.password = v.text(),
         help: "Password of that user. Empty: the one in pool_passwd.", ..BUILT },
     ConfigParam { name: "health_check_database", kind: ParamKind::Text(Everyone), default: "postgres", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.database = v.text(),
-        help: "Database of the health check.", ..BUILT },
+        help: "Database of the health check.", ..ALIKE },
     ConfigParam { name: "health_check_max_retries", kind: ParamKind::Int { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.retries = v.count(),
-        help: "Attempts after the first failed one before a node counts as down.", ..BUILT },
+        help: "Attempts after the first failed one before a node counts as down.", ..ALIKE },
     ConfigParam { name: "health_check_retry_delay", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "1", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).health.retry_delay_ms = v.millis(),
-        help: "Time between these attempts.", ..BUILT },
+        help: "Time between these attempts.", ..ALIKE },
     ConfigParam { name: "connect_timeout", kind: ParamKind::Millis { min: 0, max: INT_MAX }, default: "10000", applies: ParamContext::OnReload, indexed: ParamIndexing::NodeOrDefault,
         set: |c, n, v| c.node(n).connect_timeout_ms = v.millis(),
         help: "Time to wait for a server to let Weir in, and to answer the check of roles. 0: no limit (10 s for the check).", ..BUILT },

@@ -1,10 +1,10 @@
 //! Failure and return of a node.
-use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamLikeness};
 use crate::OnLost;
 use crate::failover_settings::{ConnEndPolicy, FailoverMode, FalsePrimary, OtherPromoters};
 use crate::visibility::ValueVisibility::Operators;
 
-const ROW: ConfigParam = ConfigParam { group: ParamGroup::Failover, ..super::ROW };
+const ROW: ConfigParam = ConfigParam { group: ParamGroup::Failover, likeness: ParamLikeness::Alike, ..super::ROW };
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 
 #[rustfmt::skip] // two or three lines a row keep the table readable as one

@@ -41,6 +41,7 @@ pub struct ConfigParam {
     pub group: ParamGroup,
     pub indexed: ParamIndexing,
     pub effect: ParamEffect,
+    pub likeness: ParamLikeness,
     /// Pgpool-II release that introduced it; "4.3": 4.3 or older, "next": unreleased.
     pub since: &'static str,
     /// Hidden in lists; readable by name.
@@ -105,6 +106,14 @@ pub enum ParamEffect {
     Needless,
 }
 
+/// Values of the hosts of one group (`use_watchdog`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamLikeness {
+    OwnToHost,
+    /// With another value a host decides otherwise than the others, or serves clients in another way.
+    Alike,
+}
+
 fn nothing(_: &mut Config, _: u16, _: &ParamValue) {}
 
 /// Common values of most rows.
@@ -117,6 +126,7 @@ const ROW: ConfigParam = ConfigParam {
     group: ParamGroup::Weir,
     indexed: ParamIndexing::No,
     effect: ParamEffect::NotYet,
+    likeness: ParamLikeness::OwnToHost,
     since: "4.3",
     hidden: false,
     alias_of: None,

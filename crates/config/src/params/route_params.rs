@@ -1,11 +1,12 @@
 //! Routing of statements to nodes.
-use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamValue};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamLikeness, ParamValue};
 use crate::OnWrite;
 use crate::redirect::{RedirectPreference, read_redirects};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
 
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Route, ..super::ROW };
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
+const ALIKE: ConfigParam = ConfigParam { likeness: ParamLikeness::Alike, ..BUILT };
 /// A row without a meaning in Weir, as its help says.
 const NEEDLESS: ConfigParam = ConfigParam { effect: ParamEffect::Needless, ..ROW };
 
@@ -18,19 +19,19 @@ fn redirects(value: &ParamValue) -> Vec<RedirectPreference> {
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "load_balance_mode", kind: ParamKind::Bool, default: "on", applies: ParamContext::AtStart,
         set: |c, _, v| c.routing.load_balance = v.bool(),
-        help: "Spread reads over the nodes by weight.", ..BUILT },
+        help: "Spread reads over the nodes by weight.", ..ALIKE },
     ConfigParam { name: "statement_level_load_balance", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.statement_level = v.bool(),
-        help: "Choose the node for every read anew. off: once per session.", ..BUILT },
+        help: "Choose the node for every read anew. off: once per session.", ..ALIKE },
     ConfigParam { name: "read_only_function_list", kind: ParamKind::Patterns { separator: ',', seen_by: Everyone }, default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.read_only_functions = v.patterns(),
-        help: "Functions that write nothing, as regular expressions for whole names, f or public.f, with commas between them; all others count as writing. Not together with write_function_list.", ..BUILT },
+        help: "Functions that write nothing, as regular expressions for whole names, f or public.f, with commas between them; all others count as writing. Not together with write_function_list.", ..ALIKE },
     ConfigParam { name: "write_function_list", kind: ParamKind::Patterns { separator: ',', seen_by: Everyone }, default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.write_functions = v.patterns(),
-        help: "Functions that write, as regular expressions for whole names, f or public.f, with commas between them; all others count as reading. If both lists are empty, volatile functions count as writing.", ..BUILT },
+        help: "Functions that write, as regular expressions for whole names, f or public.f, with commas between them; all others count as reading. If both lists are empty, volatile functions count as writing.", ..ALIKE },
     ConfigParam { name: "primary_routing_query_pattern_list", kind: ParamKind::Patterns { separator: ';', seen_by: Operators }, default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.primary_patterns = v.patterns(),
-        help: "Regular expressions for whole statements, with semicolons between them; a statement that matches one goes to the primary. Capital and small letters are the same.", ..BUILT },
+        help: "Regular expressions for whole statements, with semicolons between them; a statement that matches one goes to the primary. Capital and small letters are the same.", ..ALIKE },
     ConfigParam { name: "white_function_list", kind: ParamKind::Patterns { separator: ',', seen_by: Everyone }, default: "", applies: ParamContext::OnReload, hidden: true, alias_of: Some("read_only_function_list"),
         help: "Old name of read_only_function_list, up to Pgpool-II 4.1.", ..ROW },
     ConfigParam { name: "black_function_list", kind: ParamKind::Patterns { separator: ',', seen_by: Everyone }, default: "", applies: ParamContext::OnReload, hidden: true, alias_of: Some("write_function_list"),
@@ -39,21 +40,21 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Old name of primary_routing_query_pattern_list, up to Pgpool-II 4.1.", ..ROW },
     ConfigParam { name: "user_redirect_preference_list", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload, since: "4.5",
         set: |c, _, v| c.routing.by_user = redirects(v),
-        help: "Nodes preferred for reads of certain users: user:node(ratio), with commas between them. A user is a regular expression for the whole name, a node is a number, primary or standby. The ratio is the part of the reads that goes there, from 0 to 1; without it, all.", ..BUILT },
+        help: "Nodes preferred for reads of certain users: user:node(ratio), with commas between them. A user is a regular expression for the whole name, a node is a number, primary or standby. The ratio is the part of the reads that goes there, from 0 to 1; without it, all.", ..ALIKE },
     ConfigParam { name: "database_redirect_preference_list", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.by_database = redirects(v),
-        help: "Nodes preferred for reads in certain databases: database:node(ratio). Goes before the list by user.", ..BUILT },
+        help: "Nodes preferred for reads in certain databases: database:node(ratio). Goes before the list by user.", ..ALIKE },
     ConfigParam { name: "app_name_redirect_preference_list", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.by_application = redirects(v),
-        help: "Nodes preferred for reads of certain applications: application_name:node(ratio). Goes before the other two lists. The name is the session's of the moment, also if it was changed by SET.", ..BUILT },
+        help: "Nodes preferred for reads of certain applications: application_name:node(ratio). Goes before the other two lists. The name is the session's of the moment, also if it was changed by SET.", ..ALIKE },
     ConfigParam { name: "ignore_leading_white_space", kind: ParamKind::Bool, default: "on", applies: ParamContext::OnReload,
         help: "Skip blanks before a statement. The parser always does.", ..NEEDLESS },
     ConfigParam { name: "allow_sql_comments", kind: ParamKind::Bool, default: "off", applies: ParamContext::PerSession,
         set: |c, _, v| c.routing.allow_comments = v.bool(),
-        help: "off: a comment before a statement sends it to the primary, unless it is a hint that names a node. on: only hints count.", ..BUILT },
+        help: "off: a comment before a statement sends it to the primary, unless it is a hint that names a node. on: only hints count.", ..ALIKE },
     ConfigParam { name: "disable_load_balance_on_write", kind: ParamKind::Enum { values: &["off", "transaction", "trans_transaction", "always", "dml_adaptive", "dml_adaptive_global"], also: &[] }, default: "transaction", applies: ParamContext::OnReload,
         set: |c, _, v| c.routing.on_write = OnWrite::of_word(v.word()),
-        help: "How long reads stay on the primary after a write: to the end of the transaction (transaction, off, dml_adaptive: nowhere else would they see what it wrote), in later transactions too, to the end of the session. dml_adaptive_global: reads show what anybody has written to the relations that they show, as with causal_reads = tables.", ..BUILT },
+        help: "How long reads stay on the primary after a write: to the end of the transaction (transaction, off, dml_adaptive: nowhere else would they see what it wrote), in later transactions too, to the end of the session. dml_adaptive_global: reads show what anybody has written to the relations that they show, as with causal_reads = tables.", ..ALIKE },
     ConfigParam { name: "dml_adaptive_object_relationship_list", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload,
         help: "For dml_adaptive: which objects change together. Needed for nothing: after its first write all reads of a transaction are on the primary.", ..NEEDLESS },
     ConfigParam { name: "track_table_mutation_ttl_factor", kind: ParamKind::Float { min: 1.0, max: 100.0 }, default: "5", applies: ParamContext::OnReload, since: "next",
@@ -70,7 +71,7 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "How temporary tables are recognised: by asking the catalog, by watching CREATE and DROP, or not. Needed for nothing: a session that has temporary tables keeps its connection to the primary as long as they exist.", ..NEEDLESS },
     ConfigParam { name: "check_unlogged_table", kind: ParamKind::Bool, default: "on", applies: ParamContext::PerSession,
         set: |c, _, v| c.routing.check_unlogged = v.bool(),
-        help: "Send reads of unlogged tables to the primary.", ..BUILT },
+        help: "Send reads of unlogged tables to the primary.", ..ALIKE },
     ConfigParam { name: "relcache_query_target", kind: ParamKind::Enum { values: &["primary", "load_balance_node"], also: &[] }, default: "primary", applies: ParamContext::OnReload,
         help: "Node that is asked for the catalog. Needed for nothing: the primary is asked, once for all sessions, and not by statements.", ..NEEDLESS },
     ConfigParam { name: "relcache_size", kind: ParamKind::Int { min: 0, max: INT_MAX }, default: "256", applies: ParamContext::AtStart,

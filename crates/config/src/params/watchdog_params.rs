@@ -1,7 +1,7 @@
 //! Several proxies as one.
 use std::path::PathBuf;
 
-use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind, ParamValue};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind, ParamLikeness, ParamValue};
 use crate::Config;
 use crate::visibility::ValueVisibility::{Everyone, Nobody, Operators};
 use crate::watchdog_settings::{
@@ -11,6 +11,7 @@ use crate::watchdog_settings::{
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Watchdog, ..super::ROW };
 /// Rows with a field. `ParamEffect::Built` once the watchdog runs: then no notice says that there is none.
 const READ: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
+const ALIKE: ConfigParam = ConfigParam { likeness: ParamLikeness::Alike, ..READ };
 const NEEDLESS: ConfigParam = ConfigParam { effect: ParamEffect::Needless, ..ROW };
 
 /// With `use_watchdog = off` there is nothing to set.
@@ -41,13 +42,13 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Work as one of several proxies. The file pgpool_node_id beside this one holds the number of this host (0 for hostname0).", ..READ },
     ConfigParam { name: "hostname", kind: ParamKind::Text(Everyone), default: "localhost", applies: ParamContext::AtStart, indexed: ParamIndexing::Watchdog,
         set: |c, n, v| watched(c, |w| w.set_host(n, |host| host.hostname = v.text().trim().to_owned())),
-        help: "Host name or address of a watchdog peer. The file pgpool_node_id says which peer we are.", ..READ },
+        help: "Host name or address of a watchdog peer. The file pgpool_node_id says which peer we are.", ..ALIKE },
     ConfigParam { name: "wd_port", kind: ParamKind::Int { min: 1024, max: 65535 }, default: "9000", applies: ParamContext::AtStart, indexed: ParamIndexing::Watchdog,
         set: |c, n, v| watched(c, |w| w.set_host(n, |host| host.port = v.port())),
-        help: "Port on which a peer talks to the others.", ..READ },
+        help: "Port on which a peer talks to the others.", ..ALIKE },
     ConfigParam { name: "pgpool_port", kind: ParamKind::Int { min: 1024, max: 65535 }, default: "9999", applies: ParamContext::AtStart, indexed: ParamIndexing::Watchdog,
         set: |c, n, v| watched(c, |w| w.set_host(n, |host| host.pgpool_port = v.port())),
-        help: "Port on which a peer serves clients.", ..READ },
+        help: "Port on which a peer serves clients.", ..ALIKE },
     ConfigParam { name: "wd_listen_address", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, since: "4.7",
         set: |c, _, v| watched(c, |w| w.set_listen_address(v.text())),
         help: "Address to accept peers on; *: all. Empty: all, or without wd_authkey our own hostname.", ..READ },
@@ -69,7 +70,7 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Command that tries to reach such a host; %h stands for it.", ..READ },
     ConfigParam { name: "delegate_ip", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, since: "4.4",
         set: |c, _, v| watched(c, |w| w.addresses = addresses(&v.text()).unwrap_or_default()),
-        help: "Virtual IP address that the leader holds, or several, IPv4 and IPv6, with commas between them. Empty: none.", ..READ },
+        help: "Virtual IP address that the leader holds, or several, IPv4 and IPv6, with commas between them. Empty: none.", ..ALIKE },
     ConfigParam { name: "delegate_IP", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, hidden: true, alias_of: Some("delegate_ip"),
         help: "Old name of delegate_ip.", ..ROW },
     ConfigParam { name: "if_cmd_path", kind: ParamKind::Text(Operators), default: "/sbin", applies: ParamContext::AtStart,
@@ -96,25 +97,25 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Always on: without a quorum nothing is decided. off is ignored, with a warning.", ..NEEDLESS },
     ConfigParam { name: "failover_require_consensus", kind: ParamKind::Bool, default: "on", applies: ParamContext::AtStart,
         set: |c, _, v| watched(c, |w| w.failover_votes = if v.bool() { FailoverVotes::OneEach } else { FailoverVotes::Needless }),
-        help: "A failover needs the votes of a majority of the peers that watch the server. off: the sight of the leader is enough.", ..READ },
+        help: "A failover needs the votes of a majority of the peers that watch the server. off: the sight of the leader is enough.", ..ALIKE },
     ConfigParam { name: "allow_multiple_failover_requests_from_node", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart,
         set: |c, _, v| watched(c, |w| match w.failover_votes {
             FailoverVotes::OneEach if v.bool() => w.failover_votes = FailoverVotes::Repeated,
             FailoverVotes::OneEach | FailoverVotes::Needless | FailoverVotes::Repeated => {}
         }),
-        help: "A peer may give more than one of these votes.", ..READ },
+        help: "A peer may give more than one of these votes.", ..ALIKE },
     ConfigParam { name: "enable_consensus_with_half_votes", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart,
         set: |c, _, v| watched(c, |w| w.half_is_enough = v.bool()),
-        help: "Half of an even number of peers is enough to decide, with the one of the lowest number in it. The other half decides nothing.", ..READ },
+        help: "Half of an even number of peers is enough to decide, with the one of the lowest number in it. The other half decides nothing.", ..ALIKE },
     ConfigParam { name: "wd_remove_shutdown_nodes", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,
         set: |c, _, v| watched(c, |w| w.removes_shut_down = v.bool()),
-        help: "A peer that was shut down no longer counts. The majority of before decides so.", ..READ },
+        help: "A peer that was shut down no longer counts. The majority of before decides so.", ..ALIKE },
     ConfigParam { name: "wd_lost_node_removal_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::OnReload,
         set: |c, _, v| watched(c, |w| w.lost_removal_ms = time(v)),
-        help: "Time after which a lost peer no longer counts, if the majority of before decides so. 0: it always counts.", ..READ },
+        help: "Time after which a lost peer no longer counts, if the majority of before decides so. 0: it always counts.", ..ALIKE },
     ConfigParam { name: "wd_no_show_node_removal_timeout", kind: ParamKind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: ParamContext::OnReload, since: "4.4",
         set: |c, _, v| watched(c, |w| w.no_show_removal_ms = time(v)),
-        help: "Time after which a majority of the peers begins without those that never appeared. 0: all of them are waited for.", ..READ },
+        help: "Time after which a majority of the peers begins without those that never appeared. 0: all of them are waited for.", ..ALIKE },
     ConfigParam { name: "wd_lifecheck_method", kind: ParamKind::Enum { values: &["heartbeat", "query", "external"], also: &[] }, default: "heartbeat", applies: ParamContext::AtStart,
         set: |c, _, v| watched(c, |w| w.lifecheck = LifecheckMethod::from_word(v.word())),
         help: "How peers see that the others live. query and external are accepted, with a warning, and mean heartbeat.", ..READ },
@@ -126,10 +127,10 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Network devices to watch, with commas between them; a leader hands over when all are down. any stands for all of them but loopback.", ..READ },
     ConfigParam { name: "heartbeat_hostname", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, indexed: ParamIndexing::Heartbeat,
         set: |c, n, v| watched(c, |w| w.set_heartbeat(n, |host| host.set_paths(&v.text()))),
-        help: "Where to send heartbeats: addresses of a peer, one for each network, with semicolons between them.", ..READ },
+        help: "Where to send heartbeats: addresses of a peer, one for each network, with semicolons between them.", ..ALIKE },
     ConfigParam { name: "heartbeat_port", kind: ParamKind::Int { min: 1024, max: 65535 }, default: "9694", applies: ParamContext::AtStart, indexed: ParamIndexing::Heartbeat,
         set: |c, n, v| watched(c, |w| w.set_heartbeat(n, |host| host.heartbeat_port = v.port())),
-        help: "UDP port for heartbeats.", ..READ },
+        help: "UDP port for heartbeats.", ..ALIKE },
     ConfigParam { name: "heartbeat_device", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, indexed: ParamIndexing::Heartbeat,
         set: |c, n, v| watched(c, |w| w.set_heartbeat(n, |host| host.set_devices(&v.text()))),
         help: "Network devices for heartbeats, in the order of heartbeat_hostname, with semicolons between them; may need root.", ..READ },
@@ -156,16 +157,16 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Not needed: there is no lifecheck by query.", ..NEEDLESS },
     ConfigParam { name: "wd_lease", kind: ParamKind::Millis { min: 1500, max: 60_000 }, default: "2s", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.lease_ms = v.millis()),
-        help: "Time for which what the group has decided may be relied on without asking again. Nobody takes over from a peer that fell silent before it is over; writes that were not answered by then are not told to have succeeded. A group keeps the time that it was made with.", ..READ },
+        help: "Time for which what the group has decided may be relied on without asking again. Nobody takes over from a peer that fell silent before it is over; writes that were not answered by then are not told to have succeeded. A group keeps the time that it was made with.", ..ALIKE },
     ConfigParam { name: "wd_without_quorum", kind: ParamKind::Enum { values: &["reads", "refuse"], also: &[] }, default: "reads", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.without_quorum = QuorumLossPolicy::from_word(v.word())),
-        help: "Statements of clients of a peer that cannot ask the majority. reads: those that only read are served, by what was known last; writes wait (failover_wait), then fail. refuse: all of them wait and fail.", ..READ },
+        help: "Statements of clients of a peer that cannot ask the majority. reads: those that only read are served, by what was known last; writes wait (failover_wait), then fail. refuse: all of them wait and fail.", ..ALIKE },
     ConfigParam { name: "wd_state_dir", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.state_dir = PathBuf::from(v.text())),
         help: "Directory of weir_group.PORT, in which this peer keeps its vote. It must be on a disk that outlives a restart of the machine: a peer without that file is a new one. Empty: work_dir.", ..READ },
     ConfigParam { name: "wd_engine", kind: ParamKind::Enum { values: &["builtin", "etcd"], also: &[] }, default: "builtin", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.engine = WatchdogEngine::from_word(v.word())),
-        help: "Where the group keeps what it decides. builtin: on a majority of the peers. etcd: in one key of wd_etcd_endpoints.", ..READ },
+        help: "Where the group keeps what it decides. builtin: on a majority of the peers. etcd: in one key of wd_etcd_endpoints.", ..ALIKE },
     ConfigParam { name: "wd_etcd_endpoints", kind: ParamKind::List { separator: ',', seen_by: Operators }, default: "", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.etcd.endpoints = endpoints(v.list().iter().map(String::as_str)).unwrap_or_default()),
         help: "Members of etcd, as http://host:port or https://host:port, with commas between them.", ..READ },
@@ -177,7 +178,7 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Password of that user.", ..READ },
     ConfigParam { name: "wd_etcd_key", kind: ParamKind::Text(Operators), default: "/weir/group", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.etcd.key = v.text()),
-        help: "Key in etcd, the same for all peers. Each group of an etcd needs one of its own.", ..READ },
+        help: "Key in etcd, the same for all peers. Each group of an etcd needs one of its own.", ..ALIKE },
     ConfigParam { name: "wd_etcd_ca_file", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| watched(c, |w| w.etcd.tls.root_cert = file(v)),
         help: "File, relative to the directory of the configuration file, of the authorities that etcd's certificates are checked against. Empty: ssl_ca_cert and ssl_ca_cert_dir.", ..READ },

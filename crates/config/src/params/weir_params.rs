@@ -2,20 +2,21 @@
 use crate::CausalReads;
 use crate::{IoMethod, PoolMode, SequenceSessions, SigintStop, UnnamedStatements};
 
-use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
+use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind, ParamLikeness};
 use crate::visibility::ValueVisibility::Everyone;
 
 const ROW: ConfigParam = ConfigParam { group: ParamGroup::Weir, ..super::ROW };
 const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
+const ALIKE: ConfigParam = ConfigParam { likeness: ParamLikeness::Alike, ..BUILT };
 
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "pool_mode", kind: ParamKind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.mode = PoolMode::from_word(v.word()),
-        help: "When a client gives its server connection back: after each transaction, when it disconnects, or after each statement (transactions of several statements are then refused).", ..BUILT },
+        help: "When a client gives its server connection back: after each transaction, when it disconnects, or after each statement (transactions of several statements are then refused).", ..ALIKE },
     ConfigParam { name: "sequence_sessions", kind: ParamKind::Enum { values: &["prefer", "pin"], also: &[] }, default: "prefer", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.sequences = SequenceSessions::from_word(v.word()),
-        help: "The connection on which a session may have drawn from a sequence: the session gets it again for its next draw, currval or lastval while it is free (prefer), or keeps it until it ends or runs DISCARD ALL (pin).", ..BUILT },
+        help: "The connection on which a session may have drawn from a sequence: the session gets it again for its next draw, currval or lastval while it is free (prefer), or keeps it until it ends or runs DISCARD ALL (pin).", ..ALIKE },
     ConfigParam { name: "max_client_connections", kind: ParamKind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.max_clients = v.count(),
         help: "Clients that may be connected at once. Idle ones cost memory, not server connections.", ..BUILT },
@@ -42,16 +43,16 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Prepared statements kept on one server connection; the one unused for longest makes room.", ..BUILT },
     ConfigParam { name: "unnamed_statements", kind: ParamKind::Enum { values: &["pass", "reuse", "reuse_plans"], also: &[] }, default: "reuse", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.unnamed = UnnamedStatements::from_word(v.word()),
-        help: "Parses without a name, outside of transactions. pass: each is sent. reuse: a text that comes again is kept on the server connection, and parsed anew for each fifth set of values, so that plans are made for the values as ever. reuse_plans: the server may choose one plan for all values after five, as for a prepared statement (plan_cache_mode).", ..BUILT },
+        help: "Parses without a name, outside of transactions. pass: each is sent. reuse: a text that comes again is kept on the server connection, and parsed anew for each fifth set of values, so that plans are made for the values as ever. reuse_plans: the server may choose one plan for all values after five, as for a prepared statement (plan_cache_mode).", ..ALIKE },
     ConfigParam { name: "statement_analysis_max", kind: ParamKind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.statement_analysis_bytes_max = v.bytes(),
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
     ConfigParam { name: "causal_reads", kind: ParamKind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "tables", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
-        help: "Which commits a read shows, whichever server answers. off: those that the standby happens to have replayed. session: also what the client wrote and has read before. tables: also what any client of this Weir was told to have written to the relations that the read shows. global: also everything that any client of this Weir was told before. A client may SET weir.causal_reads for itself.", ..BUILT },
+        help: "Which commits a read shows, whichever server answers. off: those that the standby happens to have replayed. session: also what the client wrote and has read before. tables: also what any client of this Weir was told to have written to the relations that the read shows. global: also everything that any client of this Weir was told before. A client may SET weir.causal_reads for itself.", ..ALIKE },
     ConfigParam { name: "causal_wait", kind: ParamKind::Millis { min: 0, max: 60_000 }, default: "20", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_wait_ms = v.millis(),
-        help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..BUILT },
+        help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..ALIKE },
     ConfigParam { name: "causal_sample_period", kind: ParamKind::Millis { min: 1, max: 10_000 }, default: "10", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_period_ms = v.millis(),
         help: "Time between two questions to the servers for their WAL positions, while statements run. A read that waits has them asked at once.", ..BUILT },

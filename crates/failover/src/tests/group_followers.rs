@@ -104,18 +104,31 @@ fn an_outcome_from_before_the_lead_moved_counts_for_no_later_store() {
 }
 
 #[test]
+fn a_follower_leaves_the_forecast_to_the_leader() {
+    let mut play = follower();
+    play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
+    let text = crate::forecast(&play.state, &play.rules).describe(0);
+    assert_eq!(text, "the leader of the group decides: it shows what would be done");
+}
+
+#[test]
 fn a_leader_replaces_a_primary_once_most_of_its_group_miss_it() {
     let mut play = Play::new(|rules| (rules.group, rules.consensus) = (GroupRole::Leads, DeathConsensus::Majority));
     let sights = |alive, dead| FailoverEvent::Sights { of_others: [(0, SightCount { alive, dead })].into() };
     play.tell(sights(2, 0));
+    let missed_at = |play: &Play| play.state.nodes[&0].dead.map(|(since, _)| since);
+    while missed_at(&play).is_none() {
+        play.after(1000, dead());
+    }
+    assert!(!alone_misses_primary(&play.state, play.now), "the others have not looked yet");
     for _ in 0..6 {
         play.after(1000, dead());
     }
     let orders = |play: &Play| play.said.iter().filter(|line| line.starts_with("cut off")).count();
-    assert_eq!((orders(&play), alone_misses_primary(&play.state)), (0, true), "{:?}", play.said);
+    assert_eq!((orders(&play), alone_misses_primary(&play.state, play.now)), (0, true), "{:?}", play.said);
     play.tell(sights(1, 1));
     play.after(1000, dead());
-    assert!(orders(&play) > 0 && !alone_misses_primary(&play.state), "two of three: {:?}", play.said);
+    assert!(orders(&play) > 0 && !alone_misses_primary(&play.state, play.now), "two of three: {:?}", play.said);
 }
 
 #[test]

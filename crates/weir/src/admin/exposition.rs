@@ -218,6 +218,11 @@ fn watchdog(page: &mut MetricsPage, shared: &SharedState) {
         has_lease,
     );
     page.single("weir_watchdog_lease_left_seconds", MetricKind::Gauge, "Time until this member's lease ends.", left_s);
+    let name = "weir_watchdog_parameters_differ";
+    page.head(name, MetricKind::Gauge, "Parameters in which another host of the group differs from this one, and must not.");
+    for host in sight.hosts.iter().filter(|host| !host.is_own) {
+        page.sample(name, &[("host", &host.number.to_string())], host.differing.len());
+    }
     let Some(decided) = sight.decided else { return };
     page.single("weir_watchdog_members", MetricKind::Gauge, "Members of the group that count.", decided.members);
     page.single("weir_watchdog_members_lost", MetricKind::Gauge, "Members that the group has marked lost.", decided.lost);
@@ -472,16 +477,27 @@ mod tests {
     fn a_member_tells_what_the_group_decided() {
         let mut late = group_tests::view(1);
         late.rights.until = 0;
+        late.peers[1].differing = vec!["backend_weight", "pool_mode"];
         let lines = watchdog_lines(&group_tests::shared(late));
         assert_eq!(lines[..2], ["leader 0", "has_lease 0"]);
+        assert_eq!(lines[3..5], ["parameters_differ{host=\"0\"} 0", "parameters_differ{host=\"2\"} 2"]);
         let decided = ["members 3", "members_lost 0", "term 4", "epoch 5", "changes_total 7"];
-        assert_eq!(lines[3..], decided);
+        assert_eq!(lines[5..], decided);
         let mut leads = group_tests::view(0);
         leads.rights.until = u64::MAX;
         assert_eq!(watchdog_lines(&group_tests::shared(leads))[..2], ["leader 1", "has_lease 1"]);
         let mut first = group_tests::view(0);
         (first.version, first.rights.until) = (None, 0);
-        assert_eq!(watchdog_lines(&group_tests::shared(first)), ["leader 0", "has_lease 0", "lease_left_seconds 0"]);
+        assert_eq!(
+            watchdog_lines(&group_tests::shared(first)),
+            [
+                "leader 0",
+                "has_lease 0",
+                "lease_left_seconds 0",
+                "parameters_differ{host=\"1\"} 0",
+                "parameters_differ{host=\"2\"} 0"
+            ]
+        );
         assert!(watchdog_lines(&crate::admin::listing::tests::shared()).is_empty());
     }
 

@@ -133,6 +133,8 @@ pub struct HostSight {
     pub heard_ms_ago: Option<GroupMs>,
     /// `None` for this host itself.
     pub is_linked: Option<bool>,
+    /// Parameters in which it differs from this host, of those that all must have alike.
+    pub differing: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,6 +233,7 @@ impl SightFacts<'_> {
             is_lost: id.is_some_and(|id| self.is_marked_lost(id)),
             heard_ms_ago: peer.and_then(|peer| peer.heard_at).map(|at| self.now.saturating_sub(at)),
             is_linked: (!is_own).then(|| peer.is_some_and(|peer| peer.is_linked)),
+            differing: peer.map(|peer| peer.differing.clone()).unwrap_or_default(),
         }
     }
 
@@ -417,7 +420,13 @@ pub mod tests {
 
     /// Three members with a lease that hear each other; host 0 leads.
     pub fn view(own: HostNumber) -> GroupView {
-        let peer = |host| PeerView { host, heard_at: Some(NOW_MS - 40), is_linked: true, intent: MemberIntent::Serves };
+        let peer = |host| PeerView {
+            host,
+            heard_at: Some(NOW_MS - 40),
+            is_linked: true,
+            intent: MemberIntent::Serves,
+            differing: Vec::new(),
+        };
         GroupView {
             own: member(own),
             version: Some(StateVersion { number: VersionNumber { counter: 9, by: member(0) }, state: Arc::new(state()) }),

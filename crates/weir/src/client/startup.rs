@@ -141,9 +141,8 @@ pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl 
         let ended = Box::pin(first_look::wait(&w, &s.account.known, &handle, &served.sockets.client)).await;
         w.reactor.spawn(relay::serve(served));
         if ended == CatalogWaitEnd::Cancelled {
-            // After the session's first step, which sends the statement.
-            let worker = w.clone();
-            w.reactor.spawn(async move { conn_opening::forward_cancel(&worker, &handle) });
+            // After the session's first step, which ends the statement if it is for a server.
+            w.reactor.spawn(async move { handle.wait_cancelled.set(false) });
         }
     }
 }

@@ -23,7 +23,13 @@ pub fn run(config: &Config) -> anyhow::Result<ExitCode> {
     let log = Arc::new(log);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT]).context("cannot watch signals")?;
     let notify = SystemdNotifier::from_env();
-    let host = GroupHost { duty: MemberDuty::Witness, log: log.clone(), grant: Box::new(|_, _| {}), news: Box::new(|| {}) };
+    let host = GroupHost {
+        duty: MemberDuty::Witness,
+        log: log.clone(),
+        grant: Box::new(|_, _| {}),
+        parameters: Box::new(|| None),
+        news: Box::new(|| {}),
+    };
     let group = group_thread::start(watchdog, host, None)?;
     log.say(Level::Log, format_args!("weir {} votes as host {} of its group", crate::VERSION, watchdog.own_number));
     notify.ready();

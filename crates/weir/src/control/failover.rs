@@ -52,10 +52,6 @@ use weir_session::reports::ReportedRole;
 /// A worker beats once a second. Without a beat for so long it stands still, and its host must not lead.
 const WORKER_SILENCE_MS: Ms = 5_000;
 
-/// Time from the moment in which this member alone misses the primary until it must not lead. When a primary dies one member sees it first, and the
-/// others look as soon as they hear of it: the lead would move for nothing, perhaps to a host that died with the primary.
-const ALONE_MS: Ms = 1_000;
-
 /// Longest time between checks of what is due: the state ages without events.
 const TICK_MS: Ms = 1_000;
 
@@ -77,8 +73,6 @@ struct FailoverDriver {
     clients: u64,
     around_at: Instant,
     pace: StepPace,
-    /// Since when this member alone misses the primary.
-    alone_since: Option<Ms>,
 }
 
 /// Cancel safe: orders under way end, and the next driver finds what they did.
@@ -97,8 +91,7 @@ pub async fn watch(c: Rc<ControlContext>) {
             driver.step(&FailoverEvent::Timer).await;
         }
         driver.publish();
-        let unfit_at = driver.alone_since.map(|since| since + ALONE_MS).filter(|at| *at > now).unwrap_or(Ms::MAX);
-        let due = driver.state.next_due().clamp(now + 1, now + TICK_MS).min(unfit_at);
+        let due = driver.state.next_due().clamp(now + 1, now + TICK_MS);
         let until = c.shared.begun + Duration::from_millis(due);
         let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
     }
@@ -137,7 +130,6 @@ impl FailoverDriver {
             clients: 0,
             around_at: Instant::now(),
             pace: StepPace::default(),
-            alone_since: None,
         };
         driver.write_switch.show(&driver.c, &driver.rules, &driver.state);
         driver
@@ -188,10 +180,7 @@ impl FailoverDriver {
         let is_alive = |beat_ms: u64| self.now() < beat_ms + WORKER_SILENCE_MS;
         let mut beats = self.c.shared.mailboxes.iter().map(|mailbox| mailbox.beat_ms.load(Ordering::Relaxed));
         let stand_still = self.now() > WORKER_SILENCE_MS && !beats.all(is_alive);
-        let now = self.now();
-        self.alone_since = weir_failover::alone_misses_primary(&self.state).then(|| self.alone_since.unwrap_or(now));
-        let is_alone = self.alone_since.is_some_and(|since| now >= since + ALONE_MS);
-        let is_unfit = stand_still || is_alone;
+        let is_unfit = stand_still || weir_failover::alone_misses_primary(&self.state, self.now());
         if is_unfit { MemberIntent::Unfit } else { MemberIntent::Serves }
     }
 

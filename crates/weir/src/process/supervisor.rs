@@ -288,11 +288,12 @@ fn start_group(shared: &Arc<SharedState>, handed: Option<HandedMember>) -> anyho
     if matches!(FailoverRules::of(&config).mode, FailoverMode::Builtin | FailoverMode::Command) {
         shared.lease.need();
     }
-    let (lease, mail) = (shared.clone(), shared.clone());
+    let (lease, parameters, mail) = (shared.clone(), shared.clone(), shared.clone());
     let host = GroupHost {
         duty: MemberDuty::Serves,
         log: shared.log.clone(),
         grant: Box::new(move |until_ms, writes| lease.lease.grant(until_ms.saturating_mul(1000), writes)),
+        parameters: Box::new(move || Some(parameters.config.load_full())),
         news: Box::new(move || mail.control.send(ControlOrder::Group)),
     };
     let group = group_thread::start(watchdog, host, handed)?;

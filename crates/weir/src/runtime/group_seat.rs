@@ -116,6 +116,8 @@ pub struct PeerView {
     pub is_linked: bool,
     /// As it last said; `Serves` until it was heard.
     pub intent: MemberIntent,
+    /// Parameters in which it differs from this host, of those that all must have alike.
+    pub differing: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogWaitEnd {
     Goes,
-    /// A cancel request came after a statement.
+    /// A cancel request came after a statement, and `SessionHandle::wait_cancelled` says so.
     Cancelled,
 }
 
@@ -39,5 +39,5 @@ pub async fn wait(w: &Worker, database: &KnownDatabase, entry: &SessionHandle, c
         parked().await;
     }
     entry.status.set_doing(SessionActivity::Idle);
-    if entry.wait_cancelled.take() { CatalogWaitEnd::Cancelled } else { CatalogWaitEnd::Goes }
+    if is_cancelled() { CatalogWaitEnd::Cancelled } else { CatalogWaitEnd::Goes }
 }

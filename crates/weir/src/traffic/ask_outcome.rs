@@ -33,6 +33,7 @@ pub async fn find(served: &mut ServedSession) {
     let Some((number, asked_at)) = doubt.number else { return };
     served.s.handle.wait_cancelled.set(false);
     let verdict = ask(served, &number, asked_at).await;
+    served.s.handle.wait_cancelled.set(false);
     settle(&mut served.s, &served.w, verdict);
 }
 

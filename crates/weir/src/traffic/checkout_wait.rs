@@ -8,6 +8,7 @@ use crate::runtime::worker::Worker;
 use crate::server::vouch;
 use crate::traffic::served::{ServedSession, SessionSockets};
 use crate::traffic::session_ports::SessionHost;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_catalog::rule::RoutingRule;
@@ -46,6 +47,7 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
     let mut replay = StandbyWait::new(w);
     let mut waited_since = None;
     loop {
+        end_if_cancelled(s)?;
         let (at, node) = match choose(s, w, ConnRequirement { class, ..need }, !replay.is_over(w)) {
             NodeChoice::Node(at, node) => (at, node),
             NodeChoice::NoPrimary(rule) => {
@@ -60,6 +62,7 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
                 continue;
             }
             NodeChoice::Replay => {
+                show_waiting(s, w);
                 w.count_if(waited_since.replace(waited_since.unwrap_or(w.now())).is_none(), WorkerCounter::ReplayWaits);
                 replay.wait(w).await;
                 continue;
@@ -69,11 +72,13 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
         if let Some(wanted) = need.conn
             && let Some(conn) = where_it_drew(s, (client, was_gone), host, node, wanted).await?
         {
+            let conn = unless_cancelled(s, w, conn)?;
             begin_with(s, w, host.take(conn), (need, class, node), begins);
             return Ok(());
         }
         match lease(s, client, host, class, node, (started, was_gone)).await? {
             CheckoutResult::ServerConn(conn) => {
+                let conn = unless_cancelled(s, w, conn)?;
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == StandbyCoverage::All || (shown == StandbyCoverage::Unproven && replay.is_over(w)) {
                     causal::note_wait(s, w, waited_since);
@@ -159,7 +164,6 @@ async fn wait_for_primary(
     let limit_ms = s.account.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
     let generation = w.view().generation;
-    s.handle.wait_cancelled.set(false);
     let _awaiting = PrimaryWaitGuard::primary(w);
     while w.view().generation == generation {
         if deadline.is_some_and(|at| w.now() >= at) {
@@ -168,10 +172,7 @@ async fn wait_for_primary(
         if (!was_gone && client.is_hung_up()) || s.handle.final_error.borrow().is_some() {
             return Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
         }
-        if s.handle.wait_cancelled.take() {
-            s.handle.status.set_doing(SessionActivity::Idle);
-            return Err(cancelled());
-        }
+        end_if_cancelled(s)?;
         w.wake_at_new_view();
         deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
         parked().await;
@@ -204,7 +205,6 @@ async fn lease(
         return Err(lease::ended());
     }
     show_waiting(s, w);
-    entry.wait_cancelled.set(false);
     let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some() || entry.wait_cancelled.get();
     let has_moved = || !may_serve(w, class, node);
     let is_primary = is_primary_node(w, node);
@@ -216,9 +216,8 @@ async fn lease(
     if leased.is_err() && !ends() && has_moved() {
         return Ok(CheckoutResult::Moved);
     }
-    if leased.is_err() && entry.wait_cancelled.take() {
-        entry.status.set_doing(SessionActivity::Idle);
-        return Err(cancelled());
+    if leased.is_err() {
+        end_if_cancelled(s)?;
     }
     leased.map(|leased| leased.map_or_else(CheckoutResult::Failed, CheckoutResult::ServerConn))
 }
@@ -265,21 +264,32 @@ async fn lease_again(
 ) -> Result<Option<ServerConn>, ErrorReport> {
     let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     show_waiting(s, w);
-    entry.wait_cancelled.set(false);
     let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some();
     let gives_up = || ends() || entry.wait_cancelled.get();
     if let Some(conn) = pool.lease_certain(w, wanted.drawn.serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await {
         return Ok(lease::fit(w, conn).await);
     }
-    if entry.wait_cancelled.take() {
-        entry.status.set_doing(SessionActivity::Idle);
-        return Err(cancelled());
-    }
+    end_if_cancelled(s)?;
     if ends() { Err(lease::gave_up()) } else { Ok(None) }
 }
 
-fn cancelled() -> ErrorReport {
-    ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+fn end_if_cancelled(s: &Session) -> Result<(), ErrorReport> {
+    if !s.handle.wait_cancelled.take() {
+        return Ok(());
+    }
+    s.handle.status.set_doing(SessionActivity::Idle);
+    Err(ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"))
+}
+
+/// A cancel request may come while the server connection is opened or handed over: nothing of the statement was sent yet.
+fn unless_cancelled(s: &Session, w: &Rc<Worker>, conn: ServerConn) -> Result<ServerConn, ErrorReport> {
+    match end_if_cancelled(s) {
+        Ok(()) => Ok(conn),
+        Err(cancelled) => {
+            conn.transport.pool.clone().give_back(w, conn);
+            Err(cancelled)
+        }
+    }
 }
 
 pub struct StandbyWait {

@@ -11,6 +11,7 @@ use crate::watchdog::former_process::{FORMERS_MAX, FormerNews, FormerProcesses};
 use crate::watchdog::group_words;
 use crate::watchdog::host_fitness::{FitnessWatch, HostFitness};
 use crate::watchdog::lease_line::{self, LeaseLine};
+use crate::watchdog::parameter_likeness::{LIKENESS_ACT, LIKENESS_LIMIT_MS, OwnParameters, ParameterLikeness};
 use crate::watchdog::peer_links::{PeerEvent, PeerLinkView, PeerLinks};
 use crate::watchdog::state_store::{StateOutcome, StateStore};
 use crate::watchdog::successor_line::FormerMember;
@@ -23,10 +24,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
+use weir_config::Config;
 use weir_config::watchdog_settings::WatchdogSettings;
 use weir_group::{
     ActAnswer, FormingRefusal, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState,
-    HostNumber, MemberHandover, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate,
+    HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate,
     StateVersion, VersionNumber, group_step,
 };
 use weir_group_failover::{ObedienceProgress, WritesChange, WritingParty};
@@ -46,11 +48,15 @@ const LEAD_LIMIT_MS: GroupMs = 250;
 /// Rights for the workers of this process; `writes` are an epoch and a node.
 pub type LeaseGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>)>;
 
+/// Configuration that is in force; `None` of a witness, which decides nothing about servers.
+pub type ParametersInForce = Box<dyn Fn() -> Option<Arc<Config>>>;
+
 /// Ways of the group's thread to the rest of the process.
 pub struct GroupPorts {
     pub seat: Arc<GroupSeat>,
     pub party: WritingParty,
     pub grant: LeaseGrant,
+    pub parameters: ParametersInForce,
     /// Rings the control thread.
     pub news: Box<dyn Fn()>,
     pub say: WatchdogLog,
@@ -111,6 +117,11 @@ struct GroupDriver {
     formers: FormerProcesses,
     /// End of all rights that the workers were given.
     granted_until: GroupMs,
+    /// Compared with those of the other hosts.
+    compared: Option<Arc<Config>>,
+    likeness: ParameterLikeness,
+    /// Hosts that are asked for their parameters, by ticket.
+    likeness_asked: HashMap<u64, HostNumber>,
     own: mpsc::UnboundedSender<OwnEvent>,
     lease_ms: GroupMs,
     obeying: Option<ObedienceProgress>,
@@ -164,6 +175,9 @@ pub async fn drive(parts: DriverParts, ports: &Rc<GroupPorts>, orders: &mut mpsc
         party: ports.party,
         formers,
         granted_until: 0,
+        compared: None,
+        likeness: ParameterLikeness::default(),
+        likeness_asked: HashMap::new(),
         own,
         lease_ms: parts.lease_ms,
         obeying: None,
@@ -269,6 +283,11 @@ impl GroupDriver {
                     let _ = asker.send(answer);
                 }
             }
+            GroupAction::Act { from, act } if act.text == LIKENESS_ACT => {
+                let refusal = || ActAnswer::Refused("this host is a witness, and compares no parameters".into());
+                let answer = self.likeness.answer().map_or_else(refusal, ActAnswer::Done);
+                self.step(GroupEvent::Acted { from, number: act.number, answer });
+            }
             GroupAction::Act { from, act } if self.party == WritingParty::Workers => {
                 self.ports.seat.hear_act(HeardAct { from, number: act.number, doer: act.doer, text: act.text });
             }
@@ -277,6 +296,10 @@ impl GroupDriver {
                 self.step(GroupEvent::Acted { from, number: act.number, answer });
             }
             GroupAction::Acted { ticket, answer } => {
+                if let Some(host) = self.likeness_asked.remove(&ticket) {
+                    self.compare_parameters(host, answer);
+                    return;
+                }
                 if let Some(asker) = self.act_askers.remove(&ticket) {
                     let _ = asker.send(answer);
                 }
@@ -416,7 +439,9 @@ impl GroupDriver {
                 if message.intent == MemberIntent::ShutsDown && before != Some(message.intent) {
                     group_words::say_shutdown(&self.ports.say, message.from.host);
                 }
+                let (from, parameters) = (message.from, message.parameters);
                 self.step(GroupEvent::Message(message));
+                self.hear_parameters(from, parameters);
             }
             PeerEvent::LinkClosed { member } => self.step(GroupEvent::LinkClosed { member }),
         }
@@ -519,6 +544,53 @@ impl GroupDriver {
         }
     }
 
+    /// Looks at the own parameters, which may have been read again.
+    fn look_at_parameters(&mut self) {
+        let Some(config) = (self.ports.parameters)() else { return };
+        if self.compared.as_ref().is_some_and(|compared| Arc::ptr_eq(compared, &config)) {
+            return;
+        }
+        let key = config.watchdog.as_ref().map_or("", |watchdog| watchdog.authkey.expose());
+        let own = OwnParameters::of(&config, key);
+        self.step(GroupEvent::Parameters(own.digest));
+        self.likeness.set_own(own);
+        self.compared = Some(config);
+    }
+
+    fn hear_parameters(&mut self, from: MemberId, digest: Option<u64>) {
+        // Before a member is admitted it cannot be asked.
+        let is_member = self.version.as_ref().is_some_and(|version| version.state.members.has(from));
+        if !is_member {
+            return;
+        }
+        if self.likeness.hear(from, digest, boot_now_ms()) {
+            self.tickets += 1;
+            self.likeness_asked.insert(self.tickets, from.host);
+            let (to, text) = (Some(from), LIKENESS_ACT.to_owned());
+            self.step(GroupEvent::Act { ticket: self.tickets, to, text, limit_ms: LIKENESS_LIMIT_MS });
+        }
+        self.say_likeness(from.host);
+    }
+
+    fn compare_parameters(&mut self, host: HostNumber, answer: ActAnswer) {
+        match answer {
+            ActAnswer::Done(told) => {
+                if let Err(error) = self.likeness.compare(host, &told) {
+                    (self.ports.say)(Level::Warning, format_args!("watchdog: host {host}: {error}"));
+                }
+                self.say_likeness(host);
+            }
+            // It is asked again later.
+            ActAnswer::Refused(_) | ActAnswer::NotLeader | ActAnswer::Unknown => {}
+        }
+    }
+
+    fn say_likeness(&mut self, host: HostNumber) {
+        if let Some(news) = self.likeness.news(host) {
+            group_words::say_likeness(&self.ports.say, host, &news);
+        }
+    }
+
     fn take_fitness(&mut self, fitness: HostFitness) {
         self.is_host_fit = fitness == HostFitness::Fit;
         self.tell_intent();
@@ -571,6 +643,7 @@ impl GroupDriver {
         let mut are_links_news = false;
         if is_due {
             self.shown_at = now;
+            self.look_at_parameters();
             let before = std::mem::replace(&mut peers, self.peers(now));
             are_links_news = !GroupView::has_links_of(&before, &peers);
         }
@@ -629,6 +702,7 @@ impl GroupDriver {
             heard_at: peer.heard_at.map(|at| now.saturating_sub(at.elapsed().as_millis() as u64)),
             is_linked: peer.incoming > 0 && peer.paths.iter().any(|path| path.is_up),
             intent: self.intents.get(&peer.host).copied().unwrap_or(MemberIntent::Serves),
+            differing: self.likeness.differing(peer.host).to_vec(),
         };
         self.links.views().into_iter().map(view).collect()
     }

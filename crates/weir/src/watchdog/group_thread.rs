@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
+use weir_config::Config;
 use weir_config::watchdog_settings::{EtcdEndpoint, EtcdScheme, WatchdogEngine, WatchdogSettings};
 use weir_group::{
     EngineKind, GroupMember, GroupMs, GroupSettings, HalfVotes, MemberDuty, MemberHandover, MemberRights, RemovalSettings,
@@ -40,11 +41,15 @@ const REJOIN_PAUSE: Duration = Duration::from_millis(100);
 /// `LeaseGrant` on its way to the thread.
 pub type SendableGrant = Box<dyn Fn(GroupMs, Option<(u64, u16)>) + Send>;
 
+/// `ParametersInForce` on its way to the thread.
+pub type SendableParameters = Box<dyn Fn() -> Option<Arc<Config>> + Send>;
+
 /// Differences between a proxy and a witness.
 pub struct GroupHost {
     pub duty: MemberDuty,
     pub log: Arc<ProxyLog>,
     pub grant: SendableGrant,
+    pub parameters: SendableParameters,
     /// Rings the control thread.
     pub news: Box<dyn Fn() + Send>,
 }
@@ -225,11 +230,11 @@ struct RunningGroup {
 
 impl RunningGroup {
     fn new(watchdog: WatchdogSettings, host: GroupHost, seat: Arc<GroupSeat>) -> RunningGroup {
-        let GroupHost { duty, log, grant, news } = host;
+        let GroupHost { duty, log, grant, parameters, news } = host;
         let own_log = log.clone();
         let party = if duty == MemberDuty::Witness { WritingParty::Nobody } else { WritingParty::Workers };
         let say = Rc::new(move |level, text: std::fmt::Arguments<'_>| own_log.say(level, text));
-        RunningGroup { watchdog, duty, log, ports: Rc::new(GroupPorts { seat, party, grant, news, say }) }
+        RunningGroup { watchdog, duty, log, ports: Rc::new(GroupPorts { seat, party, grant, parameters, news, say }) }
     }
 
     /// Plays the member until it leaves, or until another process of this host plays it and this one ends.

@@ -1,6 +1,7 @@
 //! Lines of the log about the group.
 
 use crate::log::Level;
+use crate::watchdog::parameter_likeness::{LikenessNews, listed};
 use crate::watchdog::virtual_address::WatchdogLog;
 use weir_group::{GroupLead, GroupState, GroupWrites, HostNumber, MemberId, MemberSet};
 
@@ -17,6 +18,21 @@ pub fn say_lead(say: &WatchdogLog, term: Option<u64>) {
 /// In Pgpool-II's words.
 pub fn say_shutdown(say: &WatchdogLog, host: HostNumber) {
     say(Level::Log, format_args!("watchdog: host {host} is shutting down"));
+}
+
+pub fn say_likeness(say: &WatchdogLog, host: HostNumber, news: &LikenessNews) {
+    match news {
+        LikenessNews::Differs(names) => say(
+            Level::Warning,
+            format_args!(
+                "watchdog: host {host} has other values than this host for {}: all hosts must have them alike, see PGPOOL SHOW on both",
+                listed(names)
+            ),
+        ),
+        LikenessNews::AlikeAgain => {
+            say(Level::Log, format_args!("watchdog: host {host} has the parameters alike again that all hosts must have alike"));
+        }
+    }
 }
 
 fn hosts(of: &MemberSet) -> String {

@@ -209,6 +209,7 @@ mod tests {
             seat: seat.clone(),
             party: WritingParty::Workers,
             grant: Box::new(move |until, writes| log.borrow_mut().push((until, writes))),
+            parameters: Box::new(|| None),
             news: Box::new(|| {}),
             say: Rc::new(|_, _| {}),
         };

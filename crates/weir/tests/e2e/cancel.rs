@@ -1,5 +1,6 @@
 //! Cancel requests reach the query they are meant for, and no other.
 
+use crate::support::faults::Network;
 use crate::support::proxy::{Backend, show};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,6 +150,21 @@ fn a_client_that_waits_for_a_connection_can_cancel() {
     let messages = waiter.until_ready();
     assert_eq!(messages[0].failure().sqlstate, "57014");
     holder.run("commit");
+    assert_eq!(waiter.value("select 2"), "2");
+}
+
+#[test]
+fn a_client_whose_server_connection_is_just_opened_can_cancel() {
+    let ground = Ground::new();
+    let network = Network::to(ground.cluster.primary().port());
+    let proxy = Proxy::spawn(&[Backend::tcp(network.port(), 1)], "");
+    let (mut holder, mut waiter) = (ground.client(&proxy), ground.client(&proxy));
+    holder.run("begin; select 1");
+    network.delay_new(Duration::from_millis(300));
+    waiter.send(&wire::query(SLEEP));
+    wait_until("the client to wait", || show(&mut holder, "pool_processes", "status").iter().any(|s| s == "Wait for connection"));
+    cancel(&proxy, waiter.pid, &waiter.key.clone());
+    assert_eq!(waiter.until_ready()[0].failure().sqlstate, "57014");
     assert_eq!(waiter.value("select 2"), "2");
 }
 
@@ -357,11 +373,16 @@ fn a_statement_that_waits_for_the_first_look_at_its_database_can_be_cancelled() 
     let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
     let mut client = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
     client.send(&wire::query(SLEEP));
+    let mut seen = String::new();
     wait_until("the statement to wait, or to run where the machine is busy", || {
         let of = show(&mut console, "clients", "database").iter().position(|name| *name == ground.database);
-        let states = show(&mut console, "clients", "state");
-        of.and_then(|at| states.get(at)).is_some_and(|state| state == "waiting" || state == "active")
+        seen = of.and_then(|at| show(&mut console, "clients", "state").into_iter().nth(at)).unwrap_or_default();
+        seen == "waiting" || seen == "active"
     });
+    if seen == "active" {
+        // A server forgets a cancel request that comes before it has read the statement.
+        wait_for_sleepers(&ground, 1);
+    }
     let (pid, key) = (client.pid, client.key.clone());
     cancel(&proxy, pid, &key);
     lock.run("rollback");

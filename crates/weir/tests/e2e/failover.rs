@@ -4,6 +4,8 @@ mod anew;
 mod another;
 mod cuts;
 mod faults;
+mod group_configurations;
+mod group_frozen;
 mod group_operators;
 mod group_shown;
 mod group_takeovers;

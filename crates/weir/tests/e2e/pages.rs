@@ -1,7 +1,7 @@
 //! Recipes of the pages, as they stand: the blocks of `docs/` are the files and commands of a machine on which Weir is a service (`unit`). Only hosts,
 //! ports and addresses are others, and what a page leaves to its reader, which is said where it is done.
 
-mod page;
+pub mod page;
 mod running;
 mod unit;
 

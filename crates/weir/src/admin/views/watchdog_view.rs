@@ -2,6 +2,7 @@
 
 use crate::admin::group_sight::{DecidedFacts, GroupSight, HostSight};
 use crate::admin::listing::{ListCell, ListSnapshot, Listing, listing, open, own};
+use crate::watchdog::parameter_likeness::listed;
 use weir_config::watchdog_settings::WatchdogEngine;
 use weir_group::MemberDuty;
 
@@ -37,6 +38,7 @@ pub const POOL_WATCHDOG: Listing<WatchdogRow> = listing(watchdog_rows).columns(&
     open("write_node", |row| row.told(|decided| decided.write_node.into())),
     open("version", |row| row.told(|decided| decided.version.into())),
     open("engine", |row| engine(row.engine).into()),
+    open("differs", |row| listed(&row.host.differing).into()),
     own("fault", |row| row.fault.as_ref().into()),
 ]]);
 
@@ -85,14 +87,15 @@ mod tests {
         let (config, mut view) = (config(0), view(0));
         view.fault = Some("disk".into());
         (view.peers[1].heard_at, view.peers[1].is_linked, view.peers[1].intent) = (None, false, MemberIntent::Serves);
+        view.peers[1].differing = vec!["backend_weight", "pool_mode"];
         let sight = GroupSight::of(config.watchdog.as_ref().unwrap(), &view, crate::admin::group_sight::tests::NOW_MS);
         let rows: Vec<String> = rows_of(sight).iter().map(|row| POOL_WATCHDOG.texts(row).join("|")).collect();
         assert_eq!(
             rows,
             [
-                "0|w0|9990|9000|LEADER|MEMBER|true|000000a0|1|serves|yes|false|||500|4|5|1|9|builtin|disk",
-                "1|w1|9991|9001|STANDBY|MEMBER|false|000000a1|1|serves|yes|false|40|true||4|5|1|9|builtin|",
-                "2|w2|9992|9002|DEAD|MEMBER|false|000000a2|1|serves|yes|false||false||4|5|1|9|builtin|",
+                "0|w0|9990|9000|LEADER|MEMBER|true|000000a0|1|serves|yes|false|||500|4|5|1|9|builtin||disk",
+                "1|w1|9991|9001|STANDBY|MEMBER|false|000000a1|1|serves|yes|false|40|true||4|5|1|9|builtin||",
+                "2|w2|9992|9002|DEAD|MEMBER|false|000000a2|1|serves|yes|false||false||4|5|1|9|builtin|backend_weight, pool_mode|",
             ]
         );
         assert_eq!(POOL_WATCHDOG.heads().len(), rows[0].split('|').count());

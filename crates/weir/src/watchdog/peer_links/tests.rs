@@ -121,6 +121,7 @@ fn message(from: u8, part: MessagePart) -> GroupMessage {
         intent: MemberIntent::Serves,
         sights: NodeSights::default(),
         part,
+        parameters: None,
     }
 }
 

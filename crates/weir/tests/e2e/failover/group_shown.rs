@@ -36,3 +36,29 @@ fn each_proxy_shows_the_hosts_of_its_group_as_it_knows_them() {
     let reasons = show(&mut clients[1], "pool_failover", "reason");
     assert!(reasons.iter().any(|reason| reason.contains("lead claimed by host 1")), "{reasons:?}");
 }
+
+#[test]
+fn parameters_that_differ_between_hosts_are_named_until_they_are_alike() {
+    let cluster = servers(1, &[]);
+    let group = Group::start(&cluster, "");
+    let differs = |host: usize| show(&mut group.proxies[host].console(), "pool_watchdog", "differs");
+    assert_eq!(differs(1), ["", "", ""]);
+    let said = |host: usize, text: &str| group.proxies[host].log().matches(text).count();
+    assert!((0..3).all(|host| said(host, "has other values") == 0), "nothing differs at the begin");
+    let right = group.proxies[1].conf();
+    group.proxies[1].add_conf("failover_wait = 7s\npool_mode = session\nhealth_check_password = 'hunter2'\npool_size = 3");
+    group.proxies[1].reload();
+    for host in [0, 2] {
+        wait_until("the others to see it", || differs(host) == ["", "failover_wait, pool_mode", ""]);
+    }
+    wait_until("the host itself to see it", || differs(1) == ["failover_wait, pool_mode", "", "failover_wait, pool_mode"]);
+    assert_eq!(said(0, "host 1 has other values than this host for failover_wait, pool_mode: "), 1);
+    std::fs::write(group.proxies[1].conf_path(), right).unwrap();
+    group.proxies[1].reload();
+    for host in 0..3 {
+        wait_until("all to be alike again", || differs(host) == ["", "", ""]);
+    }
+    assert_eq!(said(0, "WARNING:  watchdog: host 1 has other values"), said(0, "has other values"));
+    assert_eq!((said(0, "has other values"), said(0, "host 1 has the parameters alike again")), (1, 1));
+    assert!((0..3).all(|host| said(host, "hunter2") == 0));
+}

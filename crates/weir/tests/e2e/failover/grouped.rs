@@ -52,11 +52,20 @@ impl Group {
         Group::begin(cluster, &format!("{}{more}", lines(cluster)), HOSTS)
     }
 
+    /// `port`: the one by which a host reaches a server.
+    pub(super) fn start_over(cluster: &Owned, more: &str, port: impl Fn(usize, &Server) -> u16) -> Group {
+        Group::begin_over(cluster, &format!("{}{more}", lines(cluster)), HOSTS, port)
+    }
+
     /// The first hosts; others that `lines` name are begun elsewhere.
     fn begin(cluster: &Owned, lines: &str, hosts: usize) -> Group {
+        Group::begin_over(cluster, lines, hosts, |_, server| server.port())
+    }
+
+    fn begin_over(cluster: &Owned, lines: &str, hosts: usize, port: impl Fn(usize, &Server) -> u16) -> Group {
         let lines = format!("{lines}{PCP}");
         let start = |host: usize| {
-            let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1)).collect();
+            let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(port(host, server), 1)).collect();
             let files = [("pgpool_node_id", host.to_string()), ("pcp.conf", PCP_USERS.to_owned())];
             Proxy::spawn_with_files(&backends, &lines, &files.each_ref().map(|(name, text)| (*name, text.as_str())), &[])
         };

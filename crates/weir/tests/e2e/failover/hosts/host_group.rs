@@ -126,8 +126,12 @@ impl HostWeir {
 
     /// Answers of a statement through this proxy.
     pub fn ask(&self, text: &str) -> anyhow::Result<Vec<weir_demo::Row>> {
+        self.ask_within(QUESTION_LIMIT, text)
+    }
+
+    fn ask_within(&self, limit: Duration, text: &str) -> anyhow::Result<Vec<weir_demo::Row>> {
         let LoadPlace { host, port, .. } = self.place();
-        Sql::connect_tcp_within(&host, port, "postgres", "postgres", QUESTION_LIMIT)?.query(text)
+        Sql::connect_tcp_within(&host, port, "postgres", "postgres", limit)?.query(text)
     }
 
     pub fn writes(&self) -> bool {
@@ -135,7 +139,8 @@ impl HostWeir {
     }
 
     pub fn reads(&self) -> anyhow::Result<()> {
-        self.ask("select a from readable where a = 1").map(drop)
+        // On a busy machine a new server connection takes some seconds.
+        self.ask_within(ANSWER_LIMIT, "select a from readable where a = 1").map(drop)
     }
 
     /// Hosts that vote, as this one knows.
@@ -199,11 +204,17 @@ impl HostGroup {
 
     pub fn begin(network: &Arc<HostNetwork>, cluster: &Owned, more: &str) -> HostGroup {
         let hosts: String = (0..network.hosts()).map(|host| host_lines(network, host)).collect();
-        let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
         let address = network.virtual_address();
-        let lines = format!(
-            "{BUILTIN}use_watchdog = on\nwd_authkey = 'secret of the group'\ndelegate_ip = '{address}'\nfailover_wait = 30s\n{hosts}{names}{more}"
+        let group = format!(
+            "use_watchdog = on\nwd_authkey = 'secret of the group'\ndelegate_ip = '{address}'\nfailover_wait = 30s\n{hosts}"
         );
+        HostGroup::begin_with(network, cluster, &format!("{group}{more}"))
+    }
+
+    /// `group`: all lines about the watchdog, and others.
+    pub fn begin_with(network: &Arc<HostNetwork>, cluster: &Owned, group: &str) -> HostGroup {
+        let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
+        let lines = format!("{BUILTIN}{names}{group}");
         let outside = network.outside(0).to_string();
         let backends: Vec<Backend> =
             cluster.servers().iter().map(|server| Backend { host: outside.clone(), port: server.port(), weight: 1 }).collect();
