@@ -26,6 +26,9 @@ use crate::request_queue::RequestQueue;
 use crate::stored_vote::StoredVote;
 use crate::taken_waits::{TakenSince, TakenWaits};
 
+/// Between two greetings at most. A host counts as heard for a second.
+const GREETING_MS: GroupMs = 250;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerSight {
     pub(crate) heard_at: GroupMs,
@@ -139,11 +142,20 @@ impl GroupMember {
 
     /// A new version is asked for at each tick.
     pub(crate) fn read_pause_ms(&self, now: GroupMs) -> GroupMs {
-        if self.is_new(now) { 0 } else { self.period_ms() }
+        let is_member = self.known.as_ref().is_some_and(|known| known.state.members.has(self.id));
+        let pause_ms = if is_member { self.period_ms() } else { self.period_ms().min(GREETING_MS) };
+        if self.is_new(now) { 0 } else { pause_ms }
     }
 
     pub(crate) fn is_silent(&self, id: MemberId, now: GroupMs) -> bool {
         id != self.id && self.peers.get(&id).is_none_or(|peer| now > peer.heard_at + self.silence_ms())
+    }
+
+    /// Newest version that others may rely on to be obeyed here: one on disk, so that a next life of this member, which knows no more than that, takes
+    /// nothing back from an older one. An engine outside shows no older one again.
+    pub(crate) fn told_obeyed(&self) -> VersionNumber {
+        let on_disk = self.register.stored().accepted.as_ref().map(|version| version.number).unwrap_or_default();
+        if self.is_outside() { self.given.obeyed() } else { self.given.obeyed().min(on_disk) }
     }
 
     pub(crate) fn has_obeyed(&self, id: MemberId, number: VersionNumber) -> bool {

@@ -138,7 +138,7 @@ impl GroupMember {
             from: self.id,
             to,
             led: (self.leader.term(), now.saturating_sub(self.leader.led_at())),
-            obeyed: self.given.obeyed(),
+            obeyed: self.told_obeyed(),
             intent: self.intent,
             sights: self.sights,
             part,

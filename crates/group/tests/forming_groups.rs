@@ -1,11 +1,12 @@
 //! Founders of groups, and hosts that may not found one.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weir_group::{
-    EngineKind, FormingOrder, FormingRefusal, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest,
-    GroupSettings, GroupState, HalfVotes, MemberDuty, MemberId, MemberIntent, RemovalSettings, ServerMark, ShutdownFate,
-    StoredVote, group_step,
+    EngineKind, FormingOrder, FormingRefusal, GroupAction, GroupEvent, GroupLead, GroupMember, GroupMessage, GroupMs,
+    GroupRequest, GroupSettings, GroupState, HalfVotes, MemberDuty, MemberId, MemberIntent, MessagePart, NodeSights,
+    RegisterMessage, RemovalSettings, ServerMark, ShutdownFate, StateVersion, StoredVote, VersionNumber, group_step,
 };
 
 fn settings(host: u8, configured: u8, no_show_ms: Option<GroupMs>) -> GroupSettings {
@@ -360,4 +361,51 @@ fn an_operator_orders_a_group_of_most_hosts_where_a_server_bears_a_mark_or_hosts
     let mut hosts = Hosts::new(1, 3, None, ServerMark::Marked);
     hosts.go_on(3_000);
     assert_eq!(hosts.order(0, FormingOrder::Majority, 3_000), Err(FormingRefusal::TooFew { heard: 1, of: 3 }));
+}
+
+#[test]
+fn hosts_with_a_long_lease_hear_each_other_and_form_a_group() {
+    let mut hosts = Hosts::new(3, 3, None, ServerMark::Unseen);
+    for (host, member) in hosts.members.iter_mut().enumerate() {
+        let settings = GroupSettings { lease_ms: 20_000, ..settings(host as u8, 3, None) };
+        *member = GroupMember::new(settings, StoredVote::new(id(host as u8)), 0, 0);
+    }
+    hosts.go_on(40_000);
+    assert!(hosts.members[0].leads(39_950));
+    assert_eq!(hosts.state(2).members.voters.len(), 3);
+}
+
+/// A member that dies before its disk has what it told to obey would come back without knowing of it, and could take it back from an older version.
+#[test]
+fn nothing_is_told_to_be_obeyed_before_it_is_on_disk() {
+    let mut hosts = Hosts::new(2, 2, None, ServerMark::Unseen);
+    hosts.go_on(6_000);
+    let before = hosts.members[1].known().expect("a version").clone();
+    assert!(hosts.members[0].leads(5_950));
+    let mut state = (*before.state).clone();
+    (state.change, state.term) = (state.change + 1, state.term + 1);
+    state.lead = GroupLead::Taken { from: Some(id(0)), to: id(1) };
+    let version =
+        StateVersion { number: VersionNumber { counter: before.number.counter + 1, by: id(1) }, state: Arc::new(state) };
+    let message = |part| {
+        let obeyed = before.number;
+        let (intent, sights) = (MemberIntent::Serves, NodeSights::default());
+        let (group, to) = (Some(before.state.group), Some(id(0)));
+        GroupMessage { group, from: id(1), to, led: (0, 0), obeyed, intent, sights, parameters: None, part }
+    };
+    let cast = message(MessagePart::Register(RegisterMessage::Cast { attempt: 9, version: version.clone() }));
+    let told = |member: &mut GroupMember, event: GroupEvent, now: GroupMs| {
+        let sent = |action| if let GroupAction::Send { message, .. } = action { Some(message.obeyed) } else { None };
+        group_step(member, event, now).into_iter().filter_map(sent).collect::<Vec<VersionNumber>>()
+    };
+    let member = &mut hosts.members[0];
+    told(member, GroupEvent::Message(Box::new(cast)), 6_000);
+    let early = told(member, GroupEvent::Obeyed { number: version.number }, 6_010);
+    assert!(!early.is_empty() && early.iter().all(|obeyed| *obeyed < version.number), "{early:?}");
+    // Its disk may have had another write under way.
+    let mut late = Vec::new();
+    for (now, number) in (6_020..).zip(0..1_000) {
+        late.extend(told(member, GroupEvent::Written { number }, now));
+    }
+    assert!(late.contains(&version.number), "{late:?}");
 }
