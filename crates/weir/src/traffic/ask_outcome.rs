@@ -58,7 +58,10 @@ async fn ask(served: &ServedSession, number: &TransactionNumber, asked_at: Us) -
             let moved = || w.view().primary_id() != Some(node);
             let wait = CheckoutWait { since: w.now(), patience: CheckoutPatience::ToldAtOnce };
             if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || ends() || moved()).await {
-                let verdict = ask_over(w, conn, number, (asked_at, lost_ms)).await;
+                let said = ask_over(w, conn, number, (asked_at, lost_ms)).await;
+                // In a group another primary may count by now, which knows nothing of what this server committed.
+                let is_too_late = w.shared.lease.is_needed() && w.is_past_lease(node);
+                let verdict = if is_too_late { CommitOutcome::NotYet } else { said };
                 match verdict {
                     CommitOutcome::NotYet => {}
                     CommitOutcome::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}

@@ -260,8 +260,10 @@ fn a_group_that_works_is_not_formed_anew() {
     group.lose(&[0]);
     let mut client = group.proxies[2].console();
     wait_until("the dead host to be lost", || show(&mut client, "pool_watchdog", "lost")[0] == "true");
-    let why = desk.weir(&group, 1, &["watchdog", "form", "--force"]).unwrap_err();
-    assert!(why.contains("the group works: 2 of its 3 members answer"), "{why}");
+    wait_until("the host that is asked to miss it, too", || {
+        let why = desk.weir(&group, 1, &["watchdog", "form", "--force"]).unwrap_err();
+        why.contains("the group works: 2 of its 3 members answer")
+    });
     assert!(writes(&group.proxies[1]));
 }
 
