@@ -144,8 +144,20 @@ const BEFORE_SERVERS: [&str; 8] = [
     "--test=random_sql",
 ];
 /// Modules of end-to-end tests in which no server of PostgreSQL says anything that its version could change; those of stores are long
-/// histories over memcached and Redis. They are run once.
-const SAME_EVERYWHERE: [&str; 7] = ["stores::", "store_cluster::", "etcd::", "failover::hosts::", "import::", "ldap::", "pam::"];
+/// histories over memcached and Redis, those of groups are about proxies, but for `failover::grouped`. They are run once.
+const SAME_EVERYWHERE: [&str; 11] = [
+    "stores::",
+    "store_cluster::",
+    "etcd::",
+    "failover::hosts::",
+    "failover::group_configurations::",
+    "failover::group_frozen::",
+    "failover::group_operators::",
+    "failover::group_takeovers::",
+    "import::",
+    "ldap::",
+    "pam::",
+];
 /// The tests of lists.
 const LISTS: [&str; 2] = ["--workspace", "--test=e2e"];
 
