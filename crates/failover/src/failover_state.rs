@@ -354,7 +354,7 @@ impl FailoverState {
         }
     }
 
-    /// The same by what the server tells only.
+    /// As above, by facts that the server tells only.
     pub(super) fn told_relation(&self, facts: &ServerFacts) -> Option<WalRelation> {
         Some(facts.history.relation(facts.position, self.durable.history.as_ref()?))
     }

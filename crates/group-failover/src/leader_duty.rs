@@ -16,7 +16,7 @@ pub enum GroupDuty {
     LeadOver,
 }
 
-/// What the group does before a member obeys this action. Writes are closed before anything that relies on it: a replacement, the stop of a primary, a
+/// Duty of the group before a member obeys this action. Writes are closed before anything that relies on it: a replacement, the stop of a primary, a
 /// command that promotes. An attempt closes them when it stores its term, or drains the primary; its later orders do not rely on that, since a drain has
 /// a limit, and a lease may end and be there again in between.
 pub fn group_duty(action: &FailoverAction, state: &FailoverState, role: GroupRole, sight: Option<MemberSight>) -> GroupDuty {

@@ -14,7 +14,7 @@ pub enum WritingParty {
     Nobody,
 }
 
-/// What a version takes of the right to write.
+/// Change of the right to write by a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritesChange {
     /// Also if nobody writes here.

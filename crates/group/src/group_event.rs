@@ -59,7 +59,7 @@ pub enum MemberIntent {
     ShutsDown,
 }
 
-/// What a member says.
+/// Right of a member to speak in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberVoice {
     Speaks,
@@ -185,7 +185,7 @@ pub enum GroupEvent {
     },
     Intent(MemberIntent),
     Sights(NodeSights),
-    /// In place of the settings that the member began with. Those of the leader count.
+    /// In place of the settings that the member began with. The leader's settings count.
     Removals(RemovalSettings),
     /// Digest of the own parameters that all members must have alike.
     Parameters(u64),

@@ -59,7 +59,7 @@ impl HostsMet {
     }
 }
 
-/// What a founder knows of servers and of an engine outside.
+/// A founder's knowledge of servers and of an engine outside.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundingFacts {
     text: String,

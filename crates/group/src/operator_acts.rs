@@ -143,7 +143,7 @@ impl PassedActs {
         self.asked.iter_mut().find(is_meant)
     }
 
-    /// Acts taken from this asker. One that is no member any more is forgotten for it where there are too many.
+    /// Acts taken from this asker. An asker that is no member any more is forgotten for it where there are too many.
     pub(crate) fn taken_of(&mut self, from: MemberId, is_member: impl Fn(MemberId) -> bool) -> &mut TakenActs {
         if self.taken.len() >= ASKERS_MAX && !self.taken.contains_key(&from) {
             let former = self.taken.keys().find(|member| !is_member(**member)).copied();

@@ -7,7 +7,7 @@ use crate::member_host::MemberHost;
 use crate::oracle::Broken;
 use crate::world::World;
 
-/// What any member knows to be decided, the newest of it.
+/// The newest state that any member knows to be decided.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GroupDecisions {
     change: u64,

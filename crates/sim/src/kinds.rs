@@ -63,7 +63,7 @@ impl Fault {
     /// Those of runs in which primaries are moved.
     pub const PLANNED: [Fault; 4] = [Fault::SwitchOver, Fault::AgentDies, Fault::Restart, Fault::ReplayStands];
 
-    /// Those of groups.
+    /// Faults of groups.
     pub const GROUPED: [Fault; 3] = [Fault::WeirHangs, Fault::WeirIsland, Fault::LeaderDies];
 
     /// Largest share.

@@ -231,7 +231,7 @@ impl World {
         waiting.into_iter().for_each(|due| self.later(0, due));
     }
 
-    /// What a stopped process would do waits for it. Gives back what does not.
+    /// Work of a stopped process waits for it. Gives back the rest.
     pub(crate) fn hold_up(&mut self, due: Due) -> Option<Due> {
         let Some(at) = due.weir().or_else(|| Some(self.writes[due.write()? as usize].weir)) else { return Some(due) };
         let Some(host) = self.member_host(at).filter(|host| host.is_stopped) else { return Some(due) };

@@ -140,7 +140,7 @@ pub enum Broken {
     OrderWithoutLead { weir: usize, at: Ms },
     /// Two members lead.
     TwoLeaders { first: usize, second: usize, at: Ms },
-    /// What the group had stored of failover is gone.
+    /// Text of failover that the group had stored is gone.
     Forgotten { term: u64, at: Ms },
 }
 

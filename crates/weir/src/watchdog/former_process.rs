@@ -22,7 +22,7 @@ enum FormerStanding {
     Holds {
         until: GroupMs,
     },
-    /// What it had before ends with `until`; what it was passed beside the order, less what is taken, with `later`.
+    /// Its rights of before end with `until`; rights that it was passed beside the order, less those that are taken, with `later`.
     Obeys {
         number: VersionNumber,
         until: GroupMs,
@@ -82,7 +82,7 @@ impl FormerStanding {
     }
 }
 
-/// What a former process said; the number is that of its line.
+/// Word of a former process, with the number of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormerNews {
     Obeyed { line: usize, number: VersionNumber },

@@ -39,7 +39,7 @@ pub fn weights(stage: &Stage<'_>) -> Vec<String> {
     [false, true].into_iter().flat_map(|writes| shares_off_each_time(stage, writes)).collect()
 }
 
-/// What the last measurement found wrong, if no measurement found nothing.
+/// Complaints of the last measurement, unless one had none.
 fn shares_off_each_time(stage: &Stage<'_>, writes: bool) -> Vec<String> {
     let mut off = Vec::new();
     for _ in 0..SHARES_MEASURED_TIMES_MAX {
