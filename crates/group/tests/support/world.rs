@@ -571,7 +571,8 @@ impl World {
         let host = self.act_dice.host(self.hosts.len());
         let to = self.act_dice.percent(20).then(|| self.hosts[self.act_dice.host(self.hosts.len())].row.id);
         if self.hosts[host].member.is_some() && !self.hosts[host].is_stopped {
-            if self.act_dice.percent(20) {
+            // An operator vouches that there is no group: a host without its file cannot know.
+            if self.act_dice.percent(20) && self.oracle.newest().is_none() {
                 self.step(host, GroupEvent::Form { ticket: 0, order: FormingOrder::Majority });
             }
             let (ticket, text) = self.acts.ask();

@@ -169,7 +169,7 @@ enum WatchdogCommand {
     /// Hand the lead over to a host.
     #[command(disable_help_flag = true)]
     Lead(OfHost),
-    /// Form a group where none forms by itself: of most of the hosts, or by force of one host that lost the others for good.
+    /// Form a group where none forms by itself: of most of the hosts, or by force of one host that lost the others for good. Whoever orders it vouches that no other group of these hosts runs.
     #[command(disable_help_flag = true)]
     Form(OfForming),
 }
