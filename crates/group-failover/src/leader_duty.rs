@@ -20,17 +20,22 @@ pub enum GroupDuty {
 /// command that promotes. An attempt closes them when it stores its term, or drains the primary; its later orders do not rely on that, since a drain has
 /// a limit, and a lease may end and be there again in between.
 pub fn group_duty(action: &FailoverAction, state: &FailoverState, role: GroupRole, sight: Option<MemberSight>) -> GroupDuty {
-    let Some(sight) = sight.filter(|_| role == GroupRole::Leads && is_order(action)) else { return GroupDuty::None };
-    if !sight.leads() {
-        return GroupDuty::LeadOver;
-    }
-    match action {
+    let Some(sight) = sight.filter(|_| role == GroupRole::Leads) else { return GroupDuty::None };
+    let duty = match action {
+        // Not an order: who does not lead does that, too.
+        FailoverAction::Probe { .. }
+        | FailoverAction::Hold { .. }
+        | FailoverAction::Release { .. }
+        | FailoverAction::Reply { .. }
+        | FailoverAction::WriteStatus { .. }
+        | FailoverAction::Report(_) => return GroupDuty::None,
         FailoverAction::Store { text, .. } if state.stops_writes() => {
             GroupDuty::First(GroupRequest::CloseWrites { text: Some(text.clone()) })
         }
         FailoverAction::Store { text, .. } => GroupDuty::First(GroupRequest::StoreText { text: text.clone() }),
-        FailoverAction::Drain { node, .. } if state.primary() != Some(*node) => GroupDuty::None,
-        FailoverAction::StopServer { node, .. } if state.primary() != Some(*node) => GroupDuty::None,
+        FailoverAction::Drain { node, .. } | FailoverAction::StopServer { node, .. } if state.primary() != Some(*node) => {
+            GroupDuty::None
+        }
         FailoverAction::Drain { .. }
         | FailoverAction::StopServer { .. }
         | FailoverAction::Promote { .. }
@@ -38,23 +43,8 @@ pub fn group_duty(action: &FailoverAction, state: &FailoverState, role: GroupRol
             Some(Done::Yes) => GroupDuty::None,
             Some(Done::No) | None => GroupDuty::First(GroupRequest::CloseWrites { text: None }),
         },
-        _ => GroupDuty::None,
-    }
-}
-
-/// True for what a leader alone may do.
-fn is_order(action: &FailoverAction) -> bool {
-    match action {
-        FailoverAction::Probe { .. }
-        | FailoverAction::Hold { .. }
-        | FailoverAction::Release { .. }
-        | FailoverAction::Reply { .. }
-        | FailoverAction::WriteStatus { .. }
-        | FailoverAction::Report(_) => false,
-        FailoverAction::Store { .. }
-        | FailoverAction::CutOff { .. }
+        FailoverAction::CutOff { .. }
         | FailoverAction::Pledge { .. }
-        | FailoverAction::Promote { .. }
         | FailoverAction::WaitWritable { .. }
         | FailoverAction::Repoint { .. }
         | FailoverAction::Fence { .. }
@@ -62,15 +52,14 @@ fn is_order(action: &FailoverAction) -> bool {
         | FailoverAction::Wake { .. }
         | FailoverAction::Point { .. }
         | FailoverAction::Prepare { .. }
-        | FailoverAction::Drain { .. }
         | FailoverAction::WaitYielded { .. }
-        | FailoverAction::StopServer { .. }
         | FailoverAction::AskAgent { .. }
         | FailoverAction::Inspect { .. }
         | FailoverAction::StartServer { .. }
         | FailoverAction::RestartServer { .. }
         | FailoverAction::FollowServer { .. }
         | FailoverAction::Rejoin { .. }
-        | FailoverAction::RunCommand { .. } => true,
-    }
+        | FailoverAction::RunCommand { .. } => GroupDuty::None,
+    };
+    if sight.leads() { duty } else { GroupDuty::LeadOver }
 }

@@ -34,6 +34,10 @@ pub async fn wait(served: &mut ServedSession, need: ConnRequirement) -> Result<(
     let started = served.w.now();
     let acquired = wait_since(served, need, started).await;
     timing::waited(&served.s, &served.w, started);
+    if acquired.is_err() {
+        // The statement is over: a cancel request that came in the same moment is not for the next one.
+        served.s.handle.wait_cancelled.set(false);
+    }
     acquired
 }
 

@@ -187,6 +187,8 @@ mod tests {
 
     const OWN: MemberId = MemberId { host: 0, incarnation: 0xA0 };
     /// Of the boot clock: none of these rights is ever over.
+    /// Of a wait that is over at once.
+    const LIMIT: Duration = Duration::from_secs(10);
     const LONG: GroupMs = u64::MAX / 2;
 
     type Granted = Rc<RefCell<Vec<(GroupMs, Option<(u64, u16)>)>>>;
@@ -270,9 +272,12 @@ mod tests {
         let script = async {
             new.send(&passed(LONG + 1, Some((3, 2)), None));
             // Nobody wakes for a time alone.
-            while seat.view().rights.until != LONG + 1 {
-                tokio::task::yield_now().await;
-            }
+            let is_told = async {
+                while seat.view().rights.until != LONG + 1 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(LIMIT, is_told).await.unwrap();
             let (answer, answered) = oneshot::channel::<Result<HandedMember, String>>();
             seat.deliver(GroupOrder::HandOver { answer }).await;
             assert!(answered.await.unwrap().is_err(), "it is with another process");
