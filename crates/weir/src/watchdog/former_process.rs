@@ -102,19 +102,32 @@ struct FormerProcess {
 #[derive(Default)]
 pub struct FormerProcesses {
     formers: Vec<FormerProcess>,
+    /// End of the rights of those that cannot be spoken to.
+    unheard_until: Option<GroupMs>,
 }
 
 impl FormerProcesses {
-    /// Within a `LocalSet`. News go to `tell`.
-    pub fn begin(lines: Vec<FormerLine>, tell: impl Fn(FormerNews) + Clone + 'static) -> io::Result<FormerProcesses> {
-        let mut formers = Vec::new();
-        for (number, FormerLine { end, until }) in lines.into_iter().enumerate() {
-            let line = Rc::new(LeaseLine::new(end)?);
-            let reader = spawn_local(read(number, line.clone(), tell.clone()));
+    /// Within a `LocalSet`. News go to `tell`. A process whose line cannot be used keeps its rights until they end: the causes go to `refused`.
+    pub fn begin(
+        lines: Vec<FormerLine>,
+        tell: impl Fn(FormerNews) + Clone + 'static,
+        refused: impl Fn(io::Error),
+    ) -> FormerProcesses {
+        let mut begun = FormerProcesses::default();
+        for FormerLine { end, until } in lines {
+            let line = match LeaseLine::new(end) {
+                Ok(line) => Rc::new(line),
+                Err(cause) => {
+                    refused(cause);
+                    begun.unheard_until = begun.unheard_until.max(Some(until));
+                    continue;
+                }
+            };
+            let reader = spawn_local(read(begun.formers.len(), line.clone(), tell.clone()));
             let standing = FormerStanding::Holds { until };
-            formers.push(FormerProcess { standing, line, reader, passed: None, version: None });
+            begun.formers.push(FormerProcess { standing, line, reader, passed: None, version: None });
         }
-        Ok(FormerProcesses { formers })
+        begun
     }
 
     pub fn count(&self) -> usize {
@@ -150,7 +163,8 @@ impl FormerProcesses {
 
     /// True if nothing is left anywhere of what this version takes.
     pub fn have_obeyed(&self, number: VersionNumber, now: GroupMs) -> bool {
-        self.formers.iter().all(|former| former.standing.has_obeyed(number, now))
+        let are_unheard_over = self.unheard_until.is_none_or(|until| now >= until + PASS_ON_MS);
+        are_unheard_over && self.formers.iter().all(|former| former.standing.has_obeyed(number, now))
     }
 
     /// The lines, for the next process of this member.
@@ -218,6 +232,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_process_that_cannot_be_spoken_to_keeps_its_rights_until_they_end() {
+        use rustix::fs::{Mode, OFlags};
+        let file = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        let causes = std::cell::Cell::new(0);
+        let lines = vec![FormerLine { end: file, until: 2_000 }];
+        let formers = FormerProcesses::begin(lines, |_| {}, |_| causes.set(causes.get() + 1));
+        assert_eq!(causes.get(), 1);
+        assert!(!formers.have_obeyed(number(8), 1_999 + PASS_ON_MS) && formers.have_obeyed(number(8), 2_000 + PASS_ON_MS));
+    }
+
+    #[tokio::test]
     async fn rights_are_passed_once_and_answers_and_ends_are_told() {
         let (ours, theirs) = crate::watchdog::lease_line::pair().unwrap();
         let former = LeaseLine::new(theirs).unwrap();
@@ -226,10 +251,10 @@ mod tests {
         within
             .run_until(async move {
                 let lines = vec![FormerLine { end: ours, until: 1_000 }];
-                let mut formers = FormerProcesses::begin(lines, move |said| {
+                let tell = move |said| {
                     let _ = sender.send(said);
-                })
-                .unwrap();
+                };
+                let mut formers = FormerProcesses::begin(lines, tell, |cause| panic!("{cause}"));
                 let rights = MemberRights { until: 2_000, leads: Some(4), writes: Some((3, 1)) };
                 formers.pass(rights, None, None);
                 formers.pass(rights, None, None);

@@ -248,10 +248,9 @@ pub async fn drive(parts: DriverParts, ports: &Rc<GroupPorts>, orders: &mut mpsc
 
 fn begin_formers(lines: Vec<FormerLine>, own: mpsc::UnboundedSender<OwnEvent>, ports: &GroupPorts) -> FormerProcesses {
     let tell = move |news| drop(own.send(OwnEvent::Former(news)));
-    FormerProcesses::begin(lines, tell).unwrap_or_else(|cause| {
+    FormerProcesses::begin(lines, tell, |cause| {
         let text = format_args!("watchdog: a former process hears nothing of this one, and its rights end: {cause}");
         (ports.say)(Level::Warning, text);
-        FormerProcesses::default()
     })
 }
 
