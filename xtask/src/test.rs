@@ -133,7 +133,7 @@ fn count_of(line: &str, word: &str) -> u32 {
 
 /// The programs of tests before servers, for versions of PostgreSQL beside the one that all tests run on. All packages are named with them: a
 /// choice of some has other features, and cargo would build everything again.
-const BEFORE_SERVERS: [&str; 8] = [
+const BEFORE_SERVERS: [&str; 9] = [
     "--workspace",
     "--test=differential",
     "--test=drivers",
@@ -142,6 +142,7 @@ const BEFORE_SERVERS: [&str; 8] = [
     "--test=matrix",
     "--test=no_alloc",
     "--test=random_sql",
+    "--test=partitions",
 ];
 /// Modules of end-to-end tests in which no server of PostgreSQL says anything that its version could change; those of stores are long
 /// histories over memcached and Redis, those of groups are about proxies, but for `failover::grouped`. They are run once.
