@@ -6,6 +6,7 @@ pub mod cli;
 pub mod demo;
 mod demo_group;
 pub mod docs;
+pub mod http_probe;
 pub mod manual_pages;
 pub mod own_sql;
 pub mod password_tools;
