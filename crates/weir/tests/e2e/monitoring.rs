@@ -200,7 +200,8 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     assert_eq!(scrape(port).get("weir_server_connections_pinned", &[("reason", "temporary object")]), 1.0);
     assert_eq!(after.get("weir_pool_clients", &[whose[0], whose[1], ("state", "served")]), 1.0);
     assert!(grown("weir_statements_simple_total", &[]) >= 14.0);
-    assert!(after.get("weir_info", &[("version", env!("CARGO_PKG_VERSION"))]) == 1.0);
+    assert_eq!(after.get("weir_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    assert!(after.get("process_open_fds", &[]) > 3.0 && after.get("process_cpu_seconds_total", &[]) > 0.0);
 }
 
 #[test]
