@@ -1,6 +1,6 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
 //! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`,
-//! `house`.
+//! `pages`, `site`, `house`.
 
 mod bare;
 mod bench;
@@ -24,6 +24,7 @@ mod process;
 mod proxy;
 mod reasons;
 mod regress;
+mod site;
 mod source;
 mod test;
 mod tidy;
@@ -79,6 +80,10 @@ enum Task {
     House,
     /// Finds SQL for servers that the list of Weir's own texts does not know
     OwnSql,
+    /// Dead links of the pages, and commands, parameters, lists and series that they name and that do not exist
+    Pages,
+    /// The pages as a site in target/site/book, by mdBook
+    Site(site::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -123,6 +128,8 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy => tidy::run(root()),
         Task::House => house::run(root()),
         Task::OwnSql => own_sql::run(root()),
+        Task::Pages => site::check(root()),
+        Task::Site(arguments) => site::build(&arguments, root(), &target_folder()?),
     }
 }
 

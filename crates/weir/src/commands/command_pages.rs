@@ -17,6 +17,10 @@ pub fn page(mut program: Command) -> String {
 
 fn add(page: &mut String, command: &Command, name: &str) {
     let _ = write!(page, "\n## {name}\n\n{}\n", sentence(command.get_about().map(ToString::to_string)));
+    let aliases: Vec<String> = command.get_visible_aliases().map(|alias| format!("`{alias}`")).collect();
+    if !aliases.is_empty() {
+        let _ = writeln!(page, "\nAlso called {}.", aliases.join(", "));
+    }
     let shown = || command.get_arguments().filter(|argument| !argument.is_hide_set() && argument.get_id() != "help");
     if shown().next().is_some() {
         page.push_str("\n| option | meaning |\n|---|---|\n");
@@ -48,11 +52,12 @@ mod tests {
     fn commands_below_commands_are_shown_with_their_options() {
         let below = clap::Command::new("down")
             .about("Go down")
+            .visible_alias("fall")
             .arg(Arg::new("deep").short('d').long("deep").value_name("N").help("a|b."));
         let page =
             super::page(clap::Command::new("weir").about("A proxy.").subcommand(clap::Command::new("go").subcommand(below)));
         assert!(
-            page.ends_with("\n## weir go down\n\nGo down.\n\n| option | meaning |\n|---|---|\n| `-d, --deep N` | a\\|b. |\n"),
+            page.ends_with("\n## weir go down\n\nGo down.\n\nAlso called `fall`.\n\n| option | meaning |\n|---|---|\n| `-d, --deep N` | a\\|b. |\n"),
             "{page}"
         );
     }
