@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
-//! `driver-suites`, `transparency`, `mutants`, `bare`, `dist`, `packages`, `pg`, `layers`, `tidy`, `own-sql`,
+//! `driver-suites`, `transparency`, `mutants`, `bare`, `dist`, `packages`, `pages`, `site`, `pg`, `layers`, `tidy`, `own-sql`,
 //! `house`.
 
 mod bare;
@@ -25,6 +25,7 @@ mod process;
 mod proxy;
 mod reasons;
 mod regress;
+mod site;
 mod source;
 mod test;
 mod tidy;
@@ -82,6 +83,10 @@ enum Task {
     House,
     /// Finds SQL for servers that the list of Weir's own texts does not know
     OwnSql,
+    /// Dead links of the pages, and commands, parameters, lists and series that they name and that do not exist
+    Pages,
+    /// The pages as a site in target/site/book, by mdBook
+    Site(site::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -127,6 +132,8 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy => tidy::run(root()),
         Task::House => house::run(root()),
         Task::OwnSql => own_sql::run(root()),
+        Task::Pages => site::check(root()),
+        Task::Site(arguments) => site::build(&arguments, root(), &target_folder()?),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Commands of the program: the command line, `weir check`, `docs`, `man`, `demo`, `pcp`, and password tools.
 
 pub mod agent_status;
+mod alert_rules;
 pub mod check_servers;
 pub mod cli;
+mod command_pages;
 pub mod demo;
 mod demo_group;
 pub mod docs;
+mod grafana_board;
 pub mod http_probe;
 pub mod manual_pages;
 pub mod own_sql;

@@ -1,12 +1,16 @@
-//! Metrics in Prometheus' text format, version 0.0.4.
+//! Metrics in Prometheus' text format, version 0.0.4, or as OpenMetrics 1.0.0 has it.
 //!
 //! Reads `SharedState` only, for a thread of its own: with many pools it takes long.
+
+pub mod metric_families;
+mod process_metrics;
 
 use crate::admin::group_sight::GroupSight;
 use crate::log::Level;
 use crate::runtime::agents_seen::AgentContact;
 use crate::runtime::shared::{SharedState, seconds};
 use crate::server::connection_list;
+use metric_families::MetricFamily;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
@@ -20,26 +24,70 @@ use weir_session::stats::{StatCounter, StatTotals, Whose};
 /// Users and databases with lines of their own, by most statements. Each has about sixty lines, each a series in the monitoring.
 const POOLS_MAX: usize = 500;
 
-#[derive(Default)]
-struct MetricsPage {
-    text: String,
+/// The two differ in the names of families of counters, in quotes within help, and in the end of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpositionFormat {
+    Prometheus,
+    OpenMetrics,
 }
 
-#[derive(Clone, Copy)]
-enum MetricKind {
-    Counter,
-    Gauge,
-    Histogram,
+impl ExpositionFormat {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            ExpositionFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            ExpositionFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// OpenMetrics for those who ask for it, and like it as well as plain text.
+    pub fn asked_for(accept: &str) -> ExpositionFormat {
+        let weight = |wanted: &str| {
+            let weights = accept.split(',').filter_map(|range| {
+                let mut words = range.split(';').map(str::trim);
+                if !words.next()?.eq_ignore_ascii_case(wanted) {
+                    return None;
+                }
+                let (mut weight, mut is_ours) = (1.0, true);
+                for (name, value) in words.filter_map(|word| word.split_once('=')) {
+                    match name.trim() {
+                        "q" => weight = value.trim().parse().unwrap_or(0.0),
+                        "version" => is_ours = ["1.0.0", "0.0.4"].contains(&value.trim().trim_matches('"')),
+                        _ => {}
+                    }
+                }
+                is_ours.then_some(weight)
+            });
+            weights.fold(0.0, f64::max)
+        };
+        let asked = weight("application/openmetrics-text");
+        if asked > 0.0 && asked >= weight("text/plain") { ExpositionFormat::OpenMetrics } else { ExpositionFormat::Prometheus }
+    }
+}
+
+struct MetricsPage {
+    text: String,
+    format: ExpositionFormat,
+    families: BTreeMap<String, MetricFamily>,
 }
 
 impl MetricsPage {
-    fn head(&mut self, name: &str, kind: MetricKind, help: &str) {
-        let kind = match kind {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
+    fn new(format: ExpositionFormat) -> MetricsPage {
+        let families = metric_families::families().map(|family| (family.name.clone(), family)).collect();
+        MetricsPage { text: String::new(), format, families }
+    }
+
+    /// The name must be in the table of families: a series that no page describes is none.
+    fn head(&mut self, name: &str) {
+        let Some(MetricFamily { kind, help, .. }) = self.families.get(name) else {
+            debug_assert!(false, "{name} is in no row of metric_families.rs");
+            return;
         };
-        let _ = write!(self.text, "# HELP {name} {}\n# TYPE {name} {kind}\n", help.replace('\\', "\\\\").replace('\n', "\\n"));
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        let (name, help) = match self.format {
+            ExpositionFormat::Prometheus => (name, help),
+            ExpositionFormat::OpenMetrics => (name.strip_suffix("_total").unwrap_or(name), help.replace('"', "\\\"")),
+        };
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.word());
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
@@ -48,8 +96,8 @@ impl MetricsPage {
         let _ = writeln!(self.text, " {value}");
     }
 
-    fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
-        self.head(name, kind, help);
+    fn single(&mut self, name: &str, value: impl Display) {
+        self.head(name);
         self.sample(name, &[], value);
     }
 
@@ -89,8 +137,9 @@ fn in_seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-pub fn page(shared: &SharedState) -> String {
-    let mut page = MetricsPage::default();
+pub fn page(shared: &SharedState, format: ExpositionFormat) -> String {
+    let mut page = MetricsPage::new(format);
+    own_process(&mut page, shared);
     process(&mut page, shared);
     certificates(&mut page, shared);
     counters(&mut page, shared);
@@ -100,25 +149,43 @@ pub fn page(shared: &SharedState) -> String {
     errors(&mut page, shared);
     kept(&mut page, shared);
     pools(&mut page, shared);
+    if format == ExpositionFormat::OpenMetrics {
+        page.text.push_str("# EOF\n");
+    }
     page.text
 }
 
+fn own_process(page: &mut MetricsPage, shared: &SharedState) {
+    let (version, commit) = crate::VERSION.split_once(' ').unwrap_or((crate::VERSION, ""));
+    page.head("weir_build_info");
+    page.sample("weir_build_info", &[("version", version), ("commit", commit)], 1);
+    page.single("process_start_time_seconds", seconds(shared.life.started_at));
+    page.single("process_cpu_seconds_total", process_metrics::cpu_seconds());
+    let status = process_metrics::ProcessStatus::read();
+    let numbers = [
+        ("process_resident_memory_bytes", status.resident_bytes),
+        ("process_virtual_memory_bytes", status.virtual_bytes),
+        ("process_threads", status.threads),
+        ("process_open_fds", process_metrics::open_descriptors().map(|count| count as u64)),
+        ("process_max_fds", process_metrics::descriptors_max()),
+    ];
+    for (name, number) in numbers {
+        page.head(name);
+        if let Some(number) = number {
+            page.sample(name, &[], number);
+        }
+    }
+}
+
 fn process(page: &mut MetricsPage, shared: &SharedState) {
-    page.head("weir_info", MetricKind::Gauge, "Version of the proxy.");
-    page.sample("weir_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     let started = seconds(shared.life.started_at);
-    page.single("weir_start_time_seconds", MetricKind::Gauge, "Start of the proxy, in seconds since 1970.", started);
-    page.single("weir_workers", MetricKind::Gauge, "Worker threads.", shared.mailboxes.len());
+    page.single("weir_start_time_seconds", started);
+    page.single("weir_workers", shared.mailboxes.len());
     let stopping = u8::from(shared.stop_mode() != crate::runtime::shared::ProxyShutdown::No);
-    page.single("weir_stopping", MetricKind::Gauge, "1 while the proxy stops.", stopping);
+    page.single("weir_stopping", stopping);
     let paused = shared.pause_state.closed().iter().filter(|name| shared.pause_state.own(name).paused).count();
-    page.single(
-        "weir_paused",
-        MetricKind::Gauge,
-        "1 while all databases are paused.",
-        u8::from(shared.pause_state.is_all_paused()),
-    );
-    page.single("weir_databases_paused", MetricKind::Gauge, "Databases paused by themselves.", paused);
+    page.single("weir_paused", u8::from(shared.pause_state.is_all_paused()));
+    page.single("weir_databases_paused", paused);
 }
 
 /// One line per file, even if it serves two purposes.
@@ -126,7 +193,7 @@ fn certificates(page: &mut MetricsPage, shared: &SharedState) {
     let files = shared.files.tls.load();
     let ends: BTreeMap<&Path, u64> = files.ends().collect();
     let name = "weir_certificate_end_time_seconds";
-    page.head(name, MetricKind::Gauge, "End of the validity of Weir's own certificates, in seconds since 1970.");
+    page.head(name);
     for (path, end) in ends {
         page.sample(name, &[("file", &path.to_string_lossy())], end);
     }
@@ -135,37 +202,27 @@ fn certificates(page: &mut MetricsPage, shared: &SharedState) {
 fn counters(page: &mut MetricsPage, shared: &SharedState) {
     for (at, row) in METRICS.iter().enumerate() {
         let sum: u64 = shared.counters.iter().map(|counters| counters.get(at)).sum();
-        page.single(&format!("weir_{}", row.name), MetricKind::Counter, row.help, sum);
+        page.single(&format!("weir_{}", row.name), sum);
     }
 }
 
 fn clients(page: &mut MetricsPage, shared: &SharedState) {
     let config = shared.config.load();
     let clients = shared.clients.connected.load(Ordering::Relaxed);
-    page.single("weir_clients", MetricKind::Gauge, "Client connections.", clients);
-    page.single("weir_clients_max", MetricKind::Gauge, "Client connections allowed.", config.pool.max_clients);
-    page.single(
-        "weir_server_connections",
-        MetricKind::Gauge,
-        "Server connections, those being opened included.",
-        shared.pools.open(),
-    );
-    page.single(
-        "weir_links_max",
-        MetricKind::Gauge,
-        "Server connections allowed in all; 0: only the nodes' limits.",
-        config.limits.conns,
-    );
+    page.single("weir_clients", clients);
+    page.single("weir_clients_max", config.pool.max_clients);
+    page.single("weir_server_connections", shared.pools.open());
+    page.single("weir_links_max", config.limits.conns);
     let consoles = shared.clients.consoles.load(Ordering::Relaxed);
-    page.single("weir_consoles", MetricKind::Gauge, "Connections to the administration console.", consoles);
+    page.single("weir_consoles", consoles);
 }
 
 fn nodes(page: &mut MetricsPage, shared: &SharedState) {
     let view = shared.cluster.view.load_full();
     let nodes: Vec<(String, String)> =
         view.nodes.iter().map(|node| (node.id.to_string(), format!("{}:{}", node.hostname, node.port))).collect();
-    let mut family = |name: &str, kind: MetricKind, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
-        page.head(name, kind, help);
+    let mut family = |name: &str, value: &dyn Fn(usize) -> Option<f64>| {
+        page.head(name);
         for (at, (id, address)) in nodes.iter().enumerate() {
             if let Some(value) = value(at) {
                 page.sample(name, &[("node", id), ("address", address)], value);
@@ -176,29 +233,28 @@ fn nodes(page: &mut MetricsPage, shared: &SharedState) {
     let id = |at: usize| view.nodes[at].id;
     let sum =
         |of: &dyn Fn(&weir_session::metrics::WorkerCounters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
-    family("weir_node_up", MetricKind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != NodeHealth::Down));
-    let help = "1 if sessions may use the node: it neither failed, nor is it quarantined, detached or being recovered.";
-    family("weir_node_in_use", MetricKind::Gauge, help, &|at| truth(view.nodes[at].usage == NodeUsage::In));
+    family("weir_node_up", &|at| truth(view.nodes[at].health != NodeHealth::Down));
+    family("weir_node_in_use", &|at| truth(view.nodes[at].usage == NodeUsage::In));
     let answers =
         |at: usize| shared.cluster.agents.contact(id(at)).map(|contact| f64::from(u8::from(contact == AgentContact::Connected)));
-    family("weir_node_agent_up", MetricKind::Gauge, "1 if the agent beside the node answers; nothing if it has none.", &answers);
-    family("weir_node_primary", MetricKind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
-    family("weir_node_weight", MetricKind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
+    family("weir_node_agent_up", &answers);
+    family("weir_node_primary", &|at| truth(view.primary == Some(at)));
+    family("weir_node_weight", &|at| Some(view.nodes[at].weight));
     let lag = |at: usize| view.nodes[at].lag_bytes.map(|bytes| bytes as f64);
-    family("weir_node_lag_bytes", MetricKind::Gauge, "WAL the node has not replayed yet.", &lag);
+    family("weir_node_lag_bytes", &lag);
     let lag = |at: usize| view.nodes[at].lag_us.map(in_seconds);
-    family("weir_node_lag_seconds", MetricKind::Gauge, "For how long the node has lacked something the primary had.", &lag);
+    family("weir_node_lag_seconds", &lag);
     let open = |at| Some(f64::from(shared.pools.node_open(id(at))));
-    family("weir_node_server_connections", MetricKind::Gauge, "Server connections, those being opened included.", &open);
+    family("weir_node_server_connections", &open);
     let max = f64::from(shared.config.load().conns_per_node_max());
-    family("weir_node_links_max", MetricKind::Gauge, "Server connections allowed.", &|_| Some(max));
+    family("weir_node_links_max", &|_| Some(max));
     let statements = |at| sum(&|counters| counters.statements(id(at)).iter().sum());
-    family("weir_node_statements_total", MetricKind::Counter, "Statements sent to the node.", &statements);
+    family("weir_node_statements_total", &statements);
     let reads = |at| sum(&|counters| counters.reads(id(at)));
-    family("weir_node_reads_total", MetricKind::Counter, "Reads sent to the node.", &reads);
+    family("weir_node_reads_total", &reads);
     kinds(page, shared, &nodes, &view);
     let name = "weir_node_statement_seconds";
-    page.head(name, MetricKind::Histogram, "Time from a statement to its end on the server.");
+    page.head(name);
     for (at, (number, address)) in nodes.iter().enumerate() {
         let mut counted = HistogramCounts::default();
         shared.counters.iter().for_each(|counters| counted.add(&counters.times(id(at))));
@@ -209,48 +265,31 @@ fn nodes(page: &mut MetricsPage, shared: &SharedState) {
 /// Nothing without a watchdog.
 fn watchdog(page: &mut MetricsPage, shared: &SharedState) {
     let Some(sight) = GroupSight::now(shared) else { return };
-    page.single("weir_watchdog_leader", MetricKind::Gauge, "1 while this member leads the group.", u8::from(sight.leads));
+    page.single("weir_watchdog_leader", u8::from(sight.leads));
     let (has_lease, left_s) = (u8::from(sight.lease_left_ms > 0), sight.lease_left_ms as f64 / 1e3);
-    page.single(
-        "weir_watchdog_has_lease",
-        MetricKind::Gauge,
-        "1 while this member may rely on what the group decided.",
-        has_lease,
-    );
-    page.single("weir_watchdog_lease_left_seconds", MetricKind::Gauge, "Time until this member's lease ends.", left_s);
+    page.single("weir_watchdog_has_lease", has_lease);
+    page.single("weir_watchdog_lease_left_seconds", left_s);
     let name = "weir_watchdog_parameters_differ";
-    page.head(name, MetricKind::Gauge, "Parameters in which another host of the group differs from this one, and must not.");
+    page.head(name);
     for host in sight.hosts.iter().filter(|host| !host.is_own) {
         page.sample(name, &[("host", &host.number.to_string())], host.differing.len());
     }
     let Some(decided) = sight.decided else { return };
-    page.single("weir_watchdog_members", MetricKind::Gauge, "Members of the group that count.", decided.members);
-    page.single("weir_watchdog_members_lost", MetricKind::Gauge, "Members that the group has marked lost.", decided.lost);
-    page.single(
-        "weir_watchdog_term",
-        MetricKind::Gauge,
-        "Term of the group: one more with each change of its leader.",
-        decided.term,
-    );
-    page.single(
-        "weir_watchdog_epoch",
-        MetricKind::Gauge,
-        "Epoch of writes: a greater one with each change of the node.",
-        decided.epoch,
-    );
-    page.single("weir_watchdog_changes_total", MetricKind::Counter, "Changes of the group's state.", decided.changes);
+    page.single("weir_watchdog_members", decided.members);
+    page.single("weir_watchdog_members_lost", decided.lost);
+    page.single("weir_watchdog_term", decided.term);
+    page.single("weir_watchdog_epoch", decided.epoch);
+    page.single("weir_watchdog_changes_total", decided.changes);
 }
 
 fn kinds(page: &mut MetricsPage, shared: &SharedState, nodes: &[(String, String)], view: &ClusterView) {
     type Count = fn(&WorkerCounters, u16, usize) -> u64;
-    let families: [(&str, &str, &str, &[&str], Count); 2] = [
-        ("weir_node_kind_statements_total", "Statements sent to the node, by kind.", "kind", VERBS, |c, id, at| {
-            c.statements(id)[at]
-        }),
-        ("weir_node_errors_total", "Errors of the node, by severity.", "severity", SEVERITIES, |c, id, at| c.severities(id)[at]),
+    let families: [(&str, &str, &[&str], Count); 2] = [
+        ("weir_node_kind_statements_total", "kind", VERBS, |c, id, at| c.statements(id)[at]),
+        ("weir_node_errors_total", "severity", SEVERITIES, |c, id, at| c.severities(id)[at]),
     ];
-    for (name, help, label, words, count) in families {
-        page.head(name, MetricKind::Counter, help);
+    for (name, label, words, count) in families {
+        page.head(name);
         for (node, (number, address)) in view.nodes.iter().zip(nodes) {
             for (at, word) in words.iter().enumerate() {
                 let sum: u64 = shared.counters.iter().map(|counters| count(counters, node.id, at)).sum();
@@ -266,7 +305,7 @@ fn errors(page: &mut MetricsPage, shared: &SharedState) {
         sums.iter_mut().zip(counters.errors()).for_each(|(sum, count)| *sum += count);
     }
     let name = "weir_server_errors_total";
-    page.head(name, MetricKind::Counter, "Errors reported by servers, by the first two letters of their SQLSTATE.");
+    page.head(name);
     for (class, sum) in ERROR_CLASSES.iter().copied().chain(["other"]).zip(sums) {
         page.sample(name, &[("class", class)], sum);
     }
@@ -275,7 +314,7 @@ fn errors(page: &mut MetricsPage, shared: &SharedState) {
 fn kept(page: &mut MetricsPage, shared: &SharedState) {
     let reasons = shared.pools.kept(|_| true);
     let name = "weir_server_connections_pinned";
-    page.head(name, MetricKind::Gauge, "Server connections that stay with a client because of state it left there.");
+    page.head(name);
     for (reason, count) in reasons {
         page.sample(name, &[("reason", reason)], count);
     }
@@ -283,54 +322,17 @@ fn kept(page: &mut MetricsPage, shared: &SharedState) {
 
 struct PoolRow {
     name: &'static str,
-    kind: MetricKind,
-    help: &'static str,
     value: fn(&StatTotals) -> f64,
 }
 
 const POOL_ROWS: &[PoolRow] = &[
-    PoolRow {
-        name: "weir_pool_logins_total",
-        kind: MetricKind::Counter,
-        help: "Clients that logged in.",
-        value: |t| t.get(StatCounter::Logins) as f64,
-    },
-    PoolRow {
-        name: "weir_pool_transactions_total",
-        kind: MetricKind::Counter,
-        help: "Transactions, a statement by itself included.",
-        value: |t| t.get(StatCounter::Transactions) as f64,
-    },
-    PoolRow {
-        name: "weir_pool_statements_total",
-        kind: MetricKind::Counter,
-        help: "Statements sent to servers.",
-        value: |t| t.get(StatCounter::Statements) as f64,
-    },
-    PoolRow {
-        name: "weir_pool_assignments_total",
-        kind: MetricKind::Counter,
-        help: "Times a client was given a server connection.",
-        value: |t| t.get(StatCounter::Assignments) as f64,
-    },
-    PoolRow {
-        name: "weir_pool_received_bytes_total",
-        kind: MetricKind::Counter,
-        help: "Bytes received from clients.",
-        value: |t| t.get(StatCounter::Received) as f64,
-    },
-    PoolRow {
-        name: "weir_pool_sent_bytes_total",
-        kind: MetricKind::Counter,
-        help: "Bytes received from servers for clients.",
-        value: |t| t.get(StatCounter::Sent) as f64,
-    },
-    PoolRow {
-        name: "weir_pool_transaction_seconds_total",
-        kind: MetricKind::Counter,
-        help: "Time in transactions.",
-        value: |t| in_seconds(t.get(StatCounter::TransactionUs)),
-    },
+    PoolRow { name: "weir_pool_logins_total", value: |t| t.get(StatCounter::Logins) as f64 },
+    PoolRow { name: "weir_pool_transactions_total", value: |t| t.get(StatCounter::Transactions) as f64 },
+    PoolRow { name: "weir_pool_statements_total", value: |t| t.get(StatCounter::Statements) as f64 },
+    PoolRow { name: "weir_pool_assignments_total", value: |t| t.get(StatCounter::Assignments) as f64 },
+    PoolRow { name: "weir_pool_received_bytes_total", value: |t| t.get(StatCounter::Received) as f64 },
+    PoolRow { name: "weir_pool_sent_bytes_total", value: |t| t.get(StatCounter::Sent) as f64 },
+    PoolRow { name: "weir_pool_transaction_seconds_total", value: |t| in_seconds(t.get(StatCounter::TransactionUs)) },
 ];
 
 fn pools(page: &mut MetricsPage, shared: &SharedState) {
@@ -339,20 +341,20 @@ fn pools(page: &mut MetricsPage, shared: &SharedState) {
     totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.get(StatCounter::Statements)));
     totals.truncate(POOLS_MAX);
     totals.sort_by(|(a, _), (b, _)| a.cmp(b));
-    page.single("weir_pools_left_out", MetricKind::Gauge, "Users and databases without lines of their own here.", left_out);
+    page.single("weir_pools_left_out", left_out);
     for row in POOL_ROWS {
-        page.head(row.name, row.kind, row.help);
+        page.head(row.name);
         for ((database, user), totals) in &totals {
             page.sample(row.name, &[("database", database), ("user", user)], (row.value)(totals));
         }
     }
     let name = "weir_pool_statement_seconds";
-    page.head(name, MetricKind::Histogram, "Time from a statement to its end on the server.");
+    page.head(name);
     for ((database, user), totals) in &totals {
         page.histogram(name, &[("database", database), ("user", user)], &totals.statements, 0);
     }
     let name = "weir_pool_wait_seconds";
-    page.head(name, MetricKind::Histogram, "Time a client waited for a server connection, each time it needed one.");
+    page.head(name);
     for ((database, user), totals) in &totals {
         let at_once = totals.get(StatCounter::Assignments).saturating_sub(totals.waits.count());
         page.histogram(name, &[("database", database), ("user", user)], &totals.waits, at_once);
@@ -364,7 +366,7 @@ fn pools(page: &mut MetricsPage, shared: &SharedState) {
 fn pool_clients(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, StatTotals)]) {
     let groups = connection_list::groups(shared);
     let clients = "weir_pool_clients";
-    page.head(clients, MetricKind::Gauge, "Clients, by whether they wait for a server connection.");
+    page.head(clients);
     for (whose, _) in shown {
         let group = groups.get(whose).copied().unwrap_or_default();
         let (database, user) = whose;
@@ -373,7 +375,7 @@ fn pool_clients(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, S
         }
     }
     let waits = "weir_pool_longest_wait_seconds";
-    page.head(waits, MetricKind::Gauge, "How long the first client in the queue waits now.");
+    page.head(waits);
     for (whose, _) in shown {
         let waited = groups.get(whose).map_or(0.0, |group| group.waits.as_secs_f64());
         page.sample(waits, &[("database", &whose.0), ("user", &whose.1)], waited);
@@ -382,7 +384,7 @@ fn pool_clients(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, S
 
 fn pool_conns(page: &mut MetricsPage, shared: &SharedState, shown: &[(Whose, StatTotals)]) {
     let name = "weir_pool_server_connections";
-    page.head(name, MetricKind::Gauge, "Server connections by what they do.");
+    page.head(name);
     for pool in shared.pools.all() {
         let key = &pool.key;
         let whose = (key.client_database.clone(), key.user.clone());
@@ -446,20 +448,81 @@ pub fn readiness(shared: &SharedState) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::metric_families::MetricKind;
     use super::*;
     use crate::admin::group_sight::tests as group_tests;
     use weir_session::histogram::Histogram;
 
     #[test]
+    fn the_format_is_the_one_that_the_reader_asks_for() {
+        for (accept, expected) in [
+            ("", ExpositionFormat::Prometheus),
+            ("*/*", ExpositionFormat::Prometheus),
+            ("text/html, text/plain;q=0.5", ExpositionFormat::Prometheus),
+            (
+                "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                ExpositionFormat::OpenMetrics,
+            ),
+            (
+                "text/plain;version=0.0.4;q=0.5, Application/OpenMetrics-Text; version=\"1.0.0\"; q=0.6",
+                ExpositionFormat::OpenMetrics,
+            ),
+            ("application/openmetrics-text", ExpositionFormat::OpenMetrics),
+            ("application/openmetrics-text;version=2.0.0,text/plain;q=0.5", ExpositionFormat::Prometheus),
+            ("application/openmetrics-text;q=0.4,text/plain;q=0.5", ExpositionFormat::Prometheus),
+            ("application/openmetrics-text;q=0", ExpositionFormat::Prometheus),
+            ("application/openmetrics-text;q=", ExpositionFormat::Prometheus),
+        ] {
+            assert_eq!(ExpositionFormat::asked_for(accept), expected, "{accept}");
+        }
+    }
+
+    /// Families of a page by the lines of their types.
+    fn types(text: &str) -> BTreeMap<&str, &str> {
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect()
+    }
+
+    #[test]
+    fn a_member_of_a_group_shows_every_family_of_the_table_and_no_other() {
+        let page = page(&group_tests::shared(group_tests::view(0)), ExpositionFormat::Prometheus);
+        let families: Vec<MetricFamily> = metric_families::families().collect();
+        let expected: BTreeMap<&str, &str> = families.iter().map(|family| (family.name.as_str(), family.kind.word())).collect();
+        assert_eq!(expected.len(), families.len(), "a name stands twice");
+        assert_eq!(types(&page), expected);
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let series = line.rsplit_once(' ').unwrap().0;
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let of = |family: &&MetricFamily| {
+                name == family.name || (family.kind == MetricKind::Histogram && name.rsplit_once('_').unwrap().0 == family.name)
+            };
+            let family = families.iter().find(of).unwrap_or_else(|| panic!("no family of {line}"));
+            let found = labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name);
+            assert_eq!(found.filter(|name| *name != "le").collect::<Vec<_>>(), family.labels, "{line}");
+        }
+    }
+
+    #[test]
+    fn open_metrics_names_counters_without_their_suffix_and_ends() {
+        let shared = crate::admin::listing::tests::shared();
+        let [plain, open] = [ExpositionFormat::Prometheus, ExpositionFormat::OpenMetrics].map(|format| page(&shared, format));
+        assert!(open.ends_with("\n# EOF\n") && !plain.contains("# EOF"));
+        assert_eq!(types(&plain)["weir_node_reads_total"], "counter");
+        assert_eq!(types(&open)["weir_node_reads"], "counter");
+        assert!(!types(&open).keys().any(|name| name.ends_with("_total")), "{open}");
+        assert_eq!(types(&open).len(), types(&plain).len(), "two families have one name");
+        assert!(open.contains("\nweir_node_reads_total{node=\"0\""), "{open}");
+    }
+
+    #[test]
     fn labels_are_escaped() {
-        let mut page = MetricsPage::default();
+        let mut page = MetricsPage::new(ExpositionFormat::Prometheus);
         page.sample("m", &[("user", "a\"b\\c\nd"), ("state", "x")], 1);
         assert_eq!(page.text, "m{user=\"a\\\"b\\\\c\\nd\",state=\"x\"} 1\n");
     }
 
     #[test]
     fn buckets_of_a_histogram_add_up() {
-        let (mut page, times) = (MetricsPage::default(), Histogram::default());
+        let (mut page, times) = (MetricsPage::new(ExpositionFormat::Prometheus), Histogram::default());
         times.note(40);
         times.note(u64::MAX >> 1);
         page.histogram("t", &[], &times.counted(), 3);
@@ -468,7 +531,7 @@ mod tests {
     }
 
     fn watchdog_lines(shared: &SharedState) -> Vec<String> {
-        let mut metrics = MetricsPage::default();
+        let mut metrics = MetricsPage::new(ExpositionFormat::Prometheus);
         watchdog(&mut metrics, shared);
         metrics.text.lines().filter(|line| !line.starts_with('#')).map(|line| line.replace("weir_watchdog_", "")).collect()
     }

@@ -4,7 +4,7 @@
 
 mod paced;
 
-use crate::admin::exposition;
+use crate::admin::exposition::{self, ExpositionFormat};
 use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
 use crate::runtime::inherit::InheritedSockets;
@@ -13,7 +13,7 @@ use crate::runtime::places::ListenPort;
 use crate::runtime::shared::{ProxyShutdown, SharedState};
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
@@ -130,9 +130,11 @@ fn said(outcome: Result<(), String>) -> (StatusCode, String) {
 }
 
 /// On another thread: with many pools it would delay the nodes' looks. Cancel safe.
-async fn metrics(State(shared): State<Arc<SharedState>>) -> Response {
-    match tokio::task::spawn_blocking(move || exposition::page(&shared)).await {
-        Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
+async fn metrics(State(shared): State<Arc<SharedState>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = ExpositionFormat::asked_for(accept);
+    match tokio::task::spawn_blocking(move || exposition::page(&shared, format)).await {
+        Ok(page) => ([(header::CONTENT_TYPE, format.content_type())], page).into_response(),
         // The panic hook has logged it.
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the page could not be made\n").into_response(),
     }

@@ -335,8 +335,8 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::ShowConfig(options)) => show_config(&options),
         Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
         Some(WeirCommand::Docs { write, check }) => match (write, check) {
-            (Some(folder), _) => crate::commands::docs::write(&folder),
-            (None, Some(folder)) => crate::commands::docs::check(&folder),
+            (Some(folder), _) => crate::commands::docs::write(WeirCli::command(), &folder),
+            (None, Some(folder)) => crate::commands::docs::check(WeirCli::command(), &folder),
             (None, None) => say(&config::reference_page()),
         },
         Some(WeirCommand::Man { folder }) => manual_pages::write(WeirCli::command(), &folder),

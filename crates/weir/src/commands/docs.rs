@@ -1,22 +1,31 @@
 //! Documents made from tables, and the check that they are fresh.
 
+use crate::admin::exposition::metric_families::families;
 use crate::admin::views::VIEWS;
+use crate::commands::alert_rules;
+use crate::commands::command_pages;
+use crate::commands::grafana_board;
 use crate::commands::own_sql::{CATALOG, PLACES, SentOver};
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_config as config;
-use weir_session::metrics::METRICS;
 use weir_sql::own;
 
-fn documents() -> [(&'static str, String); 5] {
+/// Paths are relative to the folder of the pages, beside which `deploy` lies.
+fn documents(program: clap::Command) -> [(&'static str, String); 10] {
     [
         ("parameters.md", config::reference_page()),
         ("pgpool.conf.sample", config::sample_file()),
         ("show.md", show_page()),
         ("metrics.md", metrics_page()),
         ("own-sql.md", own_sql_page()),
+        ("command-line.md", command_pages::page(program)),
+        ("alerts.md", alert_rules::page()),
+        ("../deploy/prometheus/weir-alerts.yml", alert_rules::rules_file()),
+        ("../deploy/prometheus/weir-alerts.test.yml", alert_rules::tests_file()),
+        ("../deploy/grafana/weir-board.json", grafana_board::board_file()),
     ]
 }
 
@@ -41,12 +50,15 @@ fn columns(names: impl Iterator<Item = &'static str>) -> String {
 
 fn metrics_page() -> String {
     let mut page = String::from(
-        "# Metrics\n\nGenerated from the table in `crates/session/src/metrics.rs`; `SHOW pool_metrics` lists them with their values,\n\
-         `/metrics` with `weir_` before their names, beside those of [Monitoring](monitoring.md).\n\n\
-         | name | meaning |\n|---|---|\n",
+        "# Metrics\n\nAll series of `/metrics`. [Monitoring](monitoring.md) says which of them to watch first, [Alerts](alerts.md) which to be called for.\n\
+         `SHOW pool_metrics` has the counters without labels, without `weir_` before their names.\n\n\
+         A histogram has `_bucket`, `_sum` and `_count` behind its name. Series of `weir_watchdog_` are there with `use_watchdog` only,\n\
+         those of `weir_pool_` for the 500 users and databases with most statements.\n\n\
+         | name | kind | labels | meaning |\n|---|---|---|---|\n",
     );
-    for row in METRICS {
-        page += &format!("| `{}` | {} |\n", row.name, row.help);
+    for family in families() {
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        page += &format!("| `{}` | {} | {} | {} |\n", family.name, family.kind.word(), labels.join(", "), family.help);
     }
     page
 }
@@ -82,20 +94,23 @@ fn bent_texts() -> Vec<String> {
     bent.map(|(file, names, text)| format!("{file}: {names:?} in \"{text}\"")).collect()
 }
 
-pub fn write(folder: &Path) -> anyhow::Result<ExitCode> {
-    for (name, text) in documents() {
+pub fn write(program: clap::Command, folder: &Path) -> anyhow::Result<ExitCode> {
+    for (name, text) in documents(program) {
         let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        }
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Fails when a document differs from its table.
-pub fn check(folder: &Path) -> anyhow::Result<ExitCode> {
+pub fn check(program: clap::Command, folder: &Path) -> anyhow::Result<ExitCode> {
     let bent = bent_texts();
     bent.iter().for_each(|bent| drop(writeln!(std::io::stderr(), "names without a schema: {bent}")));
     let mut stale = !bent.is_empty();
-    for (name, text) in documents() {
+    for (name, text) in documents(program) {
         let path = folder.join(name);
         let found = std::fs::read_to_string(&path).unwrap_or_default();
         if found != text {

@@ -1,12 +1,14 @@
 //! Metrics over HTTP, in the format Prometheus reads, and the questions of an orchestrator.
 
+use crate::pages::page::repository;
 use crate::support::ground::cluster;
 use crate::support::time::check_within;
-use crate::support::{Ground, Proxy, wait_until, wire};
+use crate::support::{Ground, Proxy, leave_out, wait_until, wire};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_demo::{Mode, ReservedPort};
 
@@ -200,7 +202,8 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     assert_eq!(scrape(port).get("weir_server_connections_pinned", &[("reason", "temporary object")]), 1.0);
     assert_eq!(after.get("weir_pool_clients", &[whose[0], whose[1], ("state", "served")]), 1.0);
     assert!(grown("weir_statements_simple_total", &[]) >= 14.0);
-    assert!(after.get("weir_info", &[("version", env!("CARGO_PKG_VERSION"))]) == 1.0);
+    assert_eq!(after.get("weir_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    assert!(after.get("process_open_fds", &[]) > 3.0 && after.get("process_cpu_seconds_total", &[]) > 0.0);
 }
 
 #[test]
@@ -359,4 +362,51 @@ fn readiness_follows_the_primary_the_pause_and_the_stop() {
     drop(console);
     drop(client);
     assert!(proxy.wait_end().success());
+}
+
+/// The folder of the rules, or nothing without promtool.
+fn rules() -> Option<std::path::PathBuf> {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        leave_out("there is no promtool (Debian: in prometheus)");
+        return None;
+    }
+    Some(repository().join("deploy/prometheus"))
+}
+
+fn promtool(folder: &std::path::Path, words: &[&str], input: &str) {
+    let mut child = Command::new("promtool");
+    child.args(words).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let said = child.wait_with_output().unwrap();
+    let words = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(said.status.success(), "{words}");
+}
+
+#[test]
+fn each_alert_is_raised_when_it_must_be_and_only_then() {
+    let Some(folder) = rules() else { return };
+    promtool(&folder, &["check", "rules", "weir-alerts.yml"], "");
+    promtool(&folder, &["test", "rules", "weir-alerts.test.yml"], "");
+}
+
+#[test]
+fn prometheus_own_checker_reads_the_page() {
+    let Some(folder) = rules() else { return };
+    let ground = Ground::new();
+    let (port, lines) = metrics_port();
+    let _proxy = ground.primary_proxy(&lines);
+    let page = get(port.number(), "/metrics").1;
+    promtool(&folder, &["check", "metrics"], &page);
+}
+
+#[test]
+fn a_reader_that_asks_for_open_metrics_gets_it() {
+    let ground = Ground::new();
+    let (port, lines) = metrics_port();
+    let _proxy = ground.primary_proxy(&lines);
+    let asks = "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\nConnection: close\r\n\r\n";
+    let answer = ask(port.number(), asks);
+    assert!(answer.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"), "{answer}");
+    assert!(answer.ends_with("\n# EOF\n") && answer.contains("\n# TYPE weir_waits counter\nweir_waits_total "), "{answer}");
 }
