@@ -56,9 +56,9 @@ pub use reload::{SetError, names_files, reload, shapes_rules};
 pub use routing::{CausalReads, OnWrite};
 pub use show::{ParamRow, ParamShowError, depends_on_viewer, show_all, show_one};
 pub use types::{
-    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LimitOverride, LogConfig, LogDelay,
-    LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions,
-    SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
+    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, DashboardConfig, IoMethod, LimitConfig, LimitOverride,
+    LogConfig, LogDelay, LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig,
+    SequenceSessions, SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
 };
 pub use watchdog_settings::WatchdogSettings;
 
