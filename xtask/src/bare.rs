@@ -38,7 +38,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let readme = std::fs::read_to_string(root.join("README.md"))?;
-    let commands = commands(&readme);
+    let commands = commands_below(&readme, HEADING);
     ensure!(!commands.is_empty(), "README.md has no commands below {HEADING:?}");
     ensure!(getuid().is_root(), "only root can make a Debian in a folder");
     ensure!(!arguments.folder.exists(), "{} exists; remove it, or name another with --folder", arguments.folder.display());
@@ -66,9 +66,9 @@ fn succeeds(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The commands in the blocks below the heading, without their comments.
-fn commands(readme: &str) -> Vec<String> {
-    let part = readme.split(HEADING).nth(1).unwrap_or_default();
+/// The commands in a page's blocks below a heading, without their comments.
+pub fn commands_below(page: &str, heading: &str) -> Vec<String> {
+    let part = page.split(heading).nth(1).unwrap_or_default();
     let part = part.split("\n## ").next().unwrap_or_default();
     let blocks = part.split("```").skip(1).step_by(2).flat_map(|block| block.lines().skip(1));
     let texts = blocks.map(|line| line.split(" #").next().unwrap_or_default().trim().to_owned());
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn the_commands_are_those_of_the_readme() {
         let readme = "# W\n```sh\nno\n```\n## Two commands\nwords\n```sh\na b && c\n```\n```sh\nmake x    # why\n\nmake y\n```\n## Next\n```sh\nno\n```\n";
-        assert_eq!(commands(readme), ["a b && c", "make x", "make y"]);
+        assert_eq!(commands_below(readme, HEADING), ["a b && c", "make x", "make y"]);
         let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-        let made = commands(&readme);
+        let made = commands_below(&readme, HEADING);
         assert!(
             made.iter().any(|command| command == "make demo") && made.iter().any(|command| command == "make test"),
             "{made:?}"

@@ -17,6 +17,7 @@ mod layers;
 mod memory;
 mod mutants;
 mod own_sql;
+mod packages;
 mod pg;
 mod pg_task;
 mod pgbouncer_tests;
@@ -73,6 +74,8 @@ enum Task {
     Bare(bare::Arguments),
     /// Packages, a tarball, an image's context, the list of components and checksums, in target/dist
     Dist(dist::Arguments),
+    /// The packages of target/dist on a bare Debian in a folder, by the commands of docs/install.md; needs root and mmdebstrap
+    Packages(packages::Arguments),
     /// Changes the pure crates at random places and tells which changes no test notices
     Mutants(mutants::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
@@ -127,6 +130,7 @@ fn run(task: Task) -> Result<()> {
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Bare(arguments) => bare::run(&arguments, root()),
         Task::Dist(arguments) => dist::run(&arguments, root()),
+        Task::Packages(arguments) => packages::run(&arguments, root()),
         Task::Mutants(arguments) => mutants::run(&arguments, root(), &target_folder()?),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),

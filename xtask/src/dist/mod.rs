@@ -5,6 +5,8 @@
 
 mod components;
 mod deb_package;
+#[cfg(test)]
+mod deployments;
 mod image_context;
 mod package_contents;
 mod release_build;
@@ -40,7 +42,7 @@ pub struct Arguments {
 }
 
 /// Packages that are given to others name somebody who reads mail.
-const DEFAULT_MAINTAINER: &str = "Built from source <root@localhost>";
+const DEFAULT_MAINTAINER: &str = "Weir maintainers <maintainers@weir.invalid>";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReleaseFormat {
