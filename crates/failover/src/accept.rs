@@ -22,6 +22,8 @@ pub(super) struct PrimaryAcceptance {
     pub why: FailoverCause,
     pub parts: FailoverDurations,
     pub loss: CommitLoss,
+    /// See [`promoted_apart::earlier`].
+    pub earlier: Vec<NodeId>,
 }
 
 pub(super) fn accept(
@@ -33,7 +35,7 @@ pub(super) fn accept(
     out: &mut Vec<FailoverAction>,
 ) {
     let old = state.primary();
-    let PrimaryAcceptance { epoch, vote, why, parts, loss } = new;
+    let PrimaryAcceptance { epoch, vote, why, parts, loss, earlier } = new;
     let left = found.as_ref().and_then(|facts| state.told_relation(facts));
     let is_read = found.as_ref().is_some_and(|facts| facts.history.source == HistorySource::Read);
     let loss = match (loss, left.filter(|_| is_read)) {
@@ -52,7 +54,7 @@ pub(super) fn accept(
         }
         durable.given_up.remove(&epoch.node);
         durable.false_primaries.remove(&epoch.node);
-        promoted_apart::decided(durable, epoch.node, &alike);
+        promoted_apart::decided(durable, epoch.node, &alike, &earlier);
         if !stays {
             durable.history = history_of(found.as_ref());
             durable.sync_names = found.as_ref().and_then(|facts| facts.sync_names.clone());
@@ -110,7 +112,7 @@ fn begin_line(state: &mut FailoverState, left: Option<WalRelation>, found: Optio
     let shared = if let Some(WalRelation::Left(end)) = left { end } else { 0 };
     samples.retain(|(_, position)| *position <= shared);
     let server = found.map(|facts| facts.started_at);
-    state.line = PrimaryLog { check_from: now, samples, server, ..PrimaryLog::default() };
+    state.line = PrimaryLog { check_from: now, samples, server, heard_from: state.line.heard_from, ..PrimaryLog::default() };
 }
 
 /// Takes in votes on servers: decisions that this Weir missed, or that a majority shows.
@@ -201,6 +203,7 @@ pub(super) fn adopt(
         why: FailoverCause::Adopted,
         parts: FailoverDurations::default(),
         loss: CommitLoss::Unknown,
+        earlier: Vec::new(),
     };
     accept(state, rules, accepting, found, now, out);
 }
@@ -243,7 +246,7 @@ fn accept_found(
     accept(
         state,
         rules,
-        PrimaryAcceptance { epoch, vote: None, why, parts: FailoverDurations::default(), loss },
+        PrimaryAcceptance { epoch, vote: None, why, parts: FailoverDurations::default(), loss, earlier: Vec::new() },
         found,
         now,
         out,
@@ -405,7 +408,7 @@ pub(super) fn confirm(state: &mut FailoverState, rules: &FailoverRules, now: Ms)
     if state.line.confirmed == Some(started_at) {
         return;
     }
-    let from = primary.incarnation_at;
+    let from = primary.incarnation_at.max(state.line.heard_from);
     // The replaced node may vote again unnoticed: enough must be heard with and without it.
     let voters = epoch.voters(rules.ids());
     let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());

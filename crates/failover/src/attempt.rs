@@ -23,7 +23,7 @@ use super::health::RECHECK_MS;
 use super::operations::{AskedVoters, AttemptAim, AttemptPhase, FailoverAttempt, PledgeState};
 use super::record::{CommitLoss, FailoverCause};
 use super::rules::{FailoverRules, SafetyRule};
-use super::{eligible, promises, switchover};
+use super::{eligible, promises, promoted_apart, switchover};
 use crate::agent_inquiry;
 use crate::failover_state::FailoverState;
 
@@ -468,13 +468,15 @@ fn decided(
     now: Ms,
     out: &mut Vec<FailoverAction>,
 ) {
-    let AttemptPhase::Voting { vote, found, .. } = attempt.phase else { return };
+    let AttemptPhase::Voting { vote, found, .. } = attempt.phase.clone() else { return };
     attempt.parts.vote_ms = now.saturating_sub(attempt.begun_at + attempt.parts.pledge_ms + attempt.parts.promote_ms);
     if let AttemptAim::Force { ticket, .. } = attempt.aim {
         out.push(FailoverAction::Reply { ticket, answer: Ok(()) });
     }
     let loss = if vote.epoch.node == attempt.parent.node { CommitLoss::Nothing } else { attempt.loss };
-    let accepting = PrimaryAcceptance { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
+    let earlier = found.as_ref().map_or(Vec::new(), |facts| promoted_apart::earlier(state, &attempt, facts, vote.epoch.node));
+    let accepting =
+        PrimaryAcceptance { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss, earlier };
     accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
 }
 

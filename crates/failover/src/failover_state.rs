@@ -141,6 +141,8 @@ pub(super) struct PrimaryLog {
     pub sync_changed_at: Lsn,
     /// The server start for which no newer decision is known.
     pub confirmed: Option<u64>,
+    /// Looks that began before this confirm nothing.
+    pub heard_from: Ms,
     /// The server start that writes this log.
     pub server: Option<u64>,
     /// Later looks must find the primary unchanged.
@@ -195,7 +197,9 @@ impl FailoverState {
     }
 
     /// The state of a Weir that begins again with what was stored, and knows what it saw of the servers.
-    pub fn begun_anew(&self, rules: &FailoverRules, stored: DurableState) -> FailoverState {
+    ///
+    /// Servers may have voted since it looked, on orders of who led before: only looks from `now` on show that no newer decision was made.
+    pub fn begun_anew(&self, rules: &FailoverRules, stored: DurableState, now: Ms) -> FailoverState {
         let mut new = FailoverState::new(rules, Some(stored), self.durable.weir, &BTreeSet::new());
         for (id, node) in &mut new.nodes {
             if let Some(known) = self.nodes.get(id) {
@@ -209,8 +213,9 @@ impl FailoverState {
         (store.version, store.sent, store.stored) = (store.version + base, store.sent + base, store.stored + base);
         new.commands.number = self.commands.number;
         if self.primary() == new.primary() {
-            new.line = PrimaryLog { search: PrimarySearch::No, ..self.line.clone() };
+            new.line = PrimaryLog { search: PrimarySearch::No, confirmed: None, ..self.line.clone() };
         }
+        new.line.heard_from = now;
         new.records.clone_from(&self.records);
         new.sights.clone_from(&self.sights);
         new

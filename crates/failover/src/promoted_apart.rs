@@ -6,12 +6,13 @@
 //! it says, and only a copy of all files brings it back.
 //!
 //! A server gets there if it was told to promote itself and another one won ([`DurableState::told`], stored before the order, since whoever
-//! decides next may know nothing else of it), or if it is seen as a primary of the accepted timeline, or as a standby that took such a log from it.
+//! decides next may know nothing else of it), if it had the timeline already that a standby begins which never received it, or if it is seen as a primary of the accepted timeline, or as a standby that took such a log from it.
 
 use super::action::{FailoverAction, FailoverReport};
 use super::ballot::NodeId;
 use super::durable::DurableState;
 use super::event::ServerFacts;
+use super::operations::FailoverAttempt;
 use super::rules::{FailoverMode, FailoverRules, GroupRole, SafetyRule};
 use crate::failover_state::FailoverState;
 use crate::node_state::{NodeStanding, NodeState};
@@ -22,12 +23,13 @@ pub const APART_WORDS: &str =
 
 /// Takes in that a node won: others that were told to promote themselves may have done so, or still do. They are given up, too.
 ///
-/// `alike`: nodes on a timeline of the winner's number.
-pub(super) fn decided(durable: &mut DurableState, winner: NodeId, alike: &[NodeId]) {
+/// `alike`: nodes on a timeline of the winner's number. `earlier`: those of them that were on it before the winner was promoted.
+pub(super) fn decided(durable: &mut DurableState, winner: NodeId, alike: &[NodeId], earlier: &[NodeId]) {
     let mut told = std::mem::take(&mut durable.told);
     told.remove(&winner);
     durable.given_up.extend(&told);
     durable.apart.append(&mut told);
+    durable.apart.extend(earlier);
     if durable.apart.remove(&winner) {
         // An operator forced it: now those are apart from it.
         durable.apart.extend(alike);
@@ -39,6 +41,19 @@ pub(super) fn alike(state: &FailoverState, found: Option<&ServerFacts>, winner: 
     let Some(timeline) = found.map(|facts| facts.history.timeline) else { return Vec::new() };
     let is_alike = |node: &NodeState| node.seen.as_ref().is_some_and(|seen| seen.facts.history.timeline == timeline);
     state.nodes.iter().filter(|(id, node)| **id != winner && is_alike(node)).map(|(id, _)| *id).collect()
+}
+
+/// Nodes that had the timeline before the winner of this attempt began one of the same number: it never received the older one, which is the accepted
+/// primary's, or one of before.
+pub(super) fn earlier(state: &FailoverState, attempt: &FailoverAttempt, found: &ServerFacts, winner: NodeId) -> Vec<NodeId> {
+    let timeline = found.history.timeline;
+    let has_begun = |(id, facts): (NodeId, &ServerFacts)| id == winner && facts.history.timeline < timeline;
+    if !attempt.facts().any(has_begun) {
+        return Vec::new();
+    }
+    let others = attempt.facts().filter(|(id, facts)| *id != winner && facts.history.timeline >= timeline).map(|(id, _)| id);
+    let old = state.history().filter(|history| history.timeline >= timeline).map(|_| attempt.parent.node);
+    others.chain(old).collect()
 }
 
 /// Finds servers that were promoted by others than this Weir's orders, while the primary works.

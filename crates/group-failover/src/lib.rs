@@ -15,4 +15,4 @@ pub use failover_tie::{FailoverTie, GroupNews, MemberWord};
 pub use leader_duty::{GroupDuty, group_duty};
 pub use member_sight::{MemberSight, is_number_of_group, number_of_single, rules_in_group, server_mark};
 pub use obedience::{ObedienceProgress, TakenWrites, WritesChange, WritingParty};
-pub use write_epoch::{writes_closing, writes_opening};
+pub use write_epoch::{asked_closing, writes_closing, writes_opening};

@@ -4,7 +4,7 @@ use weir_failover::{
     DeathConsensus, DurableState, FailoverMode, FailoverRules, FailoverState, GroupRole, NodeId, NodeState, OtherPromoters,
     SuccessorFinder,
 };
-use weir_group::{GroupMs, MemberRights, ServerMark, StateVersion};
+use weir_group::{GroupMs, GroupWrites, MemberRights, ServerMark, StateVersion};
 
 /// Numbers of groups have this bit, those of single Weirs do not: marks on servers tell which of them decided.
 const GROUP_BIT: u32 = 1 << 31;
@@ -39,6 +39,13 @@ impl MemberSight<'_> {
 
     pub fn role(&self) -> GroupRole {
         if self.leads() { GroupRole::Leads } else { GroupRole::Follows }
+    }
+
+    /// Epoch of writes, open or closed.
+    pub fn writes_epoch(&self) -> u64 {
+        self.version.map_or(0, |version| match version.state.writes {
+            GroupWrites::Open { epoch, .. } | GroupWrites::Closed { epoch } => epoch,
+        })
     }
 
     /// True while the epoch is open for this node, and the lease valid.

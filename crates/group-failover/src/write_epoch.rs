@@ -14,6 +14,14 @@ pub fn writes_closing(sight: MemberSight) -> Option<Done> {
     (closed.is_some() && sight.stopped_epoch == closed).then_some(Done::Yes)
 }
 
+/// The end of a `CloseWrites` that was asked for in this epoch, and decided. `Done::No` also if writes were opened again since, for an order that came
+/// later: nobody saw them closed, and whoever relies on it asks again.
+pub fn asked_closing(sight: MemberSight, epoch: u64) -> Option<Done> {
+    let is_reopened =
+        matches!(sight.version.map(|version| version.state.writes), Some(GroupWrites::Open { epoch: open, .. }) if open > epoch);
+    if is_reopened { Some(Done::No) } else { writes_closing(sight) }
+}
+
 /// The next request of a leader that opens writes to this node, instead of to any other. `None`: news of the group are waited for, for as long as failover
 /// wants writes there. Writes that are open already may be closed by a change that was asked for before.
 pub fn writes_opening(sight: MemberSight, node: NodeId) -> Option<GroupRequest> {

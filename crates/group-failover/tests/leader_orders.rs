@@ -11,7 +11,8 @@ use weir_group::{
     MemberRow, StateVersion, VersionNumber,
 };
 use weir_group_failover::{
-    FailoverTie, GroupDuty, GroupNews, MemberSight, MemberWord, group_duty, rules_in_group, writes_closing, writes_opening,
+    FailoverTie, GroupDuty, GroupNews, MemberSight, MemberWord, asked_closing, group_duty, rules_in_group, writes_closing,
+    writes_opening,
 };
 
 const OWN: MemberId = MemberId { host: 0, incarnation: 5 };
@@ -136,6 +137,14 @@ fn closed_writes_count_only_as_long_as_the_lead_lasts() {
     assert_eq!(writes_closing(sight(&closed, 0, None)), None);
     assert_eq!(writes_closing(sight(&closed, 0, Some(3))), Some(Done::Yes));
     assert_eq!(writes_closing(sight(&closed, LEASE_UNTIL, Some(3))), Some(Done::No));
+}
+
+#[test]
+fn a_closing_that_was_opened_again_before_it_was_seen_has_an_end() {
+    let (open, closed) = (version(OPEN, ""), version(CLOSED, ""));
+    assert_eq!(asked_closing(sight(&open, 0, None), 3), None, "not closed yet, as far as is known here");
+    assert_eq!(asked_closing(sight(&closed, 0, Some(3)), 3), Some(Done::Yes));
+    assert_eq!(asked_closing(sight(&open, 0, Some(2)), 2), Some(Done::No), "asked again");
 }
 
 #[test]

@@ -48,8 +48,8 @@ pub struct MemberHost {
     pub is_rung: bool,
     tickets: u64,
     pub asked: BTreeMap<u64, AskedChange>,
-    /// Closings that are decided, and wait until nobody writes.
-    pub closings: Vec<OrderToEnd>,
+    /// Closings that are decided, and wait until nobody writes; with the epochs in which they were asked for.
+    pub closings: Vec<(OrderToEnd, u64)>,
     pub opening: Option<OpeningNode>,
     /// As this leader had it stored last, and if it knows a version that says so.
     pub last_text: Option<(String, bool)>,

@@ -3,7 +3,7 @@
 use weir_failover::{Done, FailoverAction, FailoverEvent, GroupRole, LookFailure, Ms, NodeId, alone_misses_primary};
 use weir_group::{GroupAnswer, GroupEvent, GroupRequest, MemberIntent};
 use weir_group_failover::{
-    GroupDuty, GroupNews, MemberWord, TakenWrites, group_duty, rules_in_group, server_mark, writes_closing, writes_opening,
+    GroupDuty, GroupNews, MemberWord, TakenWrites, asked_closing, group_duty, rules_in_group, server_mark, writes_opening,
 };
 
 use crate::kinds::GroupPart;
@@ -27,7 +27,11 @@ pub enum OrderToEnd {
 /// The way on after a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedChange {
-    Decided { order: OrderToEnd, closes: bool },
+    /// `closes`: writes, asked for in this epoch.
+    Decided {
+        order: OrderToEnd,
+        closes: Option<u64>,
+    },
     Opening,
 }
 
@@ -56,11 +60,12 @@ impl World {
                     self.note(|| format!("weir {at}: {role:?}"));
                     self.end_orders(at);
                     self.weirs[at].doubts.forget_promotion();
+                    let now = self.now;
                     let weir = &mut self.weirs[at];
                     weir.rules = rules_in_group(self.plan.rules.clone(), role, self.plan.rules.consensus);
                     if let Some(state) = &mut weir.state {
                         let durable = durable.map_or_else(|| state.durable.clone(), |durable| *durable);
-                        *state = state.begun_anew(&weir.rules, durable);
+                        *state = state.begun_anew(&weir.rules, durable, now);
                     }
                     if let Some(host) = &mut weir.host {
                         host.role = role;
@@ -179,7 +184,9 @@ impl World {
             GroupDuty::None => self.end_order(at, order, Done::Yes),
             GroupDuty::LeadOver => self.end_order(at, order, Done::No),
             GroupDuty::First(request) => {
-                let closes = matches!(request, GroupRequest::CloseWrites { .. }) && !self.leaves_out(GroupPart::WaitStopped);
+                let waits = matches!(request, GroupRequest::CloseWrites { .. }) && !self.leaves_out(GroupPart::WaitStopped);
+                let epoch = self.weirs[at].host.as_ref().map(|host| host.sight(self.now).writes_epoch());
+                let closes = epoch.filter(|_| waits);
                 self.request_change(at, request, AskedChange::Decided { order, closes });
             }
         }
@@ -204,11 +211,11 @@ impl World {
         }
         match (host.asked.remove(&ticket), answer) {
             (None, _) => {}
-            (Some(AskedChange::Decided { order, closes: true }), GroupAnswer::Done) => {
-                host.closings.push(order);
+            (Some(AskedChange::Decided { order, closes: Some(epoch) }), GroupAnswer::Done) => {
+                host.closings.push((order, epoch));
                 self.ring(at);
             }
-            (Some(AskedChange::Decided { order, closes: false }), GroupAnswer::Done) => self.end_order(at, order, Done::Yes),
+            (Some(AskedChange::Decided { order, closes: None }), GroupAnswer::Done) => self.end_order(at, order, Done::Yes),
             (Some(AskedChange::Decided { order, .. }), _) => self.end_order(at, order, Done::No),
             (Some(AskedChange::Opening), answer) => {
                 if let Some(opening) = &mut host.opening {
@@ -223,9 +230,12 @@ impl World {
     fn go_on_closing(&mut self, at: usize) {
         let now = self.now;
         let Some(host) = self.member_host(at) else { return };
-        let Some(done) = writes_closing(host.sight(now)) else { return };
-        for order in std::mem::take(&mut host.closings) {
-            self.end_order(at, order, done);
+        for (order, epoch) in std::mem::take(&mut host.closings) {
+            let Some(host) = self.member_host(at) else { return };
+            match asked_closing(host.sight(now), epoch) {
+                Some(done) => self.end_order(at, order, done),
+                None => host.closings.push((order, epoch)),
+            }
         }
     }
 
@@ -320,7 +330,8 @@ impl World {
             AskedChange::Decided { order, .. } => Some(order),
             AskedChange::Opening => None,
         });
-        let orders: Vec<OrderToEnd> = orders.chain(std::mem::take(&mut host.closings)).collect();
+        let orders: Vec<OrderToEnd> =
+            orders.chain(std::mem::take(&mut host.closings).into_iter().map(|(order, _)| order)).collect();
         (host.opening, host.draining, host.last_text) = (None, None, None);
         failed.extend(orders.into_iter().filter_map(|order| match order {
             OrderToEnd::Stored(number) => Some(FailoverEvent::Stored { number, done: Done::No }),

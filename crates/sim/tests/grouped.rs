@@ -33,12 +33,12 @@ const MISSED: [(GroupPart, Range<u64>); 11] = [
     (GroupPart::WaitStopped, 0..70),
     (GroupPart::LeaseAtSuccess, 10..70),
     (GroupPart::LeaseAtOrder, 435..445),
-    (GroupPart::OrdersEnd, 120..135),
-    (GroupPart::ServerMarks, 250..258),
+    (GroupPart::OrdersEnd, 535..545),
+    (GroupPart::ServerMarks, 838..846),
     (GroupPart::Rule(GroupRule::WaitForWrites), 0..30),
-    (GroupPart::Rule(GroupRule::WaitForLost), 3935..3945),
+    (GroupPart::Rule(GroupRule::WaitForLost), 3140..3150),
     (GroupPart::Rule(GroupRule::ObeyFirst), 10..50),
-    (GroupPart::Rule(GroupRule::LeaseFromQuestion), 40..100),
+    (GroupPart::Rule(GroupRule::LeaseFromQuestion), 195..210),
     (GroupPart::Rule(GroupRule::WaitForLead), 0..10),
 ];
 

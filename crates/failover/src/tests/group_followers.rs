@@ -52,12 +52,33 @@ fn a_new_leader_gives_up_the_primary_that_it_saw_dead_as_a_follower() {
     }
     let stored = DurableState { weir: 77, ..play.state.durable.clone() };
     (play.rules.mode, play.rules.group) = (FailoverMode::Builtin, GroupRole::Leads);
-    play.state = play.state.begun_anew(&play.rules, stored);
+    play.state = play.state.begun_anew(&play.rules, stored, play.now);
     play.said.clear();
     play.tell(FailoverEvent::Timer);
     assert!(play.said.iter().any(|line| line.starts_with("cut off 1")), "without another look: {:?}", play.said);
     assert_eq!(play.state.durable.down, [0].into(), "and all of the group leave it out of use");
     assert!(play.state.stops_writes());
+}
+
+#[test]
+fn a_new_leader_asks_the_standbys_before_it_lets_writes_through() {
+    let names = Some("ANY 1 (n0, n1, n2)".to_owned());
+    let facts = || ServerFacts { sync_names: names.clone(), ..primary(100) };
+    let mut play = follower();
+    play.after(1000, [seen(facts()), seen(standby(100, 10)), seen(standby(100, 10))]);
+    assert!(matches!(play.state.gate, WriteTarget::Open { .. }), "it follows the group");
+    let stored = DurableState { weir: 77, ..play.state.durable.clone() };
+    (play.rules.mode, play.rules.group) = (FailoverMode::Builtin, GroupRole::Leads);
+    play.now += 5_000;
+    play.state = play.state.begun_anew(&play.rules, stored, play.now);
+    play.said.clear();
+    play.tell(FailoverEvent::Timer);
+    let is_released = |play: &Play| play.said.contains(&"release 0".to_owned());
+    assert!(!is_released(&play), "both may have voted since it looked: {:?}", play.said);
+    play.now += 10;
+    play.probed(1, seen(standby(100, 10)));
+    play.probed(2, seen(standby(100, 10)));
+    assert!(is_released(&play), "{:?}", play.said);
 }
 
 #[test]
@@ -88,7 +109,7 @@ fn an_outcome_from_before_the_lead_moved_counts_for_no_later_store() {
         let late = FailoverEvent::Stored { number: under_way.expect("a store"), done };
         let stored = play.state.durable.clone();
         (play.rules.mode, play.rules.group) = (FailoverMode::Follow, GroupRole::Follows);
-        play.state = play.state.begun_anew(&play.rules, stored.clone());
+        play.state = play.state.begun_anew(&play.rules, stored.clone(), play.now);
         // The first store of its new part is under way, too.
         step(&mut play.state, &play.rules, &FailoverEvent::Timer, play.now);
         let before = play.state.store.clone();

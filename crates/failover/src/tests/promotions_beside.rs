@@ -241,6 +241,36 @@ fn a_second_primary_of_the_same_timeline_is_found_and_so_are_those_that_followed
     }
 }
 
+/// Node 0 was promoted, and node 1 followed it. Node 2 never heard of the new timeline, and is the only one that may be promoted.
+#[test]
+fn a_standby_that_never_received_the_newest_timeline_begins_another_one_of_its_number() {
+    let mut play = Play::new(|rules| {
+        rules.nodes.iter_mut().for_each(|node| node.agent = AgentPresence::None);
+        rules.nodes[1].priority = 0;
+    });
+    let on_new = |position| ServerFacts { history: promoted(95).history, ..standby(position, 5) };
+    play.state = FailoverState::new(&play.rules, None, 9, &BTreeSet::new());
+    play.after(1000, [seen(ServerFacts { position: 99, ..promoted(95) }), seen(on_new(99)), seen(standby(95, 5))]);
+    for passed in [1000, 500] {
+        play.after(passed, [gone(LookFailure::Refused), seen(on_new(99)), seen(standby(95, 510))]);
+    }
+    let mark = promise(BALLOT);
+    play.now += 10;
+    for (node, facts) in [(1, ServerFacts { mark, ..on_new(99) }), (2, cut_off(95, mark))] {
+        play.tell(FailoverEvent::Pledged { node, ballot: BALLOT, outcome: PledgeReply::Given { facts } });
+    }
+    play.now += 10;
+    play.probed(0, gone(LookFailure::Refused));
+    assert!(play.said.contains(&"promote 2".to_owned()), "{:?}", play.said);
+    play.tell(FailoverEvent::Promoted { node: 2, ballot: BALLOT, done: Done::Yes });
+    let facts = ServerFacts { mark, ..promoted(95) };
+    play.tell(FailoverEvent::Writable { node: 2, ballot: BALLOT, outcome: Ok(facts) });
+    let vote = Vote { ballot: BALLOT, epoch: Epoch { ballot: BALLOT, node: 2, replaced: Some(0) }, parent: Epoch::found(0) };
+    play.tell(FailoverEvent::Repointed { node: 2, vote, outcome: VoteAnswer::Yes });
+    assert_eq!((play.state.primary(), play.state.durable.apart.clone()), (Some(2), [0, 1].into()), "{:?}", play.said);
+    assert!(is_out(&play, 1), "it would go on in another log than its own");
+}
+
 #[test]
 fn a_primary_of_another_timeline_can_be_rewound() {
     let mut play = Play::new(|_| {});

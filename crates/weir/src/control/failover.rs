@@ -197,7 +197,7 @@ impl FailoverDriver {
         }
         let durable = durable.map_or_else(|| self.state.durable.clone(), |durable| *durable);
         self.rules = Rc::new(rules_of(&self.c, &self.config, role));
-        self.state = self.state.begun_anew(&self.rules, durable);
+        self.state = self.state.begun_anew(&self.rules, durable, self.now());
         self.reach = Rc::new(NodeAccess::new(self.c.clone(), self.config.clone(), self.rules.clone()));
         if let Some(group) = &self.group
             && role == GroupRole::Follows

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use weir_failover::{Done, DurableState, FailoverState, GroupRole, NodeId};
 use weir_group::{GroupAnswer, GroupRequest, MemberIntent};
-use weir_group_failover::{FailoverTie, GroupNews, MemberWord, TakenWrites, writes_closing, writes_opening};
+use weir_group_failover::{FailoverTie, GroupNews, MemberWord, TakenWrites, asked_closing, writes_opening};
 use weir_io::clock::boot_now_ms;
 
 /// Between two tries of a change that was not made.
@@ -102,6 +102,7 @@ impl GroupLink {
 pub async fn decide(seat: &GroupSeat, request: GroupRequest) -> Done {
     let closes = matches!(request, GroupRequest::CloseWrites { .. });
     let mut news = seat.watch();
+    let epoch = seat.view().sight(boot_now_ms()).writes_epoch();
     match seat.request(request).await {
         GroupAnswer::Done => {}
         GroupAnswer::NotLeader | GroupAnswer::Refused | GroupAnswer::Busy => return Done::No,
@@ -111,7 +112,7 @@ pub async fn decide(seat: &GroupSeat, request: GroupRequest) -> Done {
     }
     loop {
         let view = news.borrow_and_update().clone();
-        if let Some(done) = writes_closing(view.sight(boot_now_ms())) {
+        if let Some(done) = asked_closing(view.sight(boot_now_ms()), epoch) {
             return done;
         }
         if news.changed().await.is_err() {
