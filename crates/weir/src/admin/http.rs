@@ -200,7 +200,7 @@ fn pages(shared: Arc<SharedState>, dashboard: &Arc<Dashboard>) -> Router {
     dashboard_pages::pages(dashboard)
         .merge(plain)
         .fallback(nothing)
-        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "the method is not allowed here\n") })
+        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
 }
 
 fn said(outcome: Result<(), String>) -> (StatusCode, String) {
