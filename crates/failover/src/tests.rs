@@ -845,7 +845,10 @@ fn the_forecast_says_what_a_failover_would_do() {
     assert_eq!(forecast(&play.state, &play.rules).outlook, FailoverOutlook::Waits { why });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     assert!(matches!(forecast(&play.state, &play.rules).outlook, FailoverOutlook::Promotes { .. }), "as many as are needed");
+    let prospect = |play: &Play| forecast(&play.state, &play.rules).prospect();
+    assert_eq!(prospect(&play), FailoverProspect::Replaced);
     let play = Play::new(|rules| rules.lag_bytes_max = Some(4));
+    assert_eq!(prospect(&play), FailoverProspect::WritesWait);
     let text = forecast(&play.state, &play.rules).describe(0);
     assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");
     let mut play = Play::on_disk(Done::No, |_| ());

@@ -9,6 +9,8 @@ mod api_route;
 mod attention;
 mod dashboard;
 mod dashboard_access;
+mod dashboard_pages;
+mod dashboard_pulse;
 mod dashboard_sessions;
 mod overview_streams;
 mod paced;
@@ -17,7 +19,7 @@ mod traffic_watch;
 mod web_files;
 
 pub use dashboard::{Dashboard, RecoveryOrder};
-pub use overview_streams::pulse;
+pub use dashboard_pulse::pulse;
 
 use crate::admin::acts::online_recovery;
 use crate::admin::exposition::{self, ExpositionFormat};
@@ -195,10 +197,10 @@ fn pages(shared: Arc<SharedState>, dashboard: &Arc<Dashboard>) -> Router {
         .route("/standby", get(async |State(shared): State<Arc<SharedState>>| said(exposition::takes_reads(&shared))))
         .route("/leader", get(async |State(shared): State<Arc<SharedState>>| said(exposition::leads(&shared))))
         .with_state(shared);
-    dashboard::pages(dashboard)
+    dashboard_pages::pages(dashboard)
         .merge(plain)
         .fallback(nothing)
-        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "the method is not allowed here\n") })
+        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
 }
 
 fn said(outcome: Result<(), String>) -> (StatusCode, String) {

@@ -190,6 +190,8 @@ fn the_dashboard_is_off_unless_it_is_turned_on() {
     assert_eq!(stage.ask("PUT", "/api/v1/login", &[], "").code(), "method");
     let page = stage.get("/");
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let mark = page.header("etag").expect("a mark of the file");
+    assert_eq!(stage.ask("GET", "/", &[("If-None-Match", mark)], "").status, 304);
     let policy = page.header("content-security-policy").expect("a policy");
     assert!(policy.contains("default-src 'self'") && policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"));
     assert_eq!((page.header("x-content-type-options"), page.header("referrer-policy")), (Some("nosniff"), Some("no-referrer")));

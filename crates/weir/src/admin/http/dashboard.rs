@@ -1,26 +1,15 @@
-//! The dashboard: its files, and its interface `/api/v1`, described in docs/api.md.
-//!
-//! Answers that cost more than a moment are made on other threads, a few at a time.
+//! What requests of the dashboard share: its state, how they are read and answered, and threads for what takes longer than a moment.
 
-use super::api_acts;
 use super::api_error::ApiError;
-use super::api_lists;
-use super::api_route;
-use super::dashboard_access::{DashboardUser, check_session, check_way, log_in, log_out};
 use super::dashboard_sessions::DashboardSessions;
-use super::overview_streams::{OverviewStreams, events};
-use super::traffic_history::HistorySpan;
+use super::overview_streams::OverviewStreams;
 use super::traffic_watch::TrafficWatch;
-use super::web_files;
 use crate::runtime::shared::SharedState;
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, RawQuery, State};
-use axum::http::{StatusCode, Uri, header};
-use axum::middleware::from_fn_with_state;
+use axum::extract::RawQuery;
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -81,46 +70,6 @@ impl Dashboard {
     }
 }
 
-pub fn pages(dashboard: &Arc<Dashboard>) -> Router {
-    let known = Router::new()
-        .route("/api/v1/logout", post(log_out))
-        .route("/api/v1/me", get(me))
-        .route("/api/v1/show", get(api_lists::lists))
-        .route("/api/v1/show/{name}", get(api_lists::list))
-        .route("/api/v1/overview", get(overview))
-        .route("/api/v1/history", get(history))
-        .route("/api/v1/events", get(events))
-        .route("/api/v1/log", get(log_lines))
-        .route("/api/v1/route", get(api_route::route))
-        .route("/api/v1/act", get(api_acts::forecast).post(api_acts::act))
-        .route("/api/v1/{*rest}", any(async || ApiError::not_found("there is no such page")))
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(dashboard.clone(), check_session));
-    Router::new()
-        .route("/api/v1/login", post(log_in))
-        .method_not_allowed_fallback(wrong_method)
-        .route("/", get(file))
-        .route("/assets/{*name}", get(file))
-        .merge(known)
-        .layer(from_fn_with_state(dashboard.clone(), check_way))
-        .with_state(dashboard.clone())
-}
-
-async fn wrong_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method", "the method is not allowed here")
-        .hint("docs/api.md names those that are.")
-}
-
-/// Files change with the program only, and browsers ask each time if it has.
-async fn file(uri: Uri) -> Response {
-    match web_files::file(uri.path()) {
-        Some(file) => {
-            ([(header::CONTENT_TYPE, file.content_type), (header::CACHE_CONTROL, "no-cache")], file.bytes).into_response()
-        }
-        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
-    }
-}
-
 pub fn answer(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
 }
@@ -158,43 +107,4 @@ impl ApiQuery {
     pub fn must(&self, name: &str) -> Result<&str, ApiError> {
         self.get(name).ok_or_else(|| ApiError::bad_request(format!("\"{name}\" is missing")))
     }
-}
-
-async fn me(State(dashboard): State<Arc<Dashboard>>, Extension(user): Extension<DashboardUser>) -> Response {
-    let host = super::traffic_watch::host_name(&dashboard.shared);
-    answer(&json!({
-        "user": &*user.name, "role": user.role.word(), "csrf": user.login.csrf.hex(), "version": crate::VERSION, "host": host,
-    }))
-}
-
-async fn overview(State(dashboard): State<Arc<Dashboard>>) -> Result<Response, ApiError> {
-    let text = dashboard.job(|own| own.traffic.overview(&own.shared)).await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response())
-}
-
-async fn history(State(dashboard): State<Arc<Dashboard>>, query: RawQuery) -> Result<Response, ApiError> {
-    let span = match ApiQuery::of(query).get("span") {
-        None | Some("hour") => HistorySpan::Hour,
-        Some("day") => HistorySpan::Day,
-        Some(_) => return Err(ApiError::bad_request("\"span\" must be hour or day")),
-    };
-    dashboard.job(move |own| answer(&own.traffic.history(&own.shared, span))).await
-}
-
-async fn log_lines(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(user): Extension<DashboardUser>,
-    query: RawQuery,
-) -> Result<Response, ApiError> {
-    user.check_admin()?;
-    let query = ApiQuery::of(query);
-    let after = query.get("after").map(str::parse::<u64>).transpose();
-    let after = after.map_err(|_| ApiError::bad_request("\"after\" must be a number"))?.unwrap_or(0);
-    let contains = query.get("contains").unwrap_or_default().to_lowercase();
-    let lines = dashboard.shared.log.recent.after(after);
-    let next = lines.last().map_or(after, |line| line.number);
-    let shown = lines.iter().filter(|line| contains.is_empty() || line.text.to_lowercase().contains(&contains));
-    let lines: Vec<Value> =
-        shown.map(|line| json!({ "n": line.number, "at": line.at, "level": line.level, "text": line.text })).collect();
-    Ok(answer(&json!({ "next": next, "lines": lines })))
 }

@@ -13,7 +13,7 @@ use crate::runtime::shared::{ProxyShutdown, SharedState, seconds};
 use crate::server::connection_list::{ConnCounts, conns_of};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -274,10 +274,16 @@ fn attention_facts(
             lag_bytes: known.and_then(|known| known.lag_bytes).unwrap_or(0),
         }
     };
+    let mut longest: HashMap<(&str, &str), Instant> = HashMap::new();
+    for pool in pools {
+        if let Some(since) = pool.waits_since() {
+            let first = longest.entry((&pool.key.client_database, &pool.key.user)).or_insert(since);
+            *first = since.min(*first);
+        }
+    }
     let longest_ms = |database: &str, user: &str| {
-        let of = pools.iter().filter(|pool| *pool.key.client_database == *database && *pool.key.user == *user);
-        let waits = of.filter_map(|pool| pool.waits_since()).map(|since| Instant::now().saturating_duration_since(since));
-        waits.max().map_or(0, |wait| wait.as_millis() as u64)
+        let since = longest.get(&(database, user));
+        since.map_or(0, |since| Instant::now().saturating_duration_since(*since).as_millis() as u64)
     };
     let wait = |((database, user), count): (&(Arc<str>, Arc<str>), &usize)| WaitFacts {
         database: database.to_string(),
