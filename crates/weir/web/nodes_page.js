@@ -1,0 +1,54 @@
+// Servers: how each stands, and orders to them.
+
+import { html, useState } from "./rendering.js";
+import { amount, bytes, count, milliseconds } from "./formats.js";
+import { useList } from "./live_state.js";
+import { Choice, Loading, Panel, StateWord } from "./page_parts.js";
+import { DataTable, columns } from "./data_table.js";
+import { Acts } from "./act_dialog.js";
+
+const LISTS = [
+    ["pool_backend_stats", "Statements by kind"],
+    ["pool_health_check_stats", "Health checks"],
+    ["pool_agents", "Agents"],
+    ["pool_nodes", "As SHOW pool_nodes"],
+];
+
+/** Orders that make sense for a node as it is; the proxy judges each once more. */
+function actsOf({ node, role, status }) {
+    const isUp = status === "up" || status === "waiting";
+    const order = (act) => ({ act, node });
+    const acts = isUp ? [["Detach", `Detach node ${node}`, order("detach")]] : [["Attach", `Attach node ${node}`, order("attach")]];
+    if (isUp && role !== "primary") {
+        acts.push(["Switch over", `Switch over to node ${node}`, order("switchover")], ["Promote", `Promote node ${node}`, order("promote")]);
+    }
+    if (role !== "primary") acts.push(["Recover", `Recover node ${node}`, order("recover")]);
+    acts.push(["Restart", `Restart node ${node}`, order("restart")]);
+    return acts;
+}
+
+function NodeCard({ node, overview, user }) {
+    const facts = [
+        ["Statements/s", amount(node.statements_s)],
+        ["Connections", count(node.connections)],
+        ["Weight", amount(node.weight)],
+        ...(node.role === "primary" ? [] : [["Lag", bytes(node.lag_bytes)], ["Lag in time", milliseconds(node.lag_ms)]]),
+    ];
+    return html`<article class="node" aria-label=${`Node ${node.node}`}>
+        <header><h2>Node ${node.node}</h2><span class="role ${node.role}">${node.role}</span><${StateWord} word=${node.status}/></header>
+        <p class="quiet">${node.host}:${node.port}</p>
+        ${node.why && html`<p class="why">${node.why}</p>`}
+        <dl>${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+        <${Acts} user=${user} overview=${overview} acts=${actsOf(node)}/>
+    </article>`;
+}
+
+export function NodesPage({ overview, user }) {
+    const [name, setName] = useState(LISTS[0][0]);
+    const { list, failure } = useList(name);
+    return html`<div class="nodes">${overview.nodes.map((node) => html`<${NodeCard} key=${node.node} node=${node} overview=${overview} user=${user}/>`)}</div>
+        <${Panel} title="In numbers" wide aside=${html`<${Choice} label="List of nodes" choices=${LISTS} value=${name} onChoose=${setName}/>`}>
+            ${!list ? html`<${Loading} failure=${failure}/>` : html`<${DataTable} key=${name} label="nodes" search=${false} records=${list.records} keyOf=${(row) => row.node_id}
+                columns=${columns(list, { node_id: { title: "node" }, status: { show: (row) => html`<${StateWord} word=${row.status}/>` } })}/>`}
+        <//>`;
+}
