@@ -23,10 +23,10 @@ export function ConfigurationPage({ user, overview }) {
         ...columns(list, {
             key: { title: "parameter", className: "name" },
             value: { className: "value", isNumber: false, show: (row) => html`<span class=${isChanged(row) ? "is-changed" : ""}>${String(row.value ?? "").slice(0, VALUE_LENGTH_MAX) || "–"}</span>` },
-            default: { isNumber: false },
+            default: { className: "value", isNumber: false, show: (row) => (isChanged(row) ? String(row.default ?? "") : "") },
             changeable: { title: "a change counts", show: (row) => (waitsForRestart(row) ? "after a restart" : "at a reload") },
         }),
-        column({ name: "description", type: "text" }, { value: (row) => help.get(row.key) ?? null, show: (row) => help.get(row.key) ?? "–" }),
+        column({ name: "description", type: "text" }, { value: (row) => help.get(row.key) ?? null, show: (row) => html`<span class="clamp" title=${help.get(row.key)}>${help.get(row.key)}</span>` }),
     ];
     const choices = [["all", "All"], ["changed", "Other than the default"], ["restart", "Need a restart"]];
     return html`<${Failure} failure=${failure}/>

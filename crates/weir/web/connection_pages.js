@@ -90,19 +90,21 @@ export function ClientsPage({ user, overview }) {
 export function ServersPage({ user, overview }) {
     const { list, failure } = useList("pool_pools");
     if (!list) return html`<${Loading} failure=${failure}/>`;
+    // At rest, the list tells the process of the proxy.
+    const isLent = (row) => row.pool_connected === 1;
     const kill = (row) => [["End", `End the connection of client ${row.pool_pid}`, { act: "kill_client", client: row.pool_pid }]];
     const client = (row) => (row.client_host === null ? "" : `${row.client_host}${row.client_port === null ? "" : `:${row.client_port}`}`);
     const shown = [
         ...columns(list, {
-            backend_id: { title: "node", isNumber: true }, pool_backendpid: { title: "server process", isNumber: true }, database: {}, username: { title: "user" },
+            backend_id: { title: "node", isNumber: true }, pool_backendpid: { title: "process", isNumber: true, help: "Process of the server, as in pg_stat_activity" }, database: {}, username: { title: "user" },
             status: { show: (row) => html`<${StateWord} word=${row.status}/>` }, statement: { className: "sql" },
-            pool_pid: { title: "client", show: (row) => (row.pool_pid ? String(row.pool_pid) : "–") },
-            client_host: { title: "client's address", value: client, show: (row) => client(row) || "–" },
-            client_connection_time: { title: "lent" }, backend_connection_time: { title: "opened" }, client_connection_count: { title: "uses", isNumber: true },
+            pool_pid: { title: "client", show: (row) => (isLent(row) ? String(row.pool_pid) : "–") },
+            pool_connected: { isLeftOut: true }, client_host: { title: "client's address", value: client, show: (row) => client(row) || "–" },
+            client_disconnection_time: { title: "at rest since" }, backend_connection_time: { title: "opened" },
         }, true),
-        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (row.pool_pid ? html`<${Acts} user=${user} overview=${overview} acts=${kill(row)}/>` : "") }] : []),
+        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} overview=${overview} acts=${kill(row)}/>` : "") }] : []),
     ];
     return html`<${Failure} failure=${failure}/><${Panel} title="Connections to servers" wide>
-        <${DataTable} label="connections" records=${list.records} sortBy="backend_id" keyOf=${(row) => `${row.backend_id} ${row.pool_id}`} columns=${shown}/>
+        <${DataTable} label="connections" records=${list.records} sortBy="-pool_connected" keyOf=${(row) => `${row.backend_id} ${row.pool_id} ${row.pool_backendpid}`} columns=${shown}/>
     <//>`;
 }

@@ -1,7 +1,7 @@
 // A table that is searched, sorted and leafed through. Only one page of it is in the document, so that its length costs nothing.
 
 import { html, useMemo, useState } from "./rendering.js";
-import { cell, count } from "./formats.js";
+import { cell, count, instant, timeOf } from "./formats.js";
 
 const PAGE_ROWS = 50;
 // Longer texts are seen in full by the pointer, and by who opens the cell.
@@ -9,7 +9,7 @@ const SHORT_LENGTH = 90;
 
 /** A column of a table out of a column of a list. `more` says what is different of it. */
 export function column(of, more) {
-    const title = of.name.replace(/^(cl|sv)_/, "").replaceAll("_", " ");
+    const title = of.name.replace(/_(us|ms)$/, "").replace(/_cnt$/, "").replaceAll("_", " ");
     return { name: of.name, title, isNumber: of.type === "number", value: (record) => record[of.name], show: (record) => cell(of, record[of.name]), ...more };
 }
 
@@ -18,7 +18,7 @@ export function columns(list, named, only) {
     const known = new Map(list.columns.map((of) => [of.name, of]));
     const first = Object.entries(named).filter(([name]) => known.has(name)).map(([name, more]) => column(known.get(name), more));
     const rest = only ? [] : list.columns.filter((of) => !(of.name in named)).map((of) => column(of));
-    return [...first.filter((of) => !of.isLeftOut), ...rest];
+    return [...first, ...rest];
 }
 
 function compare(a, b) {
@@ -41,9 +41,10 @@ function Text({ shown }) {
 }
 
 /**
- * `sortBy` is a column's name, with "-" before it for the highest first. `keyOf` gives a row's identity, `mark` a class for it.
+ * `sortBy` is a column's name, also of one left out, with "-" before it for the highest first. `keyOf` gives a row's identity, `mark` a class for it.
  */
-export function DataTable({ label, columns, records, keyOf, sortBy = "", empty = "Nothing here now.", mark, search = true, children }) {
+export function DataTable({ label, columns: known, records, keyOf, sortBy = "", empty = "Nothing here now.", mark, search = true, children }) {
+    const columns = known.filter((of) => !of.isLeftOut);
     const [words, setWords] = useState("");
     const [order, setOrder] = useState({ name: sortBy.replace(/^-/, ""), isFalling: sortBy.startsWith("-") });
     const [page, setPage] = useState(0);
@@ -51,7 +52,7 @@ export function DataTable({ label, columns, records, keyOf, sortBy = "", empty =
         const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
         const textOf = (record) => columns.map((of) => String(of.value(record) ?? "")).join(" ").toLowerCase();
         const found = wanted.length ? records.filter((record) => wanted.every((word) => textOf(record).includes(word))) : records;
-        return sorted(found, columns.find((of) => of.name === order.name), order.isFalling);
+        return sorted(found, known.find((of) => of.name === order.name), order.isFalling);
     }, [records, words, order, columns.length]);
     const last = Math.max(0, Math.ceil(shown.length / PAGE_ROWS) - 1);
     const at = Math.min(page, last);
@@ -71,15 +72,15 @@ export function DataTable({ label, columns, records, keyOf, sortBy = "", empty =
         </th>`;
     };
     return html`<div class="table">
-        <div class="tools">
+        ${(search || children) && html`<div class="tools">
             ${search && html`<input type="search" aria-label=${`Search ${label}`} placeholder="Search" value=${words} onInput=${seek}/>`}
             ${children}
-            <span class="quiet" role="status">${words ? `${count(shown.length)} of ${count(records.length)}` : count(records.length)} ${label}</span>
-        </div>
+            <span class="quiet" role="status">${words ? `${count(shown.length)} of ` : ""}${count(records.length)} ${records.length === 1 ? label.replace(/s$/, "") : label}</span>
+        </div>`}
         <div class="scroll" tabindex="0" role="region" aria-label=${label}><table aria-label=${label}>
             <thead><tr>${columns.map(head)}</tr></thead>
             <tbody>${rows.map((record, index) => html`<tr key=${keyOf ? keyOf(record) : index} class=${mark?.(record) ?? ""}>
-                ${columns.map((of) => html`<td key=${of.name} class=${of.isNumber ? "number" : of.className ?? ""}><${Text} shown=${of.show(record)}/></td>`)}
+                ${columns.map((of) => html`<td key=${of.name} class=${of.isNumber ? "number" : of.isAct ? "orders" : of.className ?? ""} title=${timeOf(of.value(record)) ? instant(of.value(record)) : undefined}><${Text} shown=${of.show(record)}/></td>`)}
             </tr>`)}</tbody>
         </table></div>
         ${shown.length === 0 && html`<p class="quiet">${words ? "Nothing fits the search." : empty}</p>`}

@@ -85,6 +85,14 @@ export function instant(text) {
     return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock(time)} ${zone(time)}`;
 }
 
+/** A time of a list in a cell: without the day if it is today's. The title of the cell has all of it. */
+export function moment(text) {
+    const time = timeOf(text);
+    if (!time) return instant(text);
+    const isToday = time.toDateString() === new Date().toDateString();
+    return isToday ? `${clock(time)} ${zone(time)}` : instant(text);
+}
+
 /** How long ago a time of a list is. */
 export function ago(text) {
     const time = timeOf(text);
@@ -94,10 +102,10 @@ export function ago(text) {
 /** A cell of any list, by the unit at the end of its column's name. */
 export function cell(column, value) {
     if (isNone(value)) return NOTHING;
-    if (column.type !== "number") return timeOf(value) ? instant(value) : String(value);
+    if (column.type !== "number") return timeOf(value) ? moment(value) : String(value);
     if (/_us$/.test(column.name)) return microseconds(value);
     if (/_ms$/.test(column.name)) return milliseconds(value);
-    if (/(^|_)bytes($|_)|_size$/.test(column.name)) return bytes(value);
+    if (/(^|_)bytes($|_)|_entries_size$/.test(column.name)) return bytes(value);
     if (/ratio$|share$|^share_/.test(column.name)) return value <= 1 ? percent(value) : `${amount(value)} %`;
     if (/pid$|port$|(^|_)id$/.test(column.name)) return String(value);
     return amount(value);

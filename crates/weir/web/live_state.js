@@ -59,7 +59,7 @@ export function useOverview(isSignedIn) {
 
 /** Asks now and then again after each answer, while the page is seen. Gives the last answer, and why there is no newer one. */
 export function usePolled(question, key, periodMs = LIST_PERIOD_MS) {
-    const [seen, setSeen] = useState({ answer: null, failure: null });
+    const [seen, setSeen] = useState({ answer: null, failure: null, isAnswered: false });
     const latest = useRef(question);
     latest.current = question;
     const [again, setAgain] = useState(0);
@@ -69,7 +69,7 @@ export function usePolled(question, key, periodMs = LIST_PERIOD_MS) {
             if (!document.hidden) {
                 try {
                     const answer = await latest.current();
-                    if (!isLeft) setSeen({ answer, failure: null });
+                    if (!isLeft) setSeen({ answer, failure: null, isAnswered: true });
                 } catch (failure) {
                     if (!isLeft) setSeen((before) => ({ ...before, failure }));
                 }

@@ -32,7 +32,7 @@ function NodeCard({ node, overview, user }) {
         ["Statements/s", amount(node.statements_s)],
         ["Connections", count(node.connections)],
         ["Weight", amount(node.weight)],
-        ...(node.role === "primary" ? [] : [["Lag", bytes(node.lag_bytes)], ["Lag in time", milliseconds(node.lag_ms)]]),
+        ...(node.role === "primary" ? [] : [["Lag", `${bytes(node.lag_bytes)}, ${milliseconds(node.lag_ms)}`]]),
     ];
     return html`<article class="node" aria-label=${`Node ${node.node}`}>
         <header><h2>Node ${node.node}</h2><span class="role ${node.role}">${node.role}</span><${StateWord} word=${node.status}/></header>
@@ -46,7 +46,7 @@ function NodeCard({ node, overview, user }) {
 export function NodesPage({ overview, user }) {
     const [name, setName] = useState(LISTS[0][0]);
     const { list, failure } = useList(name);
-    return html`<div class="nodes">${overview.nodes.map((node) => html`<${NodeCard} key=${node.node} node=${node} overview=${overview} user=${user}/>`)}</div>
+    return html`<div class="node-cards">${overview.nodes.map((node) => html`<${NodeCard} key=${node.node} node=${node} overview=${overview} user=${user}/>`)}</div>
         <${Panel} title="In numbers" wide aside=${html`<${Choice} label="List of nodes" choices=${LISTS} value=${name} onChoose=${setName}/>`}>
             ${!list ? html`<${Loading} failure=${failure}/>` : html`<${DataTable} key=${name} label="nodes" search=${false} records=${list.records} keyOf=${(row) => row.node_id}
                 columns=${columns(list, { node_id: { title: "node" }, status: { show: (row) => html`<${StateWord} word=${row.status}/>` } })}/>`}

@@ -92,7 +92,7 @@ export function OverviewPage({ overview, user }) {
             ["Errors/s", amount(rates.errors_s)],
             ["From cache", percent(rates.cache_hit_ratio)],
             ["Clients", count(clients.connected), `${count(clients.waiting)} waiting`],
-            ["Server connections", count(servers.active + servers.idle), `${count(servers.active)} in use`],
+            ["Connections", count(servers.active + servers.idle), `${count(servers.active)} in use`],
         ]}/>
         <${FlowPicture} overview=${overview}/>
         <div class="panels">

@@ -4,7 +4,7 @@ import { html } from "./rendering.js";
 
 /** Severity of a state's word, for its colour; the word itself is always there. */
 const TONES = {
-    up: "good", primary: "strong", standby: "plain", running: "good", leader: "strong", active: "good", executing: "good",
+    up: "good", primary: "strong", standby: "plain", running: "good", leader: "strong", active: "good", execute: "good",
     waiting: "warning", recovering: "warning", paused: "warning", quarantine: "bad", suspended: "warning", stopping: "warning", warning: "warning",
     down: "bad", error: "bad", lost: "bad", fatal: "bad", panic: "bad",
 };

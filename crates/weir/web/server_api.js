@@ -76,6 +76,11 @@ export async function act(order) {
     return post("act", order, ACT_LIMIT_MS);
 }
 
+/** True if this Weir knows the list. */
+export async function hasList(name) {
+    return (await get("show")).views.some((view) => view.name === name);
+}
+
 /** A list of SHOW, each row as an object with the names of the columns. */
 export async function list(name, values) {
     const { columns, rows, at } = await get(`show/${name}`, values);

@@ -3,18 +3,25 @@
 import { html, useState } from "./rendering.js";
 import * as api from "./server_api.js";
 import { bytes, count, microseconds, percent } from "./formats.js";
-import { useList } from "./live_state.js";
+import { useList, usePolled } from "./live_state.js";
 import { Failure, Figures, Loading, Panel } from "./page_parts.js";
 import { DataTable, columns } from "./data_table.js";
 
 const STATEMENTS_PERIOD_MS = 5_000;
 
+/** The database that most clients use, which people ask about first. */
+function busiest(databases) {
+    const rows = databases?.records ?? [];
+    return rows.reduce((best, row) => (!best || row.current_client_connections > best.current_client_connections ? row : best), null)?.name ?? "";
+}
+
 /** Columns by which people look for what is expensive, the first that is there. */
 const COSTS = ["total_us", "total_ms", "total_time_us", "calls"];
 
 export function StatementsPage() {
-    const { list, failure } = useList("pool_statements", {}, STATEMENTS_PERIOD_MS);
-    if (!list && failure?.status === 404) return html`<${Panel} title="Statements" wide><p>This Weir keeps no statistics of statements.</p><//>`;
+    const ask = async () => ((await api.hasList("pool_statements")) ? api.list("pool_statements") : null);
+    const { answer: list, failure, isAnswered } = usePolled(ask, "statements", STATEMENTS_PERIOD_MS);
+    if (isAnswered && !list) return html`<${Panel} title="Statements" wide><p>This Weir keeps no statistics of statements.</p><//>`;
     if (!list) return html`<${Loading} failure=${failure}/>`;
     const cost = COSTS.find((name) => list.columns.some((of) => of.name === name));
     const named = { statement: { className: "sql" }, query: { className: "sql" }, advice: { className: "advice" } };
@@ -61,7 +68,7 @@ export function RoutePage({ overview, user }) {
     return html`<${Panel} title="Why does a statement go there?" wide>
             <form class="route" onSubmit=${ask}>
                 <label>Statement<textarea name="statement" rows="5" required spellcheck=${false} onKeyDown=${onKey} placeholder="SELECT …"></textarea></label>
-                <label>Database<input name="database" required list="databases" autocomplete="off"/></label>
+                <label>Database<input name="database" required list="databases" autocomplete="off" defaultValue=${busiest(databases)} key=${busiest(databases)}/></label>
                 <datalist id="databases">${names.map((name) => html`<option key=${name} value=${name}/>`)}</datalist>
                 <label>User<input name="user" autocomplete="off" placeholder="any"/></label>
                 <button class="firm">Where would it go?</button>
@@ -70,15 +77,21 @@ export function RoutePage({ overview, user }) {
             ${asked.answer && html`<${RouteAnswer} answer=${asked.answer} overview=${overview}/>`}
             <p class="quiet">As for a client that has just logged in. Settings of a session and its open transaction are not known here; in a session, <code>SHOW route FOR …</code> counts them.</p>
         <//>
-        <${Panel} title="Rules, in the order they are asked" wide>
-            ${!rules ? html`<${Loading} failure=${failure}/>` : html`<${DataTable} label="rules" records=${rules.records} keyOf=${(row) => row.rule} mark=${(row) => (row.rule === asked.answer?.rule ? "is-chosen" : "")} columns=${columns(rules, {})}/>`}
+        <${Panel} title="Rules, and how many statements each has sent" wide>
+            ${!rules ? html`<${Loading} failure=${failure}/>` : html`<${DataTable} label="rules" records=${rules.records} sortBy="-statements" keyOf=${(row) => row.rule} mark=${(row) => (row.rule === asked.answer?.rule ? "is-chosen" : "")} columns=${columns(rules, {})}/>`}
         <//>`;
 }
 
+const ENTRY_COLUMNS = {
+    statement: { className: "sql" }, username: { title: "user" }, state: {}, hits: { isNumber: true }, bytes: { isNumber: true, title: "size" },
+    age_ms: { isNumber: true, title: "age" }, server_us: { isNumber: true, title: "time at the server" }, saved_us: { isNumber: true, title: "time saved" }, database: { isLeftOut: true },
+};
+
 export function CachePage() {
-    const [database, setDatabase] = useState("");
+    const [chosen, setDatabase] = useState("");
     const { list: cache, failure } = useList("pool_cache");
     const { list: databases } = useList("console_databases", {}, STATEMENTS_PERIOD_MS);
+    const database = chosen || busiest(databases);
     const { list: entries } = useList("pool_cache_entries", { database }, STATEMENTS_PERIOD_MS);
     const { list: tables } = useList("pool_cache_tables", { database }, STATEMENTS_PERIOD_MS);
     const { list: follower } = useList("pool_cache_wal", {}, STATEMENTS_PERIOD_MS);
@@ -87,7 +100,7 @@ export function CachePage() {
     const number = (value) => (value === null || value === undefined ? null : Number(value));
     const saved = (entries?.records ?? []).reduce((sum, row) => sum + Number(row.saved_us ?? 0), 0);
     const choose = html`<label>Database <select value=${database} onChange=${(event) => setDatabase(event.currentTarget.value)}>
-        <option value="">all that are shown</option>${(databases?.records ?? []).map((row) => html`<option key=${row.name} value=${row.name}>${row.name}</option>`)}
+        ${(databases?.records ?? []).map((row) => html`<option key=${row.name} value=${row.name}>${row.name}</option>`)}
     </select></label>`;
     const hits = number(sum.num_cache_hits) ?? 0;
     const asked = hits + (number(sum.num_selects) ?? 0);
@@ -99,10 +112,10 @@ export function CachePage() {
             ["Time saved by results kept", entries?.records.length ? microseconds(saved) : "–"],
         ]}/>
         <${Panel} title="Tables whose changes invalidate most" wide aside=${choose}>
-            ${tables && html`<${DataTable} label="tables" records=${tables.records} sortBy="-changes" columns=${columns(tables, {})} empty=${database ? "No change was seen." : "Choose a database to see its tables."}/>`}
+            ${tables && html`<${DataTable} label="tables" records=${tables.records} sortBy="-changes" columns=${columns(tables, { schema: {}, table: {}, changes: { isNumber: true }, writers: { isNumber: true } })} empty="No change was seen in this database."/>`}
         <//>
-        <${Panel} title="Results kept" wide aside=${choose}>
-            ${entries && html`<${DataTable} label="results" records=${entries.records} sortBy="-saved_us" columns=${columns(entries, { statement: { className: "sql" } })} empty=${database ? "No result is kept." : "Choose a database to see its results."}/>`}
+        <${Panel} title="Results kept" wide>
+            ${entries && html`<${DataTable} label="results" records=${entries.records} sortBy="-saved_us" columns=${columns(entries, ENTRY_COLUMNS)} empty="No result of this database is kept."/>`}
         <//>
         ${follower?.records.length > 0 && html`<${Panel} title="Changes past Weir" wide><${DataTable} label="databases followed" search=${false} records=${follower.records} columns=${columns(follower, {})}/><//>`}`;
 }

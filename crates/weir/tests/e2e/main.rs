@@ -36,6 +36,7 @@ mod console;
 mod control;
 mod copy;
 mod dashboard_api;
+mod dashboard_pages;
 mod databases;
 mod defaults;
 mod drivers;

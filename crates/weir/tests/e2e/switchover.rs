@@ -27,8 +27,8 @@ const SWITCHOVERS: usize = 8;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Servers, an agent beside each, and a Weir before them.
-struct Stand {
-    proxy: Proxy,
+pub struct Stand {
+    pub proxy: Proxy,
     agents: Vec<Agent>,
     cluster: Owned,
     secret: SecretFile,
@@ -45,7 +45,7 @@ impl Drop for SecretFile {
 
 impl Stand {
     /// `None`: this machine lacks a program, and the test is left out.
-    fn new(more: &str) -> Option<Stand> {
+    pub fn new(more: &str) -> Option<Stand> {
         Stand::with(Agent::beside, more)
     }
 
@@ -77,7 +77,7 @@ impl Stand {
     }
 
     /// With files of these names and texts beside its configuration.
-    fn another_with(&self, more: &str, files: &[(&str, &str)]) -> Proxy {
+    pub fn another_with(&self, more: &str, files: &[(&str, &str)]) -> Proxy {
         let agent = |(at, agent): (usize, &Agent)| format!("backend_agent{at} = '127.0.0.1:{}'\n", agent.port.number());
         let agents: String = self.agents.iter().enumerate().map(agent).collect();
         let conf = format!("{BUILTIN}backend_weight0 = 0\n{agents}agent_secret_file = '{}'\n{more}", self.secret.0.display());
@@ -115,7 +115,7 @@ impl Stand {
     }
 
     /// The promises after anything: one primary, and no acknowledged write is missing there.
-    fn check(&self, name: &str, outcome: &Outcome) -> usize {
+    pub fn check(&self, name: &str, outcome: &Outcome) -> usize {
         let is_primary = |server: &&Server| server.value("select pg_is_in_recovery()").is_ok_and(|is| is == "f");
         wait_until("one primary", || self.cluster.servers().iter().filter(is_primary).count() == 1);
         let new = self.cluster.servers().iter().find(is_primary).unwrap();
@@ -139,11 +139,11 @@ impl Stand {
 }
 
 /// Writers, transactions and readers.
-fn crew() -> Crew {
+pub fn crew() -> Crew {
     Crew { writers: 2, transactions: 2, readers: 2, ..Crew::default() }
 }
 
-fn check_none_failed(outcome: &Outcome) {
+pub fn check_none_failed(outcome: &Outcome) {
     assert_eq!((outcome.errors.as_slice(), outcome.failed_reads.as_slice(), outcome.lost), ([].as_slice(), [].as_slice(), 0));
 }
 
