@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "./rendering.js";
 import * as api from "./server_api.js";
 import { plural, seconds } from "./formats.js";
+import { useList } from "./live_state.js";
 import { Failure, StateWord } from "./page_parts.js";
 
 const CLOCK_PERIOD_MS = 500;
@@ -16,6 +17,13 @@ function Elapsed({ since }) {
     return seconds(Math.floor((now - since) / 1000));
 }
 
+/** Words of the agent beside the node about its work, such as how much of a copy is done. */
+function AgentWork({ node }) {
+    const { list } = useList("pool_agents");
+    const work = list?.records.find((row) => row.node_id === node)?.doing;
+    return work ? html`<p class="quiet">Its agent: ${work}</p>` : null;
+}
+
 /** How the nodes stand while an order is carried out. */
 function NodeStates({ overview }) {
     const nodes = overview?.nodes ?? [];
@@ -23,7 +31,7 @@ function NodeStates({ overview }) {
 }
 
 /** `order` is what the proxy is asked, `title` its words on the button. */
-export function ActDialog({ order, title, overview, onClose }) {
+function ActDialog({ order, title, overview, onClose }) {
     const [stage, setStage] = useState({ name: "looking" });
     const dialog = useRef(null);
     useEffect(() => {
@@ -48,7 +56,7 @@ export function ActDialog({ order, title, overview, onClose }) {
         <h2>${title}</h2>
         ${stage.name === "looking" && html`<p class="quiet">Asking what it would do …</p>`}
         ${isAsking && html`<p>${stage.forecast.does}</p><p>${clients === 0 ? "No client is touched now." : html`<strong>${plural(clients, "client")}</strong> ${clients === 1 ? "is" : "are"} touched now.`}</p>`}
-        ${stage.name === "doing" && html`<p>Being done since <${Elapsed} since=${stage.since}/>. Closing this does not stop it.</p><progress aria-label="Being done"></progress><${NodeStates} overview=${overview}/>`}
+        ${stage.name === "doing" && html`<p>Being done since <${Elapsed} since=${stage.since}/>. Closing this does not stop it.</p><progress aria-label="Being done"></progress>${order.node !== undefined && html`<${AgentWork} node=${order.node}/>`}<${NodeStates} overview=${overview}/>`}
         ${stage.name === "done" && html`<p role="status"><${StateWord} word="done"/> ${stage.notices.length === 0 ? "It is done." : ""}</p>${stage.notices.map((notice) => html`<p>${notice}</p>`)}<${NodeStates} overview=${overview}/>`}
         ${stage.name === "failed" && html`<${Failure} failure=${stage.failure}/>`}
         <footer>
@@ -58,12 +66,24 @@ export function ActDialog({ order, title, overview, onClose }) {
     </dialog>`;
 }
 
-/** Buttons that open the dialog; nothing for those who may not order. Each of `acts` is [word, title, order]. */
-export function Acts({ user, overview, acts }) {
+let show = () => {};
+
+/** Where the dialog is seen: rows with buttons may go while it is open. */
+export function ActPlace({ overview }) {
     const [open, setOpen] = useState(null);
+    useEffect(() => {
+        show = setOpen;
+        return () => {
+            show = () => {};
+        };
+    }, []);
+    return open && html`<${ActDialog} key=${open.title} ...${open} overview=${overview} onClose=${() => setOpen(null)}/>`;
+}
+
+/** Buttons that open the dialog; nothing for those who may not order. Each of `acts` is [word, title, order]. */
+export function Acts({ user, acts }) {
     if (user.role !== "admin") return null;
     return html`<span class="acts">
-        ${acts.map(([word, title, order]) => html`<button type="button" key=${word} aria-label=${title} onClick=${() => setOpen({ title, order })}>${word}</button>`)}
-        ${open && html`<${ActDialog} ...${open} overview=${overview} onClose=${() => setOpen(null)}/>`}
+        ${acts.map(([word, title, order]) => html`<button type="button" key=${word} aria-label=${title} onClick=${() => show({ title, order })}>${word}</button>`)}
     </span>`;
 }

@@ -12,7 +12,7 @@ const VALUE_LENGTH_MAX = 60;
 const isChanged = (row) => row.value !== row.default;
 const waitsForRestart = (row) => row.changeable === "no";
 
-export function ConfigurationPage({ user, overview }) {
+export function ConfigurationPage({ user }) {
     const [kind, setKind] = useState("all");
     const { list, failure } = useList("console_config", {}, PERIOD_MS);
     const { list: described } = useList("pool_status", {}, PERIOD_MS);
@@ -30,7 +30,7 @@ export function ConfigurationPage({ user, overview }) {
     ];
     const choices = [["all", "All"], ["changed", "Other than the default"], ["restart", "Need a restart"]];
     return html`<${Failure} failure=${failure}/>
-        <${Panel} title="Configuration" wide aside=${html`<${Acts} user=${user} overview=${overview} acts=${[["Reload", "Reload the configuration", { act: "reload" }]]}/>`}>
+        <${Panel} title="Configuration" wide aside=${html`<${Acts} user=${user} acts=${[["Reload", "Reload the configuration", { act: "reload" }]]}/>`}>
             <${DataTable} label="parameters" records=${records} sortBy="key" keyOf=${(row) => row.key} columns=${shown}>
                 <${Choice} label="Parameters" value=${kind} onChoose=${setKind} choices=${choices}/>
             <//>

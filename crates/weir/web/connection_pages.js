@@ -21,7 +21,7 @@ const POOL_COLUMNS = (sizes) => ({
     sv_idle: { title: "at rest" }, sv_login: { title: "opening" }, sv_tested: { title: "being cleaned" }, pool_mode: { title: "mode" },
 });
 
-export function PoolsPage({ user, overview }) {
+export function PoolsPage({ user }) {
     const { list, failure } = useList("console_pools");
     const { list: databases, failure: lacks } = useList("console_databases", {}, DATABASES_PERIOD_MS);
     if (!list || !databases) return html`<${Loading} failure=${failure ?? lacks}/>`;
@@ -34,13 +34,13 @@ export function PoolsPage({ user, overview }) {
             current_client_connections: { title: "clients" }, max_client_connections: { title: "clients at most" }, pool_mode: { title: "own mode" },
             paused: { title: "state", isNumber: false, show: (row) => html`<${StateWord} word=${row.disabled ? "disabled" : row.paused ? "paused" : "open"}/>` },
         }, true),
-        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => html`<${Acts} user=${user} overview=${overview} acts=${pause(row)}/>` }] : []),
+        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => html`<${Acts} user=${user} acts=${pause(row)}/>` }] : []),
     ];
     return html`<${Failure} failure=${failure ?? lacks}/>
         <${Panel} title="Pools" wide>
             <${DataTable} label="pools" records=${list.records} sortBy="-cl_waiting" keyOf=${(row) => `${row.database}\n${row.user}`} mark=${(row) => (row.cl_waiting > 0 ? "is-waiting" : "")} columns=${columns(list, POOL_COLUMNS(sizes), true)}/>
         <//>
-        <${Panel} title="Databases" wide aside=${html`<${Acts} user=${user} overview=${overview} acts=${all}/>`}>
+        <${Panel} title="Databases" wide aside=${html`<${Acts} user=${user} acts=${all}/>`}>
             <${DataTable} label="databases" records=${databases.records} sortBy="name" keyOf=${(row) => row.name} columns=${databaseColumns}/>
         <//>`;
 }
@@ -63,7 +63,7 @@ function Waiters({ records }) {
         ${waiting.length > WAITERS_SHOWN && html`<li>${plural(waiting.length - WAITERS_SHOWN, "more client")}</li>`}</ul><//>`;
 }
 
-export function ClientsPage({ user, overview }) {
+export function ClientsPage({ user }) {
     const [state, setState] = useState("all");
     const { list, failure } = useList("console_clients");
     if (!list) return html`<${Loading} failure=${failure}/>`;
@@ -71,13 +71,13 @@ export function ClientsPage({ user, overview }) {
     const kill = (row) => [["End", `End the connection of client ${row.id}`, { act: "kill_client", client: row.id }]];
     const shown = [
         ...columns(list, {
-            id: { title: "client" }, user: {}, database: {}, application_name: { title: "application" },
+            id: { title: "client" }, application_name: { title: "application" },
             state: { show: (row) => html`<${StateWord} word=${row.state}/>` },
-            wait: { ...wait("wait"), title: "waits" },
+            wait: { ...wait("wait"), title: "waits" }, user: {}, database: {},
             addr: { title: "address", value: (row) => `${row.addr}:${row.port}`, show: (row) => `${row.addr}:${row.port}` },
             request_time: { title: "last request" }, connect_time: { title: "connected" }, prepared_statements: { title: "prepared" },
         }, true),
-        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => html`<${Acts} user=${user} overview=${overview} acts=${kill(row)}/>` }] : []),
+        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => html`<${Acts} user=${user} acts=${kill(row)}/>` }] : []),
     ];
     return html`<${Failure} failure=${failure}/><${Waiters} records=${list.records}/>
         <${Panel} title="Clients" wide>
@@ -87,7 +87,7 @@ export function ClientsPage({ user, overview }) {
         <//>`;
 }
 
-export function ServersPage({ user, overview }) {
+export function ServersPage({ user }) {
     const { list, failure } = useList("pool_pools");
     if (!list) return html`<${Loading} failure=${failure}/>`;
     // At rest, the list tells the process of the proxy.
@@ -102,7 +102,7 @@ export function ServersPage({ user, overview }) {
             pool_connected: { isLeftOut: true }, client_host: { title: "client's address", value: client, show: (row) => client(row) || "–" },
             client_disconnection_time: { title: "at rest since" }, backend_connection_time: { title: "opened" },
         }, true),
-        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} overview=${overview} acts=${kill(row)}/>` : "") }] : []),
+        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} acts=${kill(row)}/>` : "") }] : []),
     ];
     return html`<${Failure} failure=${failure}/><${Panel} title="Connections to servers" wide>
         <${DataTable} label="connections" records=${list.records} sortBy="-pool_connected" keyOf=${(row) => `${row.backend_id} ${row.pool_id} ${row.pool_backendpid}`} columns=${shown}/>

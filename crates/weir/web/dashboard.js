@@ -5,6 +5,7 @@ import * as api from "./server_api.js";
 import { instant, plural, seconds } from "./formats.js";
 import { useOverview } from "./live_state.js";
 import { Failure, StateWord } from "./page_parts.js";
+import { ActPlace } from "./act_dialog.js";
 import { OverviewPage } from "./overview_page.js";
 import { NodesPage } from "./nodes_page.js";
 import { FailoverPage } from "./failover_page.js";
@@ -57,7 +58,7 @@ function Navigation({ user, page, isOpen, attention }) {
 }
 
 function Shell({ user, onSignedOut }) {
-    const { overview, isLate } = useOverview(true);
+    const { overview, isLate } = useOverview();
     const [[name, title, Page], setPage] = useState(pageNow());
     const [isOpen, setOpen] = useState(false);
     const main = useRef(null);
@@ -107,7 +108,8 @@ function Shell({ user, onSignedOut }) {
                 <h1 class="unseen">${title}</h1>
                 ${overview ? html`<${Page} key=${name} overview=${overview} user=${user}/>` : html`<p class="quiet">Asking the proxy …</p>`}
             </main>
-        </div>`;
+        </div>
+        <${ActPlace} overview=${overview}/>`;
 }
 
 function Dashboard() {

@@ -7,12 +7,13 @@ const NARROW_WIDTH = 700;
 const BOX_HEIGHT = 74;
 const GAP = 14;
 const RAIL = 18;
-// Of the smaller font in the boxes; longer lines are cut.
+// Of the fonts in the boxes; longer lines are cut.
 const LETTER_WIDTH = 6.7;
+const TITLE_LETTER_WIDTH = 8;
 const LINE_WIDTH_MAX = 7;
 
-const fit = (text, width) => {
-    const most = Math.max(4, Math.floor(width / LETTER_WIDTH));
+const fit = (text, width, letter = LETTER_WIDTH) => {
+    const most = Math.max(4, Math.floor(width / letter));
     return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 };
 
@@ -98,7 +99,7 @@ function Box({ box }) {
     return html`<g class="box ${box.tone} ${box.isStrong ? "is-strong" : ""} ${box.isCut ? "is-cut" : ""}" transform="translate(${box.x} ${box.y})">
         <rect class="frame" width=${box.width} height=${BOX_HEIGHT} rx="6"/>
         <rect class="edge" width="4" height=${BOX_HEIGHT} rx="2"/>
-        <text class="title" x="14" y="23">${fit(box.title, room - state.length * LETTER_WIDTH - 8)}</text>
+        <text class="title" x="14" y="23">${fit(box.title, room - state.length * LETTER_WIDTH - 8, TITLE_LETTER_WIDTH)}</text>
         <text class="word" x=${box.width - 12} y="23" text-anchor="end">${state}</text>
         ${box.lines.map((text, at) => html`<text key=${at} class="line" x="14" y=${44 + at * 18}>${fit(text, room)}</text>`)}
     </g>`;

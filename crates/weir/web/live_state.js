@@ -11,19 +11,16 @@ const LIST_PERIOD_MS = 2_000;
 /**
  * The last overview, and whether it is still of now. A hidden page asks for none: browsers allow few connections.
  */
-export function useOverview(isSignedIn) {
+export function useOverview() {
     const [seen, setSeen] = useState({ overview: null, isLate: false });
     useEffect(() => {
-        if (!isSignedIn) {
-            setSeen({ overview: null, isLate: false });
-            return undefined;
-        }
-        let [source, heard] = [null, Date.now()];
+        let [source, heard, isLeft] = [null, Date.now(), false];
         const take = (event) => {
             heard = Date.now();
             setSeen({ overview: JSON.parse(event.data), isLate: false });
         };
         const open = () => {
+            if (isLeft || source || document.hidden) return;
             source = new EventSource("/api/v1/events");
             source.addEventListener("overview", take);
         };
@@ -43,17 +40,18 @@ export function useOverview(isSignedIn) {
         const turn = () => {
             heard = Date.now();
             if (document.hidden) close();
-            else if (!source) open();
+            else open();
         };
         const timer = setInterval(look, LATE_LOOK_MS);
         document.addEventListener("visibilitychange", turn);
-        if (!document.hidden) open();
+        open();
         return () => {
+            isLeft = true;
             clearInterval(timer);
             document.removeEventListener("visibilitychange", turn);
             close();
         };
-    }, [isSignedIn]);
+    }, []);
     return seen;
 }
 

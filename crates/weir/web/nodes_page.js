@@ -27,7 +27,7 @@ function actsOf({ node, role, status }) {
     return acts;
 }
 
-function NodeCard({ node, overview, user }) {
+function NodeCard({ node, user }) {
     const facts = [
         ["Statements/s", amount(node.statements_s)],
         ["Connections", count(node.connections)],
@@ -39,14 +39,14 @@ function NodeCard({ node, overview, user }) {
         <p class="quiet">${node.host}:${node.port}</p>
         ${node.why && html`<p class="why">${node.why}</p>`}
         <dl>${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-        <${Acts} user=${user} overview=${overview} acts=${actsOf(node)}/>
+        <${Acts} user=${user} acts=${actsOf(node)}/>
     </article>`;
 }
 
 export function NodesPage({ overview, user }) {
     const [name, setName] = useState(LISTS[0][0]);
     const { list, failure } = useList(name);
-    return html`<div class="node-cards">${overview.nodes.map((node) => html`<${NodeCard} key=${node.node} node=${node} overview=${overview} user=${user}/>`)}</div>
+    return html`<div class="node-cards">${overview.nodes.map((node) => html`<${NodeCard} key=${node.node} node=${node} user=${user}/>`)}</div>
         <${Panel} title="In numbers" wide aside=${html`<${Choice} label="List of nodes" choices=${LISTS} value=${name} onChoose=${setName}/>`}>
             ${!list ? html`<${Loading} failure=${failure}/>` : html`<${DataTable} key=${name} label="nodes" search=${false} records=${list.records} keyOf=${(row) => row.node_id}
                 columns=${columns(list, { node_id: { title: "node" }, status: { show: (row) => html`<${StateWord} word=${row.status}/>` } })}/>`}

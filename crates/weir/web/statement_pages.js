@@ -48,7 +48,7 @@ function RouteAnswer({ answer, overview }) {
     </div>`;
 }
 
-export function RoutePage({ overview, user }) {
+export function RoutePage({ overview }) {
     const [asked, setAsked] = useState({ answer: null, failure: null });
     const { list: databases } = useList("console_databases", {}, STATEMENTS_PERIOD_MS);
     const { list: rules, failure } = useList("pool_rules", {}, STATEMENTS_PERIOD_MS);
