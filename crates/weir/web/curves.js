@@ -86,6 +86,8 @@ function Curve({ curve, history, uPlot }) {
     return html`<figure class="curve"><figcaption>${curve.title} <output ref=${told}></output></figcaption><div ref=${place}></div></figure>`;
 }
 
+const pointsOf = (history) => Math.max(...Object.values(history.series).map((values) => values.length));
+
 export function Curves() {
     const [span, setSpan] = useState("hour");
     const { answer, failure } = usePolled(async () => ({ span, uPlot: await library, history: await api.get("history", { span }) }), span, PERIOD_MS[span]);
@@ -94,7 +96,7 @@ export function Curves() {
     const isThere = (curve) => curve.series.some(([name]) => history.series[name]?.some((value) => value !== null));
     return html`<${Panel} title="Curves" wide aside=${html`<span class="quiet">Times in ${zone(new Date())}</span> ${choice}`}>
         ${!history ? html`<${Loading} failure=${failure}/>`
-            : history.first_at === null ? html`<p class="quiet">The first points come within a minute.</p>`
+            : pointsOf(history) < 2 ? html`<p class="quiet">The first points come within a minute.</p>`
             : html`<div class="curves">${CURVES.filter(isThere).map((curve) => html`<${Curve} key=${`${span} ${curve.title}`} curve=${curve} history=${history} uPlot=${answer.uPlot}/>`)}</div>`}
     <//>`;
 }

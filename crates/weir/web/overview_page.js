@@ -52,7 +52,7 @@ function Changes({ overview, user }) {
     const { answer, failure } = usePolled(ask, "changes", CHANGES_PERIOD_MS);
     return html`<${Panel} title="What changed?">
         ${!answer ? html`<${Loading} failure=${failure}/>` : html`<ol class="changes">${changesOf(answer, overview).map(({ at, text, page }, index) => html`<li key=${index}>
-            <time title=${instant(at)}>${ago(at)}</time> <span>${page ? html`<a href=${`#/${page}`}>${text}</a>` : text}</span>
+            <time title=${instant(at)}>${ago(at)}</time> <span class="clamp" title=${text}>${page ? html`<a href=${`#/${page}`}>${text}</a>` : text}</span>
         </li>`)}</ol>`}
     <//>`;
 }
@@ -67,7 +67,7 @@ function Sufferers({ overview }) {
             ${rows.slice(0, SUFFERERS_SHOWN).map((row) => html`<li key=${`${row.database} ${row.user}`}><strong>${plural(row.cl_waiting, "client")}</strong> of <code>${row.user}</code> in <code>${row.database}</code>, the first for ${seconds(waits(row))}</li>`)}
             ${rows.length > SUFFERERS_SHOWN && html`<li>${plural(rows.length - SUFFERERS_SHOWN, "more pool")}</li>`}
         </ul>`}
-        <p>One statement in a hundred takes longer than ${microseconds(p99_us)}; ${errors_s > 0 ? html`<strong>${amount(errors_s)} errors a second</strong>` : "no errors now"}.</p>
+        <p>${p99_us === null ? "No statement was timed lately" : `One statement in a hundred takes longer than ${microseconds(p99_us)}`}; ${errors_s > 0 ? html`<strong>${amount(errors_s)} errors a second</strong>` : "no errors now"}.</p>
         <p class="links"><a href="#/clients">Clients</a> <a href="#/pools">Pools</a> <a href="#/statements">Statements</a></p>
     <//>`;
 }

@@ -36,7 +36,7 @@ mod console;
 mod control;
 mod copy;
 mod dashboard_api;
-mod dashboard_pages;
+mod dashboard_browser;
 mod databases;
 mod defaults;
 mod drivers;

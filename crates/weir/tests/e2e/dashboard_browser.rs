@@ -1,13 +1,13 @@
 //! The dashboard's pages in a real browser, before real servers: what a person sees, and what no page may do.
 
-mod browser;
+mod web_driver;
 
 use crate::failover::load::Load;
 use crate::support::ground::cluster;
 use crate::support::time::check_took;
 use crate::support::{Ground, Proxy, wait_until, wire};
 use crate::switchover::{Stand, check_none_failed, crew};
-use browser::Browser;
+use web_driver::Browser;
 use std::time::{Duration, Instant};
 use weir_demo::{ReservedPort, Server};
 
@@ -21,7 +21,7 @@ const PAGES: [&str; 11] =
 const PHONE_WIDTH: u32 = 360;
 /// From the order of things in the proxy to what a person sees, without a reload.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
-/// Milliseconds for work in the page after a click. It takes 40 where nothing else runs; a machine that builds something is slow.
+/// Milliseconds for work in the page after a click, on a machine that does other things as well.
 const CLICK_MS_MAX: f64 = 1_000.0;
 
 /// The lines and the file that turn the dashboard on.
