@@ -16,8 +16,7 @@ const PERIOD_MS = { hour: 5_000, day: 30_000 };
 
 /** `least` is the smallest height of the scale: without it noise looks like a mountain. */
 const CURVES = [
-    { title: "Statements per second", least: 1, series: [["statements_s", "accent"]], show: amount },
-    { title: "Transactions per second", least: 1, series: [["transactions_s", "accent"]], show: amount },
+    { title: "Statements and transactions per second", least: 1, series: [["statements_s", "accent"], ["transactions_s", "quiet"]], show: amount },
     { title: "Time of a statement, p99", least: 1000, series: [["p99_us", "accent"]], show: microseconds },
     { title: "Clients, and those who wait", least: 1, series: [["clients", "accent"], ["waiting", "warning"]], show: amount },
     { title: "Lag of the last standby", least: 1024, series: [["lag_bytes", "accent"]], show: bytes },

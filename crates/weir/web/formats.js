@@ -37,6 +37,7 @@ export function microseconds(value) {
 
 export function milliseconds(value) {
     if (isNone(value)) return NOTHING;
+    if (value > 0 && value < 1) return `${whole.format(value * 1000)} µs`;
     if (value < 1000) return `${amount(value)} ms`;
     return seconds(value / 1000);
 }

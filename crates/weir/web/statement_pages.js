@@ -15,18 +15,20 @@ function busiest(databases) {
     return rows.reduce((best, row) => (!best || row.current_client_connections > best.current_client_connections ? row : best), null)?.name ?? "";
 }
 
-/** Columns by which people look for what is expensive, the first that is there. */
-const COSTS = ["total_us", "total_ms", "total_time_us", "calls"];
+/** Columns that people look at first; others that the list has come after them. */
+const STATEMENT_COLUMNS = {
+    statement: { className: "sql" }, advice: { className: "advice" }, calls: {}, total_ms: {}, mean_ms: {}, p99_ms: {},
+    rows: {}, errors: {}, primary_share: { title: "on primary" }, standby_share: { title: "on standbys" }, cache_share: { title: "from cache" },
+    rule: {}, database: {}, username: { title: "user" }, statement_id: { isLeftOut: true },
+};
 
 export function StatementsPage() {
     const ask = async () => ((await api.hasList("pool_statements")) ? api.list("pool_statements") : null);
     const { answer: list, failure, isAnswered } = usePolled(ask, "statements", STATEMENTS_PERIOD_MS);
     if (isAnswered && !list) return html`<${Panel} title="Statements" wide><p>This Weir keeps no statistics of statements.</p><//>`;
     if (!list) return html`<${Loading} failure=${failure}/>`;
-    const cost = COSTS.find((name) => list.columns.some((of) => of.name === name));
-    const named = { statement: { className: "sql" }, query: { className: "sql" }, advice: { className: "advice" } };
     return html`<${Failure} failure=${failure}/><${Panel} title="Statements" wide>
-        <${DataTable} label="statements" records=${list.records} sortBy=${cost ? `-${cost}` : ""} columns=${columns(list, named)} empty="No statement was seen yet."/>
+        <${DataTable} label="statements" records=${list.records} sortBy="-total_ms" keyOf=${(row) => `${row.statement_id} ${row.database} ${row.username}`} columns=${columns(list, STATEMENT_COLUMNS)} empty="No statement was seen yet."/>
     <//>`;
 }
 
