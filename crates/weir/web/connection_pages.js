@@ -100,7 +100,7 @@ export function ServersPage({ user }) {
             status: { show: (row) => html`<${StateWord} word=${row.status}/>` }, statement: { className: "sql" },
             pool_pid: { title: "client", show: (row) => (isLent(row) ? String(row.pool_pid) : "–") },
             pool_connected: { isLeftOut: true }, client_host: { title: "client's address", value: client, show: (row) => client(row) || "–" },
-            client_disconnection_time: { title: "at rest since" }, backend_connection_time: { title: "opened" },
+            client_disconnection_time: { title: "at rest since" },
         }, true),
         ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} acts=${kill(row)}/>` : "") }] : []),
     ];

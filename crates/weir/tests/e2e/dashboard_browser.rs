@@ -7,8 +7,8 @@ use crate::support::ground::cluster;
 use crate::support::time::check_took;
 use crate::support::{Ground, Proxy, wait_until, wire};
 use crate::switchover::{Stand, check_none_failed, crew};
-use web_driver::Browser;
 use std::time::{Duration, Instant};
+use web_driver::Browser;
 use weir_demo::{ReservedPort, Server};
 
 const USERS: &str = "admin_users = 'boss'\nstats_users = 'watcher'\npool_passwd = 'FOLDER/pool_passwd'\n";
@@ -59,7 +59,8 @@ fn turn_to(browser: &Browser, page: &str) {
 
 /// No fault in the console, but for answers that the test provokes.
 fn check_console(browser: &Browser, provoked: &[&str]) {
-    let faults: Vec<String> = browser.console().into_iter().filter(|line| !provoked.iter().any(|part| line.contains(part))).collect();
+    let faults: Vec<String> =
+        browser.console().into_iter().filter(|line| !provoked.iter().any(|part| line.contains(part))).collect();
     assert_eq!(faults, Vec::<String>::new());
 }
 
@@ -103,6 +104,7 @@ fn every_page_shows_texts_as_texts_and_asks_only_this_proxy() {
     browser.enter("input[type=search]", "pg_sleep");
     browser.wait_text("td", HOSTILE);
     turn_to(&browser, "route");
+    browser.prefer("light");
     browser.enter("textarea[name=statement]", &format!("select '{HOSTILE}', nextval('s')"));
     browser.enter("input[name=database]", HOSTILE);
     browser.click(".route form button");
@@ -111,14 +113,23 @@ fn every_page_shows_texts_as_texts_and_asks_only_this_proxy() {
     assert_eq!(browser.run("return document.querySelectorAll('body script').length"), 0);
     browser.click("header.bar > button:last-child");
     browser.wait_for("form input[name=user]");
-    let status = browser.run("const ask = new XMLHttpRequest(); ask.open('GET', '/api/v1/me', false); ask.send(); return ask.status");
+    let status =
+        browser.run("const ask = new XMLHttpRequest(); ask.open('GET', '/api/v1/me', false); ask.send(); return ask.status");
     assert_eq!(status, 401, "the login has ended for the proxy as well");
     browser.go(&format!("http://127.0.0.1:{}/#/nodes", port.number()));
     browser.wait_for("form input[name=user]");
     let own = format!("http://127.0.0.1:{}/", port.number());
-    let elsewhere: Vec<String> = browser.asked().into_iter().filter(|address| !address.starts_with(&own)).collect();
+    let (here, elsewhere): (Vec<String>, Vec<String>) =
+        browser.asked().into_iter().partition(|address| address.starts_with(&own));
+    assert!(here.iter().any(|address| address.ends_with("/assets/dashboard.js")), "{here:?}");
     assert_eq!(elsewhere, Vec::<String>::new());
-    check_console(&browser, &["/api/v1/login - Failed to load resource: the server responded with a status of 401", "/api/v1/me - Failed to load resource: the server responded with a status of 401"]);
+    check_console(
+        &browser,
+        &[
+            "/api/v1/login - Failed to load resource: the server responded with a status of 401",
+            "/api/v1/me - Failed to load resource: the server responded with a status of 401",
+        ],
+    );
 }
 
 #[test]

@@ -103,7 +103,9 @@ mod tests {
     fn only_paths_of_the_table_lead_to_a_file() {
         assert_eq!(file("/").unwrap().content_type, "text/html; charset=utf-8");
         assert_eq!(file("/assets/vendor/uplot.js").unwrap().content_type, "text/javascript; charset=utf-8");
-        for path in ["", "/index", "/assets/", "/assets/../web_files.rs", "/assets//dashboard.js", "/dashboard.js", "assets/dashboard.js"] {
+        for path in
+            ["", "/index", "/assets/", "/assets/../web_files.rs", "/assets//dashboard.js", "/dashboard.js", "assets/dashboard.js"]
+        {
             assert!(file(path).is_none(), "{path}");
         }
     }

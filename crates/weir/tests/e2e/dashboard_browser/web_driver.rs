@@ -39,8 +39,15 @@ impl Browser {
         let driver = Companion::start(&driver, &[OsStr::new(&argument)], &folder.0.join("driver.log")).unwrap();
         wait_until("the browser's driver", || TcpStream::connect(("127.0.0.1", port.number())).is_ok());
         let profile = format!("--user-data-dir={}", folder.0.join("profile").display());
-        let arguments =
-            ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--window-size=1280,900", &profile];
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--window-size=1280,900",
+            &profile,
+        ];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": { "binary": chromium, "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
@@ -102,7 +109,9 @@ impl Browser {
     fn element(&self, selector: &str) -> String {
         let mut found = String::new();
         wait_until(selector, || {
-            let Ok(answer) = self.ask("POST", "/element", Some(json!({ "using": "css selector", "value": selector }))) else { return false };
+            let Ok(answer) = self.ask("POST", "/element", Some(json!({ "using": "css selector", "value": selector }))) else {
+                return false;
+            };
             found = answer[ELEMENT].as_str().expect("an element").to_owned();
             true
         });
@@ -134,17 +143,21 @@ impl Browser {
 
     /// Lines of the browser's console since the last look.
     pub fn console(&self) -> Vec<String> {
-        let entry = |entry: &Value| format!("{}: {}", entry["level"].as_str().unwrap_or_default(), entry["message"].as_str().unwrap_or_default());
+        let entry = |entry: &Value| {
+            format!("{}: {}", entry["level"].as_str().unwrap_or_default(), entry["message"].as_str().unwrap_or_default())
+        };
         self.log("browser").iter().map(entry).collect()
     }
 
-    /// Addresses that were asked since the last look.
+    /// Addresses that pages from the network asked for since the last look; the browser's own pages do not count.
     pub fn asked(&self) -> Vec<String> {
         let mut asked = Vec::new();
         for entry in self.log("performance") {
-            let message: Value = serde_json::from_str(entry["message"].as_str().expect("a text")).unwrap();
-            if message["message"]["method"] == "Network.requestWillBeSent" {
-                asked.extend(message["message"]["params"]["request"]["url"].as_str().map(str::to_owned));
+            let entry: Value = serde_json::from_str(entry["message"].as_str().expect("a text")).unwrap();
+            let (event, params) = (&entry["message"]["method"], &entry["message"]["params"]);
+            let is_of_network = params["documentURL"].as_str().is_some_and(|page| page.starts_with("http"));
+            if event == "Network.requestWillBeSent" && is_of_network {
+                asked.extend(params["request"]["url"].as_str().map(str::to_owned));
             }
         }
         asked
@@ -173,7 +186,9 @@ fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Result<Valu
     let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(told)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(told)?;
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all((head + &body).as_bytes()).map_err(told)?;
     let mut answer = BufReader::new(stream);
     let (mut line, mut length) = (String::new(), 0);
