@@ -1,7 +1,7 @@
 // Pools, clients and connections to servers: who waits for whom, and orders about them.
 
 import { html, useState } from "./rendering.js";
-import { count, instant, plural, seconds } from "./formats.js";
+import { count, instant, milliseconds, plural } from "./formats.js";
 import { useList } from "./live_state.js";
 import { Choice, Failure, Loading, Meter, Panel, StateWord } from "./page_parts.js";
 import { DataTable, columns } from "./data_table.js";
@@ -11,7 +11,7 @@ const DATABASES_PERIOD_MS = 4_000;
 const WAITERS_SHOWN = 8;
 
 const waitOf = (row, name) => Number(row[name]) + Number(row[`${name}_us`]) / 1e6;
-const wait = (name) => ({ title: "longest wait", isNumber: true, value: (row) => waitOf(row, name), show: (row) => (waitOf(row, name) > 0 ? seconds(waitOf(row, name)) : "–") });
+const wait = (name) => ({ title: "longest wait", isNumber: true, value: (row) => waitOf(row, name), show: (row) => (waitOf(row, name) > 0 ? milliseconds(waitOf(row, name) * 1000) : "–") });
 const left = { isLeftOut: true };
 
 const POOL_COLUMNS = (sizes) => ({
@@ -59,7 +59,7 @@ function Waiters({ records }) {
         const holder = holders.get(`${row.database}\n${row.user}`);
         return holder ? html`; client ${holder.id} <code>${holder.application_name ?? ""}</code> holds a connection of the pool, at work since ${instant(holder.request_time)}` : "; nobody holds a connection of the pool";
     };
-    return html`<${Panel} title="Who waits for whom" wide><ul>${waiting.slice(0, WAITERS_SHOWN).map((row) => html`<li key=${row.id}>Client ${row.id} <code>${row.application_name ?? ""}</code> of <code>${row.user}</code> in <code>${row.database}</code> waits for ${seconds(waitOf(row, "wait"))}${words(row)}.</li>`)}
+    return html`<${Panel} title="Who waits for whom" wide><ul>${waiting.slice(0, WAITERS_SHOWN).map((row) => html`<li key=${row.id}>Client ${row.id} <code>${row.application_name ?? ""}</code> of <code>${row.user}</code> in <code>${row.database}</code> waits for ${milliseconds(waitOf(row, "wait") * 1000)}${words(row)}.</li>`)}
         ${waiting.length > WAITERS_SHOWN && html`<li>${plural(waiting.length - WAITERS_SHOWN, "more client")}</li>`}</ul><//>`;
 }
 
@@ -98,8 +98,8 @@ export function ServersPage({ user }) {
         ...columns(list, {
             backend_id: { title: "node", isNumber: true }, pool_backendpid: { title: "process", isNumber: true, help: "Process of the server, as in pg_stat_activity" }, database: {}, username: { title: "user" },
             status: { show: (row) => html`<${StateWord} word=${row.status}/>` }, statement: { className: "sql" },
-            pool_pid: { title: "client", show: (row) => (isLent(row) ? String(row.pool_pid) : "–") },
-            pool_connected: { isLeftOut: true }, client_host: { title: "client's address", value: client, show: (row) => client(row) || "–" },
+            pool_pid: { title: "client", isNumber: false, value: (row) => (isLent(row) ? `${row.pool_pid} ${client(row)}` : null), show: (row) => (isLent(row) ? html`${row.pool_pid} <small class="below-it">${client(row)}</small>` : "–") },
+            pool_connected: { isLeftOut: true },
             client_disconnection_time: { title: "at rest since" },
         }, true),
         ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} acts=${kill(row)}/>` : "") }] : []),

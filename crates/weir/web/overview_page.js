@@ -2,7 +2,7 @@
 
 import { html } from "./rendering.js";
 import * as api from "./server_api.js";
-import { ago, amount, count, instant, microseconds, percent, plural, seconds, timeOf } from "./formats.js";
+import { ago, amount, count, instant, microseconds, milliseconds, percent, plural, timeOf } from "./formats.js";
 import { useList, usePolled } from "./live_state.js";
 import { Figures, Loading, Panel } from "./page_parts.js";
 import { FlowPicture } from "./flow_picture.js";
@@ -64,7 +64,7 @@ function Sufferers({ overview }) {
     const { errors_s, p99_us } = overview.rates;
     return html`<${Panel} title="Who suffers?">
         ${!list ? html`<${Loading} failure=${failure}/>` : rows.length === 0 ? html`<p>Nobody waits for a server connection.</p>` : html`<ul class="sufferers">
-            ${rows.slice(0, SUFFERERS_SHOWN).map((row) => html`<li key=${`${row.database} ${row.user}`}><strong>${plural(row.cl_waiting, "client")}</strong> of <code>${row.user}</code> in <code>${row.database}</code>, the first for ${seconds(waits(row))}</li>`)}
+            ${rows.slice(0, SUFFERERS_SHOWN).map((row) => html`<li key=${`${row.database} ${row.user}`}><strong>${plural(row.cl_waiting, "client")}</strong> of <code>${row.user}</code> in <code>${row.database}</code>, the first for ${milliseconds(waits(row) * 1000)}</li>`)}
             ${rows.length > SUFFERERS_SHOWN && html`<li>${plural(rows.length - SUFFERERS_SHOWN, "more pool")}</li>`}
         </ul>`}
         <p>${p99_us === null ? "No statement was timed lately" : `One statement in a hundred takes longer than ${microseconds(p99_us)}`}; ${errors_s > 0 ? html`<strong>${amount(errors_s)} errors a second</strong>` : "no errors now"}.</p>
