@@ -85,6 +85,8 @@ pub struct Config {
     pub io_method: IoMethod,
     /// 0: half of the cores.
     pub worker_threads: u32,
+    /// Rows of each worker's statistics of statements.
+    pub statement_statistics_max: u32,
     /// True if woken workers let the running thread go on.
     pub worker_yields: bool,
     pub memory_buffer_bytes: usize,
@@ -274,6 +276,7 @@ impl Config {
             sigint_stop: SigintStop::Fast,
             io_method: IoMethod::Auto,
             worker_threads: 0,
+            statement_statistics_max: 0,
             worker_yields: true,
             memory_buffer_bytes: 0,
             clustering_mode: ClusteringMode::StreamingReplication,

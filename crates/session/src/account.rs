@@ -18,4 +18,6 @@ pub struct Account {
     pub stats: Arc<TrafficStats>,
     pub limits: Cell<UserLimits>,
     pub known: Arc<KnownDatabase>,
+    /// Number in statistics of statements; 0: none yet.
+    pub number: Cell<u64>,
 }

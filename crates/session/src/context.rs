@@ -17,6 +17,7 @@ use crate::session_state::by_sql::BySql;
 use crate::session_state::client_settings::SettingValues;
 use crate::session_state::name_scopes::NameScopeNumbers;
 use crate::session_state::server_defaults::ServerDefaults;
+use crate::statement_statistics::statement_rows::{StatementBoard, WorkerStatements};
 use crate::statements::StatementCache;
 use crate::status::SessionStatuses;
 use crate::table_changes::TableChanges;
@@ -56,6 +57,8 @@ pub struct SharedContext {
     pub session_statuses: SessionStatuses,
     /// One per worker, the last for the control thread.
     pub counters: Vec<WorkerCounters>,
+    /// One per worker.
+    pub statement_boards: Vec<Arc<StatementBoard>>,
     /// On the monotonic clock.
     pub begun: Instant,
     pub no_statements: Arc<BySql>,
@@ -166,6 +169,7 @@ impl SharedContext {
             catalogs: DatabaseCatalogs::default(),
             session_statuses: SessionStatuses::new(seed),
             counters: (0..threads).map(|_| WorkerCounters::default()).collect(),
+            statement_boards: (1..threads).map(|_| Arc::new(StatementBoard::new(config.statement_statistics_max))).collect(),
             begun,
             no_statements: Arc::default(),
             awaiting_primary: AtomicU32::new(0),
@@ -211,6 +215,7 @@ pub struct Context {
     pub(crate) program: Arc<dyn ProgramServices>,
     pub buffers: Rc<BufferPool>,
     pub(crate) statements: RefCell<StatementCache>,
+    pub seen: WorkerStatements,
     /// Session parts at rest, for reuse.
     #[expect(clippy::vec_box, reason = "a box moves into its session and back as it is")]
     pub(crate) upstreams: RefCell<Vec<Box<UpstreamState>>>,
@@ -254,11 +259,13 @@ pub struct ContextParts {
 impl Context {
     pub fn new(parts: ContextParts) -> Context {
         let ContextParts { id, shared, program, buffers, store, config, view, clock, seed, view_of } = parts;
+        let board = shared.statement_boards.get(usize::from(id)).cloned();
         Context {
             id,
             program,
             buffers,
             statements: RefCell::new(StatementCache::new(config.clone(), u64::from(id) << 48, view_of)),
+            seen: WorkerStatements::new(board.unwrap_or_else(|| Arc::new(StatementBoard::new(0)))),
             upstreams: RefCell::default(),
             functions: RefCell::default(),
             places: RefCell::default(),

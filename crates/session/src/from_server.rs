@@ -9,15 +9,19 @@ use crate::loss::TransactionCommands;
 use crate::prepared::result_shape;
 use crate::prepared::reuse::{self, ReuseReplyFate};
 use crate::read_retry::standby_errors::is_of_recovery;
-use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin};
+use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin, TagOwner};
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
+use crate::statement_statistics::answer_tally::TurnEnd;
+use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
 use crate::unit::ReadyStatus;
 use crate::upstream::left::{ConnCleanup, StartupRestore};
 use crate::upstream::prepared_changes::{OwnStatements, StatementHold};
 use crate::upstream::{ClientKnowledge, FlushOrigin, UpstreamState};
-use crate::{causal, concern, extended, lazy_begin, query_cache, read_retry, session_state, teardown, timing};
+use crate::{
+    causal, concern, extended, lazy_begin, query_cache, read_retry, session_state, statement_statistics, teardown, timing,
+};
 use std::collections::VecDeque;
 use weir_wire::back::{ReceivedReport, read_report};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back};
@@ -76,9 +80,19 @@ fn pass_answers(s: &mut Session, w: &Context) {
     if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
-    let UpstreamState { replies, writes, .. } = &mut **upstream;
+    let UpstreamState { replies, writes, tally, role, .. } = &mut **upstream;
     let passes = |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes) && !query_cache::may_acknowledge(writes, body_bytes);
-    let bytes = replies.pass_run(s.down.unseen(), passes);
+    let (clock, (mut counted, role)) = (&s.handle.clock, (0, *role));
+    let ended = |whose, upto: &[u8]| {
+        tally.note_rows(rows_of_tag(upto));
+        if whose == TagOwner::Execute && tally.is_queue() {
+            tally.note_bytes(upto.len() - counted);
+            counted = upto.len();
+            statement_statistics::count_first(tally, w, clock, role);
+        }
+    };
+    let bytes = replies.pass_run(s.down.unseen(), passes, ended);
+    tally.note_bytes(bytes - counted);
     if bytes > 0 {
         s.down.pass_whole(bytes, &w.buffers);
     }
@@ -92,10 +106,7 @@ fn must_look(upstream: &UpstreamState, header: MessageHeader) -> bool {
         back::PARAMETER_DESCRIPTION | back::ROW_DESCRIPTION => {
             !upstream.brought.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX
         }
-        back::COMMAND_COMPLETE => {
-            SESSION_TAG_BYTES.contains(&header.body_bytes) || query_cache::may_acknowledge(&upstream.writes, header.body_bytes)
-        }
-        back::NOTIFICATION | back::NOTICE => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::COMMAND_COMPLETE | back::NOTIFICATION | back::NOTICE => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= ROW_LOOK_BYTES_MAX,
         _ => false,
     }
@@ -128,6 +139,7 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
     let gathered = match upstream.replies.on_server(header.tag, first) {
         ReplyTreatment::Pass => on_pass(s, w, header, looks),
+        ReplyTreatment::PassEnd => on_pass(s, w, header, looks).map(|()| statement_statistics::executed(s, w)),
         ReplyTreatment::Eat => on_eaten(s, w, header, looks),
         ReplyTreatment::Row => on_row(s, header, looks),
         reply => return on_reply(s, w, header, looks, reply),
@@ -147,7 +159,7 @@ fn on_reply(
     reply: ReplyTreatment,
 ) -> Result<bool, ErrorReport> {
     match reply {
-        ReplyTreatment::Pass | ReplyTreatment::Eat | ReplyTreatment::Row => {}
+        ReplyTreatment::Pass | ReplyTreatment::PassEnd | ReplyTreatment::Eat | ReplyTreatment::Row => {}
         ReplyTreatment::PassChange => {
             s.upstream_mut().into_iter().for_each(|upstream| drop(upstream.journal.pop_front()));
             s.down.pass(header, &w.buffers);
@@ -261,12 +273,17 @@ fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> 
     if header.tag == back::COMMAND_COMPLETE {
         transaction_number::on_tag(s);
         query_cache::on_tag(s, w, header);
+        statement_statistics::tagged(s, header);
     }
     s.down.pass(header, &w.buffers);
+    let mut bytes = header.frame_bytes();
     if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {
+        bytes += s.down.unseen().len();
         // CopyData changes no owed replies.
         s.down.pass_run(header.tag, &w.buffers);
+        bytes -= s.down.unseen().len();
     }
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.tally.note_bytes(bytes));
     Ok(())
 }
 
@@ -304,8 +321,12 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
     }
     upstream.flushed = FlushOrigin::No;
     match whose {
-        RequestOrigin::Client => {}
-        RequestOrigin::ClientChange => drop(upstream.journal.pop_front()),
+        RequestOrigin::Client => upstream.tally.note_turn_end(TurnEnd::Query),
+        RequestOrigin::ClientSync => upstream.tally.note_turn_end(TurnEnd::Sync),
+        RequestOrigin::ClientChange => {
+            upstream.tally.note_turn_end(TurnEnd::Query);
+            upstream.journal.pop_front();
+        }
         RequestOrigin::Sync
         | RequestOrigin::Settings
         | RequestOrigin::Inventory
@@ -357,7 +378,11 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) 
         RequestOrigin::Number => transaction_number::on_answer(s, w, status),
         RequestOrigin::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         RequestOrigin::Sync => on_our_sync(s, w, status),
-        RequestOrigin::Client | RequestOrigin::ClientChange | RequestOrigin::Settings | RequestOrigin::Prepare => {}
+        RequestOrigin::Client
+        | RequestOrigin::ClientSync
+        | RequestOrigin::ClientChange
+        | RequestOrigin::Settings
+        | RequestOrigin::Prepare => {}
     }
     if !s.replies().is_our_turn() {
         s.handle.is_ours.set(false);
@@ -374,6 +399,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) 
 
 /// Handles Weir's own Sync like the client's ReadyForQuery, which it does not get.
 fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.tally.note_turn_end(TurnEnd::Sync));
     concern::ready(s, w, ReadyStatus::BySync(status));
     if session_state::restores(s, w, StartupRestore::Silent) {
     } else {
@@ -417,6 +443,9 @@ fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: Droppe
     let skip_before = s.intake.skip();
     s.intake.skip_to_sync_if(dropped.rest == RemainingMessages::Discarded);
     if let Some(SubstituteFault { parameters, fault }) = refused {
+        if let Some(SessionServer { upstream, .. }) = &mut s.server {
+            statement_statistics::failed(upstream, w, &s.handle.clock, dropped, fault.sqlstate.as_bytes(), false);
+        }
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
@@ -426,6 +455,10 @@ fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: Droppe
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
+    let is_end = is_end(&report);
+    if let Some(SessionServer { upstream, .. }) = &mut s.server {
+        statement_statistics::failed(upstream, w, &s.handle.clock, dropped, report.sqlstate, is_end);
+    }
     let parting = s.server.as_ref().map_or(ConnCleanup::AsItIs, |server| read_retry::parting_after(&server.conn, w, &report));
     s.server.iter_mut().for_each(|server| note_failure(server, &report, parting));
     if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
@@ -438,7 +471,6 @@ fn on_error(s: &mut Session, w: &Context, header: MessageHeader, dropped: Droppe
         return;
     }
     // The client gets the error. A server's end is told only with a statement under way, once the connection is gone.
-    let is_end = is_end(&report);
     if !is_end {
         s.lazy_begin.fail();
     }

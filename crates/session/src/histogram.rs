@@ -32,6 +32,10 @@ impl Histogram {
         add(&self.sum_us, us);
     }
 
+    pub fn clear(&self) {
+        self.buckets.iter().chain([&self.sum_us]).for_each(|value| value.store(0, Ordering::Relaxed));
+    }
+
     pub fn counted(&self) -> HistogramCounts {
         let mut counted = HistogramCounts { sum_us: self.sum_us.load(Ordering::Relaxed), ..HistogramCounts::default() };
         for (value, bucket) in counted.buckets.iter_mut().zip(&self.buckets) {
@@ -51,6 +55,20 @@ impl HistogramCounts {
 
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+
+    /// Returns a time that so many of 100 do not exceed: the limit of a bucket. `None`: there are no times, or it is in the last bucket.
+    pub fn percentile_us(&self, percent: u64) -> Option<u64> {
+        let mut left = (self.count().saturating_mul(percent)).div_ceil(100);
+        if left == 0 {
+            return None;
+        }
+        let found = self.buckets.iter().position(|count| {
+            let is_here = *count >= left;
+            left = left.saturating_sub(*count);
+            is_here
+        });
+        found.and_then(limit_us)
     }
 }
 

@@ -43,6 +43,7 @@ pub mod session_state;
 pub mod shown;
 pub mod signals;
 pub mod statement_log;
+pub mod statement_statistics;
 pub mod statements;
 pub mod stats;
 pub mod status;

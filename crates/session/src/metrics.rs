@@ -61,6 +61,7 @@ pub enum WorkerCounter {
     ListensMoved,
     ListenersLost,
     Notifications,
+    StatementsForgotten,
     CacheHits,
     CacheStored,
     CacheWaits,
@@ -197,6 +198,10 @@ pub const METRICS: &[CounterDescription] = &[
         help: "Connections that listened for clients and broke; notifications were lost.",
     },
     CounterDescription { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
+    CounterDescription {
+        name: "statements_forgotten_total",
+        help: "Times that the least used texts made room for a new one in SHOW pool_statements (statement_statistics_max).",
+    },
     CounterDescription { name: "cache_hits_total", help: "Statements answered from the query cache." },
     CounterDescription { name: "cache_stored_total", help: "Results stored in the query cache." },
     CounterDescription { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },

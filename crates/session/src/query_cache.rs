@@ -23,10 +23,11 @@ use crate::query_cache::cached_results::{CachedResult, CachedResults, Key, TextC
 use crate::routing::classify;
 use crate::session::{ClientStatement, FAILED, IDLE, LazyBegin, Session, SessionServer};
 use crate::session_state::client_settings::{EncodingEffect, shapes_answers};
+use crate::statement_statistics::CachedStatement;
 use crate::statements::{ParseNaming, PreparedStatement, Statement};
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
 use crate::upstream::{PendingInvalidations, UpstreamState};
-use crate::{causal, statement_log};
+use crate::{causal, statement_log, statement_statistics};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Mes
     if caching.text.reads == CachePermission::Never || caching.is_indifferent(classify::place_of(s, w)) || !may_ask(s, w) {
         return None;
     }
-    ask(s, w, caching, before, header)
+    ask(s, w, statement, caching, before, header)
 }
 
 /// As `on_query` for a complete batch `[Parse] Bind [Describe] Execute [Sync]`.
@@ -220,6 +221,8 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<PreparedStatement>, byt
     causal::heard_from_memory(s, w, round);
     w.count(WorkerCounter::CacheHits);
     statement_log::answered_by_cache(s, w, Some(&prepared));
+    let counted = if has_parse { CachedStatement::PreparedNow(&prepared) } else { CachedStatement::Prepared(&prepared) };
+    statement_statistics::answered_by_cache(s, w, counted, bytes);
     s.statements.close_portal();
     if has_parse {
         s.statements.replace_unnamed(ClientStatement::without_name(prepared));
@@ -267,6 +270,7 @@ fn may_ask_here(s: &mut Session, w: &Context) -> bool {
 fn ask(
     s: &mut Session,
     w: &Context,
+    statement: &Statement,
     caching: &TextCacheFacts,
     before: Option<Box<AnswerCapture>>,
     header: MessageHeader,
@@ -288,7 +292,7 @@ fn ask(
     match find(s, w, answers, &key) {
         MemoryLookupResult::Answer(answer) => {
             drop(key);
-            return Some(give(s, w, header, &answer.bytes, answer.round));
+            return Some(give(s, w, statement, header, &answer.bytes, answer.round));
         }
         MemoryLookupResult::Unproven => return Some(MessageFlow::Hold),
         MemoryLookupResult::Nothing => {}
@@ -301,7 +305,7 @@ fn ask(
     }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
-        MemoryMissOutcome::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
+        MemoryMissOutcome::Found(bytes, round) => Some(give(s, w, statement, header, &bytes, round)),
         MemoryMissOutcome::Flow(flow) => flow,
     }
 }
@@ -311,13 +315,14 @@ fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
     !message.is_ascii() && s.recoding() != EncodingEffect::None
 }
 
-fn give(s: &mut Session, w: &Context, header: MessageHeader, bytes: &[u8], round: u64) -> MessageFlow {
+fn give(s: &mut Session, w: &Context, statement: &Statement, header: MessageHeader, bytes: &[u8], round: u64) -> MessageFlow {
     s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
     // Counts as a read for the rest of its transaction.
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
     w.count(WorkerCounter::CacheHits);
     statement_log::answered_by_cache(s, w, None);
+    statement_statistics::answered_by_cache(s, w, CachedStatement::Query(statement), bytes);
     s.statements.drop_unnamed();
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     s.say_ready(w);

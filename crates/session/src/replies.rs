@@ -96,6 +96,8 @@ impl ExpectedReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOrigin {
     Client,
+    /// The client, by a Sync.
+    ClientSync,
     /// The client; a change of its own has happened.
     ClientChange,
     Sync,
@@ -108,11 +110,21 @@ pub enum RequestOrigin {
     Number,
 }
 
+/// The message that a command tag answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagOwner {
+    /// More tags may follow.
+    Query,
+    Execute,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyTreatment {
     Pass,
     /// The client's Parse or Close has happened.
     PassChange,
+    /// The end of an execution.
+    PassEnd,
     Eat,
     /// Part of a description: to be read, then eaten or passed.
     Description {
@@ -148,6 +160,8 @@ pub struct DroppedReplies {
     pub changes: u32,
     pub ours: u32,
     pub described: u32,
+    /// Executions that do not happen, the failed one included.
+    pub runs: u32,
     /// Refusals preceded by an error.
     pub refused: u32,
     pub failed: FailedMessage,
@@ -309,6 +323,21 @@ impl ReplyQueue {
         }
     }
 
+    /// True if the end of a statement is due.
+    pub fn has_run_due(&self) -> bool {
+        self.ring.iter().any(|expect| {
+            matches!(
+                expect,
+                ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::Execute | ExpectedReply::FunctionCall
+            )
+        })
+    }
+
+    /// True if the next reply is to a Query or function call.
+    pub fn is_query_next(&self) -> bool {
+        matches!(self.ring.front(), Some(ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::FunctionCall))
+    }
+
     pub fn is_bringing_statement(&self) -> bool {
         self.ring.front() == Some(&ExpectedReply::StatementOurs)
     }
@@ -438,7 +467,8 @@ impl ReplyQueue {
 
     /// Consumes complete messages at the start of `bytes` for which `on_server` would answer `Pass` and that need no look: descriptions,
     /// rows, command tags whose body length `passes`. Returns their bytes.
-    pub fn pass_run(&mut self, bytes: &[u8], passes: impl Fn(u32) -> bool) -> usize {
+    /// `ended` is told of each command tag, with all bytes up to its end.
+    pub fn pass_run(&mut self, bytes: &[u8], passes: impl Fn(u32) -> bool, mut ended: impl FnMut(TagOwner, &[u8])) -> usize {
         let mut at = 0;
         let mut front = self.ring.front().copied();
         while let Some((&[tag, a, b, c, d], _)) = bytes[at..].split_first_chunk::<HEADER_BYTES>() {
@@ -450,7 +480,7 @@ impl ReplyQueue {
             match (tag, front) {
                 (back::DATA_ROW, Some(ExpectedReply::Query | ExpectedReply::Execute))
                 | (back::ROW_DESCRIPTION, Some(ExpectedReply::Query)) => {}
-                (back::COMMAND_COMPLETE, Some(ExpectedReply::Query)) if passes(length - 4) => {}
+                (back::COMMAND_COMPLETE, Some(ExpectedReply::Query)) if passes(length - 4) => ended(TagOwner::Query, &bytes[..end]),
                 (back::BIND_COMPLETE, Some(ExpectedReply::Bind))
                 | (back::ROW_DESCRIPTION | back::NO_DATA, Some(ExpectedReply::Describe)) => {
                     front = self.next();
@@ -458,6 +488,7 @@ impl ReplyQueue {
                 (back::COMMAND_COMPLETE, Some(ExpectedReply::Execute)) if passes(length - 4) => {
                     self.copying_in = false;
                     front = self.next();
+                    ended(TagOwner::Execute, &bytes[..end]);
                 }
                 _ => break,
             }
@@ -509,7 +540,7 @@ impl ReplyQueue {
             back::ROW_DESCRIPTION if front == Some(ExpectedReply::Describe) => self.pop(ReplyTreatment::Pass),
             back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(ExpectedReply::Execute) => {
                 self.copying_in = false;
-                self.pop(ReplyTreatment::Pass)
+                self.pop(ReplyTreatment::PassEnd)
             }
             back::COPY_IN => self.on_copy_in(front),
             _ => self.pass_or_eat(front),
@@ -537,12 +568,9 @@ impl ReplyQueue {
         self.copying_in = false;
         let whose = match front {
             Some(
-                ExpectedReply::Query
-                | ExpectedReply::QueryRefused
-                | ExpectedReply::FunctionCall
-                | ExpectedReply::Sync
-                | ExpectedReply::SyncGarbled,
+                ExpectedReply::Query | ExpectedReply::QueryRefused | ExpectedReply::FunctionCall,
             ) => RequestOrigin::Client,
+            Some(ExpectedReply::Sync | ExpectedReply::SyncGarbled) => RequestOrigin::ClientSync,
             Some(ExpectedReply::QueryChange) => RequestOrigin::ClientChange,
             Some(ExpectedReply::SyncOurs) => RequestOrigin::Sync,
             Some(ExpectedReply::SettingsOurs) => RequestOrigin::Settings,
@@ -631,6 +659,7 @@ impl ReplyQueue {
                 Some(ExpectedReply::Parse | ExpectedReply::ParseKnown | ExpectedReply::Close | ExpectedReply::QueryChange) => {
                     dropped.changes += 1
                 }
+                Some(ExpectedReply::Execute) => dropped.runs += 1,
                 Some(ExpectedReply::ParseOurs) => dropped.ours += 1,
                 Some(ExpectedReply::DescribeTold | ExpectedReply::DescribeOurs) => dropped.described += 1,
                 Some(ExpectedReply::Refused | ExpectedReply::QueryRefused) => dropped.refused += 1,

@@ -23,6 +23,7 @@ use weir_sql::facts::{
 use crate::local::{LocalStatement, ViewOf, local_of};
 use crate::query_cache::cached_results::TextCacheFacts;
 use crate::session_state::held_state::SettingCommand;
+use crate::statement_statistics::statement_rows::StatementPlace;
 
 const TEXTS_MAX: usize = 4096;
 const PARSES_MAX: usize = 4096;
@@ -57,6 +58,7 @@ pub struct Statement {
     /// Tables read and written, for the query cache and causal reads. `None` although there is a cache or a standby: the text may
     /// do anything.
     pub(crate) caching: Option<Box<TextCacheFacts>>,
+    pub(crate) place: StatementPlace,
 }
 
 #[derive(Debug)]
@@ -151,6 +153,8 @@ pub enum StatementTrait {
     Delicate,
     /// In another encoding its names or a set value may differ. Texts of one skeleton have the same names.
     BeyondAscii,
+    /// The parser did not read it: where its literals are is not known.
+    Unread,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -375,7 +379,8 @@ impl StatementCache {
             StatementTrait::Many,
             StatementTrait::Moves,
         ];
-        const ANY: [StatementTrait; 7] = [
+        const ANY: [StatementTrait; 8] = [
+            StatementTrait::Unread,
             StatementTrait::Draws,
             StatementTrait::Notifies,
             StatementTrait::ShowsChannels,
@@ -517,7 +522,8 @@ pub fn unknown() -> Statement {
             .with(StatementTrait::AsksTime)
             .with(StatementTrait::OfPrimary)
             .with(StatementTrait::Moves)
-            .with(StatementTrait::Many),
+            .with(StatementTrait::Many)
+            .with(StatementTrait::Unread),
         class: RouteClass::primary(RoutingRule::TooLong),
         objects: StatementObjects {
             names: None,
@@ -544,6 +550,7 @@ pub fn unknown() -> Statement {
         hint: RoutingHint::None,
         read_target: None,
         caching: None,
+        place: StatementPlace::default(),
     }
 }
 
@@ -595,6 +602,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(StatementTrait::Moves, facts.has(TextProperty::Moves))
         .with_if(StatementTrait::Signals, SignalCall::of(&readable).is_some())
         .with_if(StatementTrait::Many, facts.statements != 1)
+        .with_if(StatementTrait::Unread, facts.effect == QueryEffect::Refused)
         .with_if(StatementTrait::Delicate, text.contains(&b'\\'))
         .with_if(StatementTrait::BeyondAscii, hangs_on_encoding(text, &facts))
         .with_if(StatementTrait::LeavesNothing, leaves_nothing_at_all(&facts, &readable, may_change));
@@ -618,6 +626,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         hint: facts.hint,
         read_target: ReadTarget::of_hint(facts.hint).filter(|_| class.side == RouteSide::Reader),
         caching,
+        place: StatementPlace::default(),
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
     }

@@ -9,6 +9,7 @@ use crate::histogram::add;
 use crate::lazy_begin::transaction_place::{self, HeldLimits, HeldTooLong};
 use crate::session::{IDLE, Session};
 use crate::statement_log;
+use crate::statement_statistics;
 use crate::stats::StatCounter;
 use crate::status::SessionActivity;
 use crate::task::Us;
@@ -32,6 +33,7 @@ impl SessionConcern for StatementTiming {
             StatementMessage::Garbled => asked(s, w),
             StatementMessage::Parse(_) | StatementMessage::Bind { .. } | StatementMessage::BindUnknown(_) => {}
         }
+        statement_statistics::sent(s, w, unit);
     }
 
     #[inline]
@@ -139,6 +141,11 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     stats.add(StatCounter::StatementUs, us);
     stats.statements.note(us);
     statement_log::ended(s, w, us);
+    if has_more {
+        statement_statistics::one_answered(&mut s.server, w, clock, since);
+    } else {
+        statement_statistics::all_answered(&mut s.server, w, clock, us);
+    }
     if let Some(conn) = s.conn() {
         w.counters().note_time(conn.status.address.node, us);
     }

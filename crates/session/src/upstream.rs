@@ -10,6 +10,7 @@ pub mod reused;
 use crate::fault::ErrorReport;
 use crate::loss::{ExpectedTransaction, PossibleCommit, TransactionCommands};
 use crate::replies::ReplyQueue;
+use crate::statement_statistics::answer_tally::AnswerTally;
 use crate::statements::Statement;
 use crate::table_changes::RaisedSlots;
 use crate::upstream::prepared_changes::{AddedMessages, JournalEntry};
@@ -27,6 +28,7 @@ pub const WITHIN: u8 = b'T';
 #[derive(Default)]
 pub struct UpstreamState {
     pub(crate) replies: ReplyQueue,
+    pub(crate) tally: AnswerTally,
     pub(crate) txn: ServerTxn,
     pub(crate) role: TakenFor,
     gate: IntakeState,
@@ -296,6 +298,7 @@ impl UpstreamState {
     pub fn come_to_rest(&mut self) {
         let UpstreamState { replies, txn, role, gate, journal, brought, left, resetting, writes, final_error, .. } = self;
         debug_assert!(replies.is_settled() && journal.is_empty(), "the server owes something");
+        debug_assert!(self.tally.is_idle(), "a statement is under way");
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
         (txn.status, txn.control, *role, *gate) = (IDLE, TransactionCommands::default(), TakenFor::Primary, IntakeState::Open);

@@ -11,6 +11,7 @@ pub mod own;
 pub mod passing;
 pub mod skeleton;
 pub mod syntax;
+pub mod without_literals;
 
 mod children;
 mod defines;

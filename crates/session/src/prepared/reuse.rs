@@ -218,6 +218,7 @@ fn refused(s: &mut Session) {
             *analysis = ParseAnalysis::default();
         }
         upstream.reused.stage = ReuseStage::Refused;
+        upstream.tally.forget();
         upstream.replies.known_parse_failed();
         if let ReplyTreatment::Error(dropped) = upstream.replies.on_server(back::ERROR, 0) {
             s.undo(dropped);

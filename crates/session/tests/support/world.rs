@@ -329,6 +329,7 @@ fn account(w: &Context, config: &Config, now: Instant) -> Account {
         stats: Arc::default(),
         limits: Cell::new(weir_config::limits::of(config, &user, &database)),
         known: w.shared.catalogs.database(&database, now),
+        number: Cell::default(),
     }
 }
 

@@ -123,6 +123,12 @@ pub fn resume(shared: &SharedState, hand: PoolHand<'_>, database: Option<&str>) 
     Ok(())
 }
 
+/// Begins the statistics of statements anew. Each worker does so at its next mail; what it counts until then is not shown.
+pub fn reset_statements(shared: &SharedState) {
+    shared.statement_boards.iter().for_each(|board| board.hide());
+    shared.tell_all(|| WorkerMessage::ResetStatements);
+}
+
 /// A suspension that is under way.
 pub struct SuspendOrder(Arc<AtomicU32>);
 

@@ -6,10 +6,13 @@ mod agent_views;
 mod cache_views;
 mod failover_views;
 pub mod pgpool;
+mod statement_advice;
+mod statement_views;
 mod watchdog_view;
 
 pub use agent_views::POOL_AGENTS;
 pub use failover_views::POOL_FAILOVER;
+pub use statement_views::POOL_STATEMENTS;
 pub use watchdog_view::POOL_WATCHDOG;
 
 use crate::admin::listing::{AnyListing, ListSnapshot, Listing, listing, open, own};
@@ -73,6 +76,11 @@ pub const VIEWS: &[StatusView] = &[
     StatusView { name: "pool_version", help: "Version of the proxy.", list: &POOL_VERSION },
     StatusView { name: "pool_pools", help: "Server connections, one per row.", list: &pgpool::POOL_POOLS },
     StatusView { name: "pool_processes", help: "Clients, one per row.", list: &pgpool::POOL_PROCESSES },
+    StatusView {
+        name: "pool_statements",
+        help: "Statements by text without literals, user and database: calls, times, rows, errors, where they ran, and advice.",
+        list: &POOL_STATEMENTS,
+    },
     StatusView { name: "pool_status", help: "Parameters and their values.", list: &pgpool::POOL_STATUS },
     StatusView { name: "pool_metrics", help: "Counters since start.", list: &POOL_METRICS },
     StatusView { name: "pool_rules", help: "Routing rules in the order they are asked.", list: &POOL_RULES },

@@ -168,6 +168,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
         | WorkerMessage::Resume(_)
         | WorkerMessage::Renew(_)
         | WorkerMessage::Suspended(_)
+        | WorkerMessage::ResetStatements
         | WorkerMessage::CloseListeners => return,
     };
     receive(w, caller);

@@ -161,6 +161,7 @@ fn read_mail(w: &Rc<Worker>) {
                 told.fetch_add(1, Ordering::SeqCst);
             }
             WorkerMessage::Close(conn) => w.close_conn(conn),
+            WorkerMessage::ResetStatements => w.seen.reset(),
             WorkerMessage::CloseListeners => w.acceptors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
         }
     }

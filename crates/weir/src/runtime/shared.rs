@@ -71,6 +71,7 @@ pub enum WorkerMessage {
     CloseListeners,
     /// Close a server connection in that worker's event loop.
     Close(ServerConn),
+    ResetStatements,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

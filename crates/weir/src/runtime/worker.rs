@@ -385,6 +385,7 @@ impl Worker {
             stats,
             limits,
             known,
+            number: Cell::default(),
         };
         let whose = ClientIdentity {
             user: account.client_user.clone(),

@@ -97,6 +97,7 @@ mod session_state;
 mod sessions;
 mod show;
 mod signals;
+mod statement_statistics;
 mod store_cluster;
 mod store_faults;
 mod store_tls;

@@ -61,6 +61,7 @@ impl AdminConsole<'_> {
             ConsoleCommand::Detach(node) => self.operate(OperatorRequest::Detach(*node)).await?,
             ConsoleCommand::SwitchOver(node) => self.operate(OperatorRequest::SwitchOver(*node)).await?,
             ConsoleCommand::Restart(node) => self.operate(OperatorRequest::Restart(*node)).await?,
+            ConsoleCommand::ResetStatements => acts::reset_statements(shared),
             ConsoleCommand::Promote(node) => self.operate(OperatorRequest::Promote(*node)).await?,
         }
         // The tag of a command is its first word.
@@ -254,7 +255,7 @@ fn help() -> String {
     format!(
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
          RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSUSPEND\n\tSHUTDOWN\n\t\
-         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>\n\tRESTART <node id>\n\tUPGRADE_WALK",
+         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>\n\tRESTART <node id>\n\tUPGRADE_WALK\n\tRESET_STATEMENTS",
         show_views::names()
     )
 }

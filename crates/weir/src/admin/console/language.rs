@@ -33,6 +33,8 @@ pub enum ConsoleCommand {
     /// Restarts a standby's server; `UpgradeWalk`: all, one by one.
     Restart(u16),
     UpgradeWalk,
+    /// Begins the statistics of statements anew.
+    ResetStatements,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,7 @@ impl ConsoleCommand {
             ("switchover", _) => node("SWITCHOVER").map(ConsoleCommand::SwitchOver),
             ("restart", _) => node("RESTART").map(ConsoleCommand::Restart),
             ("upgrade_walk", None) => Ok(ConsoleCommand::UpgradeWalk),
+            ("reset_statements", None) => Ok(ConsoleCommand::ResetStatements),
             ("wait_close", _) => Ok(ConsoleCommand::WaitClose(argument)),
             ("suspend", None) => Ok(ConsoleCommand::Suspend),
             ("shutdown", None) => Ok(ConsoleCommand::Shutdown(ShutdownMode::Now)),
@@ -138,6 +141,7 @@ impl ConsoleCommand {
             ConsoleCommand::SwitchOver(node) => format!("SWITCHOVER {node}"),
             ConsoleCommand::Restart(node) => format!("RESTART {node}"),
             ConsoleCommand::UpgradeWalk => "UPGRADE_WALK".into(),
+            ConsoleCommand::ResetStatements => "RESET_STATEMENTS".into(),
         }
     }
 
@@ -305,6 +309,7 @@ mod tests {
             ("SWITCHOVER 2", ConsoleCommand::SwitchOver(2)),
             ("restart 1", ConsoleCommand::Restart(1)),
             ("upgrade_walk", ConsoleCommand::UpgradeWalk),
+            ("Reset_Statements;", ConsoleCommand::ResetStatements),
             ("suspend;", ConsoleCommand::Suspend),
             ("SET Query_Timeout=5", ConsoleCommand::Set { name: "query_timeout".into(), value: "5".into() }),
             ("set a to 'b''c; d'", ConsoleCommand::Set { name: "a".into(), value: "b'c; d".into() }),
