@@ -16,7 +16,7 @@ use crate::finding::Finding;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 const BOOK: &str = include_str!("book.toml");
-const INSTALL: &str = "cargo install mdbook --locked --version 0.4.52";
+const INSTALL: &str = "cargo install mdbook --locked";
 /// Pages that are about the repository, not about the product.
 const NOT_IN_BOOK: &[&str] = &["bench/", "crates/", "fuzz/", "packaging/", "deploy/", SUMMARY];
 
