@@ -196,7 +196,7 @@ fn readme(archive: &Archive, _: &Shown) -> String {
     }
     out += &format!(
         "\n{}. How, and all numbers: [Measurements](docs/benchmark.md), [Failover](docs/failover.md#how-long-it-takes).\n",
-        conditions(archive, File::Table, &["PostgreSQL", "pgbouncer"])
+        conditions(archive, File::Table, &["PostgreSQL", "pgbouncer", "pgpool"])
     );
     out
 }
