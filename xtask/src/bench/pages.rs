@@ -14,6 +14,8 @@ use super::system::System;
 
 /// Where figures lie, from the workspace's folder.
 const FIGURES: &str = "docs/figures";
+/// The page with the table of `cargo xtask failover`.
+const FAILOVERS: &str = "docs/failover.md";
 const BEGIN: &str = "<!-- bench: written by `cargo xtask bench --keep`, do not edit -->\n";
 const END: &str = "<!-- bench: end -->\n";
 
@@ -116,7 +118,7 @@ fn rate_and_cpu(archive: &Archive, place: Place) -> String {
     if parts.is_empty() { "–".to_owned() } else { parts.join(", ") }
 }
 
-/// The README's comparison with PgBouncer.
+/// The comparison with PgBouncer.
 const BESIDE_BOUNCER: [(&str, &str); 21] = [
     ("simple-8", "`-S` simple, 8 clients"),
     ("simple-64", "`-S` simple, 64 clients"),
@@ -141,7 +143,7 @@ const BESIDE_BOUNCER: [(&str, &str); 21] = [
     ("scram-connect-10", "`-C -S` with SCRAM, 10 clients"),
 ];
 
-/// The README's comparison with Pgpool-II.
+/// The comparison with Pgpool-II.
 const BESIDE_PGPOOL: [(&str, &str); 4] = [
     ("spread-8", "`-S`, 8 clients"),
     ("spread-64", "`-S`, 64 clients"),
@@ -171,20 +173,53 @@ const SHELVED: [(&str, &str, &str); 4] = [
     ("memcached-hits", "hits-8-off", "100 %"),
 ];
 
-fn readme(archive: &Archive, shown: &Shown) -> String {
-    let mut out = shown.picture("clients");
-    out += &beside_bouncer(archive);
-    out += &shown.picture("memory");
+/// Five rows that say why. The first two are from the table of failovers, which another task measures.
+fn readme(archive: &Archive, _: &Shown) -> String {
+    let failovers = fs::read_to_string(crate::root().join(FAILOVERS)).unwrap_or_default();
+    let of_kill = |system, column| failover_cell(&failovers, system, column).unwrap_or_else(|| "–".to_owned());
+    let time = |system| of_kill(system, 4).split(',').next().unwrap_or_default().to_owned();
+    let mut out = "| measured | Weir | the others |\n|---|---|---|\n".to_owned();
+    out += &format!(
+        "| a primary is killed: clients disconnected, of 250 | {} | {} Pgpool-II |\n",
+        of_kill("Weir", 5),
+        of_kill("Pgpool-II", 5)
+    );
+    out += &format!("| the same: median time without a write | {} | {} Pgpool-II |\n", time("Weir"), time("Pgpool-II"));
+    let rows = [
+        ("prepared-64", "`pgbench -S`, prepared, 64 clients", System::Bouncer, "PgBouncer"),
+        ("spread-64", "`pgbench -S` before three servers, 64 clients", System::Pgpool, "Pgpool-II"),
+        ("hits-64", "repeated reads from the query cache, 64 clients", System::Pgpool, "Pgpool-II"),
+    ];
+    for (workload, title, other, name) in rows {
+        let of = |system| number(archive.median((workload, system), Metric::Tps), |rate| format!("{} tps", whole(rate)));
+        out += &format!("| {title} | {} | {} {name} |\n", of(System::Weir), of(other));
+    }
+    out += &format!(
+        "\n{}. How, and all numbers: [Measurements](docs/benchmark.md), [Failover](docs/failover.md#how-long-it-takes).\n",
+        conditions(archive, ResultFile::Table, &["PostgreSQL", "pgbouncer", "pgpool"])
+    );
+    out
+}
+
+/// A cell of the row for a killed primary with asynchronous standbys, by the number of its column from 1.
+fn failover_cell(page: &str, system: &str, column: usize) -> Option<String> {
+    let begin = format!("| primary killed (`kill -9`), asynchronous standbys | {system} |");
+    let row = page.lines().find(|line| line.starts_with(&begin))?;
+    row.split('|').nth(column).map(|cell| cell.trim().to_owned())
+}
+
+/// Beside the other poolers.
+fn comparisons(archive: &Archive) -> String {
+    let mut out = beside_bouncer(archive);
     out += &format!(
         "Before a primary and two standbys, beside Pgpool-II ({}):\n\n",
         conditions(archive, ResultFile::Table, &["pgpool"])
     );
     out += &beside_pgpool(archive);
-    out += &shown.picture("cache");
     let hits = |system| number(archive.median(("hits-64", system), Metric::Tps), |rate| format!("{} tps", whole(rate)));
     out += &format!(
         "With the query cache on, 64 clients and all reads asked before, Weir answers {}, Pgpool-II {}, a loop that knows one answer {}; `GET` \
-         of {} by its own benchmark {}. More: [Query cache](docs/cache-details.md#measurements).\n",
+         of {} by its own benchmark {}. More: [Query cache](cache-details.md#measurements).\n\n",
         hits(System::Weir),
         hits(System::Pgpool),
         hits(System::Answers),
@@ -231,6 +266,7 @@ fn beside_pgpool(archive: &Archive) -> String {
 /// The figures, and the counts.
 fn benchmark(archive: &Archive, shown: &Shown) -> String {
     let mut out: String = ["clients", "memory", "cache"].map(|name| shown.picture(name)).concat();
+    out += &comparisons(archive);
     let instructions = archive.fact(ResultFile::Clients, "instructions");
     out +=
         &format!("{}. Instructions: {instructions}.\n\n", conditions(archive, ResultFile::Clients, &["PostgreSQL", "pgbouncer"]));
@@ -320,6 +356,14 @@ mod tests {
             let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("a workload of that name");
             assert!(workload.file.is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_cell_of_the_failovers_is_found() {
+        let page = "| primary killed (`kill -9`), asynchronous standbys | Weir | 50 | 0.17 s, 0.63 s | 0 |\n";
+        assert_eq!(failover_cell(page, "Weir", 4).as_deref(), Some("0.17 s, 0.63 s"));
+        assert_eq!(failover_cell(page, "Weir", 5).as_deref(), Some("0"));
+        assert_eq!(failover_cell(page, "Pgpool-II", 4), None);
     }
 
     #[test]

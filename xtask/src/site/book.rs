@@ -16,7 +16,7 @@ use crate::finding::Finding;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 const BOOK: &str = include_str!("book.toml");
-const INSTALL: &str = "cargo install mdbook --locked --version 0.4.52";
+const INSTALL: &str = "cargo install mdbook --locked";
 /// Pages that are about the repository, not about the product.
 const NOT_IN_BOOK: &[&str] = &["bench/", "crates/", "fuzz/", "packaging/", "deploy/", SUMMARY];
 
@@ -65,7 +65,10 @@ pub fn build(arguments: &Arguments, root: &Path, place: &Path, pages: &[PageText
     fs::write(source.join("SUMMARY.md"), from_root(&summary))?;
     fs::write(place.join("book.toml"), BOOK)?;
     run_to_end(Command::new(&arguments.mdbook).arg("build").arg(place))?;
-    println!("written: {}", place.join("book/index.html").display());
+    // mdBook makes the first page of README.md, and leaves links to it as they were.
+    let (index, readme) = (place.join("book/index.html"), place.join("book/README.html"));
+    fs::copy(&index, &readme).with_context(|| format!("cannot copy {} to {}", index.display(), readme.display()))?;
+    println!("written: {}", index.display());
     Ok(())
 }
 

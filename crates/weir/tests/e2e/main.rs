@@ -108,6 +108,7 @@ mod tls;
 mod transactions;
 mod transparent;
 mod triggers;
+mod tutorials;
 mod unjudged;
 mod unnamed;
 mod unrelated;

@@ -88,7 +88,8 @@ fn statements_of_a_pipeline_are_counted_each_with_its_own() {
     assert!(first["bytes"].parse::<u64>().unwrap() >= 10 * (12 + 14), "{first:?}");
     assert!(second["bytes"].parse::<u64>().unwrap() >= 5 * (2 * 12 + 14), "{second:?}");
     // With a Sync each, and Queries: all are sent before the first answer.
-    let each = [one.clone(), wire::sync(), wire::query("select 1, 2"), two.clone(), wire::sync(), wire::query("select 'x' where false")];
+    let each =
+        [one.clone(), wire::sync(), wire::query("select 1, 2"), two.clone(), wire::sync(), wire::query("select 'x' where false")];
     client.send(&each.concat());
     let answers: String = (0..4).map(|_| client.tags()).collect();
     assert_eq!(answers, "12DCZTDCZ12DDCZTCZ");
@@ -121,7 +122,8 @@ fn copies_cancelled_statements_and_parts_of_results_are_counted() {
     client.run("set statement_timeout = 20");
     assert_eq!(client.error("select pg_sleep(60)").sqlstate, "57014");
     client.run("reset statement_timeout");
-    let slept = check(&ground, &mut client, "select pg_sleep($1)", &[("calls", "1"), ("errors", "1"), ("last_sqlstate", "57014")]);
+    let slept =
+        check(&ground, &mut client, "select pg_sleep($1)", &[("calls", "1"), ("errors", "1"), ("last_sqlstate", "57014")]);
     assert!(slept["mean_ms"].parse::<f64>().unwrap() >= 20.0, "{slept:?}");
     // A portal in two parts is two calls.
     let parts = [wire::parse("", "table t"), wire::bind("", "", &[]), wire::execute("", 2), wire::execute("", 2), wire::sync()];

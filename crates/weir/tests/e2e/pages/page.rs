@@ -7,6 +7,11 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// A page of `docs/`, as it stands.
+pub fn page_text(name: &str) -> String {
+    fs::read_to_string(repository().join("docs").join(name)).unwrap()
+}
+
 pub struct Page {
     name: &'static str,
     text: String,
@@ -14,8 +19,7 @@ pub struct Page {
 
 impl Page {
     pub fn read(name: &'static str) -> Page {
-        let text = fs::read_to_string(repository().join("docs").join(name)).unwrap();
-        Page { name, text }
+        Page { name, text: page_text(name) }
     }
 
     /// The fenced blocks of this language (empty: of none) under a heading, up to the next heading, as they stand.
