@@ -10,7 +10,7 @@ use crate::params::ParamIndexing;
 use weir_sql::facts::{QueryEffect, TransactionVerb};
 
 /// In the order of the messages.
-const CHECKS: [fn(&mut CheckContext<'_>); 20] = [
+const CHECKS: [fn(&mut CheckContext<'_>); 21] = [
     check_nodes,
     check_same_servers,
     check_host_names,
@@ -30,6 +30,7 @@ const CHECKS: [fn(&mut CheckContext<'_>); 20] = [
     check_stores,
     check_failover,
     check_agents,
+    check_dashboard,
     watchdog_checks::check_watchdog,
 ];
 
@@ -331,6 +332,21 @@ fn check_agents(findings: &mut CheckContext<'_>) {
     if has_agents && config.recovery.agents.secret_file.is_none() {
         let message = "\"backend_agent\" of a node is set, and \"agent_secret_file\" is not".into();
         findings.add(ProblemSeverity::Error, "agent_secret_file", None, message);
+    }
+}
+
+fn check_dashboard(findings: &mut CheckContext<'_>) {
+    let admin = &findings.config.admin;
+    if !admin.dashboard.is_on {
+        return;
+    }
+    if admin.metrics_port == 0 {
+        let message = "\"dashboard\" is not served because \"metrics_port\" is 0".into();
+        findings.add(ProblemSeverity::Warning, "dashboard", None, message);
+    }
+    if admin.users.is_empty() && admin.stats_users.is_empty() {
+        let message = "nobody may enter the dashboard: \"admin_users\" and \"stats_users\" are empty".into();
+        findings.add(ProblemSeverity::Warning, "dashboard", None, message);
     }
 }
 

@@ -4,6 +4,7 @@ use crate::support::certs::Authority;
 use crate::support::ground::cluster;
 use crate::support::time::check_within;
 use crate::support::{Ground, Proxy, wait_until};
+use rustix::process::Signal;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::{Value, json};
@@ -318,7 +319,12 @@ fn requests_that_make_no_sense_or_are_too_large_are_refused() {
     for path in ["show/nothing", "show/console_", "show/%00", "show/..%2f..%2fetc"] {
         assert_eq!(boss.get(&format!("/api/v1/{path}")).status, 404, "{path}");
     }
-    assert_eq!(boss.post("/api/v1/act", &json!({ "act": "attach", "node": 77 })).status, 409);
+    for act in ["attach", "detach", "promote", "switchover", "restart", "recover"] {
+        let answer = boss.post("/api/v1/act", &json!({ "act": act, "node": 77 }));
+        assert_eq!((answer.status, answer.code().as_str()), (409, "55000"), "{act}: {answer:?}");
+    }
+    let recovery = boss.post("/api/v1/act", &json!({ "act": "recover", "node": 0 }));
+    assert!(recovery.status == 409 && recovery.body.contains("the node has no agent"), "{recovery:?}");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "kill_client", "client": 1 })).code(), "42704");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "pause", "database": "no such" })).code(), "3D000");
 }
@@ -527,7 +533,7 @@ fn the_overview_counts_and_is_sent_to_open_pages_each_second() {
 #[test]
 fn five_pages_are_served_and_too_many_leave_room_for_monitoring() {
     let ground = Ground::new();
-    let stage = Stage::on(&[ground.cluster.primary()], "");
+    let mut stage = Stage::on(&[ground.cluster.primary()], "");
     let boss = stage.login("boss");
     let open = || {
         let mut stream = BufReader::new(connect(stage.port.number()));
@@ -551,6 +557,8 @@ fn five_pages_are_served_and_too_many_leave_room_for_monitoring() {
         }
     }
     wait_until("places of pages that left to be free", || open().1 == "200");
+    stage.proxy.signal(Signal::TERM);
+    assert!(stage.proxy.wait_end().success(), "open pages hold up no stop");
 }
 
 #[test]
