@@ -480,7 +480,9 @@ impl ReplyQueue {
             match (tag, front) {
                 (back::DATA_ROW, Some(ExpectedReply::Query | ExpectedReply::Execute))
                 | (back::ROW_DESCRIPTION, Some(ExpectedReply::Query)) => {}
-                (back::COMMAND_COMPLETE, Some(ExpectedReply::Query)) if passes(length - 4) => ended(TagOwner::Query, &bytes[..end]),
+                (back::COMMAND_COMPLETE, Some(ExpectedReply::Query)) if passes(length - 4) => {
+                    ended(TagOwner::Query, &bytes[..end])
+                }
                 (back::BIND_COMPLETE, Some(ExpectedReply::Bind))
                 | (back::ROW_DESCRIPTION | back::NO_DATA, Some(ExpectedReply::Describe)) => {
                     front = self.next();
@@ -567,9 +569,7 @@ impl ReplyQueue {
     fn on_ready(&mut self, front: Option<ExpectedReply>, status: u8) -> ReplyTreatment {
         self.copying_in = false;
         let whose = match front {
-            Some(
-                ExpectedReply::Query | ExpectedReply::QueryRefused | ExpectedReply::FunctionCall,
-            ) => RequestOrigin::Client,
+            Some(ExpectedReply::Query | ExpectedReply::QueryRefused | ExpectedReply::FunctionCall) => RequestOrigin::Client,
             Some(ExpectedReply::Sync | ExpectedReply::SyncGarbled) => RequestOrigin::ClientSync,
             Some(ExpectedReply::QueryChange) => RequestOrigin::ClientChange,
             Some(ExpectedReply::SyncOurs) => RequestOrigin::Sync,

@@ -38,14 +38,7 @@ pub struct CompleteAnswer {
 
 impl Default for AnswerTally {
     fn default() -> AnswerTally {
-        AnswerTally {
-            first: RowTicket::NONE,
-            rows: 0,
-            bytes: 0,
-            behind: VecDeque::new(),
-            since: 0,
-            ended_by: TurnEnd::default(),
-        }
+        AnswerTally { first: RowTicket::NONE, rows: 0, bytes: 0, behind: VecDeque::new(), since: 0, ended_by: TurnEnd::default() }
     }
 }
 

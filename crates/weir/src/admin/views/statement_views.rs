@@ -13,27 +13,26 @@ pub struct StatementTotals {
     advice: String,
 }
 
-pub const POOL_STATEMENTS: Listing<StatementTotals> =
-    listing(statement_totals).about_roles(|row| &row.name.role).columns(&[&[
-        own("statement_id", |row| format!("{:016x}", row.name.id).into()),
-        open("database", |row| (&row.name.database).into()),
-        open("username", |row| (&row.name.user).into()),
-        own("statement", |row| (&row.name.text).into()),
-        long("calls", |row| row.counts.calls().into()),
-        numeric("total_ms", |row| ms(Some(row.counts.times.sum_us))),
-        numeric("mean_ms", |row| ms(row.mean_us())),
-        numeric("p99_ms", |row| ms(row.counts.times.percentile_us(99))),
-        long("rows", |row| row.counts.rows.into()),
-        long("bytes", |row| row.counts.bytes.into()),
-        long("errors", |row| row.counts.errors.into()),
-        open("last_sqlstate", |row| row.counts.sqlstate().into()),
-        long("parses", |row| row.counts.parses.into()),
-        numeric("primary_share", |row| row.share(row.counts.on_primary)),
-        numeric("standby_share", |row| row.share(row.counts.on_standby)),
-        numeric("cache_share", |row| row.share(row.counts.from_cache)),
-        open("rule", |row| row.counts.rule.name().into()),
-        own("advice", |row| (&row.advice).into()),
-    ]]);
+pub const POOL_STATEMENTS: Listing<StatementTotals> = listing(statement_totals).about_roles(|row| &row.name.role).columns(&[&[
+    own("statement_id", |row| format!("{:016x}", row.name.id).into()),
+    open("database", |row| (&row.name.database).into()),
+    open("username", |row| (&row.name.user).into()),
+    own("statement", |row| (&row.name.text).into()),
+    long("calls", |row| row.counts.calls().into()),
+    numeric("total_ms", |row| ms(Some(row.counts.times.sum_us))),
+    numeric("mean_ms", |row| ms(row.mean_us())),
+    numeric("p99_ms", |row| ms(row.counts.times.percentile_us(99))),
+    long("rows", |row| row.counts.rows.into()),
+    long("bytes", |row| row.counts.bytes.into()),
+    long("errors", |row| row.counts.errors.into()),
+    open("last_sqlstate", |row| row.counts.sqlstate().into()),
+    long("parses", |row| row.counts.parses.into()),
+    numeric("primary_share", |row| row.share(row.counts.on_primary)),
+    numeric("standby_share", |row| row.share(row.counts.on_standby)),
+    numeric("cache_share", |row| row.share(row.counts.from_cache)),
+    open("rule", |row| row.counts.rule.name().into()),
+    own("advice", |row| (&row.advice).into()),
+]]);
 
 fn ms(us: Option<u64>) -> ListCell {
     us.map_or(ListCell::Empty, |us| ListCell::Decimal { value: us as f64 / 1000.0, digits: 3 })
@@ -76,9 +75,7 @@ fn statement_totals(of: &ListSnapshot<'_>) -> Vec<StatementTotals> {
 }
 
 /// Adds up rows of one text, user, role and database.
-fn summed(
-    counted: impl Iterator<Item = (Arc<StatementName>, StatementCounts)>,
-) -> Vec<(Arc<StatementName>, StatementCounts)> {
+fn summed(counted: impl Iterator<Item = (Arc<StatementName>, StatementCounts)>) -> Vec<(Arc<StatementName>, StatementCounts)> {
     let mut sums: BTreeMap<_, (Arc<StatementName>, StatementCounts)> = BTreeMap::new();
     for (name, counts) in counted {
         let key = (name.id, name.user.clone(), name.role.clone(), name.database.clone());
